@@ -1,0 +1,83 @@
+# Everything about Gatebook is one of these words. `make` alone explains them.
+.DEFAULT_GOAL := help
+.PHONY: help install demo run test check bench lock format clean browser
+# The variables of the environment (DATABASE_URL, GATEBOOK_…) reach every program; PORT has a default here.
+export PORT ?= 8000
+# Without its cached modules every start takes seconds longer.
+unexport PYTHONDONTWRITEBYTECODE
+
+# The first Python that is new enough; PYTHON=… chooses another.
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+ROOMS := config ingest inquiry approvals ledger sessions journal
+CODE := manage.py $(ROOMS) $(wildcard client evaluation) tests
+
+help: ## explain these words
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: .venv/.runtime ## put what Gatebook needs into .venv (quick when it is there already)
+
+demo: install ## run Gatebook on http://127.0.0.1:8000 and let a demo agent work in it (PORT=… changes the port)
+	@$(BIN)/python manage.py setup && $(BIN)/python manage.py load_tools --unless-declared evaluation/demo_tools.yaml && \
+		exec $(BIN)/python -m config.run --demo $(BIN)/python -m evaluation.demo_agent
+
+run: install ## run Gatebook without the demo agent; Ctrl-C stops it, data stays in var/
+	@$(BIN)/python manage.py setup && exec $(BIN)/python -m config.run
+
+test: .venv/.tests browser ## run all tests, on SQLite and on a real PostgreSQL, with a real browser
+	@$(BIN)/python -m tests.both $(ARGS)
+
+check: .venv/.tests ## look at the code without running it: style, types, imports, migrations, templates, settings
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/mypy $(CODE)
+	$(BIN)/lint-imports
+	GATEBOOK_VAR=var/check DATABASE_URL= $(BIN)/python manage.py makemigrations --check --dry-run
+	find templates -name '*.html' -print0 | xargs -0r $(BIN)/djade --target-version 5.2 --check
+	GATEBOOK_VAR=var/check DATABASE_URL= GATEBOOK_HTTPS=1 $(BIN)/python manage.py check --deploy --fail-level WARNING
+
+bench: .venv/.tests ## measure, up to 40 minutes; QUICK=1 takes at most 4
+	@$(BIN)/python -m evaluation.bench $(if $(QUICK),--quick) $(ARGS)
+
+format: .venv/.tests ## put code and templates into the house's form
+	$(BIN)/ruff check --fix $(CODE)
+	$(BIN)/ruff format $(CODE)
+	find templates -name '*.html' -print0 | xargs -0r $(BIN)/djade --target-version 5.2
+
+lock: .venv/.tests ## choose the newest versions that pyproject.toml allows and write both lock files
+	$(COMPILE) --upgrade --output-file requirements.lock pyproject.toml
+	$(COMPILE) --upgrade --constraint requirements.lock --extra embedded --extra test --extra dev \
+		--output-file requirements-dev.lock pyproject.toml
+
+clean: ## remove .venv and what tools left behind; var/ holds your data and stays
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage htmlcov var/check var/test
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Hashes for every platform, and no address of any registry in the file.
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
+
+.venv/bin/python:
+	@test -n "$(PYTHON)" || { echo "Gatebook needs Python 3.11 or newer; put one on the PATH or say PYTHON=/path/to/it." >&2; exit 1; }
+	@$(PYTHON) -m venv .venv || { rm -rf .venv; \
+		echo "That Python cannot make virtual environments; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+
+.venv/.runtime: requirements.lock | .venv/bin/python
+	@echo "Installing into .venv …" >&2
+	@$(PIP) install --require-hashes --requirement requirements.lock
+	@touch $@
+
+.venv/.tests: requirements-dev.lock requirements.lock | .venv/bin/python
+	@echo "Installing into .venv, with the tools for tests …" >&2
+	@$(PIP) install --require-hashes --requirement requirements-dev.lock
+	@touch .venv/.runtime $@
+
+# A browser of the system is preferred; as root with apt it is installed, elsewhere playwright fetches one.
+browser: .venv/.tests
+	@for name in chromium chromium-browser google-chrome google-chrome-stable; do \
+		command -v $$name >/dev/null 2>&1 && exit 0; done; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium; \
+	else $(BIN)/playwright install chromium; fi

@@ -1,0 +1,1 @@
+"""Wiring only: settings, doors, server and supervisor. Nothing imports this package."""

@@ -1,0 +1,103 @@
+"""The Celery application: chores that take no arguments and do whatever is due.
+
+Each chore is also a management command, so losing a message (the file broker may, on a SIGKILL) loses nothing: the
+next tick does the same work.
+"""
+
+import os
+import time
+import uuid
+import warnings
+from pathlib import Path
+from queue import Empty
+from typing import Any
+
+from celery import Celery
+from celery.exceptions import SecurityWarning
+from celery.signals import setup_logging
+from kombu.exceptions import ChannelError
+from kombu.transport import TRANSPORT_ALIASES, filesystem
+from kombu.utils.json import dumps
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+
+from django.conf import settings
+
+FILE_BROKER = "filesystem://"
+LOOK_UP_S = 0.5
+
+
+def broker_options(url: str, folder: Path) -> dict[str, Any]:
+    """Return the transport options for `url`; the folders of the file broker are made below `folder`."""
+    if not url.startswith(FILE_BROKER):
+        return {}
+    messages, control = folder / "messages", folder / "control"
+    for path in (messages, control):
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return {
+        "data_folder_in": str(messages),
+        "data_folder_out": str(messages),
+        "control_folder": str(control),
+        "polling_interval": 0.2,
+    }
+
+
+class FileChannel(filesystem.Channel):
+    """The file broker's channel, in which a message is there whole or not at all.
+
+    kombu opens the file first and writes afterwards. A worker that looked in between took an empty message, and died of
+    it.
+    """
+
+    def _put(self, queue: str, payload: Any, **kwargs: Any) -> None:  # type: ignore[override]  # stubs differ in names
+        name = f"{round(time.monotonic() * 1000)}_{uuid.uuid4()}.{queue}.msg"
+        path = Path(self.data_folder_out) / name
+        unfinished = path.with_name(f".{name}.new")  # a name that no queue answers to
+        try:
+            unfinished.write_text(dumps(payload), encoding="utf-8")
+            unfinished.replace(path)
+        except OSError as error:
+            raise ChannelError(f"Cannot add a message to {self.data_folder_out}: {error.strerror}") from error
+
+    def _get(self, queue: str, timeout: float | None = None) -> Any:
+        try:
+            return super()._get(queue)
+        except ValueError:  # torn by a power cut; it is out of the folder already, and the next tick does its work
+            raise Empty from None
+
+
+class FileTransport(filesystem.Transport):
+    """The file broker, looking up from its folder often enough: Celery notices a SIGTERM only between two looks."""
+
+    Channel = FileChannel
+
+    def drain_events(self, connection: Any, timeout: float | None = None, **kwargs: Any) -> None:
+        super().drain_events(connection, timeout=min(timeout or LOOK_UP_S, LOOK_UP_S), **kwargs)
+
+
+@setup_logging.connect
+def _keep_our_logging(**kwargs: object) -> None:
+    """Having a receiver makes Celery leave the logging that Django has set up."""
+
+
+TRANSPORT_ALIASES["filesystem"] = f"{__name__}:{FileTransport.__name__}"
+
+# Celery warns root of messages that carry code; ours are JSON, and the web server beside it has no less power.
+warnings.filterwarnings("ignore", category=SecurityWarning)
+
+app = Celery("gatebook")
+app.conf.update(
+    broker_url=settings.CELERY_BROKER_URL,
+    broker_transport_options=broker_options(settings.CELERY_BROKER_URL, settings.CELERY_FOLDER),
+    broker_connection_retry_on_startup=True,
+    accept_content=["json"],
+    task_ignore_result=True,
+    timezone="UTC",
+    worker_enable_remote_control=False,
+    beat_schedule={
+        # A message that waited longer than its period is worth nothing: the next one does the same work.
+        "outbox-deliver": {"task": "journal.tasks.deliver_outbox", "schedule": 5.0, "options": {"expires": 5.0}},
+        "prune-answers": {"task": "ingest.tasks.prune_answers", "schedule": 3600.0, "options": {"expires": 3600.0}},
+    },
+)
+app.autodiscover_tasks()

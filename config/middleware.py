@@ -1,0 +1,90 @@
+"""What every page of people passes through besides Django's own: no caching, busy answers, the end of a sign-in."""
+
+import time
+from collections.abc import Callable
+
+import structlog
+from django.conf import settings
+from django.contrib.auth import SESSION_KEY
+from django.contrib.auth.signals import user_logged_in
+from django.db import OperationalError
+from django.dispatch import receiver
+from django.http import HttpRequest, HttpResponse
+
+log = structlog.get_logger("gatebook.pages")
+
+GetResponse = Callable[[HttpRequest], HttpResponse]
+
+SIGNED_IN_S = "signed_in_s"
+SEEN_S = "seen_s"
+# The clock of a sign-in is written at most this often, so that reading pages does not queue for the one writer.
+SEEN_PRECISION_S = 60
+RETRY_AFTER_S = 2
+
+
+class NoStoreMiddleware:
+    """Forbids every cache to keep a page; a view that has said something stricter or looser itself is left alone.
+
+    Stands below whitenoise, so static files keep their long life.
+    """
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self.get_response(request)
+        response.headers.setdefault("Cache-Control", "private, no-store")
+        return response
+
+
+class SignInClockMiddleware:
+    """Ends a sign-in after 30 idle minutes and, used or not, after 12 hours (settings.SIGN_IN_*_S).
+
+    An ended sign-in is forgotten on the server too: its cookie is worth nothing afterwards.
+    """
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        session = request.session
+        if SESSION_KEY in session:
+            now = int(time.time())
+            signed_in = session.setdefault(SIGNED_IN_S, now)
+            seen = session.setdefault(SEEN_S, now)
+            if now - seen > settings.SIGN_IN_IDLE_S or now - signed_in > settings.SIGN_IN_ABSOLUTE_S:
+                session.flush()
+            elif now - seen >= SEEN_PRECISION_S:
+                session[SEEN_S] = now
+        return self.get_response(request)
+
+
+@receiver(user_logged_in)
+def _start_clock(sender: object, request: HttpRequest, **kwargs: object) -> None:
+    now = int(time.time())
+    request.session[SIGNED_IN_S] = request.session[SEEN_S] = now
+
+
+class BusyMiddleware:
+    """Answers 503 when the database had no turn or no connection for the page in time; nothing was stored then."""
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        return self.get_response(request)
+
+    def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
+        if not (isinstance(exception, OperationalError) and is_busy(exception)):
+            return None
+        log.warning("busy", path=request.path, reason=str(exception))
+        words = "Gatebook is busy and could not answer in time. Nothing was recorded. Go back and try again.\n"
+        return HttpResponse(
+            words, status=503, content_type="text/plain; charset=utf-8", headers={"Retry-After": str(RETRY_AFTER_S)}
+        )
+
+
+def is_busy(error: OperationalError) -> bool:
+    """Return whether `error` says that the database is well but had no room: SQLite's lock or PostgreSQL's pool."""
+    cause = error.__cause__
+    return type(cause).__name__ == "PoolTimeout" or "database is locked" in str(error)

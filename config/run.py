@@ -1,0 +1,290 @@
+"""The supervisor: `python -m config.run` serves Gatebook until Ctrl-C.
+
+It starts the web server (granian), the Celery worker and its clock (beat), each in its own process group. SIGINT or
+SIGTERM becomes SIGTERM to all groups and, four seconds later, SIGKILL to what is left. When a child ends by itself the
+others are stopped too and the exit code is 1: nothing goes on half alive.
+
+    --demo COMMAND…   once /readyz answers, run COMMAND with `--url … --token …` added; its end stops nothing
+"""
+
+import argparse
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+KILL_AFTER_S = 4.0
+READY_WITHIN_S = 60.0
+POLL_S = 0.1
+PR_SET_PDEATHSIG = 1
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass
+class Child:
+    """One program in its own process group. `vital` means that the house closes when it ends.
+
+    `environment` is all that the program gets to see of it; None hands our own on.
+    """
+
+    name: str
+    command: list[str]
+    vital: bool = True
+    environment: dict[str, str] | None = None
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            self.command,
+            cwd=ROOT,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            process_group=0,
+            preexec_fn=_die_with_parent(os.getpid()),
+        )
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send `number` to the whole group, also when only grandchildren are left of it."""
+        if self.process is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, number)
+
+    def gone(self) -> bool:
+        """Whether no process of the group is left."""
+        if self.process is None:
+            return True
+        self.process.poll()
+        try:
+            os.killpg(self.process.pid, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            return False
+        return False
+
+
+def _die_with_parent(parent: int) -> Callable[[], None] | None:
+    """On Linux, make a child fall with a supervisor that was itself killed; elsewhere it would keep the port."""
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None).prctl
+
+    def ask_kernel() -> None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return ask_kernel
+
+
+class Supervisor:
+    """Starts children, watches them, and stops all of them together."""
+
+    def __init__(self, children: list[Child]) -> None:
+        self.children = children
+        self.stopping = False
+
+    def ask_to_stop(self, _number: int = 0, _frame: FrameType | None = None) -> None:
+        """A signal handler: the watch ends at its next look."""
+        self.stopping = True
+
+    def start(self) -> None:
+        """Start every child. Signals that arrive from now on lead to a stop."""
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self.ask_to_stop)
+        for child in self.children:
+            child.start()
+
+    def add(self, child: Child) -> None:
+        """Start one more child and watch it with the others."""
+        child.start()
+        self.children.append(child)
+
+    def fallen(self) -> Child | None:
+        """Return a vital child that has ended by itself, if there is one."""
+        for child in self.children:
+            if child.process is not None and child.process.poll() is not None and child.vital:
+                return child
+        return None
+
+    def watch(self, until: Callable[[], bool] = lambda: False) -> bool:
+        """Watch until `until()`, a signal, or the fall of a vital child. True only when `until()` came first."""
+        while not self.stopping:
+            if self.fallen() is not None:
+                return False
+            if until():
+                return True
+            time.sleep(POLL_S)
+        return False
+
+    def stop(self) -> int:
+        """Stop every child within five seconds and return the exit code: 0 after a signal, 1 after a fall."""
+        fallen = None if self.stopping else self.fallen()
+        if fallen is not None and fallen.process is not None:
+            say(f"{fallen.name} ended by itself (exit code {fallen.process.returncode}); stopping everything")
+        for child in self.children:
+            child.signal(signal.SIGTERM)
+        deadline = time.monotonic() + KILL_AFTER_S
+        while time.monotonic() < deadline and not all(child.gone() for child in self.children):
+            time.sleep(POLL_S / 2)
+        for child in self.children:
+            if not child.gone():
+                child.signal(signal.SIGKILL)
+        for child in self.children:
+            if child.process is not None:
+                with suppress(subprocess.TimeoutExpired):
+                    child.process.wait(timeout=0.5)
+        return 0 if fallen is None else 1
+
+
+def say(text: str) -> None:
+    """Tell the person at the terminal; the children's logs go to the same place as JSON lines."""
+    sys.stderr.write(f"gatebook: {text}\n")
+    sys.stderr.flush()
+
+
+def web_server(host: str, port: int, vendor: str, threads: int) -> Child:
+    """Return the child that serves HTTP. SQLite has one writer and its queue lives in one process, so one worker."""
+    workers = 1 if vendor == "sqlite" else 2
+    options = {
+        "--interface": "wsgi",
+        "--http": "1",
+        "--host": host,
+        "--port": str(port),
+        "--workers": str(workers),
+        "--blocking-threads": str(threads),
+        # Threads keep their SQLite connection; the shortest life that granian allows would reopen it all day.
+        "--blocking-threads-idle-timeout": "600",
+        # More than this wait in the kernel's queue instead of in our memory.
+        "--backpressure": str(4 * threads),
+        "--workers-kill-timeout": "3",
+        "--log-level": "error",
+        "--log-config": str(ROOT / "config" / "granian_logs.json"),
+    }
+    command = [sys.executable, "-m", "granian", *(part for pair in options.items() for part in pair), "--no-ws"]
+    # glibc's allocator gives every thread arenas of its own, and batches wear holes into each: in a run of equal work
+    # memory grew by half and went on growing; with two arenas it levels out. Other allocators ignore the variable.
+    environment = {"MALLOC_ARENA_MAX": "2", **os.environ}
+    return Child("web server", [*command, "config.wsgi:application"], environment=environment)
+
+
+def job_children(folder: Path) -> list[Child]:
+    """Return the Celery worker and its clock: two children, because a clock inside the worker could die unseen."""
+    schedule, temporary = folder / "schedule", folder / "tmp"
+    temporary.mkdir(parents=True, exist_ok=True, mode=0o700)
+    # Beat's own memory of past runs: after a long stop it would fire everything at once, and a torn file stops it.
+    for old in folder.glob("schedule*"):
+        old.unlink()
+    celery = [sys.executable, "-m", "celery", "-A", "config.celery", "--quiet"]
+    quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
+    # The file broker moves each message through the temporary folder.
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    return [
+        Child("job worker", [*celery, "worker", "-P", "threads", "-c", "2", *quiet], environment=environment),
+        Child("job clock", [*celery, "beat", "-s", str(schedule), "--pidfile="], environment=environment),
+    ]
+
+
+def is_ready(url: str) -> bool:
+    """Return whether the server says that it can do its work."""
+    # No proxy: the address is this machine's own.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"{url}/readyz", timeout=0.5) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def _refuse_taken_port(host: str, port: int) -> None:
+    """Exit with a sentence when somebody listens there already; their /readyz must not be taken for ours."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        # As the server will: connections of an earlier run that are still closing do not count.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as reason:
+            say(f"cannot listen on {host} port {port}: {reason.strerror}. Choose another with PORT=8001.")
+            raise SystemExit(1) from None
+
+
+def _refuse_unsafe_start() -> str:
+    """Exit with a sentence for each reason not to start; return the database's vendor when there is none."""
+    import django
+
+    django.setup()
+    from django.db import connection
+
+    from config import durability
+
+    try:
+        reasons = durability.refusals(connection)
+    except Exception as reason:
+        # Whatever it is, the operator needs a sentence and not a traceback.
+        reasons = [f"The database cannot be used: {reason}. Check DATABASE_URL, and run `manage.py setup` first."]
+    finally:
+        connection.close()
+    if reasons:
+        for sentence in reasons:
+            say(f"refuses to start: {sentence}")
+        raise SystemExit(1)
+    return connection.vendor
+
+
+def _demo_token() -> str:
+    """Return a token for the demo agent, good for a day."""
+    made = subprocess.run(
+        [sys.executable, "manage.py", "issue_token", "--agent", "demo", "--expires", "1d"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    )
+    return made.stdout.strip()
+
+
+def main() -> int:
+    """Run the house until it is told to stop or a part of it falls; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m config.run", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--demo", nargs=argparse.REMAINDER, default=[], metavar="COMMAND")
+    demo = parser.parse_args().demo
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+    # Without cached modules every worker of granian imports for seconds.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    host, port = os.environ.get("GATEBOOK_HOST") or "127.0.0.1", int(os.environ.get("PORT") or 8000)
+    _refuse_taken_port(host, port)
+    vendor = _refuse_unsafe_start()
+
+    from django.conf import settings
+
+    url = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"  # noqa: S104 - compared, not bound
+    token = _demo_token() if demo else ""
+    supervisor = Supervisor(
+        [web_server(host, port, vendor, settings.WEB_THREADS), *job_children(settings.CELERY_FOLDER)]
+    )
+    supervisor.start()
+    patience = time.monotonic() + READY_WITHIN_S
+    try:
+        if supervisor.watch(until=lambda: is_ready(url) or time.monotonic() > patience):
+            say(f"serving {url} (Ctrl-C stops it)" if is_ready(url) else f"not ready yet; ask {url}/readyz why")
+            if demo:
+                supervisor.add(Child("demo agent", [*demo, "--url", url, "--token", token], vital=False))
+            supervisor.watch()
+    finally:
+        code = supervisor.stop()
+    say("stopped")
+    return code
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,191 @@
+"""All settings of Gatebook, read from the environment. docs/operating.md lists the variables an operator may set."""
+
+import os
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from csp.constants import NONE, SELF
+
+from config import databases, keys, logs
+
+
+def _flag(name: str) -> bool:
+    return os.environ.get(name, "").lower() in {"1", "true", "yes", "on"}
+
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+VAR_DIR = Path(os.environ.get("GATEBOOK_VAR") or BASE_DIR / "var").absolute()
+# The database, its log and the artifacts are for this user's eyes only; made first, because its parts are made open.
+VAR_DIR.mkdir(parents=True, exist_ok=True, mode=0o700)
+DEBUG = False
+
+# True when people reach Gatebook over https: through a proxy that sets X-Forwarded-Proto on every request.
+HTTPS = _flag("GATEBOOK_HTTPS")
+
+# --- keys -----------------------------------------------------------------------------------------------------------
+_secret_key = os.environ.get("GATEBOOK_SECRET_KEY", "")
+SECRET_KEY: str | bytes = (
+    keys.decode(_secret_key, "GATEBOOK_SECRET_KEY")
+    if _secret_key
+    else keys.read_or_make(VAR_DIR / "keys", "secret_key")
+).hex()
+_pepper = os.environ.get("GATEBOOK_PEPPER", "")
+GATEBOOK_PEPPER: bytes = (
+    keys.decode(_pepper, "GATEBOOK_PEPPER") if _pepper else keys.read_or_make(VAR_DIR / "keys", "pepper")
+)
+
+# --- databases ------------------------------------------------------------------------------------------------------
+WEB_THREADS = int(os.environ.get("GATEBOOK_THREADS") or 16)
+# A command of the owner (migrations) may use another role than the application, which may only insert into history.
+_owner_url = os.environ.get("DATABASE_OWNER_URL", "")
+_as_owner = bool(_owner_url) and len(sys.argv) > 1 and sys.argv[1] in {"migrate", "setup"}
+DATABASES = {
+    "default": databases.entry(
+        _owner_url if _as_owner else os.environ.get("DATABASE_URL", ""), VAR_DIR, BASE_DIR, WEB_THREADS + 2
+    )
+}
+# Whom `manage.py setup` grants the application's rights to; empty where one role does everything.
+APPLICATION_ROLE = (urlsplit(os.environ.get("DATABASE_URL", "")).username or "") if _as_owner else ""
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+# --- the rooms ------------------------------------------------------------------------------------------------------
+INSTALLED_APPS = [
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "whitenoise.runserver_nostatic",
+    "django.contrib.staticfiles",
+    "django_htmx",
+    "django_filters",
+    "csp",
+    "axes",
+    "journal.apps.JournalConfig",
+    "sessions.apps.SessionsConfig",
+    "ledger.apps.LedgerConfig",
+    "approvals.apps.ApprovalsConfig",
+    "inquiry.apps.InquiryConfig",
+    "ingest.apps.IngestConfig",
+    "config.apps.ConfigConfig",
+]
+ROOT_URLCONF = "config.urls"
+WSGI_APPLICATION = "config.wsgi.application"
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "config.middleware.NoStoreMiddleware",
+    "config.middleware.BusyMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "config.middleware.SignInClockMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+    "axes.middleware.AxesMiddleware",
+]
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    }
+]
+
+# --- people ---------------------------------------------------------------------------------------------------------
+AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+    {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
+]
+LOGIN_URL = "/sign-in/"
+LOGIN_REDIRECT_URL = "/"
+LOGOUT_REDIRECT_URL = "/sign-in/"
+# Five wrong passwords for one name from one address close that pair for a quarter of an hour.
+AXES_FAILURE_LIMIT = 5
+AXES_COOLOFF_TIME = 0.25
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
+AXES_RESET_ON_SUCCESS = True
+AXES_LOCKOUT_TEMPLATE = "registration/locked.html"
+AXES_HTTP_RESPONSE_CODE = 429
+AXES_LOCKOUT_TEMPLATE = "registration/locked.html"
+AXES_VERBOSE = False
+SIGN_IN_IDLE_S = 30 * 60
+SIGN_IN_ABSOLUTE_S = 12 * 60 * 60
+
+# --- browsers -------------------------------------------------------------------------------------------------------
+ALLOWED_HOSTS = [
+    "localhost",
+    "127.0.0.1",
+    "[::1]",
+    *(host.strip() for host in os.environ.get("GATEBOOK_HOSTS", "").split(",") if host.strip()),
+]
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [NONE],
+        "script-src": [SELF],
+        "style-src": [SELF],
+        "img-src": [SELF],
+        "connect-src": [SELF],
+        "form-action": [SELF],
+        "font-src": [SELF],
+        "base-uri": [NONE],
+        "frame-ancestors": [NONE],
+    }
+}
+X_FRAME_OPTIONS = "DENY"
+SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
+SECURE_REFERRER_POLICY = "same-origin"
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_AGE = SIGN_IN_ABSOLUTE_S
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
+# The prefix makes browsers refuse the cookie from any other host or over http; it needs https, so plain names without.
+SESSION_COOKIE_NAME = "__Host-gatebook" if HTTPS else "gatebook"
+CSRF_COOKIE_NAME = "__Host-gatebook-csrf" if HTTPS else "gatebook-csrf"
+CSRF_COOKIE_HTTPONLY = True
+SECURE_SSL_REDIRECT = HTTPS
+SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
+SECURE_HSTS_SECONDS = 365 * 24 * 60 * 60 if HTTPS else 0
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if HTTPS else None
+# Whether HSTS covers the operator's other hosts, and a browser's preload list, is not for one service to decide.
+SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
+
+# --- language, time, files ------------------------------------------------------------------------------------------
+LANGUAGE_CODE = "en"
+USE_I18N = False
+USE_TZ = True
+TIME_ZONE = "UTC"
+STATIC_URL = "/static/"
+STATICFILES_DIRS = [folder for folder in [BASE_DIR / "static"] if folder.is_dir()]
+STATIC_ROOT = VAR_DIR / "static"
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
+}
+MEDIA_ROOT = VAR_DIR / "artifacts"
+# The most bytes of one artifact that are stored here; larger ones are known by their hash alone.
+GATEBOOK_ARTIFACT_BYTES = int(os.environ.get("GATEBOOK_ARTIFACT_BYTES") or 64 * 1024 * 1024)
+# Artifact bytes are streamed by their own door; this bounds what a form may carry.
+DATA_UPLOAD_MAX_MEMORY_SIZE = 4 * 1024 * 1024
+
+# --- jobs -----------------------------------------------------------------------------------------------------------
+CELERY_BROKER_URL = os.environ.get("CELERY_BROKER_URL") or "filesystem://"
+CELERY_FOLDER = VAR_DIR / "celery"
+
+# --- logs -----------------------------------------------------------------------------------------------------------
+LOGGING = logs.logging_config(os.environ.get("GATEBOOK_LOG_LEVEL", "INFO").upper())
+logs.configure_structlog()

@@ -1,0 +1,1 @@
+"""The measurements: `python -m evaluation.bench`. docs/performance.md says what they mean and what came out."""

@@ -1,0 +1,131 @@
+"""`python -m evaluation.bench`: measure Gatebook on SQLite and PostgreSQL and hold the figures against their bars.
+
+Prints a table and writes the same as JSON. `--quick` does less of everything; `--only` and `--database` choose parts.
+"""
+
+import argparse
+import datetime
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evaluation.bench import batches, busy, commands, growth, reading
+from evaluation.bench.figures import Report
+from evaluation.bench.house import ROOT, VENDORS, Installation, ground, install, serve
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much of everything a run does."""
+
+    rounds: int
+    batches: int  # of one client in one round
+    effects: int  # of one agent in one round of single commands
+    sizes: tuple[int, int]  # effects in the databases that are read
+    reads: int  # of each page in one round
+    calls: int  # of one importer
+    growth_batches: int  # of one client and workload in a tenth
+    growth_effects: int  # of one agent in a tenth
+
+
+FULL = Size(3, 30, 60, (10_000, 1_000_000), 40, 6_000, 30, 60)
+QUICK = Size(3, 6, 15, (10_000, 100_000), 6, 1_500, 3, 6)
+PARTS = ("batch", "command", "memory", "busy", "read")
+
+
+def main() -> int:
+    """Run the chosen parts. A bar that is not met is told in the table, not by the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m evaluation.bench", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="do less of everything; at most four minutes")
+    parser.add_argument("--only", action="append", choices=PARTS, help="this part only; may be repeated")
+    parser.add_argument("--database", choices=["sqlite", "postgres"], help="this database only")
+    parser.add_argument("--rounds", type=int, help="rounds whose median is reported")
+    parser.add_argument("--out", type=Path, default=ROOT / "var" / "bench", help="folder of the JSON file")
+    asked = parser.parse_args()
+    size = QUICK if asked.quick else FULL
+    if asked.rounds:
+        size = Size(**{**vars(size), "rounds": asked.rounds})
+    vendors = [vendor for vendor in VENDORS if not asked.database or vendor.startswith(asked.database)]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything that was started is also ended
+    began = time.time()
+    report = Report(_about(size))
+    folder = Path(tempfile.mkdtemp(prefix="run-", dir=_made(asked.out)))
+    # PostgreSQL keeps its data outside home folders, and a socket's path must be short. `embedded:` makes the folder
+    # itself and refuses one that somebody else made.
+    cluster = f"/var/tmp/gatebook-bench-{os.getpid()}"  # noqa: S108 - guarded as said above
+    try:
+        for vendor in vendors:
+            measure(report, vendor, folder / vendor, Path(cluster), size, asked.only or PARTS)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        # What was measured before something failed is told all the same.
+        report.about["minutes"] = round((time.time() - began) / 60, 1)
+        path = asked.out / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(began))}.json"
+        report.write(path)
+        sys.stdout.write(f"{report.table()}\n{report.about['minutes']} minutes; the same as JSON in {path}\n")
+    return 0
+
+
+def measure(report: Report, vendor: str, folder: Path, cluster: Path, size: Size, parts: Sequence[str]) -> None:
+    """Measure `parts` on one database. `folder` and `cluster` (PostgreSQL's own) are made, and `cluster` removed."""
+    with ground(vendor, folder, cluster) as found:
+        if {"batch", "command", "memory", "busy"} & set(parts):
+            _measure_writing(report, install(vendor, folder / "measured", found), size, parts)
+        if "read" in parts:
+            small = install(vendor, folder / "small", found)
+            reading.measure(report, small, rounds=size.rounds, reads=size.reads, sizes=size.sizes)
+
+
+def _measure_writing(report: Report, measured: Installation, size: Size, parts: Sequence[str]) -> None:
+    beside = batches.targets(measured) if "batch" in parts else []
+    if "batch" in parts or "command" in parts:
+        with serve(measured) as server:
+            if "batch" in parts:
+                batches.measure(report, server, beside, rounds=size.rounds, batches=size.batches)
+            if "command" in parts:
+                commands.measure(report, server, rounds=size.rounds, effects=size.effects)
+    # Memory is told of a server that has done nothing before. Only on SQLite do all writers wait for each other.
+    with_person = "busy" in parts and measured.vendor == "sqlite"
+    if "memory" in parts or with_person:
+        with serve(measured) as server:
+            if "memory" in parts:
+                # In a short run the first tenth ends before every thread has done its first work.
+                barred = size.growth_batches >= FULL.growth_batches
+                work = {"batches": size.growth_batches, "effects": size.growth_effects}
+                growth.measure(report, server, **work, barred=barred)
+            if with_person:
+                busy.measure(report, server, calls=size.calls)
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _about(size: Size) -> dict[str, Any]:
+    """What a reader of the figures must know about the run."""
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.strip()
+    return {
+        "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "commit": commit,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "processors": len(os.sched_getaffinity(0)),
+        "load_before": round(os.getloadavg()[0], 2),
+        "size": vars(size),
+    }
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,38 @@
+"""Whether the server's memory grows: the same work ten times over, its resident memory after each tenth."""
+
+import sys
+from typing import Final
+
+from evaluation.bench import clients
+from evaluation.bench.figures import Report
+from evaluation.bench.house import Server
+from evaluation.bench.person import Person
+from evaluation.bench.workload import WORKLOADS, Writer
+
+TENTHS: Final = 10
+RATIO_BAR: Final = 1.1
+MEGABYTE: Final = 1024 * 1024
+PAGES: Final = ("/sessions/", "/audit/", "/audit/?state=failed&tool=git.push")
+
+
+def measure(report: Report, server: Server, *, batches: int, effects: int, barred: bool) -> None:
+    """Let agents and a person do the same ten times: `batches` of each workload from each of two clients, and more."""
+    vendor = server.installation.vendor
+    resident: list[float] = []
+    token = server.installation.token("bench")
+    person = Person(server.port, server.installation.administrator, server.installation.password)
+    for tenth in range(TENTHS):
+        sys.stderr.write(f"{vendor}: memory, tenth {tenth + 1} of {TENTHS}\n")
+        for workload in WORKLOADS:
+            sent = [Writer(f"g{workload[0]}{tenth}{n}", rich=True).batches(workload, batches) for n in range(2)]
+            clients.together([clients.post_batches(server.port, token, part) for part in sent])
+        clients.together([clients.life_cycles(server.port, token, f"g{tenth}", 16, effects)])
+        for path in PAGES * 10:
+            person.get(path)
+        resident.append(server.resident_bytes() / MEGABYTE)
+    person.close()
+    report.add(vendor, "memory of the server after the first tenth", "MB", resident[:1])
+    report.add(vendor, "memory of the server after the last tenth", "MB", resident[-1:])
+    report.add(
+        vendor, "memory: last tenth against first", "×", [resident[-1] / resident[0]], bar=RATIO_BAR if barred else None
+    )

@@ -1,0 +1,136 @@
+"""The session page and the search, read by a signed-in person from a small database and from a large one."""
+
+import json
+import re
+import sys
+import time
+from collections.abc import Callable
+from typing import Final
+
+from evaluation.bench import clients, filling
+from evaluation.bench.figures import Report, percentile
+from evaluation.bench.house import Installation, Server, clone, serve
+from evaluation.bench.person import Person
+from evaluation.bench.workload import Writer
+
+PAGE_RATIO_BAR: Final = 2.0
+SEARCH_BARS: Final = {50: 20.0, 95: 60.0}  # ms at the large size, by percentile
+QUERIES_BAR: Final = 12
+SIZE_BAR_KB: Final = 150
+MEASURED_EFFECTS: Final = 1_000
+SEARCHES: Final = {
+    "failed of one tool, last 24 h": "state=failed&tool=git.push&since=24h",
+    "failed of one tool": "state=failed&tool=git.push",
+    "one tool": "tool=http.request",
+    "outcome error": "outcome=error",
+    "never answered": "state=unknown",
+    "one repository": "repository=acme%2Fshop-2",
+    "production refs": "ref_class=production",
+    "an external reference": "reference=https%3A%2F%2Fforge.example%2Fpulls%2Fseed%2F1001~1",
+    "one session, one tool": "session=bench-measured-0&tool=bash",
+    "last 50 of everything": "",
+}
+
+
+def measure(report: Report, small: Installation, *, rounds: int, reads: int, sizes: tuple[int, int]) -> None:
+    """Read every page `reads` times a round, by turns from `small` and a copy of it, which get `sizes` effects.
+
+    `small` must be fresh.
+    """
+    vendor = small.vendor
+    plans = filling.plan(sizes)
+    token = small.token("bench")
+    filling.raise_positions(small, plans[0].first)
+    with serve(small) as server:
+        filling.sow(server, token, plans[0].seed)
+    large = clone(small, "large")
+    for installation, wanted in zip((small, large), plans, strict=True):
+        started = time.monotonic()
+        filling.copy(installation, wanted)
+        sys.stderr.write(f"{vendor}: {wanted.effects:,} effects filled in {time.monotonic() - started:.0f} s\n")
+    with serve(small) as one, serve(large) as other:
+        for server in (one, other):
+            _post_measured(server, token)
+        readers = {"small": _Reader(one), "large": _Reader(other)}
+        seen = _read(readers, rounds=rounds, reads=reads)
+        _tell(report, vendor, seen, sizes)
+        _tell_size(report, readers, sizes)
+
+
+def _post_measured(server: Server, token: str) -> None:
+    writer = Writer("measured", sessions=1, rich=True)
+    batches = []
+    while writer.effects < MEASURED_EFFECTS:
+        batches += writer.mixed(1)
+    clients.together([clients.post_batches(server.port, token, batches)])
+
+
+Seen = dict[tuple[str, str], list[list[float]]]  # (what was read, size) -> rounds of milliseconds
+
+
+def _read(readers: dict[str, "_Reader"], *, rounds: int, reads: int) -> Seen:
+    seen: Seen = {}
+    for number in range(rounds):
+        sys.stderr.write(f"reading, round {number + 1} of {rounds}\n")
+        for what in readers["small"].pages:
+            spent: dict[str, list[float]] = {size: [] for size in readers}
+            for _ in range(reads):
+                for size, reader in readers.items():
+                    started = time.perf_counter()
+                    reader.pages[what]()
+                    spent[size].append(1000 * (time.perf_counter() - started))
+            for size, values in spent.items():
+                seen.setdefault((what, size), []).append(values)
+    return seen
+
+
+class _Reader:
+    """What one person and one agent read of one installation: name of the page -> how to get it."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        installation = server.installation
+        person = Person(server.port, installation.administrator, installation.password)
+        api = clients.Api(server.port, installation.token("reader"))
+        (newest,) = json.loads(api.get("/api/v1/effects?session=bench-measured-0&limit=1"))["items"]
+        effect, session = newest["id"], newest["session"]
+        self.pages: dict[str, Callable[[], bytes]] = {
+            "session page": lambda: person.get(f"/sessions/{session}/"),
+            "effect page": lambda: person.get(f"/effects/{effect}/"),
+            "sessions list": lambda: person.get("/sessions/"),
+            "API: failed of one tool": lambda: api.get("/api/v1/effects?state=failed&tool=git.push&limit=50"),
+        }
+        for name, query in SEARCHES.items():
+            self.pages[f"search: {name}"] = lambda query=query: person.get(f"/audit/?{query}")  # type: ignore[misc]
+        for page in self.pages.values():  # once unmeasured, from every worker that may answer
+            for _ in range(3):
+                page()
+        text = person.get(f"/audit/?{SEARCHES['failed of one tool']}")
+        if re.search(rb"/effects/[0-9a-f-]{36}/", text) is None:
+            raise RuntimeError("the search found nothing: there is nothing to measure")
+
+
+def _tell(report: Report, vendor: str, seen: Seen, sizes: tuple[int, int]) -> None:
+    told = {"small": f"{sizes[0]:,}", "large": f"{sizes[1]:,}"}
+    for what in dict.fromkeys(name for name, _ in seen):
+        for size in ("small", "large"):
+            for share, bar in SEARCH_BARS.items():
+                values = [percentile(values, share / 100) for values in seen[what, size]]
+                barred = what.startswith("search: ") and size == "large"
+                report.add(vendor, f"{what}, {told[size]} effects: p{share}", "ms", values, bar=bar if barred else None)
+        if what == "session page":
+            pairs = zip(seen[what, "large"], seen[what, "small"], strict=True)
+            ratios = [percentile(large, 0.5) / percentile(small, 0.5) for large, small in pairs]
+            report.add(vendor, f"{what}: {told['large']} against {told['small']}", "×", ratios, bar=PAGE_RATIO_BAR)
+
+
+def _tell_size(report: Report, readers: dict[str, _Reader], sizes: tuple[int, int]) -> None:
+    """How many bytes the session page has, and (on PostgreSQL, from its log) how many queries it took."""
+    for effects, reader in zip(sizes, readers.values(), strict=True):
+        vendor, name = reader.server.installation.vendor, f"session page, {effects:,} effects"
+        report.add(vendor, f"{name}: size", "KB", [len(reader.pages["session page"]()) / 1000], bar=SIZE_BAR_KB)
+        found = reader.server.installation.cluster
+        if found is not None:
+            with found.statements() as read:
+                reader.pages["session page"]()
+            report.add(vendor, f"{name}: queries", "", [len(read)], bar=QUERIES_BAR)

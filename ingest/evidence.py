@@ -1,0 +1,334 @@
+"""The evidence lane: facts reported after the event, in batches. Every well-formed fact is kept; the folds decide.
+
+One transaction composes the rooms below, each table written by its own module: journal, then sessions, tasks, effects,
+items, artifacts. Nothing is refused for being late, stale or contradictory; a malformed item never sinks the others.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from approvals import gates
+from ingest import redaction, shapes
+from ingest.canonical import canonical_text
+from ingest.doors import Call, convert
+from ingest.problems import Problem
+from ingest.secret_kinds import Hints
+from ingest.strict import ItemFault, Parsed
+from ingest.views.effects import intent_digest, key_of, plan_columns, target_columns
+from journal import entries
+from journal.entries import Draft, Status
+from journal.ids import derived
+from ledger import effects, fold
+from ledger.effects import Report
+from ledger.fold import Fact
+from sessions import artifacts, items, sessions, tasks
+from sessions.origin import Origin
+
+
+@dataclass(slots=True)
+class Item:
+    """One readable item of a batch."""
+
+    index: int
+    envelope: shapes.Envelope
+    fields: Any
+    origin: Origin
+    redactions: int
+    session: UUID = field(default_factory=lambda: UUID(int=0))
+    session_key: str | None = None
+    effect: UUID | None = None
+    effect_key: str = ""
+    values: dict[str, Any] = field(default_factory=dict)
+    position: int = 0
+
+
+class RefusedWhole(Exception):
+    """A batch asked for all or nothing, and something in it could not be taken."""
+
+    def __init__(self, results: list[dict[str, Any]]) -> None:
+        super().__init__("batch refused")
+        self.results = results
+
+
+def read(call: Call, parsed: Iterable[Parsed | ItemFault]) -> tuple[list[Item], list[dict[str, Any]]]:
+    """Read each item by the shape of its kind. Returns the readable items, and a result for each that is not."""
+    found: list[Item] = []
+    refused: list[dict[str, Any]] = []
+    key = call.redaction_key
+    parsed = list(parsed)
+    hints = redaction.hints_of(item.text for item in parsed if key is not None and isinstance(item, Parsed))
+    agent = call.token.agent_name
+    for index, item in enumerate(parsed):
+        if isinstance(item, ItemFault):
+            refused.append(_result(item.index, item.id, item.status, item.code, item.detail, item.pointer))
+            continue
+        try:
+            found.append(_read_item(call, index, item, key, hints, agent))
+        except Problem as problem:
+            identity = item.value.get("id")
+            named = identity if isinstance(identity, str) and len(identity) <= 64 else None
+            refused.append(_result(index, named, "invalid", problem.code, problem.detail, problem.pointer))
+    return found, refused
+
+
+def _read_item(call: Call, index: int, item: Parsed, key: bytes | None, hints: Hints, agent: str) -> Item:
+    value, text, redactions = item.value, item.text, 0
+    if key is not None and hints.in_text(text):
+        value, redactions = redaction.redact(value, key)
+        if redactions:
+            text = canonical_text(value)
+    envelope = convert(value, shapes.Envelope)
+    fields = convert(value, shapes.REPORTED.get(envelope.kind, shapes.Free))
+    claimed = envelope.source or ""
+    ours = not claimed or claimed == agent or claimed.startswith((f"{agent}/", f"{agent}:"))
+    origin = Origin(
+        project=call.project,
+        agent=call.token.agent,
+        source=claimed if claimed and ours else agent,
+        actor=f"agent:{call.token.agent.hex}",
+        lane="evidence",
+        key=envelope.id,
+        text=text,
+        received_us=call.received_us,
+        claimed_source="" if ours else claimed,
+        occurred_us=envelope.occurred_us,
+        producer_seq=envelope.producer_seq,
+        lease_epoch=envelope.lease_epoch,
+        imports=call.token.scope == "import",
+    )
+    read_item = Item(index, envelope, fields, origin, redactions)
+    if envelope.kind in fold.KINDS:
+        _read_effect(read_item)
+    elif envelope.effect_key:
+        read_item.effect_key = envelope.effect_key
+    return read_item
+
+
+def _read_effect(item: Item) -> None:
+    fields = item.fields
+    if isinstance(fields, shapes.ReportedPlan):
+        digest = intent_digest(fields.tool, fields.arguments, fields.free_text)
+        item.effect_key = key_of(fields, digest)
+        item.values = {"tool": fields.tool, "intent_digest": digest, **plan_columns(fields, item.redactions)}
+        return
+    if not item.envelope.effect_key:
+        detail = "Send the effect_key of the effect this fact speaks of."
+        raise Problem(422, "effect_key_missing", detail, pointer="/effect_key")
+    item.effect_key = item.envelope.effect_key
+    if isinstance(fields, shapes.ReportedDispatch):
+        item.values = {"process": fields.process or ""}
+    elif isinstance(fields, shapes.AnswerFields):
+        item.values = {"outcome": fields.outcome, "external_reference": fields.external_reference or ""}
+    elif isinstance(fields, shapes.FailFields):
+        item.values = {"reason": fields.reason}
+
+
+def record(call: Call, found: list[Item], refused: list[dict[str, Any]], *, whole: bool) -> list[dict[str, Any]]:
+    """Keep the readable items and return a result for every item, in order. Runs inside the door's transaction.
+
+    With `whole`, raises RefusedWhole when any item was refused or conflicts, so that nothing is kept.
+    """
+    parents = _resolve(call.project, found)
+    fates = entries.append([_draft(item, parents) for item in found], call.received_us)
+    results = list(refused)
+    created: list[Item] = []
+    for item, fate in zip(found, fates, strict=True):
+        item.position = fate.position
+        detail = None
+        if fate.status is Status.CREATED:
+            created.append(item)
+        elif fate.status is Status.CONFLICT:
+            detail = "This id was used for another fact; send a new id. Both are kept."
+        code = "key_reuse" if fate.status is Status.CONFLICT else None
+        results.append(_result(item.index, item.envelope.id, fate.status.value, code, detail, None))
+    results.sort(key=lambda result: int(result["index"]))
+    if whole and any(result["status"] not in ("created", "duplicate") for result in results):
+        raise RefusedWhole(results)
+    if created:
+        _post(call, created, parents)
+    return results
+
+
+def _resolve(project: UUID, found: list[Item]) -> dict[str, UUID]:
+    """Say which session each item means, and return the ids of the parents that are spoken of, by reference."""
+    references = {item.envelope.session for item in found}
+    spoken = {
+        item.fields.parent for item in found if isinstance(item.fields, shapes.SessionFields) and item.fields.parent
+    }
+    meant = sessions.by_reference(project, references | spoken)
+    for item in found:
+        item.session, item.session_key = meant[item.envelope.session]
+        if item.effect_key:
+            item.effect = derived(item.session, item.effect_key)
+    return {reference: meant[reference][0] for reference in spoken}
+
+
+def _draft(item: Item, parents: dict[str, UUID]) -> Draft:
+    envelope, fields, origin = item.envelope, item.fields, item.origin
+    if isinstance(fields, shapes.ArtifactFields):
+        return artifacts.draft(origin, item.session, item.effect, {"sha256": fields.sha256, "size": fields.size})
+    facts: dict[str, Any] = {}
+    subject = None
+    if envelope.kind in fold.KINDS:
+        facts = {name: item.values[name] for name in ("outcome", "reason") if name in item.values}
+        if "intent_digest" in item.values:
+            facts["intent"] = item.values["intent_digest"]
+    elif isinstance(fields, shapes.SessionFields):
+        facts = {"mode": fields.mode or "reported", "parent": parents.get(fields.parent or "")}
+    elif isinstance(fields, shapes.ReportedEnd):
+        facts = {"status": fields.status}
+    elif isinstance(fields, shapes.ReportedTask | shapes.ReportedTaskEnd | shapes.ReportedItem):
+        subject = tasks.identity(item.session, fields.task)
+        if isinstance(fields, shapes.ReportedTask) and fields.state:
+            facts = {"state": fields.state}
+    text = orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode() if facts else "{}"
+    attempt = (envelope.attempt or 1) if envelope.kind in _OF_AN_ATTEMPT else None
+    return origin.draft(
+        envelope.kind, facts=text, session=item.session, effect=item.effect, attempt=attempt, subject=subject
+    )
+
+
+_OF_AN_ATTEMPT = frozenset({"effect.dispatched", "effect.acknowledged", "effect.failed"})
+
+
+def _post(call: Call, created: list[Item], parents: dict[str, UUID]) -> None:
+    """Post what is new from the journal to the tables that follow from it."""
+    _touch_sessions(created, parents)
+    _post_tasks(created)
+    reports = _effect_reports(call, created)
+    if reports:
+        rows = effects.record(reports, gates.observe)
+        fresh: dict[UUID, int] = {}
+        for row in rows.values():
+            if row.version == 1:
+                fresh[row.session_id] = fresh.get(row.session_id, 0) + 1
+        sessions.count_effects(fresh)
+    for item in created:
+        if isinstance(item.fields, shapes.ArtifactFields):
+            values = {name: getattr(item.fields, name) for name in item.fields.__struct_fields__}
+            artifacts.store(item.origin, item.session, item.effect, values, item.position)
+    session_facts = [
+        sessions.Report(
+            item.session,
+            item.session_key or "",
+            item.origin,
+            item.envelope.kind,
+            item.position,
+            {name: getattr(item.fields, name) for name in item.fields.__struct_fields__},
+        )
+        for item in created
+        if item.envelope.kind in sessions.KINDS
+    ]
+    sessions.report(session_facts, parents)
+
+
+def _touch_sessions(created: list[Item], parents: dict[str, UUID]) -> None:
+    """Store or move the clock of every session spoken of; a parent that no fact has named yet is opened as a stub."""
+    keys: dict[UUID, str | None] = {}
+    opened: dict[UUID, int] = {}
+    for item in created:
+        if item.session not in keys:
+            keys[item.session], opened[item.session] = item.session_key, item.position
+    for item in created:
+        fields = item.fields
+        if isinstance(fields, shapes.SessionFields) and fields.parent:
+            parent = parents[fields.parent]
+            if parent not in keys and parent == sessions.identity(item.origin.project, fields.parent):
+                keys[parent], opened[parent] = fields.parent, item.position
+    sessions.touch(created[0].origin, keys, opened)
+
+
+def _post_tasks(created: list[Item]) -> None:
+    """Fold task facts; make the tasks that plans and items mention; then fold the items."""
+    task_facts = []
+    item_facts = []
+    mentioned: dict[tuple[UUID, str], Item] = {}
+    for item in created:
+        fields, kind = item.fields, item.envelope.kind
+        if kind in tasks.KINDS:
+            values = {name: getattr(fields, name) for name in fields.__struct_fields__}
+            task_facts.append(tasks.Report(item.session, fields.task, item.origin, kind, item.position, values))
+        elif isinstance(fields, shapes.ReportedItem):
+            mentioned.setdefault((item.session, fields.task), item)
+            task = tasks.identity(item.session, fields.task)
+            item_facts.append(items.Report(task, fields.item, item.origin, items.STATE_OF_KIND[kind], item.position))
+        elif isinstance(fields, shapes.ReportedPlan) and fields.task:
+            mentioned.setdefault((item.session, fields.task), item)
+    tasks.apply(task_facts)
+    for (session, key), item in mentioned.items():
+        tasks.ensure(item.origin, session, key, item.position)
+    items.apply(item_facts)
+
+
+def _effect_reports(call: Call, created: list[Item]) -> list[Report]:
+    targets: dict[bytes, dict[str, Any]] = {}
+    reports = []
+    for item in created:
+        kind = item.envelope.kind
+        if kind not in fold.KINDS or item.effect is None:
+            continue
+        if isinstance(item.fields, shapes.ReportedPlan):
+            _plan_values(call, item, targets)
+        fact = Fact(
+            kind=kind,
+            mark=item.origin.mark,
+            lane="evidence",
+            key=item.envelope.id,
+            position=item.position,
+            received_us=call.received_us,
+            told_us=item.envelope.occurred_us,
+            attempt=item.envelope.attempt or 1,
+            imports=item.origin.imports,
+            lease_epoch=item.envelope.lease_epoch,
+            agent=call.token.agent,
+            values=item.values,
+        )
+        reports.append(Report(item.effect, call.project, item.session, call.token.agent, item.effect_key, fact))
+        if isinstance(item.fields, shapes.ReportedPlan) and item.fields.compensates:
+            # What a compensation names is stored from now on, so that its acknowledgement finds it.
+            named = replace(fact, kind="effect.named", values={})
+            key = item.fields.compensates
+            target = item.values["compensates_id"]
+            reports.append(Report(target, call.project, item.session, call.token.agent, key, named))
+    return reports
+
+
+def _plan_values(call: Call, item: Item, targets: dict[bytes, dict[str, Any]]) -> None:
+    """The columns of a reported plan that need other tables; equal targets of a batch are looked up once."""
+    fields = item.fields
+    if fields.target is not None:
+        key = orjson.dumps([fields.target.repository, fields.target.ref])
+        if key not in targets:
+            found = target_columns(call.project, fields.target)
+            targets[key] = {name: found[name] for name in found if name not in ("environment", "resource")}
+        item.values |= targets[key]
+        item.values |= {"environment": fields.target.environment or "", "resource": fields.target.resource or ""}
+    if fields.task:
+        item.values["task_id"] = tasks.identity(item.session, fields.task)
+    if fields.compensates:
+        item.values["compensates_id"] = derived(item.session, fields.compensates)
+    if fields.parent_effect:
+        item.values["parent_effect_id"] = _effect_of(item.session, fields.parent_effect)
+
+
+def _effect_of(session: UUID, reference: str) -> UUID:
+    """An effect named by id, or by its key within the session."""
+    try:
+        return UUID(reference)
+    except ValueError:
+        return derived(session, reference)
+
+
+def _result(
+    index: int, identity: str | None, status: str, code: str | None, detail: str | None, pointer: str | None
+) -> dict[str, Any]:
+    result: dict[str, Any] = {"index": index, "id": identity, "status": status}
+    if code is not None:
+        result |= {"code": code, "detail": detail, "retryable": False}
+    if pointer is not None:
+        result["pointer"] = pointer
+    return result

@@ -1,0 +1,134 @@
+"""Claude Code session transcripts: one record a line, main sessions and sub-agents alike.
+
+A record belongs to the session `sessionId`, or to its sub-agent `sessionId/agentId`; so a file may tell several
+sessions, and several files one. Calls are the `tool_use` blocks of assistant records, results the `tool_result` blocks
+of user records. Progress records repeat what sub-agents do and are left out.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ingest.importers.reading import BadInputError, read_values
+from ingest.importers.shapes import (
+    Json,
+    OpenCalls,
+    Outcome,
+    Trajectory,
+    digest,
+    microseconds,
+    session_key,
+    text_of,
+    unwrapped,
+)
+
+FORMAT = "claude-code"
+
+
+def read(path: Path) -> list[Trajectory]:
+    """The sessions with at least one call, in the order in which the file first names them."""
+    transcript = _Transcript()
+    for line, record in read_values(path):
+        transcript.add(line, record)
+    if not transcript.sessions:
+        raise BadInputError(1, "not a Claude Code transcript: no record names its sessionId")
+    return [told.trajectory for told in transcript.sessions.values() if told.trajectory.calls]
+
+
+class _Session:
+    """One session being read, with what is needed to leave repeated lines and blocks out."""
+
+    def __init__(self, trajectory: Trajectory) -> None:
+        self.trajectory = trajectory
+        self.records: set[str] = set()  # uuids of records already read
+        self.calls: set[str] = set()  # identities of calls already read
+        self.turns: dict[str, int] = {}  # message id to turn
+
+
+class _Transcript:
+    def __init__(self) -> None:
+        self.sessions: dict[str, _Session] = {}
+        self._open = OpenCalls()
+
+    def add(self, line: int, record: Json) -> None:
+        if not isinstance(record, dict) or not isinstance(record.get("type"), str):
+            raise BadInputError(line, "not a Claude Code record: it has no type")
+        session = self._session_of(line, record)
+        if session is None:
+            return
+        uuid = record.get("uuid")
+        if isinstance(uuid, str):
+            if uuid in session.records:
+                return
+            session.records.add(uuid)
+        if record["type"] not in ("assistant", "user"):
+            return
+        message = record.get("message")
+        content = message.get("content") if isinstance(message, dict) else None
+        if not isinstance(message, dict) or not isinstance(content, str | list):
+            raise BadInputError(line, f"a Claude Code {record['type']} record without message content")
+        blocks = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+        if record["type"] == "assistant":
+            self._assistant(session, record, message, blocks)
+        else:
+            self._user(session, record, content, blocks)
+
+    def _session_of(self, line: int, record: dict[str, Json]) -> _Session | None:
+        session_id = record.get("sessionId")
+        if not isinstance(session_id, str) or not session_id:
+            # Snapshots and summaries name no session; a file of nothing but strangers is no transcript.
+            if not self.sessions and record["type"] not in ("file-history-snapshot", "summary"):
+                raise BadInputError(line, f"not a Claude Code record: type {record['type'][:40]!r} without a sessionId")
+            return None
+        agent_id = record.get("agentId")
+        is_child = isinstance(agent_id, str) and agent_id != ""
+        key = session_key(f"{session_id}/{agent_id}" if is_child else session_id)
+        if key not in self.sessions:
+            parent = session_key(session_id) if is_child else None
+            self.sessions[key] = _Session(Trajectory(FORMAT, key, parent_key=parent))
+        session = self.sessions[key]
+        trajectory = session.trajectory
+        if trajectory.started_us is None and not trajectory.calls:
+            trajectory.started_us = microseconds(record.get("timestamp"))
+        trajectory.describe(branch=record.get("gitBranch"), labels={"claude_version": record.get("version")})
+        return session
+
+    def _assistant(
+        self, session: _Session, record: dict[str, Json], message: dict[str, Json], blocks: list[dict[str, Json]]
+    ) -> None:
+        trajectory = session.trajectory
+        # One message may be told in several records, each with some of its blocks.
+        message_id = str(message.get("id") or record.get("uuid") or "")
+        turn = session.turns.setdefault(message_id, len(session.turns) + 1)
+        trajectory.describe(labels={"model": message.get("model")})
+        for block in blocks:
+            if block.get("type") != "tool_use":
+                continue
+            arguments = block.get("input", {})
+            identity = digest([message_id, block.get("id"), block.get("name"), arguments])
+            if isinstance(block.get("id"), str) and identity in session.calls:
+                continue
+            session.calls.add(identity)
+            call = trajectory.add_call(
+                block.get("name"),
+                arguments,
+                turn=turn,
+                call_id=block.get("id"),
+                occurred_us=microseconds(record.get("timestamp")),
+                sidechain=record.get("isSidechain") is True,
+            )
+            self._open.add(trajectory, call)
+
+    def _user(self, session: _Session, record: dict[str, Json], content: Json, blocks: list[dict[str, Json]]) -> None:
+        if record.get("isMeta") is not True:
+            session.trajectory.describe(title=text_of(content))
+        for block in blocks:
+            if block.get("type") != "tool_result":
+                continue
+            found = self._open.take(block.get("tool_use_id"), within=session.trajectory)
+            if found is None:
+                continue
+            trajectory, call = found
+            outcome: Outcome = "error" if block.get("is_error") is True else "ok"
+            result = unwrapped(block.get("content", ""))
+            trajectory.answer(call, result, outcome, microseconds(record.get("timestamp")))

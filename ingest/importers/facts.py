@@ -1,0 +1,189 @@
+"""From trajectories to what is sent: facts for the evidence lane, artifacts for what is too large, batches. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ingest.importers.shapes import Call, Json, Trajectory
+
+# The API's limits, less a margin for what the server adds or counts differently.
+MOST_ITEMS = 500
+LARGEST_BATCH = 3_500_000  # bytes; the limit is 4 MiB
+LARGEST_PAYLOAD = 224 * 1024  # bytes of one payload inside an item; the limit of an item is 256 KiB
+LARGEST_ARTIFACT = 64 * 1024 * 1024  # bytes
+DEEPEST_PAYLOAD = 28  # levels; the limit of an item is 32
+
+_PLAIN_ID = re.compile(r"[\x21-\x7e]{1,200}")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+
+
+@dataclass(slots=True, frozen=True)
+class Payload:
+    """Bytes to be stored as an artifact of one effect, because no item can carry them."""
+
+    session: str
+    effect_key: str
+    type: str  # "arguments" or "result"
+    content: bytes
+    media_type: str
+    sha256: str
+
+    @property
+    def request_id(self) -> str:
+        """The idempotency key of its registration, the same in every run."""
+        return event_id("artifact", self.session, self.effect_key, self.type, self.sha256)
+
+
+@dataclass(slots=True)
+class Shipment:
+    """All that is to be sent for one trajectory: its facts in order, and the payloads they point to."""
+
+    facts: list[dict[str, Json]] = field(default_factory=list)
+    payloads: list[Payload] = field(default_factory=list)
+
+
+class TooLargeError(Exception):
+    """A payload is larger than the API takes even as an artifact."""
+
+    def __init__(self, session: str, effect_key: str, size: int) -> None:
+        super().__init__(
+            f"session {session}, call {effect_key}: {size:,} bytes, and an artifact may have {LARGEST_ARTIFACT:,}"
+        )
+
+
+def ship(trajectory: Trajectory) -> Shipment:
+    """The facts of a trajectory, the same for the same source in every run.
+
+    Ids follow from format, session key, kind and place; a longer later version of a source repeats the facts of the
+    shorter one word for word and adds its own. A call without a result gets no fact beyond its dispatch.
+    """
+    shipment = Shipment()
+    shipment.facts.append(_started(trajectory))
+    for call in trajectory.calls:
+        key = effect_key(call)
+        base = {"session": trajectory.key, "effect_key": key}
+        planned = {"tool": call.tool, "arguments": _carried(shipment, trajectory, key, "arguments", call.arguments)}
+        planned["turn"] = str(call.turn)
+        if call.call_id is not None and _PLAIN_ID.fullmatch(call.call_id):
+            planned["call_id"] = call.call_id
+        sequence, when = call.sequence, call.occurred_us
+        shipment.facts.append(_fact(trajectory, "effect.planned", sequence, when, base | planned))
+        shipment.facts.append(_fact(trajectory, "effect.dispatched", sequence + 1, when, base | {"attempt": 1}))
+        if call.result is not None:
+            result = _carried(shipment, trajectory, key, "result", call.result.content)
+            said = base | {"attempt": 1, "outcome": call.result.outcome, "result": result}
+            shipment.facts.append(
+                _fact(trajectory, "effect.acknowledged", call.result.sequence, call.result.finished_us, said)
+            )
+    if trajectory.ended is not None:
+        shipment.facts.append(
+            _fact(
+                trajectory,
+                "session.ended",
+                trajectory.last_sequence + 1,
+                trajectory.ended_us,
+                {"session": trajectory.key, "status": trajectory.ended},
+            )
+        )
+    return shipment
+
+
+def effect_key(call: Call) -> str:
+    """`call_id:position`, so that a reused id names two effects; `call:position` where the source gives no id."""
+    if call.call_id is None:
+        return f"call:{call.position}"
+    if _PLAIN_ID.fullmatch(call.call_id):
+        return f"{call.call_id}:{call.position}"
+    return f"{event_id('call', call.call_id)[:32]}:{call.position}"
+
+
+def event_id(*parts: str | int) -> str:
+    """A stable id of 64 hex digits for what `parts` name."""
+    text = json.dumps(parts, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def batches(facts: Iterable[dict[str, Json]]) -> Iterator[list[bytes]]:
+    """The facts as encoded items, in order, in batches within the API's limits."""
+    batch: list[bytes] = []
+    size = 2
+    for fact in facts:
+        item = encoded(fact)
+        if batch and (len(batch) >= MOST_ITEMS or size + len(item) + 1 > LARGEST_BATCH):
+            yield batch
+            batch, size = [], 2
+        batch.append(item)
+        size += len(item) + 1
+    if batch:
+        yield batch
+
+
+def encoded(value: Json) -> bytes:
+    """Compact JSON in UTF-8. Raises ValueError for what JSON cannot hold (NaN, lone surrogates)."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
+
+
+def _started(trajectory: Trajectory) -> dict[str, Json]:
+    said: dict[str, Any] = {"session": trajectory.key, "mode": "reported"}
+    if trajectory.title:
+        said["title"] = trajectory.title
+    if trajectory.branch:
+        said["branch"] = trajectory.branch
+    if trajectory.parent_key is not None:
+        said["parent"] = trajectory.parent_key
+    said["labels"] = {"format": trajectory.format, **trajectory.labels}
+    return _fact(trajectory, "session.started", 0, trajectory.started_us, said)
+
+
+def _fact(trajectory: Trajectory, kind: str, sequence: int, when: int | None, said: dict[str, Json]) -> dict[str, Json]:
+    fact: dict[str, Json] = {"id": event_id(trajectory.format, trajectory.key, kind, sequence), "kind": kind}
+    if when is not None:
+        fact["occurred_us"] = when
+    fact["producer_seq"] = sequence
+    return fact | said
+
+
+def _carried(shipment: Shipment, trajectory: Trajectory, key: str, role: str, value: Json) -> Json:
+    """`value` where an item can carry it exactly, else a pointer to the artifact that will."""
+    try:
+        content = encoded(value)
+        fits = len(content) <= LARGEST_PAYLOAD and not _is_deeper(value, DEEPEST_PAYLOAD) and _is_plain(value)
+    except (ValueError, RecursionError):
+        fits = False
+    if fits:
+        return value
+    content, media_type = _bytes_of(value)
+    if len(content) > LARGEST_ARTIFACT:
+        raise TooLargeError(trajectory.key, key, len(content))
+    sha256 = hashlib.sha256(content).hexdigest()
+    shipment.payloads.append(Payload(trajectory.key, key, role, content, media_type, sha256))
+    return {"artifact": {"sha256": sha256, "size": len(content), "media_type": media_type}}
+
+
+def _bytes_of(value: Json) -> tuple[bytes, str]:
+    if isinstance(value, str) and not _SURROGATE.search(value):
+        return value.encode("utf-8"), "text/plain; charset=utf-8"
+    # Escapes keep lone surrogates; NaN and infinities stay as the words their source wrote.
+    return json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode("ascii"), "application/json"
+
+
+def _is_deeper(value: Json, levels: int) -> bool:
+    if isinstance(value, dict):
+        return levels == 0 or any(_is_deeper(inner, levels - 1) for inner in value.values())
+    if isinstance(value, list):
+        return levels == 0 or any(_is_deeper(inner, levels - 1) for inner in value)
+    return False
+
+
+def _is_plain(value: Json) -> bool:
+    """Whether every integer in `value` fits the 64 bits that JSON readers agree on."""
+    if isinstance(value, dict):
+        return all(_is_plain(inner) for inner in value.values())
+    if isinstance(value, list):
+        return all(_is_plain(inner) for inner in value)
+    return not isinstance(value, int) or -(2**63) <= value < 2**63

@@ -1,0 +1,53 @@
+"""InterCode interaction logs: lists of actions, observations and whether each action could be run. No times, no ids."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ingest.importers.reading import Document, collect, origin_labels, read_documents
+from ingest.importers.shapes import Json, Outcome, Trajectory, document_key
+
+FORMAT = "intercode"
+
+
+def read(path: Path) -> list[Trajectory]:
+    """The episodes with at least one action."""
+    return collect(read_documents(path, _describes), _trajectory)
+
+
+def _describes(value: Json) -> bool:
+    history = value.get("turn_history") if isinstance(value, dict) else None
+    return isinstance(history, dict) and isinstance(history.get("actions"), list)
+
+
+def _trajectory(document: Document) -> Trajectory:
+    raw = document.raw
+    natural = f"{FORMAT}/{raw.get('environment')}.task{raw.get('task_id')}"
+    trajectory = Trajectory(FORMAT, document_key(document.origin, natural, raw))
+    query = raw.get("query")
+    trajectory.describe(
+        title=query if isinstance(query, str) else "",
+        labels={
+            "environment": raw.get("environment"),
+            "dataset": raw.get("dataset"),
+            "task": raw.get("task_id"),
+            **origin_labels(document.origin),
+        },
+    )
+    history = raw["turn_history"]
+    observations = history.get("observations")
+    valid = history.get("valid_action")
+    for place, action in enumerate(history["actions"]):
+        arguments = {"command": action} if isinstance(action, str) else action
+        call = trajectory.add_call("bash", arguments, turn=place + 1)
+        if isinstance(observations, list) and place < len(observations):
+            trajectory.answer(call, observations[place], _outcome(valid, place))
+    trajectory.ended = "completed" if isinstance(raw.get("summary"), dict) else None
+    return trajectory
+
+
+def _outcome(valid: Json, place: int) -> Outcome:
+    said = valid[place] if isinstance(valid, list) and place < len(valid) else None
+    if said is None:
+        return "unknown"
+    return "ok" if said is True else "error"

@@ -1,0 +1,246 @@
+"""OpenHands event streams, in the three forms they were published in.
+
+V0: `history` is a list of events; an `action` is answered by the `observation` whose `cause` is its id. The oldest form
+has no ids, no times and no sources: there an observation answers the action before it. The software-agent-sdk (V1)
+writes one event per line or a list of them, told apart by `kind`; observations name their `action_id`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ingest.importers.reading import BadInputError, Document, collect, origin_labels, read_documents
+from ingest.importers.shapes import (
+    Call,
+    Json,
+    OpenCalls,
+    Outcome,
+    Trajectory,
+    document_key,
+    microseconds,
+    session_key,
+    text_of,
+    unwrapped,
+)
+
+FORMAT = "openhands"
+
+# Actions of the conversation and of the runtime's own affairs: they reach nothing outside.
+_NO_CALLS = {
+    *("message", "system", "recall", "null", "initialize", "start", "pause", "resume", "stop"),
+    *("change_agent_state", "condensation", "condensation_request", "loop_recovery"),
+}
+
+
+def read(path: Path) -> list[Trajectory]:
+    """The conversations with at least one call."""
+    documents = list(_joined(read_documents(path, _describes)))
+    return collect(iter(documents), _trajectory)
+
+
+def _describes(value: Json) -> bool:
+    return _stands_alone(value) or _events(value) is not None
+
+
+def _stands_alone(value: Json) -> bool:
+    """An event that is a line of its own. The oldest form never was, and too much else has an `action`."""
+    return _is_event(value) and {"id", "timestamp", "source"} <= value.keys()
+
+
+def _is_event(value: Json) -> bool:
+    if not isinstance(value, dict) or "role" in value:
+        return False
+    return any(isinstance(value.get(name), str) for name in ("kind", "action", "observation"))
+
+
+def _events(value: Json) -> list[dict[str, Json]] | None:
+    """The events of one conversation, or None when the value holds none."""
+    if isinstance(value, dict):
+        value = value.get("history", value.get("events"))
+    elif value == []:
+        return None  # nothing says that it is a conversation
+    if not isinstance(value, list) or not all(isinstance(event, dict) and "role" not in event for event in value):
+        return None
+    # Some entries are neither action nor observation, such as a change of state; not all of them can be.
+    return value if value == [] or any(map(_is_event, value)) else None
+
+
+def _joined(documents: Iterator[Document]) -> Iterator[Document]:
+    """Documents with lines that are single events gathered into the conversation they belong to."""
+    streams: dict[str, Document] = {}
+    for document in documents:
+        if not _stands_alone(document.raw):
+            yield document
+            continue
+        origin = dict(document.origin or {})
+        path = str(origin.get("path") or "").partition("#")[0]
+        if path not in streams:
+            streams[path] = Document(document.line, {**origin, "path": path} if path else None, [])
+        streams[path].raw.append(document.raw)
+    yield from streams.values()
+
+
+def _trajectory(document: Document) -> Trajectory:
+    raw = document.raw
+    events = _events(raw)
+    if events is None:
+        raise BadInputError(document.line, "an OpenHands document without its events")
+    about = raw if isinstance(raw, dict) else {}
+    instance = about.get("instance_id") or about.get("id") or ""
+    natural = f"{FORMAT}/{instance}" if isinstance(instance, str) and instance else ""
+    if not natural and events and isinstance(events[0].get("id"), str):
+        natural = f"{FORMAT}/{events[0]['id']}"  # V1 ids are unique, and the first one lasts while the log grows
+    trajectory = Trajectory(FORMAT, _key(document, natural))
+    labels = {"instance": instance, "model": _model(about), **origin_labels(document.origin)}
+    trajectory.describe(labels=labels)
+    _Stream(trajectory).read(events)
+    if trajectory.ended is None and isinstance(about.get("error"), str) and about["error"]:
+        trajectory.ended = "failed"
+    return trajectory
+
+
+def _model(about: dict[str, Json]) -> Json:
+    metadata = about.get("metadata")
+    config = metadata.get("llm_config") if isinstance(metadata, dict) else None
+    return config.get("model") if isinstance(config, dict) else None
+
+
+def _key(document: Document, natural: str) -> str:
+    if document.origin is None and natural and isinstance(document.raw, list):
+        return session_key(natural)
+    return document_key(document.origin, natural, document.raw)
+
+
+class _Stream:
+    """Reads the events of one conversation in order."""
+
+    def __init__(self, trajectory: Trajectory) -> None:
+        self.trajectory = trajectory
+        self._by_event: dict[Json, Call] = {}  # event id to its call
+        self._by_call_id = OpenCalls()
+        self._last: Call | None = None  # the oldest form answers by place
+        self._turns: dict[str, int] = {}
+        self._turn = 0
+
+    def read(self, events: list[dict[str, Json]]) -> None:
+        for event in events:
+            if self.trajectory.started_us is None and not self.trajectory.calls:
+                self.trajectory.started_us = microseconds(event.get("timestamp"))
+            if isinstance(event.get("kind"), str):
+                self._v1(event)
+            elif isinstance(event.get("observation"), str):
+                self._observation(event)
+            elif isinstance(event.get("action"), str):
+                self._action(event)
+
+    def _action(self, event: dict[str, Json]) -> None:
+        metadata = event.get("tool_call_metadata")
+        metadata = metadata if isinstance(metadata, dict) else {}
+        action = event["action"]
+        arguments = event.get("args")
+        if not isinstance(arguments, dict):
+            # The oldest form keeps the arguments among the event's own fields.
+            arguments = {name: value for name, value in event.items() if name not in ("action", "args")}
+        if not metadata and (action in _NO_CALLS or event.get("source", "agent") != "agent"):
+            if action == "message" and event.get("source", "user") == "user":
+                self.trajectory.describe(title=text_of(arguments.get("content")))
+            return
+        response = metadata.get("model_response")
+        call = self._add(
+            event,
+            metadata.get("function_name") or action,
+            arguments,
+            call_id=metadata.get("tool_call_id"),
+            response_id=response.get("id") if isinstance(response, dict) else None,
+        )
+        if action == "finish":
+            # Finishing is answered by nothing: the conversation ends with it.
+            self.trajectory.answer(call, "", "ok", microseconds(event.get("timestamp")))
+            self.trajectory.ended = "completed"
+            self.trajectory.ended_us = microseconds(event.get("timestamp"))
+
+    def _observation(self, event: dict[str, Json]) -> None:
+        metadata = event.get("tool_call_metadata")
+        call = self._by_event.get(event["cause"]) if isinstance(event.get("cause"), int | str) else None
+        if call is None and isinstance(metadata, dict):
+            found = self._by_call_id.take(metadata.get("tool_call_id"))
+            call = found[1] if found else None
+        if call is None and "id" not in event:
+            call, self._last = self._last, None
+        if call is not None:
+            content = unwrapped(event.get("content", ""))
+            self.trajectory.answer(call, content, _outcome_v0(event), microseconds(event.get("timestamp")))
+
+    def _v1(self, event: dict[str, Json]) -> None:
+        kind = event["kind"]
+        if kind == "MessageEvent" and event.get("source") == "user":
+            message = event.get("llm_message")
+            self.trajectory.describe(title=text_of(message.get("content")) if isinstance(message, dict) else "")
+        elif kind == "ActionEvent":
+            sent = event.get("tool_call")
+            arguments = event.get("action")
+            if not isinstance(arguments, dict):
+                arguments = sent.get("arguments") if isinstance(sent, dict) else None
+            self._add(
+                event,
+                event.get("tool_name"),
+                arguments,
+                call_id=event.get("tool_call_id"),
+                response_id=event.get("llm_response_id"),
+            )
+        elif "tool_call_id" in event or "action_id" in event:
+            action_id = event.get("action_id")
+            call = self._by_event.get(action_id) if isinstance(action_id, str) else None
+            if call is None:
+                found = self._by_call_id.take(event.get("tool_call_id"))
+                call = found[1] if found else None
+            if call is not None:
+                content, outcome = _answer_v1(event)
+                self.trajectory.answer(call, content, outcome, microseconds(event.get("timestamp")))
+
+    def _add(self, event: dict[str, Json], tool: Json, arguments: Json, *, call_id: Json, response_id: Json) -> Call:
+        # Calls of one reply of the model are one turn.
+        if not isinstance(response_id, str) or response_id not in self._turns:
+            self._turn += 1
+            if isinstance(response_id, str):
+                self._turns[response_id] = self._turn
+        turn = self._turns[response_id] if isinstance(response_id, str) else self._turn
+        self.trajectory.ended = self.trajectory.ended_us = None  # finished, and then went on
+        call = self.trajectory.add_call(
+            tool, arguments, turn=turn, call_id=call_id, occurred_us=microseconds(event.get("timestamp"))
+        )
+        if isinstance(event.get("id"), int | str):
+            self._by_event[event["id"]] = call
+        self._by_call_id.add(self.trajectory, call)
+        self._last = call
+        return call
+
+
+def _outcome_v0(event: dict[str, Json]) -> Outcome:
+    extras = event.get("extras")
+    metadata = extras.get("metadata") if isinstance(extras, dict) else None
+    code = metadata.get("exit_code") if isinstance(metadata, dict) else event.get("exit_code")
+    if event["observation"] in ("error", "user_rejected"):
+        return "error"
+    return _by_exit_code(code)
+
+
+def _by_exit_code(code: Json) -> Outcome:
+    if not isinstance(code, int) or isinstance(code, bool) or code == 0:
+        return "ok"
+    return "unknown" if code == -1 else "error"  # -1: the command was still running
+
+
+def _answer_v1(event: dict[str, Json]) -> tuple[Json, Outcome]:
+    observation = event.get("observation")
+    if not isinstance(observation, dict):
+        # An error of the agent's own, or a person's refusal.
+        return event.get("error") or event.get("rejection_reason") or "", "error"
+    content = observation.get("content", observation.get("output"))
+    result = unwrapped(content) if isinstance(content, str | list) else observation
+    if observation.get("is_error") is True or observation.get("error") is True:
+        return result, "error"
+    metadata = observation.get("metadata")
+    code = observation.get("exit_code", metadata.get("exit_code") if isinstance(metadata, dict) else None)
+    return result, _by_exit_code(code)

@@ -1,0 +1,102 @@
+"""pi coding agent sessions: a session line, then messages, one entry a line.
+
+Calls are `toolCall` blocks of assistant messages, results the messages of role `toolResult`. A turn that was aborted or
+failed, or a process that died, leaves calls without a result. Commands a person ran (`bashExecution`) are not the
+agent's.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from ingest.importers.reading import BadInputError, read_values
+from ingest.importers.shapes import (
+    Json,
+    OpenCalls,
+    Outcome,
+    Trajectory,
+    microseconds,
+    microseconds_of_seconds,
+    session_key,
+    text_of,
+    unwrapped,
+)
+
+FORMAT = "pi"
+
+# A branched session names the file it came from, whose name ends with that session's id.
+_BRANCHED_FROM = re.compile(r"_([0-9A-Za-z-]{8,64})\.jsonl$")
+
+
+def read(path: Path) -> list[Trajectory]:
+    """The sessions with at least one call."""
+    sessions: dict[str, Trajectory] = {}
+    open_calls = OpenCalls()
+    current: Trajectory | None = None
+    turn = 0
+    for line, entry in read_values(path):
+        if not isinstance(entry, dict) or not isinstance(entry.get("type"), str):
+            raise BadInputError(line, "not a pi session entry: it has no type")
+        if entry["type"] == "session":
+            current = _session(line, entry, sessions)
+            continue
+        if current is None:
+            raise BadInputError(line, "not a pi session: its first line is no entry of type session")
+        if entry["type"] != "message":
+            continue
+        message = entry.get("message")
+        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+            raise BadInputError(line, "a pi message entry without a message and its role")
+        if message["role"] == "assistant":
+            turn += 1
+            _calls(current, entry, message, turn, open_calls)
+        elif message["role"] == "toolResult":
+            found = open_calls.take(message.get("toolCallId"), within=current)
+            if found is not None:
+                outcome: Outcome = "error" if message.get("isError") is True else "ok"
+                found[0].answer(found[1], unwrapped(message.get("content", "")), outcome, _moment(entry, message))
+        elif message["role"] == "user":
+            current.describe(title=text_of(message.get("content")))
+    return [trajectory for trajectory in sessions.values() if trajectory.calls]
+
+
+def _session(line: int, entry: dict[str, Json], sessions: dict[str, Trajectory]) -> Trajectory:
+    session_id = entry.get("id")
+    if not isinstance(session_id, str) or not session_id:
+        raise BadInputError(line, "a pi session entry without an id")
+    key = session_key(session_id)
+    if key not in sessions:
+        trajectory = Trajectory(FORMAT, key, started_us=microseconds(entry.get("timestamp")))
+        branched = _BRANCHED_FROM.search(str(entry.get("branchedFrom") or entry.get("parentSession") or ""))
+        trajectory.describe(
+            labels={"model": entry.get("modelId"), "branched_from": branched.group(1) if branched else None}
+        )
+        sessions[key] = trajectory
+    return sessions[key]
+
+
+def _calls(
+    trajectory: Trajectory, entry: dict[str, Json], message: dict[str, Json], turn: int, open_calls: OpenCalls
+) -> None:
+    trajectory.describe(labels={"model": message.get("model")})
+    content = message.get("content")
+    for block in content if isinstance(content, list) else []:
+        if isinstance(block, dict) and block.get("type") == "toolCall":
+            call = trajectory.add_call(
+                block.get("name"),
+                block.get("arguments", {}),
+                turn=turn,
+                call_id=block.get("id"),
+                occurred_us=_moment(entry, message),
+            )
+            open_calls.add(trajectory, call)
+
+
+def _moment(entry: dict[str, Json], message: dict[str, Json]) -> int | None:
+    # The entry says when the line was written; a message alone says milliseconds since the epoch.
+    written = microseconds(entry.get("timestamp"))
+    stamp = message.get("timestamp")
+    if written is None and isinstance(stamp, int | float) and not isinstance(stamp, bool):
+        return microseconds_of_seconds(stamp / 1000)
+    return written

@@ -1,0 +1,159 @@
+"""Reading trajectory files: plain or gzip, JSON lines or one JSON value; every fault names its line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from ingest.importers.shapes import DistinctKeys, Json, Trajectory
+
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+class BadInputError(Exception):
+    """The input is not what was announced. `line` counts from 1; `reason` is a sentence without a full stop."""
+
+    def __init__(self, line: int, reason: str) -> None:
+        super().__init__(f"line {line}: {reason}")
+        self.line = line
+        self.reason = reason
+
+
+@dataclass(slots=True, frozen=True)
+class Document:
+    """One JSON value of a file: where it stands, where its publisher says it came from, and the value itself."""
+
+    line: int
+    origin: dict[str, Json] | None
+    raw: Json
+
+
+def read_values(path: Path) -> Iterator[tuple[int, Json]]:
+    """Every JSON value of the file with its line: one a line or, when the first is no value, the whole file as one.
+
+    Raises BadInputError for anything that is not JSON in UTF-8, for a cut gzip stream and for a file without a value;
+    OSError when the file cannot be read.
+    """
+    with path.open("rb") as raw:
+        compressed = raw.read(2) == _GZIP_MAGIC
+        raw.seek(0)
+        stream: BinaryIO = gzip.GzipFile(fileobj=raw) if compressed else raw  # type: ignore[assignment]  # reads alike
+        number = 0
+        found = False
+        for number, line in _lines(stream):
+            text = _decoded(line, number)
+            if not text.strip():
+                continue
+            try:
+                value = _parsed(text)
+            except json.JSONDecodeError as fault:
+                if found:
+                    raise BadInputError(number, _syntax(fault)) from None
+                # Pretty-printed JSON: the value goes on over the next lines.
+                rest = "".join(_decoded(further, at) for at, further in _lines(stream, after=number))
+                yield number, _whole(text + rest, number)
+                return
+            except (ValueError, RecursionError) as fault:
+                raise BadInputError(number, _unreadable(fault)) from None
+            found = True
+            yield number, value
+        if not found:
+            raise BadInputError(max(number, 1), "the file is empty")
+
+
+def read_documents(path: Path, describes: Callable[[Json], bool]) -> Iterator[Document]:
+    """The documents of the file; `describes` says whether a value is one.
+
+    A document may stand in a wrapper `{"_source": {...}, "raw": ...}`, in a list, or under names of an object.
+    """
+    for line, value in read_values(path):
+        origin: dict[str, Json] | None = None
+        if isinstance(value, dict) and isinstance(value.get("_source"), dict) and "raw" in value:
+            origin, value = value["_source"], value["raw"]
+        if describes(value):
+            yield Document(line, origin, value)
+            continue
+        several = value if isinstance(value, list) else list(value.values()) if isinstance(value, dict) else []
+        if not several or not all(describes(one) for one in several):
+            raise BadInputError(line, _stranger(value))
+        # Documents gathered under one origin are told apart by their place, as a fragment.
+        for place, one in enumerate(several):
+            path_of = origin.get("path") if origin else None
+            at = {**origin, "path": f"{path_of}#{place}"} if origin and isinstance(path_of, str) else origin
+            yield Document(line, at, one)
+
+
+def collect(documents: Iterator[Document], parse: Callable[[Document], Trajectory]) -> list[Trajectory]:
+    """One trajectory per document with at least one call, none twice and no two under one key."""
+    keys = DistinctKeys()
+    kept = []
+    for document in documents:
+        trajectory = parse(document)
+        if trajectory.calls and keys.admit(trajectory, document.raw):
+            kept.append(trajectory)
+    return kept
+
+
+def origin_labels(origin: dict[str, Json] | None) -> dict[str, Json]:
+    """Where a document was published, as labels of its session; not at which commit, which a later version changes."""
+    if origin is None:
+        return {}
+    return {"origin": origin.get("repo"), "origin_path": origin.get("path")}
+
+
+def _lines(stream: BinaryIO, after: int = 0) -> Iterator[tuple[int, bytes]]:
+    number = after
+    while True:
+        try:
+            line = stream.readline()  # ends at \n only: U+2028 and \r may stand inside a JSON text
+        except (EOFError, zlib.error, gzip.BadGzipFile) as fault:
+            said = str(fault).rstrip(".")
+            raise BadInputError(number + 1, f"the gzip stream is cut short or damaged ({said})") from None
+        if not line:
+            return
+        number += 1
+        yield number, line
+
+
+def _decoded(line: bytes, number: int) -> str:
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError as fault:
+        reason = f"not text in UTF-8 (byte 0x{line[fault.start]:02x} at column {fault.start + 1})"
+        raise BadInputError(number, reason) from None
+    return text.removeprefix("\ufeff") if number == 1 else text
+
+
+def _parsed(text: str) -> Json:
+    return json.loads(text)
+
+
+def _whole(text: str, first_line: int) -> Json:
+    try:
+        return _parsed(text)
+    except json.JSONDecodeError as fault:
+        raise BadInputError(first_line + fault.lineno - 1, _syntax(fault)) from None
+    except (ValueError, RecursionError) as fault:
+        raise BadInputError(first_line, _unreadable(fault)) from None
+
+
+def _syntax(fault: json.JSONDecodeError) -> str:
+    return f"not JSON: {fault.msg} (column {fault.colno})"
+
+
+def _unreadable(fault: Exception) -> str:
+    if isinstance(fault, RecursionError):
+        return "the JSON is nested too deeply to be read"
+    return "the JSON holds a number of too many digits"
+
+
+def _stranger(value: Json) -> str:
+    if isinstance(value, dict):
+        names = ", ".join(sorted(str(name) for name in value)[:8])
+        return f"not a document of this format (an object with {names or 'no fields'})"
+    return f"not a document of this format (a JSON {type(value).__name__})"

@@ -1,0 +1,241 @@
+"""The neutral shape that every trajectory format is read into. Knows no format, no API and no database."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal, TypeAlias
+
+# JSON as it came: str, int, float, bool, None, list or dict.
+Json: TypeAlias = Any
+Outcome: TypeAlias = Literal["ok", "error", "unknown"]
+EndStatus: TypeAlias = Literal["completed", "failed", "cancelled"]
+
+LONGEST_KEY = 200
+LONGEST_TITLE = 200
+LONGEST_LABEL = 200
+LONGEST_TOOL = 100
+
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+
+
+@dataclass(slots=True)
+class Result:
+    """What came back for one call. `content` is exact; `outcome` is what the source says, never a guess."""
+
+    content: Json
+    outcome: Outcome
+    sequence: int
+    finished_us: int | None = None
+
+
+@dataclass(slots=True)
+class Call:
+    """One tool call of a session. `position` counts the calls of the session from 1, in the order of the source."""
+
+    position: int
+    sequence: int
+    turn: int
+    tool: str
+    arguments: Json
+    call_id: str | None = None
+    occurred_us: int | None = None
+    sidechain: bool = False
+    result: Result | None = None
+
+
+@dataclass(slots=True)
+class Trajectory:
+    """One session as its source tells it.
+
+    Everything in it follows from the source alone, and a longer later version of the same source gives the same
+    beginning: calls keep position and sequence, and the facts about the session come from before its first call.
+    """
+
+    format: str
+    key: str
+    parent_key: str | None = None
+    title: str = ""
+    branch: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
+    started_us: int | None = None
+    ended: EndStatus | None = None
+    ended_us: int | None = None
+    calls: list[Call] = field(default_factory=list)
+    _next_sequence: int = 1
+
+    @property
+    def last_sequence(self) -> int:
+        return self._next_sequence - 1
+
+    def add_call(
+        self,
+        tool: Json,
+        arguments: Json,
+        *,
+        turn: int,
+        call_id: Json = None,
+        occurred_us: int | None = None,
+        sidechain: bool = False,
+    ) -> Call:
+        """Append the next call. Two places in the sequence are kept for it: planned and dispatched."""
+        call = Call(
+            position=len(self.calls) + 1,
+            sequence=self._next_sequence,
+            turn=turn,
+            tool=name_of(tool),
+            arguments=arguments,
+            call_id=call_id if isinstance(call_id, str) and call_id else None,
+            occurred_us=occurred_us,
+            sidechain=sidechain,
+        )
+        self._next_sequence += 2
+        self.calls.append(call)
+        return call
+
+    def answer(self, call: Call, content: Json, outcome: Outcome, finished_us: int | None = None) -> None:
+        """Give `call` its result. The first answer stays; a second one for the same call is a repetition."""
+        if call.result is None:
+            call.result = Result(content, outcome, self._next_sequence, finished_us)
+            self._next_sequence += 1
+
+    def describe(self, *, title: str = "", branch: Json = None, labels: dict[str, Json] | None = None) -> None:
+        """Fill what is still empty about the session, but only before its first call.
+
+        A shorter version of the same source would otherwise tell something else about the same session.
+        """
+        if self.calls:
+            return
+        self.title = self.title or title_of(title)
+        if not self.branch and isinstance(branch, str):
+            self.branch = printable(branch)[:LONGEST_LABEL]
+        for name, value in (labels or {}).items():
+            if isinstance(value, str | int) and not isinstance(value, bool) and str(value) and name not in self.labels:
+                self.labels[name] = printable(str(value))[:LONGEST_LABEL]
+
+
+class OpenCalls:
+    """Finds the call that a result answers, by call id; a reused id is answered in the order of the calls."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, list[tuple[Trajectory, Call]]] = {}
+
+    def add(self, trajectory: Trajectory, call: Call) -> None:
+        if call.call_id is not None:
+            self._waiting.setdefault(call.call_id, []).append((trajectory, call))
+
+    def take(self, call_id: Json, within: Trajectory | None = None) -> tuple[Trajectory, Call] | None:
+        """The oldest unanswered call of that id, one of `within` first; None when no call waits for it."""
+        waiting = self._waiting.get(call_id) if isinstance(call_id, str) else None
+        if not waiting:
+            return None
+        chosen = next((pair for pair in waiting if pair[0] is within), waiting[0])
+        waiting.remove(chosen)
+        return chosen
+
+
+def document_key(origin: dict[str, Json] | None, natural: str, raw: Json) -> str:
+    """The session key of a document that is one of many in a file.
+
+    Where the document came from, when it says so (`repository:path`, which lasts over later commits); else its natural
+    name with a digest of its content, so that two runs of one task never become one session.
+    """
+    if origin is not None and isinstance(origin.get("path"), str) and origin["path"]:
+        repository = origin.get("repo")
+        name = f"{repository}:{origin['path']}" if isinstance(repository, str) else origin["path"]
+        return session_key(name)
+    return session_key(f"{natural}-{digest(raw)[:16]}" if natural else digest(raw))
+
+
+def session_key(name: str) -> str:
+    """`name` as a key: printable, at most LONGEST_KEY characters, two names never one key."""
+    key = printable(name)
+    if key == name and 0 < len(key) <= LONGEST_KEY:
+        return key
+    return f"{key[: LONGEST_KEY - 17]}~{digest(name)[:16]}"
+
+
+class DistinctKeys:
+    """Keeps the documents of one file apart: one key never stands for two contents."""
+
+    def __init__(self) -> None:
+        self._contents: dict[str, str] = {}
+        self._taken: set[str] = set()
+
+    def admit(self, trajectory: Trajectory, content: Json) -> bool:
+        """Give `trajectory` a key that no other content has; False when the file holds this very document already."""
+        own = digest(content)
+        for key in (trajectory.key, session_key(f"{trajectory.key}~{own[:16]}")):
+            if self._contents.setdefault(key, own) != own:
+                continue
+            fresh = key not in self._taken
+            self._taken.add(key)
+            trajectory.key = key
+            return fresh
+        return False
+
+
+def digest(value: Json) -> str:
+    """SHA-256 of a JSON value, the same for the same value in every run and on every machine; 64 hex digits."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def printable(text: str) -> str:
+    """`text` with runs of control characters as one space and lone surrogates as U+FFFD; for names, never payloads."""
+    return _SURROGATE.sub("�", _UNPRINTABLE.sub(" ", text)).strip()
+
+
+def title_of(text: str) -> str:
+    """The first LONGEST_TITLE characters of `text` on one line."""
+    line = " ".join(printable(text[: LONGEST_TITLE * 20]).split())
+    return line if len(line) <= LONGEST_TITLE else line[: LONGEST_TITLE - 1].rstrip() + "…"
+
+
+def name_of(tool: Json) -> str:
+    """A tool's name as a short printable text; `unnamed` when the source gives none."""
+    name = printable(tool)[:LONGEST_TOOL] if isinstance(tool, str) else ""
+    return name or "unnamed"
+
+
+def text_of(content: Json) -> str:
+    """The words of a message content: a text, or the text blocks of a list; "" when there are none."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    return "\n".join(b["text"] for b in content if isinstance(b, dict) and isinstance(b.get("text"), str))
+
+
+def unwrapped(content: Json) -> Json:
+    """A result that is one bare text block, as its text; everything else unchanged. Nothing is lost either way."""
+    if isinstance(content, list) and len(content) == 1:
+        block = content[0]
+        if isinstance(block, dict) and block.keys() == {"type", "text"} and block["type"] == "text":
+            return block["text"]
+    return content
+
+
+def microseconds(moment: Json) -> int | None:
+    """Microseconds since the epoch of an ISO text (UTC when it names no zone); None when it is not one."""
+    if not isinstance(moment, str):
+        return None
+    try:
+        parsed = datetime.fromisoformat(moment)
+    except ValueError:
+        return None
+    if parsed.tzinfo is None:
+        parsed = parsed.replace(tzinfo=UTC)
+    since = parsed - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def microseconds_of_seconds(seconds: Json) -> int | None:
+    """Microseconds since the epoch of a number of seconds; None when it is not a sane one."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < 1e11:
+        return None
+    return round(seconds * 1_000_000)

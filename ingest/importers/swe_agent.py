@@ -1,0 +1,102 @@
+"""SWE-agent trajectories: steps of action and observation, or (older, and demonstrations) only the conversation.
+
+Neither tells times or whether a command succeeded: an observation is an answer, and the outcome is `ok`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ingest.importers.reading import Document, collect, origin_labels, read_documents
+from ingest.importers.shapes import EndStatus, Json, OpenCalls, Trajectory, document_key, text_of
+
+FORMAT = "swe-agent"
+# Steps are lines typed into the agent's own shell, which knows more commands than bash.
+SHELL = "shell"
+
+
+def read(path: Path) -> list[Trajectory]:
+    """The runs with at least one call."""
+    return collect(read_documents(path, _describes), _trajectory)
+
+
+def _describes(value: Json) -> bool:
+    if not isinstance(value, dict):
+        return False
+    steps, history = value.get("trajectory"), value.get("history")
+    if steps is None and history is None:
+        return False
+    return _all_have("action", steps) and _all_have("role", history) and bool(steps or isinstance(history, list))
+
+
+def _all_have(name: str, entries: Json) -> bool:
+    if entries is None:
+        return True
+    return isinstance(entries, list) and all(isinstance(entry, dict) and name in entry for entry in entries)
+
+
+def _trajectory(document: Document) -> Trajectory:
+    raw = document.raw
+    trajectory = Trajectory(FORMAT, document_key(document.origin, "", raw))
+    trajectory.describe(labels={"environment": raw.get("environment"), **origin_labels(document.origin)})
+    history: list[dict[str, Json]] = raw.get("history") or []
+    for said in history:
+        if said.get("role") == "user" and not said.get("is_demo"):
+            trajectory.describe(title=text_of(said.get("content")))
+    if raw.get("trajectory"):
+        _steps(trajectory, raw["trajectory"])
+    else:
+        _conversation(trajectory, history)
+    trajectory.ended = _ended(raw.get("info"))
+    return trajectory
+
+
+def _steps(trajectory: Trajectory, steps: list[dict[str, Json]]) -> None:
+    for turn, step in enumerate(steps, 1):
+        action = step["action"]
+        # A step without an action is the harness speaking (a format error, a limit): nothing was run.
+        if not isinstance(action, str) or not action.strip():
+            continue
+        call = trajectory.add_call(SHELL, {"command": action}, turn=turn)
+        if step.get("observation") is not None:
+            trajectory.answer(call, step["observation"], "ok")
+
+
+def _conversation(trajectory: Trajectory, history: list[dict[str, Json]]) -> None:
+    open_calls = OpenCalls()
+    turn = 0
+    for place, said in enumerate(history):
+        if said.get("is_demo"):
+            continue
+        if said.get("role") == "tool":
+            ids = said.get("tool_call_ids") or [said.get("tool_call_id")]
+            for call_id in ids if isinstance(ids, list) else []:
+                found = open_calls.take(call_id)
+                if found is not None:
+                    trajectory.answer(found[1], said.get("content", ""), "ok")
+            continue
+        if said.get("role") != "assistant":
+            continue
+        turn += 1
+        requests = said.get("tool_calls")
+        for request in requests if isinstance(requests, list) else []:
+            function = request.get("function") if isinstance(request, dict) else None
+            if isinstance(function, dict):
+                # Arguments stay the text the model sent; nothing here says how the tool read them.
+                call = trajectory.add_call(
+                    function.get("name"), function.get("arguments"), turn=turn, call_id=request.get("id")
+                )
+                open_calls.add(trajectory, call)
+        action = said.get("action")
+        if not requests and isinstance(action, str) and action.strip():
+            call = trajectory.add_call(SHELL, {"command": action}, turn=turn)
+            answer = history[place + 1] if place + 1 < len(history) else None
+            if answer is not None and answer.get("role") in ("user", "tool"):
+                trajectory.answer(call, answer.get("content", ""), "ok")
+
+
+def _ended(info: Json) -> EndStatus | None:
+    status = info.get("exit_status") if isinstance(info, dict) else None
+    if not isinstance(status, str) or not status:
+        return None
+    return "completed" if status.startswith("submitted") else "failed"

@@ -1,0 +1,74 @@
+"""tau-bench results: one trial of one task, as an OpenAI-style conversation with tool calls.
+
+Call ids are reused within a trial, with the same and with other arguments: each request is a call of its own, and an
+answer belongs to the oldest request of its id that waits. No times are told.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from ingest.importers.reading import Document, collect, origin_labels, read_documents
+from ingest.importers.shapes import Json, OpenCalls, Trajectory, document_key, text_of
+
+FORMAT = "tau-bench"
+
+
+def read(path: Path) -> list[Trajectory]:
+    """The trials with at least one call."""
+    return collect(read_documents(path, _describes), _trajectory)
+
+
+def _describes(value: Json) -> bool:
+    if not isinstance(value, dict) or "task_id" not in value or not isinstance(value.get("traj"), list):
+        return False
+    return all(isinstance(message, dict) and "role" in message for message in value["traj"])
+
+
+def _trajectory(document: Document) -> Trajectory:
+    raw = document.raw
+    name = f"task {raw['task_id']}, trial {raw.get('trial', 0)}"
+    natural = f"{FORMAT}/task{raw['task_id']}.trial{raw.get('trial', 0)}"
+    trajectory = Trajectory(FORMAT, document_key(document.origin, natural, raw))
+    said = next((text_of(m.get("content")) for m in raw["traj"] if m["role"] == "user"), "")
+    trajectory.describe(
+        title=f"{name}: {said}" if said else name,
+        labels={"task": raw["task_id"], "trial": raw.get("trial"), **origin_labels(document.origin)},
+    )
+    open_calls = OpenCalls()
+    turn = 0
+    for message in raw["traj"]:
+        if message["role"] == "assistant":
+            turn += 1
+            requests = message.get("tool_calls")
+            for request in requests if isinstance(requests, list) else []:
+                function = request.get("function") if isinstance(request, dict) else None
+                if isinstance(function, dict):
+                    call = trajectory.add_call(
+                        function.get("name"),
+                        _arguments(function.get("arguments")),
+                        turn=turn,
+                        call_id=request.get("id"),
+                    )
+                    open_calls.add(trajectory, call)
+        elif message["role"] == "tool":
+            found = open_calls.take(message.get("tool_call_id"))
+            if found is not None:
+                content = message.get("content", "")
+                failed = isinstance(content, str) and content.startswith("Error")
+                trajectory.answer(found[1], content, "error" if failed else "ok")
+    # A trial is written down once it was scored.
+    trajectory.ended = "completed" if raw.get("reward") is not None else None
+    return trajectory
+
+
+def _arguments(sent: Json) -> Json:
+    """The arguments the benchmark's tools were given: the sent text read as JSON; the text itself when it is none."""
+    if not isinstance(sent, str):
+        return sent
+    try:
+        value = json.loads(sent)
+    except (ValueError, RecursionError):
+        return sent
+    return value if isinstance(value, dict) else sent

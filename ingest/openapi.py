@@ -1,0 +1,259 @@
+"""The API's description (OpenAPI 3.1), made of the very shapes that read the requests."""
+
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from django.conf import settings
+
+from ingest import doors, shapes
+from ledger.states import SAID_OUTCOMES, STATES
+from sessions.models import STATUSES
+
+
+class Endpoint(NamedTuple):
+    """One operation: what it takes and what it answers."""
+
+    method: str
+    path: str
+    name: str
+    summary: str
+    answers: dict[int, str]  # status -> name of the schema
+    shape: type[msgspec.Struct] | None = None
+    query: tuple[str, ...] = ()
+    tag: str = "effects"
+
+
+ENDPOINTS: Final = (
+    Endpoint("post", "/sessions", "openSession", "Open a session, or find it by its key.",
+             {201: "SessionBrief", 200: "SessionBrief"}, shapes.OpenSession, tag="sessions"),
+    Endpoint("get", "/sessions", "listSessions", "Sessions, newest first.", {200: "Page"},
+             query=("status", "key", "limit", "after"), tag="sessions"),
+    Endpoint("get", "/sessions/{session}", "getSession", "One session.", {200: "SessionBrief"}, tag="sessions"),
+    Endpoint("post", "/sessions/{session}/end", "endSession", "End a session; the first end stands.",
+             {200: "SessionBrief"}, shapes.EndSession, tag="sessions"),
+    Endpoint("post", "/sessions/{session}/tasks", "createTask", "Create a task, or find it by its key.",
+             {201: "TaskBrief", 200: "TaskBrief"}, shapes.CreateTask, tag="tasks"),
+    Endpoint("get", "/sessions/{session}/tasks", "listTasks", "Tasks of a session, newest first.", {200: "Page"},
+             query=("limit", "after"), tag="tasks"),
+    Endpoint("post", "/tasks/{task}/change", "changeTask", "Change a task; what is not sent stays.",
+             {200: "TaskBrief"}, shapes.ChangeTask, tag="tasks"),
+    Endpoint("post", "/tasks/{task}/done", "finishTask", "Say that a task is done.", {200: "TaskBrief"},
+             shapes.Nothing, tag="tasks"),
+    Endpoint("post", "/tasks/{task}/items", "putItems", "Say which items are pending, done or failed.",
+             {200: "Progress"}, shapes.PutItems, tag="tasks"),
+    Endpoint("get", "/tasks/{task}/items", "listItems", "The items of a task, by key.", {200: "Items"}, tag="tasks"),
+    Endpoint("post", "/effects", "planEffect", "Write down an intention before it happens.",
+             {201: "Effect", 200: "Effect"}, shapes.PlanEffect),
+    Endpoint("get", "/effects", "listEffects", "Effects, newest first, by exact fields.", {200: "Page"},
+             query=("state", "tool", "session", "effect_key", "external_reference", "outcome", "limit", "after")),
+    Endpoint("get", "/effects/{effect}", "getEffect", "One effect with its attempts.", {200: "Effect"}),
+    Endpoint("post", "/effects/{effect}/dispatch", "dispatchEffect", "Use the leave; act only after the 200.",
+             {200: "Effect"}, shapes.DispatchEffect),
+    Endpoint("post", "/effects/{effect}/acknowledge", "acknowledgeEffect", "Record what came of an attempt.",
+             {200: "Effect", 202: "Effect"}, shapes.AcknowledgeEffect),
+    Endpoint("post", "/effects/{effect}/fail", "failEffect", "Record that an attempt failed.",
+             {200: "Effect", 202: "Effect"}, shapes.FailEffect),
+    Endpoint("post", "/effects/{effect}/compensate", "compensateEffect", "Plan the undoing of an effect.",
+             {201: "Effect", 200: "Effect"}, shapes.CompensateEffect),
+    Endpoint("post", "/effects/{effect}/supersede", "supersedeEffect", "Withdraw an effect that has not happened.",
+             {200: "Effect"}, shapes.Nothing),
+    Endpoint("post", "/artifacts", "recordArtifact", "Record an artifact by its hash.", {201: "ArtifactBrief"},
+             shapes.RecordArtifact, tag="artifacts"),
+    Endpoint("get", "/artifacts/{artifact}", "getArtifact", "One artifact's description.", {200: "ArtifactBrief"},
+             tag="artifacts"),
+    Endpoint("put", "/artifacts/{artifact}/bytes", "putBytes", "Store the bytes of an artifact.",
+             {200: "ArtifactBrief"}, tag="artifacts"),
+    Endpoint("get", "/artifacts/{artifact}/bytes", "getBytes", "The stored bytes.", {200: "bytes"}, tag="artifacts"),
+    Endpoint("post", "/events", "postEvents", "Keep a batch of facts reported after the event.",
+             {200: "BatchAnswer", 207: "BatchAnswer"}, query=("atomic",), tag="evidence"),
+    Endpoint("get", "/events/receipt", "receipt", "The proof that a fact is in the book.", {200: "Receipt"},
+             query=("id", "source"), tag="evidence"),
+    Endpoint("get", "/limits", "limits", "The limits of this installation.", {200: "Limits"}, tag="about"),
+)  # fmt: skip
+
+REFUSALS: Final = {
+    400: "The request cannot be read, or lacks its Idempotency-Key.",
+    401: "No valid token.",
+    404: "No such object in the token's project.",
+    405: "Another method is needed.",
+    409: "The present state does not allow it.",
+    411: "The length of the body is needed.",
+    413: "Larger than a limit; the sentence names it.",
+    415: "Another media type, encoding or charset is needed.",
+    422: "Well-formed, but not what this asks for; the pointer names the place.",
+    503: "The database cannot take this now; send it again.",
+}
+
+# What one of several fields must say, which a typed shape cannot express.
+_ONE_OF: Final[dict[str, dict[str, Any]]] = {
+    "PlanEffect": {"effect_key": {"type": "string"}, "call_id": {"type": "string", "minLength": 1}},
+    "CompensateEffect": {"effect_key": {"type": "string"}, "call_id": {"type": "string", "minLength": 1}},
+    "ReportedPlan": {"effect_key": {"type": "string"}, "call_id": {"type": "string", "minLength": 1}},
+    "DispatchEffect": {"arguments": {}, "intent_digest": {"type": "string"}},
+}
+_WORDS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
+    ("listSessions", "status"): STATUSES,
+    ("listEffects", "state"): STATES,
+    ("listEffects", "outcome"): SAID_OUTCOMES,
+    ("postEvents", "atomic"): ("true", "false"),
+}
+
+_TEXT: Final = {"type": "string"}
+_NUMBER: Final = {"type": "integer"}
+_ID: Final = {"type": "string", "format": "uuid"}
+
+
+def _object(required: dict[str, Any], **optional: Any) -> dict[str, Any]:
+    return {"type": "object", "required": list(required), "properties": required | optional}
+
+
+_ANSWERS: Final[dict[str, Any]] = {
+    "Problem": _object(
+        {"type": _TEXT, "title": _TEXT, "status": _NUMBER, "code": _TEXT, "detail": _TEXT}, pointer=_TEXT
+    ),
+    "SessionBrief": _object({"id": _ID, "handle": _TEXT, "key": _TEXT, "status": _TEXT, "version": _NUMBER}),
+    "TaskBrief": _object({"id": _ID, "handle": _TEXT, "key": _TEXT, "state": _TEXT, "version": _NUMBER}),
+    "Effect": _object(
+        {
+            "id": _ID,
+            "handle": _TEXT,
+            "session": _ID,
+            "effect_key": _TEXT,
+            "state": {"enum": ["planned", "dispatched", "acknowledged", "failed", "compensated", "superseded"]},
+            "leave": {"enum": ["held", "pending", "granted", "refused", "used", "observed", "bypassed"]},
+            "answer": {"enum": ["proceed", "wait", "blocked", "done", "ambiguous"]},
+        },
+        intent_digest=_TEXT,
+        attempt=_NUMBER,
+        remote_key=_TEXT,
+        outcome=_TEXT,
+        external_reference=_TEXT,
+        open_effect=_ID,
+        redactions=_NUMBER,
+        attempts={"type": "array", "items": {"type": "object"}},
+    ),
+    "ArtifactBrief": _object({"id": _ID, "handle": _TEXT, "stored": {"type": "boolean"}, "upload": _TEXT}),
+    "Page": _object({"items": {"type": "array", "items": {"type": "object"}}, "next": {"type": ["string", "null"]}}),
+    "Items": _object({"items": {"type": "array"}, "pending": _NUMBER, "done": _NUMBER, "failed": _NUMBER}),
+    "Progress": _object({"task": _ID, "pending": _NUMBER, "done": _NUMBER, "failed": _NUMBER}),
+    "BatchAnswer": _object(
+        {
+            "accepted": _NUMBER,
+            "results": {
+                "type": "array",
+                "items": _object(
+                    {
+                        "index": _NUMBER,
+                        "id": {"type": ["string", "null"]},
+                        "status": {"enum": ["created", "duplicate", "conflict", "invalid", "too_large"]},
+                    },
+                    code=_TEXT,
+                    detail=_TEXT,
+                    pointer=_TEXT,
+                    retryable={"type": "boolean"},
+                ),
+            },
+        }
+    ),
+    "Receipt": _object({"position": _NUMBER, "id": _TEXT, "source": _TEXT, "kind": _TEXT, "received_us": _NUMBER}),
+    "Limits": _object({"batch_items": _NUMBER, "batch_bytes": _NUMBER, "item_bytes": _NUMBER, "depth": _NUMBER}),
+}
+
+
+def limits() -> dict[str, int]:
+    """The one table of limits."""
+    return {
+        "batch_items": doors.BATCH_ITEMS,
+        "batch_bytes": doors.BATCH_BYTES,
+        "item_bytes": doors.ITEM_BYTES,
+        "artifact_bytes": settings.GATEBOOK_ARTIFACT_BYTES,
+        "depth": doors.DEPTH,
+        "idempotency_key_characters": doors.KEY_CHARACTERS,
+    }
+
+
+@lru_cache(maxsize=1)
+def description() -> dict[str, Any]:
+    """The whole OpenAPI document."""
+    read = [endpoint.shape for endpoint in ENDPOINTS if endpoint.shape is not None]
+    _, schemas = msgspec.json.schema_components(
+        [*read, shapes.Envelope, *set(shapes.REPORTED.values())], ref_template="#/components/schemas/{name}"
+    )
+    for name, fields in _ONE_OF.items():
+        schemas[name]["anyOf"] = [{"required": [field], "properties": {field: of}} for field, of in fields.items()]
+    paths: dict[str, Any] = {}
+    for endpoint in ENDPOINTS:
+        paths.setdefault(endpoint.path, {})[endpoint.method] = _operation(endpoint)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Gatebook",
+            "version": "1",
+            "description": "What agents do to the outside world, written down before it happens.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/api/v1"}],
+        "security": [{"token": []}],
+        "tags": [{"name": tag} for tag in dict.fromkeys(endpoint.tag for endpoint in ENDPOINTS)],
+        "paths": paths,
+        "components": {
+            "schemas": {**schemas, **_ANSWERS},
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "bearerFormat": "gbk_<id>_<secret>"}},
+        },
+    }
+
+
+def _operation(endpoint: Endpoint) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "operationId": endpoint.name,
+        "summary": endpoint.summary,
+        "tags": [endpoint.tag],
+        "parameters": _parameters(endpoint),
+        "responses": {str(status): _answer(schema) for status, schema in endpoint.answers.items()},
+    }
+    problem = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    for status, sentence in REFUSALS.items():
+        operation["responses"][str(status)] = {"description": sentence, "content": problem}
+    if endpoint.shape is not None:
+        schema = {"$ref": f"#/components/schemas/{endpoint.shape.__name__}"}
+        empty = endpoint.shape is shapes.Nothing
+        operation["requestBody"] = {"required": not empty, "content": {"application/json": {"schema": schema}}}
+    elif endpoint.name == "postEvents":
+        item = {"allOf": [{"$ref": "#/components/schemas/Envelope"}], "description": "and the fields of its kind"}
+        content = {
+            "application/json": {"schema": {"type": "array", "items": item, "maxItems": doors.BATCH_ITEMS}},
+            "application/x-ndjson": {"schema": {"type": "string", "description": "one item a line"}},
+        }
+        operation["requestBody"] = {"required": True, "content": content}
+    elif endpoint.name == "putBytes":
+        content = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+        operation["requestBody"] = {"required": True, "content": content}
+    return operation
+
+
+def _answer(schema: str) -> dict[str, Any]:
+    if schema == "bytes":
+        content = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+    else:
+        content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
+    return {"description": "Done.", "content": content}
+
+
+def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for part in endpoint.path.split("/"):
+        if part.startswith("{"):
+            found.append({"name": part[1:-1], "in": "path", "required": True, "schema": _ID})
+    for name in endpoint.query:
+        schema: dict[str, Any] = {"type": "string", "minLength": 1, "maxLength": 300, "pattern": "^[^\\x00]+$"}
+        if name in ("limit", "after"):
+            schema = {"type": "integer", "minimum": 1, "maximum": 200 if name == "limit" else 2**63 - 1}
+        elif (endpoint.name, name) in _WORDS:
+            schema = {"type": "string", "enum": list(_WORDS[endpoint.name, name])}
+        required = endpoint.name == "receipt" and name == "id"
+        found.append({"name": name, "in": "query", "required": required, "schema": schema})
+    if endpoint.method == "post" and endpoint.name != "postEvents":
+        schema = {"type": "string", "minLength": 1, "maxLength": doors.KEY_CHARACTERS, "pattern": "^[!-~]+$"}
+        found.append({"name": "Idempotency-Key", "in": "header", "required": True, "schema": schema})
+    return found

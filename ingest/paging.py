@@ -1,0 +1,51 @@
+"""Lists of the API: newest first by opening position, exact fields only, keyset paging."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from django.db.models import QuerySet
+from django.http import HttpRequest
+
+from ingest.problems import Problem
+
+MOST: Final = 200
+USUAL: Final = 50
+
+
+def parameters(request: HttpRequest, allowed: set[str]) -> dict[str, str]:
+    """The query string as values. Problem 422 for a name that is not offered, or twice: nothing is ignored."""
+    asked: dict[str, str] = {}
+    for name, values in request.GET.lists():
+        if name not in allowed:
+            detail = f"There is no parameter {name[:50]!r} here; offered are {', '.join(sorted(allowed))}."
+            raise Problem(422, "parameter_unknown", detail)
+        if len(values) > 1:
+            raise Problem(422, "invalid", f"Send {name} once.", pointer=f"/{name}")
+        text = str(values[0])
+        if not text or len(text) > 300 or "\0" in text:
+            raise Problem(422, "invalid", f"{name} is 1 to 300 characters without NUL.", pointer=f"/{name}")
+        asked[name] = text
+    return asked
+
+
+def page(rows: QuerySet[Any], asked: dict[str, str], describe: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+    """One page: `{"items": […], "next": cursor or null}`; the cursor goes into `after`."""
+    limit = _number(asked, "limit", USUAL, MOST)
+    after = _number(asked, "after", 0, 2**63 - 1)
+    if after:
+        rows = rows.filter(opened_position__lt=after)
+    found = list(rows.order_by("-opened_position")[: limit + 1])
+    more = len(found) > limit
+    return {
+        "items": [describe(row) for row in found[:limit]],
+        "next": str(found[limit - 1].opened_position) if more else None,
+    }
+
+
+def _number(asked: dict[str, str], name: str, usual: int, most: int) -> int:
+    text = asked.get(name)
+    if text is None:
+        return usual
+    if not (text.isascii() and text.isdigit() and len(text) <= 19 and 1 <= int(text) <= most):
+        raise Problem(422, "invalid", f"{name} is a whole number from 1 to {most}.", pointer=f"/{name}")
+    return int(text)

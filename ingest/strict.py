@@ -1,0 +1,226 @@
+"""The strict reader: JSON from agents, taken exactly or refused with a code and a place, never guessed at.
+
+What is refused everywhere: lone surrogates, NaN and infinities (1e400 too), numbers of more than 64 characters, nesting
+deeper than 32, duplicate keys at any level. What is kept exactly: NUL and other control characters inside free text
+(written as escapes), integers past 2^53 in the evidence lane. Identifiers are narrower: `check_identifier`.
+
+The reader is fast because it proves, rather than checks, the common case. msgspec decodes (strict about syntax, but it
+merges duplicate keys silently), orjson writes sorted keys, and two cheap facts make that text the canonical one:
+
+* the body and the text hold equally many colons. A colon is either part of the syntax, one per member, or inside a
+  string, where it can only be lost. A duplicate key drops at least one member, so equal counts mean none was dropped,
+  unless an escaped colon was written out, and a body that holds an escaped colon takes the slow way;
+* no key beyond U+FFFF, the only case where orjson's order of keys is not RFC 8785's.
+
+Floats are put into the text as fragments in ECMAScript's notation. All else goes the slow way: the standard library's
+parser with hooks that see every pair and every number's digits, which also finds the place of a fault.
+"""
+
+import json
+import re
+from math import isfinite
+from typing import Any, Literal, NoReturn
+
+import msgspec
+import orjson
+
+from ingest.bodies import check_charset, check_content_type, check_utf8, read_body
+from ingest.canonical import has_astral_key, intent_text, number_text, write_canonical
+from ingest.diagnosis import MAX_NUMBER_CHARACTERS, FaultError, Lane, not_an_object, read_slowly, too_deep
+from ingest.envelope import split_items, unreadable
+from ingest.problems import Problem
+
+__all__ = [
+    "ItemFault",
+    "Lane",
+    "Parsed",
+    "check_content_type",
+    "check_identifier",
+    "intent_text",
+    "parse_batch",
+    "parse_object",
+    "read_body",
+]
+
+
+MAX_DEPTH = 32
+# With so few opening brackets no parser's recursion can run out; with more, depth is counted before any parser sees it.
+_RECURSION_SAFE = 500
+_MAX_ID = 64
+
+
+class Parsed(msgspec.Struct, frozen=True):
+    """A JSON object: `value` as plain Python, `text` its canonical JSON (RFC 8785, long integers digit for digit)."""
+
+    value: dict[str, Any]
+    text: str
+
+
+class ItemFault(msgspec.Struct, frozen=True):
+    """Why one item of a batch was not taken. `index` counts from 0; `id` is the item's own, where it could be read."""
+
+    index: int
+    id: str | None
+    code: str
+    detail: str
+    pointer: str | None
+    status: Literal["invalid", "too_large"]
+
+
+class _FloatSeenError(Exception):
+    pass
+
+
+class _IdOnly(msgspec.Struct):
+    id: str | None = None
+
+
+def _refuse_float(digits: str) -> NoReturn:
+    raise _FloatSeenError
+
+
+def _float(digits: str) -> float:
+    number = float(digits)
+    if len(digits) > MAX_NUMBER_CHARACTERS or not isfinite(number):
+        raise FaultError("number_out_of_range", "A number is out of range.")  # the slow way finds its place
+    return number
+
+
+def _fragment(digits: str) -> orjson.Fragment:
+    return orjson.Fragment(number_text(float(digits)))
+
+
+_decode = msgspec.json.Decoder(float_hook=_refuse_float).decode
+_decode_floats = msgspec.json.Decoder(float_hook=_float).decode
+_decode_fragments = msgspec.json.Decoder(float_hook=_fragment).decode
+_decode_id = msgspec.json.Decoder(_IdOnly).decode
+
+_OPTIONS = {"evidence": orjson.OPT_SORT_KEYS, "command": orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER}
+_ASTRAL = re.compile(rb"[\xf0-\xf4]")
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+# Possessive, and content with a string that never ends, so that no input makes it start over.
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+
+
+def parse_object(raw: bytes, *, max_depth: int = MAX_DEPTH, lane: Lane = "command") -> Parsed:
+    """One strict JSON object. Problem 415 for other encodings than UTF-8, 422 with a code for anything else wrong.
+
+    In the command lane integers beyond ±(2^53 - 1) are refused (`int_range`); in the evidence lane they are kept.
+    """
+    check_charset(raw)
+    try:
+        return _read(raw, max_depth, lane)
+    except FaultError as fault:
+        raise Problem(422, fault.code, fault.detail, pointer=fault.pointer) from None
+
+
+def parse_batch(
+    raw: bytes, *, ndjson: bool, max_items: int = 1000, max_item_bytes: int = 262_144
+) -> list[Parsed | ItemFault]:
+    """The items of a batch in order, each read alone in the evidence lane: a bad one is an ItemFault in its place.
+
+    The body is a JSON array, or one JSON object per line (blank lines are skipped and not counted). Problems: 400
+    `envelope_unreadable` when items cannot be told apart (not an array; in an array, a syntax error anywhere), 413
+    `too_many_items`, 415 and 422 for text that is not UTF-8.
+    """
+    check_charset(raw)
+    check_utf8(raw)
+    results: list[Parsed | ItemFault] = []
+    for index, item in enumerate(split_items(raw, ndjson=ndjson, max_items=max_items)):
+        if len(item) > max_item_bytes:
+            detail = f"An item is at most {max_item_bytes} bytes; record larger payloads as artifacts."
+            results.append(ItemFault(index, _id_of(item), "item_too_large", detail, None, "too_large"))
+            continue
+        try:
+            results.append(_read(item, MAX_DEPTH, "evidence"))
+        except FaultError as fault:
+            if fault.code == "json_syntax" and not ndjson:
+                raise unreadable(f"Element {index} is not JSON. {fault.detail}") from None
+            name = None if fault.pointer == "/id" else _id_of(item)
+            results.append(ItemFault(index, name, fault.code, fault.detail, fault.pointer, "invalid"))
+    return results
+
+
+def check_identifier(value: str, pointer: str, max_length: int) -> str:
+    """`value` itself, if it is 1 to `max_length` characters without control characters; otherwise Problem 422."""
+    if type(value) is str and 1 <= len(value) <= max_length and not _CONTROL.search(value):
+        return value
+    raise Problem(
+        422,
+        "identifier_invalid",
+        f"An identifier is text of 1 to {max_length} characters without NUL, control characters or lone surrogates.",
+        pointer=pointer,
+    )
+
+
+def _read(raw: bytes, max_depth: int, lane: Lane) -> Parsed:
+    openings = raw.count(b"[") + raw.count(b"{")
+    if openings > _RECURSION_SAFE:
+        _check_depth(raw, max_depth)
+    try:
+        try:
+            value = plain = _decode(raw)
+        except _FloatSeenError:
+            value, plain = _decode_floats(raw), _decode_fragments(raw)
+        written = orjson.dumps(plain, option=_OPTIONS[lane])
+    except (FaultError, ValueError, TypeError, RecursionError):
+        # msgspec raises ValueErrors; orjson a TypeError, for an integer too long for it. Both mean: look closer.
+        return _read_slowly(raw, max_depth, lane)
+    if type(value) is not dict:
+        raise not_an_object(value)
+    if (
+        raw.count(b":") != written.count(b":")
+        or (b"\\u003" in raw and (b"\\u003a" in raw or b"\\u003A" in raw))
+        or (openings > max_depth and _depth(value) > max_depth)
+        or (not written.isascii() and _ASTRAL.search(written) and has_astral_key(value))
+    ):
+        return _read_slowly(raw, max_depth, lane)
+    return Parsed(value, written.decode())
+
+
+def _read_slowly(raw: bytes, max_depth: int, lane: Lane) -> Parsed:
+    value = read_slowly(raw, max_depth, lane)
+    return Parsed(value, write_canonical(value))
+
+
+def _depth(value: Any) -> int:
+    depth, level = 0, [value]
+    while level:
+        depth += 1
+        level = [
+            child
+            for node in level
+            for child in (node.values() if type(node) is dict else node)
+            if type(child) is dict or type(child) is list
+        ]
+    return depth
+
+
+def _check_depth(raw: bytes, max_depth: int) -> None:
+    # Brackets inside strings do not count.
+    depth = 0
+    for bracket in _STRING.sub(b"", raw).translate(None, _NOT_BRACKETS):
+        if bracket in b"[{":
+            depth += 1
+            if depth > max_depth:
+                raise too_deep(max_depth)
+        else:
+            depth -= 1
+
+
+def _no_number(digits: str) -> None:
+    return None
+
+
+def _id_of(item: bytes) -> str | None:
+    """The item's id for the answer, when it can be had without trusting anything else in it."""
+    try:
+        found: Any = _decode_id(item).id
+    except (ValueError, RecursionError):
+        try:  # the standard library also reads what is refused here: lone surrogates, NaN, endless numbers
+            document = json.loads(item, parse_int=_no_number)
+        except (ValueError, RecursionError):
+            return None
+        found = document.get("id") if type(document) is dict else None
+    return found if type(found) is str and 1 <= len(found) <= _MAX_ID and not _CONTROL.search(found) else None

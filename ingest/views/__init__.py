@@ -1,0 +1,1 @@
+"""The agents' doors, one module per noun."""

@@ -1,0 +1,144 @@
+"""Doors for artifacts: recorded by hash, their bytes streamed in and out."""
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import structlog
+from django.conf import settings
+from django.db import transaction
+from django.http import FileResponse, HttpRequest, HttpResponse, HttpResponseBase
+
+from ingest import shapes
+from ingest.doors import Call, as_json, authenticated, by_method, command, guarded, reading
+from ingest.problems import Problem
+from ingest.reply import Reply
+from ledger.models import Effect
+from sessions import artifacts, sessions
+from sessions.models import Artifact
+from sessions.origin import Origin
+
+log = structlog.get_logger("gatebook.ingest")
+
+_CHUNK = 65_536
+
+
+@command(shapes.RecordArtifact, "artifact.recorded")
+def record_artifact(call: Call, fields: shapes.RecordArtifact, origin: Origin, _path: dict[str, UUID]) -> Reply:
+    """Record an artifact by its hash; its bytes may be sent next."""
+    try:
+        session = sessions.find(call.project, fields.session).id
+    except sessions.NotFound:
+        detail = "This project has no such session; open it first with POST /sessions."
+        raise Problem(404, "not_found", detail) from None
+    effect = _effect(call.project, fields.effect) if fields.effect else None
+    values = {name: getattr(fields, name) for name in fields.__struct_fields__}
+    return Reply(201, _brief(artifacts.record(origin, session, effect, values)))
+
+
+@reading
+def get_artifact(call: Call, artifact: UUID) -> HttpResponse:
+    """One artifact's description."""
+    found = _artifact(call.project, artifact)
+    names = ("type", "name", "uri", "sha256", "size", "media_type", "retention", "created_at_us", "stored_at_us")
+    body: dict[str, Any] = {name: getattr(found, name) for name in names}
+    body |= {"session": str(found.session_id), "effect": str(found.effect) if found.effect else None}
+    return as_json(200, _brief(found) | body)
+
+
+@guarded("PUT")
+def put_bytes(request: HttpRequest, artifact: UUID) -> HttpResponseBase:
+    """Store the bytes of an artifact: a raw body, checked against its hash and size. Repeating changes nothing."""
+    call = authenticated(request)
+    found = _artifact(call.project, artifact)
+    if found.size > settings.GATEBOOK_ARTIFACT_BYTES:
+        raise _too_large()
+    if request.META.get("HTTP_CONTENT_ENCODING", "identity").lower() != "identity":
+        detail = "Send the bytes as they are; an artifact is never unpacked."
+        raise Problem(415, "unsupported_encoding", detail)
+    try:
+        artifacts.receive(found, _chunks(request))
+    except artifacts.WrongContent:
+        raise Problem(422, "content_differs", str(artifacts.WrongContent.__doc__)) from None
+    except OSError as error:  # the disk is full, or its folder may not be written
+        log.error("artifact_not_stored", error=f"{type(error).__name__}: {error}"[:300])
+        detail = "The bytes cannot be stored now; send them again later. The operator's log says why."
+        raise Problem(503, "unavailable", detail, headers={"Retry-After": "30"}) from None
+    with transaction.atomic(durable=True):
+        artifacts.mark_stored(found, call.received_us)
+    return as_json(200, {**_brief(found), "stored": True})
+
+
+@guarded("GET", "HEAD")
+def get_bytes(request: HttpRequest, artifact: UUID) -> HttpResponseBase:
+    """The stored bytes, as an attachment that no browser interprets."""
+    found = _artifact(authenticated(request).project, artifact)
+    try:
+        file = artifacts.path(found.project_id, found.sha256).open("rb")
+    except FileNotFoundError:
+        detail = (
+            "The bytes of this artifact are not stored here, only its hash is known; whoever has them may send them."
+        )
+        raise Problem(404, "not_stored", detail) from None
+    response = FileResponse(file, content_type="application/octet-stream", as_attachment=True, filename=found.sha256)
+    response["X-Content-Type-Options"] = "nosniff"
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+bytes_door = by_method(PUT=put_bytes, GET=get_bytes)
+
+
+def _chunks(request: HttpRequest) -> Iterator[bytes]:
+    """The raw body, at most the limit, whether it is counted or chunked."""
+    length = request.META.get("CONTENT_LENGTH") or ""
+    stream: Any = request
+    if not length or request.META.get("HTTP_TRANSFER_ENCODING"):
+        if not request.META.get("wsgi.input_terminated"):
+            raise Problem(411, "length_required", "Send a Content-Length; a chunked body cannot be read here.")
+        stream = request.META["wsgi.input"]
+    size = 0
+    while chunk := _read(stream):
+        size += len(chunk)
+        if size > settings.GATEBOOK_ARTIFACT_BYTES:
+            raise _too_large()
+        yield chunk
+
+
+def _read(stream: Any) -> bytes:
+    try:
+        chunk: bytes = stream.read(_CHUNK)
+    except OSError:
+        raise Problem(400, "body_unreadable", "The connection broke while the bytes were read; send again.") from None
+    return chunk
+
+
+def _too_large() -> Problem:
+    detail = f"Stored bytes are at most {settings.GATEBOOK_ARTIFACT_BYTES}; keep larger ones elsewhere."
+    return Problem(413, "artifact_too_large", detail)
+
+
+def _brief(artifact: Artifact) -> dict[str, Any]:
+    return {
+        "id": str(artifact.id),
+        "handle": f"a_{artifact.opened_position}",
+        "stored": artifact.stored_at_us is not None,
+        "upload": f"/api/v1/artifacts/{artifact.id}/bytes",
+    }
+
+
+def _artifact(project: UUID, identity: UUID) -> Artifact:
+    found = Artifact.objects.filter(project=project, id=identity).first()
+    if found is None:
+        raise Problem(404, "not_found", "This project has no such artifact; record it first with POST /artifacts.")
+    return found
+
+
+def _effect(project: UUID, identity: str) -> UUID:
+    try:
+        effect = UUID(identity)
+    except ValueError:
+        raise Problem(422, "invalid", "effect is the id of an effect.", pointer="/effect") from None
+    if not Effect.objects.filter(project=project, id=effect).exists():
+        raise Problem(404, "not_found", "This project has no such effect; plan it first with POST /effects.")
+    return effect

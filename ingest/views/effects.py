@@ -1,0 +1,319 @@
+"""Doors for effects: plan, dispatch, acknowledge, fail, compensate, supersede, and reading them back."""
+
+import hashlib
+import hmac
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+from django.conf import settings
+from django.db.models import Q
+from django.http import HttpResponse
+
+from approvals import gates
+from ingest import shapes, strict
+from ingest.doors import Call, as_json, by_method, command, reading
+from ingest.paging import page, parameters
+from ingest.problems import Problem
+from ingest.reply import Reply
+from journal.ids import derived
+from ledger import commands
+from ledger.commands import Answered, Plan
+from ledger.models import Attempt, Effect
+from ledger.rows import AttemptRow, EffectRow
+from ledger.states import SAID_OUTCOMES, STATES
+from sessions import repositories, sessions, tasks
+from sessions.models import Project
+from sessions.origin import Origin
+
+
+def intent_digest(tool: str, arguments: Any, free_text: list[str]) -> str:
+    """`v1:` and the keyed hash of the intent; `free_text` names top-level arguments that do not count."""
+    if free_text and isinstance(arguments, dict):
+        arguments = {name: value for name, value in arguments.items() if name not in free_text}
+    text = strict.intent_text(tool, arguments)
+    return "v1:" + hmac.new(settings.GATEBOOK_PEPPER, text, hashlib.sha256).hexdigest()
+
+
+def key_of(fields: shapes.PlanFields, digest: str) -> str:
+    """The effect's key: the client's own, else call id, intent and ordinal. Problem 422 when neither was sent."""
+    if fields.effect_key:
+        return fields.effect_key
+    if not fields.call_id:
+        detail = "Send effect_key, or call_id (and ordinal) from which the key is made."
+        raise Problem(422, "effect_key_missing", detail, pointer="/effect_key")
+    return f"{fields.call_id}:{digest[3:19]}:{fields.ordinal}"
+
+
+def target_columns(project: UUID, target: shapes.Target | None) -> dict[str, Any]:
+    """The columns of a target; the class of its ref is stamped now, with the version of the patterns that gave it."""
+    if target is None:
+        return {}
+    values: dict[str, Any] = {
+        "ref": target.ref or "",
+        "environment": target.environment or "",
+        "resource": target.resource or "",
+    }
+    if target.repository:
+        repository = repositories.ensure(Project(id=project), target.repository)
+        values["repository_id"] = repository.id
+        if target.ref:
+            values["ref_class"], values["ref_patterns_version"] = repositories.classify(repository, target.ref)
+    return values
+
+
+def plan_columns(fields: shapes.PlanFields, redactions: int) -> dict[str, Any]:
+    """The columns that a plan sets besides tool, intent and target."""
+    return {
+        "call_id": fields.call_id or "",
+        "turn": fields.turn or "",
+        "claimed_class": fields.tool_class or "",
+        "redactions": redactions,
+    }
+
+
+def _plan(call: Call, fields: shapes.PlanFields, origin: Origin, reference: str, compensates: UUID | None) -> Reply:
+    digest = intent_digest(fields.tool, fields.arguments, fields.free_text)
+    # Counted before it is known to be new, so that the session is locked and written once; taken back below if not.
+    session = sessions.lock_meant(call.project, reference, call.received_us, new_effects=1)
+    if session is None:
+        raise _no_session()
+    values = plan_columns(fields, call.redactions) | target_columns(call.project, fields.target)
+    values["compensates_id"] = compensates
+    if fields.parent_effect:
+        values["parent_effect_id"] = _effect(call.project, fields.parent_effect).id
+    if fields.task:
+        values["task_id"] = _task(call.project, session, fields.task)
+    wish = Plan(session, key_of(fields, digest), fields.tool, digest, values)
+    answered = gates.plan(origin, wish)
+    if not answered.created:
+        sessions.count_effects({session: -1})
+    return _reply(answered, kept=False, redactions=call.redactions)
+
+
+@command(shapes.PlanEffect, "effect.planned")
+def plan_effect(call: Call, fields: shapes.PlanEffect, origin: Origin, _path: dict[str, UUID]) -> Reply:
+    """Write down an intention before it happens, and hear whether to proceed."""
+    return _plan(call, fields, origin, fields.session, None)
+
+
+@command(shapes.CompensateEffect, "effect.planned", effect="compensates")
+def compensate_effect(call: Call, fields: shapes.CompensateEffect, origin: Origin, path: dict[str, UUID]) -> Reply:
+    """Plan the undoing of an effect: an effect of its own, with leave of its own; at most one may be open."""
+    session = _effect(call.project, str(path["effect"])).session_id
+    sessions.lock(call.project, session, call.received_us, new_effects=0)  # so that two compensations see each other
+    undone = _effect(call.project, str(path["effect"]))
+    digest = intent_digest(fields.tool, fields.arguments, fields.free_text)
+    other = derived(undone.session_id, key_of(fields, digest))
+    if undone.compensations.filter(id=other).exists():
+        return _plan(call, fields, origin, str(undone.session_id), undone.id)
+    if undone.state in ("planned", "superseded", "compensated"):
+        detail = f"The effect is {undone.state}; there is nothing to compensate."
+        return _refused(Answered(_row(undone), 409, ("WRONG_STATE", detail)))
+    undecided = Q(state__in=("planned", "dispatched")) | Q(state="failed", outcome="unknown")
+    if undone.compensations.filter(undecided, lane="command").exists():
+        return _refused(Answered(_row(undone), 409, commands.COMPENSATION_OPEN))
+    return _plan(call, fields, origin, str(undone.session_id), undone.id)
+
+
+@command(shapes.DispatchEffect, "effect.dispatched")
+def dispatch_effect(call: Call, fields: shapes.DispatchEffect, origin: Origin, path: dict[str, UUID]) -> Reply:
+    """Use the leave: after this answer, and only after it, the agent may act."""
+    if fields.arguments is msgspec.UNSET and fields.intent_digest is None:
+        detail = "Send the arguments you are about to use, or the intent_digest of the plan's answer."
+        raise Problem(422, "intent_missing", detail, pointer="/intent_digest")
+
+    def asked(tool: str) -> str:
+        """The digest of what is about to run; empty when digest and arguments were both sent and disagree."""
+        if fields.arguments is msgspec.UNSET:
+            return fields.intent_digest or ""
+        computed = intent_digest(tool, fields.arguments, fields.free_text)
+        return computed if fields.intent_digest in (None, computed) else ""
+
+    try:
+        answered = commands.dispatch(origin, path["effect"], process=fields.process, asked=asked, observe=gates.observe)
+    except LookupError:
+        raise _no_effect() from None
+    return _seen(call, answered, kept=False)
+
+
+@command(shapes.AcknowledgeEffect, "effect.acknowledged")
+def acknowledge_effect(call: Call, fields: shapes.AcknowledgeEffect, origin: Origin, path: dict[str, UUID]) -> Reply:
+    """Record what came of an attempt. Never held; a late one is kept as evidence (202)."""
+    try:
+        answered = commands.acknowledge(
+            origin,
+            path["effect"],
+            attempt=fields.attempt,
+            outcome=fields.outcome,
+            external_reference=fields.external_reference or "",
+            observe=gates.observe,
+        )
+    except LookupError:
+        raise _no_effect() from None
+    return _seen(call, answered)
+
+
+@command(shapes.FailEffect, "effect.failed")
+def fail_effect(call: Call, fields: shapes.FailEffect, origin: Origin, path: dict[str, UUID]) -> Reply:
+    """Record that an attempt failed, and whether anything is known of the world."""
+    try:
+        answered = commands.fail(
+            origin, path["effect"], attempt=fields.attempt, reason=fields.reason, observe=gates.observe
+        )
+    except LookupError:
+        raise _no_effect() from None
+    return _seen(call, answered)
+
+
+@command(shapes.Nothing, "effect.superseded")
+def supersede_effect(_call: Call, _fields: shapes.Nothing, origin: Origin, path: dict[str, UUID]) -> Reply:
+    """Withdraw an effect that has not happened."""
+    try:
+        return _reply(commands.supersede(origin, path["effect"], gates.observe))
+    except LookupError:
+        raise _no_effect() from None
+
+
+@reading
+def get_effect(call: Call, effect: UUID) -> HttpResponse:
+    """One effect with its attempts."""
+    row = _effect(call.project, str(effect))
+    attempts = [_attempt(attempt) for attempt in row.attempts.order_by("number")]
+    return as_json(200, describe(row) | {"attempts": attempts})
+
+
+_FILTERS: Final = {"state", "tool", "external_reference", "effect_key", "session", "outcome", "limit", "after"}
+
+
+@reading
+def list_effects(call: Call) -> HttpResponse:
+    """Effects of the project, newest first, by exact fields."""
+    asked = parameters(call.request, _FILTERS)
+    rows = Effect.objects.filter(project=call.project)
+    for name, known in (("state", STATES), ("outcome", SAID_OUTCOMES)):
+        if name in asked and asked[name] not in known:
+            raise Problem(422, "invalid", f"{name} is one of {', '.join(known)}.", pointer=f"/{name}")
+    for name in ("state", "tool", "external_reference", "effect_key", "outcome"):
+        if name in asked:
+            rows = rows.filter(**{name: asked[name]})
+    if "session" in asked:
+        meant, _key = sessions.by_reference(call.project, [asked["session"]])[asked["session"]]
+        rows = rows.filter(session=meant)
+    return as_json(200, page(rows, asked, describe))
+
+
+effects = by_method(POST=plan_effect, GET=list_effects)
+
+
+def describe(effect: Effect | EffectRow) -> dict[str, Any]:
+    """An effect in an answer: ids, state and leave, never its payload."""
+    body = {
+        "id": str(effect.id),
+        "handle": f"e_{effect.opened_position}",
+        "session": str(effect.session_id),
+        "effect_key": effect.effect_key,
+        "tool": effect.tool,
+        "state": effect.state,
+        "outcome": effect.outcome or None,
+        "leave": effect.leave,
+        "leave_basis": effect.leave_basis or None,
+        "intent_digest": effect.intent_digest or None,
+        "attempt": effect.attempt_count or None,
+        "external_reference": effect.external_reference or None,
+        "answer": commands.answer(_row(effect) if isinstance(effect, Effect) else effect),
+    }
+    return {name: value for name, value in body.items() if value is not None}
+
+
+def _row(effect: Effect) -> EffectRow:
+    """As much of a row as an answer needs."""
+    return EffectRow(
+        id=effect.id,
+        project_id=effect.project_id,
+        session_id=effect.session_id,
+        agent_id=effect.agent_id,
+        effect_key=effect.effect_key,
+        opened_position=effect.opened_position,
+        received_us=effect.received_us,
+        changed_us=effect.changed_us,
+        tool=effect.tool,
+        intent_digest=effect.intent_digest,
+        leave=effect.leave,
+        leave_basis=effect.leave_basis,
+        state=effect.state,
+        outcome=effect.outcome,
+        attempt_count=effect.attempt_count,
+        failure_reason=effect.failure_reason,
+        external_reference=effect.external_reference,
+    )
+
+
+def _attempt(attempt: Attempt | AttemptRow) -> dict[str, Any]:
+    return {
+        "attempt": attempt.number,
+        "remote_key": attempt.remote_key,
+        "open": attempt.is_open,
+        "replaced": attempt.replaced,
+        "outcome": attempt.outcome or None,
+        "reason": attempt.failure_reason or None,
+        "external_reference": attempt.external_reference or None,
+        "dispatched_at_us": attempt.dispatched_at_us,
+        "acknowledged_at_us": attempt.acknowledged_at_us,
+        "failed_at_us": attempt.failed_at_us,
+    }
+
+
+def _reply(answered: Answered, *, kept: bool = True, redactions: int = 0) -> Reply:
+    if answered.refusal is not None:
+        return _refused(answered)
+    body = describe(answered.effect)
+    body["answer"] = commands.answer(answered.effect, answered.open_effect)
+    if answered.attempt is not None:
+        body |= {"attempt": answered.attempt.number, "remote_key": answered.attempt.remote_key}
+    if answered.open_effect is not None:
+        body["open_effect"] = str(answered.open_effect)
+    if redactions:
+        body["redactions"] = redactions
+    return Reply(answered.status, body, kept=kept)
+
+
+def _seen(call: Call, answered: Answered, *, kept: bool = True) -> Reply:
+    """The reply to a command about a stored effect; its session was heard of."""
+    sessions.seen(call.project, answered.effect.session_id, call.received_us)
+    return _reply(answered, kept=kept)
+
+
+def _refused(answered: Answered) -> Reply:
+    """A refusal that may have left a trace: the door commits, then says no."""
+    code, sentence = answered.refusal or ("WRONG_STATE", "This command does not apply now.")
+    problem = Problem(answered.status, code, sentence)
+    effect = {name: value for name, value in describe(answered.effect).items() if name != "tool"}
+    return Reply(answered.status, problem.as_dict() | {"effect": effect}, kept=False)
+
+
+def _effect(project: UUID, identity: str) -> Effect:
+    try:
+        found = Effect.objects.filter(project=project, id=UUID(identity)).first()
+    except ValueError:
+        found = None
+    if found is None:
+        raise _no_effect()
+    return found
+
+
+def _task(project: UUID, session: UUID, reference: str) -> UUID:
+    stored = sessions.find(project, str(session))
+    task = tasks.find(stored, reference)
+    if task is None:
+        detail = "This session has no such task; create it first, or leave it out."
+        raise Problem(422, "task_unknown", detail, pointer="/task")
+    return task.id
+
+
+def _no_session() -> Problem:
+    return Problem(404, "not_found", "This project has no such session; open it first with POST /sessions.")
+
+
+def _no_effect() -> Problem:
+    return Problem(404, "not_found", "This project has no such effect; plan it first with POST /effects.")

@@ -1,0 +1,93 @@
+"""Doors of the evidence lane: batches of facts, and the receipt of one."""
+
+from typing import Any
+
+import orjson
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+
+from ingest import evidence, strict
+from ingest.doors import (
+    BATCH_BYTES,
+    BATCH_ITEMS,
+    ITEM_BYTES,
+    Call,
+    as_json,
+    authenticated,
+    guarded,
+    reading,
+    transact,
+)
+from ingest.paging import parameters
+from ingest.problems import Problem
+from ingest.reply import Reply
+from journal.models import Entry
+
+_TYPES = frozenset({"application/json", "application/x-ndjson"})
+
+
+@guarded("POST")
+def post_events(request: HttpRequest) -> HttpResponseBase:
+    """Keep a batch of facts: 200 when all are kept (or were before), 207 when some could not be."""
+    call = authenticated(request)
+    whole = _is_whole(request)
+    media_type = strict.check_content_type(request, _TYPES)
+    lines = media_type == "application/x-ndjson"
+    counted = request.META.get("CONTENT_LENGTH") or "gzip" in request.META.get("HTTP_CONTENT_ENCODING", "").lower()
+    if whole and lines and not counted:
+        # A stream of lines that broke off looks like one that ended; every other body says itself that it is whole.
+        detail = "Lines in chunks may have been cut short; for all or nothing send a Content-Length, gzip or an array."
+        raise Problem(411, "length_required", detail)
+    raw = strict.read_body(request, limit=BATCH_BYTES)
+    parsed = strict.parse_batch(raw, ndjson=lines, max_items=BATCH_ITEMS, max_item_bytes=ITEM_BYTES)
+    found, refused = evidence.read(call, parsed)
+
+    def run() -> Reply:
+        results = evidence.record(call, found, refused, whole=whole)
+        return Reply(200, {"results": results})
+
+    try:
+        results = transact(run, lambda: None).body["results"]
+    except evidence.RefusedWhole as refusal:
+        detail = "This batch was to be kept whole or not at all; nothing was kept. Mend the items that are named."
+        problem = Problem(422, "batch_refused", detail)
+        return as_json(422, problem.as_dict() | {"accepted": 0, "results": refusal.results})
+    rejected = sum(result["status"] not in ("created", "duplicate") for result in results)
+    response = as_json(207 if rejected else 200, {"accepted": len(results) - rejected, "results": results})
+    if rejected:
+        response["Gatebook-Rejected"] = str(rejected)
+    return response
+
+
+def _is_whole(request: HttpRequest) -> bool:
+    asked = parameters(request, {"atomic"}).get("atomic", "false")
+    if asked not in ("true", "false"):
+        raise Problem(422, "invalid", "atomic is true or false.", pointer="/atomic")
+    return asked == "true"
+
+
+@reading
+def receipt(call: Call) -> HttpResponse:
+    """The proof that a fact is in the book: its position and when it was received."""
+    asked = parameters(call.request, {"source", "id"})
+    if "id" not in asked:
+        raise Problem(422, "invalid", "Send the id of the fact, and its source if it is not your agent's name.")
+    source = asked.get("source", call.token.agent_name)
+    entry = Entry.objects.filter(project=call.project, source=source, event_id=asked["id"]).first()
+    if entry is None:
+        raise Problem(404, "not_found", "No fact of that id and source is in the book of this project.")
+    facts: dict[str, Any] = orjson.loads(entry.facts)
+    body = {
+        "position": entry.position,
+        "id": entry.event_id,
+        "source": entry.source,
+        "kind": entry.kind,
+        "lane": entry.lane,
+        "session": str(entry.session) if entry.session else None,
+        "effect": str(entry.effect) if entry.effect else None,
+        "attempt": entry.attempt,
+        "occurred_us": entry.occurred_us,
+        "received_us": entry.received_us,
+        "facts": facts,
+        "body_commit": bytes(entry.body_commit).hex() if entry.body_commit else None,
+    }
+    return as_json(200, {name: value for name, value in body.items() if value is not None})

@@ -1,0 +1,184 @@
+"""Doors for sessions, their tasks and the items of a task."""
+
+from typing import Any, Final
+from uuid import UUID
+
+from django.http import HttpResponse
+
+from ingest import shapes
+from ingest.doors import Call, as_json, by_method, command, reading
+from ingest.paging import page, parameters
+from ingest.problems import Problem
+from ingest.reply import Reply
+from sessions import items, sessions, tasks
+from sessions.models import STATUSES, Session, Task
+from sessions.origin import Origin
+
+
+@command(shapes.OpenSession, "session.started")
+def open_session(_call: Call, fields: shapes.OpenSession, origin: Origin, _path: dict[str, UUID]) -> Reply:
+    """Open a session, or find the one that the key names already."""
+    values = {name: getattr(fields, name) for name in fields.__struct_fields__}
+    try:
+        session, created, agrees = sessions.open_session(origin, values)
+    except sessions.UnknownOwner:
+        detail = "No person of that name belongs to this project; leave owner out or ask an administrator."
+        raise Problem(422, "owner_unknown", detail, pointer="/owner") from None
+    except sessions.UnknownParent:
+        raise Problem(422, "parent_unknown", str(sessions.UnknownParent.__doc__), pointer="/parent") from None
+    if not agrees:
+        detail = "A session of this key was opened with another description; read it, or use another key."
+        problem = Problem(409, "SESSION_DIFFERS", detail)
+        return Reply(409, problem.as_dict() | {"session": _brief(session)}, kept=False)
+    return Reply(201 if created else 200, _brief(session), kept=created)
+
+
+@command(shapes.EndSession, "session.ended")
+def end_session(call: Call, fields: shapes.EndSession, origin: Origin, path: dict[str, UUID]) -> Reply:
+    """End a session; the first end stands."""
+    return Reply(200, _brief(sessions.end(origin, _session(call.project, path["session"]), fields.status)))
+
+
+@reading
+def get_session(call: Call, session: UUID) -> HttpResponse:
+    """One session."""
+    return as_json(200, describe(_session(call.project, session)))
+
+
+@reading
+def list_sessions(call: Call) -> HttpResponse:
+    """Sessions of the project, newest first."""
+    asked = parameters(call.request, {"limit", "after", "status", "key"})
+    rows = Session.objects.filter(project=call.project).select_related("repository", "agent")
+    if "status" in asked:
+        if asked["status"] not in STATUSES:
+            raise Problem(422, "invalid", f"status is one of {', '.join(STATUSES)}.", pointer="/status")
+        rows = rows.filter(status=asked["status"])
+    if "key" in asked:
+        rows = rows.filter(key=asked["key"])
+    return as_json(200, page(rows, asked, describe))
+
+
+@command(shapes.CreateTask, "task.created")
+def create_task(call: Call, fields: shapes.CreateTask, origin: Origin, path: dict[str, UUID]) -> Reply:
+    """Create a task of a session, or find the one that the key names already."""
+    session = _session(call.project, path["session"])
+    sessions.lock(call.project, session.id, call.received_us, new_effects=0)
+    values = {name: getattr(fields, name) for name in fields.__struct_fields__}
+    try:
+        task, created = tasks.create(origin, session, values)
+    except tasks.UnknownParent:
+        raise Problem(422, "parent_unknown", str(tasks.UnknownParent.__doc__), pointer="/parent") from None
+    return Reply(201 if created else 200, _task_brief(task), kept=created)
+
+
+@command(shapes.ChangeTask, "task.changed")
+def change_task(call: Call, fields: shapes.ChangeTask, origin: Origin, path: dict[str, UUID]) -> Reply:
+    """Change a task; what is not sent stays."""
+    task = _locked_task(call, path["task"])
+    values = {name: getattr(fields, name) for name in fields.__struct_fields__}
+    return Reply(200, _task_brief(tasks.change(origin, task, values)))
+
+
+@command(shapes.Nothing, "task.done")
+def finish_task(call: Call, _fields: shapes.Nothing, origin: Origin, path: dict[str, UUID]) -> Reply:
+    """Say that a task is done."""
+    return Reply(200, _task_brief(tasks.finish(origin, _locked_task(call, path["task"]))))
+
+
+@reading
+def list_tasks(call: Call, session: UUID) -> HttpResponse:
+    """The tasks of a session in the order they were opened."""
+    asked = parameters(call.request, {"limit", "after"})
+    return as_json(200, page(_session(call.project, session).tasks.all(), asked, _describe_task))
+
+
+@command(shapes.PutItems, "task.changed")
+def put_items(call: Call, fields: shapes.PutItems, origin: Origin, path: dict[str, UUID]) -> Reply:
+    """Say which items of a task are pending, done or failed."""
+    task = _locked_task(call, path["task"])
+    try:
+        counts = items.put(origin, task, {item.key: item.state for item in fields.items})
+    except items.TooMany:
+        raise Problem(422, "too_many_items", str(items.TooMany.__doc__), pointer="/items") from None
+    return Reply(200, {"task": str(task.id), **counts})
+
+
+@reading
+def list_items(call: Call, task: UUID) -> HttpResponse:
+    """The items of a task by key; at most 10,000."""
+    parameters(call.request, set())
+    stored = _task(call.project, task)
+    rows = stored.items.order_by("key").values("key", "state", "changed_at_us")
+    return as_json(200, {"items": list(rows), **items.progress([stored.id])[stored.id]})
+
+
+sessions_door = by_method(POST=open_session, GET=list_sessions)
+tasks_door = by_method(POST=create_task, GET=list_tasks)
+items_door = by_method(POST=put_items, GET=list_items)
+
+
+def describe(session: Session) -> dict[str, Any]:
+    """A session in an answer."""
+    return {
+        **_brief(session),
+        "title": session.title,
+        "repository": session.repository.name if session.repository else None,
+        "branch": session.branch,
+        "parent": str(session.parent_id) if session.parent_id else None,
+        "mode": session.mode,
+        "labels": session.labels,
+        "effects": session.effect_count,
+        "agent": session.agent.name,
+        "created_at_us": session.created_at_us,
+        "seen_at_us": session.seen_at_us,
+        "ended_at_us": session.ended_at_us,
+    }
+
+
+def _brief(session: Session) -> dict[str, Any]:
+    return {
+        "id": str(session.id),
+        "handle": f"s_{session.opened_position}",
+        "key": session.key,
+        "status": session.status,
+        "version": session.version,
+    }
+
+
+def _task_brief(task: Task) -> dict[str, Any]:
+    return {
+        "id": str(task.id),
+        "handle": f"t_{task.opened_position}",
+        "key": task.key,
+        "state": task.state,
+        "version": task.version,
+    }
+
+
+_TASK_FIELDS: Final = ("title", "priority", "worker", "branch_label", "created_at_us", "updated_at_us", "done_at_us")
+
+
+def _describe_task(task: Task) -> dict[str, Any]:
+    parent = {"parent": str(task.parent_id) if task.parent_id else None}
+    return _task_brief(task) | parent | {name: getattr(task, name) for name in _TASK_FIELDS}
+
+
+def _session(project: UUID, identity: UUID) -> Session:
+    found = Session.objects.select_related("repository", "agent").filter(project=project, id=identity).first()
+    if found is None:
+        raise Problem(404, "not_found", "This project has no such session; open it first with POST /sessions.")
+    return found
+
+
+def _task(project: UUID, identity: UUID) -> Task:
+    found = Task.objects.filter(project=project, id=identity).first()
+    if found is None:
+        raise Problem(404, "not_found", "This project has no such task; create it first.")
+    return found
+
+
+def _locked_task(call: Call, identity: UUID) -> Task:
+    task = _task(call.project, identity)
+    sessions.lock(call.project, task.session_id, call.received_us, new_effects=0)
+    return task

@@ -1,0 +1,18 @@
+"""The room inquiry: reading only."""
+
+from django.apps import AppConfig, apps
+from django.db.models.signals import post_migrate
+
+
+class InquiryConfig(AppConfig):
+    """Informs SQLite's planner whenever the tables it reads may have changed."""
+
+    name = "inquiry"
+    label = "inquiry"
+
+    def ready(self) -> None:
+        """Listen for the ledger, whose tables they are: Django tells nothing of rooms without tables of their own."""
+        from inquiry import planner
+
+        ledger = apps.get_app_config("ledger")
+        post_migrate.connect(planner.inform_after_migrate, sender=ledger, dispatch_uid="inquiry.planner")

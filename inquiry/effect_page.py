@@ -1,0 +1,228 @@
+"""What the effect page reads: the effect and its neighbours, its attempts, every fact of it, arguments and result."""
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import UUID
+
+from django.db.models import F, OuterRef, QuerySet, Subquery
+from django.db.models.functions import Substr
+
+from inquiry import bodies
+from inquiry.bodies import Argument, Excerpt
+from inquiry.shown import shown_state
+from inquiry.timeline import DAY_US
+from journal.models import LANES, Entry
+from ledger.models import Attempt, Effect, Tool
+from sessions.models import Artifact, Project
+
+FACTS: Final = 50  # on one page, newest first
+RELATED: Final = 20
+
+
+def effect(project: Project, effect_id: UUID) -> Effect | None:
+    """The effect with all that its page names, or None when it is not this project's.
+
+    `before_id` and `after_id` are its neighbours in the session, None at the ends.
+    """
+    beside = Effect.objects.filter(session=OuterRef("session"))
+    before = beside.filter(opened_position__lt=OuterRef("opened_position")).order_by("-opened_position")
+    after = beside.filter(opened_position__gt=OuterRef("opened_position")).order_by("opened_position")
+    joined = ("session", "agent", "task", "repository", "parent_effect", "compensates", "session__owner")
+    return (
+        Effect.objects.filter(project=project, id=effect_id)
+        .select_related(*joined)
+        .annotate(before_id=Subquery(before.values("id")[:1]), after_id=Subquery(after.values("id")[:1]))
+        .first()
+    )
+
+
+def attempts(effect: Effect) -> list[Attempt]:
+    """Every attempt, in order."""
+    return list(Attempt.objects.filter(effect=effect).order_by("number"))
+
+
+def tool(effect: Effect) -> Tool | None:
+    """What the operator declared of its tool; None means opaque and mutating."""
+    return Tool.objects.filter(project=effect.project_id, name=effect.tool).first()
+
+
+@dataclass(slots=True)
+class Fact:
+    """One entry of the journal about the effect. `body` is agent text, None when it was erased or never kept."""
+
+    entry: Entry
+    body: Excerpt | None
+    erased_at_us: int | None
+    erasure_reason: str
+    lane: str  # what the lane means, in words
+    known: bool  # False for a kind within the grammar that this Gatebook does not know
+
+    @property
+    def violates(self) -> bool:
+        """True for what should not have been: Gatebook's own word, which no agent's report can take."""
+        return self.entry.lane == "system" and self.entry.kind.startswith("integrity.")
+
+
+@dataclass(slots=True)
+class Facts:
+    """A page of facts, newest first. `older` and `newer` are positions for the neighbouring pages."""
+
+    rows: list[Fact] = field(default_factory=list)
+    older: int | None = None
+    newer: int | None = None
+    at: int | None = None
+
+
+# What agents' facts may say, and what only Gatebook itself says: the same words from an agent move nothing.
+AGENTS_KINDS: Final = frozenset(
+    {
+        *(f"effect.{verb}" for verb in ("planned", "dispatched", "acknowledged", "failed", "superseded")),
+        "artifact.recorded",
+    }
+)
+OWN_KINDS: Final = frozenset(
+    {"effect.granted", "erasure.executed", "integrity.conflict", "integrity.violation", "integrity.fenced"}
+)
+
+
+def facts(effect: Effect, before: int | None = None, at: int | None = None) -> Facts:
+    """A page of what the journal says of `effect`, in one query: newest, those below `before`, or from `at` down."""
+    entries = _entries(effect.project_id).filter(effect=effect.id)
+    if at is not None:
+        entries = entries.filter(position__lte=at)
+    elif before is not None:
+        entries = entries.filter(position__lt=before)
+    found = list(entries.order_by("-position")[: FACTS + 1])
+    rows = [_fact(entry) for entry in found[:FACTS]]
+    return Facts(
+        rows,
+        older=rows[-1].entry.position if len(found) > FACTS else None,
+        newer=rows[0].entry.position if rows and (before is not None or at is not None) else None,
+        at=at,
+    )
+
+
+def _entries(project: UUID) -> "QuerySet[Any]":
+    return Entry.objects.filter(project=project).annotate(
+        head=Substr("body__text", 1, bodies.SHOWN_BYTES),
+        octets=bodies.Octets("body__text"),
+        erased_at_us=F("erasure__erased_at_us"),
+        erasure_reason=F("erasure__reason"),
+    )
+
+
+def _fact(entry: Any) -> Fact:
+    return Fact(
+        entry,
+        bodies.excerpt_of_head(entry.head, entry.octets),
+        entry.erased_at_us,
+        entry.erasure_reason or "",
+        LANES.get(entry.lane, entry.lane),
+        entry.kind in (OWN_KINDS if entry.lane == "system" else AGENTS_KINDS),
+    )
+
+
+def stored_bodies(effect: Effect, position: int) -> list[str | None]:
+    """The text of the fact of `effect` at `position`: one value, None when erased; no value for no such fact."""
+    entry = Entry.objects.filter(project=effect.project_id, effect=effect.id, position=position)
+    return list(entry.values_list("body__text", flat=True))
+
+
+@dataclass(slots=True)
+class Exchange:
+    """What was asked and what came back. All of it is agent text."""
+
+    arguments: list[Argument] = field(default_factory=list)
+    why: str = ""  # the agent's claim
+    plan_erased: bool = False
+    result: Excerpt | None = None
+    result_erased: bool = False
+    detail: str = ""  # of a failure
+    answer_position: int | None = None
+
+
+def exchange(effect: Effect, tried: list[Attempt]) -> Exchange:
+    """Arguments from the winning plan, result from the answer that stands; one query for both bodies."""
+    answered = next((attempt for attempt in reversed(tried) if attempt.acknowledged_mark), tried[-1] if tried else None)
+    answer = answered.answer_position if answered is not None else None
+    wanted = [position for position in (effect.plan_position, answer) if position is not None]
+    texts = bodies.texts(effect.project_id, wanted) if wanted else {}
+    result = Exchange(answer_position=answer)
+    if effect.plan_position is not None:
+        plan = bodies.parsed(texts.get(effect.plan_position, ""))
+        result.plan_erased = effect.plan_position not in texts
+        result.arguments = bodies.arguments(plan.get("arguments"))
+        result.why = plan["why"] if isinstance(plan.get("why"), str) else ""
+    if answer is not None:
+        said = bodies.parsed(texts.get(answer, ""))
+        result.result_erased = answer not in texts
+        if said.get("result") is not None:
+            result.result = bodies.excerpt(bodies.shown(said["result"]))
+        result.detail = said["detail"] if isinstance(said.get("detail"), str) else ""
+    return result
+
+
+@dataclass(slots=True)
+class Stage:
+    """A step of the life line: a word of the state table or of leave, when, and whether the end is open.
+
+    `form` tells the time as `moment` takes it: the day is named only where it is another than at the first step.
+    """
+
+    word: str
+    looks_like: str  # a shown state, for shape and colour
+    us: int | None
+    open: bool = False
+    form: str = ""
+
+
+def life(effect: Effect, tried: list[Attempt], now_us: int) -> list[Stage]:
+    """The stages that an effect has been through, by the told times of the attempt that is the last."""
+    stages = []
+    if effect.planned_mark:
+        stages.append(Stage("planned", "planned", effect.planned_at_us))
+    if effect.leave != "held":
+        waits = effect.leave == "pending"
+        looks = "awaiting" if waits else "failed" if effect.leave in ("refused", "bypassed") else "decided"
+        stages.append(Stage(f"leave {effect.leave}", looks, None, open=waits))
+    last = tried[-1] if tried else None
+    if last is not None:
+        if last.dispatched_mark:
+            number = f" again, attempt {last.number}" if last.number > 1 else ""
+            stages.append(Stage(f"dispatched{number}", "dispatched", last.dispatched_at_us))
+        if last.acknowledged_mark:
+            stages.append(Stage("acknowledged", "acknowledged", last.acknowledged_at_us))
+        elif last.failed_mark:
+            stages.append(Stage(f"failed: {last.failure_reason}", "failed", last.failed_at_us))
+    now = shown_state(effect, now_us)
+    if now == "unknown":
+        stages.append(Stage("unknown", "unknown", effect.deadline_us or effect.settled_at_us, open=True))
+    elif now == "dispatched":
+        stages.append(Stage("no answer yet", "dispatched", None, open=True))
+    elif now in ("compensated", "superseded"):
+        stages.append(Stage(now, now, None))
+    told = [stage for stage in stages if stage.us is not None]
+    for stage in told[1:]:
+        stage.form = "time" if _day(stage.us) == _day(told[0].us) else ""
+    return stages
+
+
+def _day(us: int | None) -> int:
+    return (us or 0) // DAY_US
+
+
+def related(effect: Effect) -> tuple[list[Effect], list[Effect]]:
+    """The effects planned to undo this one, and those of its session that name it as parent. One query, two indexes."""
+    undoing = Effect.objects.filter(compensates=effect.id)
+    under = Effect.objects.filter(session=effect.session_id, parent_effect=effect.id).exclude(compensates=effect.id)
+    found = list(undoing.union(under, all=True).order_by("opened_position")[: 2 * RELATED])
+    return (
+        [one for one in found if one.compensates_id == effect.id][:RELATED],
+        [one for one in found if one.compensates_id != effect.id][:RELATED],
+    )
+
+
+def artifacts(effect: Effect) -> list[Artifact]:
+    """The newest artifacts that name this effect."""
+    named = Artifact.objects.filter(effect=effect.id, project=effect.project_id)
+    return list(named.order_by("-opened_position")[:RELATED])

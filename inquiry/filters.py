@@ -1,0 +1,67 @@
+"""The filters of the sessions list: fields and lookups one by one. Request data is only ever a value."""
+
+from typing import Any, Final
+
+import django_filters
+from django import forms
+from django.db.models import Q, QuerySet
+
+from inquiry import handles
+from sessions.models import MODES, STATUSES, Session
+
+_WORDS: Final = {"leased": "leased", "reported": "reported", "one_shot": "one-shot"}
+_TEXT: Final = {"autocomplete": "off", "spellcheck": "false"}
+
+
+class SessionFilter(django_filters.FilterSet):  # type: ignore[misc]  # django-filter is untyped
+    """`status`, `mode`, `agent`, `repository`, `parent` exactly; `text` is the beginning of a title or a key."""
+
+    text = django_filters.CharFilter(
+        label="Title or key begins",
+        method="begins",
+        max_length=200,
+        widget=forms.TextInput(attrs={**_TEXT, "type": "search"}),
+    )
+    status = django_filters.ChoiceFilter(label="Status", choices=[(s, s) for s in STATUSES], empty_label="any")
+    mode = django_filters.ChoiceFilter(label="Mode", choices=[(m, _WORDS[m]) for m in MODES], empty_label="any")
+    agent = django_filters.CharFilter(
+        label="Agent",
+        field_name="agent__name",
+        lookup_expr="exact",
+        max_length=64,
+        widget=forms.TextInput(attrs={**_TEXT, "list": "agents"}),
+    )
+    repository = django_filters.CharFilter(
+        label="Repository",
+        field_name="repository__name",
+        lookup_expr="exact",
+        max_length=200,
+        widget=forms.TextInput(attrs={**_TEXT, "list": "repositories"}),
+    )
+    parent = django_filters.CharFilter(
+        label="Sub-session of",
+        method="under",
+        max_length=200,
+        widget=forms.TextInput(attrs={**_TEXT, "placeholder": "s_41"}),
+    )
+
+    class Meta:
+        model = Session
+        fields: tuple[str, ...] = ()
+
+    def begins(self, sessions: "QuerySet[Session]", _name: str, value: str) -> "QuerySet[Session]":
+        """Title or key begins with `value`, letters of either case."""
+        return sessions.filter(Q(title__istartswith=value) | Q(key__istartswith=value))
+
+    def under(self, sessions: "QuerySet[Session]", _name: str, value: str) -> "QuerySet[Session]":
+        """Sub-sessions of the session that `value` names."""
+        parent = handles.session(self.request.membership.project, value)
+        return sessions.filter(parent=parent) if parent is not None else sessions.none()
+
+
+NAMES: Final = frozenset(SessionFilter.base_filters)
+
+
+def unknown_names(query: Any, known: frozenset[str]) -> list[str]:
+    """Names in a query string that the page does not know: they are told, never ignored."""
+    return sorted(name for name in query if name not in known)

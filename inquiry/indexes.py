@@ -1,0 +1,21 @@
+"""The conditions of ledger.Effect's partial indexes, spelt as the schema spells them.
+
+SQLite uses a partial index only when its condition stands in the query word for word, constants included; a bound
+parameter will not do. PostgreSQL reads them as the redundancy they are. A test asks both planners.
+"""
+
+from typing import Final
+
+from django.db.models import BooleanField, F, Func
+
+
+def _condition(column: str, template: str) -> Func:
+    return Func(F(column), template=template, output_field=BooleanField())
+
+
+IS_NOT_ACKNOWLEDGED: Final = _condition("state", "NOT (%(expressions)s = 'acknowledged')")  # effect_by_state
+HAS_BAD_OUTCOME: Final = _condition("outcome", "%(expressions)s IN ('error', 'unknown')")  # effect_by_bad_outcome
+HAS_REFERENCE: Final = _condition("external_reference", "NOT (%(expressions)s = '')")  # effect_by_reference
+HAS_GUARDED_REF: Final = _condition(
+    "ref_class", "%(expressions)s IN ('production', 'protected')"
+)  # effect_by_ref_class

@@ -1,0 +1,146 @@
+"""One box that takes any identity and goes there. Every look-up is one probe of an index; what has none is said."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from django.db.models import QuerySet
+from django.urls import reverse
+
+from inquiry.fields import NEWEST_SESSIONS, effect_ids
+from inquiry.handles import as_position, as_uuid, handle
+from inquiry.indexes import HAS_REFERENCE
+from journal.entries import SYSTEM_SOURCE
+from journal.models import Entry
+from ledger.models import Effect
+from sessions.models import Artifact, Project, Session, Task
+from sessions.sessions import identity
+
+MOST: Final = 20  # hits of one kind that a page of choices names
+_DIGEST: Final = re.compile(r"(?:v1:|sha256:)?([0-9a-f]{64})")
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """Something that an identity names: what it is, its handle, a word of agent text, where it is shown."""
+
+    what: str
+    handle: str
+    text: str
+    url: str
+
+
+@dataclass(slots=True)
+class Jump:
+    """What was found, what was tried in vain, and a search that may go on where no index leads."""
+
+    hits: list[Hit] = field(default_factory=list)
+    tried: list[str] = field(default_factory=list)
+    search: str = ""
+
+
+def jump(project: Project, text: str) -> Jump:
+    """Look `text` up as everything it can be. `text` is stripped, not empty, at most 300 characters, without NUL."""
+    result = Jump()
+    named, shaped, digest = handle(text), as_uuid(text), _DIGEST.fullmatch(text.lower())
+    if named is not None:
+        letter, number = named
+        what, look = _BY_LETTER[letter]
+        result.tried.append(f"the handle of {what}")
+        result.hits = look(project, {"opened_position": number})
+        return result
+    if shaped is not None:
+        result.tried.append("the id of an effect, task or artifact")
+        for look in (_effects, _tasks, _artifacts):
+            result.hits += look(project, {"id": shaped})
+    if digest is not None:
+        result.tried.append("the SHA-256 of an artifact")
+        result.hits += _artifacts(project, {"sha256": digest[1]})
+        result.search = f"{reverse('audit')}?{urlencode({'intent': 'v1:' + digest[1]})}"
+    position = as_position(text)
+    if position is not None:
+        result.tried.append("a position of the journal")
+        result.hits += _entries(Entry.objects.filter(project=project.id, position=position))
+    result.tried.append("the id or key of a session")
+    result.hits += _sessions(project, {"id__in": [identity(project.id, text), *([shaped] if shaped else [])]})
+    result.tried += ["an external reference", f"an effect key of the {NEWEST_SESSIONS:,} newest sessions"]
+    result.hits += _by_reference_or_key(project, text)
+    if len(text) <= 64:
+        result.tried.append("the id of a journal entry")
+        result.hits += _entries(_reported(project, text))
+    result.hits = list({hit.url: hit for hit in result.hits}.values())
+    return result
+
+
+def _by_reference_or_key(project: Project, text: str) -> list[Hit]:
+    """Effects with that external reference or that key: one query over two indexes."""
+    referenced = Effect.objects.filter(HAS_REFERENCE, project=project, external_reference=text)
+    keyed = Effect.objects.filter(id__in=effect_ids(project, text), project=project)
+    found = referenced.union(keyed).order_by("-opened_position")[:MOST]
+    return [
+        _effect(
+            one, "effect with this external reference" if one.external_reference == text else "effect with this key"
+        )
+        for one in found
+    ]
+
+
+def _reported(project: Project, text: str) -> "QuerySet[Entry]":
+    """The entries of that id, by whichever source of the project; two probes of one index for each agent."""
+    own = Entry.objects.filter(project=project.id, source=SYSTEM_SOURCE, event_id=text)
+    return own.union(Entry.objects.filter(project=project.id, source__in=project.agents.values("name"), event_id=text))
+
+
+def _sessions(project: Project, match: dict[str, Any]) -> list[Hit]:
+    return [
+        Hit("session", str(one), one.title or one.key, reverse("session", args=[one.id]))
+        for one in Session.objects.filter(project=project, **match)[:MOST]
+    ]
+
+
+def _effects(project: Project, match: dict[str, Any]) -> list[Hit]:
+    return [_effect(one) for one in Effect.objects.filter(project=project, **match)[:MOST]]
+
+
+def _effect(effect: Effect, what: str = "effect") -> Hit:
+    return Hit(what, str(effect), effect.tool, reverse("effect", args=[effect.id]))
+
+
+def _tasks(project: Project, match: dict[str, Any]) -> list[Hit]:
+    return [
+        Hit("task", str(one), one.title or one.key, reverse("task", args=[one.id]))
+        for one in Task.objects.filter(project=project, **match)[:MOST]
+    ]
+
+
+def _artifacts(project: Project, match: dict[str, Any]) -> list[Hit]:
+    found = Artifact.objects.filter(project=project, **match).order_by("-opened_position")[:MOST]
+    hits = []
+    for one in found:
+        url = f"{reverse('session_artifacts', args=[one.session_id])}?at={one}#{one}"
+        hits.append(Hit("artifact", str(one), one.name or one.type, url))
+    return hits
+
+
+def _entries(entries: "QuerySet[Entry]") -> list[Hit]:
+    """Where a journal entry is shown: on its effect's page, else on its session's."""
+    hits = []
+    for entry in entries[:MOST]:
+        if entry.effect is not None:
+            url = f"{reverse('effect', args=[entry.effect])}?fact={entry.position}#p{entry.position}"
+        elif entry.session is not None:
+            url = reverse("session", args=[entry.session])
+        else:
+            continue
+        hits.append(Hit(f"journal entry {entry.kind}", str(entry.position), "", url))
+    return hits
+
+
+_BY_LETTER: Final[dict[str, tuple[str, Callable[[Project, dict[str, Any]], list[Hit]]]]] = {
+    "e": ("an effect", _effects),
+    "s": ("a session", _sessions),
+    "t": ("a task", _tasks),
+    "a": ("an artifact", _artifacts),
+}

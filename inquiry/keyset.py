@@ -1,0 +1,101 @@
+"""Paging by key, newest first: every page costs one index range, however deep, and stays true while rows arrive."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+from django.db.models import QuerySet
+
+MAX_POSITION = 2**63 - 1
+
+
+class HasPosition(Protocol):
+    """A row with its handle's number."""
+
+    opened_position: Any
+
+
+Row = TypeVar("Row", bound=HasPosition)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Which page is asked for: rows older than `before`, newer than `after`, or around `at` (at most one)."""
+
+    before: int | None = None
+    after: int | None = None
+    at: int | None = None
+
+
+@dataclass(slots=True)
+class Page(Generic[Row]):
+    """Rows newest first. `older` and `newer` are what to pass as `before` and `after` for the neighbouring pages."""
+
+    rows: list[Row] = field(default_factory=list)
+    older: int | None = None
+    newer: int | None = None
+
+
+def page(rows: "QuerySet[Any]", size: int, window: Window) -> Page[Any]:
+    """Cut one page of `size` rows out of `rows` (any order, any filter). Costs one query; two around a row."""
+    return _cut([rows], size, window)
+
+
+def merge(arms: "Iterable[QuerySet[Any]]", rows: "QuerySet[Any]", size: int, window: Window) -> Page[Any]:
+    """Cut one page out of several disjoint query sets of one table: a query for each arm, and one for `rows` by id.
+
+    The arms find ids and positions alone. So each is served by its own index where their union would have none, and
+    what `rows` joins cannot tempt a planner away from it.
+    """
+    found = _cut([arm.only("id", "opened_position") for arm in arms], size, window)
+    whole = {row.pk: row for row in rows.filter(pk__in=[row.pk for row in found.rows])} if found.rows else {}
+    found.rows = [whole[row.pk] for row in found.rows if row.pk in whole]
+    return found
+
+
+def _cut(arms: "list[QuerySet[Any]]", size: int, window: Window) -> Page[Any]:
+    if window.at is not None:
+        ahead = _newer(arms, window.at - 1, size // 2 + 1)
+        has_newer = len(ahead) > size // 2
+        ahead = ahead[1:] if has_newer else ahead
+        behind = _older(arms, window.at, size - len(ahead) + 1)
+        return _page([*ahead, *behind], size, has_newer=has_newer)
+    if window.after is not None:
+        rows = _newer(arms, window.after, size + 1)
+        has_newer = len(rows) > size
+        rows = rows[-size:]
+        page = _page(rows, size, has_newer=has_newer)
+        page.older = rows[-1].opened_position if rows else window.after + 1
+        return page
+    return _page(_older(arms, window.before, size + 1), size, has_newer=window.before is not None)
+
+
+def _page(rows: list[Any], size: int, *, has_newer: bool) -> Page[Any]:
+    has_older = len(rows) > size
+    rows = rows[:size]
+    return Page(
+        rows,
+        older=rows[-1].opened_position if rows and has_older else None,
+        newer=rows[0].opened_position if rows and has_newer else None,
+    )
+
+
+def _older(arms: "list[QuerySet[Any]]", before: int | None, limit: int) -> list[Any]:
+    """The `limit` rows next below `before`, or the newest, newest first."""
+    found: list[Any] = []
+    for rows in arms:
+        below = rows if before is None else rows.filter(opened_position__lt=before)
+        found += below.order_by("-opened_position")[:limit]
+    return _newest_first(found)[:limit]
+
+
+def _newer(arms: "list[QuerySet[Any]]", after: int, limit: int) -> list[Any]:
+    """The `limit` rows next above `after`, newest first."""
+    found: list[Any] = []
+    for rows in arms:
+        found += rows.filter(opened_position__gt=after).order_by("opened_position")[:limit]
+    return _newest_first(found)[-limit:]
+
+
+def _newest_first(rows: list[Any]) -> list[Any]:
+    return sorted(rows, key=lambda row: row.opened_position, reverse=True)

@@ -1,0 +1,64 @@
+"""The states people see, derived on read from what is stored: right however late a sweeper is.
+
+*awaiting approval* is planned with leave pending. *unknown* is a dispatch whose deadline passed without an answer, or
+an answer that says itself that nobody knows. Everything else is shown as it is stored.
+"""
+
+from typing import Any, Final
+
+from django.db.models import Q
+
+from inquiry.indexes import HAS_BAD_OUTCOME, IS_NOT_ACKNOWLEDGED
+from journal.templatetags.gatebook import shown_state
+
+__all__ = ["AWAITING", "STATES", "UNKNOWN", "arms", "problems", "shown_state"]
+
+AWAITING: Final = "awaiting"
+UNKNOWN: Final = "unknown"
+# The value in a query string -> the word on the page; in the order of an effect's life.
+STATES: Final[dict[str, str]] = {
+    "planned": "planned",
+    AWAITING: "awaiting approval",
+    "dispatched": "dispatched",
+    "acknowledged": "acknowledged",
+    "failed": "failed",
+    UNKNOWN: "unknown",
+    "compensated": "compensated",
+    "superseded": "superseded",
+}
+_CLOSED: Final = ("compensated", "superseded")
+
+
+def arms(state: str, now_us: int) -> list[Q]:
+    """Return disjoint conditions whose union is the shown `state` at `now_us`; each can be served by one index."""
+    if state == "acknowledged":
+        return [Q(state=state) & ~Q(outcome=UNKNOWN)]
+    if state == UNKNOWN:
+        unheard = Q(HAS_BAD_OUTCOME, outcome=UNKNOWN) & ~Q(state__in=_CLOSED)
+        return [unheard, _stored("dispatched", deadline_us__lt=now_us)]
+    if state == AWAITING:
+        return [_stored("planned", leave="pending")]
+    if state == "planned":
+        return [_stored("planned") & ~Q(leave="pending")]
+    if state == "dispatched":
+        return [_stored("dispatched") & (Q(deadline_us__isnull=True) | Q(deadline_us__gte=now_us))]
+    if state in _CLOSED:
+        return [_stored(state)]
+    return [_stored(state) & ~Q(outcome=UNKNOWN)]
+
+
+def problems(now_us: int) -> list[Q]:
+    """Return disjoint conditions for what deserves a look: bad outcomes, answers that never came, breaches of leave."""
+    closed = Q(state__in=_CLOSED)
+    late = _stored("dispatched", deadline_us__lt=now_us)
+    breach = Q(violates=True) & (Q(outcome__in=["", "ok"]) | closed) & ~late
+    return [
+        Q(HAS_BAD_OUTCOME, outcome="error") & ~closed,
+        Q(HAS_BAD_OUTCOME, outcome=UNKNOWN) & ~closed,
+        late,
+        breach,
+    ]
+
+
+def _stored(state: str, **more: Any) -> Q:
+    return Q(IS_NOT_ACKNOWLEDGED, state=state, **more)

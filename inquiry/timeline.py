@@ -1,0 +1,151 @@
+"""The timeline of a session as a table: effects newest first, filtered and windowed by the database."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from typing import Any, Final
+
+from django.db.models import Q, QuerySet
+
+from inquiry import bodies, keyset, shown
+from inquiry.handles import as_position
+from journal.models import Entry
+from ledger.models import Effect
+from sessions.models import Session
+
+SIZE: Final = 100
+OUTCOMES: Final = ("ok", "error", "unknown")
+LONGEST_TOOL: Final = 100
+DAY_US: Final = 86_400_000_000
+SKEW_US: Final = 2_000_000  # clocks that differ by more are both shown
+
+
+@dataclass(slots=True)
+class Filters:
+    """What the table is narrowed to; empty means everything."""
+
+    state: str = ""  # a key of shown.STATES
+    outcome: str = ""
+    tool: str = ""
+    task: int | None = None  # the number of its handle
+    problems: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.state or self.outcome or self.tool or self.task or self.problems)
+
+
+@dataclass(slots=True)
+class Row:
+    """One effect in a table. `gist`, like everything that came from the agent, is untrusted text."""
+
+    effect: Effect
+    gist: str | None  # None: the plan has not arrived, or its body was erased
+    marked: bool = False
+
+
+@dataclass(slots=True)
+class Timeline:
+    """One page of rows, newest first, and how to reach its neighbours."""
+
+    rows: list[Row] = field(default_factory=list)
+    older: int | None = None
+    newer: int | None = None
+    marked_is_here: bool = True  # False when `at` named a row that is not among them
+
+    @property
+    def day(self) -> str:
+        """The day on which all of these rows arrived (UTC), "" when they are of several."""
+        return day_of(row.effect.received_us for row in self.rows)
+
+    @property
+    def told(self) -> bool:
+        """True when an agent's time of any row differs from the server's: then both are shown."""
+        pairs = [(row.effect.planned_at_us, row.effect.received_us) for row in self.rows]
+        return any(told is not None and abs(told - arrived) > SKEW_US for told, arrived in pairs)
+
+    @property
+    def told_day(self) -> str:
+        """The day on which agents say that all of these rows were planned, "" when of several."""
+        return day_of(row.effect.planned_at_us for row in self.rows if row.effect.planned_at_us is not None)
+
+    @property
+    def tries(self) -> bool:
+        """True when any of these rows was attempted more than once."""
+        return any(row.effect.attempt_count > 1 for row in self.rows)
+
+    @property
+    def tasks(self) -> bool:
+        """True when any of these rows belongs to a task."""
+        return any(row.effect.task_id is not None for row in self.rows)
+
+
+def day_of(times: Iterable[int]) -> str:
+    """The one day (UTC) of a column of times, or "": a column of one day names it once, at its head."""
+    days = {us // DAY_US for us in times}
+    return (date(1970, 1, 1) + timedelta(days=days.pop())).isoformat() if len(days) == 1 else ""
+
+
+def filters_of(query: Mapping[str, str]) -> tuple[Filters, list[str]]:
+    """Read filters from a query string; values that mean nothing come back as sentences, and do not narrow anything."""
+    wanted, wrong = Filters(), []
+    state, outcome, task = query.get("state", ""), query.get("outcome", ""), query.get("task", "")
+    if state in shown.STATES:
+        wanted.state = state
+    elif state:
+        wrong.append(f"A state is one of {', '.join(shown.STATES)}; “{state[:40]}” is none of them.")
+    if outcome in OUTCOMES:
+        wanted.outcome = outcome
+    elif outcome:
+        wrong.append(f"An outcome is ok, error or unknown; “{outcome[:40]}” is none of them.")
+    if task:
+        wanted.task = as_position(task)
+        if wanted.task is None:
+            wrong.append(f"A task is named by its handle, as t_12; “{task[:40]}” is none.")
+    wanted.tool = query.get("tool", "").replace("\0", "")[:LONGEST_TOOL]
+    wanted.problems = query.get("problems", "") == "1"
+    return wanted, wrong
+
+
+def timeline(session: Session, filters: Filters, window: keyset.Window, now_us: int) -> Timeline:
+    """One page of the session's effects: one query, two around a row. `session` was fetched through the wall."""
+    page = keyset.page(_filtered(session, filters, now_us), SIZE, window)
+    rows = as_rows(page.rows, window.at)
+    return Timeline(rows, page.older, page.newer, window.at is None or any(row.marked for row in rows))
+
+
+def with_gists(effects: "QuerySet[Effect]") -> "QuerySet[Effect]":
+    """What `as_rows` needs, in the query of the effects themselves."""
+    return effects.annotate(plan_head=bodies.plan_heads())
+
+
+def as_rows(effects: Iterable[Any], at: int | None = None) -> list[Row]:
+    """Rows for effects that were fetched `with_gists`; the one whose handle is `at` is marked."""
+    return [Row(effect, bodies.gist_of(effect.plan_head), effect.opened_position == at) for effect in effects]
+
+
+def _filtered(session: Session, filters: Filters, now_us: int) -> "QuerySet[Effect]":
+    # By session alone, without its project: SQLite would think two equal columns narrower and walk the whole project.
+    effects = with_gists(Effect.objects.filter(session=session).select_related("task"))
+    if filters.state:
+        effects = effects.filter(_any(shown.arms(filters.state, now_us)))
+    if filters.problems:
+        effects = effects.filter(_any(shown.problems(now_us)))
+    if filters.outcome:
+        effects = effects.filter(outcome=filters.outcome)
+    if filters.task is not None:
+        effects = effects.filter(task__opened_position=filters.task)
+    if filters.tool:
+        effects = effects.filter(tool=filters.tool)
+    return effects
+
+
+def _any(conditions: list[Q]) -> Q:
+    union = Q()
+    for condition in conditions:
+        union |= condition
+    return union
+
+
+def has_news(session: Session, since: int) -> bool:
+    """True when the book says something about the session after `since` (a position up to which it had settled)."""
+    return Entry.objects.filter(session=session.id, position__gt=since).exists()

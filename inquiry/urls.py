@@ -1,0 +1,19 @@
+"""The reading pages."""
+
+from django.urls import path
+
+from inquiry.views import audit, effects, sessions
+
+urlpatterns = [
+    path("sessions/", sessions.sessions, name="sessions"),
+    path("sessions/<uuid:session>/", sessions.session, name="session"),
+    path("sessions/<uuid:session>/timeline/", sessions.session_timeline, name="session_timeline"),
+    path("sessions/<uuid:session>/tasks/", sessions.session_tasks, name="session_tasks"),
+    path("sessions/<uuid:session>/artifacts/", sessions.session_artifacts, name="session_artifacts"),
+    path("tasks/<uuid:task>/", sessions.task, name="task"),
+    path("effects/<uuid:effect>/", effects.effect, name="effect"),
+    path("effects/<uuid:effect>/facts/<int:position>/raw/", effects.raw_fact, name="raw_fact"),
+    path("artifacts/<uuid:artifact>/", effects.artifact, name="artifact"),
+    path("audit/", audit.audit, name="audit"),
+    path("go/", audit.go, name="go"),
+]

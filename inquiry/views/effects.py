@@ -1,0 +1,83 @@
+"""The effect page, the raw bodies of its facts, and stored artifacts."""
+
+import re
+from uuid import UUID
+
+from django.http import FileResponse, Http404, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from inquiry import effect_page, sentences
+from inquiry.handles import as_position
+from inquiry.keyset import MAX_POSITION
+from inquiry.views.place import place_of
+from journal.clock import now_us
+from ledger.models import Effect
+from sessions import artifacts
+from sessions.access import MemberRequest, member
+
+
+@require_safe
+@member
+def effect(request: MemberRequest, effect: UUID) -> HttpResponse:
+    """Everything that is known of one effect, beginning with the sentence that says it."""
+    found = _effect(request, effect)
+    now = now_us()
+    place = place_of(request.GET, (), ("fact",))
+    tried = effect_page.attempts(found)
+    undoing, children = effect_page.related(found)
+    context = {
+        "effect": found,
+        "known": sentences.known(found, tried, now),
+        "life": effect_page.life(found, tried, now),
+        "attempts": tried,
+        "tool": effect_page.tool(found),
+        "exchange": effect_page.exchange(found, tried),
+        "facts": effect_page.facts(found, place.window.before, as_position(request.GET.get("fact", ""))),
+        "undoing": undoing,
+        "children": children,
+        "artifacts": effect_page.artifacts(found),
+        "place": place,
+        "now": now,
+    }
+    return render(request, "inquiry/effect.html", context)
+
+
+@require_safe
+@member
+def raw_fact(request: MemberRequest, effect: UUID, position: int) -> HttpResponse:
+    """The stored text of one fact, byte for byte, as a download that no browser will run."""
+    found = _effect(request, effect)
+    stored = effect_page.stored_bodies(found, position) if position <= MAX_POSITION else []
+    if not stored:
+        raise Http404
+    if stored[0] is None:
+        return HttpResponse("This body was erased.\n", status=410, content_type="text/plain; charset=utf-8")
+    response = HttpResponse(stored[0].encode("utf-8", "surrogatepass"), content_type="text/plain; charset=utf-8")
+    response["Content-Disposition"] = f'attachment; filename="{found}-fact-{position}.txt"'
+    return response
+
+
+@require_safe
+@member
+def artifact(request: MemberRequest, artifact: UUID) -> HttpResponseBase:
+    """The stored bytes of an artifact as a download; not found when only its hash is known."""
+    found = request.membership.project.artifacts.filter(id=artifact, stored_at_us__isnull=False).first()
+    if found is None:
+        raise Http404
+    try:
+        file = artifacts.path(found.project_id, found.sha256).open("rb")
+    except OSError as error:
+        raise Http404 from error
+    name = re.sub(r"[^A-Za-z0-9._-]+", "_", found.name).strip("._")[-80:]
+    response = FileResponse(file, as_attachment=True, filename=f"{found}-{name}" if name else str(found))
+    response["Content-Type"] = "application/octet-stream"
+    return response
+
+
+def _effect(request: MemberRequest, effect_id: UUID) -> Effect:
+    found = effect_page.effect(request.membership.project, effect_id)
+    if found is None:
+        raise Http404
+    return found

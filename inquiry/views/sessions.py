@@ -1,0 +1,156 @@
+"""The sessions list, the session page with its timeline, and the longer lists of one session."""
+
+from typing import Any, Final
+from uuid import UUID
+
+from django.http import Http404, HttpResponse, QueryDict
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+from django.views.decorators.vary import vary_on_headers
+
+from inquiry import filters, keyset, session_page, shown, timeline
+from inquiry.views.place import Place, place_of
+from journal.clock import now_us
+from journal.horizon import last_position
+from sessions.access import MemberRequest, member
+from sessions.models import ITEM_STATES, Session
+
+SIZE: Final = 50
+SUGGESTIONS: Final = 50  # names offered for completion
+TIMELINE_FILTERS: Final = ("state", "outcome", "tool", "task", "problems")
+
+
+@require_safe
+@member
+def sessions(request: MemberRequest) -> HttpResponse:
+    """Every session of the project, newest first, filtered and paged by the database."""
+    project = request.membership.project
+    place = place_of(request.GET, filters.SessionFilter.base_filters)
+    joined = project.sessions.select_related("agent", "repository", "parent")
+    narrowed = filters.SessionFilter(request.GET, queryset=joined, request=request)
+    valid = narrowed.is_valid() and not any("\0" in value for value in request.GET.values())
+    page = keyset.page(narrowed.qs, SIZE, place.window) if valid else keyset.Page()
+    context = {
+        "filter": narrowed,
+        "page": page,
+        "place": place,
+        "narrowed": bool(place.filters),
+        "agents": project.agents.order_by("name").values_list("name", flat=True)[:SUGGESTIONS],
+        "repositories": project.repositories.order_by("name").values_list("name", flat=True)[:SUGGESTIONS],
+    }
+    return render(request, "inquiry/sessions.html", context)
+
+
+@require_safe
+@member
+def session(request: MemberRequest, session: UUID) -> HttpResponse:
+    """What one session is, what it works on, and its newest effects."""
+    found = _session(request, session)
+    now = now_us()
+    children, more_children = session_page.children(found)
+    artifacts, more_artifacts = session_page.artifacts(found)
+    tasks, more_tasks = session_page.tasks(found)
+    context = {
+        **_timeline(request, found, now),
+        "children": children,
+        "more_children": more_children,
+        "artifacts": artifacts,
+        "more_artifacts": more_artifacts,
+        "tasks": tasks,
+        "more_tasks": more_tasks,
+    }
+    return render(request, "inquiry/session.html", context)
+
+
+@require_safe
+@member
+@vary_on_headers("HX-Request")
+def session_timeline(request: MemberRequest, session: UUID) -> HttpResponse:
+    """The timeline by itself: a page for people; for the poll of an open page its fragment, or 204 for no news."""
+    found = _session(request, session)
+    if request.headers.get("HX-Request") != "true":
+        return render(request, "inquiry/timeline.html", _timeline(request, found, now_us()))
+    since = request.GET.get("since", "")
+    if since.isascii() and since.isdigit() and len(since) < 19 and not timeline.has_news(found, int(since)):
+        return HttpResponse(status=204)
+    return render(request, "inquiry/_timeline.html", _timeline(request, found, now_us()))
+
+
+@require_safe
+@member
+def session_tasks(request: MemberRequest, session: UUID) -> HttpResponse:
+    """Every task of a session, newest first."""
+    found = _session(request, session)
+    place = place_of(request.GET, ())
+    page = keyset.page(session_page.all_tasks(found), SIZE, place.window)
+    return render(request, "inquiry/tasks.html", {"agent_session": found, "page": page, "place": place})
+
+
+@require_safe
+@member
+def session_artifacts(request: MemberRequest, session: UUID) -> HttpResponse:
+    """Every artifact of a session, newest first."""
+    found = _session(request, session)
+    place = place_of(request.GET, ())
+    page = keyset.page(found.artifacts.all(), SIZE, place.window)
+    return render(request, "inquiry/artifacts.html", {"agent_session": found, "page": page, "place": place})
+
+
+@require_safe
+@member
+def task(request: MemberRequest, task: UUID) -> HttpResponse:
+    """One task: where it stands in the tree, and exactly which of its items are done, failed and pending."""
+    found = request.membership.project.tasks.select_related("session", "parent").filter(id=task).first()
+    if found is None:
+        raise Http404
+    state = request.GET.get("state", "")
+    place = place_of(request.GET, ("state",))
+    if state and state not in ITEM_STATES:
+        place.errors.append(f"An item is {', '.join(ITEM_STATES)}; “{state[:20]}” is none of them.")
+        state = ""
+    context = {
+        "task": found,
+        "agent_session": found.session,
+        "counts": session_page.item_counts(found),
+        "items": session_page.items(found, state, place.window),
+        "children": session_page.subtasks(found),
+        "place": place,
+        "state": state,
+    }
+    return render(request, "inquiry/task.html", context)
+
+
+def _session(request: MemberRequest, session_id: UUID) -> Session:
+    found = session_page.session(request.membership.project, session_id)
+    if found is None:
+        raise Http404
+    return found
+
+
+def _timeline(request: MemberRequest, found: Session, now: int) -> dict[str, Any]:
+    """What the timeline's fragment shows."""
+    place = place_of(request.GET, TIMELINE_FILTERS, ("since", "live"))
+    wanted = _filters(request.GET, place)
+    paged = place.window != keyset.Window()
+    # Read before the rows: whatever comes between the two is then shown twice, never missed.
+    since = None if paged else last_position()
+    rows = timeline.timeline(found, wanted, place.window, now)
+    return {
+        "agent_session": found,
+        "counts": session_page.counts(found, now),
+        "timeline": rows,
+        "filters": wanted,
+        "place": place,
+        "states": shown.STATES.items(),
+        "outcomes": timeline.OUTCOMES,
+        "since": since,
+        "polls": not paged and request.GET.get("live") != "off",
+        "paged": paged,
+    }
+
+
+def _filters(query: QueryDict, place: Place) -> timeline.Filters:
+    """The filters of a query string; an impossible value is told and shows nothing less than everything."""
+    wanted, wrong = timeline.filters_of({name: query.get(name, "") for name in TIMELINE_FILTERS})
+    place.errors += wrong
+    return wanted

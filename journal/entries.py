@@ -1,0 +1,333 @@
+"""The one writer of Entry and Body: appends facts to the book, set-wise, and tells what was already there.
+
+SQL for both vendors stands side by side; docs/decisions/0003-write-path.md says why it is not the ORM.
+"""
+
+import hashlib
+import hmac
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from operator import attrgetter
+from typing import Any
+from uuid import UUID
+
+import orjson
+from django.conf import settings
+from django.db import connection
+
+from journal.models import SCHEMA_VERSION
+
+SYSTEM_SOURCE = "gatebook"
+
+
+class Status(StrEnum):
+    """What became of one draft."""
+
+    CREATED = "created"
+    DUPLICATE = "duplicate"
+    CONFLICT = "conflict"
+
+
+@dataclass(slots=True)
+class Draft:
+    """An entry about to be written. Ids are UUIDs, times microseconds; `text` is the body, `facts` canonical JSON."""
+
+    project: UUID
+    source: str
+    event_id: str
+    kind: str
+    lane: str
+    actor: str
+    text: str
+    facts: str = "{}"
+    session: UUID | None = None
+    effect: UUID | None = None
+    attempt: int | None = None
+    subject: UUID | None = None
+    claimed_source: str = ""
+    lease_epoch: int | None = None
+    producer_seq: int | None = None
+    occurred_us: int | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What makes the entry one within its project."""
+        return self.source, self.event_id
+
+
+@dataclass(slots=True, frozen=True)
+class Appended:
+    """The fate of a draft. `position` is that of the stored entry (for a conflict: of the one it conflicts with)."""
+
+    status: Status
+    position: int
+
+
+def commitment(salt: bytes, text: str) -> bytes:
+    """SHA-256 over salt ‖ text: what remains when a body is erased."""
+    return hashlib.sha256(salt + text.encode()).digest()
+
+
+def keyed_digest(*parts: str) -> str:
+    """Return 32 hex characters under the installation's pepper: an id for an entry that Gatebook itself makes."""
+    message = "\0".join(parts).encode()
+    return hmac.new(settings.GATEBOOK_PEPPER, message, hashlib.sha256).hexdigest()[:32]
+
+
+def append(drafts: Sequence[Draft], received_us: int) -> list[Appended]:
+    """Append `drafts` in order and return the fate of each, same order.
+
+    A draft whose key is stored with equal text is a duplicate; with other text a conflict, which is itself kept as an
+    `integrity.conflict` entry. Must run inside a transaction. Positions follow the order given; rows are written sorted
+    by key, so that overlapping batches do not deadlock.
+    """
+    fates: list[Appended | None] = [None] * len(drafts)
+    first: dict[tuple[UUID, str, str], int] = {}
+    repeats: list[int] = []
+    for index, draft in enumerate(drafts):
+        if first.setdefault((draft.project, draft.source, draft.event_id), index) != index:
+            repeats.append(index)
+    fresh = list(first.values())
+    positions = _insert([drafts[index] for index in fresh], received_us)
+    created: dict[int, int] = {
+        index: position for index, position in zip(fresh, positions, strict=True) if position is not None
+    }
+    for index, position in created.items():
+        fates[index] = Appended(Status.CREATED, position)
+    known = [index for index in fresh if index not in created]
+    for index in repeats:
+        draft = drafts[index]
+        original = first[draft.project, draft.source, draft.event_id]
+        if original in created:
+            same = drafts[original].text == draft.text
+            fates[index] = Appended(Status.DUPLICATE if same else Status.CONFLICT, created[original])
+        else:
+            known.append(index)  # the first of them may be the conflict: what is stored decides, not its neighbour
+    for index, fate in zip(known, _compare([drafts[index] for index in known]), strict=True):
+        fates[index] = fate
+    conflicts = [drafts[i] for i, fate in enumerate(fates) if fate is not None and fate.status is Status.CONFLICT]
+    if conflicts:
+        _insert(_unique(_conflict(draft) for draft in conflicts), received_us)
+    return [fate for fate in fates if fate is not None]
+
+
+def look(draft: Draft, received_us: int) -> Appended | None:
+    """Compare `draft` with what its key holds already, without appending it; None when the key is free.
+
+    A conflict is kept as evidence, as by `append`.
+    """
+    fates = _compare([draft], missing_ok=True)
+    if fates and fates[0].status is Status.CONFLICT:
+        _insert([_conflict(draft)], received_us)
+    return fates[0] if fates else None
+
+
+def record(
+    project: UUID,
+    kind: str,
+    *,
+    event_id: str,
+    text: str,
+    received_us: int,
+    actor: str = SYSTEM_SOURCE,
+    facts: str = "{}",
+    session: UUID | None = None,
+    effect: UUID | None = None,
+    attempt: int | None = None,
+    subject: UUID | None = None,
+) -> Appended:
+    """Append one entry in Gatebook's own name (violations, changes by people); repeating it changes nothing."""
+    draft = Draft(
+        project=project,
+        source=SYSTEM_SOURCE,
+        event_id=event_id,
+        kind=kind,
+        lane="system",
+        actor=actor,
+        text=text,
+        facts=facts,
+        session=session,
+        effect=effect,
+        attempt=attempt,
+        subject=subject,
+    )
+    return append([draft], received_us)[0]
+
+
+def destroy_body(position: int) -> None:
+    """Delete the body of the entry at `position`, and its salt. The database refuses it unless an erasure names it."""
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM journal_body WHERE entry_id = %s", [position])
+
+
+def _conflict(draft: Draft) -> Draft:
+    """The evidence that a key came again with other content."""
+    event_id = keyed_digest("conflict", draft.source, draft.event_id, draft.text)
+    facts = orjson.dumps({"key": keyed_digest("key", draft.source, draft.event_id), "kind": draft.kind}).decode()
+    return Draft(
+        project=draft.project,
+        source=SYSTEM_SOURCE,
+        event_id=event_id,
+        kind="integrity.conflict",
+        lane="system",
+        actor=draft.actor,
+        text=draft.text,
+        facts=facts,
+        session=draft.session,
+        effect=draft.effect,
+        attempt=draft.attempt,
+        subject=draft.subject,
+        claimed_source=draft.source,
+    )
+
+
+def _unique(drafts: Iterable[Draft]) -> list[Draft]:
+    return list({draft.key: draft for draft in drafts}.values())
+
+
+_COLUMNS = (
+    "position, project, source, claimed_source, id, kind, session, effect, attempt, subject, actor, lane, lease_epoch,"
+    " producer_seq, occurred_us, received_us, facts, body_commit, schema_version"
+)
+
+# One statement: positions in the order sent, rows in the order of their key, bodies only for entries that are new.
+_INSERT_POSTGRESQL = f"""
+WITH sent AS MATERIALIZED (
+  SELECT nextval('journal_entry_position_seq') AS position, given.* FROM json_to_recordset(%s::json) AS given(
+    n int, project uuid, source text, claimed_source text, id text, kind text, session uuid, effect uuid, attempt int,
+    subject uuid, actor text, lane text, lease_epoch bigint, producer_seq bigint, occurred_us bigint, facts text,
+    commit text, salt text, body text)
+), fresh AS (
+  INSERT INTO journal_entry ({_COLUMNS})
+  SELECT position, project, source, claimed_source, id, kind, session, effect, attempt, subject, actor, lane,
+    lease_epoch, producer_seq, occurred_us, %s, facts, decode(commit, 'hex'), {SCHEMA_VERSION}
+  FROM sent ORDER BY project, source, id
+  ON CONFLICT (project, source, id) DO NOTHING RETURNING position
+), bodies AS (
+  INSERT INTO journal_body (entry_id, salt, text)
+  SELECT position, decode(salt, 'hex'), body FROM sent JOIN fresh USING (position) ORDER BY position
+)
+SELECT sent.n, sent.position FROM sent JOIN fresh USING (position)
+"""
+
+# The same for a single entry, without the JSON document.
+_NAMED = _COLUMNS.removeprefix("position, ")
+_INSERT_ONE_POSTGRESQL = f"""
+WITH fresh AS (
+  INSERT INTO journal_entry ({_NAMED}) VALUES ({", ".join(["%s"] * 18)})
+  ON CONFLICT (project, source, id) DO NOTHING RETURNING position
+), body AS (
+  INSERT INTO journal_body (entry_id, salt, text) SELECT position, %s, %s FROM fresh
+)
+SELECT position FROM fresh
+"""
+
+_INSERT_SQLITE = f"INSERT INTO journal_entry ({_COLUMNS}) VALUES ({', '.join(['%s'] * 19)})"
+_INSERT_SQLITE += " ON CONFLICT (project, source, id) DO NOTHING"
+_INSERT_BODY_SQLITE = "INSERT INTO journal_body (entry_id, salt, text) VALUES (%s, %s, %s)"
+
+
+# The columns that a draft brings, in the order of _COLUMNS, and the draft's names for them.
+_SENT = _COLUMNS.removeprefix("position, ").split(", received_us")[0].split(", ")
+_read = attrgetter(*("event_id" if name == "id" else name for name in _SENT))
+
+
+def _insert(drafts: Sequence[Draft], received_us: int) -> list[int | None]:
+    """Insert what is new; the position of each draft, or None where its key was already there. Keys must differ."""
+    if not drafts:
+        return []
+    salts = os.urandom(32 * len(drafts))
+    if connection.vendor == "postgresql":
+        if len(drafts) == 1:
+            return _insert_one_postgresql(drafts[0], received_us, salts)
+        return _insert_postgresql(drafts, received_us, salts)
+    return _insert_sqlite(drafts, received_us, salts)
+
+
+def _insert_one_postgresql(draft: Draft, received_us: int, salt: bytes) -> list[int | None]:
+    values: list[Any] = [*_read(draft), received_us, draft.facts, commitment(salt, draft.text), SCHEMA_VERSION]
+    with connection.cursor() as cursor:
+        cursor.execute(_INSERT_ONE_POSTGRESQL, [*values, salt, draft.text])
+        row = cursor.fetchone()
+    return [None if row is None else int(row[0])]
+
+
+def _insert_postgresql(drafts: Sequence[Draft], received_us: int, salts: bytes) -> list[int | None]:
+    rows = []
+    for n, draft in enumerate(drafts):
+        salt = salts[32 * n : 32 * n + 32]
+        row: dict[str, Any] = dict(zip(_SENT, _read(draft), strict=True))
+        row["n"] = n
+        row["facts"] = draft.facts
+        row["commit"] = commitment(salt, draft.text).hex()
+        row["salt"] = salt.hex()
+        row["body"] = draft.text
+        rows.append(row)
+    positions: list[int | None] = [None] * len(drafts)
+    with connection.cursor() as cursor:
+        cursor.execute(_INSERT_POSTGRESQL, [orjson.dumps(rows).decode(), received_us])
+        for n, position in cursor.fetchall():
+            positions[n] = position
+    return positions
+
+
+def _insert_sqlite(drafts: Sequence[Draft], received_us: int, salts: bytes) -> list[int | None]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT COALESCE((SELECT seq FROM sqlite_sequence WHERE name = 'journal_entry'), 0)")
+        base = int(cursor.fetchone()[0]) + 1
+        entries, bodies = [], []
+        for position, draft in enumerate(drafts, base):
+            salt = salts[32 * (position - base) : 32 * (position - base) + 32]
+            sent = [value.hex if isinstance(value, UUID) else value for value in _read(draft)]
+            entries.append([position, *sent, received_us, draft.facts, commitment(salt, draft.text), SCHEMA_VERSION])
+            bodies.append((position, salt, draft.text))
+        cursor.executemany(_INSERT_SQLITE, entries)
+        positions: list[int | None] = list(range(base, base + len(drafts)))
+        if cursor.rowcount < len(drafts):
+            cursor.execute("SELECT position FROM journal_entry WHERE position >= %s", [base])
+            new = {row[0] for row in cursor.fetchall()}
+            bodies = [body for body in bodies if body[0] in new]
+            positions = [position if position in new else None for position in positions]
+        cursor.executemany(_INSERT_BODY_SQLITE, bodies)
+    return positions
+
+
+def _compare(drafts: Sequence[Draft], *, missing_ok: bool = False) -> list[Appended]:
+    """Tell duplicates from conflicts by hashing each text again with the stored salt."""
+    if not drafts:
+        return []
+    stored = _stored(drafts)
+    fates = []
+    for draft in drafts:
+        key = (draft.project, draft.source, draft.event_id)
+        if missing_ok and key not in stored:
+            continue
+        position, salt, commit = stored[key]
+        # Once a body is erased its salt is gone and nothing can be compared: the first word stands.
+        same = salt is None or commitment(salt, draft.text) == commit
+        fates.append(Appended(Status.DUPLICATE if same else Status.CONFLICT, position))
+    return fates
+
+
+def _stored(drafts: Sequence[Draft]) -> dict[tuple[UUID, str, str], tuple[int, bytes | None, bytes]]:
+    """The stored (position, salt, commitment) by key; a bounded number of parameters per statement."""
+    found: dict[tuple[UUID, str, str], tuple[int, bytes | None, bytes]] = {}
+    groups: dict[tuple[UUID, str], list[str]] = {}
+    for draft in drafts:
+        groups.setdefault((draft.project, draft.source), []).append(draft.event_id)
+    with connection.cursor() as cursor:
+        for (project, source), ids in groups.items():
+            for start in range(0, len(ids), 500):
+                part = ids[start : start + 500]
+                marks = ", ".join(["%s"] * len(part))
+                cursor.execute(
+                    "SELECT entry.id, entry.position, body.salt, entry.body_commit FROM journal_entry entry"
+                    " LEFT JOIN journal_body body ON body.entry_id = entry.position"
+                    f" WHERE entry.project = %s AND entry.source = %s AND entry.id IN ({marks})",
+                    [project if connection.vendor == "postgresql" else project.hex, source, *part],
+                )
+                for event_id, position, salt, commit in cursor.fetchall():
+                    found[project, source, event_id] = (position, bytes(salt) if salt else None, bytes(commit or b""))
+    return found

@@ -1,0 +1,38 @@
+"""The one writer of Erasure: names a body, has it destroyed with its salt, and says so in the book."""
+
+from uuid import UUID
+
+import orjson
+
+from journal import entries
+from journal.models import Entry, Erasure
+
+
+class NothingToErase(Exception):
+    """No entry at that position in this project holds a body; check the position, it may have been erased before."""
+
+
+def erase(project: UUID, position: int, *, reason: str, actor: str, now_us: int) -> Erasure:
+    """Destroy the body and salt of the entry at `position`; the entry and its commitment stay.
+
+    The order is the law's: the Erasure row is written first, then the body goes, then `erasure.executed` is appended.
+    Must run inside a transaction. Raises NothingToErase.
+    """
+    entry = Entry.objects.filter(project=project, position=position, body__isnull=False).first()
+    if entry is None:
+        raise NothingToErase(f"Entry {position} has no body in this project; it may have been erased before.")
+    erasure = Erasure.objects.create(entry=entry, project=project, reason=reason, actor=actor, erased_at_us=now_us)
+    entries.destroy_body(position)
+    facts = orjson.dumps({"entry": position}).decode()
+    entries.record(
+        project,
+        "erasure.executed",
+        event_id=entries.keyed_digest("erasure", str(project), str(position)),
+        text=orjson.dumps({"entry": position, "reason": reason}, option=orjson.OPT_SORT_KEYS).decode(),
+        received_us=now_us,
+        actor=actor,
+        facts=facts,
+        session=entry.session,
+        effect=entry.effect,
+    )
+    return erasure

@@ -1,0 +1,28 @@
+"""How far the book can be read: the last position below which nothing is still being written."""
+
+from typing import Final
+
+from django.db import connection
+
+_LAST: Final = {
+    # A visible row from beyond the snapshot is another cluster's: a dump restored here brought its number along.
+    "postgresql": (
+        "SELECT position FROM journal_entry WHERE txid < pg_snapshot_xmin(pg_current_snapshot())"
+        " OR (txid >= pg_snapshot_xmax(pg_current_snapshot())"
+        " AND txid IS DISTINCT FROM pg_current_xact_id_if_assigned())"
+        " ORDER BY position DESC LIMIT 1"
+    ),
+    "sqlite": "SELECT position FROM journal_entry ORDER BY position DESC LIMIT 1",
+}
+
+
+def last_position() -> int:
+    """Return the last settled position of the journal, 0 when it is empty. One index probe.
+
+    On PostgreSQL positions are handed out before they commit, so entries of transactions that may still be running do
+    not count; SQLite has one writer, whose order of commits is the order of positions.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(_LAST[connection.vendor])
+        row = cursor.fetchone()
+    return int(row[0]) if row else 0

@@ -1,0 +1,122 @@
+"""The append-only record: entries, their bodies, erasures, and the outbox of what follows from an entry.
+
+Entry, Body and Erasure never change: triggers (journal/triggers.py) refuse UPDATE, DELETE and TRUNCATE. A body may go
+only after an Erasure row names it.
+"""
+
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Length
+
+from journal.fields import CurrentTransactionId, TransactionIdField
+
+SCHEMA_VERSION = 1
+models.BinaryField.register_lookup(Length)  # for body_salt_is_32_bytes
+
+LANES = {
+    "command": "command lane: the agent asked and obeyed",
+    "evidence": "evidence lane: reported after the event",
+    "system": "written by Gatebook itself",
+}
+
+
+class Entry(models.Model):
+    """One fact in the book. `(project, source, event_id)` is the idempotency table."""
+
+    position = models.BigAutoField(primary_key=True)
+    project = models.UUIDField()  # no foreign key: the journal knows nobody
+    source = models.CharField(max_length=160)  # begins with the token's agent name
+    claimed_source = models.CharField(max_length=160, default="", blank=True)
+    event_id = models.CharField(max_length=64, db_column="id")  # made by the client
+    kind = models.CharField(max_length=64)  # subject.verb
+    session = models.UUIDField(null=True)
+    effect = models.UUIDField(null=True)
+    attempt = models.IntegerField(null=True)
+    subject = models.UUIDField(null=True)  # the task, artifact, token … that `kind` speaks of
+    actor = models.CharField(max_length=64)  # a pseudonym, never a name
+    lane = models.CharField(max_length=8)
+    lease_epoch = models.BigIntegerField(null=True)
+    producer_seq = models.BigIntegerField(null=True)
+    occurred_us = models.BigIntegerField(null=True)  # the producer's clock, display only
+    received_us = models.BigIntegerField()  # the server's clock
+    facts = models.TextField(default="{}")  # JSON, closed vocabulary: all that a replay of state needs
+    body_commit = models.BinaryField(null=True)  # SHA-256(salt ‖ text)
+    txid = TransactionIdField(null=True, db_default=CurrentTransactionId())
+    schema_version = models.SmallIntegerField(default=SCHEMA_VERSION)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["project", "source", "event_id"], name="entry_id_is_used_once_per_source"),
+            models.CheckConstraint(condition=Q(lane__in=list(LANES)), name="entry_lane_is_known"),
+            models.CheckConstraint(condition=Q(kind__contains="."), name="entry_kind_is_subject_dot_verb"),
+            models.CheckConstraint(condition=~Q(event_id=""), name="entry_has_an_id"),
+            models.CheckConstraint(condition=~Q(source=""), name="entry_has_a_source"),
+        ]
+        indexes = [
+            models.Index(fields=["session", "position"], name="entry_by_session", condition=Q(session__isnull=False)),
+            models.Index(fields=["effect", "position"], name="entry_by_effect", condition=Q(effect__isnull=False)),
+            models.Index(fields=["received_us"], name="entry_by_received_us"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.position} {self.kind}"
+
+
+class Body(models.Model):
+    """The whole item as sent (strictly parsed, redacted, sorted keys): the only home of free text."""
+
+    entry = models.OneToOneField(Entry, primary_key=True, on_delete=models.PROTECT, related_name="body")
+    salt = models.BinaryField()  # 32 random bytes; destroyed with the text on erasure
+    text = models.TextField()
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(salt__length=32), name="body_salt_is_32_bytes"),
+        ]
+
+    def __str__(self) -> str:
+        return f"body of {self.entry_id}"
+
+
+class Erasure(models.Model):
+    """Names a body that may be destroyed, why, and by whose word. Written before anything is destroyed."""
+
+    entry = models.OneToOneField(Entry, primary_key=True, on_delete=models.PROTECT, related_name="erasure")
+    project = models.UUIDField()
+    reason = models.CharField(max_length=200)  # a legal ground or ticket, no personal data
+    actor = models.CharField(max_length=64)
+    erased_at_us = models.BigIntegerField()
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=~Q(reason=""), name="erasure_has_a_reason"),
+        ]
+
+    def __str__(self) -> str:
+        return f"erasure of {self.entry_id}"
+
+
+class Outbox(models.Model):
+    """What follows from an entry (mail, webhooks, operators' notices), written in the entry's transaction."""
+
+    id = models.BigAutoField(primary_key=True)
+    project = models.UUIDField()
+    entry = models.ForeignKey(Entry, on_delete=models.PROTECT, related_name="+", db_index=False)
+    topic = models.CharField(max_length=64)
+    deduplication_key = models.CharField(max_length=160)
+    due_at_us = models.BigIntegerField()
+    tries = models.IntegerField(default=0)
+    sent_at_us = models.BigIntegerField(null=True)
+    last_error = models.CharField(max_length=200, default="", blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["project", "deduplication_key"], name="outbox_says_a_thing_once"),
+            models.CheckConstraint(condition=Q(tries__gte=0), name="outbox_tries_are_counted"),
+        ]
+        indexes = [
+            models.Index(fields=["due_at_us"], name="outbox_due", condition=Q(sent_at_us__isnull=True)),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.topic} of {self.entry_id}"

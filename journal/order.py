@@ -1,0 +1,34 @@
+"""The order of facts about one thing: commands first, then by the producer's sequence (none last), source, and id.
+
+A command was accepted by compare-and-set, so no later report may take its place, whatever its id. Arrival never counts:
+that is the order of delivery, and the same facts must give the same state however they were delivered. Where not the
+first but the latest word stands, commands come last, in the order of the book: that order they were accepted in.
+The key is text, compared by code point in Python only (databases collate as they please).
+"""
+
+NO_SEQUENCE = "~"  # sorts after every digit
+SEPARATOR = "\t"  # no name or id holds a control character, so no two facts share a key; and it sorts before them all
+
+
+def order_key(lane: str, producer_seq: int | None, source: str, event_id: str) -> str:
+    """Return the order key of a fact; smaller is earlier. `producer_seq` is 0 to 2^63 - 1 or None."""
+    rank = "0" if lane == "command" else "1"
+    sequence = NO_SEQUENCE if producer_seq is None else f"{producer_seq:019d}"
+    return SEPARATOR.join((rank, sequence, source, event_id))
+
+
+def latest_key(lane: str, position: int, producer_seq: int | None, source: str, event_id: str) -> str:
+    """Return the order key for what the latest fact keeps; greater is later. `position` is that of the entry."""
+    if lane == "command":
+        return SEPARATOR.join(("2", f"{position:019d}", source, event_id))
+    return order_key(lane, producer_seq, source, event_id)
+
+
+def is_of_a_command(mark: str) -> bool:
+    """True for the order key of a command, False for that of a report or for none."""
+    return mark[:1] in ("0", "2")
+
+
+def earlier(one: str, other: str) -> bool:
+    """True when the mark `one` wins a register that the first fact keeps; an empty mark is none."""
+    return bool(one) and (not other or one < other)

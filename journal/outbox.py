@@ -1,0 +1,56 @@
+"""The one writer of Outbox: what follows from an entry is noted in its transaction and sent later, at least once."""
+
+from collections.abc import Callable, Mapping
+from uuid import UUID
+
+from django.db import transaction
+
+from journal.clock import now_us
+from journal.models import Outbox
+from journal.text import column_text
+
+Sender = Callable[[Outbox], None]
+BACKOFF_US = 30_000_000  # doubled with each try
+LONGEST_WAIT_US = 3_600_000_000
+
+
+def put(project: UUID, *, entry: int, topic: str, deduplication_key: str, due_at_us: int) -> None:
+    """Note that `topic` follows from the entry at position `entry`; the same deduplication key is noted once."""
+    Outbox.objects.get_or_create(
+        project=project,
+        deduplication_key=deduplication_key,
+        defaults={"entry_id": entry, "topic": topic, "due_at_us": due_at_us},
+    )
+
+
+def deliver_due(senders: Mapping[str, Sender], *, most: int = 100) -> int:
+    """Send up to `most` rows that are due and return how many were sent.
+
+    A row counts as sent only after its sender returned, so a kill in between sends it again: at least once, and the
+    receiver deduplicates by `deduplication_key`. A sender that raises is tried again later, each time twice as late.
+    """
+    sent = 0
+    for row in list(
+        Outbox.objects.filter(sent_at_us__isnull=True, due_at_us__lte=now_us()).order_by("due_at_us")[:most]
+    ):
+        try:
+            senders[row.topic](row)
+        except Exception as error:  # a broken receiver must not stop the others
+            wait_us = min(BACKOFF_US << min(row.tries, 10), LONGEST_WAIT_US)
+            _update(row, sent_at_us=None, due_at_us=now_us() + wait_us, last_error=_words(error))
+        else:
+            sent += _update(row, sent_at_us=now_us(), due_at_us=row.due_at_us, last_error="")
+    return sent
+
+
+def _words(error: Exception) -> str:
+    """What the column can hold of an error, whatever a remote put into its message."""
+    return column_text(f"{type(error).__name__}: {error}".encode(errors="replace").decode())[:200]
+
+
+def _update(row: Outbox, **values: int | str | None) -> int:
+    """Guarded: another worker that was quicker keeps its word."""
+    with transaction.atomic():
+        return Outbox.objects.filter(pk=row.pk, sent_at_us__isnull=True, tries=row.tries).update(
+            tries=row.tries + 1, **values
+        )

@@ -1,0 +1,208 @@
+"""What every page says in the same way: agents' text, states, moments, sizes, digests.
+
+The library knows no models: `state` reads the attributes an effect has.
+"""
+
+from datetime import UTC, datetime
+from typing import Final, Protocol
+
+from django import template
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from journal import untrusted as agents_text
+from journal.clock import now_us
+
+register = template.Library()
+
+# word -> (class, shape in the sprite)
+STATES: Final[dict[str, tuple[str, str]]] = {
+    "planned": ("is-planned", "planned"),
+    "awaiting approval": ("is-awaiting", "awaiting"),
+    "dispatched": ("is-dispatched", "dispatched"),
+    "acknowledged": ("is-ack", "ack"),
+    "failed": ("is-failed", "failed"),
+    "unknown": ("is-unknown", "unknown"),
+    "compensated": ("is-compensated", "compensated"),
+    "superseded": ("is-superseded", "superseded"),
+}
+# of sessions, tasks and items
+STATUSES: Final[dict[str, tuple[str, str]]] = {
+    "running": ("is-dispatched", "running"),
+    "waiting": ("is-awaiting", "awaiting"),
+    "suspended": ("is-planned", "pause"),
+    "completed": ("is-ack", "ack"),
+    "done": ("is-ack", "ack"),
+    "failed": ("is-failed", "failed"),
+    "cancelled": ("is-superseded", "superseded"),
+    "pending": ("is-planned", "planned"),
+    "blocked": ("is-awaiting", "stop"),
+}
+OUTCOMES: Final[dict[str, tuple[str, str]]] = {
+    "ok": ("is-ack", "tick"),
+    "error": ("is-failed", "failed"),
+    "unknown": ("is-unknown", "unknown"),
+}
+
+
+class EffectLike(Protocol):
+    """What `state` needs to know of an effect."""
+
+    state: str
+    leave: str
+    outcome: str
+    deadline_us: int | None
+
+
+def shown_state(effect: EffectLike, now: int) -> str:
+    """The word for an effect's state at `now` (microseconds): waiting and not knowing are derived, not stored."""
+    if effect.state == "planned" and effect.leave == "pending":
+        return "awaiting approval"
+    if effect.state == "dispatched" and effect.deadline_us is not None and effect.deadline_us < now:
+        return "unknown"
+    if effect.state in ("acknowledged", "failed") and effect.outcome == "unknown":
+        return "unknown"
+    return effect.state
+
+
+def _state(word: str, look: tuple[str, str]) -> SafeString:
+    return format_html('<span class="state {}">{}{}</span>', look[0], mark(look[1]), word)
+
+
+@register.simple_tag
+def mark(shape: str) -> SafeString:
+    """A shape of the sprite, beside the word that says the same."""
+    return format_html('<svg class="mark" aria-hidden="true" focusable="false"><use href="#{}"/></svg>', shape)
+
+
+@register.simple_tag
+def state(effect: EffectLike) -> SafeString:
+    """`{% state effect %}`: shape, word and colour of the state as people see it."""
+    return state_word(shown_state(effect, now_us()))
+
+
+@register.simple_tag
+def state_word(word: str) -> SafeString:
+    """As `state`, for a word of the state table."""
+    return _state(word, STATES.get(word, ("is-planned", "dash")))
+
+
+@register.simple_tag
+def status(word: str) -> SafeString:
+    """Shape, word and colour for the status of a session, a task or an item."""
+    return _state(word, STATUSES.get(word, ("is-planned", "dash")))
+
+
+@register.simple_tag
+def outcome(word: str) -> SafeString:
+    """Shape, word and colour for an outcome; nothing for none."""
+    return _state(word, OUTCOMES.get(word, ("is-planned", "dash"))) if word else SafeString("")
+
+
+@register.inclusion_tag("_untrusted.html")
+def untrusted(text: object, label: str = "from agent", limit: int | None = agents_text.LIMIT) -> dict[str, object]:
+    """`{% untrusted text %}`: a labelled block of agents' text, with a warning when it holds hidden characters.
+
+    `label` is ours, never the agent's. `limit` is in characters; None shows everything.
+    """
+    words = "" if text is None else str(text)
+    return {
+        "label": label,
+        "markup": agents_text.render(words, limit),
+        "hidden": agents_text.hidden_count(words),
+        "size": agents_text.byte_length(words),
+    }
+
+
+@register.filter
+def untrusted_line(text: object, limit: int = 120) -> SafeString:
+    """`{{ text|untrusted_line:120 }}`: agents' text on one line, inert, for rows and headings."""
+    words = "" if text is None else str(text)
+    return format_html(
+        '<span class="untrusted" hx-disable hx-ignore dir="ltr">{}</span>', agents_text.render_line(words, limit)
+    )
+
+
+@register.filter
+def hidden_characters(text: object) -> int:
+    """How many hidden characters agents' text holds."""
+    return agents_text.hidden_count(str(text or ""))
+
+
+@register.filter
+def moment(when: int | datetime | None, form: str = "") -> SafeString:
+    """`{{ us|moment }}`: a moment (microseconds since the epoch, or a datetime) in UTC; an em dash for none.
+
+    Form "" is date and time to the second, "ms" to the millisecond, "time" only the time with milliseconds, "day" only
+    the date. The script of the frame retells it in the reader's zone or as an age when they chose so.
+    """
+    if when is None or when == "":
+        return format_html('<span class="quiet">{}</span>', "—")
+    at = when if isinstance(when, datetime) else datetime.fromtimestamp(when / 1_000_000, UTC)
+    at = at.astimezone(UTC)
+    iso = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    day, clock = iso[:10], iso[11:19] if form == "" else iso[11:23]
+    if form == "time":
+        return format_html(
+            '<time datetime="{}" data-form="time" title="{} UTC">{}</time>', iso, f"{day} {clock}", clock
+        )
+    if form == "day":
+        return format_html('<time datetime="{}" data-form="day">{}</time>', iso, day)
+    return format_html(
+        '<time datetime="{}" data-form="{}"><span class="day">{}</span> {}</time>', iso, form or "s", day, clock
+    )
+
+
+@register.filter
+def elapsed(microseconds: int | None) -> str:
+    """A length of time: 850 ms, 4.2 s, 12 min 3 s, 5 h 2 min, 3 d 4 h."""
+    if microseconds is None:
+        return "—"
+    seconds = microseconds / 1_000_000
+    if seconds < 1:
+        return f"{microseconds / 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    whole = int(seconds)
+    for size, word, smaller, small_word in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= size:
+            rest = whole % size // smaller
+            return f"{whole // size} {word} {rest} {small_word}" if rest else f"{whole // size} {word}"
+    return f"{whole} s"
+
+
+@register.filter
+def seconds(count: int | None) -> str:
+    """A whole number of seconds as a length of time."""
+    return "—" if count is None else elapsed(count * 1_000_000).replace(".0 s", " s")
+
+
+@register.filter
+def size(count: int | None) -> str:
+    """Bytes as people read them: 812 B, 6.1 KiB, 3.4 MiB."""
+    if count is None:
+        return "—"
+    if count < 1024:
+        return f"{count} B"
+    amount = float(count)
+    for unit in ("KiB", "MiB", "GiB", "TiB"):
+        amount /= 1024
+        if amount < 1024 or unit == "TiB":
+            break
+    return f"{amount:.1f} {unit}"
+
+
+@register.filter
+def grouped(number: int | None) -> str:
+    """Digits in threes, set apart by a narrow space that does not break: 48 211."""
+    return "—" if number is None else f"{number:,}".replace(",", "\u202f")
+
+
+@register.filter
+def digest(value: str | bytes | memoryview | None) -> SafeString:
+    """A digest shortened to eight of its characters, whole in the tooltip; its version prefix is left out."""
+    if not value:
+        return format_html('<span class="quiet">{}</span>', "—")
+    whole = value if isinstance(value, str) else bytes(value).hex()
+    bare = whole.rpartition(":")[2]
+    return format_html('<code class="digest" title="{}">{}</code>', whole, f"{bare[:4]}…{bare[-4:]}")

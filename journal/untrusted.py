@@ -1,0 +1,143 @@
+"""Agents' text as markup: the only producer of it, built from escaped parts alone.
+
+Whatever could hide something from a reader is shown as a token: control and format characters, bidirectional
+overrides, zero-width and other ignorable characters, blanks that are not the space bar's, stacked or stray combining
+marks, long blank runs. What a person sees is therefore all there is; `pieces` loses nothing.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+LIMIT = 4096
+BLANK_RUN = 64
+# Nothing else is a letter a reader can see and a program may skip.
+_IGNORABLE = frozenset(
+    [
+        *(0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0, 0x1D159),
+        *(*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)),
+    ]
+)
+_HIDDEN_CATEGORIES = frozenset(["Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs"])
+_MARKS = frozenset(["Mn", "Me"])
+_STACK = 4  # combining marks that one letter may carry; no living script needs more
+_PRESENTATION = frozenset("\ufe0e\ufe0f")  # text or emoji form of the sign before it
+_SIGNS = frozenset(["So", "Sm", "Po", "Nd"])
+_NAMES = {
+    "\x00": "NULL",
+    "\x1b": "ESCAPE",
+    "\r": "CARRIAGE RETURN",
+    "\x07": "BELL",
+    "\x08": "BACKSPACE",
+    "\x7f": "DELETE",
+}
+_BLANKS = r"[ \t\n]{%d,}|\t{16,}|\n{12,}"
+_PAGE = re.compile(_BLANKS % BLANK_RUN + r"|[^\x20-\x7e\n\t]+")
+_LINE = re.compile(r"[ ]{8,}|[\n\t]+|[^\x20-\x7e\n\t]+")
+
+
+class Piece(NamedTuple):
+    """A stretch of the text: `raw` as sent; `shown` is its token, or "" where the text may stand as it is."""
+
+    raw: str
+    shown: str
+    title: str
+    hidden: bool  # true for a character that was put there, or happens, to be invisible; false for mere blanks
+
+
+def pieces(text: str, *, one_line: bool = False) -> Iterator[Piece]:
+    """Cut `text` into pieces whose `raw` joined is `text` again. In one line, line breaks and tabs are tokens too."""
+    start = 0
+    for match in (_LINE if one_line else _PAGE).finditer(text):
+        if match.start() > start:
+            yield Piece(text[start : match.start()], "", "", False)
+        start = match.end()
+        run = match[0]
+        if run[0] in " \t\n":
+            yield _blank(run)
+        else:
+            yield from _unusual(run, text[match.start() - 1 : match.start()])
+    if start < len(text):
+        yield Piece(text[start:], "", "", False)
+
+
+def hidden_count(text: str) -> int:
+    """How many characters of `text` a plain page would not have shown."""
+    return sum(len(piece.raw) for piece in pieces(text) if piece.hidden)
+
+
+def render(text: str, limit: int | None = LIMIT) -> SafeString:
+    """Return `text` as inert markup; of a text longer than `limit` characters the head and the size of the rest."""
+    return _join(text, limit, one_line=False)
+
+
+def render_line(text: str, limit: int = 120) -> SafeString:
+    """As `render`, on one line: a line break is a sign."""
+    return _join(text, limit, one_line=True)
+
+
+def byte_length(text: str) -> int:
+    """Bytes of `text` in UTF-8, counting a lone surrogate as three."""
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+def _join(text: str, limit: int | None, *, one_line: bool) -> SafeString:
+    head = text if limit is None else text[:limit]
+    markup = format_html_join("", "{}", ((_markup(piece),) for piece in pieces(head, one_line=one_line)))
+    if len(head) == len(text):
+        return markup
+    rest = byte_length(text[len(head) :])
+    if one_line:
+        return format_html('{}<span class="token is-quiet" title="{} more bytes">…</span>', markup, rest)
+    return format_html('{}<span class="token is-quiet">[cut here: {} more bytes]</span>', markup, f"{rest:,}")
+
+
+def _markup(piece: Piece) -> SafeString:
+    if not piece.shown:
+        return format_html("{}", piece.raw)
+    kind = "token" if piece.hidden else "token is-quiet"
+    if piece.title:
+        return format_html('<span class="{}" title="{}">{}</span>', kind, piece.title, piece.shown)
+    return format_html('<span class="{}">{}</span>', kind, piece.shown)
+
+
+def _blank(run: str) -> Piece:
+    """A counted run of spaces, tabs and line breaks."""
+    if len(run) < 8:
+        return Piece(run, run.replace("\n", "↵").replace("\t", "⇥"), "", False)
+    counts = [(run.count(" "), "space"), (run.count("\t"), "tab"), (run.count("\n"), "line break")]
+    words = [f"{count} {word}{'' if count == 1 else 's'}" for count, word in counts if count]
+    return Piece(run, f"[{', '.join(words)}]", "", False)
+
+
+def _unusual(run: str, before: str) -> Iterator[Piece]:
+    """Tell what may stand from what must be shown in a run of characters beyond printable ASCII."""
+    plain: list[str] = []
+    marks = 0
+    for character in run:
+        category = unicodedata.category(character)
+        if category in _MARKS and ord(character) not in _IGNORABLE:
+            marks += 1
+            hides = marks > _STACK or not before or before in " \n\t"
+        else:
+            marks = 0
+            hides = category in _HIDDEN_CATEGORIES or ord(character) in _IGNORABLE
+            if character in _PRESENTATION and before:
+                hides = unicodedata.category(before) not in _SIGNS
+        if hides:
+            if plain:
+                yield Piece("".join(plain), "", "", False)
+                plain = []
+            shown = "[ESC]" if character == "\x1b" else f"[U+{ord(character):04X}]"
+            name = _NAMES[character] if character in _NAMES else unicodedata.name(character, "")
+            yield Piece(character, shown, name, True)
+            before = "" if category not in _MARKS else before
+        else:
+            plain.append(character)
+            before = character
+    if plain:
+        yield Piece("".join(plain), "", "", False)

@@ -1,0 +1,152 @@
+"""Reads tools.yaml strictly: what is not understood is refused with its line, and nothing of the file is believed.
+
+docs/examples/tools.yaml shows every key.
+"""
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import yaml
+from yaml.nodes import MappingNode, Node, ScalarNode
+
+from ledger import states
+
+MAX_BYTES: Final = 1024 * 1024
+MAX_TOOLS: Final = 1000
+MAX_DEADLINE_S: Final = 7 * 24 * 3600
+MAX_REQUEST_LIFETIME_S: Final = 24 * 3600
+_KEYS: Final = ("class", "reversibility", "deadline_s", "request_lifetime_s", "description")
+
+T = TypeVar("T")
+
+
+class FaultyFileError(ValueError):
+    """The file cannot be loaded; the message is a sentence that names the line and, where there is one, the tool."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """What an operator says of one tool. Times are whole seconds."""
+
+    name: str
+    tool_class: str
+    reversibility: str
+    deadline_s: int = states.DEFAULT_DEADLINE_S
+    request_lifetime_s: int = states.DEFAULT_REQUEST_LIFETIME_S
+    description: str = ""
+
+
+def read(text: str) -> list[Declaration]:
+    """The declarations in `text`, by name. Raises FaultyFileError."""
+    if len(text.encode()) > MAX_BYTES:
+        raise FaultyFileError("The file is larger than 1 MiB, which no list of tools needs.")
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise FaultyFileError(f"Line {line}: this is not YAML: {error.problem}.") from error
+    except (yaml.YAMLError, RecursionError) as error:
+        raise FaultyFileError("This is not YAML that Gatebook can read.") from error
+    if not isinstance(root, MappingNode):
+        raise FaultyFileError("Line 1: the file must be a mapping with the one key `tools`.")
+    top = _mapping(root, "the file", ("tools",))
+    if "tools" not in top:
+        raise FaultyFileError("Line 1: the key `tools` is missing.")
+    tools = top["tools"]
+    if not isinstance(tools, MappingNode):
+        raise FaultyFileError(f"Line {_line(tools)}: `tools` must map each tool's name to its declaration.")
+    named = _mapping(tools, "`tools`", None)
+    if len(named) > MAX_TOOLS:
+        raise FaultyFileError(f"The file declares {len(named)} tools; {MAX_TOOLS} is the most.")
+    return sorted((_declaration(name, node) for name, node in named.items()), key=lambda one: one.name)
+
+
+def _declaration(name: str, node: Node) -> Declaration:
+    if not name or len(name) > 100 or not name.isprintable() or name != name.strip():
+        raise FaultyFileError(f"Line {_line(node)}: the name of a tool is 1 to 100 printable characters.")
+    about = f"tool {name!r}"
+    if not isinstance(node, MappingNode):
+        raise FaultyFileError(f"Line {_line(node)}: {about} must be a mapping; its `class` at least is needed.")
+    values = _mapping(node, about, _KEYS)
+    if "class" not in values:
+        raise FaultyFileError(
+            f"Line {_line(node)}: {about} has no `class`; choose one of {', '.join(states.TOOL_CLASSES)}."
+        )
+    tool_class = _choice(values["class"], about, "class", states.TOOL_CLASSES)
+    harmless = tool_class == "read_only"
+    reversibility = "read" if harmless else "irreversible"
+    if "reversibility" in values:
+        reversibility = _choice(values["reversibility"], about, "reversibility", states.REVERSIBILITIES)
+        if (reversibility == "read") != harmless:
+            raise FaultyFileError(
+                f"Line {_line(values['reversibility'])}: {about} is {tool_class} and says reversibility "
+                f"{reversibility}; `read` belongs to `read_only`, and to nothing else."
+            )
+    deadline_s, request_lifetime_s = states.DEFAULT_DEADLINE_S, states.DEFAULT_REQUEST_LIFETIME_S
+    if "deadline_s" in values:
+        deadline_s = _seconds(values["deadline_s"], about, "deadline_s", MAX_DEADLINE_S)
+    if "request_lifetime_s" in values:
+        request_lifetime_s = _seconds(values["request_lifetime_s"], about, "request_lifetime_s", MAX_REQUEST_LIFETIME_S)
+    description = _description(values["description"], about) if "description" in values else ""
+    return Declaration(name, tool_class, reversibility, deadline_s, request_lifetime_s, description)
+
+
+def _mapping(node: MappingNode, about: str, known: tuple[str, ...] | None) -> dict[str, Node]:
+    """The values of a mapping by key; every key is text, known, and there once."""
+    found: dict[str, Node] = {}
+    for key, value in node.value:
+        if not isinstance(key, ScalarNode) or not key.tag.endswith(":str"):
+            raise FaultyFileError(f"Line {_line(key)}: every key of {about} must be text; put it in quotes.")
+        if key.value in found:
+            raise FaultyFileError(f"Line {_line(key)}: {about} has `{key.value}` twice.")
+        if known is not None and key.value not in known:
+            near = difflib.get_close_matches(key.value, known, 1, 0.5)
+            hint = f"did you mean `{near[0]}`?" if near else f"it may have {', '.join(known)}."
+            raise FaultyFileError(f"Line {_line(key)}: {about} has the unknown key {key.value!r}; {hint}")
+        found[key.value] = value
+    return found
+
+
+def _choice(node: Node, about: str, key: str, choices: tuple[str, ...]) -> str:
+    value = _scalar(node, about, key, "str", lambda text: text)
+    if value not in choices:
+        raise FaultyFileError(f"Line {_line(node)}: {about} has {key} {value!r}; choose one of {', '.join(choices)}.")
+    return value
+
+
+def _seconds(node: Node, about: str, key: str, most: int) -> int:
+    value = _scalar(node, about, key, "int", _integer)
+    if not 1 <= value <= most:
+        raise FaultyFileError(f"Line {_line(node)}: {about} has {key} {value}; it is 1 to {most} seconds.")
+    return value
+
+
+def _description(node: Node, about: str) -> str:
+    value = _scalar(node, about, "description", "str", lambda text: text.strip())
+    if len(value) > 300 or not value.replace("\n", " ").isprintable():
+        raise FaultyFileError(f"Line {_line(node)}: the description of {about} is at most 300 printable characters.")
+    return " ".join(value.split())
+
+
+def _integer(text: str) -> int:
+    """Decimal digits only: YAML's octal and sexagesimal numbers surprise everybody."""
+    if not (text.isascii() and text.isdigit()) or len(text) > 12 or (text[0] == "0" and text != "0"):
+        raise ValueError(text)
+    return int(text)
+
+
+def _scalar(node: Node, about: str, key: str, tag: str, read: Callable[[str], T]) -> T:
+    wanted = {"str": "text", "int": "a whole number of seconds"}[tag]
+    fault = f"Line {_line(node)}: {key} of {about} must be {wanted}."
+    if not isinstance(node, ScalarNode) or not node.tag.endswith(f":{tag}"):
+        raise FaultyFileError(fault)
+    try:
+        return read(node.value)
+    except ValueError as error:
+        raise FaultyFileError(fault) from error
+
+
+def _line(node: Node) -> int:
+    return int(node.start_mark.line) + 1

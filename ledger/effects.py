@@ -1,0 +1,313 @@
+"""The one writer of Effect and Attempt: reads rows under lock, lets the fold change them, writes them set-wise.
+
+Command-lane verbs (plan, dispatch, …) stand in ledger/commands.py and write through here.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Final
+from uuid import UUID
+
+import orjson
+from django.db import connection
+from django.db.backends.utils import CursorWrapper
+
+from journal import entries, outbox
+from journal.clock import now_us
+from ledger import declared, fold
+from ledger.fold import Fact, Observe
+from ledger.models import Effect
+from ledger.rows import AttemptRow, EffectRow, as_uuid, columns, parameters, recordset
+
+_EFFECT: Final = columns(EffectRow)
+_ATTEMPT: Final = columns(AttemptRow)
+_EFFECT_LIST: Final = ", ".join(_EFFECT)
+_ATTEMPT_LIST: Final = ", ".join(_ATTEMPT)
+
+
+# What a move (dispatch, acknowledgement, failure …) may change. Only these are written for an effect that is stored and
+# whose plan did not change: databases then leave the other indexes and foreign keys alone.
+_MOVING: Final = (
+    "leave", "leave_basis", "leave_ref", "leave_until_us", "state", "outcome", "attempt_count", "failure_reason",
+    "external_reference", "violates", "dispatched_at_us", "settled_at_us", "changed_us", "deadline_us",
+    "superseded_mark", "resolved_mark", "resolution", "compensated", "version",
+)  # fmt: skip
+_FIXED: Final = {"id", "project_id", "session_id", "effect_key", "opened_position", "received_us"}
+_CHANGING: Final = tuple(name for name in _EFFECT if name not in _FIXED)
+
+
+# Each write has two texts: one for a row at a time, on either vendor, and one for a set of rows as a JSON document,
+# which PostgreSQL takes several times quicker than row after row.
+_EFFECT_MARKS: Final = ", ".join(["%s"] * len(_EFFECT))
+_INSERT_ROW: Final = f"INSERT INTO ledger_effect ({_EFFECT_LIST}) VALUES ({_EFFECT_MARKS}) ON CONFLICT (id) DO NOTHING"
+_INSERT_SET: Final = (
+    f"INSERT INTO ledger_effect ({_EFFECT_LIST}) SELECT {_EFFECT_LIST}"
+    f" FROM json_to_recordset(%s::json) AS given({recordset(EffectRow, _EFFECT)}) ORDER BY id"
+    " ON CONFLICT (id) DO NOTHING"
+)
+_ATTEMPT_FIXED: Final = ("project_id", "effect_id", "number", "remote_key")
+_ATTEMPT_ASSIGNED: Final = ", ".join(f"{name} = excluded.{name}" for name in _ATTEMPT if name not in _ATTEMPT_FIXED)
+_ATTEMPT_CONFLICT: Final = f" ON CONFLICT (effect_id, number) DO UPDATE SET {_ATTEMPT_ASSIGNED}"
+_ATTEMPT_MARKS: Final = ", ".join(["%s"] * len(_ATTEMPT))
+_ATTEMPT_ROW: Final = f"INSERT INTO ledger_attempt ({_ATTEMPT_LIST}) VALUES ({_ATTEMPT_MARKS}){_ATTEMPT_CONFLICT}"
+_ATTEMPT_SET: Final = (
+    f"INSERT INTO ledger_attempt ({_ATTEMPT_LIST}) SELECT {_ATTEMPT_LIST} FROM json_to_recordset(%s::json)"
+    f" AS given({recordset(AttemptRow, _ATTEMPT)}) ORDER BY effect_id, number{_ATTEMPT_CONFLICT}"
+)
+
+
+def _update_row(names: tuple[str, ...]) -> str:
+    assigned = ", ".join(f"{name} = %s" for name in names)
+    return f"UPDATE ledger_effect SET {assigned} WHERE id = %s AND version = %s - 1"
+
+
+def _update_set(names: tuple[str, ...]) -> str:
+    assigned = ", ".join(f"{name} = given.{name}" for name in names)
+    return (
+        f"UPDATE ledger_effect SET {assigned} FROM json_to_recordset(%s::json) AS given({recordset(EffectRow, names)},"
+        " id uuid) WHERE ledger_effect.id = given.id AND ledger_effect.version = given.version - 1"
+    )
+
+
+@dataclass(slots=True)
+class Report:
+    """A fact together with the effect it speaks of, which may not be stored yet."""
+
+    effect: UUID
+    project: UUID
+    session: UUID
+    agent: UUID
+    effect_key: str
+    fact: Fact
+
+
+@dataclass(slots=True)
+class Breach:
+    """Something that must not have been: kept as `integrity.violation`."""
+
+    effect: EffectRow
+    name: str
+
+
+class LostRace(Exception):
+    """Another writer stored the same new effect first; the door runs the transaction again."""
+
+
+def record(reports: Sequence[Report], observe: Observe) -> dict[UUID, EffectRow]:
+    """Fold `reports` (whose entries are already in the journal) into their effects and write the result.
+
+    Returns the rows by id. Must run inside a transaction. Raises LostRace when a new effect was stored by another
+    writer meanwhile: the whole transaction is then run again, so nothing is lost.
+    """
+    grouped: dict[int, list[Report]] = {}  # by the id's number: a UUID is slow to hash
+    for report in reports:
+        grouped.setdefault(report.effect.int, []).append(report)
+    by_effect = {group[0].effect: group for group in grouped.values()}
+    rows = load(by_effect)
+    attempts = load_attempts(row.id for row in rows.values() if row.attempt_count)
+    breaches: list[Breach] = []
+    for identity, group in by_effect.items():
+        row = rows.get(identity)
+        if row is None:
+            row = rows[identity] = _stub(group[0])
+        numbered = attempts.setdefault(identity, {})
+        names = []
+        for fact in sorted((report.fact for report in group), key=_plans_first):
+            if fact.kind == "effect.dispatched":
+                fact.deadline_s = declared.tool(row.project_id, row.tool).deadline_s
+            names += fold.apply(row, numbered, fact, observe) + claims(row, fact)
+        names += fold.settle(row, numbered)
+        breaches += [Breach(row, name) for name in dict.fromkeys(names)]
+    compensate(rows, attempts)
+    write(rows.values(), [attempt for numbered in attempts.values() for attempt in numbered.values()])
+    tell(breaches, now_us())
+    return rows
+
+
+def _plans_first(fact: Fact) -> bool:
+    """Sorts the plans of a batch before its other facts: which tool it is says how long a dispatch may take."""
+    return fact.kind != "effect.planned"
+
+
+def compensate(rows: dict[UUID, EffectRow], attempts: dict[UUID, dict[int, AttemptRow]]) -> None:
+    """Carry an acknowledged compensation over to the effect it compensates, which is stored since it was named.
+
+    Its marks count and not its state: it stays true that it was acknowledged when later it is compensated itself.
+    """
+    targets = {
+        row.compensates_id for row in rows.values() if row.compensates_id is not None and _happened(row, attempts)
+    }
+    absent = targets - rows.keys()
+    if absent:
+        rows.update(load(absent))
+        attempts.update(load_attempts(absent))
+    for identity in targets & rows.keys():
+        row = rows[identity]
+        if not row.compensated:
+            row.compensated = True
+            fold.settle(row, attempts.setdefault(identity, {}))
+
+
+def _happened(row: EffectRow, attempts: dict[UUID, dict[int, AttemptRow]]) -> bool:
+    return row.resolution == "happened" or any(tried.acknowledged_mark for tried in attempts.get(row.id, {}).values())
+
+
+def another_compensation_is_open(row: EffectRow) -> bool:
+    """True when another command's compensation of the same effect is planned or dispatched (the schema allows one)."""
+    others = Effect.objects.filter(compensates=row.compensates_id, lane="command").exclude(id=row.id)
+    return others.filter(state__in=("planned", "dispatched")).exists()
+
+
+def claims(row: EffectRow, plan: Fact) -> list[str]:
+    """The violation that a plan's claim to a tool class is, when the operator declared a stricter one."""
+    claimed = plan.values.get("claimed_class")
+    if not claimed:
+        return []
+    stricter = declared.tool(row.project_id, plan.values["tool"])
+    if stricter is declared.UNDECLARED or not declared.is_laxer(claimed, stricter.tool_class):
+        return []
+    row.violates = True
+    return ["class_claim"]
+
+
+def _stub(report: Report) -> EffectRow:
+    return EffectRow(
+        id=report.effect,
+        project_id=report.project,
+        session_id=report.session,
+        agent_id=report.agent,
+        effect_key=report.effect_key,
+        opened_position=report.fact.position,
+        received_us=report.fact.received_us,
+        changed_us=report.fact.received_us,
+    )
+
+
+def load(identities: Iterable[UUID]) -> dict[UUID, EffectRow]:
+    """Read and lock the stored rows of `identities`, in id order so that writers cannot deadlock."""
+    found = _select("ledger_effect", _EFFECT_LIST, "id", sorted(identities, key=_number), "id")
+    return {row.id: row for row in map(effect_row, found)}
+
+
+_number: Final = attrgetter("int")  # a UUID's number: sorts as its bytes do, and quicker
+
+
+def _select(table: str, names: str, column: str, keys: list[UUID], order: str) -> list[tuple[object, ...]]:
+    """The rows whose `column` is one of `keys`, locked on PostgreSQL; a bounded number of parameters on SQLite."""
+    found: list[tuple[object, ...]] = []
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            # Joined, not `= ANY`: a guess about how often each key occurs must never make it read the whole table.
+            lock = f" FOR UPDATE OF {table}" if order == "id" else ""
+            wanted = "unnest(%s::uuid[]) AS wanted(key)"
+            query = f"SELECT {names} FROM {wanted} JOIN {table} ON {table}.{column} = wanted.key ORDER BY {order}{lock}"
+            cursor.execute(query, [[key.hex for key in keys]])
+            found += cursor.fetchall()
+            return found
+        for start in range(0, len(keys), 500):
+            part = [key.hex for key in keys[start : start + 500]]
+            marks = ", ".join(["%s"] * len(part))
+            cursor.execute(f"SELECT {names} FROM {table} WHERE {column} IN ({marks}) ORDER BY {order}", part)
+            found += cursor.fetchall()
+    return found
+
+
+def effect_row(values: Sequence[object]) -> EffectRow:
+    """Make a row of what `SELECT <columns of EffectRow>` gave back."""
+    row = EffectRow(*values)  # type: ignore[arg-type]  # the columns are those of the dataclass, in its order
+    if connection.vendor != "postgresql":
+        for name in _EFFECT_UUIDS:
+            setattr(row, name, as_uuid(getattr(row, name)))
+        row.violates, row.compensated = bool(row.violates), bool(row.compensated)
+    return row
+
+
+_EFFECT_UUIDS: Final = [name for name in _EFFECT if name == "id" or (name.endswith("_id") and name != "call_id")]
+
+
+def load_attempts(identities: Iterable[UUID]) -> dict[UUID, dict[int, AttemptRow]]:
+    """Read the attempts of effects whose rows are locked, by effect and number."""
+    keys = sorted(identities, key=_number)
+    attempts: dict[UUID, dict[int, AttemptRow]] = {}
+    for values in _select("ledger_attempt", _ATTEMPT_LIST, "effect_id", keys, "number") if keys else []:
+        named = dict(zip(_ATTEMPT, values, strict=True))
+        named["project_id"], named["effect_id"] = as_uuid(named["project_id"]), as_uuid(named["effect_id"])
+        named["is_open"], named["replaced"] = bool(named["is_open"]), bool(named["replaced"])
+        row = AttemptRow(**named)  # type: ignore[arg-type]  # the columns are those of the dataclass, in its order
+        attempts.setdefault(row.effect_id, {})[row.number] = row
+    return attempts
+
+
+def write(rows: Iterable[EffectRow], attempts: Iterable[AttemptRow]) -> None:
+    """Store rows and attempts, raising each version by one. Raises LostRace (see `record`)."""
+    new: list[EffectRow] = []
+    moved: list[EffectRow] = []
+    replanned: list[EffectRow] = []
+    for row in sorted(rows, key=_by_id):
+        (new if row.version == 0 else replanned if row.replanned else moved).append(row)
+        row.version += 1
+    # The attempt that closes is written before the one that opens: at most one is open at any moment.
+    tries = sorted(attempts, key=_by_effect_and_number)
+    with connection.cursor() as cursor:
+        written = _store(cursor, _INSERT_ROW, _INSERT_SET, new, _EFFECT)
+        for changed, names in ((moved, _MOVING), (replanned, _CHANGING)):
+            values = (*names, "id", "version")
+            written += _store(cursor, _update_row(names), _update_set(names), changed, values)
+        _store(cursor, _ATTEMPT_ROW, _ATTEMPT_SET, tries, _ATTEMPT)
+    if written < len(new) + len(moved) + len(replanned):
+        raise LostRace
+
+
+_by_id: Final = attrgetter("id.int")
+_by_effect_and_number: Final = attrgetter("effect_id.int", "number")
+
+
+def _store(
+    cursor: CursorWrapper,
+    row_text: str,
+    set_text: str,
+    rows: Sequence[EffectRow] | Sequence[AttemptRow],
+    names: tuple[str, ...],
+) -> int:
+    """Write `rows` in the way that costs least, and return how many were written."""
+    if not rows:
+        return 0
+    if connection.vendor == "postgresql" and len(rows) > 1:
+        cursor.execute(set_text, [_document(rows, names)])
+    elif len(rows) == 1:
+        cursor.execute(row_text, parameters(rows, names)[0])
+    else:
+        cursor.executemany(row_text, parameters(rows, names))
+    return int(cursor.rowcount)
+
+
+def _document(rows: Sequence[EffectRow] | Sequence[AttemptRow], names: tuple[str, ...]) -> str:
+    """The rows as one JSON document for json_to_recordset."""
+    values = attrgetter(*names)
+    return orjson.dumps([dict(zip(names, values(row), strict=True)) for row in rows]).decode()
+
+
+def tell(breaches: Sequence[Breach], received_us: int) -> None:
+    """Keep each breach as an `integrity.violation` entry (once) and put it in the outbox."""
+    for breach in breaches:
+        effect = breach.effect
+        event_id = entries.keyed_digest("violation", str(effect.id), breach.name)
+        facts = orjson.dumps({"violation": breach.name}).decode()
+        appended = entries.record(
+            effect.project_id,
+            "integrity.violation",
+            event_id=event_id,
+            text=orjson.dumps({"effect": effect.id, "violation": breach.name}, option=orjson.OPT_SORT_KEYS).decode(),
+            received_us=received_us,
+            facts=facts,
+            session=effect.session_id,
+            effect=effect.id,
+        )
+        outbox.put(
+            effect.project_id,
+            entry=appended.position,
+            topic="integrity",
+            deduplication_key=event_id,
+            due_at_us=received_us,
+        )

@@ -1,0 +1,225 @@
+"""What a fact does. State is a pure function of marks; a fact only sets marks, each once, the first by its order key.
+
+The command lane (after its compare-and-set), the evidence lane and as-of views all come through here. Because a mark is
+kept by the smallest order key and never by arrival, the same facts give the same state in every order of delivery and
+however often they are repeated. Only the columns of `FOLLOW_DELIVERY` depend on it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from journal.order import earlier
+from ledger.rows import AttemptRow, EffectRow
+from ledger.states import DEFAULT_DEADLINE_S, MOVED, OUTCOME_OF_REASON
+
+# The server's clocks, and pointers into the journal: no part of state.
+FOLLOW_DELIVERY: Final = frozenset(
+    {"received_us", "changed_us", "deadline_us", "opened_position", "plan_position", "answer_position", "version"}
+)
+# What a plan says of its effect, and what each column is while no plan has said it.
+_UNSAID: Final = {
+    column.name: column.default
+    for column in fields(EffectRow)
+    if column.name
+    in {
+        *("tool", "claimed_class", "intent_digest", "call_id", "turn", "task_id", "repository_id", "ref", "ref_class"),
+        *("ref_patterns_version", "environment", "resource", "parent_effect_id", "compensates_id", "redactions"),
+    }
+}
+
+
+class Observation(NamedTuple):
+    """What it means that something happened without a command: its leave, the basis, and whether it is a breach."""
+
+    leave: str
+    basis: str
+    violation: bool
+
+
+Observe = Callable[[str, bool], Observation]  # (present leave, from an import) -> Observation
+
+
+@dataclass(slots=True)
+class Fact:
+    """One fact about an effect, as the fold reads it. `values` holds the fields of its kind, already checked."""
+
+    kind: str
+    mark: str
+    lane: str
+    key: str
+    position: int
+    received_us: int
+    told_us: int | None
+    attempt: int
+    imports: bool = False
+    deadline_s: int = DEFAULT_DEADLINE_S
+    lease_epoch: int | None = None
+    agent: UUID | None = None
+    values: dict[str, Any] = field(default_factory=dict)
+
+
+def apply(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe) -> list[str]:
+    """Set the marks of `fact` on `effect` and `attempts` (by number) and return the violations it shows by itself.
+
+    Call `settle` when all facts are in. A kind the fold does not know moves nothing.
+    """
+    effect.changed_us = max(effect.changed_us, fact.received_us)
+    handler = _HANDLERS.get(fact.kind)
+    if handler is None:
+        return []
+    reused = (
+        fact.kind == "effect.planned"
+        and bool(effect.planned_mark)
+        and fact.values["intent_digest"] != effect.intent_digest
+    )
+    effect.violates = effect.violates or reused
+    handler(effect, attempts, fact, observe)
+    return ["key_reuse"] if reused else []
+
+
+def _planned(effect: EffectRow, _attempts: dict[int, AttemptRow], fact: Fact, _observe: Observe) -> None:
+    if not earlier(fact.mark, effect.planned_mark):
+        return
+    # What a losing plan said may not show through where the winning one is silent.
+    said = {**_UNSAID, **fact.values} if effect.planned_mark else fact.values
+    effect.replanned = True
+    effect.planned_mark = fact.mark
+    effect.planned_at_us = fact.told_us
+    effect.plan_position = fact.position
+    effect.lane = fact.lane
+    effect.agent_id = fact.agent or effect.agent_id  # until a plan is heard, whoever spoke of the effect first
+    for name, value in said.items():
+        setattr(effect, name, value)
+
+
+def _attempt(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe) -> AttemptRow:
+    """The attempt a moving fact speaks of. A new one happened: the effect's leave is spent or found wanting."""
+    row = attempts.get(fact.attempt)
+    if effect.leave == "observed":
+        # Import and live evidence of one effect may arrive either way round: the weightier basis stays.
+        effect.leave_basis = max(effect.leave_basis, observe("held", fact.imports).basis)
+    elif row is not None:
+        # Leave asked for since a rejection is for the next attempt: a late word on this one does not spend it.
+        if effect.leave not in MOVED and fact.kind == "effect.acknowledged":
+            effect.leave = row.leave
+    elif effect.leave == "granted":
+        effect.leave = "used"
+    elif effect.leave not in MOVED:
+        seen = observe(effect.leave, fact.imports)
+        effect.leave, effect.leave_basis = seen.leave, seen.basis
+        effect.violates = effect.violates or seen.violation
+    if row is None:
+        row = attempts[fact.attempt] = AttemptRow(
+            project_id=effect.project_id,
+            effect_id=effect.id,
+            number=fact.attempt,
+            remote_key=remote_key(effect.id, fact.attempt),
+            leave=effect.leave,
+        )
+    return row
+
+
+def _dispatched(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe) -> None:
+    row = _attempt(effect, attempts, fact, observe)
+    if not earlier(fact.mark, row.dispatched_mark):
+        return
+    row.dispatched_mark = fact.mark
+    row.dispatched_at_us = fact.told_us
+    row.lane = fact.lane
+    row.dispatch_key = fact.key
+    row.lease_epoch = fact.lease_epoch
+    row.process = fact.values.get("process") or ""
+    effect.deadline_us = fact.received_us + fact.deadline_s * 1_000_000
+
+
+def _acknowledged(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe) -> None:
+    row = _attempt(effect, attempts, fact, observe)
+    if not earlier(fact.mark, row.acknowledged_mark):
+        return
+    row.acknowledged_mark = fact.mark
+    row.acknowledged_at_us = fact.told_us
+    row.outcome = fact.values["outcome"]
+    row.external_reference = fact.values.get("external_reference") or ""
+    row.answer_position = fact.position
+
+
+def _failed(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe) -> None:
+    row = _attempt(effect, attempts, fact, observe)
+    if not earlier(fact.mark, row.failed_mark):
+        return
+    row.failed_mark = fact.mark
+    row.failed_at_us = fact.told_us
+    row.failure_reason = fact.values["reason"]
+    if not row.acknowledged_mark:
+        row.answer_position = fact.position
+
+
+def _superseded(effect: EffectRow, _attempts: dict[int, AttemptRow], fact: Fact, _observe: Observe) -> None:
+    if earlier(fact.mark, effect.superseded_mark):
+        effect.superseded_mark = fact.mark
+
+
+_HANDLERS = {
+    "effect.planned": _planned,
+    "effect.dispatched": _dispatched,
+    "effect.acknowledged": _acknowledged,
+    "effect.failed": _failed,
+    "effect.superseded": _superseded,
+}
+KINDS = frozenset(_HANDLERS)
+
+
+def settle(effect: EffectRow, attempts: dict[int, AttemptRow]) -> list[str]:
+    """Derive state, outcome and the rest from the marks; return the names of the violations that the marks show."""
+    highest = max(attempts, default=0)
+    for number, row in attempts.items():
+        silent = bool(row.dispatched_mark) and not row.acknowledged_mark and not row.failed_mark
+        row.is_open = silent and number == highest
+        row.replaced = silent and number < highest
+        if row.failure_reason and not row.acknowledged_mark:
+            row.outcome = OUTCOME_OF_REASON[row.failure_reason]
+    acknowledged = [row for _, row in sorted(attempts.items()) if row.acknowledged_mark]
+    last = attempts.get(highest)
+    answered = acknowledged[-1] if acknowledged else last
+    effect.state = _state(effect, acknowledged, last)
+    effect.outcome = answered.outcome if answered is not None else ""
+    if effect.state == "acknowledged" and not effect.outcome:
+        effect.outcome = "ok"  # a person said that it happened
+    if effect.state in ("planned", "dispatched"):
+        effect.outcome = ""
+    effect.attempt_count = highest
+    effect.failure_reason = last.failure_reason if last is not None and effect.state == "failed" else ""
+    effect.external_reference = answered.external_reference if answered is not None else ""
+    effect.dispatched_at_us = last.dispatched_at_us if last is not None else None
+    effect.settled_at_us = None
+    if answered is not None:
+        effect.settled_at_us = answered.acknowledged_at_us if acknowledged else answered.failed_at_us
+    if effect.state != "dispatched":
+        effect.deadline_us = None
+    violations = []
+    if len(acknowledged) > 1:
+        violations.append("acknowledged_twice")
+    if effect.leave == "bypassed":
+        violations.append("executed_without_leave")
+    effect.violates = effect.violates or bool(violations)
+    return violations
+
+
+def _state(effect: EffectRow, acknowledged: list[AttemptRow], last: AttemptRow | None) -> str:
+    """The first match wins; protocol.md, "Marks"."""
+    if effect.superseded_mark or effect.resolution == "abandoned":
+        return "superseded"
+    if effect.compensated:
+        return "compensated"
+    if acknowledged or effect.resolution == "happened":
+        return "acknowledged"
+    if last is not None:
+        return "failed" if last.failed_mark else "dispatched"
+    return "planned"
+
+
+def remote_key(effect: UUID, attempt: int) -> str:
+    """The key offered to the remote for this attempt; another attempt has another."""
+    return f"gbk-{effect.hex}-{attempt}"

@@ -1,0 +1,257 @@
+"""The effect ledger: effects, their attempts, and the tools an operator declares.
+
+State is a function of marks; marks are set by facts; ledger/fold.py alone says how. The schema refuses an effect that
+moved without leave, whoever writes it.
+"""
+
+from django.db import models
+from django.db.models import Q
+
+from journal.ids import uuid7
+from ledger import states
+from sessions.models import REF_CLASSES, Agent, Project, Repository, Session, Task
+
+
+def _pairs(column: str, allowed: dict[str, tuple[str, ...]]) -> Q:
+    """The condition that `column` holds only what `allowed` names for each state."""
+    condition = Q()
+    for state, values in allowed.items():
+        condition |= Q(state=state, **{f"{column}__in": values})
+    return condition
+
+
+class Tool(models.Model):
+    """What the operator declares of a tool (tools.yaml). Undeclared means opaque and mutating."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7)
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="tools", db_index=False)
+    name = models.CharField(max_length=100)
+    tool_class = models.CharField(max_length=11, default="opaque")
+    reversibility = models.CharField(max_length=12, default="irreversible")
+    deadline_s = models.IntegerField(default=states.DEFAULT_DEADLINE_S)
+    request_lifetime_s = models.IntegerField(default=states.DEFAULT_REQUEST_LIFETIME_S)
+    description = models.CharField(max_length=300, default="", blank=True)
+    declared_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["project", "name"], name="tool_name_is_unique_in_project"),
+            models.CheckConstraint(condition=Q(tool_class__in=states.TOOL_CLASSES), name="tool_class_is_known"),
+            models.CheckConstraint(
+                condition=Q(reversibility__in=states.REVERSIBILITIES), name="tool_reversibility_is_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(deadline_s__gt=0, request_lifetime_s__gt=0), name="tool_times_are_positive"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Effect(models.Model):
+    """One externally visible action: one row per (session, effect_key)."""
+
+    id = models.UUIDField(primary_key=True)  # derived from (session, effect_key)
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="effects", db_index=False)
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="effects", db_index=False)
+    agent = models.ForeignKey(Agent, on_delete=models.PROTECT, related_name="effects", db_index=False)
+    task = models.ForeignKey(Task, null=True, on_delete=models.PROTECT, related_name="effects", db_index=False)
+    effect_key = models.CharField(max_length=300)
+    opened_position = models.BigIntegerField()  # journal position of its first fact to arrive: the handle e_<n>
+
+    # From the winning plan; empty while only later facts have arrived.
+    tool = models.CharField(max_length=100, default="", blank=True)
+    claimed_class = models.CharField(max_length=11, default="", blank=True)  # the agent's claim: shown, never used
+    intent_digest = models.CharField(max_length=67, default="", blank=True)  # v1:<64 hex>
+    call_id = models.CharField(max_length=200, default="", blank=True)
+    turn = models.CharField(max_length=200, default="", blank=True)
+    repository = models.ForeignKey(
+        Repository, null=True, on_delete=models.PROTECT, related_name="effects", db_index=False
+    )
+    ref = models.CharField(max_length=200, default="", blank=True)
+    ref_class = models.CharField(max_length=10, default="", blank=True)  # stamped at arrival
+    ref_patterns_version = models.IntegerField(null=True)  # … by this version of the repository's patterns
+    environment = models.CharField(max_length=64, default="", blank=True)
+    resource = models.CharField(max_length=300, default="", blank=True)
+    parent_effect = models.ForeignKey(
+        "self", null=True, on_delete=models.PROTECT, related_name="child_effects", db_constraint=False, db_index=False
+    )
+    compensates = models.ForeignKey(
+        "self", null=True, on_delete=models.PROTECT, related_name="compensations", db_constraint=False, db_index=False
+    )
+    lane = models.CharField(max_length=8, default="evidence")  # of the plan
+    plan_position = models.BigIntegerField(null=True)  # journal position of the winning plan
+    redactions = models.IntegerField(default=0)
+
+    # Leave: permission to dispatch. `leave_ref` is opaque here.
+    leave = models.CharField(max_length=8, default="held")
+    leave_basis = models.CharField(max_length=9, default="", blank=True)
+    leave_ref = models.CharField(max_length=64, default="", blank=True)
+    leave_until_us = models.BigIntegerField(null=True)
+
+    # What the fold derives from the marks.
+    state = models.CharField(max_length=12, default="planned")
+    outcome = models.CharField(max_length=7, default="", blank=True)
+    attempt_count = models.IntegerField(default=0)  # the highest attempt any fact speaks of
+    failure_reason = models.CharField(max_length=8, default="", blank=True)
+    external_reference = models.CharField(max_length=300, default="", blank=True)
+    violates = models.BooleanField(default=False)  # an integrity.violation names it
+    planned_at_us = models.BigIntegerField(null=True)  # producer's clock where it told one
+    dispatched_at_us = models.BigIntegerField(null=True)
+    settled_at_us = models.BigIntegerField(null=True)
+
+    # The server's clock: what rules use; the order of delivery, so no part of state.
+    received_us = models.BigIntegerField()
+    changed_us = models.BigIntegerField()
+    deadline_us = models.BigIntegerField(null=True)  # past it, a dispatched effect is shown as unknown
+
+    planned_mark = models.CharField(max_length=260, default="", blank=True)
+    superseded_mark = models.CharField(max_length=260, default="", blank=True)
+    resolved_mark = models.CharField(max_length=260, default="", blank=True)
+    resolution = models.CharField(max_length=12, default="", blank=True)
+    compensated = models.BooleanField(default=False)  # a compensating effect was acknowledged
+    version = models.IntegerField(default=1)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["session", "effect_key"], name="effect_key_is_unique_in_session"),
+            models.UniqueConstraint(
+                fields=["compensates"],
+                # Later attempts are guarded by the verb: a report of one must never be refused.
+                condition=Q(lane="command", state__in=["planned", "dispatched"], attempt_count__lte=1),
+                name="compensation_is_open_once",
+            ),
+            models.CheckConstraint(condition=~Q(effect_key=""), name="effect_has_a_key"),
+            models.CheckConstraint(condition=Q(leave__in=states.LEAVES), name="effect_leave_is_known"),
+            models.CheckConstraint(condition=Q(leave_basis__in=states.BASES), name="effect_leave_basis_is_known"),
+            models.CheckConstraint(
+                condition=Q(leave="held") | ~Q(leave_basis=""), name="effect_leave_has_a_basis_once_it_is_not_held"
+            ),
+            models.CheckConstraint(
+                condition=_pairs("leave", states.LEAVE_OF_STATE), name="effect_moves_only_with_leave"
+            ),
+            models.CheckConstraint(
+                condition=_pairs("outcome", states.OUTCOME_OF_STATE), name="effect_outcome_fits_its_state"
+            ),
+            models.CheckConstraint(
+                # Held again is only what a gate gave back (cancelled, lapsed, returned …); the basis says so.
+                condition=Q(attempt_count=0) | ~Q(leave="held") | ~Q(leave_basis=""),
+                name="effect_with_an_attempt_is_not_held",
+            ),
+            models.CheckConstraint(condition=Q(attempt_count__gte=0), name="effect_attempts_are_counted"),
+            models.CheckConstraint(
+                condition=Q(state__in=["planned", "superseded", "compensated"])
+                | Q(attempt_count__gte=1)
+                | Q(resolution="happened"),
+                name="effect_moves_only_by_an_attempt",
+            ),
+            models.CheckConstraint(condition=Q(failure_reason__in=states.REASONS), name="effect_reason_is_known"),
+            models.CheckConstraint(condition=Q(resolution__in=states.RESOLUTIONS), name="effect_resolution_is_known"),
+            models.CheckConstraint(condition=Q(ref_class__in=["", *REF_CLASSES]), name="effect_ref_class_is_known"),
+            models.CheckConstraint(
+                condition=Q(planned_mark="") | (~Q(tool="") & ~Q(intent_digest="")),
+                name="effect_plan_names_tool_and_intent",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["project", "opened_position"], name="effect_by_opening"),
+            models.Index(fields=["session", "opened_position"], name="effect_by_session"),
+            models.Index(fields=["project", "tool", "opened_position"], name="effect_by_tool"),
+            # The acknowledged are the mass: reading newest first finds them at once, and leaving them out here spares
+            # every effect one index entry at its end.
+            models.Index(
+                fields=["project", "state", "opened_position"],
+                name="effect_by_state",
+                condition=~Q(state="acknowledged"),
+            ),
+            models.Index(
+                fields=["project", "tool", "opened_position"], name="effect_failed_by_tool", condition=Q(state="failed")
+            ),
+            models.Index(
+                fields=["session", "intent_digest"], name="effect_open_intent", condition=Q(state__in=states.OPEN)
+            ),
+            models.Index(
+                fields=["project", "external_reference"],
+                name="effect_by_reference",
+                condition=~Q(external_reference=""),
+            ),
+            models.Index(
+                fields=["project", "repository", "opened_position"],
+                name="effect_by_repository",
+                condition=Q(repository__isnull=False),
+            ),
+            models.Index(
+                fields=["project", "ref_class", "opened_position"],
+                name="effect_by_ref_class",
+                condition=Q(ref_class__in=["production", "protected"]),
+            ),
+            models.Index(
+                fields=["project", "outcome", "opened_position"],
+                name="effect_by_bad_outcome",
+                condition=Q(outcome__in=["error", "unknown"]),
+            ),
+            models.Index(fields=["compensates"], name="effect_by_compensated", condition=Q(compensates__isnull=False)),
+            models.Index(fields=["project", "opened_position"], name="effect_violations", condition=Q(violates=True)),
+        ]
+
+    def __str__(self) -> str:
+        return f"e_{self.opened_position}"
+
+
+class Attempt(models.Model):
+    """One dispatch of an effect."""
+
+    id = models.BigAutoField(primary_key=True)
+    project = models.ForeignKey(  # its effect's, which has the constraint
+        Project, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
+    )
+    effect = models.ForeignKey(Effect, on_delete=models.PROTECT, related_name="attempts", db_index=False)
+    number = models.IntegerField()
+    remote_key = models.CharField(max_length=64)  # offered to the remote for deduplication
+    process = models.CharField(max_length=64, default="", blank=True)  # random, made at the worker's start
+    lease_epoch = models.BigIntegerField(null=True)
+    lane = models.CharField(max_length=8, default="evidence")  # of the dispatch
+    leave = models.CharField(max_length=8)  # what it ran under
+    is_open = models.BooleanField(default=False)  # dispatched, the highest, and nothing heard since
+    replaced = models.BooleanField(default=False)  # a later attempt was dispatched while nothing was heard of this one
+    outcome = models.CharField(max_length=7, default="", blank=True)
+    failure_reason = models.CharField(max_length=8, default="", blank=True)
+    external_reference = models.CharField(max_length=300, default="", blank=True)
+    dispatch_key = models.CharField(
+        max_length=64, default="", blank=True
+    )  # the entry id a repeated dispatch must bring
+    dispatched_at_us = models.BigIntegerField(null=True)
+    acknowledged_at_us = models.BigIntegerField(null=True)
+    failed_at_us = models.BigIntegerField(null=True)
+    answer_position = models.BigIntegerField(null=True)  # journal position of the acknowledgement or failure that won
+    dispatched_mark = models.CharField(max_length=260, default="", blank=True)
+    acknowledged_mark = models.CharField(max_length=260, default="", blank=True)
+    failed_mark = models.CharField(max_length=260, default="", blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["effect", "number"], name="attempt_number_is_unique_in_effect"),
+            models.UniqueConstraint(
+                fields=["effect"], condition=Q(is_open=True), name="effect_has_at_most_one_open_attempt"
+            ),
+            models.CheckConstraint(condition=Q(number__gte=1), name="attempt_numbers_start_at_one"),
+            models.CheckConstraint(condition=Q(leave__in=states.MOVED), name="attempt_moves_only_with_leave"),
+            models.CheckConstraint(
+                condition=Q(lane="evidence") | Q(lane="command", leave="used"), name="command_dispatch_uses_its_leave"
+            ),
+            models.CheckConstraint(
+                condition=Q(is_open=False)
+                | (~Q(dispatched_mark="") & Q(acknowledged_mark="", failed_mark="", replaced=False)),
+                name="open_attempt_was_dispatched_and_not_answered",
+            ),
+            models.CheckConstraint(condition=Q(outcome__in=states.OUTCOMES), name="attempt_outcome_is_known"),
+            models.CheckConstraint(condition=Q(failure_reason__in=states.REASONS), name="attempt_reason_is_known"),
+            models.CheckConstraint(
+                condition=~Q(dispatched_mark="") | ~Q(acknowledged_mark="") | ~Q(failed_mark=""),
+                name="attempt_has_a_mark",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"attempt {self.number}"

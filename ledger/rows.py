@@ -1,0 +1,149 @@
+"""Effect and Attempt as plain rows: what the fold changes and what the writing module reads and writes set-wise."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from functools import cache, lru_cache
+from operator import attrgetter
+from typing import Any, Final, cast
+from uuid import UUID
+
+from django.db import connection
+
+
+@dataclass(slots=True)
+class EffectRow:
+    """The columns of ledger.Effect, by name."""
+
+    id: UUID
+    project_id: UUID
+    session_id: UUID
+    agent_id: UUID
+    effect_key: str
+    opened_position: int
+    received_us: int
+    changed_us: int
+    task_id: UUID | None = None
+    tool: str = ""
+    claimed_class: str = ""
+    intent_digest: str = ""
+    call_id: str = ""
+    turn: str = ""
+    repository_id: UUID | None = None
+    ref: str = ""
+    ref_class: str = ""
+    ref_patterns_version: int | None = None
+    environment: str = ""
+    resource: str = ""
+    parent_effect_id: UUID | None = None
+    compensates_id: UUID | None = None
+    lane: str = "evidence"
+    plan_position: int | None = None
+    redactions: int = 0
+    leave: str = "held"
+    leave_basis: str = ""
+    leave_ref: str = ""
+    leave_until_us: int | None = None
+    state: str = "planned"
+    outcome: str = ""
+    attempt_count: int = 0
+    failure_reason: str = ""
+    external_reference: str = ""
+    violates: bool = False
+    planned_at_us: int | None = None
+    dispatched_at_us: int | None = None
+    settled_at_us: int | None = None
+    deadline_us: int | None = None
+    planned_mark: str = ""
+    superseded_mark: str = ""
+    resolved_mark: str = ""
+    resolution: str = ""
+    compensated: bool = False
+    version: int = 0  # 0: not stored yet
+    replanned: bool = False  # no column: the plan's columns changed and must be written too
+
+
+@dataclass(slots=True)
+class AttemptRow:
+    """The columns of ledger.Attempt but its own id, by name."""
+
+    project_id: UUID
+    effect_id: UUID
+    number: int
+    remote_key: str
+    leave: str
+    process: str = ""
+    lease_epoch: int | None = None
+    lane: str = "evidence"
+    is_open: bool = False
+    replaced: bool = False
+    outcome: str = ""
+    failure_reason: str = ""
+    external_reference: str = ""
+    dispatch_key: str = ""
+    dispatched_at_us: int | None = None
+    acknowledged_at_us: int | None = None
+    failed_at_us: int | None = None
+    answer_position: int | None = None
+    dispatched_mark: str = ""
+    acknowledged_mark: str = ""
+    failed_mark: str = ""
+
+
+_POSTGRESQL_TYPES: Final[dict[object, str]] = {
+    UUID: "uuid",
+    UUID | None: "uuid",
+    str: "text",
+    int: "bigint",
+    int | None: "bigint",
+    bool: "boolean",
+}
+
+
+def columns(row: type[EffectRow] | type[AttemptRow]) -> tuple[str, ...]:
+    """Column names in the order of the dataclass."""
+    return tuple(column.name for column in fields(row) if column.name != "replanned")
+
+
+def recordset(row: type[EffectRow] | type[AttemptRow], names: tuple[str, ...]) -> str:
+    """The column definitions that json_to_recordset needs on PostgreSQL for `names`."""
+    types = {column.name: _POSTGRESQL_TYPES[column.type] for column in fields(row)}
+    return ", ".join(f"{name} {types[name]}" for name in names)
+
+
+@cache
+def _reader(row: Any, names: tuple[str, ...]) -> tuple[Callable[[Any], tuple[Any, ...]], list[int]]:
+    """How to take `names` from a row at once, and which of them are UUIDs."""
+    uuids = {column.name for column in fields(row) if _POSTGRESQL_TYPES[column.type] == "uuid"}
+    return attrgetter(*names), [index for index, name in enumerate(names) if name in uuids]
+
+
+def parameters(rows: Sequence[EffectRow] | Sequence[AttemptRow], names: tuple[str, ...]) -> list[list[Any]]:
+    """The values of `names` of each row as SQLite takes them (UUIDs as 32 hex characters)."""
+    if not rows:
+        return []
+    read, uuids = _reader(cast(Any, type(rows[0])), names)
+    found = []
+    for row in rows:
+        values = list(read(row))
+        for index in uuids:
+            if values[index] is not None:
+                values[index] = values[index].hex
+        found.append(values)
+    return found
+
+
+@lru_cache(maxsize=8192)
+def _from_hex(value: str) -> UUID:
+    return UUID(value)  # sessions, projects and agents recur in every row
+
+
+def as_uuid(value: Any) -> UUID | None:
+    """A UUID column as raw SQL gives it back on either vendor."""
+    if value is None or isinstance(value, UUID):
+        return value
+    return _from_hex(value)
+
+
+def vendor_id(value: UUID) -> UUID | str:
+    """A UUID as raw SQL takes it on the present vendor."""
+    return value if connection.vendor == "postgresql" else value.hex

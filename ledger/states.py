@@ -1,0 +1,43 @@
+"""The tables of the fold, which are also the schema: CHECK constraints are built from them (ledger/models.py).
+
+Editing one makes `makemigrations --check` fail until a migration says the same.
+"""
+
+from typing import Final
+
+# State of an effect -> (word for people, the leaves it may stand under, the outcomes it may have)
+MOVED: Final = ("used", "observed", "bypassed")  # leave under which something happened
+STILL: Final = ("held", "pending", "granted", "refused")  # leave under which nothing may happen yet
+LEAVES: Final = STILL + MOVED
+
+LEAVE_OF_STATE: Final[dict[str, tuple[str, ...]]] = {
+    "planned": LEAVES,
+    "dispatched": MOVED,
+    "acknowledged": MOVED,
+    "failed": LEAVES,  # a clean rejection may be asked again: leave then speaks of the next attempt
+    "compensated": LEAVES,  # its own facts may arrive after its compensation's
+    "superseded": LEAVES,
+}
+SAID_OUTCOMES: Final = ("ok", "error", "unknown")
+OUTCOMES: Final = ("", *SAID_OUTCOMES)
+OUTCOME_OF_STATE: Final[dict[str, tuple[str, ...]]] = {
+    "planned": ("",),
+    "dispatched": ("",),
+    "acknowledged": ("ok", "error", "unknown"),
+    "failed": ("error", "unknown"),
+    "compensated": OUTCOMES,
+    "superseded": OUTCOMES,
+}
+STATES: Final = tuple(LEAVE_OF_STATE)
+OPEN: Final = ("planned", "dispatched", "failed")  # states in which an intent may still come to pass
+
+# Why an attempt failed -> what is known of the world. Only a clean rejection says that nothing happened.
+OUTCOME_OF_REASON: Final[dict[str, str]] = {"rejected": "error", "timeout": "unknown", "error": "unknown"}
+REASONS: Final = ("", *OUTCOME_OF_REASON)
+RESOLUTIONS: Final = ("", "happened", "not_happened", "compensate", "abandoned")
+BASES: Final = ("", "ruling", "policy", "exemption", "observe", "import", "cancelled", "revoked", "lapsed", "returned")
+
+TOOL_CLASSES: Final = ("read_only", "natural", "keyed", "joint", "probeable", "compensable", "opaque")
+REVERSIBILITIES: Final = ("read", "reversible", "compensable", "irreversible")
+DEFAULT_REQUEST_LIFETIME_S: Final = 300
+DEFAULT_DEADLINE_S: Final = 300

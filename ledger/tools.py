@@ -1,0 +1,88 @@
+"""The one writer of Tool, and what the tools page asks."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+from django.db import connection, transaction
+
+from journal.entries import SYSTEM_SOURCE
+from ledger.declarations import Declaration
+from ledger.models import Tool
+from sessions.models import Project
+from sessions.records import record
+
+_COLUMNS = ("tool_class", "reversibility", "deadline_s", "request_lifetime_s", "description")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What `declare` did, as names of tools, each sorted."""
+
+    added: list[str]
+    changed: list[str]
+    removed: list[str]
+
+    def __bool__(self) -> bool:
+        """True when anything was different."""
+        return bool(self.added or self.changed or self.removed)
+
+
+@transaction.atomic(savepoint=False)
+def declare(project: Project, declarations: Iterable[Declaration], *, actor: str = SYSTEM_SOURCE) -> Change:
+    """Make `declarations` the whole list of the project's tools, and say in the journal what changed.
+
+    A tool that is no longer declared becomes what every unknown tool is, opaque and irreversible: the strictest there
+    is, so leaving a line out never makes anything laxer. Effects already dispatched keep their deadline.
+    """
+    wanted = {one.name: one for one in declarations}
+    known = {tool.name: tool for tool in Tool.objects.select_for_update().filter(project=project).order_by("name")}
+    change = Change(
+        added=sorted(wanted.keys() - known.keys()),
+        changed=sorted(name for name in wanted.keys() & known.keys() if _differs(known[name], wanted[name])),
+        removed=sorted(known.keys() - wanted.keys()),
+    )
+    if not change:
+        return change
+    for name in change.added:
+        Tool.objects.create(project=project, **asdict(wanted[name]))
+    for name in change.changed:
+        tool = known[name]
+        for column in _COLUMNS:
+            setattr(tool, column, getattr(wanted[name], column))
+        tool.save()
+    Tool.objects.filter(project=project, name__in=change.removed).delete()
+    record(
+        project.id,
+        "admin.tools_loaded",
+        actor=actor,
+        subject=None,
+        facts={"added": len(change.added), "changed": len(change.changed), "removed": len(change.removed)},
+        words={"tools": [asdict(wanted[name]) for name in sorted(wanted)], **asdict(change)},
+    )
+    return change
+
+
+# A step per tool through the index effect_by_tool instead of a walk over every effect.
+_USED = """
+WITH RECURSIVE used(tool) AS (
+  SELECT min(tool) FROM ledger_effect WHERE project_id = %s
+  UNION ALL
+  SELECT (SELECT min(tool) FROM ledger_effect WHERE project_id = %s AND tool > used.tool) FROM used
+  WHERE used.tool IS NOT NULL
+)
+SELECT tool FROM used
+WHERE tool <> '' AND NOT EXISTS (SELECT 1 FROM ledger_tool WHERE project_id = %s AND name = used.tool)
+LIMIT %s
+"""
+
+
+def used_undeclared(project: Project, limit: int = 200) -> list[str]:
+    """Names of tools that agents of the project used and nobody declared, at most `limit`, sorted."""
+    key = project.id if connection.vendor == "postgresql" else project.id.hex
+    with connection.cursor() as cursor:
+        cursor.execute(_USED, [key, key, key, limit])
+        return [str(row[0]) for row in cursor.fetchall()]
+
+
+def _differs(tool: Tool, declaration: Declaration) -> bool:
+    return any(getattr(tool, column) != getattr(declaration, column) for column in _COLUMNS)

@@ -1,0 +1,9 @@
+"""The ledger's doors for people."""
+
+from django.urls import path
+
+from ledger import views
+
+urlpatterns = [
+    path("tools/", views.tools_page, name="tools"),
+]

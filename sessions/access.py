@@ -1,0 +1,108 @@
+"""Who may see which page: a signed-in person, in one of their projects, with a role there.
+
+Views start from `request.membership.project` to fetch anything, so an object of another project is simply not found.
+Rights are read at every request: a removed member is out at the next click.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Concatenate, ParamSpec, cast
+from uuid import UUID
+
+from django.contrib.auth.models import User
+from django.contrib.auth.views import redirect_to_login
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import render
+
+from sessions.models import ROLES, Membership, Person, Project
+
+PROJECT = "project"  # key in the login session: the project a person last chose
+P = ParamSpec("P")
+
+
+class MemberRequest(HttpRequest):
+    """A request that passed `member` or `requires`."""
+
+    user: User
+    membership: Membership  # in the current project
+    memberships: list[Membership]  # all of the person's, by project name
+    person: Person
+
+
+def attach(request: HttpRequest) -> Membership | None:
+    """Put `memberships`, `membership` and `person` on the request of a signed-in person; one query.
+
+    Returns None, and attaches nothing, for people who belong to no project.
+    """
+    user = cast(User, request.user)
+    memberships = list(
+        Membership.objects.filter(user=user).select_related("project", "user__person").order_by("project__name")
+    )
+    if not memberships:
+        return None
+    chosen = request.session.get(PROJECT)
+    current = next((one for one in memberships if str(one.project_id) == chosen), memberships[0])
+    attached = cast(MemberRequest, request)
+    attached.membership, attached.memberships = current, memberships
+    attached.person = getattr(current.user, "person", None) or Person(user=user)  # defaults, unsaved
+    return current
+
+
+def choose(request: MemberRequest, project: UUID) -> Project | None:
+    """Make `project` the current one for this sign-in, if the person belongs to it."""
+    for membership in request.memberships:
+        if membership.project_id == project:
+            request.session[PROJECT] = str(project)
+            return membership.project
+    return None
+
+
+def may(membership: Membership, role: str) -> bool:
+    """True when the member's role is `role` or above it."""
+    return ROLES.index(membership.role) >= ROLES.index(role)
+
+
+View = Callable[Concatenate[MemberRequest, P], HttpResponseBase]
+
+
+def requires(role: str) -> Callable[[View[P]], Callable[Concatenate[HttpRequest, P], HttpResponseBase]]:
+    """Let only people with `role` or above in the current project into a view; `required_role` on it says so to tests.
+
+    Strangers are sent to sign in; people without a project, or with a lesser role, get a page that says what to do.
+    """
+    if role not in ROLES:
+        raise ValueError(f"{role!r} is no role")
+
+    def decorate(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseBase]:
+        @wraps(view)
+        def guarded(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
+            if not request.user.is_authenticated:
+                return sign_in_first(request)
+            membership = attach(request)
+            if membership is None:
+                return render(request, "sessions/no_project.html", status=403)
+            if not may(membership, role):
+                return lacks_role(request, role)
+            return view(cast(MemberRequest, request), *args, **kwargs)
+
+        guarded.required_role = role  # type: ignore[attr-defined]  # read by the role matrix of the tests
+        return guarded
+
+    return decorate
+
+
+def member(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseBase]:
+    """Let every member of the current project into a view."""
+    return requires("viewer")(view)
+
+
+def sign_in_first(request: HttpRequest) -> HttpResponse:
+    """Send a stranger to the sign-in page, and back afterwards when they were only reading."""
+    if request.method in ("GET", "HEAD"):
+        return redirect_to_login(request.get_full_path())
+    return redirect_to_login("/")
+
+
+def lacks_role(request: HttpRequest, role: str) -> HttpResponse:
+    """The page for members whose role is not enough."""
+    return render(request, "sessions/lacks_role.html", {"role": role}, status=403)

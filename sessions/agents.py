@@ -1,0 +1,49 @@
+"""The one writer of Agent."""
+
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from journal.entries import SYSTEM_SOURCE
+from sessions.models import Agent, Membership, Project
+from sessions.records import record
+from sessions.refused import RefusedError
+
+
+@transaction.atomic(savepoint=False)
+def ensure(project: Project, name: str, owner: User | None = None, *, actor: str = SYSTEM_SOURCE) -> Agent:
+    """The agent called `name` in `project`, created when it is not there.
+
+    An agent without an owner takes `owner`; one with another owner is refused, because who answers for an agent decides
+    who may approve for it. An owner must belong to the project. Raises RefusedError.
+    """
+    if not name or len(name) > 64 or not name.isprintable() or name != name.strip():
+        raise RefusedError("An agent's name is 1 to 64 printable characters, without spaces at its ends.")
+    # The source of an entry begins with the agent's name, and one of these parts it from what the agent adds.
+    if "/" in name or ":" in name or name == SYSTEM_SOURCE:
+        raise RefusedError(f"An agent's name holds no / and no :, and is not {SYSTEM_SOURCE}: sources begin with it.")
+    if owner is not None and not Membership.objects.filter(project=project, user=owner).exists():
+        raise RefusedError(f"{owner.get_username()} does not belong to {project.name}, so cannot own an agent there.")
+    agent, created = Agent.objects.select_related("owner").get_or_create(
+        project=project, name=name, defaults={"owner": owner}
+    )
+    if created:
+        _record(agent, "admin.agent_created", actor)
+    elif owner is not None and agent.owner_id != owner.pk:
+        if agent.owner is not None:
+            raise RefusedError(f"The agent {name} belongs to {agent.owner.get_username()}.")
+        agent.owner = owner
+        agent.save(update_fields=["owner"])
+        _record(agent, "admin.agent_changed", actor)
+    return agent
+
+
+def _record(agent: Agent, kind: str, actor: str) -> None:
+    owner = agent.owner.get_username() if agent.owner else ""
+    record(
+        agent.project_id,
+        kind,
+        actor=actor,
+        subject=agent.id,
+        facts={"agent": str(agent.id)},
+        words={"agent": agent.name, "owner": owner},
+    )

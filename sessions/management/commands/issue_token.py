@@ -1,0 +1,46 @@
+"""`manage.py issue_token --agent NAME`: prints a new agent token and nothing else."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.core.management.base import BaseCommand, CommandError
+from django.db import transaction
+
+from journal.entries import SYSTEM_SOURCE
+from sessions import agents, projects, tokens
+from sessions.models import SCOPES
+
+
+class Command(BaseCommand):
+    """Issue a token, creating the agent when the project does not know it yet."""
+
+    help = "Issue an agent token and print it. It is shown this once; only a keyed hash of it is stored."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--agent", required=True, metavar="NAME", help="the agent the token is for")
+        parser.add_argument("--project", default=projects.DEFAULT_NAME, metavar="NAME", help="default: %(default)s")
+        parser.add_argument("--owner", metavar="USER", help="the person who answers for the agent")
+        parser.add_argument(
+            "--expires", default="90d", metavar="90d", help="12h, 90d, 2w or never; default: %(default)s"
+        )
+        parser.add_argument("--scope", default="agent", choices=SCOPES, help="default: %(default)s")
+
+    def handle(self, *args: Any, **options: Any) -> str:
+        project = projects.named(options["project"])
+        if project is None:
+            raise CommandError(
+                f"There is no project {options['project']!r}. `manage.py create_project --help` says how to make one."
+            )
+        owner = None
+        if options["owner"]:
+            owner = User.objects.filter(username=options["owner"]).first()
+            if owner is None:
+                raise CommandError(f"Nobody is called {options['owner']!r}. Add the person to {project.name} first.")
+        try:
+            expires_in = tokens.lifetime(options["expires"])
+            with transaction.atomic(durable=True):
+                agent = agents.ensure(project, options["agent"], owner)
+                return tokens.issue(agent, scope=options["scope"], expires_in=expires_in, actor=SYSTEM_SOURCE)
+        except ValueError as error:
+            raise CommandError(str(error)) from error

@@ -1,0 +1,131 @@
+"""The one writer of users, Person and Membership: who may sign in, under which pseudonym, and with which role where."""
+
+import secrets
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError
+from django.db import transaction
+
+from journal.entries import SYSTEM_SOURCE
+from sessions.models import ROLES, Membership, Person, Project
+from sessions.records import record
+from sessions.refused import RefusedError
+
+
+def pseudonym_of(user: User) -> str:
+    """The only name of `user` that the journal ever holds; made at the first call, inside the caller's transaction."""
+    person, _ = Person.objects.get_or_create(user=user, defaults={"pseudonym": f"p_{secrets.token_hex(8)}"})
+    return person.pseudonym
+
+
+def known(username: str) -> bool:
+    """True when somebody in this installation is called `username`."""
+    return User.objects.filter(username=username).exists()
+
+
+def generated_password() -> str:
+    """A password nobody needs to invent: 24 characters, about 119 bits, without letters that look alike."""
+    alphabet = "abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789"
+    return "-".join("".join(secrets.choice(alphabet) for _ in range(6)) for _ in range(4))
+
+
+@transaction.atomic(savepoint=False)
+def create_administrator(username: str, password: str, project: Project, *, actor: str = SYSTEM_SOURCE) -> User:
+    """Create a person who administers `project`; the password must satisfy the rules. Raises RefusedError."""
+    if known(username):
+        raise RefusedError(f"There is already a person called {username!r}.")
+    return add(project, username, "administrator", password, actor=actor).user
+
+
+@transaction.atomic(savepoint=False)
+def add(
+    project: Project, username: str, role: str, password: str | None = None, *, actor: str = SYSTEM_SOURCE
+) -> Membership:
+    """Give the person called `username` a role in `project` and return the membership. Raises RefusedError.
+
+    A name nobody has yet becomes a new person, who needs a `password`; the password of a known person stays as it is.
+    """
+    _check_role(role)
+    user = User.objects.filter(username=username).first()
+    if user is not None and Membership.objects.filter(project=project, user=user).exists():
+        raise RefusedError(f"{username} already belongs to {project.name}. Change the role instead.")
+    if user is None:
+        user = _new_user(username, password)
+    membership = Membership.objects.create(project=project, user=user, role=role)
+    pseudonym = pseudonym_of(user)
+    _record(membership, "admin.member_added", actor, {"person": pseudonym, "role": role})
+    return membership
+
+
+@transaction.atomic(savepoint=False)
+def change_role(membership: Membership, role: str, *, actor: str) -> None:
+    """Give a member another role. Raises RefusedError when that would leave the project without an administrator."""
+    _check_role(role)
+    before = membership.role
+    if before == role:
+        return
+    if before == "administrator":
+        _keep_one_administrator(membership)
+    membership.role = role
+    membership.save(update_fields=["role"])
+    facts = {"person": pseudonym_of(membership.user), "role": role, "role_before": before}
+    _record(membership, "admin.member_changed", actor, facts)
+
+
+@transaction.atomic(savepoint=False)
+def remove(membership: Membership, *, actor: str) -> None:
+    """Take a person out of a project; what they did stays on record. Raises RefusedError as change_role."""
+    if membership.role == "administrator":
+        _keep_one_administrator(membership)
+    facts = {"person": pseudonym_of(membership.user), "role_before": membership.role}
+    _record(membership, "admin.member_removed", actor, facts)
+    membership.delete()
+
+
+@transaction.atomic(savepoint=False)
+def change_settings(user: User, **settings: Any) -> None:
+    """Store a person's own settings: `theme`, `clock`, `single_keys`. Nobody else's business, so not journalled."""
+    pseudonym_of(user)
+    Person.objects.filter(user=user).update(**settings)
+
+
+def _new_user(username: str, password: str | None) -> User:
+    user = User(username=username)
+    try:
+        user.full_clean(exclude=["password"])
+        if password is None:
+            raise RefusedError(f"Nobody is called {username!r} yet: a new person needs a password.")
+        validate_password(password, user)
+    except ValidationError as error:
+        raise RefusedError(" ".join(error.messages)) from error
+    user.set_password(password)
+    user.save()
+    return user
+
+
+def _check_role(role: str) -> None:
+    if role not in ROLES:
+        raise RefusedError(f"There is no role {role!r}: choose one of {', '.join(ROLES)}.")
+
+
+def _keep_one_administrator(membership: Membership) -> None:
+    """Lock the project's administrators, so that two who remove each other at once do not both succeed."""
+    administrators = Membership.objects.select_for_update().filter(project=membership.project, role="administrator")
+    if not [other for other in administrators.order_by("id") if other.pk != membership.pk]:
+        raise RefusedError(
+            f"{membership.user.get_username()} is the last administrator of {membership.project.name}. "
+            "Make somebody else an administrator first."
+        )
+
+
+def _record(membership: Membership, kind: str, actor: str, facts: dict[str, str]) -> None:
+    record(
+        membership.project_id,
+        kind,
+        actor=actor,
+        subject=membership.id,
+        facts=facts,
+        words={"username": membership.user.get_username(), **facts},
+    )

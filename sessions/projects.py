@@ -1,0 +1,37 @@
+"""The one writer of Project."""
+
+from django.db import transaction
+
+from journal.entries import SYSTEM_SOURCE
+from sessions.models import Project
+from sessions.records import record
+from sessions.refused import RefusedError
+
+DEFAULT_NAME = "default"
+
+
+def named(name: str) -> Project | None:
+    """The project called `name`, or None."""
+    return Project.objects.filter(name=name).first()
+
+
+@transaction.atomic(savepoint=False)
+def create(name: str, *, actor: str = SYSTEM_SOURCE) -> Project:
+    """Create a project; a new one observes and redacts. Raises RefusedError."""
+    if named(name) is not None:
+        raise RefusedError(f"There is already a project called {name!r}.")
+    project = Project.objects.create(name=name)
+    record(
+        project.id,
+        "admin.project_created",
+        actor=actor,
+        subject=project.id,
+        facts={"mode": "observe"},
+        words={"name": name},
+    )
+    return project
+
+
+def ensure_default() -> Project:
+    """The project "default" of a single-user installation, created when it is not there."""
+    return named(DEFAULT_NAME) or create(DEFAULT_NAME)

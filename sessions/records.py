@@ -1,0 +1,39 @@
+"""Puts what people change (members, tokens, repositories, tools) into the journal.
+
+The entry's facts hold ids and enums only; names and other free text stand in its body, which can be erased.
+"""
+
+from collections.abc import Mapping
+from uuid import UUID
+
+import orjson
+
+from journal import entries
+from journal.clock import now_us
+from journal.ids import uuid7
+
+
+def record(
+    project: UUID,
+    kind: str,
+    *,
+    actor: str,
+    subject: UUID | None,
+    facts: Mapping[str, str | int | None],
+    words: Mapping[str, object],
+) -> int:
+    """Append one `admin.*` entry and return its position. `actor` is a pseudonym, or "gatebook" for a command.
+
+    Expects an open transaction, the one in which the rows themselves change.
+    """
+    appended = entries.record(
+        project,
+        kind,
+        event_id=uuid7().hex,
+        text=orjson.dumps({"kind": kind, **words}, option=orjson.OPT_SORT_KEYS).decode(),
+        received_us=now_us(),
+        actor=actor,
+        facts=orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode(),
+        subject=subject,
+    )
+    return appended.position

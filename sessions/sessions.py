@@ -1,0 +1,305 @@
+"""The one writer of Session: opens, touches and ends executions, by command or by what was reported of them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+import orjson
+from django.contrib.auth import get_user_model
+from django.db import connection
+
+from journal import entries
+from journal.entries import Status
+from journal.ids import derived
+from journal.order import earlier, is_of_a_command
+from journal.text import column_text
+from sessions import repositories
+from sessions.models import ENDED, Project, Session
+from sessions.origin import Origin, Repeated
+
+_FIRST: Final = (
+    "title",
+    "branch",
+    "mode",
+    "labels",
+)  # what the first `session.started` says and later ones cannot change
+_STATUS_OF_KIND: Final = {
+    "session.waiting": "waiting",
+    "session.resumed": "running",
+    "session.suspended": "suspended",
+}
+KINDS: Final = frozenset({"session.started", "session.ended", *_STATUS_OF_KIND})
+
+
+class UnknownOwner(Exception):
+    """No person of that name belongs to the project; leave the owner out or add the person first."""
+
+
+class UnknownParent(Exception):
+    """No session of that id or key exists in this project; open the parent first."""
+
+
+class NotFound(LookupError):
+    """The project has no such session."""
+
+
+@dataclass(slots=True)
+class Report:
+    """A fact about a session that is already in the journal. `values` holds the fields of its kind."""
+
+    session: UUID
+    key: str
+    origin: Origin
+    kind: str
+    position: int
+    values: dict[str, Any]
+
+
+def identity(project: UUID, key: str) -> UUID:
+    """The id of the session that `key` names in a project, whether or not it is stored yet."""
+    return derived(project, "session", key)
+
+
+def by_reference(project: UUID, references: Iterable[str]) -> dict[str, tuple[UUID, str | None]]:
+    """Tell which session each reference (an id or a key) means: its id, and its key where the reference is one.
+
+    A text that looks like an id is one only if such a session is stored; agents use UUIDs as keys too.
+    """
+    shaped: dict[str, UUID] = {}
+    meant: dict[str, tuple[UUID, str | None]] = {}
+    for reference in references:
+        meant[reference] = (identity(project, reference), reference)
+        if len(reference) in (32, 36):
+            try:
+                shaped[reference] = UUID(reference)
+            except ValueError:
+                continue
+    if shaped:
+        stored = set(Session.objects.filter(project=project, id__in=shaped.values()).values_list("id", flat=True))
+        meant.update({reference: (value, None) for reference, value in shaped.items() if value in stored})
+    return meant
+
+
+def find(project: UUID, reference: str) -> Session:
+    """The stored session of an id or key. Raises NotFound."""
+    meant, _key = by_reference(project, [reference])[reference]
+    session = Session.objects.filter(project=project, id=meant).first()
+    if session is None:
+        raise NotFound(reference)
+    return session
+
+
+def open_session(origin: Origin, values: Mapping[str, Any]) -> tuple[Session, bool, bool]:
+    """Open the session that `values["key"]` names, by command. Returns it, whether it is new, and whether it agrees.
+
+    A known key is the same session: nothing changes and nothing is recorded, and the third value says whether this
+    description agrees with the one that stands. Raises UnknownOwner, UnknownParent, Repeated.
+    """
+    session = identity(origin.project, values["key"])
+    parent = None
+    if values.get("parent"):
+        try:
+            parent = find(origin.project, values["parent"]).id
+        except NotFound as absent:
+            raise UnknownParent(values["parent"]) from absent
+    owner = _owner(origin.project, values.get("owner"))
+    if values.get("owner") and owner is None:
+        raise UnknownOwner(values["owner"])
+    touch(origin, {session: values["key"]}, position=0)
+    row = Session.objects.get(id=session)
+    known = bool(row.started_mark)
+    described = {**values, "mode": values.get("mode") or "one_shot"}
+    facts = {"mode": described["mode"], "parent": parent}
+    draft = origin.draft("session.started", facts=orjson.dumps(facts).decode(), session=session)
+    if known:
+        if entries.look(draft, origin.received_us) is not None:
+            raise Repeated
+        return row, False, _agrees(row, values, parent)
+    appended = entries.append([draft], origin.received_us)[0]
+    if appended.status is not Status.CREATED:
+        raise Repeated
+    if row.opened_position == 0:
+        row.opened_position = appended.position
+        row.save(update_fields=["opened_position"])
+    fact = Report(session, values["key"], origin, "session.started", appended.position, described)
+    _apply(row, [fact], {values["parent"]: parent} if parent else {})
+    return row, True, True
+
+
+def end(origin: Origin, session: Session, status: str) -> Session:
+    """End a session by command with one of the ended statuses. The first end by command stands. Raises Repeated."""
+    row = Session.objects.select_for_update().get(id=session.id)
+    if row.status in ENDED and is_of_a_command(row.status_mark):
+        origin.lane = "evidence"  # kept, and too late to count
+    facts = orjson.dumps({"status": status}).decode()
+    appended = entries.append([origin.draft("session.ended", facts=facts, session=session.id)], origin.received_us)[0]
+    if appended.status is not Status.CREATED:
+        raise Repeated
+    _apply(row, [Report(row.id, row.key, origin, "session.ended", appended.position, {"status": status})], {})
+    return row
+
+
+def lock(project: UUID, session: UUID, now_us: int, *, new_effects: int) -> bool:
+    """Lock the session's row, count `new_effects` and move its clock; False when the project has no such session."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"UPDATE agent_sessions_session SET seen_at_us = {_greatest()}, effect_count = effect_count + %s"
+            " WHERE id = %s AND project_id = %s",
+            [now_us, now_us, new_effects, _id(session), _id(project)],
+        )
+        return bool(cursor.rowcount == 1)
+
+
+def seen(project: UUID, session: UUID, now_us: int) -> None:
+    """Move the session's clock without waiting: a writer that holds its row moves the clock itself.
+
+    For whoever holds an effect's row already. Everybody else locks the session first and its effects then, so waiting
+    here would be a deadlock.
+    """
+    mine = "%s"
+    if connection.vendor == "postgresql":
+        mine = "(SELECT id FROM agent_sessions_session WHERE id = %s FOR NO KEY UPDATE SKIP LOCKED)"
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"UPDATE agent_sessions_session SET seen_at_us = {_greatest()} WHERE id = {mine} AND project_id = %s",
+            [now_us, now_us, _id(session), _id(project)],
+        )
+
+
+def lock_meant(project: UUID, reference: str, now_us: int, *, new_effects: int) -> UUID | None:
+    """Lock the session that an id or key means, as `lock` does: its id, or None when the project has none such."""
+    if len(reference) in (32, 36):
+        with suppress(ValueError):
+            shaped = UUID(reference)
+            if lock(project, shaped, now_us, new_effects=new_effects):
+                return shaped
+    named = identity(project, reference)
+    return named if lock(project, named, now_us, new_effects=new_effects) else None
+
+
+def _greatest() -> str:
+    return "CASE WHEN seen_at_us > %s THEN seen_at_us ELSE %s END"
+
+
+_COLUMNS: Final = (
+    "id, project_id, key, agent_id, branch, title, mode, status, cursor, labels, opened_position, effect_count,"
+    " created_at_us, seen_at_us, started_mark, status_mark, version"
+)
+_STUB: Final = "'', '', 'reported', 'running', '', '{}'"  # branch, title, mode, status, cursor, labels
+_ON_CONFLICT: Final = """ ON CONFLICT (id) DO UPDATE SET seen_at_us =
+  CASE WHEN agent_sessions_session.seen_at_us > excluded.seen_at_us THEN agent_sessions_session.seen_at_us
+  ELSE excluded.seen_at_us END"""
+_TOUCH_SQLITE: Final = (
+    f"INSERT INTO agent_sessions_session ({_COLUMNS})"
+    f" VALUES (%s, %s, %s, %s, {_STUB}, %s, 0, %s, %s, '', '', 1){_ON_CONFLICT}"
+)
+_TOUCH_POSTGRESQL: Final = (
+    f"INSERT INTO agent_sessions_session ({_COLUMNS})"
+    f" SELECT id, %s, key, %s, {_STUB}, opened, 0, %s, %s, '', '', 1"
+    f" FROM json_to_recordset(%s::json) AS given(id uuid, key text, opened bigint) ORDER BY id{_ON_CONFLICT}"
+)
+
+
+def touch(origin: Origin, sessions: Mapping[UUID, str | None], position: int | Mapping[UUID, int]) -> None:
+    """Make sure that each session (id to key) is stored, lock it, and move its clock.
+
+    One that no fact has opened yet is kept as reported, under `position`. One without a key is known to be stored.
+    """
+    ordered = sorted(sessions, key=lambda session: session.bytes)
+    now_us = origin.received_us
+    new = []
+    for session in ordered:
+        key = sessions[session]
+        if key is None:
+            lock(origin.project, session, now_us, new_effects=0)
+        else:
+            new.append((session, key, position if isinstance(position, int) else position[session]))
+    if not new:
+        return
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            rows = [{"id": session, "key": key, "opened": opened} for session, key, opened in new]
+            document = orjson.dumps(rows).decode()
+            cursor.execute(_TOUCH_POSTGRESQL, [origin.project, origin.agent, now_us, now_us, document])
+            return
+        project, agent = origin.project.hex, origin.agent.hex
+        values = [(session.hex, project, key, agent, opened, now_us, now_us) for session, key, opened in new]
+        cursor.executemany(_TOUCH_SQLITE, values)
+
+
+def count_effects(new_effects: Mapping[UUID, int]) -> None:
+    """Add newly stored effects to their sessions, whose rows are locked."""
+    if not new_effects:
+        return
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            rows = [{"id": session, "more": number} for session, number in new_effects.items()]
+            cursor.execute(
+                "UPDATE agent_sessions_session SET effect_count = effect_count + more"
+                " FROM json_to_recordset(%s::json) AS given(id uuid, more int)"
+                " WHERE agent_sessions_session.id = given.id",
+                [orjson.dumps(rows).decode()],
+            )
+            return
+        cursor.executemany(
+            "UPDATE agent_sessions_session SET effect_count = effect_count + %s WHERE id = %s",
+            [(number, session.hex) for session, number in sorted(new_effects.items())],
+        )
+
+
+def report(reports: Sequence[Report], parents: Mapping[str, UUID]) -> None:
+    """Fold reported facts into their sessions, whose rows are stored and locked. `parents` resolves references."""
+    by_session: dict[UUID, list[Report]] = {}
+    for fact in reports:
+        by_session.setdefault(fact.session, []).append(fact)
+    for session, facts in sorted(by_session.items()):
+        _apply(Session.objects.get(id=session), facts, parents)
+
+
+def _apply(row: Session, facts: Sequence[Report], parents: Mapping[str, UUID | None]) -> None:
+    """The session's own fold: the first start describes it, the latest word is its status, the first end is final."""
+    for fact in facts:
+        mark, told_us = fact.origin.mark, fact.origin.told_us
+        if fact.kind == "session.started" and earlier(mark, row.started_mark):
+            row.started_mark = mark
+            row.started_at_us = told_us
+            row.agent_id = fact.origin.agent  # until now, whoever spoke of the session first
+            for name in _FIRST:
+                setattr(row, name, fact.values.get(name) or _DEFAULTS[name])
+            row.title = column_text(row.title)
+            parent = parents.get(fact.values.get("parent") or "")
+            row.parent_id = parent if parent != row.id else None
+            row.owner = _owner(row.project_id, fact.values.get("owner"))
+            repository = fact.values.get("repository")
+            row.repository = repositories.ensure(Project(id=row.project_id), repository) if repository else None
+        elif fact.kind == "session.ended" and (row.status not in ENDED or earlier(mark, row.status_mark)):
+            row.status, row.status_mark, row.ended_at_us = fact.values["status"], mark, told_us
+        elif fact.kind in _STATUS_OF_KIND and row.status not in ENDED and mark > row.status_mark:
+            row.status, row.status_mark = _STATUS_OF_KIND[fact.kind], mark
+    row.version += 1
+    row.save()
+
+
+_DEFAULTS: Final[dict[str, Any]] = {"title": "", "branch": "", "mode": "reported", "labels": {}}
+
+
+def _agrees(row: Session, values: Mapping[str, Any], parent: UUID | None) -> bool:
+    """True when a second opening describes the session as the first did; what it leaves out is not compared."""
+    repository = row.repository.name if row.repository else None
+    told = {"repository": repository, "title": row.title, "branch": row.branch, "mode": row.mode, "labels": row.labels}
+    asked = {**values, "title": column_text(values.get("title") or "")}
+    differs = any(asked.get(name) and asked[name] != told[name] for name in told)
+    return not differs and (parent is None or parent == row.parent_id)
+
+
+def _owner(project: UUID, username: str | None) -> Any:
+    """The member of that name, or None."""
+    if not username:
+        return None
+    return get_user_model().objects.filter(username=username, memberships__project=project).first()
+
+
+def _id(value: UUID) -> UUID | str:
+    return value if connection.vendor == "postgresql" else value.hex

@@ -1,0 +1,177 @@
+"""The one writer of Task: the tree of a session's work, by command or by what was reported of it."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+import orjson
+
+from journal import entries
+from journal.entries import Status
+from journal.ids import derived
+from journal.order import earlier
+from journal.text import column_text
+from sessions.models import Session, Task
+from sessions.origin import Origin, Repeated
+
+KINDS: Final = frozenset({"task.created", "task.changed", "task.done"})
+_CREATED: Final = ("title", "priority", "worker", "branch_label", "state")
+_DEFAULTS: Final[dict[str, Any]] = {"title": "", "priority": 0, "worker": "", "branch_label": "", "state": "pending"}
+
+
+class UnknownParent(Exception):
+    """The session has no task of that id or key; create the parent first."""
+
+
+@dataclass(slots=True)
+class Report:
+    """A fact about a task that is already in the journal."""
+
+    session: UUID
+    key: str
+    origin: Origin
+    kind: str
+    position: int
+    values: Mapping[str, Any]
+
+
+def identity(session: UUID, key: str) -> UUID:
+    """The id of the task that `key` names in a session, whether or not it is stored yet."""
+    return derived(session, "task", key)
+
+
+def create(origin: Origin, session: Session, values: Mapping[str, Any]) -> tuple[Task, bool]:
+    """Create a task by command; a known key is the same task, nothing changes and nothing is recorded.
+
+    Raises UnknownParent, Repeated.
+    """
+    parent = values.get("parent")
+    if parent and find(session, parent) is None:
+        raise UnknownParent(parent)
+    known = Task.objects.select_for_update().filter(id=identity(session.id, values["key"])).first()
+    if known is not None and known.created_mark:
+        if entries.look(origin.draft("task.created", session=session.id, subject=known.id), origin.received_us):
+            raise Repeated
+        return known, False
+    report_ = _command(origin, "task.created", session.id, values["key"], values)
+    return apply([report_])[report_.session, report_.key], True
+
+
+def change(origin: Origin, task: Task, values: Mapping[str, Any]) -> Task:
+    """Change what `values` names (state, title, priority, worker, branch_label) by command. Raises Repeated."""
+    report_ = _command(origin, "task.changed", task.session_id, task.key, values)
+    return apply([report_])[report_.session, report_.key]
+
+
+def finish(origin: Origin, task: Task) -> Task:
+    """Say explicitly that a task is done. Raises Repeated."""
+    report_ = _command(origin, "task.done", task.session_id, task.key, {})
+    return apply([report_])[report_.session, report_.key]
+
+
+def find(session: Session, reference: str) -> Task | None:
+    """The stored task of an id or key within a session, or None."""
+    wanted = [identity(session.id, reference)]
+    with suppress(ValueError):
+        wanted.append(UUID(reference))
+    return Task.objects.filter(session=session, id__in=wanted).first()
+
+
+def _command(origin: Origin, kind: str, session: UUID, key: str, values: Mapping[str, Any]) -> Report:
+    facts = orjson.dumps({"state": values["state"]} if values.get("state") else {}).decode()
+    draft = origin.draft(kind, facts=facts, session=session, subject=identity(session, key))
+    appended = entries.append([draft], origin.received_us)[0]
+    if appended.status is not Status.CREATED:
+        raise Repeated
+    return Report(session, key, origin, kind, appended.position, values)
+
+
+def apply(reports: Sequence[Report]) -> dict[tuple[UUID, str], Task]:
+    """Fold facts into their tasks, making those that no fact has named before. The session rows must be locked.
+
+    Field by field the latest change counts, else the first creation; a task that was said to be done stays done. The
+    order is that of the facts' keys, never of their arrival.
+    """
+    tasks: dict[tuple[UUID, str], Task] = {}
+    for fact in reports:
+        task = tasks.get((fact.session, fact.key)) or _load(fact)
+        tasks[fact.session, fact.key] = task
+        task.updated_at_us = max(task.updated_at_us, fact.origin.received_us)
+        _hear(task, fact)
+    for _key, task in sorted(tasks.items()):
+        for name in _CREATED:
+            heard = task.said.get(name, {})
+            setattr(task, name, (heard.get("changed") or heard.get("created") or ["", _DEFAULTS[name]])[1])
+        if task.done_mark:
+            task.state = "done"
+        task.version += 1
+        task.save()
+    return tasks
+
+
+def _hear(task: Task, fact: Report) -> None:
+    """Set the registers of one fact."""
+    mark, latest = fact.origin.mark, fact.origin.latest_mark(fact.position)
+    if fact.kind == "task.created" and earlier(mark, task.created_mark):
+        task.created_mark = mark
+        parent = fact.values.get("parent")
+        task.parent_id = _parent(fact.session, parent) if parent else None
+    verb = "changed" if fact.kind == "task.changed" else "created"
+    for name in _CREATED:
+        value = fact.values.get(name)
+        if value is None:
+            continue
+        if name == "title":
+            value = column_text(value)
+        heard = task.said.setdefault(name, {}).get(verb)
+        if verb == "changed" and (heard is None or latest > heard[0]):
+            task.said[name][verb] = [latest, value]
+        elif verb == "created" and (heard is None or mark < heard[0]):
+            task.said[name][verb] = [mark, value]
+    done = fact.kind == "task.done" or fact.values.get("state") == "done"
+    if done and earlier(mark, task.done_mark):
+        task.done_mark, task.done_at_us = mark, fact.origin.told_us
+
+
+def ensure(origin: Origin, session: UUID, key: str, position: int) -> UUID:
+    """Make sure that the task which a fact mentions is stored; one that no fact has created yet has no title."""
+    task, _created = Task.objects.get_or_create(
+        id=identity(session, key),
+        defaults={
+            "project_id": origin.project,
+            "session_id": session,
+            "key": key,
+            "opened_position": position,
+            "created_at_us": origin.received_us,
+            "updated_at_us": origin.received_us,
+        },
+    )
+    return task.id
+
+
+def _load(fact: Report) -> Task:
+    task = Task.objects.filter(id=identity(fact.session, fact.key)).first()
+    if task is not None:
+        return task
+    return Task(
+        id=identity(fact.session, fact.key),
+        project_id=fact.origin.project,
+        session_id=fact.session,
+        key=fact.key,
+        opened_position=fact.position,
+        created_at_us=fact.origin.received_us,
+        updated_at_us=fact.origin.received_us,
+        version=0,
+    )
+
+
+def _parent(session: UUID, reference: str) -> UUID:
+    """A parent is named by key, or by the id of a stored task; one that no fact has named yet is only pointed at."""
+    by_key = identity(session, reference)
+    try:
+        by_id = UUID(reference)
+    except ValueError:
+        return by_key
+    return by_id if Task.objects.filter(session=session, id=by_id).exists() else by_key

@@ -1,0 +1,63 @@
+"""The frame around every page: the rail of rooms, and how fresh the page is."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from django import template
+from django.urls import NoReverseMatch, reverse
+
+from journal.horizon import last_position
+from sessions.access import may
+
+register = template.Library()
+
+
+@dataclass(frozen=True)
+class Room:
+    """An entry of the rail: the name people read, the name of its URL, who may enter, the letter after `g`."""
+
+    name: str
+    url_name: str
+    role: str = "viewer"
+    key: str = ""
+    also: tuple[str, ...] = ()  # other paths that belong to the room
+
+
+ROOMS = (
+    Room("Sessions", "sessions", key="s", also=("/sessions/", "/tasks/")),
+    Room("Audit", "audit", key="u", also=("/audit/", "/effects/")),
+    Room("Tools", "tools", key="t"),
+)
+ADMINISTRATION = (
+    Room("People", "people", "administrator", key="p"),
+    Room("Tokens", "tokens", "administrator", key="k"),
+    Room("Repositories", "repositories", "administrator", key="r"),
+)
+
+
+@register.inclusion_tag("_rail.html", takes_context=True)
+def rail(context: dict[str, Any]) -> dict[str, object]:
+    """The rooms this member may enter, the present one marked."""
+    request = context["request"]
+    groups = []
+    for rooms in (ROOMS, ADMINISTRATION):
+        group = [_shown(room, request.path) for room in rooms if may(request.membership, room.role)]
+        groups.append([room for room in group if room is not None])
+    return {"groups": [group for group in groups if group]}
+
+
+@register.inclusion_tag("_foot.html")
+def as_of() -> dict[str, object]:
+    """When this page was made and how far the journal had come."""
+    return {"now": datetime.now(UTC), "position": last_position()}
+
+
+def _shown(room: Room, path: str) -> dict[str, object] | None:
+    """A room as the rail shows it; None while its door is not built."""
+    try:
+        url = reverse(room.url_name)
+    except NoReverseMatch:
+        return None
+    current = path.startswith((url, *room.also))
+    return {"name": room.name, "url": url, "key": room.key, "current": current, "exact": path == url}

@@ -1,0 +1,135 @@
+"""The one writer of AgentToken: issuing, recognising and revoking the bearer tokens of agents.
+
+A token is `gbk_<8 characters>_<43 characters>`: a public id to find the row by, and 32 random bytes of which only an
+HMAC under the installation's pepper is stored. The plaintext exists once, in the answer to whoever asked for it.
+"""
+
+import hashlib
+import hmac
+import re
+import secrets
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.utils import timezone
+
+from sessions.models import SCOPES, Agent, AgentToken
+from sessions.records import record
+
+# A token wherever it may have strayed to.
+SHAPE = re.compile(r"gbk_[a-z0-9]{8}_[A-Za-z0-9_-]{43}", re.ASCII)
+_HEADER = re.compile(r"[Bb]earer gbk_([a-z0-9]{8})_([A-Za-z0-9_-]{43})", re.ASCII)
+_PUBLIC_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
+_USED_PRECISION = timedelta(minutes=1)
+_LIFETIME = re.compile(r"([1-9][0-9]{0,4})([hdw])", re.ASCII)
+_UNIT = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+
+
+def lifetime(text: str) -> timedelta | None:
+    """Read "12h", "90d" or "2w"; "never" is None. Raises ValueError with a sentence."""
+    if text == "never":
+        return None
+    match = _LIFETIME.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a lifetime: write hours, days or weeks as 12h, 90d or 2w, or never.")
+    return int(match[1]) * _UNIT[match[2]]
+
+
+@transaction.atomic(savepoint=False)
+def issue(agent: Agent, *, scope: str = "agent", expires_in: timedelta | None, actor: str) -> str:
+    """Issue a token for `agent` and return it whole; it cannot be had again. `expires_in` None: it never expires."""
+    if scope not in SCOPES:
+        raise ValueError(f"There is no scope {scope!r}: choose one of {', '.join(SCOPES)}.")
+    secret = secrets.token_urlsafe(32)
+    now = timezone.now()
+    token = AgentToken.objects.create(
+        project_id=agent.project_id,
+        agent=agent,
+        public_id="".join(secrets.choice(_PUBLIC_ALPHABET) for _ in range(8)),
+        digest=_digest(secret),
+        scope=scope,
+        expires_at=None if expires_in is None else now + expires_in,
+    )
+    facts = {
+        "agent": str(agent.id),
+        "scope": scope,
+        "expires_us": None if token.expires_at is None else int(token.expires_at.timestamp() * 1_000_000),
+    }
+    words = {"agent": agent.name, "public_id": token.public_id, **facts}
+    record(agent.project_id, "admin.token_issued", actor=actor, subject=token.id, facts=facts, words=words)
+    return f"gbk_{token.public_id}_{secret}"
+
+
+@dataclass(slots=True, frozen=True)
+class Bearer:
+    """Who a valid token speaks for: what every request of an agent is bound to."""
+
+    token: UUID
+    project: UUID
+    redacts: bool
+    agent: UUID
+    agent_name: str
+    scope: str
+
+
+_BEARER = """SELECT token.id, token.project_id, project.redacts, token.agent_id, agent.name, token.scope, token.digest,
+  token.expires_at, token.revoked_at, token.used_at
+FROM agent_sessions_agenttoken token JOIN agent_sessions_agent agent ON agent.id = token.agent_id
+JOIN agent_sessions_project project ON project.id = token.project_id WHERE token.public_id = %s"""
+
+
+def authenticate(header: str | None) -> Bearer | None:
+    """Whom an Authorization header speaks for, or None for every kind of no.
+
+    One query (plain SQL: it stands before every request), and at most once a minute and token a write of `used_at`. An
+    unknown id costs the same comparison as a known one.
+    """
+    match = _HEADER.fullmatch(header or "")
+    if match is None:
+        return None
+    public_id, secret = match.groups()
+    with connection.cursor() as cursor:
+        cursor.execute(_BEARER, [public_id])
+        row = cursor.fetchone()
+    if not hmac.compare_digest(_digest(secret), bytes(32) if row is None else bytes(row[6])) or row is None:
+        return None
+    token, project, redacts, agent, agent_name, scope = row[:6]
+    expires_at, revoked_at, used_at = (_moment(value) for value in row[7:])
+    now = timezone.now()
+    if revoked_at is not None or (expires_at is not None and expires_at <= now):
+        return None
+    bearer = Bearer(_uuid(token), _uuid(project), bool(redacts), _uuid(agent), agent_name, scope)
+    if used_at is None or now - used_at >= _USED_PRECISION:
+        AgentToken.objects.filter(pk=bearer.token).update(used_at=now)
+    return bearer
+
+
+def _uuid(value: UUID | str) -> UUID:
+    return value if isinstance(value, UUID) else UUID(value)
+
+
+def _moment(value: datetime | str | None) -> datetime | None:
+    """A timestamp as raw SQL gives it: aware on PostgreSQL, UTC text or naive on SQLite."""
+    if value is None:
+        return None
+    moment = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+@transaction.atomic(savepoint=False)
+def revoke(token: AgentToken, *, actor: str) -> None:
+    """End a token now and for good. Revoking it again changes nothing."""
+    now = timezone.now()
+    if not AgentToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=now):
+        return
+    token.revoked_at = now
+    facts = {"agent": str(token.agent_id)}
+    words = {"agent": token.agent.name, "public_id": token.public_id}
+    record(token.project_id, "admin.token_revoked", actor=actor, subject=token.id, facts=facts, words=words)
+
+
+def _digest(secret: str) -> bytes:
+    return hmac.new(settings.GATEBOOK_PEPPER, secret.encode(), hashlib.sha256).digest()

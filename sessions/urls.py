@@ -1,0 +1,24 @@
+"""The frame's own doors, signing in, and the settings pages."""
+
+from django.urls import path
+
+from sessions.views import frame, own, people, repositories, sign, tokens
+
+urlpatterns = [
+    path("", frame.home, name="home"),
+    path("help/", frame.help_page, name="help"),
+    path("project/", frame.switch_project, name="switch_project"),
+    path("sign-in/", sign.sign_in, name="sign_in"),
+    path("sign-out/", sign.sign_out, name="sign_out"),
+    path("settings/appearance/", own.appearance, name="appearance"),
+    path("settings/clock/", frame.clock, name="clock"),
+    path("settings/shortcuts/", own.shortcuts, name="shortcuts"),
+    path("settings/password/", sign.change_password, name="password"),
+    path("settings/people/", people.people_page, name="people"),
+    path("settings/people/<uuid:member>/role/", people.change_role, name="change_role"),
+    path("settings/people/<uuid:member>/remove/", people.remove_person, name="remove_person"),
+    path("settings/tokens/", tokens.tokens_page, name="tokens"),
+    path("settings/tokens/<uuid:token>/revoke/", tokens.revoke_token, name="revoke_token"),
+    path("settings/repositories/", repositories.repositories_page, name="repositories"),
+    path("settings/repositories/<uuid:repository>/", repositories.repository_page, name="repository"),
+]

@@ -1,0 +1,59 @@
+"""A person's own settings: how pages look, how times are told, whether single keys do anything."""
+
+from django import forms
+from django.contrib import messages
+from django.db import transaction
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods
+
+from sessions import people
+from sessions.access import MemberRequest, member
+
+
+class AppearanceForm(forms.Form):
+    """Theme and clock."""
+
+    theme = forms.ChoiceField(
+        choices=[("system", "As the system"), ("light", "Light"), ("dark", "Dark")], widget=forms.RadioSelect
+    )
+    clock = forms.ChoiceField(
+        label="Times",
+        choices=[("utc", "In UTC"), ("local", "In this browser's zone"), ("relative", "As an age: 3 min ago")],
+        widget=forms.RadioSelect,
+    )
+
+
+class ShortcutsForm(forms.Form):
+    """Whether single keys move about."""
+
+    single_keys = forms.BooleanField(required=False, label="Single keys move about")
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@member
+def appearance(request: MemberRequest) -> HttpResponse:
+    """Theme and clock."""
+    person = request.person
+    form = AppearanceForm(request.POST or None, initial={"theme": person.theme, "clock": person.clock})
+    if request.method == "POST" and form.is_valid():
+        with transaction.atomic(durable=True):
+            people.change_settings(request.user, **form.cleaned_data)
+        messages.success(request, "Stored. It holds wherever you sign in.")
+        return redirect("appearance")
+    return render(request, "sessions/appearance.html", {"form": form})
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@member
+def shortcuts(request: MemberRequest) -> HttpResponse:
+    """The keys, and the switch that turns them off."""
+    form = ShortcutsForm(request.POST or None, initial={"single_keys": request.person.single_keys})
+    if request.method == "POST":
+        form = ShortcutsForm(request.POST)  # an unticked box sends nothing, which is an answer here
+        if form.is_valid():
+            with transaction.atomic(durable=True):
+                people.change_settings(request.user, **form.cleaned_data)
+            messages.success(request, "Stored. It holds wherever you sign in.")
+            return redirect("shortcuts")
+    return render(request, "sessions/shortcuts.html", {"form": form})

@@ -1,0 +1,102 @@
+"""The people of the current project and their roles, for its administrators."""
+
+from uuid import UUID
+
+from django import forms
+from django.contrib import messages
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_http_methods, require_POST
+
+from sessions import once, people
+from sessions.access import MemberRequest, requires
+from sessions.models import ROLES
+from sessions.refused import RefusedError
+
+MEANINGS = (
+    ("viewer", "reads everything in the project"),
+    ("reviewer", "and is asked for approval, once approvals are built"),
+    ("operator", "and answers what only a person can know, once that is built"),
+    ("administrator", "and keeps people, tokens and repositories"),
+)
+
+
+class PersonForm(forms.Form):
+    """A name and a role."""
+
+    username = forms.CharField(
+        label="Name",
+        max_length=150,
+        widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "off", "spellcheck": "false"}),
+        help_text="What they sign in with: letters, digits and @ . + - _",
+    )
+    role = forms.ChoiceField(choices=[(role, role) for role in ROLES])
+
+    def clean_username(self) -> str:
+        """Hold the name to the rules of user names."""
+        username: str = self.cleaned_data["username"]
+        if not people.known(username):
+            User._meta.get_field("username").run_validators(username)
+        return username
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@requires("administrator")
+def people_page(request: MemberRequest) -> HttpResponse:
+    """List the members; POST adds one, whose generated password the next page shows once."""
+    form = PersonForm(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        username, role = form.cleaned_data["username"], form.cleaned_data["role"]
+        password = None if people.known(username) else people.generated_password()
+        try:
+            with transaction.atomic(durable=True):
+                actor = people.pseudonym_of(request.user)
+                people.add(request.membership.project, username, role, password, actor=actor)
+        except RefusedError as refusal:
+            form.add_error("username", str(refusal))
+        else:
+            response = redirect("people")
+            if password is None:
+                messages.success(request, f"{username} is {role} now, and signs in with the password they have.")
+            else:
+                once.put(request, response, password, kind="password", name=username)
+            return response
+    members = request.membership.project.memberships.select_related("user", "user__person").order_by("user__username")
+    context = {"form": form, "members": members, "roles": ROLES, "meanings": MEANINGS, "shown": once.take(request)}
+    return once.cleared(render(request, "sessions/people.html", context, status=422 if form.errors else 200))
+
+
+@require_POST
+@requires("administrator")
+def change_role(request: MemberRequest, member: UUID) -> HttpResponse:
+    """Give a member another role."""
+    membership = get_object_or_404(request.membership.project.memberships.select_related("user", "project"), pk=member)
+    role = request.POST.get("role", "")
+    try:
+        with transaction.atomic(durable=True):
+            people.change_role(membership, role, actor=people.pseudonym_of(request.user))
+    except RefusedError as refusal:
+        messages.error(request, str(refusal), extra_tags="failed")
+    else:
+        messages.success(request, f"{membership.user.get_username()} is {role} now.")
+    return redirect("people")
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@requires("administrator")
+def remove_person(request: MemberRequest, member: UUID) -> HttpResponse:
+    """Ask, then take a member out of the project."""
+    membership = get_object_or_404(request.membership.project.memberships.select_related("user", "project"), pk=member)
+    if request.method != "POST":
+        return render(request, "sessions/remove_person.html", {"member": membership})
+    name = membership.user.get_username()
+    try:
+        with transaction.atomic(durable=True):
+            people.remove(membership, actor=people.pseudonym_of(request.user))
+    except RefusedError as refusal:
+        messages.error(request, str(refusal), extra_tags="failed")
+    else:
+        messages.success(request, f"{name} no longer belongs to {request.membership.project.name}.")
+    return redirect("people")

@@ -1,0 +1,73 @@
+"""The repositories agents work on and the patterns that class their refs, for administrators."""
+
+from uuid import UUID
+
+from django import forms
+from django.contrib import messages
+from django.db import transaction
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_http_methods, require_safe
+
+from sessions import people, repositories
+from sessions.access import MemberRequest, requires
+from sessions.refused import RefusedError
+
+_AREA = {"rows": 6, "class": "is-code", "autocapitalize": "off", "autocomplete": "off", "spellcheck": "false"}
+
+
+class PatternsForm(forms.Form):
+    """One glob a line for each class."""
+
+    production = forms.CharField(
+        required=False, strip=False, max_length=20_000, widget=forms.Textarea(_AREA), label="Production refs"
+    )
+    protected = forms.CharField(
+        required=False, strip=False, max_length=20_000, widget=forms.Textarea(_AREA), label="Protected refs"
+    )
+
+    def clean_production(self) -> str:
+        """Check every line."""
+        return self._checked("production")
+
+    def clean_protected(self) -> str:
+        """Check every line."""
+        return self._checked("protected")
+
+    def _checked(self, field: str) -> str:
+        try:
+            return "\n".join(repositories.patterns(self.cleaned_data[field]))
+        except RefusedError as refusal:
+            raise forms.ValidationError(str(refusal)) from refusal
+
+
+@require_safe
+@requires("administrator")
+def repositories_page(request: MemberRequest) -> HttpResponse:
+    """List the repositories of the project by name."""
+    known = request.membership.project.repositories.order_by("name")[:500]
+    return render(request, "sessions/repositories.html", {"repositories": known})
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@requires("administrator")
+def repository_page(request: MemberRequest, repository: UUID) -> HttpResponse:
+    """Show and change the patterns of one repository."""
+    found = get_object_or_404(request.membership.project.repositories, pk=repository)
+    initial = {"production": found.production_refs, "protected": found.protected_refs}
+    form = PatternsForm(request.POST if request.method == "POST" else None, initial=initial)
+    if request.method == "POST" and form.is_valid():
+        with transaction.atomic(durable=True):
+            changed = repositories.change_patterns(
+                found,
+                production=form.cleaned_data["production"],
+                protected=form.cleaned_data["protected"],
+                actor=people.pseudonym_of(request.user),
+            )
+        words = (
+            f"Stored as version {found.patterns_version}." if changed else "Nothing was different, nothing was stored."
+        )
+        messages.success(request, words)
+        return redirect("repository", repository=found.pk)
+    context = {"repository": found, "form": form}
+    return render(request, "sessions/repository.html", context, status=422 if form.errors else 200)

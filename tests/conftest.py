@@ -1,0 +1,105 @@
+"""What every test may use. The suite runs on whatever DATABASE_URL names; unset, that is SQLite.
+
+`live` is the real server on a database of its own; `browser_page` and `new_page` are a real browser. Both fail, and do
+not skip, where they cannot be had.
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+from pytest_django import Settings
+
+from tests.house.server import Server, serve
+
+# Playwright's synchronous API keeps an event loop in the thread for the rest of the run, and Django would then refuse
+# the ORM in every later test of the same process.
+os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
+
+# Two busy cores are slow now and then; that says nothing about the code under test.
+hypothesis.settings.register_profile(
+    "house", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
+)
+hypothesis.settings.load_profile("house")
+
+# A test that needs none of these, nor is marked `django_db`, cannot reach the database.
+DATABASE_FIXTURES = {"db", "transactional_db", "live_server_process"}
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+BROWSER_ARGUMENTS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the folder of SQLite's test files and clear away what killed runs have left in it."""
+    from django.conf import settings
+
+    folder = settings.VAR_DIR / "test"
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in folder.iterdir():
+        process = path.name.partition(".")[0]
+        if not process.isdigit() or not Path(f"/proc/{process}").exists():
+            path.unlink(missing_ok=True)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what never meets the database that the suite is pointed at: a run on another one would tell nothing new."""
+    for item in items:
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if not (item.get_closest_marker("django_db") or fixtures & DATABASE_FIXTURES):
+            item.add_marker(pytest.mark.once)
+
+
+@pytest.fixture(autouse=True)
+def _own_files(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep artifact bytes of tests out of the installation's folder, and page tests free of collectstatic."""
+    settings.MEDIA_ROOT = tmp_path_factory.getbasetemp() / "artifacts"
+    settings.STORAGES = {
+        **settings.STORAGES,
+        "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+    }
+
+
+@pytest.fixture(scope="session")
+def live_server_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The real server (granian, config.wsgi) as a child on its own database and port, for the whole run."""
+    with serve(tmp_path_factory.mktemp("live")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """A real Chromium: the system's where there is one, else the one that `playwright install chromium` fetched."""
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=BROWSER_ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def new_page(browser: Browser) -> Iterator[Callable[..., Page]]:
+    """Make a page in a fresh context; keyword arguments go to `browser.new_context` (color_scheme, viewport, …)."""
+    with ExitStack() as stack:
+
+        def make(**options: Any) -> Page:
+            context = browser.new_context(**{"viewport": {"width": 1280, "height": 720}, **options})
+            context.set_default_timeout(10_000)
+            stack.callback(context.close)
+            return context.new_page()
+
+        yield make
+
+
+@pytest.fixture
+def browser_page(new_page: Callable[..., Page]) -> Page:
+    """A page of 1280 by 720 in a fresh context."""
+    return new_page()

@@ -1,0 +1,105 @@
+"""docs/api.md is true: every example is sent, in its order, and answered as it says."""
+
+import json
+import re
+from typing import Any
+
+import httpx
+import pytest
+
+from ingest import openapi
+from tests.house.server import ROOT, Server
+from tests.ingest.caller import new_key
+
+TEXT = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+EXAMPLE = re.compile(r"^```http\n(.*?)^```", re.MULTILINE | re.DOTALL)
+NAME = re.compile(r"<([a-z]+)>")
+
+
+def parts(example: str) -> tuple[str, dict[str, str], str, int, dict[str, str], Any]:
+    """Split an example into request line, headers, body; status, headers and body of the answer."""
+    asked, _, answered = re.split(r"^(?=(\d{3})$)", example, maxsplit=1, flags=re.MULTILINE)
+    head, _, body = asked.partition("\n\n")
+    first, *lines = head.splitlines()
+    status, *told = answered.strip().splitlines()
+    found = [line for line in told if not line.startswith("{")]
+    return (
+        first,
+        dict(line.split(": ", 1) for line in lines),
+        body.strip(),
+        int(status),
+        dict(line.split(": ", 1) for line in found),
+        json.loads("\n".join(line for line in told if line.startswith("{"))),
+    )
+
+
+def fill(text: str, known: dict[str, str]) -> str:
+    return NAME.sub(lambda match: known[match[1]], text)
+
+
+def compare(shown: Any, told: Any, known: dict[str, str], where: str) -> None:
+    """Fail where the answer is not as shown; `…` is anything, and an angled name is learnt or must be what it was."""
+    if isinstance(shown, dict):
+        for name, value in shown.items():
+            assert name in told, f"{where}: there is no {name} in {told}"
+            compare(value, told[name], known, f"{where}/{name}")
+    elif isinstance(shown, list):
+        assert len(shown) == len(told), f"{where}: {told}"
+        for number, (one, other) in enumerate(zip(shown, told, strict=True)):
+            compare(one, other, known, f"{where}/{number}")
+    elif isinstance(shown, str) and (name := NAME.fullmatch(shown)) and name[1] not in known:
+        known[name[1]] = told
+    elif shown != "…":
+        pattern = re.escape(fill(str(shown), known)).replace("…", ".+")
+        assert re.fullmatch(pattern, str(told)), f"{where}: shown {shown}, told {told}"
+
+
+def test_every_example_is_answered_as_shown(live_server_process: Server) -> None:
+    agent = f"examples-{new_key()[:8]}"
+    live_server_process.run(
+        "from django.db import transaction; from sessions import projects\n"
+        f"with transaction.atomic(): projects.create('{agent}')"
+    )
+    token = live_server_process.token(agent, "--project", agent)
+    known: dict[str, str] = {}
+    examples = EXAMPLE.findall(TEXT)
+    assert len(examples) > 35
+    with httpx.Client(base_url=f"{live_server_process.url}/api/v1") as client:
+        for example in examples:
+            line, headers, body, status, told, shown = parts(example)
+            method, _, path = fill(line, known).partition(" ")
+            sent = {"Content-Type": "application/json", "Authorization": f"Bearer {token}", **headers}
+            if method == "POST" and not path.startswith("/events"):
+                sent.setdefault("Idempotency-Key", new_key())
+            content = fill(body, known) + ("\n" if method == "PUT" else "")
+            answer = client.request(method, path, content=content.encode() if body else None, headers=sent)
+            assert answer.status_code == status, f"{line}: {answer.text}"
+            for name, value in told.items():
+                assert answer.headers[name] == value, line
+            compare(shown, answer.json(), known, line)
+            if status >= 400:
+                assert f"`{answer.json()['code']}`" in TEXT
+        got = client.get(f"/artifacts/{known['artifact']}/bytes", headers={"Authorization": f"Bearer {token}"})
+        assert got.content == b"hello world\n"
+
+
+@pytest.mark.once
+def test_every_call_and_every_code_is_spoken_of() -> None:
+    lines = {re.sub(r"<\w+>|\?.*", "", parts(example)[0]) for example in EXAMPLE.findall(TEXT)}
+    for endpoint in openapi.ENDPOINTS:
+        method, path = endpoint.method.upper(), endpoint.path
+        named = f"`{method} {path.replace('{', '<').replace('}', '>')}`"
+        assert f"{method} {re.sub('{.*?}', '', path)}" in lines or named in TEXT, named
+    told = set(re.findall(r"`([a-z_A-Z0-9]+)`", TEXT.partition("## Refusals")[2]))
+    raised: set[str] = set()
+    for file in [
+        *(ROOT / "ingest").glob("*.py"),
+        *(ROOT / "ingest" / "views").glob("*.py"),
+        ROOT / "ledger/commands.py",
+    ]:
+        text = file.read_text(encoding="utf-8")
+        raised |= set(re.findall(r'(?:Problem|FaultError|BadNumber)\(\s*(?:\d{3},\s*)?"([a-z_]+)"', text))
+        raised |= set(re.findall(r'(?:\(|return |\d, )\s*"([A-Z]+_[A-Z]+)",\s*(?:f?"[A-Z]|detail|sentence)', text))
+    # Faults that another code stands for before they are answered, and what plain HTTP cannot even ask.
+    assert raised - told == {"number_out_of_range", "identifier_invalid", "bad_request", "not_json"}
+    assert {code for code in told if code.isupper()} <= raised

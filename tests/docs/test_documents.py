@@ -1,0 +1,92 @@
+"""The documents say what is true: links lead somewhere, variables exist, the quickstart works as it stands."""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.house.server import ROOT, Server
+
+DOCUMENTS = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+SHELL = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
+VARIABLE = re.compile(r"\b(?:GATEBOOK_[A-Z_]+[A-Z]|DATABASE_(?:OWNER_)?URL|CELERY_BROKER_URL)\b")
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors that headings get where the document is shown."""
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_leads_somewhere(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    for link in LINK.findall(text):
+        if link.startswith(("http:", "https:")):
+            continue
+        place, _, anchor = link.partition("#")
+        target = (document.parent / place).resolve() if place else document
+        assert target.exists(), f"{document.name} points to {link}"
+        if anchor:
+            assert anchor in anchors(target.read_text(encoding="utf-8")), f"{document.name} points to {link}"
+
+
+@pytest.mark.once
+def test_the_map_names_every_document() -> None:
+    named = set(LINK.findall((ROOT / "docs" / "README.md").read_text(encoding="utf-8")))
+    there = {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert there <= named, f"docs/README.md does not name {there - named}"
+    decisions = set(LINK.findall((ROOT / "docs" / "decisions" / "README.md").read_text(encoding="utf-8")))
+    assert decisions == {path.name for path in (ROOT / "docs" / "decisions").glob("*.md")} - {"README.md"}
+
+
+@pytest.mark.once
+def test_operating_names_every_variable_that_is_read_and_no_other() -> None:
+    told = set(VARIABLE.findall((ROOT / "docs" / "operating.md").read_text(encoding="utf-8")))
+    files = [path for path in ROOT.glob("*/**/*.py") if path.relative_to(ROOT).parts[0] not in {".venv", "var"}]
+    read = set()
+    for path in files:
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if "environ" in line or "_VARIABLE" in line or "_flag(" in line:
+                read |= set(VARIABLE.findall(line))
+    assert read == told
+
+
+@pytest.mark.once
+def test_the_readme_speaks_of_all_twenty_five_systems() -> None:
+    rows = re.findall(
+        r"^\| (\d+) \| [^|]+ \| (works|part|not yet) \|", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert [int(number) for number, _ in rows] == list(range(1, 26))
+
+
+def test_the_quickstart_works_as_it_stands(live_server_process: Server, tmp_path: Path) -> None:
+    blocks = SHELL.findall((ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8"))
+    token = live_server_process.token("quickstart")
+    done = subprocess.run(
+        ["bash", "-e", "-c", "\n".join([*blocks, 'echo "RUN=$RUN"'])],
+        cwd=tmp_path,
+        env={"PATH": "/usr/local/bin:/usr/bin:/bin", "URL": live_server_process.url, "TOKEN": token},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert [answer["status"] for answer in said if "title" in answer] == [409], "only the last dispatch is refused"
+    assert [answer["answer"] for answer in said if "attempts" in answer] == ["done"]
+    assert [answer["accepted"] for answer in said if "accepted" in answer] == [3]
+    run = done.stdout.rpartition("RUN=")[2].strip()
+    found = httpx.get(
+        f"{live_server_process.url}/api/v1/effects",
+        params={"session": f"first-{run}"},
+        headers={"Authorization": f"Bearer {token}"},
+    ).json()["items"]
+    states = {effect["effect_key"]: effect["state"] for effect in found}
+    assert states == {"greet": "acknowledged", "look": "acknowledged", "pay": "dispatched"}

@@ -1,0 +1,90 @@
+"""The benchmark works: a tiny run of every part on the database of this run. How fast it was proves nothing."""
+
+import math
+import os
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+
+from evaluation.bench import busy, filling, growth, reading
+from evaluation.bench.__main__ import Size, measure
+from evaluation.bench.figures import Figure, Report, percentile
+from evaluation.bench.workload import BYTES, ITEMS, Writer
+
+TINY = Size(rounds=1, batches=3, effects=1, sizes=(400, 1_200), reads=1, calls=10, growth_batches=1, growth_effects=1)
+# Each database proves what can only go wrong there, and starts as few servers as that takes.
+PARTS = {"sqlite": ("batch", "command", "memory", "busy"), "postgresql": ("batch", "read")}
+NAMED = {
+    "sqlite": (
+        "batch mixed: CPU",
+        "batch split: × that floor",
+        "command: p99",
+        "memory: last tenth against first",
+        "person's form beside 2 importers: errors",
+    ),
+    "postgresql": (
+        "batch mixed: CPU of the database alone",
+        "batch split: floor, each row once",
+        "session page: 1,200 against 400",
+        "search: failed of one tool, 1,200 effects: p95",
+        "session page, 1,200 effects: queries",
+    ),
+}
+
+
+def test_a_tiny_run_measures_every_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growth, "TENTHS", 2)
+    monkeypatch.setattr(busy, "IMPORTERS", 2)
+    monkeypatch.setattr(reading, "MEASURED_EFFECTS", 100)
+    vendor = "sqlite" if settings.DATABASES["default"]["ENGINE"] == "config.sqlite" else "postgresql"
+    cluster = Path(f"/var/tmp/gatebook-bench-test-{os.getpid()}")
+    report = Report({"size": "tiny"})
+
+    measure(report, vendor, tmp_path / vendor, cluster, TINY, PARTS[vendor])
+
+    figures = {figure.name: figure.median for figure in report.figures}
+    assert set(NAMED[vendor]) <= figures.keys()
+    assert all(math.isfinite(value) and value >= 0 for value in figures.values())
+    assert figures["batch mixed: CPU"] > 0
+    assert figures.get("person's form beside 2 importers: errors", 0) == 0
+    queries = [figures.get(f"session page, {size} effects: queries", 0) for size in ("400", "1,200")]
+    assert queries[0] == queries[1]
+    assert not cluster.exists()
+    report.write(tmp_path / "report.json")
+    assert (tmp_path / "report.json").stat().st_size > 1000
+    assert report.table().endswith("bars met.")
+
+
+@pytest.mark.once
+def test_a_bar_is_met_by_the_median_of_the_rounds() -> None:
+    assert Figure("sqlite", "x", "ms", [1.0, 9.0, 2.0], bar=2.0).met is True
+    assert Figure("sqlite", "x", "ms", [1.0, 9.0, 2.1], bar=2.0).met is False
+    assert Figure("sqlite", "x", "ms", [1.0]).met is None
+
+
+@pytest.mark.once
+def test_a_percentile_is_one_of_the_values() -> None:
+    values = [float(value) for value in range(1, 101)]
+    assert percentile(values, 0.5) == 50
+    assert percentile(values, 0.99) == 99
+    assert percentile([7.0], 0.99) == 7
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("workload", ["mixed", "split"])
+def test_batches_are_full_and_of_the_size_that_was_measured_before(workload: str) -> None:
+    batches = Writer("x").batches(workload, 3)
+
+    assert [batch.items for batch in batches] == [ITEMS] * 3
+    assert all(abs(len(batch.body) / batch.items - BYTES) < 30 for batch in batches)
+    assert batches == Writer("x").batches(workload, 3)
+
+
+@pytest.mark.once
+def test_copies_fit_below_their_seed() -> None:
+    small, large = filling.plan((10_000, 1_000_000))
+
+    assert small.seed == large.seed == 5_000
+    assert small.first == large.first
+    assert large.first - large.copies * filling.STEP > 0

@@ -1,0 +1,302 @@
+"""The demo agent at work before the real server: what it says it did is what happened, and what is in the book."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from evaluation.reporter import AwayError, Outcome, RefusedError, Reporter
+from evaluation.workshop import Workshop
+from tests.house.server import ROOT, Server, free_port
+
+ROOMS = {"config", "ingest", "inquiry", "approvals", "ledger", "sessions", "journal", "django"}
+WITHIN_S = 60
+
+
+@dataclass
+class Job:
+    """One whole run of the demo agent, its folder kept."""
+
+    server: Server
+    token: str
+    said: str
+    shop: Workshop
+    session: dict[str, Any]
+    effects: dict[str, dict[str, Any]]
+
+    def get(self, path: str) -> httpx.Response:
+        return httpx.get(f"{self.server.url}/api/v1{path}", headers={"Authorization": f"Bearer {self.token}"})
+
+    def effect(self, key: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.get(f"/effects/{self.effects[key]['id']}").json()
+        return found
+
+    def remote(self, *arguments: str) -> str:
+        done = subprocess.run(
+            ["git", "-C", str(self.shop.remote), *arguments], capture_output=True, text=True, check=True
+        )
+        return done.stdout.strip()
+
+
+def run_agent(*arguments: str, temporary: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | ({"TMPDIR": str(temporary)} if temporary else {})
+    return subprocess.run(
+        [sys.executable, "-m", "evaluation.demo_agent", *arguments],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=WITHIN_S,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def job(live_server_process: Server, tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """The first run, with its folder kept."""
+    server, folder = live_server_process, tmp_path_factory.mktemp("demo") / "kept"
+    server.manage("load_tools", "--unless-declared", "evaluation/demo_tools.yaml")
+    token = server.token("demo-agent")
+    done = run_agent("--url", server.url, "--token", token, "--keep", str(folder))
+    assert done.returncode == 0, done.stderr
+    made = Job(server, token, done.stdout, Workshop(folder), {}, {})
+    identity = done.stdout.rstrip().rstrip("/").rpartition("/")[2]
+    made.session = made.get(f"/sessions/{identity}").json()
+    items = made.get(f"/effects?session={identity}&limit=200").json()["items"]
+    made.effects = {item["effect_key"]: item for item in items}
+    return made
+
+
+def test_it_ends_with_the_address_of_its_session(job: Job) -> None:
+    last = job.said.splitlines()[-1]
+    assert last == f"demo agent: done; see {job.server.url}/sessions/{job.session['id']}/"
+    assert job.session["status"] == "completed"
+    assert job.session["effects"] == len(job.effects) == 16
+
+
+def test_every_effect_came_to_the_end_it_should(job: Job) -> None:
+    ends = {key: (effect["state"], effect.get("outcome")) for key, effect in job.effects.items()}
+    errors = {key for key, end in ends.items() if end == ("acknowledged", "error")}
+    assert errors == {"test-1", "compare"}
+    others = {key: state for key, (state, _) in ends.items() if state != "acknowledged"}
+    assert others == {"push-branch": "compensated", "write-changelog": "superseded", "push-tag": "failed"}
+    assert {ends[key] for key in ends.keys() - errors - others.keys()} == {("acknowledged", "ok")}
+    assert {effect["leave"] for key, effect in job.effects.items() if key != "write-changelog"} == {"used"}
+    assert job.effects["write-changelog"]["leave"] == "granted"
+
+
+def test_main_of_the_remote_is_the_commit_that_the_ledger_names(job: Job) -> None:
+    assert job.remote("rev-parse", "refs/heads/main") == job.effects["push-main"]["external_reference"]
+    assert job.remote("log", "-1", "--format=%s", "main") == job.session["title"]
+    assert job.remote("show", "main:tariff.py").endswith("return round(cents)")
+
+
+def test_the_rejected_push_was_tried_again_as_attempt_two(job: Job) -> None:
+    first, second = job.effect("push-main")["attempts"]
+    assert (first["attempt"], first["reason"], first["acknowledged_at_us"]) == (1, "rejected", None)
+    assert (second["attempt"], second["outcome"]) == (2, "ok")
+    assert first["remote_key"] != second["remote_key"]
+    assert second["dispatched_at_us"] > first["failed_at_us"]
+
+
+def test_the_branch_is_gone_and_its_push_compensated(job: Job) -> None:
+    assert job.remote("for-each-ref", "--format=%(refname)") == "refs/heads/main"
+    assert job.effects["delete-branch"]["state"] == "acknowledged"
+    undone = job.effect("push-branch")
+    assert (undone["state"], undone["outcome"]) == ("compensated", "ok")
+
+
+def test_the_tag_was_refused_by_the_remote_and_nothing_was_invented(job: Job) -> None:
+    (attempt,) = job.effect("push-tag")["attempts"]
+    assert (attempt["reason"], attempt["external_reference"]) == ("rejected", None)
+
+
+def test_rows_say_task_repository_and_ref_of_each_effect(job: Job) -> None:
+    code = f"""
+import json
+from ledger.models import Effect
+rows = Effect.objects.filter(session_id="{job.session["id"]}").select_related("task", "repository")
+print(json.dumps({{row.effect_key: [row.task.key, str(row.repository or ""), row.ref, row.ref_class] for row in rows}}))
+"""
+    rows = json.loads(job.server.run(code))
+    assert rows["push-main"] == ["publish", "ferry/tariff", "refs/heads/main", "production"]
+    assert rows["delete-branch"] == ["tidy", "ferry/tariff", "refs/heads/fix/reduced-fares", "other"]
+    assert rows["test-1"][:2] == ["reproduce", ""]
+
+
+def test_its_tasks_form_a_tree_with_items(job: Job) -> None:
+    tasks = {task["key"]: task for task in job.get(f"/sessions/{job.session['id']}/tasks").json()["items"]}
+    assert {task["state"] for task in tasks.values()} == {"done"}
+    root = tasks.pop("job")
+    assert {task["parent"] for task in tasks.values()} == {root["id"]}
+    items = job.get(f"/tasks/{tasks['publish']['id']}/items").json()
+    assert (items["done"], items["failed"], items["pending"]) == (3, 1, 0)
+
+
+def test_a_reviewer_worked_in_a_session_of_its_own(job: Job) -> None:
+    sessions = job.get("/sessions?limit=200").json()["items"]
+    (review,) = [session for session in sessions if session["parent"] == job.session["id"]]
+    assert (review["effects"], review["status"]) == (1, "completed")
+
+
+def test_the_difference_is_kept_byte_for_byte(job: Job) -> None:
+    code = f"""
+from sessions.models import Artifact
+for row in Artifact.objects.filter(session_id="{job.session["id"]}").order_by("opened_position"):
+    print(row.id, row.name, row.stored_at_us is not None)
+"""
+    artifacts = [line.split() for line in job.server.run(code).splitlines()]
+    assert [name for _, name, _ in artifacts] == ["test-1.log", "test-2.log", "commit.diff", "test-3.log"]
+    assert {stored for _, _, stored in artifacts} == {"True"}
+    bytes_of = {name: job.get(f"/artifacts/{identity}/bytes").content for identity, name, _ in artifacts}
+    assert b"-    return int(cents)" in bytes_of["commit.diff"]
+    assert b"1 failed" in bytes_of["test-1.log"]
+    assert b"0 failed" in bytes_of["test-3.log"]
+
+
+def test_a_second_run_makes_a_second_session_and_leaves_no_folder(job: Job, tmp_path: Path) -> None:
+    done = run_agent("--url", job.server.url, "--token", job.token, temporary=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert list(tmp_path.iterdir()) == []
+    sessions = job.get("/sessions?limit=200").json()["items"]
+    assert [session["title"] for session in sessions].count(job.session["title"]) == 2
+
+
+def test_stopped_half_way_it_leaves_no_folder_and_invents_no_end(job: Job, tmp_path: Path) -> None:
+    agent = subprocess.Popen(
+        [sys.executable, "-m", "evaluation.demo_agent", "--url", job.server.url, "--token", job.token],
+        cwd=ROOT,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert agent.stdout is not None
+    while "write-test" not in agent.stdout.readline():
+        pass
+    agent.terminate()
+    agent.communicate(timeout=WITHIN_S)
+    assert agent.returncode == 143
+    assert list(tmp_path.iterdir()) == []
+    newest = job.get("/sessions?limit=1").json()["items"][0]
+    assert newest["status"] == "running"
+
+
+def test_declared_tools_are_not_overwritten(job: Job, tmp_path: Path) -> None:
+    other = tmp_path / "tools.yaml"
+    other.write_text("tools: {file.read: {class: read_only}}\n", encoding="utf-8")
+    assert job.server.manage("load_tools", "--unless-declared", str(other)) == ""
+    counted = job.server.run("from ledger.models import Tool\nprint(Tool.objects.count())")
+    assert int(counted) > 1
+
+
+def test_an_absent_server_gets_a_sentence(tmp_path: Path) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    done = run_agent("--url", url, "--token", "gbk_x", "--patience", "0.2", temporary=tmp_path)
+    assert done.returncode == 1
+    assert f"No Gatebook answers at {url}" in done.stderr
+    assert "make run" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_wrong_token_gets_the_servers_sentence(job: Job) -> None:
+    done = run_agent("--url", job.server.url, "--token", "gbk_aaaaaaaa_" + "a" * 43)
+    assert done.returncode == 1
+    assert "unauthorized, HTTP 401" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# --- its way of sending, against a server that fails -----------------------------------------------------------------
+
+
+@dataclass
+class Stand:
+    """A server that gives the prepared answers one after the other and keeps the keys it was sent."""
+
+    url: str
+    keys: list[str]
+
+
+@pytest.fixture
+def stand(request: pytest.FixtureRequest) -> Iterator[Stand]:
+    answers: list[int] = list(request.param)
+    keys: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            keys.append(self.headers["Idempotency-Key"])
+            status = answers.pop(0)
+            if not status:
+                self.close_connection = True  # it may have been done: the answer is lost
+                return
+            body = b'{"id": "1"}'
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it so
+            return
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield Stand(f"http://127.0.0.1:{server.server_port}", keys)
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("stand", [[503, 0, 429, 201]], indirect=True)
+def test_the_same_key_is_sent_until_there_is_an_answer(stand: Stand) -> None:
+    reporter = Reporter(stand.url, "token", sleep=lambda _seconds: None)
+    assert reporter.command("/sessions", {"key": "s"}) == {"id": "1"}
+    assert len(stand.keys) == 4
+    assert len(set(stand.keys)) == 1
+
+
+@pytest.mark.parametrize("stand", [[503] * 100], indirect=True)
+def test_patience_ends(stand: Stand) -> None:
+    reporter = Reporter(stand.url, "token", patience_s=0.3)
+    with pytest.raises(AwayError, match="HTTP 503"):
+        reporter.command("/sessions", {"key": "s"})
+
+
+@pytest.mark.parametrize("stand", [[422]], indirect=True)
+def test_a_refusal_is_not_repeated(stand: Stand) -> None:
+    reporter = Reporter(stand.url, "token")
+    with pytest.raises(RefusedError):
+        reporter.command("/sessions", {"key": "s"})
+    assert len(stand.keys) == 1
+
+
+def test_an_act_that_breaks_is_recorded_as_unknown(job: Job) -> None:
+    reporter = Reporter(job.server.url, job.token)
+    session = reporter.command("/sessions", {"key": "broken-act"})["id"]
+
+    def act(_key: str) -> Outcome:
+        raise RuntimeError("the line went dead")
+
+    with pytest.raises(RuntimeError):
+        reporter.perform(session, {"effect_key": "call", "tool": "phone", "arguments": {}}, act)
+    (effect,) = job.get("/effects?session=broken-act").json()["items"]
+    assert (effect["state"], effect["outcome"], effect["answer"]) == ("failed", "unknown", "ambiguous")
+
+
+@pytest.mark.once
+def test_it_knows_gatebook_over_http_only() -> None:
+    for path in (ROOT / "evaluation").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not {name.partition(".")[0] for name in names} & ROOMS, path

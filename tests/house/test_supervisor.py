@@ -1,0 +1,254 @@
+"""The supervisor: nothing outlives it, and nothing falls unseen."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from config.run import Child, Supervisor, is_ready, web_server
+from tests.house.server import ROOT, free_port
+
+# Ignores SIGTERM, has a child that ignores it too, and says both process ids when they do.
+STUBBORN = """
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+inner = subprocess.Popen([sys.executable, "-c",
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('x', flush=True); time.sleep(60)"],
+    stdout=subprocess.PIPE)
+inner.stdout.readline()
+open(sys.argv[1], "w").write(f"{os.getpid()} {inner.pid}")
+time.sleep(60)
+"""
+
+
+def python(code: str, *arguments: str, vital: bool = True) -> Child:
+    return Child("test child", [sys.executable, "-c", code, *arguments], vital=vital)
+
+
+def alive(process: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{process}/status").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def wait_until(condition: object, within_s: float = 10) -> None:
+    until = time.monotonic() + within_s
+    while not condition():  # type: ignore[operator]  # a plain callable
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+@pytest.fixture(autouse=True)
+def _signals() -> Iterator[None]:
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in numbers]
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_what_ignores_sigterm_is_killed_with_its_children_within_five_seconds(tmp_path: Path) -> None:
+    noted = tmp_path / "pids"
+    supervisor = Supervisor([python(STUBBORN, str(noted)), python("import time; time.sleep(60)")])
+    supervisor.start()
+    wait_until(lambda: noted.exists() and len(noted.read_text().split()) == 2)
+    os.kill(os.getpid(), signal.SIGINT)
+    started = time.monotonic()
+    assert supervisor.watch() is False
+    assert supervisor.stop() == 0
+    assert time.monotonic() - started < 5
+    wait_until(lambda: not any(alive(int(process)) for process in noted.read_text().split()), 1)
+
+
+def test_when_one_falls_all_are_stopped_and_the_exit_code_says_so(capfd: pytest.CaptureFixture[str]) -> None:
+    standing = python("import time; time.sleep(60)")
+    supervisor = Supervisor([standing, python("raise SystemExit(7)")])
+    supervisor.start()
+    assert supervisor.watch() is False
+    assert supervisor.stop() == 1
+    assert standing.gone()
+    assert "test child ended by itself (exit code 7)" in capfd.readouterr().err
+
+
+def test_an_errand_may_end_without_stopping_anything() -> None:
+    standing = python("import time; time.sleep(60)")
+    supervisor = Supervisor([standing])
+    supervisor.start()
+    errand = python("pass", vital=False)
+    supervisor.add(errand)
+    assert supervisor.watch(until=errand.gone) is True
+    assert supervisor.fallen() is None
+    supervisor.ask_to_stop()
+    assert supervisor.stop() == 0
+    assert standing.gone()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel of Linux")
+def test_children_fall_with_a_killed_supervisor(tmp_path: Path) -> None:
+    noted = tmp_path / "pid"
+    code = (
+        "import sys; from config.run import Child, Supervisor\n"
+        "s = Supervisor([Child('c', [sys.executable, '-c', 'import time; time.sleep(60)'])]); s.start()\n"
+        f"open({str(noted)!r}, 'w').write(str(s.children[0].process.pid)); s.watch()"
+    )
+    supervisor = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
+    wait_until(lambda: noted.exists() and noted.read_text())
+    supervisor.kill()
+    supervisor.wait()
+    wait_until(lambda: not alive(int(noted.read_text())))
+
+
+def test_sqlite_is_served_by_one_process_and_postgresql_by_two() -> None:
+    def workers(vendor: str) -> str:
+        command = web_server("127.0.0.1", 1, vendor, 16).command
+        return command[command.index("--workers") + 1]
+
+    assert workers("sqlite") == "1"
+    assert workers("postgresql") == "2"
+
+
+class House:
+    """`python -m config.run` on an installation of its own."""
+
+    def __init__(self, var: Path) -> None:
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("DATABASE_", "GATEBOOK_"))},
+            "GATEBOOK_VAR": str(var),
+            "PORT": str(free_port()),
+            "PYTHONDONTWRITEBYTECODE": "",
+        }
+        self.url = f"http://127.0.0.1:{self.environment['PORT']}"
+        self.said: list[str] = []
+
+    def setup(self) -> str:
+        return self.run("manage.py", "setup").stdout
+
+    def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [sys.executable, *arguments],
+            cwd=ROOT,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def start(self, *options: str) -> "subprocess.Popen[str]":
+        process = subprocess.Popen(
+            [sys.executable, "-m", "config.run", *options],
+            cwd=ROOT,
+            env=self.environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stderr is not None
+        threading.Thread(target=lambda: self.said.extend(process.stderr or ()), daemon=True).start()
+        wait_until(lambda: is_ready(self.url) or process.poll() is not None, 60)
+        return process
+
+
+def processes_of(supervisor: int) -> set[int]:
+    """The process ids below `supervisor`, by what /proc says now."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parents[int(entry.name)] = int(
+                    (entry / "status").read_text().partition("\nPPid:\t")[2].partition("\n")[0]
+                )
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+    found: set[int] = set()
+    new = {supervisor}
+    while new:
+        new = {process for process, parent in parents.items() if parent in new} - found
+        found |= new
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_the_whole_house_starts_ticks_and_is_gone_within_five_seconds_of_ctrl_c(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    assert "Sign in as admin with the password" in house.setup()
+    assert house.setup() == "", "a second setup shows no password and makes no second administrator"
+    running = house.start()
+    children = processes_of(running.pid)
+    assert len(children) >= 4, "the web server and its worker, the job worker, the job clock"
+    started = time.monotonic()
+    running.send_signal(signal.SIGINT)
+    assert running.wait(10) == 0
+    assert time.monotonic() - started < 5
+    assert not any(alive(process) for process in children)
+    assert not is_ready(house.url)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_the_house_closes_when_its_clock_dies(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    house.setup()
+    running = house.start()
+    children = processes_of(running.pid)
+    clock = next(process for process in children if b"\0beat\0" in Path(f"/proc/{process}/cmdline").read_bytes())
+    os.kill(clock, signal.SIGKILL)
+    assert running.wait(10) == 1
+    assert not any(alive(process) for process in children)
+    wait_until(lambda: any("job clock ended by itself" in line for line in house.said), 2)
+
+
+def test_a_taken_port_is_told_before_anything_starts(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", int(house.environment["PORT"])))
+        other.listen()
+        refused = house.run("-m", "config.run")
+    assert refused.returncode == 1
+    assert refused.stderr == (
+        f"gatebook: cannot listen on 127.0.0.1 port {house.environment['PORT']}: Address already in use. "
+        "Choose another with PORT=8001.\n"
+    )
+
+
+def test_the_demo_agent_gets_address_and_token_and_its_end_stops_nothing(tmp_path: Path) -> None:
+    house = House(tmp_path / "var")
+    house.setup()
+    noted = tmp_path / "arguments"
+    code = f"import sys; open({str(noted)!r}, 'w').write(' '.join(sys.argv[1:]))"
+    running = house.start("--demo", sys.executable, "-c", code)
+    wait_until(lambda: noted.exists() and noted.read_text())
+    assert re.fullmatch(rf"--url {house.url} --token gbk_\S+", noted.read_text())
+    time.sleep(1)
+    assert running.poll() is None
+    assert is_ready(house.url)
+    running.send_signal(signal.SIGINT)
+    assert running.wait(10) == 0
+
+
+def test_a_house_without_its_triggers_does_not_open(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    house.setup()
+    import sqlite3
+
+    with sqlite3.connect(tmp_path / "gatebook.sqlite3") as connection:
+        connection.execute("DROP TRIGGER journal_entry_never_changes")
+    connection.close()
+    refused = house.run("-m", "config.run")
+    assert refused.returncode == 1
+    assert "refuses to start: The journal is not guarded" in refused.stderr
+    assert "journal_entry_never_changes" in refused.stderr
+    assert "manage.py migrate" in refused.stderr
+    house.setup()
+    running = house.start()
+    assert running.poll() is None, house.said
+    running.send_signal(signal.SIGTERM)
+    assert running.wait(10) == 0

@@ -1,0 +1,138 @@
+"""Imports into the real server by its address, as separate processes: side by side, again, and killed half-way."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.house.server import ROOT, Server
+from tests.importers.samples import FILES, json_lines, write_lines
+
+CALLS = 2_000
+WITHIN_S = 120
+
+
+class _Importing:
+    """An agent of a project of its own on the real server."""
+
+    def __init__(self, server: Server) -> None:
+        name = f"imports-{time.time_ns()}"
+        server.manage("create_project", name, "--administrator", server.administrator)
+        self._server = server
+        self._token = server.token("importer", "--project", name, "--scope", "import")
+
+    def start(self, format_name: str, *files: Path) -> subprocess.Popen[str]:
+        command = [sys.executable, "manage.py", "import_trajectory", format_name, *map(str, files)]
+        return subprocess.Popen(
+            [*command, "--url", self._server.url],
+            cwd=ROOT,
+            env={**self._server.environment, "GATEBOOK_TOKEN": self._token},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def finish(self, *children: subprocess.Popen[str]) -> list[str]:
+        said = [child.communicate(timeout=WITHIN_S) for child in children]
+        assert [child.returncode for child in children] == [0] * len(children), said
+        return [out for out, _ in said]
+
+    def read(self, path: str, **query: str) -> Any:
+        headers = {"Authorization": f"Bearer {self._token}"}
+        return httpx.get(f"{self._server.url}/api/v1/{path}", params=query, headers=headers).raise_for_status()
+
+    def effects(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        query = {"limit": "200"}
+        while True:
+            page = self.read("effects", **query).json()
+            found += page["items"]
+            if page["next"] is None:
+                return found
+            query["after"] = page["next"]
+
+
+@pytest.fixture
+def importing(live_server_process: Server) -> _Importing:
+    return _Importing(live_server_process)
+
+
+def _long(path: Path, place: int) -> Path:
+    """An episode of CALLS actions, the last with a result that no item can carry."""
+    observations = [f"bead {number}\x00" for number in range(CALLS - 1)] + ["\x00bead\n" * 100_000]
+    history = {
+        "actions": [f"count {number % 100}" for number in range(CALLS)],
+        "observations": observations,
+        "valid_action": [True] * CALLS,
+    }
+    document = {"_source": {"repo": "ada/long", "path": f"long-{place}.json"}, "raw": {"turn_history": history}}
+    return write_lines(path, [document])
+
+
+def test_importers_side_by_side_and_again_leave_every_call_once(importing: _Importing) -> None:
+    runs = [
+        ("claude-code", FILES / "claude-code.jsonl"),
+        ("claude-code", FILES / "claude-code-subagent.jsonl"),
+        *((name, FILES / f"{name}.jsonl") for name in ("pi", "tau-bench", "openhands", "intercode")),
+    ]
+    for _ in range(2):
+        said = importing.finish(*(importing.start(*run) for run in runs))
+        effects = importing.effects()
+        assert Counter(effect["state"] for effect in effects) == {"acknowledged": 27, "dispatched": 7}
+    assert all("; 0 facts added, " in line for line in said)
+    keys = {session["key"]: session for session in importing.read("sessions", limit="50").json()["items"]}
+    main = json_lines(FILES / "claude-code.jsonl")[1]["sessionId"]
+    assert keys[f"{main}/a1b2c3d"]["parent"] == keys[main]["id"]
+
+
+def test_an_import_that_was_killed_is_completed_by_running_it_again(importing: _Importing, tmp_path: Path) -> None:
+    file = _long(tmp_path / "long.jsonl", 0)
+    child = importing.start("intercode", file)
+    until = time.monotonic() + WITHIN_S
+    while not importing.read("effects", limit="1").json()["items"]:
+        assert time.monotonic() < until
+        assert child.poll() is None
+    os.kill(child.pid, signal.SIGKILL)
+    child.communicate()
+    assert child.returncode == -signal.SIGKILL
+
+    (said,) = importing.finish(importing.start("intercode", file))
+    assert f"1 session, {CALLS:,} calls (0 without a result)" in said
+    assert "1 artifact, 1 stored now" in said
+    effects = importing.effects()
+    assert len({effect["effect_key"] for effect in effects}) == len(effects) == CALLS
+    assert {effect["state"] for effect in effects} == {"acknowledged"}
+    assert {effect["leave"] for effect in effects} == {"observed"}
+
+
+def test_a_large_result_comes_back_from_the_api_byte_for_byte(
+    importing: _Importing, live_server_process: Server, tmp_path: Path
+) -> None:
+    importing.finish(importing.start("intercode", _long(tmp_path / "long.jsonl", 1)))
+    (effect,) = importing.read("effects", effect_key=f"call:{CALLS}").json()["items"]
+    code = (
+        "from sessions.models import Artifact\n"
+        f"print(*Artifact.objects.filter(effect={effect['id']!r}).values_list('id', flat=True))"
+    )
+    artifact = live_server_process.run(code).strip()
+    assert importing.read(f"artifacts/{artifact}").json()["effect"] == effect["id"]
+    assert importing.read(f"artifacts/{artifact}/bytes").content == b"\x00bead\n" * 100_000
+
+
+def test_a_token_that_is_not_taken_stops_the_import_with_the_servers_sentence(
+    importing: _Importing,
+) -> None:
+    importing._token = "gbk_abcdefgh_" + "x" * 43
+    child = importing.start("pi", FILES / "pi.jsonl")
+    _, said = child.communicate(timeout=WITHIN_S)
+    assert child.returncode == 1
+    assert "pi.jsonl: /api/v1/events: Send a valid token as Authorization" in said
+    assert "Traceback" not in said
+    assert "(HTTP 401)" in said

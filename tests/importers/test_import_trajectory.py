@@ -1,0 +1,271 @@
+"""Imports against the real application in this process, then a look at the rows."""
+
+import io
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.core.signals import request_finished, request_started
+from django.db import close_old_connections
+
+from ingest.importers import READERS, facts
+from ingest.importers.client import Client, RefusalError, Tally
+from ingest.importers.shapes import Trajectory
+from journal.models import Body, Entry
+from ledger.models import Attempt, Effect
+from sessions import projects
+from sessions.artifacts import path as stored_path
+from sessions.models import AgentToken, Artifact, Project, Session
+from tests.importers.samples import (
+    FILES,
+    RECORDED,
+    format_of,
+    json_lines,
+    needs_recordings,
+    recorded_counts,
+    write_lines,
+)
+
+pytestmark = pytest.mark.django_db
+
+MAIN = "0b6f0c1e-5a52-4d4e-9f7c-0c1d5a1f0001"
+CHILD = f"{MAIN}/a1b2c3d"
+_FORMATS = sorted(READERS, key=len, reverse=True)
+
+
+@pytest.fixture(autouse=True)
+def project() -> Project:
+    return projects.ensure_default()
+
+
+@pytest.fixture(autouse=True)
+def _requests_share_the_tests_transaction() -> Iterator[None]:
+    """As Django's own test client does: a request in process must not close the connection it runs on."""
+    signals = (request_started, request_finished)
+    for signal in signals:
+        signal.disconnect(close_old_connections)
+    yield
+    for signal in signals:
+        signal.connect(close_old_connections)
+
+
+def _import(format_name: str, *files: Path) -> str:
+    out = io.StringIO()
+    call_command("import_trajectory", format_name, *map(str, files), stdout=out)
+    return out.getvalue()
+
+
+def _rows() -> dict[str, int]:
+    """How much there is of everything an import may add; not the token it works with."""
+    reported = Entry.objects.filter(lane="evidence")
+    return {
+        "entries": reported.count(),
+        "bodies": Body.objects.filter(entry__in=reported).count(),
+        "sessions": Session.objects.count(),
+        "effects": Effect.objects.count(),
+        "attempts": Attempt.objects.count(),
+        "artifacts": Artifact.objects.count(),
+        "artifact entries": Entry.objects.filter(kind="artifact.recorded").count(),
+        "violations": Entry.objects.filter(kind__startswith="integrity.").count(),
+    }
+
+
+def _effects(session_key: str) -> list[tuple[str, str, str, str]]:
+    rows = Effect.objects.filter(session__key=session_key)
+    found = [(row.effect_key, row.tool, row.state, row.outcome) for row in rows]
+    return sorted(found, key=lambda row: int(row[0].rpartition(":")[2]))
+
+
+def _bodies(kind: str, session_key: str) -> dict[str, dict[str, Any]]:
+    """The stored bodies of one kind of fact, by effect key."""
+    session = Session.objects.get(key=session_key)
+    texts = Body.objects.filter(entry__kind=kind, entry__session=session.id).values_list("text", flat=True)
+    return {body["effect_key"]: body for body in map(json.loads, texts)}
+
+
+def test_calls_become_effects_and_missing_results_stay_dispatched() -> None:
+    _import("claude-code", FILES / "claude-code.jsonl")
+    assert _effects(MAIN) == [
+        ("toolu_1:1", "Bash", "acknowledged", "error"),
+        ("toolu_2:2", "Read", "acknowledged", "ok"),
+        ("toolu_3:3", "Bash", "acknowledged", "ok"),
+        ("toolu_3:4", "Bash", "acknowledged", "ok"),
+        ("toolu_4:5", "Task", "acknowledged", "ok"),
+        ("toolu_5:6", "Write", "dispatched", ""),
+    ]
+    repeated = Effect.objects.filter(session__key=MAIN, effect_key__in=["toolu_1:1", "toolu_3:3"])
+    assert len({effect.intent_digest for effect in repeated}) == 1
+
+
+def test_an_import_is_observed_and_its_sessions_reported() -> None:
+    _import("claude-code", FILES / "claude-code.jsonl", FILES / "claude-code-subagent.jsonl")
+    assert set(Effect.objects.values_list("leave", "leave_basis")) == {("observed", "import")}
+    session = Session.objects.get(key=MAIN)
+    assert (session.mode, session.status, session.branch) == ("reported", "running", "count-better")
+    assert session.title == "Make the abacus count better please"
+    assert session.labels == {"format": "claude-code", "claude_version": "2.1.40", "model": "model-a"}
+    assert session.effect_count == 6
+
+
+def _assert_stored_exactly(trajectory: Trajectory) -> None:
+    """Arguments and results of every call are in the book, or beside it, as they were in the source."""
+    planned, acknowledged = (_bodies(kind, trajectory.key) for kind in ("effect.planned", "effect.acknowledged"))
+    for call in trajectory.calls:
+        key = facts.effect_key(call)
+        assert _content(planned[key]["arguments"]) == call.arguments
+        assert (key in acknowledged) is (call.result is not None)
+        if call.result is not None:
+            assert _content(acknowledged[key]["result"]) == call.result.content
+
+
+def _content(carried: Any) -> Any:
+    """A payload itself, or the bytes that it points to."""
+    if not isinstance(carried, dict) or carried.keys() != {"artifact"}:
+        return carried
+    artifact = Artifact.objects.filter(sha256=carried["artifact"]["sha256"])[0]
+    content = stored_path(artifact.project_id, artifact.sha256).read_bytes().decode()
+    return content if artifact.media_type.startswith("text/") else json.loads(content)
+
+
+@pytest.mark.parametrize("child_first", [True, False])
+def test_a_sub_agent_is_one_child_in_whatever_order_the_files_arrive(child_first: bool) -> None:
+    files = [FILES / "claude-code.jsonl", FILES / "claude-code-subagent.jsonl"]
+    for file in reversed(files) if child_first else files:
+        _import("claude-code", file)
+    assert set(Session.objects.values_list("key", "parent__key")) == {(MAIN, None), (CHILD, MAIN)}
+    assert Session.objects.get(key=MAIN).title == "Make the abacus count better please"
+
+
+def test_a_trajectory_that_says_it_ended_has_ended() -> None:
+    _import("mini-swe-agent", FILES / "mini-swe-agent.jsonl")
+    assert dict(Session.objects.values_list("key", "status")) == {
+        "ada/abacus-runs:runs/a/abacus-1.traj.json": "completed",
+        "ada/abacus-runs:runs/b/abacus-1.traj.json": "failed",
+    }
+
+
+def test_reused_call_ids_stay_apart() -> None:
+    _import("tau-bench", FILES / "tau-bench.jsonl")
+    key = "ada/abacus-runs:results/model.json#task3.trial0"
+    assert [row[0] for row in _effects(key)] == ["call_same:1", "call_same:2", "call_same:3", "call_odd:4"]
+    planned = _bodies("effect.planned", key)
+    assert planned["call_same:2"]["arguments"] == {"colour": "blue"}
+    assert planned["call_odd:4"]["arguments"] == "not json"
+
+
+def test_control_characters_come_back_as_they_were() -> None:
+    _import("claude-code", FILES / "claude-code.jsonl")
+    assert _bodies("effect.acknowledged", MAIN)["toolu_1:1"]["result"] == ("\x1b[31mFAILED\x1b[0m 1 bead\x00 missing")
+    _import("intercode", FILES / "intercode.jsonl")
+    stored = _bodies("effect.acknowledged", "ada/abacus-runs:data/results/bash.json#0")
+    assert [stored[f"call:{place}"]["result"] for place in (1, 2)] == ["a\x00b\n", "a\x00b\n"]
+
+
+def test_secrets_in_an_import_are_not_redacted(tmp_path: Path) -> None:
+    secret = "ghp_" + "a1B2" * 9
+    raw = {"turn_history": {"actions": ["env"], "observations": [f"TOKEN={secret}"], "valid_action": [True]}}
+    _import("intercode", write_lines(tmp_path / "secret.jsonl", [raw]))
+    (session,) = Session.objects.all()
+    assert _bodies("effect.acknowledged", session.key)["call:1"]["result"] == f"TOKEN={secret}"
+
+
+@pytest.mark.parametrize("text", ["\x00bead\x1b[0m\r\n" * 70_000, "half \ud800 a pair"], ids=["large", "surrogate"])
+def test_what_no_item_can_carry_is_an_artifact_of_its_effect_byte_for_byte(tmp_path: Path, text: str) -> None:
+    raw = {"turn_history": {"actions": ["cat beads"], "observations": [text], "valid_action": [True]}}
+    file = write_lines(tmp_path / "large.jsonl", [raw])
+    _import("intercode", file)
+    (artifact,), (effect,) = Artifact.objects.all(), Effect.objects.all()
+    assert artifact.effect == effect.id
+    assert artifact.session_id == effect.session_id
+    assert artifact.stored_at_us is not None
+    pointer = {"sha256": artifact.sha256, "size": artifact.size, "media_type": artifact.media_type}
+    assert _content({"artifact": pointer}) == text
+    assert _bodies("effect.acknowledged", effect.session.key)["call:1"]["result"] == {"artifact": pointer}
+    before = _rows()
+    assert "1 artifact, 0 stored now" in _import("intercode", file)
+    assert _rows() == before
+
+
+@pytest.mark.parametrize("path", sorted(FILES.iterdir()), ids=lambda path: path.stem)
+def test_importing_twice_adds_nothing(path: Path) -> None:
+    format_name = next(known for known in _FORMATS if path.name.startswith(known))
+    first = _import(format_name, path)
+    before = _rows()
+    assert before["violations"] == 0
+    second = _import(format_name, path)
+    assert "; 0 facts added, " in second
+    assert first.partition(";")[0] == second.partition(";")[0]
+    assert _rows() == before
+
+
+def test_a_longer_later_version_adds_only_what_is_new(tmp_path: Path) -> None:
+    values = json_lines(FILES / "claude-code.jsonl")
+    _import("claude-code", write_lines(tmp_path / "a-name.jsonl", values[:8]))
+    assert [row[2] for row in _effects(MAIN)] == ["dispatched", "acknowledged"]
+    said = _import("claude-code", write_lines(tmp_path / "another-name.jsonl", values))
+    assert "; 12 facts added, 6 known before;" in said
+    assert [row[2] for row in _effects(MAIN)] == [*["acknowledged"] * 5, "dispatched"]
+    assert _rows()["violations"] == 0
+
+
+def test_a_run_cut_short_is_completed_by_running_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(facts, "MOST_ITEMS", 5)
+    whole_send = Client.send
+    sent: list[list[bytes]] = []
+
+    def failing(self: Client, batch: list[bytes]) -> Tally:
+        if len(sent) == 2:
+            raise RefusalError("/api/v1/events", "The machine was switched off.")
+        sent.append(batch)
+        return whole_send(self, batch)
+
+    monkeypatch.setattr(Client, "send", failing)
+    with pytest.raises(CommandError, match="The machine was switched off"):
+        _import("claude-code", FILES / "claude-code.jsonl")
+    assert 0 < Effect.objects.count() < 6
+    monkeypatch.setattr(Client, "send", whole_send)
+    assert "; 8 facts added, 10 known before;" in _import("claude-code", FILES / "claude-code.jsonl")
+    assert [row[2] for row in _effects(MAIN)] == [*["acknowledged"] * 5, "dispatched"]
+
+
+def test_the_token_it_works_with_ends_with_it() -> None:
+    _import("pi", FILES / "pi.jsonl")
+    (token,) = AgentToken.objects.all()
+    assert (token.scope, token.agent.name) == ("import", "importer")
+    assert token.revoked_at is not None
+
+
+def test_a_project_that_is_not_there_is_named() -> None:
+    with pytest.raises(CommandError, match="There is no project 'nowhere'"):
+        call_command("import_trajectory", "pi", str(FILES / "pi.jsonl"), project="nowhere")
+
+
+@needs_recordings
+@pytest.mark.parametrize("folder", sorted({name.split("/")[0] for name in recorded_counts()}))
+def test_recorded_files_leave_exactly_the_rows_that_were_counted(folder: str) -> None:
+    counts = {name: said for name, said in recorded_counts().items() if name.startswith(f"{folder}/")}
+    files = [RECORDED / name for name in counts]
+    format_name = format_of(files[0].parent.name + "/")
+    _import(format_name, *files)
+    assert Session.objects.filter(effect_count__gt=0).count() == sum(said["sessions"] for said in counts.values())
+    states = Counter(Effect.objects.values_list("state", flat=True))
+    missing = sum(said["missing"] for said in counts.values())
+    assert states["dispatched"] == missing
+    assert states["acknowledged"] == sum(said["calls"] for said in counts.values()) - missing
+    assert sum(states.values()) == sum(said["calls"] for said in counts.values())
+    tools: Counter[str] = Counter()
+    for said in counts.values():
+        tools.update(said["tools"])
+    called = Counter(Effect.objects.values_list("tool", flat=True))
+    assert all(called[tool] >= times for tool, times in tools.items())
+    assert not Artifact.objects.filter(stored_at_us=None).exists()
+    for trajectory in (trajectory for file in files for trajectory in READERS[format_name](file)):
+        _assert_stored_exactly(trajectory)
+    before = _rows()
+    assert before["violations"] == 0
+    assert " added, " in _import(format_name, *reversed(files))
+    assert _rows() == before

@@ -1,0 +1,227 @@
+"""What is sent for a trajectory: the same in every run, within the limits, nothing invented, nothing lost."""
+
+import hashlib
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest.importers import READERS, facts
+from ingest.importers.facts import batches, effect_key, encoded, ship
+from ingest.importers.shapes import Trajectory, session_key, title_of
+from tests.importers.samples import (
+    FILES,
+    RECORDED,
+    format_of,
+    json_lines,
+    needs_recordings,
+    recorded_counts,
+    write_lines,
+)
+
+LIMITS = {"items": 1000, "batch": 4 * 1024 * 1024, "item": 256 * 1024}
+Fact = dict[str, Any]
+
+
+def _one_call(result: Any = "done", arguments: Any = None, call_id: str | None = "c1") -> Trajectory:
+    trajectory = Trajectory("pi", "a-session")
+    call = trajectory.add_call(
+        "bash", arguments if arguments is not None else {"command": "ls"}, turn=1, call_id=call_id
+    )
+    trajectory.answer(call, result, "ok")
+    return trajectory
+
+
+def _shipped(format_name: str, path: Path) -> list[Fact]:
+    return [fact for trajectory in READERS[format_name](path) for fact in ship(trajectory).facts]
+
+
+def test_every_call_is_planned_and_dispatched_and_only_answered_ones_are_acknowledged() -> None:
+    sent = _shipped("pi", FILES / "pi.jsonl")
+    kinds = Counter(fact["kind"] for fact in sent)
+    assert kinds == {"session.started": 1, "effect.planned": 7, "effect.dispatched": 7, "effect.acknowledged": 4}
+    acknowledged = [fact["effect_key"] for fact in sent if fact["kind"] == "effect.acknowledged"]
+    assert acknowledged == ["toolu_a:1", "toolu_b:2", "toolu_c:3", "toolu_f:6"]
+
+
+def test_a_fact_says_all_that_the_source_says() -> None:
+    started, planned, dispatched, *_ = _shipped("claude-code", FILES / "claude-code-subagent.jsonl")
+    session = "0b6f0c1e-5a52-4d4e-9f7c-0c1d5a1f0001"
+    child = f"{session}/a1b2c3d"
+    assert started | {"id": "", "occurred_us": 0} == {
+        "id": "",
+        "kind": "session.started",
+        "occurred_us": 0,
+        "producer_seq": 0,
+        "session": child,
+        "mode": "reported",
+        "title": "count the beads",
+        "branch": "count-better",
+        "parent": session,
+        "labels": {"format": "claude-code", "claude_version": "2.1.40", "model": "model-b"},
+    }
+    assert planned | {"id": "", "occurred_us": 0} == {
+        "id": "",
+        "kind": "effect.planned",
+        "occurred_us": 0,
+        "producer_seq": 1,
+        "session": child,
+        "effect_key": "toolu_s1:1",
+        "tool": "Glob",
+        "arguments": {"pattern": "*.bead"},
+        "turn": "1",
+        "call_id": "toolu_s1",
+    }
+    assert dispatched["occurred_us"] == planned["occurred_us"] > 0
+    assert dispatched["attempt"] == 1
+
+
+def test_an_end_is_told_only_where_the_source_tells_it() -> None:
+    ended = {
+        name: [f["status"] for f in _shipped(name, FILES / f"{name}.jsonl") if f["kind"] == "session.ended"]
+        for name in READERS
+    }
+    assert ended == {
+        "claude-code": [],
+        "pi": [],
+        "mini-swe-agent": ["completed", "failed"],
+        "swe-agent": ["completed"],
+        "openhands": ["completed", "completed"],
+        "tau-bench": ["completed", "completed"],
+        "intercode": ["completed", "completed"],
+    }
+
+
+def test_no_time_is_invented() -> None:
+    assert all("occurred_us" not in fact for fact in _shipped("intercode", FILES / "intercode.jsonl"))
+    assert all(type(fact["producer_seq"]) is int for fact in _shipped("intercode", FILES / "intercode.jsonl"))
+
+
+@pytest.mark.parametrize("path", sorted(FILES.iterdir()), ids=lambda path: path.stem)
+def test_ids_and_sequences_are_each_used_once_and_the_same_in_every_run(path: Path) -> None:
+    format_name = next(known for known in READERS if path.name.startswith(known))
+    sent = _shipped(format_name, path)
+    assert sent == _shipped(format_name, path)
+    assert len({fact["id"] for fact in sent}) == len(sent)
+    assert all(len(fact["id"]) == 64 for fact in sent)
+    assert len({(fact["session"], fact["producer_seq"]) for fact in sent}) == len(sent)
+
+
+@pytest.mark.parametrize("name", ["claude-code", "claude-code-subagent", "pi", "openhands-sdk"])
+def test_a_longer_later_version_repeats_every_fact_and_adds_to_them(tmp_path: Path, name: str) -> None:
+    values = json_lines(FILES / f"{name}.jsonl")
+    format_name = next(known for known in READERS if name.startswith(known))
+    whole = {fact["id"]: fact for fact in _shipped(format_name, FILES / f"{name}.jsonl")}
+    for length in range(2, len(values)):
+        part = _shipped(format_name, write_lines(tmp_path / "part.jsonl", values[:length]))
+        assert {fact["id"]: fact for fact in part}.items() <= whole.items() or all(
+            whole[fact["id"]] == fact for fact in part
+        )
+
+
+def test_a_reused_call_id_names_two_effects() -> None:
+    planned = [f for f in _shipped("tau-bench", FILES / "tau-bench.jsonl") if f["kind"] == "effect.planned"]
+    assert [fact["effect_key"] for fact in planned[:3]] == ["call_same:1", "call_same:2", "call_same:3"]
+
+
+@pytest.mark.parametrize("call_id", ["a b", "nul\x00", "half \ud800", "é", "x" * 201])
+def test_a_call_id_that_cannot_be_an_identifier_still_names_its_effect(call_id: str) -> None:
+    trajectory = _one_call(call_id=call_id)
+    planned = ship(trajectory).facts[1]
+    assert "call_id" not in planned
+    key = effect_key(trajectory.calls[0])
+    assert key.isascii()
+    assert len(key) <= 300
+    assert key != effect_key(_one_call(call_id=call_id + "'").calls[0])
+
+
+@pytest.mark.parametrize(
+    ("result", "media_type"),
+    [
+        ("x" * 843_461, "text/plain; charset=utf-8"),
+        ("\x00" * 200_000, "text/plain; charset=utf-8"),  # six bytes each as JSON
+        ("ß" * 200_000, "text/plain; charset=utf-8"),
+        ([{"type": "text", "text": "x" * 300_000}], "application/json"),
+        ("half \ud800 a pair", "application/json"),
+        ({"deep": json.loads("[" * 60 + "]" * 60)}, "application/json"),
+        (2**80, "application/json"),
+        (float("nan"), "application/json"),
+    ],
+    ids=["large", "nul", "wide", "list", "surrogate", "deep", "integer", "nan"],
+)
+def test_what_no_item_can_carry_becomes_an_artifact_with_every_byte(result: Any, media_type: str) -> None:
+    shipment = ship(_one_call(result))
+    (payload,) = shipment.payloads
+    assert shipment.facts[-1]["result"] == {
+        "artifact": {"sha256": payload.sha256, "size": len(payload.content), "media_type": media_type}
+    }
+    assert payload.sha256 == hashlib.sha256(payload.content).hexdigest()
+    assert (payload.session, payload.effect_key, payload.type) == ("a-session", "c1:1", "result")
+    if media_type == "application/json":
+        assert json.dumps(json.loads(payload.content)) == json.dumps(result)
+    else:
+        assert payload.content.decode() == result
+
+
+def test_arguments_too_large_become_an_artifact_too() -> None:
+    shipment = ship(_one_call(arguments={"content": "x" * 300_000}))
+    assert [payload.type for payload in shipment.payloads] == ["arguments"]
+    assert shipment.facts[1]["arguments"].keys() == {"artifact"}
+
+
+@pytest.mark.parametrize(
+    "result", ["a\x00b", "\x1b[31mred\x1b[0m\r\n", "", None, [], "\u2028\ufffd\U0001f9ee", "x" * 200_000]
+)
+def test_everything_else_is_carried_as_it_is(result: Any) -> None:
+    shipment = ship(_one_call(result))
+    assert shipment.payloads == []
+    assert json.loads(encoded(shipment.facts[-1]))["result"] == result
+
+
+def test_a_payload_larger_than_any_artifact_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(facts, "LARGEST_ARTIFACT", 300_000)
+    with pytest.raises(facts.TooLargeError, match=r"session a-session, call c1:1: 300,001 bytes"):
+        ship(_one_call("x" * 300_001))
+
+
+@given(st.lists(st.integers(1, 230_000), max_size=40))
+def test_batches_keep_order_and_limits(sizes: list[int]) -> None:
+    sent = [{"id": str(place), "result": "ß" * (size // 2)} for place, size in enumerate(sizes)]
+    made = list(batches(sent))
+    assert [json.loads(item) for batch in made for item in batch] == sent
+    for batch in made:
+        assert 0 < len(batch) <= facts.MOST_ITEMS
+        assert len(b"[" + b",".join(batch) + b"]") <= facts.LARGEST_BATCH
+
+
+@given(st.text(alphabet=st.characters(codec=None), max_size=400))
+def test_a_session_key_is_printable_short_and_its_own(name: str) -> None:
+    key = session_key(name)
+    assert 1 <= len(key) <= 200
+    assert not any(ord(character) < 32 for character in key)
+    assert not any("\ud800" <= character <= "\udfff" for character in key)
+    assert session_key(name + "'") != key
+    assert len(title_of(name)) <= 200
+
+
+@needs_recordings
+@pytest.mark.parametrize("name", recorded_counts())
+def test_recorded_files_fit_the_limits_whatever_they_hold(name: str) -> None:
+    shipments = [ship(trajectory) for trajectory in READERS[format_of(name)](RECORDED / name)]
+    sent = [fact for shipment in shipments for fact in shipment.facts]
+    for batch in batches(sent):
+        assert len(batch) <= LIMITS["items"]
+        assert sum(map(len, batch)) + len(batch) + 1 <= LIMITS["batch"]
+        assert max(map(len, batch)) <= LIMITS["item"]
+    assert len({fact["id"] for fact in sent}) == len(sent)
+    expected = recorded_counts()[name]
+    kinds = Counter(fact["kind"] for fact in sent)
+    assert kinds["session.started"] == expected["sessions"]
+    assert kinds["effect.planned"] == kinds["effect.dispatched"] == expected["calls"]
+    assert kinds["effect.acknowledged"] == expected["calls"] - expected["missing"]
+    if expected["max_result"] > LIMITS["item"]:
+        assert max(len(p.content) for s in shipments for p in s.payloads) >= expected["max_result"]

@@ -1,0 +1,68 @@
+"""Agents with tokens at the doors of the real WSGI application, on the database of the test run."""
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.signals import request_finished, request_started
+from django.db import close_old_connections, transaction
+
+from ledger import declared
+from sessions import agents, projects, tokens
+from tests.ingest.caller import Caller
+
+Issue = Callable[..., str]
+
+
+@pytest.fixture
+def issue(db: None) -> Issue:
+    """Issue a token: `issue(agent="tester", project="default", scope="agent", expires_in=None)`."""
+    declared.forget()
+
+    def make(
+        agent: str = "tester", project: str = "default", scope: str = "agent", expires_in: timedelta | None = None
+    ) -> str:
+        with transaction.atomic():
+            found = projects.ensure_default() if project == "default" else projects.named(project)
+            home = found or projects.create(project)
+            return tokens.issue(agents.ensure(home, agent), scope=scope, expires_in=expires_in, actor="tests")
+
+    return make
+
+
+@pytest.fixture
+def application(db: None) -> Iterator[Any]:
+    """The WSGI application as it is served, in the transaction of the test."""
+    from config.wsgi import application
+
+    # At the ends of a request Django would close the connection that holds the test's transaction.
+    for signal in (request_started, request_finished):
+        signal.disconnect(close_old_connections)
+    yield application
+    for signal in (request_started, request_finished):
+        signal.connect(close_old_connections)
+
+
+@pytest.fixture
+def call(issue: Issue, application: Any) -> Callable[..., Caller]:
+    """An agent at the doors of the application; arguments as for `issue`."""
+    return lambda *args, **kwargs: Caller(issue(*args, **kwargs), app=application)
+
+
+@pytest.fixture
+def agent(call: Callable[..., Caller]) -> Caller:
+    """The agent "tester" of the project "default"."""
+    return call()
+
+
+@pytest.fixture
+def stranger(call: Callable[..., Caller]) -> Caller:
+    """An agent of another project."""
+    return call("tester", "elsewhere")
+
+
+@pytest.fixture
+def importer(call: Callable[..., Caller]) -> Caller:
+    """An agent whose token may import."""
+    return call("importer", scope="import")

@@ -1,0 +1,62 @@
+"""The page that describes the API to people."""
+
+from collections.abc import Callable
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils.html import escape
+from playwright.sync_api import Page
+
+from ingest.openapi import ENDPOINTS, REFUSALS, description
+from ingest.shapes import REPORTED
+from sessions.models import Membership, Project
+from tests.house.server import Server
+from tests.ingest.caller import Caller
+
+
+def test_the_page_names_every_call_field_and_refusal(agent: Caller) -> None:
+    user = User.objects.create_user("ann")
+    Membership.objects.create(user=user, project=Project.objects.get(name="default"), role="viewer")
+    browser = Client()
+    assert browser.get("/docs/api/").status_code == 302
+    browser.force_login(user)
+    answer = browser.get("/docs/api/")
+    assert answer.status_code == 200
+    text = answer.content.decode()
+    for endpoint in ENDPOINTS:
+        assert f"<code>{endpoint.method.upper()} {endpoint.path}</code>" in text
+        if endpoint.shape is not None:
+            for field in description()["components"]["schemas"][endpoint.shape.__name__]["properties"]:
+                assert f"<dt><code>{field}</code></dt>" in text
+    for status, sentence in REFUSALS.items():
+        assert str(status) in text
+        assert escape(sentence) in text
+    for kind in REPORTED:
+        assert f"<code>{kind}</code>" in text
+    assert "any JSON value" in text
+    assert "object of repository, ref, environment, resource" in text
+    assert browser.post("/docs/api/").status_code == 405
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [320, 1280])
+def test_the_page_is_readable_by_everybody(
+    live_server_process: Server, new_page: Callable[..., Page], scheme: str, width: int
+) -> None:
+    complaints: list[str] = []
+    page = new_page(color_scheme=scheme, viewport={"width": width, "height": 800})
+    page.on("console", lambda one: complaints.append(one.text))
+    page.goto(f"{live_server_process.url}/sign-in/?next=/docs/api/")
+    page.get_by_label("Username").fill(live_server_process.administrator)
+    page.get_by_label("Password").fill(live_server_process.password)
+    page.get_by_role("button", name="Sign in").click()
+    page.goto(f"{live_server_process.url}/docs/api/")
+    page.locator("#planEffect summary").click()
+    rules = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
+    found = Axe().run(page, options=rules).response["violations"]
+    assert [f"{one['id']}: {one['nodes'][0]['html']}" for one in found] == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert complaints == []

@@ -1,0 +1,12 @@
+"""Fixtures of the journal's tests."""
+
+from django.db import connection
+
+from tests.journal.committed import committed
+
+__all__ = ["committed"]
+
+# Each database has statements, and ways round a trigger, that the other does not know.
+collect_ignore = [
+    "test_law_on_postgresql.py" if connection.vendor == "sqlite" else "test_law_on_sqlite.py",
+]

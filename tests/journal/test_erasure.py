@@ -1,0 +1,96 @@
+"""Erasing a body: named first, gone with its salt, and the entry still stands."""
+
+import pytest
+from django.db import DatabaseError, connection, transaction
+
+from journal import entries, erasures
+from journal.entries import Appended, Status
+from journal.erasures import NothingToErase
+from journal.models import Body, Entry, Erasure
+from tests.journal.drafts import NOW_US, conflicts, draft, new_project
+
+pytestmark = pytest.mark.django_db
+PROJECT = new_project()
+
+
+def _stored(text: str = '{"name":"Jane"}') -> int:
+    return entries.append([draft("a", text, project=PROJECT, session=new_project())], NOW_US)[0].position
+
+
+def _erase(position: int) -> Erasure:
+    return erasures.erase(PROJECT, position, reason="request 17", actor="p_1", now_us=NOW_US + 5)
+
+
+def _delete_body(position: int) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM journal_body WHERE entry_id = %s", [position])
+
+
+def test_the_body_and_its_salt_go_and_the_entry_with_its_commitment_stays() -> None:
+    position = _stored()
+    before = Entry.objects.filter(position=position).values().get()
+    erasure = _erase(position)
+    assert not Body.objects.filter(entry=position).exists()
+    assert Entry.objects.filter(position=position).values().get() == before
+    assert len(bytes(before["body_commit"] or b"")) == 32
+    assert (erasure.reason, erasure.actor, erasure.erased_at_us) == ("request 17", "p_1", NOW_US + 5)
+
+
+def test_the_book_says_that_something_was_erased() -> None:
+    position = _stored()
+    _erase(position)
+    said = Entry.objects.get(kind="erasure.executed")
+    assert said.facts == f'{{"entry":{position}}}'
+    assert said.session == Entry.objects.get(position=position).session
+    assert "Jane" not in Body.objects.get(entry=said.position).text
+
+
+def test_no_body_goes_without_an_erasure_that_names_it() -> None:
+    position, other = _stored(), entries.append([draft("b", project=PROJECT)], NOW_US)[0].position
+    with pytest.raises(DatabaseError, match="a body goes only after an erasure names it"), transaction.atomic():
+        _delete_body(position)
+    Erasure.objects.create(entry_id=other, project=PROJECT, reason="another", actor="p_1", erased_at_us=NOW_US)
+    with pytest.raises(DatabaseError, match="a body goes only after an erasure names it"), transaction.atomic():
+        _delete_body(position)
+    _erase(position)
+    assert not Body.objects.filter(entry=position).exists()
+
+
+def test_the_erasure_is_written_before_anything_is_destroyed() -> None:
+    position = _stored()
+    statements: list[str] = []
+
+    def note(execute, sql, parameters, many, context):  # type: ignore[no-untyped-def]  # Django's wrapper protocol
+        statements.append(sql)
+        return execute(sql, parameters, many, context)
+
+    with connection.execute_wrapper(note):
+        _erase(position)
+    changing = [sql.split("journal_")[1].split()[0].strip('"') for sql in statements if "journal_" in sql]
+    named, gone = changing.index("erasure"), changing.index("body", changing.index("erasure"))
+    assert named < gone
+
+
+def test_a_second_erasure_is_refused() -> None:
+    position = _stored()
+    _erase(position)
+    with pytest.raises(NothingToErase, match=f"Entry {position} has no body"):
+        _erase(position)
+    assert Entry.objects.filter(kind="erasure.executed").count() == 1
+
+
+def test_another_projects_entry_is_not_there_to_erase() -> None:
+    position = _stored()
+    with pytest.raises(NothingToErase):
+        erasures.erase(new_project(), position, reason="request 17", actor="p_1", now_us=NOW_US)
+    assert Body.objects.filter(entry=position).exists()
+
+
+def test_after_the_erasure_a_repetition_is_a_duplicate_and_brings_nothing_back() -> None:
+    position = _stored()
+    _erase(position)
+    for text in ('{"name":"Jane"}', '{"name":"Joan"}'):
+        fate = entries.append([draft("a", text, project=PROJECT)], NOW_US)[0]
+        assert fate == Appended(Status.DUPLICATE, position)
+    assert not Body.objects.filter(entry=position).exists()
+    assert conflicts(PROJECT) == []

@@ -1,0 +1,63 @@
+"""The append-only law on PostgreSQL: its own statements, and triggers that stand but do not fire."""
+
+import pytest
+from django.db import DatabaseError, connection, transaction
+
+from journal import triggers
+from tests.journal.attacks import attack, everything, history
+
+pytestmark = pytest.mark.django_db
+
+STATEMENTS = [
+    *(f"TRUNCATE {table} CASCADE" for table in triggers.HISTORY),
+    "TRUNCATE journal_outbox, journal_body, journal_erasure, journal_entry",
+    "WITH gone AS (DELETE FROM journal_erasure RETURNING 1) SELECT count(*) FROM gone",
+    "DELETE FROM journal_body USING journal_entry WHERE entry_id = position",
+    "UPDATE ONLY journal_entry SET kind = kind",
+    "UPDATE journal_entry SET txid = '1'",
+]
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_no_statement_changes_what_was_written(statement: str) -> None:
+    history()
+    before = everything()
+    assert "the journal is append-only" in attack(statement)
+    assert everything() == before
+
+
+def test_merge_changes_nothing_where_the_server_knows_it() -> None:
+    history()
+    before = everything()
+    refusal = attack(
+        "MERGE INTO journal_body USING journal_entry ON entry_id = position"
+        " WHEN MATCHED THEN UPDATE SET text = 'forged'"
+    )
+    assert refusal
+    assert everything() == before
+
+
+@pytest.mark.parametrize("how", ["DISABLE TRIGGER", "ENABLE REPLICA TRIGGER"])
+def test_a_trigger_that_does_not_fire_counts_as_missing(how: str) -> None:
+    position = history()
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER TABLE journal_body {how} journal_body_never_changes")
+    assert triggers.missing(connection) == ["journal_body_never_changes"]
+    triggers.install(connection)
+    assert triggers.missing(connection) == []
+    with (
+        pytest.raises(DatabaseError, match="append-only"),
+        transaction.atomic(),
+        connection.cursor() as cursor,
+    ):
+        cursor.execute("DELETE FROM journal_body WHERE entry_id = %s", [position])
+
+
+def test_a_trigger_of_that_name_on_another_table_does_not_pass_for_it() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("DROP TRIGGER journal_entry_never_changes ON journal_entry")
+        cursor.execute(
+            "CREATE TRIGGER journal_entry_never_changes BEFORE UPDATE ON journal_outbox"
+            " FOR EACH ROW EXECUTE FUNCTION journal_refuse_change()"
+        )
+    assert triggers.missing(connection) == ["journal_entry_never_changes"]

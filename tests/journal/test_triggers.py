@@ -1,0 +1,107 @@
+"""The triggers that keep the law: which are missing, and that they come back after whatever rebuilds a table."""
+
+from collections.abc import Iterator
+
+import pytest
+from django.core.management import call_command
+from django.db import DatabaseError, connection, migrations, models, transaction
+from django.db.migrations.state import ProjectState
+
+from journal import entries, triggers
+from journal.models import Entry
+from tests.journal.drafts import NOW_US, draft, new_project
+
+PROJECT = new_project()
+
+
+def _every_name() -> list[str]:
+    with transaction.atomic():
+        triggers.drop_for_test_flush(connection)
+        names = triggers.missing(connection)
+        transaction.set_rollback(True)
+    return names
+
+
+@pytest.mark.django_db
+def test_a_migrated_database_keeps_the_law() -> None:
+    assert triggers.missing(connection) == []
+    assert {name.split("_")[1] for name in _every_name()} == {"entry", "body", "erasure"}
+
+
+@pytest.mark.django_db
+def test_each_dropped_trigger_is_reported_by_name_and_comes_back() -> None:
+    for name in _every_name():
+        table = f" ON {name[: name.index('_', len('journal_'))]}" if connection.vendor == "postgresql" else ""
+        with connection.cursor() as cursor:
+            cursor.execute(f"DROP TRIGGER {name}{table}")
+        assert triggers.missing(connection) == [name]
+        triggers.install(connection)
+        assert triggers.missing(connection) == []
+
+
+@pytest.mark.django_db
+def test_nothing_is_installed_before_the_tables_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection.introspection, "table_names", lambda: ["auth_user"])
+    with transaction.atomic():
+        triggers.drop_for_test_flush(connection)
+        triggers.install(connection)
+        assert triggers.missing(connection) == _every_name()
+        transaction.set_rollback(True)
+
+
+class _Later(migrations.Migration):
+    """A migration of the future that adds a constraint, for which SQLite rebuilds the table."""
+
+    operations = [
+        migrations.AddConstraint(
+            "entry", models.CheckConstraint(condition=models.Q(attempt__gte=0), name="entry_attempt_is_counted")
+        )
+    ]
+
+
+@pytest.fixture
+def later(committed: None) -> Iterator[_Later]:
+    """That migration, taken back afterwards."""
+    migration = _Later("0002_later", "journal")
+    yield migration
+    before = _state()
+    after = before.clone()
+    migration.mutate_state(after)
+    with connection.schema_editor() as editor:
+        migration.unapply(before, editor)
+    call_command("migrate", verbosity=0)
+
+
+def _state() -> ProjectState:
+    from django.db.migrations.loader import MigrationLoader
+
+    return MigrationLoader(connection).project_state()
+
+
+def test_a_later_migration_that_rebuilds_a_table_leaves_the_law_standing(later: _Later) -> None:
+    with transaction.atomic():
+        entries.append([draft("a", project=PROJECT)], NOW_US)
+    with connection.schema_editor() as editor:
+        later.apply(_state(), editor)
+    if connection.vendor == "sqlite":
+        assert "journal_entry_never_changes" in triggers.missing(connection), "the trap this test is about"
+    call_command("migrate", verbosity=0)
+    assert triggers.missing(connection) == []
+    with pytest.raises(DatabaseError, match="append-only"), transaction.atomic():
+        Entry.objects.update(kind="a.b")
+    assert Entry.objects.get(project=PROJECT).kind == "fact.observed"
+
+
+def test_a_flush_leaves_the_law_standing(committed: None) -> None:
+    triggers.drop_for_test_flush(connection)
+    assert triggers.missing(connection) != []
+    call_command("flush", verbosity=0, interactive=False)
+    assert triggers.missing(connection) == []
+
+
+def test_a_flush_without_that_is_refused(committed: None) -> None:
+    with transaction.atomic():
+        entries.append([draft("a", project=PROJECT)], NOW_US)
+    with pytest.raises(Exception, match=r"append-only|couldn't be flushed"):
+        call_command("flush", verbosity=0, interactive=False)
+    assert Entry.objects.filter(project=PROJECT).exists()

@@ -1,0 +1,153 @@
+"""Whole, lawful rows of every table, written past the verbs as whoever holds the database could write them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import UUID
+
+from django.contrib.auth.models import User
+from django.db import models
+
+from ingest.models import Answer
+from journal.ids import uuid7
+from journal.models import Body, Entry, Erasure, Outbox
+from ledger.models import Attempt, Effect, Tool
+from sessions.models import (
+    Agent,
+    AgentToken,
+    Artifact,
+    Item,
+    Membership,
+    Person,
+    Project,
+    Repository,
+    Session,
+    Task,
+)
+
+Row = dict[str, Any]
+
+
+@dataclass
+class World:
+    """One of each thing that other rows refer to, and a number that was never used."""
+
+    last_number: int = 0
+    project: Project = field(init=False)
+    user: User = field(init=False)
+    agent: Agent = field(init=False)
+    session: Session = field(init=False)
+    task: Task = field(init=False)
+    entry: Entry = field(init=False)
+    effect: Effect = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.project = self.write(Project)
+        self.user = self.new_user()
+        self.agent = self.write(Agent)
+        self.session = self.write(Session)
+        self.task = self.write(Task)
+        self.entry = self.write(Entry)
+        self.effect = self.write(Effect)
+
+    def new(self) -> int:
+        self.last_number += 1
+        return self.last_number
+
+    def new_user(self) -> User:
+        return User.objects.create(username=f"user {self.new()}")
+
+    def write(self, model: Any, **columns: Any) -> Any:
+        """INSERT one row: the lawful columns of its table, and `columns` in their place."""
+        return model._default_manager.create(**{**LAWFUL[model](self), **columns})
+
+
+def _open(world: World) -> Row:
+    return {"opened_position": world.new(), "created_at_us": 1}
+
+
+LAWFUL: Final[dict[type[models.Model], Callable[[World], Row]]] = {
+    Entry: lambda w: {
+        "project": UUID(int=7),
+        "source": "robot",
+        "event_id": f"id {w.new()}",
+        "kind": "fact.observed",
+        "actor": "agent:7",
+        "lane": "evidence",
+        "received_us": 1,
+    },
+    Body: lambda w: {"entry": w.write(Entry), "salt": b"s" * 32, "text": "{}"},
+    Erasure: lambda w: {
+        "entry": w.write(Entry),
+        "project": UUID(int=7),
+        "reason": "request 17",
+        "actor": "p_1",
+        "erased_at_us": 1,
+    },
+    Outbox: lambda w: {
+        "project": UUID(int=7),
+        "entry": w.entry,
+        "topic": "mail",
+        "deduplication_key": f"key {w.new()}",
+        "due_at_us": 1,
+    },
+    Project: lambda w: {"name": f"project {w.new()}"},
+    Person: lambda w: {"user": w.new_user(), "pseudonym": f"p_{w.new()}"},
+    Membership: lambda w: {"project": w.project, "user": w.new_user(), "role": "viewer"},
+    Agent: lambda w: {"project": w.project, "name": f"agent {w.new()}"},
+    AgentToken: lambda w: {"project": w.project, "agent": w.agent, "public_id": f"{w.new():08}", "digest": b"d" * 32},
+    Repository: lambda w: {"project": w.project, "name": f"repository {w.new()}"},
+    Session: lambda w: {
+        "project": w.project,
+        "key": f"session {w.new()}",
+        "agent": w.agent,
+        "seen_at_us": 1,
+        **_open(w),
+    },
+    Task: lambda w: {
+        "id": uuid7(),
+        "project": w.project,
+        "session": w.session,
+        "key": f"task {w.new()}",
+        "updated_at_us": 1,
+        **_open(w),
+    },
+    Item: lambda w: {"project": w.project, "task": w.task, "key": f"item {w.new()}", "changed_at_us": 1},
+    Artifact: lambda w: {
+        "id": uuid7(),
+        "project": w.project,
+        "session": w.session,
+        "type": "log",
+        "sha256": "a" * 64,
+        "size": 1,
+        "media_type": "text/plain",
+        **_open(w),
+    },
+    Tool: lambda w: {"project": w.project, "name": f"tool {w.new()}"},
+    Effect: lambda w: {
+        "id": uuid7(),
+        "project": w.project,
+        "session": w.session,
+        "agent": w.agent,
+        "effect_key": f"effect {w.new()}",
+        "opened_position": w.new(),
+        "received_us": 1,
+        "changed_us": 1,
+    },
+    Attempt: lambda w: {
+        "project": w.project,
+        "effect": w.effect,
+        "number": w.new(),
+        "remote_key": "gbk-1",
+        "leave": "used",
+        "dispatched_mark": "m",
+    },
+    Answer: lambda w: {
+        "project": UUID(int=7),
+        "source": "robot",
+        "key": f"key {w.new()}",
+        "status": 200,
+        "body": "{}",
+        "created_us": 1,
+    },
+}

@@ -1,0 +1,271 @@
+"""Convergence on the database: whatever the delivery, batching and repetition, the ledger's rows are the same.
+
+Through `ledger.effects.record` and through the agents' door. Between two deliveries everything is rolled back, so the
+same session, with the same derived ids, meets the facts in another order.
+"""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import permutations
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from approvals import gates
+from journal import entries
+from journal.entries import Draft, Status
+from journal.ids import derived
+from journal.models import Entry, Outbox
+from ledger import effects, fold, tools
+from ledger.declarations import Declaration
+from ledger.models import Attempt, Effect
+from sessions import agents, projects, repositories, sessions
+from sessions.models import Agent, Session
+from sessions.origin import Origin
+from tests.ingest.caller import Caller
+from tests.ledger.story import Said, deliveries, stories
+
+pytestmark = pytest.mark.django_db
+# A failing story is told as found: making it smaller would take minutes on a database, and seconds in test_fold.py.
+SOME = settings(
+    max_examples=35,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+# Order-free but for the surrogate key of attempts, which counts rows.
+NO_STATE = fold.FOLLOW_DELIVERY | {"id"}
+
+
+@contextmanager
+def undone() -> Iterator[None]:
+    """Whatever happens inside never was. The doors insist on a transaction of their own, hence no `atomic`."""
+    savepoint = transaction.savepoint()
+    yield
+    transaction.savepoint_rollback(savepoint)
+
+
+def stored(session: str) -> dict[str, Any]:
+    """Everything that facts about a session's effects left behind, but what follows delivery."""
+    identity = Session.objects.get(key=session).id
+    rows = Effect.objects.filter(session=identity).order_by("effect_key").values()
+    attempts = Attempt.objects.filter(effect__session=identity).order_by("effect__effect_key", "number")
+    violations = Entry.objects.filter(session=identity, kind="integrity.violation")
+    return {
+        "effects": [{name: value for name, value in row.items() if name not in fold.FOLLOW_DELIVERY} for row in rows],
+        "attempts": [{name: value for name, value in row.items() if name not in NO_STATE} for row in attempts.values()],
+        "violations": sorted(violations.values_list("effect", "facts", "event_id")),
+        "notices": Outbox.objects.count(),
+        "counted": Session.objects.get(id=identity).effect_count,
+    }
+
+
+# --- through ledger.effects.record ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tester() -> Agent:
+    return agents.ensure(projects.create("convergence"), "tester")
+
+
+def record(tester: Agent, batch: Sequence[Said]) -> None:
+    """Keep a batch as the evidence lane does: journal first, then only what is new there."""
+    session = sessions.identity(tester.project_id, "s")
+    drafts = [
+        Draft(
+            project=tester.project_id,
+            source=said.source,
+            event_id=said.id,
+            kind=said.kind,
+            lane="evidence",
+            actor="agent:7",
+            text=repr(said),
+        )
+        for said in batch
+    ]
+    reports = []
+    for said, fate in zip(batch, entries.append(drafts, 1), strict=True):
+        if fate.status is not Status.CREATED:
+            continue
+        fact = said.fact(session, fate.position)
+        spoken = [(said.effect_key, fact)]
+        if said.fields.get("compensates"):
+            named = fold.Fact("effect.named", fact.mark, fact.lane, fact.key, fact.position, 1, None, 1)
+            spoken.append((said.fields["compensates"], named))
+        reports += [
+            effects.Report(derived(session, key), tester.project_id, session, tester.id, key, one)
+            for key, one in spoken
+        ]
+    effects.record(reports, gates.observe)
+
+
+def opened(tester: Agent) -> None:
+    """The session, stored as a stub."""
+    origin = Origin(tester.project_id, tester.id, "tester", "agent:7", "evidence", "x", "{}", 1)
+    sessions.touch(origin, {sessions.identity(tester.project_id, "s"): "s"}, 1)
+
+
+@SOME
+@given(told=stories(), chance=st.randoms(use_true_random=False))
+def test_record_gives_one_state_for_every_delivery(tester: Agent, told: list[Said], chance: random.Random) -> None:
+    def after(batches: Sequence[Sequence[Said]]) -> dict[str, Any]:
+        with undone():
+            opened(tester)
+            for batch in batches:
+                record(tester, batch)
+            return stored("s")
+
+    expected = after([told])
+    for _ in range(2):
+        assert after(deliveries(told, chance)) == expected
+
+
+FOUR = [
+    Said("d", "push", "effect.planned", producer_seq=1, fields={"tool": "git.push"}),
+    Said("c", "undo", "effect.planned", producer_seq=2, fields={"tool": "git.revert", "compensates": "push"}),
+    Said("b", "undo", "effect.acknowledged", fields={"outcome": "ok"}),
+    Said("a", "push", "effect.acknowledged", fields={"outcome": "ok"}, attempt=2),
+]
+
+
+def test_a_compensation_converges_in_all_orders_of_its_four_facts(tester: Agent) -> None:
+    """One fact a transaction, each of the 24 orders; the whole of 2,520 is tried without a database in test_fold.py."""
+    states = []
+    for order in permutations(FOUR):
+        with undone():
+            opened(tester)
+            for said in order:
+                record(tester, [said])
+            states.append(stored("s"))
+    assert all(state == states[0] for state in states)
+    assert [row["state"] for row in states[0]["effects"]] == ["compensated", "acknowledged"]
+
+
+def test_a_sample_of_the_orders_of_four_facts_sent_twice(tester: Agent) -> None:
+    chance = random.Random(20_26)
+    states = []
+    for _ in range(40):
+        sent = [*FOUR, *FOUR]
+        chance.shuffle(sent)
+        with undone():
+            opened(tester)
+            for said in sent:
+                record(tester, [said])
+            states.append(stored("s"))
+    assert all(state == states[0] for state in states)
+
+
+def test_what_was_undone_and_done_again_is_still_compensated_in_every_order(tester: Agent) -> None:
+    """The compensation of a compensation: what was acknowledged stays so, whatever became of it later."""
+    told = [
+        Said("p", "undo", "effect.planned", fields={"tool": "t", "compensates": "push"}),
+        Said("q", "redo", "effect.planned", fields={"tool": "t", "compensates": "undo"}),
+        Said("u", "undo", "effect.acknowledged", fields={"outcome": "ok"}),
+        Said("r", "redo", "effect.acknowledged", fields={"outcome": "ok"}),
+    ]
+    for order in permutations(told):
+        with undone():
+            opened(tester)
+            for said in order:
+                record(tester, [said])
+            states = dict(Effect.objects.values_list("effect_key", "state"))
+        assert states == {"push": "compensated", "undo": "compensated", "redo": "acknowledged"}, order
+
+
+# --- through POST /api/v1/events --------------------------------------------------------------------------------------
+
+
+def post(caller: Caller, batch: Sequence[Said]) -> None:
+    answer = caller.report([said.item("s") for said in batch])
+    assert answer.status_code == 200, answer.text
+
+
+@SOME
+@given(told=stories(keys=["push", "undo"], rich=True), chance=st.randoms(use_true_random=False))
+def test_the_door_gives_one_state_for_every_delivery(agent: Caller, told: list[Said], chance: random.Random) -> None:
+    project = projects.ensure_default()
+    with undone():
+        repositories.ensure(project, "acme/x")  # its id is random
+        tools.declare(project, [Declaration("git.push", "keyed", "reversible", 60, 60, "")])
+
+        def after(batches: Sequence[Sequence[Said]]) -> dict[str, Any]:
+            with undone():
+                for batch in batches:
+                    post(agent, batch)
+                return stored("s")
+
+        expected = after([told])
+        for _ in range(2):
+            assert after(deliveries(told, chance)) == expected
+
+
+def test_what_a_losing_plan_said_never_shows_through_the_winning_one(agent: Caller) -> None:
+    repositories.ensure(projects.ensure_default(), "acme/x")
+    target = {"repository": "acme/x", "ref": "main", "environment": "ci", "resource": "x"}
+    plan = {"kind": "effect.planned", "session": "s", "effect_key": "e", "tool": "t"}
+    winning: dict[str, Any] = {**plan, "id": "1"}
+    losing: dict[str, Any] = {**plan, "id": "2", "target": target, "turn": "7", "task": "build", "parent_effect": "f"}
+    states = []
+    for order in ([winning, losing], [losing, winning]):
+        with undone():
+            for item in order:
+                assert agent.report([item]).status_code == 200
+            states.append(stored("s"))
+    assert states[0] == states[1]
+    (effect,) = states[0]["effects"]
+    assert (effect["ref"], effect["repository_id"], effect["task_id"], effect["turn"]) == ("", None, None, "")
+
+
+def test_two_agents_reports_of_one_effect_give_it_the_agent_of_its_plan(call: Callable[..., Caller]) -> None:
+    one, other = call("tester"), call("watcher")
+    planned = {"id": "1", "kind": "effect.planned", "session": "s", "effect_key": "e", "tool": "t"}
+    seen = {"id": "2", "kind": "effect.dispatched", "session": "s", "effect_key": "e"}
+    names = []
+    for order in ([(one, planned), (other, seen)], [(other, seen), (one, planned)]):
+        with undone():
+            for caller, item in order:
+                assert caller.report([item]).status_code == 200
+            names.append(Effect.objects.get().agent.name)
+    assert names == ["tester", "tester"]
+
+
+def test_imported_and_live_evidence_meet_in_either_order(agent: Caller, importer: Caller) -> None:
+    live = {"id": "1", "kind": "effect.dispatched", "session": "s", "effect_key": "e"}
+    imported = {**live, "id": "2", "kind": "effect.acknowledged", "outcome": "ok"}
+    states = []
+    for order in ([(agent, live), (importer, imported)], [(importer, imported), (agent, live)]):
+        with undone():
+            for caller, item in order:
+                assert caller.report([item]).status_code == 200
+            states.append(Effect.objects.values("state", "leave", "leave_basis").get())
+    assert states[0] == states[1] == {"state": "acknowledged", "leave": "observed", "leave_basis": "observe"}
+
+
+def test_separate_commits_give_the_state_of_one_batch(committed: None, application_outside: Any) -> None:
+    """No rollback and no surrounding transaction: each batch is a commit of its own."""
+    chance = random.Random(7)
+    told = [
+        Said("1", "push", "effect.planned", fields={"tool": "git.push", "turn": "t"}),
+        Said("2", "push", "effect.planned", producer_seq=1, fields={"tool": "git.push"}),
+        Said("3", "push", "effect.dispatched"),
+        Said("4", "push", "effect.acknowledged", fields={"outcome": "ok"}),
+        Said("5", "push", "effect.acknowledged", source="tester/hook", fields={"outcome": "error"}),
+        Said("6", "undo", "effect.planned", fields={"tool": "git.revert", "compensates": "push"}),
+        Said("7", "undo", "effect.acknowledged", fields={"outcome": "ok"}),
+        Said("8", "undo", "effect.superseded"),
+    ]
+    states = []
+    for number in range(4):
+        caller = application_outside(f"project {number}")
+        for batch in deliveries(told, chance):
+            post(caller, batch)
+        rows = Effect.objects.filter(project__name=f"project {number}").order_by("effect_key")
+        columns = ("effect_key", "state", "outcome", "tool", "turn", "planned_mark", "compensated", "leave", "violates")
+        states.append(list(rows.values(*columns)))
+        assert connection.in_atomic_block is False
+    assert all(state == states[0] for state in states)
+    assert [(row["effect_key"], row["state"]) for row in states[0]] == [("push", "compensated"), ("undo", "superseded")]

@@ -1,0 +1,165 @@
+"""The fold on rows alone: whatever the order in which an effect's facts come, and however often, its state is one."""
+
+import random
+from collections.abc import Iterator
+from itertools import permutations
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from ledger import fold
+from ledger.rows import AttemptRow, EffectRow
+from ledger.states import OUTCOME_OF_STATE
+from tests.ledger.story import Said, deliveries, folded, state, stories
+
+pytestmark = pytest.mark.once  # no database
+ONE_EFFECT = stories(keys=["push"], most=9)
+
+
+def check_that_order_does_not_matter(told: list[Said], chance: random.Random) -> None:
+    """The property: another delivery of the same facts gives the same state."""
+    expected = state(*folded([told]))
+    for _ in range(4):
+        assert state(*folded(deliveries(told, chance))) == expected
+
+
+@given(ONE_EFFECT, st.randoms(use_true_random=False))
+@settings(max_examples=120, deadline=None)
+def test_every_delivery_of_the_same_facts_gives_one_state(told: list[Said], chance: random.Random) -> None:
+    check_that_order_does_not_matter(told, chance)
+
+
+FOUR = [
+    Said("d", "push", "effect.planned", producer_seq=1, fields={"tool": "git.push"}, occurred_us=10),
+    Said("c", "push", "effect.dispatched", producer_seq=2, occurred_us=20),
+    Said("b", "push", "effect.failed", producer_seq=3, occurred_us=30, fields={"reason": "timeout"}),
+    Said("a", "push", "effect.acknowledged", fields={"outcome": "ok", "external_reference": "9f2"}, attempt=2),
+]
+# The same four with a second word on each register instead: the one with the smaller key must win.
+RIVALS = [
+    Said("d", "push", "effect.planned", fields={"tool": "git.push", "turn": "t-1"}),
+    Said("a", "push", "effect.planned", producer_seq=7, fields={"tool": "git.push"}),
+    Said("c", "push", "effect.acknowledged", fields={"outcome": "ok"}, source="tester"),
+    Said("b", "push", "effect.acknowledged", fields={"outcome": "error"}, source="tester/hook"),
+]
+
+
+def orders(told: list[Said]) -> Iterator[tuple[int, ...]]:
+    """Every order of the facts when each is sent twice, as indexes, once."""
+    twice = sorted([*range(len(told)), *range(len(told))])
+    yield from sorted(set(permutations(twice)))
+
+
+@pytest.mark.parametrize("told", [FOUR, RIVALS], ids=["four facts", "rivals"])
+def test_all_2520_orders_of_four_facts_sent_twice_give_one_state(told: list[Said]) -> None:
+    expected = state(*folded([told]))
+    counted = 0
+    for order in orders(told):
+        counted += 1
+        assert state(*folded([[told[index]] for index in order])) == expected, order
+    assert counted == 2_520
+
+
+def last_to_arrive(one: str, _other: str) -> bool:
+    """The mutant's `earlier`: whoever comes last is believed."""
+    return bool(one)
+
+
+@pytest.mark.parametrize("told", [FOUR, RIVALS], ids=["four facts", "rivals"])
+def test_a_fold_that_believes_the_last_to_arrive_is_caught(monkeypatch: pytest.MonkeyPatch, told: list[Said]) -> None:
+    """The mutant passes where no two facts speak of one thing, and nowhere else; the property finds it."""
+    monkeypatch.setattr(fold, "earlier", last_to_arrive)
+    states = [state(*folded([[told[index]] for index in order])) for order in orders(told)]
+    differs = any(one != states[0] for one in states)
+    assert differs == (told is RIVALS)
+
+    @given(ONE_EFFECT, st.randoms(use_true_random=False))
+    @settings(
+        max_examples=300,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=[HealthCheck.function_scoped_fixture],
+    )
+    def property_of_the_mutant(told: list[Said], chance: random.Random) -> None:
+        check_that_order_does_not_matter(told, chance)
+
+    with pytest.raises(AssertionError):
+        property_of_the_mutant()
+
+
+@given(ONE_EFFECT)
+@settings(max_examples=60, deadline=None)
+def test_what_the_fold_makes_is_what_the_schema_allows(told: list[Said]) -> None:
+    effect, attempts = folded([told])
+    assert effect.outcome in OUTCOME_OF_STATE[effect.state]
+    assert sum(row.is_open for row in attempts.values()) <= 1
+    assert effect.attempt_count == max(attempts, default=0)
+    if effect.state in ("dispatched", "acknowledged", "failed"):
+        assert effect.leave == "observed"
+    for row in attempts.values():
+        assert row.is_open <= (row.number == effect.attempt_count)
+        assert not (row.is_open and row.replaced)
+
+
+def test_a_fact_the_fold_does_not_know_moves_nothing() -> None:
+    told = [*FOUR[:2], Said("x", "push", "effect.probed"), Said("y", "push", "effect.named")]
+    assert state(*folded([told])) == state(*folded([FOUR[:2]]))
+
+
+@pytest.mark.parametrize(
+    ("kinds", "expected"),
+    [
+        ([], "planned"),
+        (["planned"], "planned"),
+        (["dispatched"], "dispatched"),
+        (["planned", "dispatched"], "dispatched"),
+        (["dispatched", "failed"], "failed"),
+        (["failed"], "failed"),
+        (["acknowledged"], "acknowledged"),
+        (["dispatched", "failed", "acknowledged"], "acknowledged"),
+        (["dispatched", "superseded"], "superseded"),
+        (["acknowledged", "superseded"], "superseded"),
+    ],
+)
+def test_state_is_the_first_match_of_the_table(kinds: list[str], expected: str) -> None:
+    fields = {"planned": {"tool": "t"}, "acknowledged": {"outcome": "ok"}, "failed": {"reason": "error"}}
+    told = [Said(kind, "push", f"effect.{kind}", fields=fields.get(kind, {})) for kind in kinds]
+    effect, _attempts = folded([told])
+    assert effect.state == expected
+
+
+def test_the_highest_attempt_speaks_for_a_failed_or_dispatched_effect() -> None:
+    told = [
+        Said("a", "push", "effect.failed", fields={"reason": "rejected"}),
+        Said("b", "push", "effect.dispatched", attempt=2),
+    ]
+    effect, attempts = folded([told])
+    assert (effect.state, effect.attempt_count, effect.failure_reason) == ("dispatched", 2, "")
+    assert [row.is_open for row in attempts.values()] == [False, True]
+
+
+def test_an_attempt_that_was_never_heard_of_again_is_replaced_by_the_next() -> None:
+    told = [Said("a", "push", "effect.dispatched"), Said("b", "push", "effect.dispatched", attempt=2)]
+    _effect, attempts = folded([told])
+    assert [(row.is_open, row.replaced) for row in attempts.values()] == [(False, True), (True, False)]
+
+
+def test_two_acknowledged_attempts_are_a_violation() -> None:
+    told = [Said(str(n), "push", "effect.acknowledged", attempt=n, fields={"outcome": "ok"}) for n in (1, 2)]
+    effect, attempts = folded([told])
+    assert effect.violates
+    assert fold.settle(effect, attempts) == ["acknowledged_twice"]
+
+
+def test_each_attempt_has_a_remote_key_of_its_own() -> None:
+    told = [Said(str(n), "push", "effect.dispatched", attempt=n) for n in (1, 2, 3)]
+    _effect, attempts = folded([told])
+    assert len({row.remote_key for row in attempts.values()}) == 3
+    assert all(len(row.remote_key) <= 64 for row in attempts.values())
+
+
+def test_the_columns_that_follow_delivery_are_columns() -> None:
+    known = {*EffectRow.__dataclass_fields__, *AttemptRow.__dataclass_fields__}
+    assert known >= fold.FOLLOW_DELIVERY

@@ -1,0 +1,138 @@
+"""Each table has one writing module, whose first line says so; nobody else writes it, by ORM or by SQL."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+from django.apps import apps
+from django.conf import settings
+
+pytestmark = pytest.mark.once
+ROOMS: Final = ("journal", "sessions", "ledger", "approvals", "inquiry", "ingest", "config")
+OURS: Final = {
+    model.__name__: model._meta.db_table for model in apps.get_models() if model.__module__.split(".")[0] in ROOMS
+}
+MODEL_OF_TABLE: Final = {table: name for name, table in OURS.items()}
+
+_MAKES: Final = {"create", "get_or_create", "update_or_create", "bulk_create", "bulk_update"}
+_CHANGES: Final = {"save", "delete", "update"}
+_WRITES: Final = _MAKES | _CHANGES | {f"a{name}" for name in _MAKES | _CHANGES}
+_QUERIES: Final = {"objects", "_default_manager", "_base_manager", "filter", "exclude", "all", "select_for_update"}
+_VERB: Final = (
+    r"(?:INSERT\s+(?:OR\s+\w+\s+)?INTO|REPLACE\s+INTO|UPDATE(?:\s+ONLY|\s+OR\s+\w+)?|DELETE\s+FROM|MERGE\s+INTO"
+)
+_SQL: Final = re.compile(_VERB + r'|TRUNCATE(?:\s+TABLE)?)\s+"?([a-z_]+)"?')
+_OPEN_SQL: Final = re.compile(_VERB + r"|TRUNCATE)\s*$")
+
+SOMETHING: Final = "some row"  # what is written cannot be told from the call alone
+
+
+def modules() -> Iterator[Path]:
+    """Every module of the rooms but migrations."""
+    for room in ROOMS:
+        for path in sorted((Path(settings.BASE_DIR) / room).rglob("*.py")):
+            if "migrations" not in path.parts:
+                yield path
+
+
+def claimed(source: str) -> set[str]:
+    """The models that a module's first line says it writes."""
+    docstring = ast.get_docstring(ast.parse(source)) or ""
+    match = re.match(r"The one writer of ([^:.]*)", docstring)
+    return set(re.findall(r"\w+", match[1])) & OURS.keys() if match else set()
+
+
+def written(source: str) -> set[str]:
+    """The models that a module writes, as far as its text tells; `SOMETHING` for a row it saves, changes or deletes."""
+    tree = ast.parse(source)
+    imported = {
+        (alias.asname or alias.name).split(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found |= {MODEL_OF_TABLE[table] for table in _SQL.findall(node.value) if table in MODEL_OF_TABLE}
+        elif isinstance(node, ast.JoinedStr):
+            found |= {SOMETHING for part in node.values if isinstance(part, ast.Constant) and _ends_open(part)}
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _WRITES:
+            found |= _written_by_call(node.func, imported)
+    return found
+
+
+def _ends_open(part: ast.Constant) -> bool:
+    """True for text after which the name of a table is put in."""
+    return isinstance(part.value, str) and _OPEN_SQL.search(part.value) is not None
+
+
+def _written_by_call(called: ast.Attribute, imported: set[str]) -> set[str]:
+    """What `….create(…)`, `….save()` and the like write: a model, something, or (for a verb or a dict) nothing."""
+    names, node = [], called.value
+    while not isinstance(node, ast.Name):
+        if isinstance(node, ast.Attribute):
+            names.append(node.attr)
+            node = node.value
+        elif isinstance(node, ast.Call):
+            node = node.func
+        else:
+            return {SOMETHING} if called.attr in {"save", "delete"} else set()
+    queries = bool(_QUERIES & set(names))
+    if node.id in OURS and queries:
+        return {node.id}
+    if node.id in imported and not queries:
+        return set()  # the verb of a module
+    if queries or called.attr in {"save", "delete", "asave", "adelete"} or (names and called.attr in _MAKES):
+        return {SOMETHING}
+    return set()
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("Effect.objects.create(id=1)", {"Effect"}),
+        ("Effect.objects.filter(id=1).exclude(state='x').update(state='y')", {"Effect"}),
+        ("cursor.execute('UPDATE ledger_effect SET state = 1')", {"Effect"}),
+        ("cursor.execute(f'INSERT INTO ledger_attempt ({names}) VALUES (1)')", {"Attempt"}),
+        ("x = 'WITH a AS (DELETE FROM journal_body RETURNING 1) SELECT 1'", {"Body"}),
+        ("x = 'INSERT OR REPLACE INTO journal_entry VALUES (1)'", {"Entry"}),
+        ("cursor.execute(f'DELETE FROM {table}')", {SOMETHING}),
+        ("row.save()", {SOMETHING}),
+        ("find(1).delete()", {SOMETHING}),
+        ("session.tasks.create(key='x')", {SOMETHING}),
+        ("rows.filter(a=1).update(b=2)", {SOMETHING}),
+        ("import tasks\ntasks.create(origin)", set()),
+        ("digest.update(b'x'); values.update(a=1)", set()),
+        ("x = 'SELECT 1 FROM ledger_effect FOR UPDATE'; Effect.objects.filter(id=1)", set()),
+        ("x = 'BEFORE UPDATE ON journal_entry'", set()),
+    ],
+)
+def test_the_scanner_sees_what_it_should(source: str, expected: set[str]) -> None:
+    assert written(source) == expected
+
+
+def test_every_table_has_one_writing_module() -> None:
+    claims = [name for path in modules() for name in claimed(path.read_text())]
+    assert sorted(claims) == sorted(OURS)
+
+
+def test_nobody_else_writes_a_table() -> None:
+    trespasses = []
+    for path in modules():
+        source = path.read_text()
+        own = claimed(source)
+        for name in sorted(written(source) - own):
+            if not (own and name == SOMETHING):
+                trespasses.append(f"{path.relative_to(settings.BASE_DIR)} writes {name}")
+    assert trespasses == []
+
+
+def test_every_writing_module_writes_what_it_claims() -> None:
+    for path in modules():
+        source = path.read_text()
+        if SOMETHING not in written(source):
+            assert claimed(source) <= written(source), path

@@ -1,0 +1,145 @@
+"""Many processes at the command lane at once, over the agents' door and with real commits."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import httpx
+import pytest
+from django.db import transaction
+
+from ingest import doors
+from journal import entries
+from journal.models import Entry
+from ledger.models import Attempt, Effect
+from sessions.models import Session
+from tests.ingest.caller import Caller
+from tests.journal.committed import together
+from tests.journal.drafts import NOW_US, draft
+
+INTENT = {"session": "s-1", "tool": "git.push", "arguments": {"ref": "main"}}
+
+
+@pytest.fixture
+def agent(application_outside: Callable[[str], Caller]) -> Caller:
+    """An agent with an open session; the application commits what it is told."""
+    caller = application_outside("races")
+    caller.session("s-1")
+    return caller
+
+
+def at_once(agent: Caller, *requests: tuple[str, dict[str, Any], str | None]) -> list[httpx.Response]:
+    """Send the requests (path, body, key) at the same moment, each over a client of its own."""
+    application = agent.client._transport.app  # type: ignore[attr-defined]  # that of WSGITransport
+    senders = [partial(Caller(agent.token, app=application).post, path, body, key=key) for path, body, key in requests]
+    answers = together(*senders)
+    assert all(isinstance(answer, httpx.Response) for answer in answers), answers
+    assert all(answer.status_code < 500 for answer in answers), [answer.text for answer in answers]
+    return answers
+
+
+def test_of_two_processes_planning_one_intent_exactly_one_proceeds(agent: Caller) -> None:
+    for round_ in range(4):
+        intent = {**INTENT, "arguments": {"round": round_}}
+        keys = (f"e{round_}", f"f{round_}")
+        answers = at_once(agent, *(("/effects", {**intent, "effect_key": key}, None) for key in keys))
+        assert sorted(answer.json()["answer"] for answer in answers) == ["ambiguous", "proceed"]
+        leaves = Effect.objects.filter(effect_key__in=keys).values_list("leave", flat=True)
+        assert sorted(leaves) == ["granted", "held"]
+
+
+def test_sixteen_processes_planning_under_one_key_make_one_effect_with_one_grant(agent: Caller) -> None:
+    request = ("/effects", {**INTENT, "effect_key": "e"}, "k")
+    answers = at_once(agent, *[request] * 16)
+    assert sorted(answer.status_code for answer in answers) == [200] * 15 + [201]
+    assert {answer.json()["id"] for answer in answers} == {str(Effect.objects.get().id)}
+    assert Entry.objects.filter(kind__in=["effect.planned", "effect.granted"]).count() == 1
+    assert Session.objects.get().effect_count == 1
+
+
+def test_of_sixteen_processes_dispatching_exactly_one_may_act(agent: Caller) -> None:
+    effect = agent.plan("e")
+    body = {"intent_digest": effect["intent_digest"]}
+    path = f"/effects/{effect['id']}/dispatch"
+    answers = at_once(agent, *((path, {**body, "process": f"p-{number}"}, None) for number in range(16)))
+    assert sorted(answer.status_code for answer in answers) == [200] + [409] * 15
+    assert {answer.json()["code"] for answer in answers if answer.status_code == 409} == {"ALREADY_DISPATCHED"}
+    assert Attempt.objects.get().is_open
+    assert Entry.objects.filter(kind="effect.dispatched").count() == 1
+
+
+def test_one_process_that_repeats_itself_is_granted_one_attempt(agent: Caller) -> None:
+    effect = agent.plan("e")
+    request = (f"/effects/{effect['id']}/dispatch", {"process": "p", "intent_digest": effect["intent_digest"]}, "k")
+    answers = at_once(agent, *[request] * 8)
+    assert {answer.status_code for answer in answers} == {200}
+    assert len({answer.json()["remote_key"] for answer in answers}) == 1
+    assert Attempt.objects.count() == 1
+
+
+def test_of_two_processes_asking_again_after_a_rejection_one_attempt_comes(agent: Caller) -> None:
+    effect = agent.plan("e")
+    agent.dispatch(effect)
+    agent.fail(effect, "rejected")
+    at_once(agent, *[("/effects", {**INTENT, "effect_key": "e"}, None)] * 4)
+    body = {"intent_digest": effect["intent_digest"]}
+    path = f"/effects/{effect['id']}/dispatch"
+    answers = at_once(agent, *((path, {**body, "process": f"p-{number}"}, None) for number in range(4)))
+    assert sorted(answer.status_code for answer in answers) == [200, 409, 409, 409]
+    assert Entry.objects.filter(kind="effect.granted").count() == 1
+    assert Attempt.objects.count() == 2
+
+
+def test_of_two_processes_compensating_exactly_one_proceeds(agent: Caller) -> None:
+    for round_ in range(4):
+        effect = agent.plan(f"e{round_}", arguments={"round": round_})
+        agent.dispatch(effect)
+        agent.acknowledge(effect)
+        undo = {"tool": "git.revert", "arguments": {"round": round_}}
+        path = f"/effects/{effect['id']}/compensate"
+        answers = at_once(agent, *((path, {**undo, "effect_key": f"undo {round_} {n}"}, None) for n in range(3)))
+        assert sorted(answer.status_code for answer in answers) == [201, 409, 409], [one.text for one in answers]
+        assert {one.json()["code"] for one in answers if one.status_code == 409} == {"COMPENSATION_OPEN"}
+
+
+def test_commands_and_reports_of_one_effect_do_not_lock_each_other_out(
+    agent: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every transaction of a session takes its locks in one order: none has to be run again."""
+    monkeypatch.setattr(doors, "TRIES", 1)
+    effect = agent.plan("e")
+    agent.dispatch(effect)
+    application = agent.client._transport.app  # type: ignore[attr-defined]  # that of WSGITransport
+
+    def report(number: int) -> int:
+        batch = [
+            {"id": f"{number}-{n}", "kind": "effect.acknowledged", "session": "s-1", "effect_key": key, "outcome": "ok"}
+            for n, key in enumerate(["e", "x", "y", "undo"] if number % 2 else ["undo", "y", "x", "e"])
+        ]
+        return Caller(agent.token, app=application).report(batch).status_code
+
+    def answer() -> int:
+        body = {"attempt": 1, "outcome": "ok"}
+        return Caller(agent.token, app=application).post(f"/effects/{effect['id']}/acknowledge", body).status_code
+
+    def plan() -> int:
+        body = {**INTENT, "effect_key": "e"}
+        return Caller(agent.token, app=application).post("/effects", body).status_code
+
+    for round_ in range(3):
+        reports = [partial(report, 10 * round_ + number) for number in range(4)]
+        codes = together(*reports, answer, plan, answer, plan)
+        assert all(code in (200, 202) for code in codes), codes
+    assert Effect.objects.count() == 4
+    assert Session.objects.get().effect_count == 4
+
+
+def test_a_position_is_never_handed_out_twice_by_two_writers(agent: Caller) -> None:
+    def write(number: int) -> None:
+        for n in range(5):
+            with transaction.atomic():
+                entries.append([draft(f"{number} {n}", project=Session.objects.get().project_id)], NOW_US)
+
+    assert together(*(partial(write, number) for number in range(4))) == [None] * 4
+    positions = list(Entry.objects.values_list("position", flat=True))
+    assert len(positions) == len(set(positions))

@@ -1,0 +1,313 @@
+"""The law that stands in the schema: each constraint is broken once by a direct write, beside a write that keeps it.
+
+The models are walked, so a constraint that nobody tries here fails the suite.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any, Final
+
+import pytest
+from django.apps import apps
+from django.db import DatabaseError, IntegrityError, connection, models, transaction
+
+from ingest.models import Answer
+from journal.models import Body, Entry, Erasure, Outbox
+from ledger import states
+from ledger.models import Attempt, Effect, Tool
+from sessions.models import (
+    Agent,
+    AgentToken,
+    Artifact,
+    Item,
+    Membership,
+    Person,
+    Project,
+    Repository,
+    Session,
+    Task,
+)
+from tests.ledger.rows_by_hand import LAWFUL, Row, World
+
+pytestmark = pytest.mark.django_db
+ROOMS: Final = ("journal", "agent_sessions", "ledger", "approvals", "inquiry", "ingest")
+
+
+@dataclass(frozen=True)
+class Case:
+    """`wrong` columns in a lawful row break the constraint, `right` ones keep it; `first` is a row there before."""
+
+    model: type[models.Model]
+    wrong: Callable[[World], Row]
+    right: Callable[[World], Row] = field(default=lambda _world: {})
+    first: Callable[[World], Row] | None = None
+
+
+def same(model: type[models.Model], columns: Callable[[World], Row], right: Callable[[World], Row]) -> Case:
+    """Two rows alike in `columns` break uniqueness; a second one with `right` beside it does not."""
+    return Case(model, wrong=columns, right=lambda w: {**columns(w), **right(w)}, first=columns)
+
+
+def check(model: type[models.Model], wrong: Row, right: Row | None = None) -> Case:
+    return Case(model, wrong=lambda _world: wrong, right=lambda _world: right or {})
+
+
+MOVED: Final = {"state": "dispatched", "attempt_count": 1, "leave_basis": "observe"}
+OPEN: Final = {"is_open": True}
+
+CASES: Final[dict[str, Case]] = {
+    # the journal
+    "entry_id_is_used_once_per_source": same(Entry, lambda _: {"event_id": "a"}, lambda _: {"source": "another"}),
+    "entry_lane_is_known": check(Entry, {"lane": "fast"}, {"lane": "system"}),
+    "entry_kind_is_subject_dot_verb": check(Entry, {"kind": "started"}, {"kind": "session.started"}),
+    "entry_has_an_id": check(Entry, {"event_id": ""}),
+    "entry_has_a_source": check(Entry, {"source": ""}),
+    "body_salt_is_32_bytes": check(Body, {"salt": b"s" * 31}),
+    "erasure_has_a_reason": check(Erasure, {"reason": ""}),
+    "outbox_says_a_thing_once": same(Outbox, lambda _: {"deduplication_key": "k"}, lambda w: {"project": w.project.id}),
+    "outbox_tries_are_counted": check(Outbox, {"tries": -1}, {"tries": 3}),
+    # projects, people, agents
+    "project_name_is_unique": same(Project, lambda _: {"name": "x"}, lambda _: {"name": "X"}),
+    "project_has_a_name": check(Project, {"name": ""}),
+    "person_pseudonym_is_unique": same(Person, lambda _: {"pseudonym": "p"}, lambda _: {"pseudonym": "q"}),
+    "person_theme_is_known": check(Person, {"theme": "pink"}, {"theme": "dark"}),
+    "person_clock_is_known": check(Person, {"clock": "lunar"}, {"clock": "local"}),
+    "membership_is_one_per_person": same(
+        Membership, lambda w: {"user": w.user}, lambda w: {"project": w.write(Project)}
+    ),
+    "membership_role_is_known": check(Membership, {"role": "king"}, {"role": "operator"}),
+    "agent_name_is_unique_in_project": same(Agent, lambda _: {"name": "x"}, lambda w: {"project": w.write(Project)}),
+    "agent_has_a_name": check(Agent, {"name": ""}),
+    "token_public_id_is_unique": same(AgentToken, lambda _: {"public_id": "x"}, lambda _: {"public_id": "y"}),
+    "token_scope_is_known": check(AgentToken, {"scope": "root"}, {"scope": "import"}),
+    "repository_name_is_unique_in_project": same(
+        Repository, lambda _: {"name": "x"}, lambda w: {"project": w.write(Project)}
+    ),
+    "repository_has_a_name": check(Repository, {"name": ""}),
+    # sessions
+    "session_key_is_unique_in_project": same(Session, lambda _: {"key": "x"}, lambda w: {"project": w.write(Project)}),
+    "session_has_a_key": check(Session, {"key": ""}),
+    "session_mode_is_known": check(Session, {"mode": "lazy"}, {"mode": "leased"}),
+    "session_status_is_known": check(Session, {"status": "lost"}, {"status": "suspended"}),
+    "session_is_not_its_own_parent": Case(
+        Session,
+        wrong=lambda w: {"id": w.project.id, "parent_id": w.project.id},
+        right=lambda w: {"parent": w.session},
+    ),
+    "session_effects_are_counted": check(Session, {"effect_count": -1}),
+    "task_key_is_unique_in_session": same(Task, lambda _: {"key": "x"}, lambda w: {"session": w.write(Session)}),
+    "task_has_a_key": check(Task, {"key": ""}),
+    "task_state_is_known": check(Task, {"state": "maybe"}, {"state": "blocked"}),
+    "task_is_done_by_a_fact": check(Task, {"state": "done"}, {"state": "done", "done_mark": "m"}),
+    "item_key_is_unique_in_task": same(Item, lambda _: {"key": "x"}, lambda w: {"task": w.write(Task)}),
+    "item_has_a_key": check(Item, {"key": ""}),
+    "item_state_is_known": check(Item, {"state": "running"}, {"state": "failed"}),
+    "artifact_hash_is_sha256": check(Artifact, {"sha256": "a" * 63}),
+    "artifact_size_is_not_negative": check(Artifact, {"size": -1}, {"size": 0}),
+    # the ledger
+    "tool_name_is_unique_in_project": same(Tool, lambda _: {"name": "x"}, lambda w: {"project": w.write(Project)}),
+    "tool_class_is_known": check(Tool, {"tool_class": "magic"}, {"tool_class": "keyed"}),
+    "tool_reversibility_is_known": check(Tool, {"reversibility": "maybe"}, {"reversibility": "read"}),
+    "tool_times_are_positive": check(Tool, {"deadline_s": 0}, {"deadline_s": 1}),
+    "effect_key_is_unique_in_session": same(
+        Effect, lambda _: {"effect_key": "x"}, lambda w: {"session": w.write(Session)}
+    ),
+    "compensation_is_open_once": same(
+        Effect,
+        lambda w: {"compensates": w.effect, "lane": "command"},
+        lambda _: {"state": "superseded"},
+    ),
+    "effect_has_a_key": check(Effect, {"effect_key": ""}),
+    "effect_leave_is_known": check(
+        Effect, {"leave": "assumed", "state": "nowhere", "leave_basis": "observe"}, {"leave": "held"}
+    ),
+    "effect_leave_basis_is_known": check(Effect, {"leave_basis": "hope"}, {"leave_basis": "returned"}),
+    "effect_leave_has_a_basis_once_it_is_not_held": check(
+        Effect, {"leave": "granted"}, {"leave": "granted", "leave_basis": "policy"}
+    ),
+    "effect_moves_only_with_leave": check(Effect, {**MOVED, "leave": "granted"}, {**MOVED, "leave": "used"}),
+    "effect_outcome_fits_its_state": check(
+        Effect, {**MOVED, "leave": "used", "outcome": "ok"}, {**MOVED, "leave": "used", "outcome": ""}
+    ),
+    "effect_with_an_attempt_is_not_held": check(
+        Effect,
+        {"state": "superseded", "attempt_count": 1},
+        {"state": "superseded", "attempt_count": 1, "leave": "used", "leave_basis": "observe"},
+    ),
+    "effect_attempts_are_counted": check(Effect, {"attempt_count": -1, "leave": "used", "leave_basis": "observe"}),
+    "effect_moves_only_by_an_attempt": check(
+        Effect, {**MOVED, "leave": "used", "attempt_count": 0}, {**MOVED, "leave": "used", "attempt_count": 1}
+    ),
+    "effect_reason_is_known": check(Effect, {"failure_reason": "mood"}, {"failure_reason": "timeout"}),
+    "effect_resolution_is_known": check(Effect, {"resolution": "ignored"}, {"resolution": "abandoned"}),
+    "effect_ref_class_is_known": check(Effect, {"ref_class": "holy"}, {"ref_class": "protected"}),
+    "effect_plan_names_tool_and_intent": check(
+        Effect,
+        {"planned_mark": "m", "tool": "git.push"},
+        {"planned_mark": "m", "tool": "git.push", "intent_digest": "v1:0"},
+    ),
+    "attempt_number_is_unique_in_effect": same(Attempt, lambda _: {"number": 7}, lambda w: {"effect": w.write(Effect)}),
+    "effect_has_at_most_one_open_attempt": same(Attempt, lambda _: OPEN, lambda _: {"is_open": False}),
+    "attempt_numbers_start_at_one": check(Attempt, {"number": 0}, {"number": 1}),
+    "attempt_moves_only_with_leave": check(Attempt, {"leave": "granted"}, {"leave": "bypassed"}),
+    "command_dispatch_uses_its_leave": check(
+        Attempt, {"lane": "command", "leave": "observed"}, {"lane": "command", "leave": "used"}
+    ),
+    "open_attempt_was_dispatched_and_not_answered": check(Attempt, {**OPEN, "failed_mark": "m"}, OPEN),
+    "attempt_outcome_is_known": check(Attempt, {"outcome": "fine"}, {"outcome": "unknown"}),
+    "attempt_reason_is_known": check(Attempt, {"failure_reason": "mood"}, {"failure_reason": "rejected"}),
+    "attempt_has_a_mark": check(Attempt, {"dispatched_mark": ""}, {"dispatched_mark": "", "failed_mark": "m"}),
+    # the door
+    "answer_is_given_once_per_key": same(Answer, lambda _: {"key": "x"}, lambda _: {"source": "another"}),
+    "answer_is_a_success": check(Answer, {"status": 409}, {"status": 201}),
+}
+
+
+def our_models() -> list[type[models.Model]]:
+    """Every table of Gatebook's own."""
+    return [model for label in ROOMS for model in apps.get_app_config(label).get_models()]
+
+
+def constraints() -> dict[str, models.BaseConstraint]:
+    """Every named constraint of those tables."""
+    return {constraint.name: constraint for model in our_models() for constraint in model._meta.constraints}
+
+
+def test_every_constraint_is_tried_and_every_table_has_a_lawful_row() -> None:
+    assert set(CASES) == set(constraints())
+    assert set(LAWFUL) == set(our_models())
+    for name, case in CASES.items():
+        assert name in {constraint.name for constraint in case.model._meta.constraints}
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def write(world: World, model: type[models.Model], columns: Row) -> None:
+    """One direct write in a savepoint of its own."""
+    with transaction.atomic():
+        world.write(model, **columns)
+
+
+def _column(field: Any) -> str:
+    return str(field.column)
+
+
+def named(error: IntegrityError, name: str) -> bool:
+    """Whether the database said which law was broken. SQLite names the columns of a uniqueness instead."""
+    constraint = constraints()[name]
+    if connection.vendor == "sqlite" and isinstance(constraint, models.UniqueConstraint):
+        meta = CASES[name].model._meta
+        columns = ", ".join(f"{meta.db_table}.{_column(meta.get_field(column))}" for column in constraint.fields)
+        return str(error) == f"UNIQUE constraint failed: {columns}"
+    return name in str(error)
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_the_schema_refuses_what_breaks_it_and_takes_what_keeps_it(world: World, name: str) -> None:
+    case = CASES[name]
+    if name == "entry_id_is_used_once_per_source" and connection.vendor == "sqlite":
+        # There a trigger passes over an entry that is in the book already; behind it stands the constraint.
+        with connection.cursor() as cursor:
+            cursor.execute("DROP TRIGGER journal_entry_is_never_replaced")
+    if case.first is not None:
+        write(world, case.model, case.first(world))
+    write(world, case.model, case.right(world))
+    with pytest.raises(IntegrityError) as refused:
+        write(world, case.model, case.wrong(world))
+    assert named(refused.value, name), refused.value
+
+
+@pytest.mark.parametrize(("state", "leave"), list(product(states.STATES, states.LEAVES)))
+def test_a_state_stands_only_under_the_leaves_of_the_table(world: World, state: str, leave: str) -> None:
+    row = {
+        "state": state,
+        "leave": leave,
+        "leave_basis": "observe",
+        "resolution": "happened",  # so that no attempt is needed
+        "outcome": states.OUTCOME_OF_STATE[state][0],
+    }
+    if leave in states.LEAVE_OF_STATE[state]:
+        write(world, Effect, row)
+        return
+    with pytest.raises(IntegrityError, match="effect_moves_only_with_leave"):
+        write(world, Effect, row)
+
+
+@pytest.mark.parametrize(("state", "outcome"), list(product(states.STATES, states.OUTCOMES)))
+def test_a_state_has_only_the_outcomes_of_the_table(world: World, state: str, outcome: str) -> None:
+    row = {"state": state, "leave": "used", "leave_basis": "observe", "attempt_count": 1, "outcome": outcome}
+    if outcome in states.OUTCOME_OF_STATE[state]:
+        write(world, Effect, row)
+        return
+    with pytest.raises(IntegrityError, match="effect_outcome_fits_its_state"):
+        write(world, Effect, row)
+
+
+@pytest.mark.parametrize("leave", states.STILL)
+@pytest.mark.parametrize("state", ["dispatched", "acknowledged"])
+def test_an_effect_that_was_forgotten_can_never_move(world: World, leave: str, state: str) -> None:
+    """Code that forgets approvals gets an effect that fails closed, by UPDATE too."""
+    write(world, Effect, {"effect_key": "e", "leave": leave, "leave_basis": "observe"})
+    moving = {"state": state, "attempt_count": 1, "outcome": states.OUTCOME_OF_STATE[state][0]}
+    with pytest.raises(IntegrityError), transaction.atomic():
+        Effect.objects.filter(effect_key="e").update(**moving)
+    assert Effect.objects.filter(effect_key="e").update(**moving, leave="used") == 1
+
+
+@pytest.mark.parametrize("leave", states.STILL)
+@pytest.mark.parametrize("mark", ["dispatched_mark", "acknowledged_mark", "failed_mark"])
+def test_no_attempt_is_marked_without_leave(world: World, leave: str, mark: str) -> None:
+    row: dict[str, Any] = {"dispatched_mark": "", mark: "m"}
+    with pytest.raises(IntegrityError, match="attempt_moves_only_with_leave"):
+        write(world, Attempt, {**row, "leave": leave})
+    write(world, Attempt, {**row, "leave": "observed"})
+
+
+@pytest.mark.parametrize("state", states.STATES)
+def test_only_planned_and_dispatched_compensations_count_as_open(world: World, state: str) -> None:
+    open_one = {"compensates": world.effect, "lane": "command"}
+    row = {"state": state, "leave": "used", "leave_basis": "observe", "attempt_count": 1}
+    write(world, Effect, {**open_one, **row, "outcome": states.OUTCOME_OF_STATE[state][0]})
+    if state in ("planned", "dispatched"):
+        with pytest.raises(IntegrityError):
+            write(world, Effect, open_one)
+        write(world, Effect, {**open_one, **row, "attempt_count": 2})  # a report of a later attempt is never refused
+        write(world, Effect, {**open_one, "lane": "evidence"})  # what was merely reported is never refused
+    else:
+        write(world, Effect, open_one)
+
+
+@pytest.mark.parametrize("model", our_models(), ids=lambda model: model._meta.db_table)
+def test_every_table_carries_its_project(model: type[models.Model]) -> None:
+    names = {one.name for one in model._meta.get_fields()}
+    belongs_elsewhere = {"Project", "Person", "Body"}  # the wall itself; a person of the installation; its entry's
+    assert ("project" in names) != (model.__name__ in belongs_elsewhere)
+
+
+def _write_and_check(model: type[models.Model], row: Row) -> None:
+    """Insert, and look at once at what PostgreSQL would otherwise look at on commit."""
+    model._default_manager.create(**row)
+    connection.check_constraints()
+
+
+@pytest.mark.parametrize(
+    ("model", "column", "absent"),
+    [
+        (Session, "agent_id", "agent"),
+        (Effect, "session_id", "session"),
+        (Task, "session_id", "session"),
+        (Attempt, "effect_id", "effect"),
+        (Item, "task_id", "task"),
+        (Body, "entry_id", "entry"),
+    ],
+)
+def test_what_a_row_refers_to_must_be_there(world: World, model: type[models.Model], column: str, absent: str) -> None:
+    missing = 10**9 if absent == "entry" else Effect(id=world.project.id).id
+    lawful = LAWFUL[model](world)
+    lawful.pop(absent)
+    with pytest.raises(DatabaseError), transaction.atomic():
+        _write_and_check(model, {**lawful, column: missing})

@@ -1,0 +1,80 @@
+"""The tables of the fold are the schema: editing one asks for a migration, so the two cannot drift apart."""
+
+import importlib.util
+from types import ModuleType
+from typing import Any
+
+import pytest
+from django.db.migrations.autodetector import MigrationAutodetector
+from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.operations import AddConstraint, RemoveConstraint
+from django.db.migrations.state import ModelState
+from django.test.utils import isolate_apps
+
+from ledger import states
+
+pytestmark = pytest.mark.once
+
+
+def models_anew() -> ModuleType:
+    """ledger/models.py executed once more against the tables as they are now, in a registry of its own."""
+    spec = importlib.util.find_spec("ledger.models")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    with isolate_apps("ledger"):
+        spec.loader.exec_module(module)
+    return module
+
+
+def wanted_migrations() -> set[str]:
+    """The names of the constraints that `makemigrations` would now change in the ledger."""
+    loader = MigrationLoader(None)
+    before = loader.project_state()
+    after = before.clone()
+    fresh = models_anew()
+    for name in ("Tool", "Effect", "Attempt"):
+        after.models["ledger", name.lower()] = ModelState.from_model(getattr(fresh, name))
+    changes = MigrationAutodetector(before, after).changes(graph=loader.graph)
+    names = set()
+    for migration in changes.get("ledger", []):
+        for operation in migration.operations:
+            if isinstance(operation, AddConstraint):
+                names.add(operation.constraint.name)
+            else:
+                assert isinstance(operation, RemoveConstraint), operation
+                names.add(operation.name)
+    return names
+
+
+def test_the_migrations_say_what_the_tables_say() -> None:
+    assert wanted_migrations() == set()
+
+
+@pytest.mark.parametrize(
+    ("table", "value", "constraint"),
+    [
+        ("LEAVE_OF_STATE", {**states.LEAVE_OF_STATE, "dispatched": states.LEAVES}, "effect_moves_only_with_leave"),
+        ("OUTCOME_OF_STATE", {**states.OUTCOME_OF_STATE, "planned": ("ok",)}, "effect_outcome_fits_its_state"),
+        ("MOVED", (*states.MOVED, "granted"), "attempt_moves_only_with_leave"),
+        ("LEAVES", (*states.LEAVES, "assumed"), "effect_leave_is_known"),
+        ("BASES", (*states.BASES, "hope"), "effect_leave_basis_is_known"),
+        ("REASONS", (*states.REASONS, "mood"), "effect_reason_is_known"),
+        ("OUTCOMES", (*states.OUTCOMES, "fine"), "attempt_outcome_is_known"),
+        ("RESOLUTIONS", (*states.RESOLUTIONS, "ignored"), "effect_resolution_is_known"),
+        ("TOOL_CLASSES", (*states.TOOL_CLASSES, "magic"), "tool_class_is_known"),
+        ("REVERSIBILITIES", (*states.REVERSIBILITIES, "maybe"), "tool_reversibility_is_known"),
+    ],
+)
+def test_editing_a_table_of_the_fold_asks_for_a_migration(
+    monkeypatch: pytest.MonkeyPatch, table: str, value: Any, constraint: str
+) -> None:
+    monkeypatch.setattr(states, table, value)
+    assert constraint in wanted_migrations()
+
+
+def test_every_state_of_the_tables_is_one_state() -> None:
+    assert set(states.LEAVE_OF_STATE) == set(states.OUTCOME_OF_STATE) == set(states.STATES)
+    assert set(states.OPEN) < set(states.STATES)
+    assert not set(states.MOVED) & set(states.STILL)
+    assert set(states.OUTCOME_OF_REASON.values()) <= set(states.OUTCOME_OF_STATE["failed"])

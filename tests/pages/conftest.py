@@ -1,0 +1,30 @@
+"""What the tests of pages share."""
+
+from collections.abc import Iterator
+
+import pytest
+from pytest_django import Settings
+
+from tests.ingest.caller import Caller
+from tests.pages.book import Book, doors, fill
+from tests.pages.people import House, build
+
+
+@pytest.fixture
+def house(db: None, settings: Settings) -> House:
+    """Two projects and their people, whose passwords are hashed in no time."""
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    return build()
+
+
+@pytest.fixture
+def agent(house: House) -> Iterator[Caller]:
+    """The agent of the project "default" at the API's doors."""
+    with doors(house.agent) as caller:
+        yield caller
+
+
+@pytest.fixture
+def book(agent: Caller) -> Book:
+    """One of everything in the project "default"."""
+    return fill(agent)

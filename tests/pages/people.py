@@ -1,0 +1,56 @@
+"""What tests of the people's pages share: two projects with a person of every role in the first."""
+
+from dataclasses import dataclass
+
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.test import Client
+
+from sessions import agents, people, projects, repositories, tokens
+from sessions.models import ROLES, Agent, AgentToken, Membership, Project, Repository
+
+PASSWORD = "slate-lantern-orbit-42"
+
+
+@dataclass
+class House:
+    """Project "default" with one person for each role, named by it; project "payments" with a neighbour and a token."""
+
+    project: Project
+    other: Project
+    members: dict[str, Membership]
+    neighbour: Membership
+    agent: Agent
+    token: AgentToken
+    other_token: AgentToken
+    repository: Repository
+    other_repository: Repository
+
+    def client(self, name: str, *, csrf: bool = False) -> Client:
+        """A browser in which the person called `name` is signed in."""
+        client = Client(enforce_csrf_checks=csrf)
+        client.force_login(User.objects.get(username=name))
+        return client
+
+
+def build() -> House:
+    """Make the house through the verbs."""
+    with transaction.atomic():
+        project, other = projects.ensure_default(), projects.create("payments")
+        members = {role: people.add(project, role, role, PASSWORD) for role in ROLES}
+        neighbour = people.add(other, "neighbour", "administrator", PASSWORD)
+        agent = agents.ensure(project, "deploy-7", members["operator"].user)
+        stranger = agents.ensure(other, "build-4")
+        for one in (agent, stranger):
+            tokens.issue(one, expires_in=None, actor="gatebook")
+        return House(
+            project=project,
+            other=other,
+            members=members,
+            neighbour=neighbour,
+            agent=agent,
+            token=AgentToken.objects.get(agent=agent),
+            other_token=AgentToken.objects.get(agent=stranger),
+            repository=repositories.ensure(project, "web"),
+            other_repository=repositories.ensure(other, "ledger"),
+        )

@@ -1,0 +1,212 @@
+"""The reading pages in a real browser: reach, contrast, keys, news, hostile words, and a journey without JavaScript."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+
+from tests.house.server import Server
+from tests.ingest.caller import Caller
+from tests.pages.book import REFERENCE, Book, fill
+from tests.pages.test_frame_browser import RULES, enter
+
+pytestmark = pytest.mark.browser
+
+CONTRAST = {"runOnly": {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}}
+STATES = ("planned", "dispatched", "acknowledged", "failed", "unknown", "compensated", "superseded")
+HOSTILE = " <b>x</b><img src=x onerror=pwned=1><script>pwned=1</script><a href='javascript:pwned=1'>y</a>"
+HOSTILE += "<div hx-get='/sign-out/' hx-trigger='load'></div>{{7*7}} \u202egpj\u200b"
+
+
+@dataclass
+class Shelf:
+    """The running house with two books, the second full of hostile words, and an agent who goes on writing."""
+
+    server: Server
+    agent: Caller
+    book: Book
+    hostile: Book
+
+    def paths(self, book: Book) -> list[str]:
+        """The reading pages of a book, each kind of them."""
+        effects = [book.effects[name] for name in ("ok", "rejected", "dispatched", "superseded")]
+        return [
+            "/sessions/?mode=leased",
+            "/sessions/?status=failed&text=none",
+            f"/sessions/{book.session}/",
+            f"/sessions/{book.session}/?before=1",
+            f"/sessions/{book.session}/timeline/?state=unknown&live=off",
+            f"/sessions/{book.session}/tasks/",
+            f"/sessions/{book.session}/artifacts/",
+            f"/tasks/{book.task}/",
+            *(f"/effects/{identity}/" for identity in effects),
+            "/audit/?environment=prod&ref_class=production",
+            "/audit/?toll=git.push&state=odd",
+            "/go/",
+            "/go/?id=nothing",
+        ]
+
+
+@pytest.fixture(scope="module")
+def shelf(live_server_process: Server) -> Shelf:
+    """Two books in the running house."""
+    agent = Caller(live_server_process.token("deploy-7"), address=live_server_process.url)
+    return Shelf(live_server_process, agent, fill(agent), fill(agent, HOSTILE, "hostile"))
+
+
+@pytest.fixture
+def complaints() -> Iterator[list[str]]:
+    """What the browser's console and its policy complained of; must stay empty."""
+    said: list[str] = []
+    yield said
+    assert said == []
+
+
+def signed_in(page: Page, shelf: Shelf, complaints: list[str]) -> Page:
+    """Sign in; complain of policy violations, dialogs and errors, but not of the pages that answer 400 or 404."""
+    page.on("console", lambda one: complaints.append(one.text) if "status of 40" not in one.text else None)
+    page.on("pageerror", lambda one: complaints.append(str(one)))
+    page.on("dialog", lambda one: complaints.append(one.message))
+    page.add_init_script(
+        "addEventListener('securitypolicyviolation', event => console.error('policy: ' + event.violatedDirective))"
+    )
+    return enter(page, shelf.server)
+
+
+def violations(page: Page, rules: Mapping[str, object] = RULES) -> list[str]:
+    """What axe finds wrong with a page."""
+    found = Axe().run(page, options=rules).response["violations"]
+    return [f"{page.url} {one['id']}: {one['nodes'][0]['html']}" for one in found]
+
+
+@pytest.mark.parametrize("width", [320, 390, 1280])
+def test_everybody_can_use_every_page(
+    shelf: Shelf, new_page: Callable[..., Page], complaints: list[str], width: int
+) -> None:
+    page = signed_in(new_page(viewport={"width": width, "height": 800}, reduced_motion="reduce"), shelf, complaints)
+    found = []
+    for path in shelf.paths(shelf.book):
+        page.goto(shelf.server.url + path)
+        page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+        found += violations(page)
+        page.emulate_media(color_scheme="dark")  # nothing but colour is another in the dark
+        found += violations(page, CONTRAST)
+        page.emulate_media(color_scheme="light")
+    assert found == []
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_hostile_words_do_nothing(
+    shelf: Shelf, new_page: Callable[..., Page], complaints: list[str], width: int
+) -> None:
+    page = signed_in(new_page(viewport={"width": width, "height": 800}), shelf, complaints)
+    asked: list[str] = []
+    page.on("request", lambda one: asked.append(one.url) if "sign-out" in one.url else None)
+    for path in shelf.paths(shelf.hostile):
+        page.goto(shelf.server.url + path)
+        assert page.evaluate("window.pwned") is None, path
+        inside = page.locator(".untrusted").locator("script, svg, iframe, img, a[href], div, b")
+        assert inside.count() == 0, path
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+    assert asked == []
+
+
+def test_states_are_words_in_grey(shelf: Shelf, browser_page: Page, complaints: list[str]) -> None:
+    """Colour is never all: without it the page says the same, and each state has a shape of its own."""
+    page = signed_in(browser_page, shelf, complaints)
+    page.goto(f"{shelf.server.url}/sessions/{shelf.book.session}/")
+    page.evaluate("document.documentElement.classList.add('grey')")
+    page.emulate_media(forced_colors="active")
+    rows = page.locator("#rows tbody")
+    shapes = set()
+    for state in STATES:
+        mark = rows.locator(".state", has_text=re.compile(f"^{state}$")).first
+        expect(mark).to_be_visible()
+        shapes.add(mark.locator("use").get_attribute("href"))
+    assert len(shapes) == len(STATES)
+
+
+def test_a_row_is_reached_marked_and_walked_from(shelf: Shelf, browser_page: Page, complaints: list[str]) -> None:
+    page = signed_in(browser_page, shelf, complaints)
+    page.goto(f"{shelf.server.url}/effects/{shelf.book.effects['error']}/")
+    page.get_by_role("link", name="In session").click()
+    row = page.locator("tr.is-marked")
+    expect(row).to_have_count(1)
+    expect(row).to_be_in_viewport()
+    expect(row).to_contain_text("pytest -q error")
+    row.get_by_role("link").first.click()
+    expect(page).to_have_url(re.compile(str(shelf.book.effects["error"])))
+    before = page.url
+    page.keyboard.press("]")
+    expect(page).not_to_have_url(before)
+    page.keyboard.press("[")
+    expect(page).to_have_url(before)
+
+
+def test_the_box_goes_to_a_reference(shelf: Shelf, browser_page: Page, complaints: list[str]) -> None:
+    page = signed_in(browser_page, shelf, complaints)
+    page.goto(f"{shelf.server.url}/audit/")
+    page.keyboard.press("/")
+    expect(page.locator("#go")).to_be_focused()
+    page.keyboard.type(REFERENCE)
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(f"{shelf.server.url}/effects/{shelf.book.effects['ok']}/")
+
+
+def test_news_arrives_by_itself_and_can_be_paused(shelf: Shelf, browser_page: Page, complaints: list[str]) -> None:
+    page = signed_in(browser_page, shelf, complaints)
+    opened = shelf.agent.session("live", title="A session that goes on")
+    first = shelf.agent.plan("first", "live", arguments={"command": "git fetch"})
+    url = f"{shelf.server.url}/sessions/{opened['id']}/"
+    page.goto(url)
+    with page.expect_response(lambda one: "/timeline/" in one.url) as quiet:
+        pass
+    assert quiet.value.status == 204
+    page.locator("#rows").get_by_role("link", name=first["handle"]).focus()
+    shelf.agent.plan("second", "live", arguments={"command": "git rebase"})
+    expect(page.locator("#rows")).to_contain_text("git rebase", timeout=8_000)
+    expect(page.locator("#rows").get_by_role("link", name=first["handle"])).to_be_focused()
+    page.get_by_role("link", name="Pause").click()
+    expect(page.get_by_text("paused")).to_be_visible()
+    expect(page.locator("[hx-get]")).to_have_count(0)
+    page.get_by_role("link", name="Look for news again").click()
+    expect(page.locator("[hx-get]")).to_have_count(1)
+
+
+def test_a_page_says_when_it_may_be_out_of_date(shelf: Shelf, new_page: Callable[..., Page]) -> None:
+    page = enter(new_page(), shelf.server)
+    page.goto(f"{shelf.server.url}/sessions/{shelf.book.session}/")
+    page.route("**/timeline/**", lambda route: route.abort())
+    expect(page.get_by_text("Gatebook has not answered twice")).to_be_visible(timeout=14_000)
+    page.unroute("**/timeline/**")
+    expect(page.get_by_text("Gatebook has not answered twice")).to_be_hidden(timeout=8_000)
+
+
+def test_the_journey_of_an_investigator_without_javascript(shelf: Shelf, new_page: Callable[..., Page]) -> None:
+    page = enter(new_page(java_script_enabled=False), shelf.server)
+    page.get_by_label("Title or key begins").fill("Deploy the web shop")
+    page.get_by_label("Mode").select_option("leased")
+    page.get_by_role("button", name="Filter sessions").click()
+    title = re.compile("Deploy the web shop$")
+    page.locator("tbody tr", has=page.locator("th", has_text=title)).first.get_by_role("link").first.click()
+    page.get_by_label("Only problems").check()
+    page.get_by_role("button", name="Filter effects").click()
+    page.locator("#rows").get_by_role("row", name=re.compile("pytest -q error")).get_by_role("link").first.click()
+    expect(page.get_by_role("heading", level=2).first).to_contain_text("Acknowledged at")
+    page.locator("summary", has_text="Body").first.click()
+    expect(page.locator("#facts pre").first).to_be_visible()
+    with page.expect_download() as raw:
+        page.get_by_role("link", name="Download the plan as stored").click()
+    assert "pytest -q error" in raw.value.path().read_text()
+    page.get_by_role("link", name="Audit").click()
+    page.get_by_label("failed").check()
+    page.get_by_label("Tool", exact=True).fill("deploy.run")
+    page.get_by_role("button", name="Search effects").click()
+    expect(page.locator("tbody tr")).to_have_count(1)
+    page.get_by_label("Any id").fill("s_999999")
+    page.get_by_role("button", name="Go", exact=True).click()
+    expect(page.get_by_text("it was looked up as the handle of a session")).to_be_visible()

@@ -1,0 +1,249 @@
+"""The frame: signing in, the current project, what every page carries, and the pages for what went wrong."""
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+from django.contrib.auth.models import User
+from django.contrib.staticfiles import finders
+from django.db import connection
+from django.template import Context, Template
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from journal.clock import now_us
+from journal.templatetags import gatebook
+from ledger.models import Effect
+from sessions import people
+from sessions.models import Membership, Person
+from tests.pages.people import PASSWORD, House
+
+pytestmark = pytest.mark.django_db
+HTMX_2_SHA256 = {"2.0.10": "71ea67185bfa8c98c39d31717c6fce5d852370fcdfd129db4543774d3145c0de"}
+
+
+def page(client: Client, url: str) -> str:
+    return client.get(url).content.decode()
+
+
+def test_signing_in_leads_where_one_wanted_to_go(house: House) -> None:
+    client = Client()
+    answer = client.post("/sign-in/?next=/tools/", {"username": "viewer", "password": PASSWORD, "next": "/tools/"})
+    assert (answer.status_code, answer["Location"]) == (302, "/tools/")
+    assert client.post("/sign-out/").status_code == 302
+    assert client.get("/tools/").status_code == 302
+
+
+def test_signing_out_by_a_link_is_not_possible(house: House) -> None:
+    client = house.client("viewer")
+    assert client.get("/sign-out/").status_code == 405
+    assert client.get("/tools/").status_code == 200
+
+
+def test_five_wrong_passwords_close_a_name_and_the_page_says_so(house: House) -> None:
+    client = Client()
+    for _ in range(4):
+        assert (
+            "do not belong together"
+            in client.post("/sign-in/", {"username": "viewer", "password": "x"}).content.decode()
+        )
+    locked = client.post("/sign-in/", {"username": "viewer", "password": "x"})
+    assert locked.status_code == 429
+    assert "Closed for a quarter of an hour" in locked.content.decode()
+    assert client.post("/sign-in/", {"username": "viewer", "password": PASSWORD}).status_code == 429
+    assert client.post("/sign-in/", {"username": "operator", "password": PASSWORD}).status_code == 302
+
+
+def test_a_person_without_a_project_is_told_so_calmly(house: House) -> None:
+    User.objects.create_user("lost", password=PASSWORD)
+    answer = house.client("lost").get("/tools/")
+    assert answer.status_code == 403
+    assert "You belong to no project" in answer.content.decode()
+
+
+def test_the_project_is_switched_by_a_form_and_kept_for_the_sign_in(house: House) -> None:
+    people.add(house.other, "viewer", "administrator")
+    client = house.client("viewer")
+    assert client.get(reverse("people")).status_code == 403
+    assert client.get("/project/").status_code == 405
+    client.post("/project/", {"project": str(house.other.pk)})
+    assert "of payments" in page(client, reverse("people"))
+
+
+@pytest.mark.parametrize("wanted", ["", "x", "00000000-0000-0000-0000-000000000000", "other"])
+def test_a_project_one_does_not_belong_to_is_not_found(house: House, wanted: str) -> None:
+    client = house.client("viewer")
+    answer = client.post("/project/", {"project": str(house.other.pk) if wanted == "other" else wanted})
+    assert answer.status_code == 404
+    assert "declared for default" in page(client, "/tools/")
+
+
+def test_somebody_removed_from_the_chosen_project_falls_back_to_another(house: House) -> None:
+    membership = people.add(house.other, "viewer", "viewer")
+    client = house.client("viewer")
+    client.post("/project/", {"project": str(house.other.pk)})
+    Membership.objects.filter(pk=membership.pk).delete()
+    assert "declared for default" in page(client, "/tools/")
+
+
+def test_one_project_needs_no_switcher(house: House) -> None:
+    assert 'action="/project/"' not in page(house.client("viewer"), "/tools/")
+
+
+@pytest.mark.parametrize("role", ["viewer", "administrator"])
+def test_the_rail_shows_the_rooms_of_the_role(house: House, role: str) -> None:
+    html = page(house.client(role), "/tools/")
+    assert ("People" in html) == (role == "administrator")
+    assert 'href="/tools/" aria-current="page"' in html
+
+
+def test_every_page_of_a_project_says_that_it_observes_and_how_fresh_it_is(house: House) -> None:
+    for url in ("/tools/", "/settings/people/", "/settings/appearance/", "/help/", "/settings/password/"):
+        html = page(house.client("administrator"), url)
+        assert "effects are released with basis observe; nothing is held." in html
+        assert re.search(r"Data as of <time[^>]*>\d\d:\d\d:\d\d UTC</time></span><span>last position \d", html)
+
+
+def test_the_frame_costs_few_queries(house: House) -> None:
+    client = house.client("viewer")
+    page(client, "/tools/")
+    with CaptureQueriesContext(connection) as queries:
+        page(client, "/tools/")
+    assert len(queries) <= 6
+
+
+def test_htmx_is_told_to_be_careful_and_is_the_version_that_was_examined(house: House) -> None:
+    html = page(house.client("viewer"), "/tools/")
+    found = re.search(r"<meta name=\"htmx-config\" content='([^']+)'>", html)
+    assert found is not None
+    config = json.loads(found[1])
+    assert {"allowEval": False, "allowScriptTags": False, "includeIndicatorStyles": False}.items() <= config.items()
+    assert {"historyCacheSize": 0, "selfRequestsOnly": True}.items() <= config.items()
+    script = Path(str(finders.find("django_htmx/htmx-2.min.js"))).read_bytes()
+    version = re.search(rb'version:"(2\.\d+\.\d+)"', script)
+    assert version is not None
+    assert hashlib.sha256(script).hexdigest() == HTMX_2_SHA256[version[1].decode()]
+
+
+def test_nothing_is_inline(house: House) -> None:
+    for url in ("/sign-in/", "/help/", "/tools/", "/settings/people/", "/settings/tokens/", "/settings/appearance/"):
+        html = page(house.client("administrator") if url != "/sign-in/" else Client(), url)
+        assert not re.search(r"<style|\sstyle=|\son[a-z]+=|<script(?![^>]*\ssrc=)|javascript:", html), url
+
+
+def test_theme_and_clock_are_stored_and_rendered_by_the_server(house: House) -> None:
+    client = house.client("viewer")
+    assert '<html lang="en" data-theme="system" data-clock="utc" data-keys="on">' in page(client, "/tools/")
+    client.post("/settings/appearance/", {"theme": "dark", "clock": "local"})
+    client.post("/settings/shortcuts/", {})
+    assert '<html lang="en" data-theme="dark" data-clock="local" data-keys="off">' in page(client, "/tools/")
+    client.post("/settings/shortcuts/", {"single_keys": "on"})
+    client.post("/settings/clock/", {"clock": "sundial", "next": "/tools/"})
+    person = Person.objects.get(user__username="viewer")
+    assert (person.theme, person.clock, person.single_keys) == ("dark", "local", True)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "arrives"),
+    [
+        ("/tools/?q=1", "/tools/?q=1"),
+        ("//evil.example/", "/"),
+        ("https://evil.example/", "/"),
+        ("", "/"),
+        ("/\\evil", "/"),
+    ],
+)
+def test_the_clock_goes_back_to_where_one_was_and_nowhere_else(house: House, wanted: str, arrives: str) -> None:
+    answer = house.client("viewer").post("/settings/clock/", {"clock": "relative", "next": wanted})
+    assert answer["Location"] == arrives
+    assert Person.objects.get(user__username="viewer").clock == "relative"
+
+
+def test_one_changes_ones_own_password_and_stays_signed_in(house: House) -> None:
+    client, elsewhere = house.client("viewer"), house.client("viewer")
+    new = "harbour-violet-cinder-7"
+    sent = {"old_password": PASSWORD, "new_password1": new, "new_password2": new}
+    assert "Your password was changed" in client.post("/settings/password/", sent, follow=True).content.decode()
+    assert client.get("/tools/").status_code == 200
+    assert elsewhere.get("/tools/").status_code == 302
+
+
+def test_an_unknown_address_is_a_calm_404_in_the_frame(house: House) -> None:
+    answer = house.client("viewer").get("/nowhere/")
+    assert answer.status_code == 404
+    assert "There is nothing here in default" in answer.content.decode()
+    assert 'class="rail"' in answer.content.decode()
+    assert Client().get("/nowhere/").status_code == 404
+
+
+def test_a_refused_form_says_what_to_do(house: House) -> None:
+    answer = house.client("viewer", csrf=True).post("/settings/clock/", {"clock": "utc"})
+    assert answer.status_code == 403
+    assert "load the page again" in answer.content.decode()
+
+
+def test_a_fault_of_ours_names_its_moment(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_down(*_: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr("ledger.views.tools.used_undeclared", break_down)
+    client = house.client("viewer")
+    client.raise_request_exception = False
+    answer = client.get("/tools/")
+    assert answer.status_code == 500
+    assert re.search(r"Tell the operator the time: <b>\d{4}-", answer.content.decode())
+
+
+def test_an_unknown_host_is_a_400() -> None:
+    answer = Client().get("/tools/", HTTP_HOST="evil.example")
+    assert answer.status_code == 400
+    assert "could not be read" in answer.content.decode()
+
+
+@pytest.mark.parametrize(
+    ("columns", "word"),
+    [
+        ({"state": "planned", "leave": "granted"}, "planned"),
+        ({"state": "planned", "leave": "pending"}, "awaiting approval"),
+        ({"state": "dispatched", "deadline_us": None}, "dispatched"),
+        ({"state": "dispatched", "deadline_us": 9}, "dispatched"),
+        ({"state": "dispatched", "deadline_us": 5}, "unknown"),
+        ({"state": "acknowledged", "outcome": "error"}, "acknowledged"),
+        ({"state": "acknowledged", "outcome": "unknown"}, "unknown"),
+        ({"state": "failed", "outcome": "unknown"}, "unknown"),
+        ({"state": "superseded", "outcome": "unknown"}, "superseded"),
+    ],
+)
+def test_a_state_is_shown_as_people_understand_it(columns: dict[str, object], word: str) -> None:
+    assert gatebook.shown_state(Effect(**columns), 7) == word
+    look = gatebook.STATES[word]
+    html = Template("{% load gatebook %}{% state_word word %}").render(Context({"word": word}))
+    assert look[0] in html
+    assert f'href="#{look[1]}"' in html
+    assert f"</svg>{word}</span>" in html
+
+
+def test_moments_sizes_and_digests_read_well() -> None:
+    at = 1_790_000_000_123_456
+    assert '<time datetime="2026-09-21T14:13:20.123Z"' in gatebook.moment(at)
+    assert gatebook.moment(at, "time").endswith(">14:13:20.123</time>")
+    assert gatebook.moment(None).endswith(">—</span>")
+    assert [gatebook.size(n) for n in (0, 1023, 1024, 6_246, 5 * 2**30)] == [
+        "0 B",
+        "1023 B",
+        "1.0 KiB",
+        "6.1 KiB",
+        "5.0 GiB",
+    ]
+    assert [gatebook.elapsed(n) for n in (850_000, 4_200_000, 723_000_000, 90_000_000_000)] == [
+        "850 ms",
+        "4.2 s",
+        "12 min 3 s",
+        "1 d 1 h",
+    ]
+    assert gatebook.grouped(48211) == "48\u202f211"
+    assert ">7c1e…a90b</code>" in gatebook.digest("v1:7c1e" + "0" * 56 + "a90b")
+    assert now_us() > at

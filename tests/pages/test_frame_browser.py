@@ -1,0 +1,177 @@
+"""The frame and the settings pages in a real browser: reach, contrast, keys, and the journey without JavaScript."""
+
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+
+from tests.house.server import Server
+
+pytestmark = pytest.mark.browser
+
+PAGES = (
+    "/tools/",
+    "/settings/people/",
+    "/settings/tokens/",
+    "/settings/repositories/",
+    "/settings/appearance/",
+    "/settings/shortcuts/",
+    "/settings/password/",
+    "/help/",
+    "/nowhere/",
+)
+RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
+EXAMPLE_TOOLS = "docs/examples/tools.yaml"
+
+
+@pytest.fixture(scope="module")
+def server(live_server_process: Server) -> Server:
+    """The running house with tools, a repository and a second agent, so that every table has rows."""
+    live_server_process.manage("load_tools", EXAMPLE_TOOLS)
+    live_server_process.token("deploy-7")
+    live_server_process.run(
+        "from django.db import transaction; from sessions import projects, repositories\n"
+        "with transaction.atomic(): repositories.ensure(projects.ensure_default(), 'web')"
+    )
+    return live_server_process
+
+
+@pytest.fixture
+def complaints() -> Iterator[list[str]]:
+    """What the browser's console and its policy complained of; must stay empty."""
+    said: list[str] = []
+    yield said
+    assert said == []
+
+
+def enter(page: Page, server: Server, complaints: list[str] | None = None) -> Page:
+    """Sign in as the administrator."""
+    if complaints is not None:
+        page.on("console", lambda one: complaints.append(one.text) if "status of 404" not in one.text else None)
+        page.on("pageerror", lambda one: complaints.append(str(one)))
+    page.goto(f"{server.url}/sign-in/")
+    page.get_by_label("Username").fill(server.administrator)
+    page.get_by_label("Password").fill(server.password)
+    page.get_by_role("button", name="Sign in").click()
+    return page
+
+
+def violations(page: Page) -> list[str]:
+    found = Axe().run(page, options=RULES).response["violations"]
+    return [f"{page.url} {one['id']}: {one['nodes'][0]['html']}" for one in found]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [320, 1280])
+def test_everybody_can_use_every_page(
+    server: Server, new_page: Callable[..., Page], complaints: list[str], scheme: str, width: int
+) -> None:
+    page = new_page(color_scheme=scheme, viewport={"width": width, "height": 800})
+    page.goto(f"{server.url}/sign-in/")
+    found = violations(page)
+    enter(page, server, complaints)
+    for path in PAGES:
+        page.goto(server.url + path)
+        found += violations(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+    assert found == []
+
+
+def test_keys_move_about_until_they_are_turned_off(server: Server, browser_page: Page, complaints: list[str]) -> None:
+    page = enter(browser_page, server, complaints)
+    page.goto(f"{server.url}/help/")
+    page.keyboard.press("g")
+    page.keyboard.press("r")
+    expect(page).to_have_url(re.compile("/settings/repositories/$"))
+    page.wait_for_load_state("load")  # the keys are the script's
+    page.keyboard.press("j")
+    first = page.locator("main .ledger tbody tr").first.get_by_role("link").first  # the server is other tests' too
+    expect(first).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile("/settings/repositories/[0-9a-f-]{36}/$"))
+    page.wait_for_load_state("load")
+    page.keyboard.press("/")
+    expect(page.locator("#go")).to_be_focused()
+    page.keyboard.type("g?jk")
+    assert page.locator("#go").input_value() == "g?jk"
+    page.goto(f"{server.url}/settings/shortcuts/")
+    page.get_by_label("Single keys move about").uncheck()
+    page.get_by_role("button", name="Store keys").click()
+    expect(page.locator("html")).to_have_attribute("data-keys", "off")
+    page.keyboard.press("?")
+    page.keyboard.press("g")
+    page.keyboard.press("t")
+    expect(page).to_have_url(re.compile("/settings/shortcuts/$"))
+    page.get_by_label("Single keys move about").check()
+    page.get_by_role("button", name="Store keys").click()
+    expect(page.locator("html")).to_have_attribute("data-keys", "on")
+    page.wait_for_load_state("load")
+    page.keyboard.press("?")
+    expect(page).to_have_url(re.compile("/help/$"))
+
+
+def test_times_are_told_in_the_readers_zone(
+    server: Server, new_page: Callable[..., Page], complaints: list[str]
+) -> None:
+    page = enter(new_page(timezone_id="Asia/Kathmandu"), server, complaints)
+    page.goto(f"{server.url}/settings/people/")
+    moment = page.locator("main time[data-form=s]").first
+    utc = moment.text_content() or ""
+    page.get_by_role("button", name="Local").click()
+    expect(page.get_by_role("button", name="Local")).to_have_attribute("aria-pressed", "true")
+    here = moment.text_content() or ""
+    assert minutes(here) == (minutes(utc) + 345) % 1440
+    assert (moment.get_attribute("title") or "").endswith("UTC")
+    page.get_by_role("button", name="Relative").click()
+    expect(moment).to_have_text(re.compile(r"^\d+ (s|min) ago$"))
+    page.get_by_role("button", name="UTC").click()
+    expect(moment).to_have_text(utc)
+
+
+def minutes(text: str) -> int:
+    hours, rest = text.split()[1].split(":")[:2]
+    return int(hours) * 60 + int(rest)
+
+
+def test_the_journey_of_an_administrator_without_javascript(server: Server, new_page: Callable[..., Page]) -> None:
+    page = enter(new_page(java_script_enabled=False), server)
+    page.get_by_role("navigation", name="Rooms").get_by_role("link", name="Tokens").click()
+    page.get_by_label("Agent").fill("script-less")
+    page.get_by_role("button", name="Issue token").click()
+    secret = page.locator("output").text_content() or ""
+    assert secret.startswith("gbk_")
+    page.reload()
+    expect(page.locator("output")).to_have_count(0)
+    public_id = secret[:12]
+    page.get_by_role("link", name=f"Revoke {public_id}").click()
+    page.get_by_role("button", name=f"Revoke {public_id}").click()
+    expect(page.get_by_text(f"{public_id} of script-less is revoked")).to_be_visible()
+    page.get_by_role("link", name="People").click()
+    page.get_by_label("Name").fill("zoe")
+    page.get_by_role("button", name="Add person").click()
+    password = page.locator("output").text_content() or ""
+    page.get_by_role("button", name="Sign out").click()
+    page.get_by_label("Username").fill("zoe")
+    page.get_by_label("Password").fill(password)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("link", name="zoe")).to_be_visible()
+    expect(page.get_by_role("link", name="People")).to_have_count(0)
+
+
+def test_the_chosen_theme_beats_the_systems(server: Server, new_page: Callable[..., Page]) -> None:
+    page = enter(new_page(color_scheme="light"), server)
+    page.goto(f"{server.url}/settings/appearance/")
+    for theme, colour in (("Dark", "rgb(14, 18, 21)"), ("As the system", "rgb(255, 255, 255)")):
+        page.get_by_label(theme).check()
+        page.get_by_role("button", name="Store appearance").click()
+        expect(page.locator("body")).to_have_css("background-color", colour)
+
+
+def test_agents_text_stays_text(server: Server, browser_page: Page, complaints: list[str]) -> None:
+    page = enter(browser_page, server, complaints)
+    page.goto(f"{server.url}/help/")
+    box = page.locator("pre.untrusted")
+    expect(box).to_contain_text("<b>git push</b>")
+    assert box.locator("a, b, script, img, svg").count() == 0

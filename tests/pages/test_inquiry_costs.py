@@ -1,0 +1,211 @@
+"""What the reading pages cost: queries that do not grow with the book, light pages, and an answer to anything."""
+
+import re
+import string
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from inquiry.fields import NAMES
+from ledger.models import Effect
+from tests.ingest.caller import Caller
+from tests.pages.book import Book, fill, many
+from tests.pages.people import House
+
+pytestmark = pytest.mark.django_db
+MOST = 12
+
+
+@pytest.fixture
+def viewer(house: House) -> Client:
+    """A browser of somebody who may only read."""
+    return house.client("viewer")
+
+
+def asked(viewer: Client, url: str) -> tuple[int, bytes]:
+    """How many queries a page asks, and what it says."""
+    with CaptureQueriesContext(
+        connection,
+    ) as queries:
+        answer = viewer.get(url)
+    assert answer.status_code == 200, url
+    return len(queries), answer.content
+
+
+def pages(book: Book) -> list[str]:
+    effect = Effect.objects.get(id=book.effects["ok"])
+    return [
+        "/sessions/",
+        "/sessions/?status=running&agent=deploy-7&text=d",
+        reverse("session", args=[book.session]),
+        reverse("session", args=[book.session]) + "?state=unknown&tool=test.run",
+        reverse("session", args=[book.session]) + f"?at={effect}",
+        reverse("session_timeline", args=[book.session]),
+        reverse("session_tasks", args=[book.session]),
+        reverse("session_artifacts", args=[book.session]),
+        reverse("task", args=[book.task]),
+        reverse("effect", args=[book.effects["ok"]]),
+        reverse("effect", args=[book.effects["rejected"]]),
+        "/audit/",
+        "/audit/?state=failed&state=unknown&tool=deploy.run&since=7d&until=0m",
+        "/audit/?agent=deploy-7&environment=prod&since=7d",
+        "/audit/?key=ok&leave=used",
+        "/go/?id=nothing",
+        "/go/?id=00000000-0000-4000-8000-000000000000",
+        f"/go/?id={'0' * 64}",
+    ]
+
+
+def test_queries_are_few_and_do_not_grow_with_the_book(viewer: Client, agent: Caller, book: Book) -> None:
+    viewer.get("/sessions/")  # the first page of a sign-in starts its clock
+    before = {url: asked(viewer, url)[0] for url in pages(book)}
+    assert max(before.values()) <= MOST, before
+    grow(agent, book)
+    after = {url: asked(viewer, url)[0] for url in before}
+    assert after == before
+
+
+def grow(agent: Caller, book: Book) -> None:
+    """A thousand effects, items and facts more, and fifty sessions, tasks and artifacts."""
+    session = str(book.session)
+    many(agent, session, 1000, answered=1000)
+    items = [{"key": f"item-{n}", "state": "done"} for n in range(1000)]
+    assert agent.post(f"/tasks/{book.task}/items", {"items": items}).status_code == 200
+    facts: list[dict[str, Any]] = []
+    for n in range(60):
+        facts.append({"id": f"s-{n}", "kind": "session.started", "session": f"other-{n}", "title": f"Session {n}"})
+        facts.append(
+            {"id": f"t-{n}", "kind": "task.created", "session": session, "task": f"task-{n}", "title": f"Task {n}"}
+        )
+        facts.append({"id": f"x-{n}", "kind": "effect.sniffed", "session": session, "effect_key": "ok"})
+        facts.append(
+            {
+                "id": f"f-{n}",
+                "kind": "artifact.recorded",
+                "session": session,
+                "effect_key": "ok",
+                "type": "log",
+                "name": f"log-{n}",
+                "sha256": f"{n + 1:064x}",
+                "size": n,
+                "media_type": "text/plain",
+            }
+        )
+    answer = agent.report(facts)
+    assert answer.status_code == 200, answer.text
+
+
+def test_a_session_of_five_thousand_effects_is_a_light_page(viewer: Client, agent: Caller, book: Book) -> None:
+    grow(agent, book)
+    many(agent, str(book.session), 4000, start=1000, answered=200)
+    number, content = asked(viewer, reverse("session", args=[book.session]))
+    assert number <= MOST
+    assert content.count(b'data-label="Effect"') == 100
+    assert len(content) < 150_000, len(content)
+    oldest = Effect.objects.filter(session=book.session).order_by("opened_position")[0]
+    number, content = asked(viewer, reverse("session", args=[book.session]) + f"?at={oldest}")
+    assert number <= MOST
+    assert f'id="{oldest}"'.encode() in content
+    assert len(asked(viewer, "/audit/")[1]) < 100_000
+
+
+def test_paging_a_timeline_shows_every_row_once(viewer: Client, agent: Caller, book: Book) -> None:
+    many(agent, "long", 333)
+    sessions = viewer.get("/sessions/?text=long").content.decode()
+    found = re.search(r'href="(/sessions/[0-9a-f-]+/)"', sessions)
+    assert found
+    url, seen = found[1], list[str]()
+    while True:
+        page = viewer.get(url).content.decode()
+        seen += re.findall(r'id="(e_\d+)"', page)
+        older = re.search(r'rel="next" href="([^"#]+)', page)
+        if older is None:
+            break
+        url = found[1] + older[1].replace("&amp;", "&")
+    assert len(seen) == len(set(seen)) == 333
+
+
+HOSTILE = [
+    "<script>window.pwned=1</script>",
+    "\"><img src=x onerror='window.pwned=1'>",
+    "{{ 7*7 }}{% now 'Y' %}",
+    "javascript:alert(1)",
+    "<div hx-get='/sign-out/' hx-trigger='load'>",
+    "\u202egnp.exe\u200b\u0000\u001b[31m",
+]
+
+
+@pytest.mark.parametrize("words", [word for word in HOSTILE if "\u0000" not in word])
+def test_agents_words_stay_words_in_every_field(house: House, agent: Caller, words: str) -> None:
+    book = fill(agent, words)
+    viewer = house.client("viewer")
+    for url in pages(book):
+        page = viewer.get(url).content.decode()
+        inside = page.partition("<main")[2].partition("</main>")[0]
+        for markup in ("<script", "<img", "<div hx-get='", "onerror='", "49"):
+            assert markup not in inside or markup == "49", (url, markup)
+        assert not re.search(r'href="\s*javascript:', inside), url
+        for region in re.findall(r'class="[^"]*untrusted"[^>]*>', inside):
+            assert "hx-disable" in region
+            assert "hx-ignore" in region
+            assert 'dir="ltr"' in region
+
+
+def test_hidden_characters_are_shown(viewer: Client, agent: Caller, book: Book) -> None:
+    words = HOSTILE[-1]
+    effect = agent.plan("hidden", str(book.session), tool="shell", arguments={"command": words}, why=words)
+    for url in (reverse("effect", args=[effect["id"]]), reverse("session", args=[book.session]), "/audit/"):
+        page = viewer.get(url).content.decode()
+        assert "[U+202E]" in page
+        assert "[U+200B]" in page
+        for character in "\u202e\u200b\u001b\u0000":
+            assert character not in page
+
+
+LISTS = ("/sessions/", "/audit/", "/go/", "SESSION", "TIMELINE", "TASK", "EFFECT")
+VALUES = st.one_of(
+    st.sampled_from(
+        ["", "failed", "unknown", "1", "s_1", "e_2", "24h", "2026-11-20", "0", "-1", "9" * 30, "%", "_", "'"]
+    ),
+    st.text(max_size=20),
+    st.text(alphabet=string.printable, max_size=20),
+    st.integers().map(str),
+)
+QUERIES = st.lists(
+    st.tuples(
+        st.one_of(
+            st.sampled_from(
+                [*NAMES, "before", "after", "at", "id", "status", "mode", "text", "parent", "fact", "since"]
+            ),
+            st.text(max_size=12),
+            st.sampled_from(["agent__owner__password__startswith", "_connector", "session__key__regex", "order_by"]),
+        ),
+        VALUES,
+    ),
+    max_size=5,
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(path=st.sampled_from(LISTS), query=QUERIES)
+def test_no_query_string_breaks_a_page(viewer: Client, book: Book, path: str, query: list[tuple[str, str]]) -> None:
+    named = {
+        "SESSION": reverse("session", args=[book.session]),
+        "TIMELINE": reverse("session_timeline", args=[book.session]),
+        "TASK": reverse("task", args=[book.task]),
+        "EFFECT": reverse("effect", args=[book.effects["ok"]]),
+    }
+    encoded = urlencode([(name, value.encode("utf-8", "replace")) for name, value in query])
+    with CaptureQueriesContext(connection) as queries:
+        answer = viewer.get(f"{named.get(path, path)}?{encoded}")
+    assert answer.status_code in (200, 302, 400)
+    for one in queries:
+        for forbidden in ("password", "REGEXP", "regex"):
+            assert forbidden not in one["sql"].partition(" WHERE ")[2].partition("=")[0]

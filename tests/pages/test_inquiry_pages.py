@@ -1,0 +1,357 @@
+"""The reading pages: what each shows of a book that has one of everything, and what it refuses."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver, reverse
+
+from inquiry.views import sessions as views
+from journal.models import Body, Entry
+from ledger.models import Effect
+from sessions.models import Artifact, Session, Task
+from tests.ingest.caller import Caller, new_key
+from tests.pages.book import REFERENCE, REPORT, Book, doors, erase_plan, everything, fill, pass_deadline
+from tests.pages.people import House
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def viewer(house: House) -> Client:
+    """A browser of somebody who may only read."""
+    return house.client("viewer")
+
+
+def words(answer: Any) -> str:
+    """What a page says, without its markup."""
+    assert answer.status_code == 200, answer.status_code
+    return " ".join(re.sub(r"<[^>]+>", " ", main(answer)).split())
+
+
+def main(answer: Any) -> str:
+    """The markup of a page's own part."""
+    text: str = answer.content.decode()
+    return text.partition("<main")[2].partition("</main>")[0]
+
+
+def effect_page(viewer: Client, book: Book, name: str) -> str:
+    return words(viewer.get(reverse("effect", args=[book.effects[name]])))
+
+
+def test_the_list_names_agent_branch_status_and_whose_child_a_session_is(viewer: Client, book: Book) -> None:
+    page = words(viewer.get("/sessions/"))
+    parent = Session.objects.get(id=book.session)
+    for said in (
+        "Deploy the web shop",
+        "deploy-7",
+        "web @ hotfix/rounding",
+        "running",
+        "leased",
+        f"under {parent} Read",
+    ):
+        assert said in page
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("status=running", 2),
+        ("status=failed", 0),
+        ("mode=leased", 1),
+        ("agent=deploy-7", 2),
+        ("agent=nobody", 0),
+        ("repository=web", 1),
+        ("text=deploy", 2),
+        ("text=READ", 1),
+        ("text=eploy", 0),
+        ("parent=deploy-web", 1),
+        ("parent=nothing", 0),
+    ],
+)
+def test_the_list_is_filtered_by_the_database(viewer: Client, book: Book, query: str, found: int) -> None:
+    assert main(viewer.get(f"/sessions/?{query}")).count('role="row"') == (found + 1 if found else 0)
+
+
+def test_an_unknown_filter_is_told_and_not_ignored(viewer: Client, book: Book) -> None:
+    for url in ("/sessions/?stat=x", f"/sessions/{book.session}/?stat=x"):
+        assert "There is no filter “stat” here" in words(viewer.get(url))
+    assert "is one of" in words(viewer.get(f"/sessions/{book.session}/?state=x"))
+    assert "none of them" in words(viewer.get(f"/sessions/{book.session}/?outcome=x"))
+    assert "is none" in words(viewer.get(f"/sessions/{book.session}/?task=x"))
+    assert "number of a journal position" in words(viewer.get(f"/sessions/{book.session}/?before=x"))
+
+
+def test_a_list_without_sessions_says_how_to_begin(viewer: Client, house: House) -> None:
+    page = words(viewer.get("/sessions/"))
+    assert "No agent has reported anything yet" in page
+    assert page.count("post ") == 4
+    assert "issue_token" in page
+
+
+def test_the_session_page_holds_facts_tree_items_children_and_artifacts(viewer: Client, book: Book) -> None:
+    page = words(viewer.get(reverse("session", args=[book.session])))
+    for said in (
+        "ticket = INC-204",
+        "Release 2.8.1",
+        "Notify customers",
+        "2 / 4 1 failed",
+        "Read the logs",
+        "report.svg",
+    ):
+        assert said in page
+    assert f"{Effect.objects.filter(session=book.session).count()} effects, newest first" in page
+    child = words(viewer.get(reverse("session", args=[book.child])))
+    assert "Under s_" in child
+
+
+def test_counts_by_state_agree_with_the_filters_behind_them(viewer: Client, book: Book) -> None:
+    pass_deadline(book.effects["dispatched"])
+    page = main(viewer.get(reverse("session", args=[book.session])))
+    links = re.findall(r'\?state=(\w+)#timeline">.*?</svg>([^<]+)</span> (\d+)', page)
+    assert {state for state, _, _ in links} == {
+        *("planned", "acknowledged", "failed", "unknown", "compensated", "superseded")
+    }
+    for state, _word, number in links:
+        table = main(viewer.get(reverse("session", args=[book.session]), {"state": state})).partition('id="rows"')[2]
+        assert len(re.findall(r'data-label="Effect"', table)) == int(number)
+    assert {state: int(number) for state, _, number in links}["unknown"] == 3
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ({"outcome": "error"}, {"error", "rejected"}),
+        ({"tool": "mail.send"}, {"dispatched", "superseded"}),
+        ({"problems": "1"}, {"error", "unknown", "timeout", "rejected", "dispatched"}),
+        ({"task": "its"}, {"planned"}),
+        ({"tool": "nothing"}, set()),
+    ],
+)
+def test_the_timeline_is_filtered(viewer: Client, book: Book, query: dict[str, str], found: set[str]) -> None:
+    pass_deadline(book.effects["dispatched"])
+    if "task" in query:
+        query = {"task": str(Task.objects.get(id=book.task))}
+    page = main(viewer.get(reverse("session", args=[book.session]), query)).partition('id="rows"')[2]
+    shown = {name for name, identity in book.effects.items() if f"/effects/{identity}/" in page}
+    assert shown == found
+
+
+def test_any_row_is_reached_by_a_link(viewer: Client, book: Book) -> None:
+    effect = Effect.objects.get(id=book.effects["ok"])
+    page = main(viewer.get(reverse("session", args=[book.session]), {"at": str(effect)}))
+    row = next(part for part in page.split("<tr") if f'id="{effect}"' in part)
+    assert 'class="is-marked"' in row
+    absent = words(viewer.get(reverse("session", args=[book.session]), {"at": "e_999999"}))
+    assert "e_999999 is not among these rows" in absent
+
+
+def test_the_timeline_says_nothing_until_there_is_news(
+    viewer: Client, agent: Caller, book: Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # On PostgreSQL nothing settles that the test's own transaction wrote; the browser tests see the real horizon.
+    monkeypatch.setattr(views, "last_position", lambda: Entry.objects.latest("position").position)
+    page = main(viewer.get(reverse("session", args=[book.session])))
+    found = re.search(r'hx-get="([^"]+)" hx-trigger="every 5s"', page)
+    assert found
+    url = found[1].replace("&amp;", "&")
+    quiet = viewer.get(url, headers={"HX-Request": "true"})
+    assert (quiet.status_code, quiet.content) == (204, b"")
+    agent.plan("news", str(book.session), arguments={"command": "git tag v2.8.1"})
+    news = viewer.get(url, headers={"HX-Request": "true"})
+    assert news.status_code == 200
+    assert news.content.startswith(b'<div id="rows"')
+    assert "git tag v2.8.1" in news.content.decode()
+    assert "HX-Request" in news.headers["Vary"]
+    assert viewer.get(url).content.startswith(b"<!doctype html>")
+    paused = main(viewer.get(reverse("session", args=[book.session]), {"live": "off"}))
+    assert "hx-get" not in paused
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("planned", "leave is granted, and no dispatch is known."),
+        ("dispatched", ", and no answer has come."),
+        ("ok", "with outcome ok."),
+        ("error", "with outcome error. It ran to an end, and what it reported is an error."),
+        ("unknown", "with outcome unknown. Nobody has said whether it happened."),
+        ("rejected", ": it did not happen."),
+        ("timeout", "Nobody has said whether it happened."),
+        ("compensated", "another effect that undoes it was acknowledged."),
+        ("superseded", "before it was dispatched."),
+    ],
+)
+def test_an_effect_begins_with_what_is_known(viewer: Client, book: Book, name: str, sentence: str) -> None:
+    page = effect_page(viewer, book, name)
+    assert sentence in page
+    for never in ("resume safely", "verdict", "STOP"):
+        assert never not in page
+
+
+def test_nobody_knows_once_the_deadline_passed(viewer: Client, book: Book) -> None:
+    assert "Nobody has said" not in effect_page(viewer, book, "dispatched")
+    pass_deadline(book.effects["dispatched"])
+    page = effect_page(viewer, book, "dispatched")
+    assert "and no answer has come. Nobody has said whether it happened." in page
+    assert "Late evidence is still accepted." in page
+
+
+def test_the_effect_page_holds_keys_target_arguments_result_and_relations(viewer: Client, book: Book) -> None:
+    page = effect_page(viewer, book, "ok")
+    for said in (REFERENCE, "web @ main , production", "resource web@main", "git push origin main", "9d02a77", "prod"):
+        assert said in page, said
+    assert "undeclared: opaque" in page
+    assert "its parent is this one" in page
+    assert "effect.sniffed unrecognised, moves nothing" in page
+    assert "claims probe" in page
+    assert "this one compensates it" in effect_page(viewer, book, "undoing")
+    assert "compensates this one" in effect_page(viewer, book, "compensated")
+    assert "It was attempted 2 times." in effect_page(viewer, book, "rejected")
+    assert "report.svg" in effect_page(viewer, book, "error")
+
+
+def test_an_effect_without_a_plan_says_what_is_missing(viewer: Client, book: Book) -> None:
+    stub = Effect.objects.get(effect_key="stub")
+    page = words(viewer.get(reverse("effect", args=[stub.id])))
+    assert "Its plan has not arrived" in page
+    assert "unknown: the plan has not arrived" in page
+    assert "plan not arrived" in words(viewer.get(reverse("session", args=[book.session])))
+
+
+def test_a_breach_of_leave_stands_out(viewer: Client, book: Book) -> None:
+    Effect.objects.filter(id=book.effects["ok"]).update(leave="bypassed", leave_basis="policy", violates=True)
+    assert "It was executed without leave." in effect_page(viewer, book, "ok")
+    assert "1 violation" in words(viewer.get(reverse("session", args=[book.session])))
+    assert "bypassed, policy" in words(viewer.get("/audit/?leave=bypassed"))
+
+
+def test_every_fact_is_there_and_its_body_byte_for_byte(viewer: Client, book: Book) -> None:
+    effect = book.effects["rejected"]
+    facts = Entry.objects.filter(effect=effect)
+    page = main(viewer.get(reverse("effect", args=[effect])))
+    assert facts.count() >= 5
+    for entry in facts:
+        assert f'id="p{entry.position}"' in page
+        raw = viewer.get(reverse("raw_fact", args=[effect, entry.position]))
+        assert raw.content == Body.objects.get(entry=entry).text.encode()
+        assert raw.headers["Content-Type"] == "text/plain; charset=utf-8"
+        assert raw.headers["X-Content-Type-Options"] == "nosniff"
+        assert "attachment" in raw.headers["Content-Disposition"]
+    other = Entry.objects.exclude(effect=effect).latest("position")
+    for position in (other.position, 10**30):
+        assert viewer.get(f"/effects/{effect}/facts/{position}/raw/").status_code == 404
+
+
+def test_erased_bodies_say_so_everywhere(viewer: Client, book: Book) -> None:
+    position = erase_plan(book.effects["ok"])
+    page = effect_page(viewer, book, "ok")
+    assert "Erased: ticket 88." in page
+    assert "git push origin main" not in page
+    gone = viewer.get(reverse("raw_fact", args=[book.effects["ok"], position]))
+    assert gone.status_code == 410
+    assert "erased" in words(viewer.get(reverse("session", args=[book.session])))
+
+
+def test_long_text_is_cut_with_its_size_and_whole_in_the_download(viewer: Client, agent: Caller, book: Book) -> None:
+    long = "x" * 5000 + "\u202e; curl evil"
+    planned = agent.plan("long", str(book.session), tool="shell", arguments={"command": long})
+    page = words(viewer.get(reverse("effect", args=[planned["id"]])))
+    assert "[cut here: " in page
+    assert "curl evil" not in page
+    effect = Effect.objects.get(id=planned["id"])
+    raw = viewer.get(reverse("raw_fact", args=[effect.id, effect.plan_position]))
+    assert long in raw.content.decode()
+
+
+def test_facts_are_paged_and_any_is_reached(viewer: Client, agent: Caller, book: Book) -> None:
+    items = [
+        {"id": new_key(), "kind": "effect.sniffed", "session": str(book.session), "effect_key": "planned"}
+        for _ in range(70)
+    ]
+    assert agent.report(items).status_code == 200
+    url = reverse("effect", args=[book.effects["planned"]])
+    first = main(viewer.get(url))
+    older = re.search(r'href="(\?before=\d+)#facts"', first)
+    assert older
+    second = main(viewer.get(url + older[1]))
+    seen = [set(re.findall(r'id="p(\d+)"', page)) for page in (first, second)]
+    assert not seen[0] & seen[1]
+    assert len(seen[0] | seen[1]) == Entry.objects.filter(effect=book.effects["planned"]).count()
+    oldest = min(map(int, seen[1]))
+    assert f'id="p{oldest}"' in main(viewer.get(url, {"fact": oldest}))
+
+
+def test_the_task_page_tells_exactly_which_items_are_done(viewer: Client, book: Book) -> None:
+    url = reverse("task", args=[book.task])
+    page = words(viewer.get(url))
+    for said in ("customer-0", "done 2", "failed 1", "pending 1", "w-2", "Release 2.8.1"):
+        assert said in page
+    assert "customer-0" not in words(viewer.get(url, {"state": "failed"}))
+    assert "none of them" in words(viewer.get(url, {"state": "odd"}))
+    assert "Notify customers" in words(viewer.get(reverse("session_tasks", args=[book.session])))
+
+
+def test_artifacts_are_downloads_and_never_documents(viewer: Client, book: Book) -> None:
+    answer = viewer.get(reverse("artifact", args=[book.artifact]))
+    assert b"".join(answer) == REPORT
+    assert answer.headers["Content-Type"] == "application/octet-stream"
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert answer.headers["Content-Disposition"].startswith("attachment")
+    assert viewer.get(reverse("artifact", args=[book.unstored])).status_code == 404
+    page = main(viewer.get(reverse("session_artifacts", args=[book.session])))
+    assert page.count("not stored here") == 1
+    assert 'href="javascript:' not in page
+    kept = Artifact.objects.get(id=book.artifact)
+    Artifact.objects.filter(id=book.artifact).update(sha256="00" * 32)
+    assert viewer.get(reverse("artifact", args=[kept.id])).status_code == 404
+
+
+def patterns(resolver: URLResolver, prefix: str = "") -> Iterator[tuple[str, URLPattern]]:
+    """Every door of the house with its whole route."""
+    for one in resolver.url_patterns:
+        route = prefix + str(one.pattern)
+        if isinstance(one, URLResolver):
+            yield from patterns(one, route)
+        else:
+            yield route, one
+
+
+def test_every_url_with_an_id_is_not_found_across_the_wall(house: House, book: Book) -> None:
+    """From the URL table: a door that takes an id of a reading page is tried with every such id of a neighbour."""
+    with doors(house.other_token.agent) as stranger:
+        theirs = fill(stranger)
+    foreign, own = everything(house.other), everything(house.project)
+    assert theirs.session in foreign["session"]
+    names = {"session", "task", "effect", "artifact", "position"}
+    tried = set()
+    viewer = house.client("administrator")
+    for route, pattern in patterns(get_resolver()):
+        arguments = set(pattern.pattern.regex.groupindex)
+        if not arguments or not arguments <= names or pattern.name is None:
+            continue
+        tried.add(pattern.name)
+        for identity in foreign[(arguments - {"position"}).pop()]:
+            kwargs: dict[str, Any] = dict.fromkeys(arguments, identity)
+            if "position" in arguments:
+                kwargs["position"] = foreign["position"][0]
+            assert viewer.get(reverse(pattern.name, kwargs=kwargs)).status_code == 404, route
+    assert tried == {
+        *("session", "session_timeline", "session_tasks", "session_artifacts"),
+        *("task", "effect", "raw_fact", "artifact"),
+    }
+    assert not set(own["effect"]) & set(foreign["effect"])
+    for handle in map(str, [*Session.objects.filter(project=house.other), *Effect.objects.filter(project=house.other)]):
+        assert viewer.get("/go/", {"id": handle}).status_code == 200, "a neighbour's handle leads nowhere"
+    assert str(theirs.session) not in viewer.get("/sessions/").content.decode()
+    assert "neighbour" not in words(viewer.get("/audit/"))
+    other_key = Session.objects.filter(project=house.other).first()
+    assert other_key is not None
+    assert "No session" in viewer.get("/audit/", {"session": str(other_key)}).content.decode()
+
+
+def test_strangers_are_sent_to_sign_in(client: Client, book: Book) -> None:
+    for url in ("/sessions/", f"/sessions/{book.session}/", "/audit/", "/go/?id=e_1", f"/artifacts/{book.artifact}/"):
+        assert client.get(url).headers["Location"].startswith("/sign-in/?next=")

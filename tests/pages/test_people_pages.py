@@ -1,0 +1,243 @@
+"""The pages of people, tokens and repositories: who may, what happens, what is shown once."""
+
+import re
+from typing import Protocol
+from uuid import UUID
+
+import pytest
+from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session as SignIn
+from django.test import Client
+from django.urls import reverse
+
+from journal.models import Entry
+from sessions import people, tokens
+from sessions.models import ROLES, AgentToken, Membership, Repository
+from tests.pages.people import PASSWORD, House
+
+TOKEN = re.compile(r"gbk_[a-z0-9]{8}_[A-Za-z0-9_-]{43}")
+FIRST_PASSWORD = re.compile(r"<output>((?:\w{6}-){3}\w{6})</output>")
+
+
+class Answer(Protocol):
+    """What the test client returns."""
+
+    @property
+    def content(self) -> bytes: ...
+
+
+def text(answer: Answer) -> str:
+    return answer.content.decode()
+
+
+def doors(house: House, *, foreign: bool = False) -> list[tuple[str, str]]:
+    """(URL, least role) of every settings page; with `foreign`, those that name an object, of the other project."""
+    member = house.neighbour if foreign else house.members["viewer"]
+    token = house.other_token if foreign else house.token
+    repository = house.other_repository if foreign else house.repository
+    named = [
+        (reverse("change_role", args=[member.pk]), "administrator"),
+        (reverse("remove_person", args=[member.pk]), "administrator"),
+        (reverse("revoke_token", args=[token.pk]), "administrator"),
+        (reverse("repository", args=[repository.pk]), "administrator"),
+    ]
+    if foreign:
+        return named
+    return [
+        *named,
+        (reverse("people"), "administrator"),
+        (reverse("tokens"), "administrator"),
+        (reverse("repositories"), "administrator"),
+        (reverse("tools"), "viewer"),
+        (reverse("appearance"), "viewer"),
+        (reverse("shortcuts"), "viewer"),
+    ]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_each_page_opens_from_its_role_upwards(house: House, role: str) -> None:
+    client = house.client(role)
+    for url, least in doors(house):
+        allowed = ROLES.index(role) >= ROLES.index(least)
+        expected = {200, 405} if allowed else {403, 405}
+        assert client.get(url).status_code in expected, url
+        if not allowed:
+            answer = client.post(url, {"role": "administrator", "username": "zoe", "agent": "zoe"})
+            assert answer.status_code in (403, 405), url
+    assert house.project.memberships.count() == len(ROLES)
+    assert AgentToken.objects.filter(project=house.project, revoked_at=None).count() == 1
+
+
+def test_objects_of_another_project_are_not_found_and_not_changed(house: House) -> None:
+    client = house.client("administrator")
+    for url, _ in doors(house, foreign=True):
+        for answer in (client.get(url), client.post(url, {"role": "viewer", "production": "x", "protected": ""})):
+            assert answer.status_code in (404, 405), url
+            assert b"payments" not in answer.content
+    assert Membership.objects.get(pk=house.neighbour.pk).role == "administrator"
+    assert AgentToken.objects.get(pk=house.other_token.pk).revoked_at is None
+    assert Repository.objects.get(pk=house.other_repository.pk).patterns_version == 1
+
+
+def test_a_random_id_answers_as_a_foreign_one(house: House) -> None:
+    client = house.client("administrator")
+    foreign = client.get(reverse("repository", args=[house.other_repository.pk]))
+    absent = client.get(reverse("repository", args=[UUID(int=7)]))
+    strip = re.compile(r'csrfmiddlewaretoken" value="\w+"|value="/settings[^"]*"|<time.*?</time>')
+    assert strip.sub("", text(foreign)) == strip.sub("", text(absent))
+
+
+def test_strangers_are_sent_to_sign_in(house: House) -> None:
+    client = Client()
+    for url, _ in doors(house):
+        answer = client.get(url)
+        assert answer.status_code in (302, 405), url
+        if answer.status_code == 302:
+            assert answer["Location"] == f"/sign-in/?next={url}"
+        assert client.post(url)["Location" if client.post(url).status_code == 302 else "Allow"]
+
+
+def test_every_post_without_its_csrf_proof_is_refused(house: House) -> None:
+    client = house.client("administrator", csrf=True)
+    own = ["switch_project", "clock", "sign_out", "password", "sign_in"]
+    for url in [*(url for url, _ in doors(house)), *map(reverse, own)]:
+        answer = client.post(url, {"role": "operator", "username": "zoe", "agent": "zoe", "clock": "local"})
+        assert answer.status_code in (403, 405), url
+    assert house.client("administrator").get(reverse("people")).status_code == 200
+
+
+def test_a_new_person_gets_a_password_shown_once(house: House) -> None:
+    client = house.client("administrator")
+    answer = client.post(reverse("people"), {"username": "zoe", "role": "operator"})
+    assert (answer.status_code, answer["Location"]) == (302, reverse("people"))
+    stored = SignIn.objects.get(session_key=client.session.session_key).get_decoded()
+    shown = FIRST_PASSWORD.search(text(client.get(reverse("people"))))
+    assert shown is not None
+    assert User.objects.get(username="zoe").check_password(shown[1])
+    assert shown[1] not in str(stored)
+    assert shown[1] not in text(client.get(reverse("people")))
+    assert Membership.objects.get(user__username="zoe", project=house.project).role == "operator"
+
+
+def test_the_password_is_not_shown_to_another_browser_of_the_same_sign_in(house: House) -> None:
+    client = house.client("administrator")
+    client.post(reverse("people"), {"username": "zoe", "role": "operator"})
+    del client.cookies["gatebook-once"]
+    assert FIRST_PASSWORD.search(text(client.get(reverse("people")))) is None
+
+
+def test_a_known_person_is_added_without_a_password(house: House) -> None:
+    client = house.client("administrator")
+    page = text(client.post(reverse("people"), {"username": "neighbour", "role": "viewer"}, follow=True))
+    assert "neighbour is viewer now" in page
+    assert FIRST_PASSWORD.search(page) is None
+    assert User.objects.get(username="neighbour").check_password(PASSWORD)
+
+
+@pytest.mark.parametrize(
+    ("sent", "sentence"),
+    [
+        ({"username": "viewer", "role": "operator"}, "already belongs to default"),
+        ({"username": "a b<i>", "role": "operator"}, "Enter a valid username"),
+        ({"username": "zoe", "role": "owner"}, "Select a valid choice"),
+        ({"username": "", "role": "operator"}, "This field is required"),
+    ],
+)
+def test_a_refused_person_leaves_the_form_as_typed(house: House, sent: dict[str, str], sentence: str) -> None:
+    answer = house.client("administrator").post(reverse("people"), sent)
+    assert answer.status_code == 422
+    assert sentence in text(answer)
+    assert 'aria-invalid="true"' in text(answer)
+    assert "<i>" not in text(answer)
+    assert not User.objects.filter(username="zoe").exists()
+
+
+def test_a_role_changes_and_the_journal_names_who_did_it(house: House) -> None:
+    client = house.client("administrator")
+    page = client.post(reverse("change_role", args=[house.members["viewer"].pk]), {"role": "operator"}, follow=True)
+    assert "viewer is operator now." in text(page)
+    entry = Entry.objects.filter(kind="admin.member_changed").latest("position")
+    assert entry.actor == people.pseudonym_of(house.members["administrator"].user)
+
+
+def test_the_last_administrator_stays_and_the_page_says_why(house: House) -> None:
+    client = house.client("administrator")
+    own = house.members["administrator"].pk
+    for url, sent in (
+        (reverse("change_role", args=[own]), {"role": "viewer"}),
+        (reverse("remove_person", args=[own]), {}),
+    ):
+        assert "is the last administrator of default" in text(client.post(url, sent, follow=True))
+    assert Membership.objects.get(pk=own).role == "administrator"
+
+
+def test_removing_asks_first_and_ends_access_at_the_next_click(house: House) -> None:
+    client, gone = house.client("administrator"), house.client("viewer")
+    url = reverse("remove_person", args=[house.members["viewer"].pk])
+    assert "Remove viewer from default?" in text(client.get(url))
+    assert gone.get(reverse("tools")).status_code == 200
+    client.post(url)
+    answer = gone.get(reverse("tools"))
+    assert answer.status_code == 403
+    assert "You belong to no project" in text(answer)
+
+
+def test_a_token_is_shown_once_and_works(house: House) -> None:
+    client = house.client("administrator")
+    sent = {"agent": "fresh", "owner": "operator", "expires": "1d", "scope": "agent"}
+    client.post(reverse("tokens"), sent)
+    shown = TOKEN.search(text(client.get(reverse("tokens"))))
+    assert shown is not None
+    found = tokens.authenticate(f"Bearer {shown[0]}")
+    assert found is not None
+    issued = AgentToken.objects.get(pk=found.token)
+    assert (issued.agent.name, issued.agent.owner) == ("fresh", house.members["operator"].user)
+    again = text(client.get(reverse("tokens")))
+    assert TOKEN.search(again) is None
+    assert f"gbk_{issued.public_id}" in again
+    assert not SignIn.objects.filter(session_data__contains=shown[0]).exists()
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"owner": "neighbour"}, "Select a valid choice"),
+        ({"agent": "deploy-7", "owner": "viewer"}, "belongs to operator"),
+        ({"agent": "a\u202eb"}, "printable characters"),
+        ({"expires": "10000d"}, "Select a valid choice"),
+    ],
+)
+def test_a_refused_token_is_not_issued(house: House, changed: dict[str, str], sentence: str) -> None:
+    sent = {"agent": "fresh", "owner": "", "expires": "1d", "scope": "agent", **changed}
+    answer = house.client("administrator").post(reverse("tokens"), sent)
+    assert answer.status_code == 422
+    assert sentence in text(answer)
+    assert AgentToken.objects.count() == 2
+
+
+def test_revoking_asks_first_and_is_final(house: House) -> None:
+    client = house.client("administrator")
+    url = reverse("revoke_token", args=[house.token.pk])
+    assert f"Revoke gbk_{house.token.public_id}" in text(client.get(url))
+    assert AgentToken.objects.get(pk=house.token.pk).revoked_at is None
+    assert "is revoked" in text(client.post(url, follow=True))
+    assert AgentToken.objects.get(pk=house.token.pk).revoked_at is not None
+    assert "was revoked" in text(client.get(url))
+
+
+def test_patterns_are_stored_as_a_new_version(house: House) -> None:
+    client = house.client("administrator")
+    url = reverse("repository", args=[house.repository.pk])
+    assert "Stored as version 2" in text(client.post(url, {"production": "trunk", "protected": "v*"}, follow=True))
+    assert "nothing was stored" in text(client.post(url, {"production": "trunk", "protected": "v*"}, follow=True))
+    answer = client.post(url, {"production": "ok\nnot ok", "protected": "kept as typed"})
+    assert answer.status_code == 422
+    assert "Line 2" in text(answer)
+    assert "kept as typed" in text(answer)
+
+
+def test_hostile_names_are_shown_inert(house: House) -> None:
+    Repository.objects.filter(pk=house.repository.pk).update(name="<img src=x>\u202ebew")
+    page = text(house.client("administrator").get(reverse("repositories")))
+    assert "<img" not in page
+    assert "[U+202E]" in page

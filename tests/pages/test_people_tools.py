@@ -1,0 +1,110 @@
+"""tools.yaml: loaded whole or not at all, and never the laxer for a line left out."""
+
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from journal.models import Body, Entry
+from ledger import declarations, tools
+from ledger.declarations import Declaration, FaultyFileError
+from ledger.models import Tool
+from sessions.models import Project
+from tests.pages.people import House
+
+pytestmark = pytest.mark.django_db
+EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "tools.yaml"
+
+
+def load(path: Path, *options: str) -> str:
+    out = StringIO()
+    call_command("load_tools", str(path), *options, stdout=out)
+    return out.getvalue()
+
+
+def test_the_documented_example_loads(house: House) -> None:
+    assert "7 tools declared" in load(EXAMPLE)
+    push = Tool.objects.get(project=house.project, name="git.push")
+    assert (push.tool_class, push.reversibility, push.deadline_s) == ("probeable", "irreversible", 120)
+    assert Tool.objects.get(name="Read").reversibility == "read"
+    assert "Nothing was different" in load(EXAMPLE)
+    assert Entry.objects.filter(kind="admin.tools_loaded").count() == 1
+
+
+def test_a_tool_left_out_falls_back_to_the_strictest_and_is_named(house: House, tmp_path: Path) -> None:
+    load(EXAMPLE)
+    file = tmp_path / "tools.yaml"
+    file.write_text("tools:\n  Read: {class: read_only}\n")
+    said = load(file)
+    assert "opaque and irreversible from now on: Bash, Write" in said
+    assert list(Tool.objects.values_list("name", flat=True)) == ["Read"]
+    entry = Entry.objects.filter(kind="admin.tools_loaded").latest("position")
+    assert '"removed":["Bash"' in Body.objects.get(entry=entry).text
+
+
+def test_the_tools_of_other_projects_stay(house: House) -> None:
+    tools.declare(house.other, [Declaration("Bash", "opaque", "irreversible")])
+    tools.declare(house.project, [Declaration("Read", "read_only", "read")])
+    tools.declare(house.project, [])
+    assert Tool.objects.get().project == house.other
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "Line 1: the file must be a mapping"),
+        ("[]", "Line 1: the file must be a mapping"),
+        ("tool: {}", "Line 1: the file has the unknown key 'tool'; did you mean `tools`"),
+        ("{}", "`tools` is missing"),
+        ("tools: [a]", "Line 1: `tools` must map"),
+        ("tools:\n  a: opaque", "Line 2: tool 'a' must be a mapping"),
+        ("tools:\n  a: {}", "Line 2: tool 'a' has no `class`"),
+        ("tools:\n  a:\n    class: magic", "Line 3: tool 'a' has class 'magic'; choose one of read_only"),
+        ("tools:\n  a:\n    class: opaque\n    deadline: 3", "Line 4: .*did you mean `deadline_s`"),
+        (
+            "tools:\n  a:\n    class: opaque\n    deadline_s: 1.5",
+            "Line 4: deadline_s of tool 'a' must be a whole number",
+        ),
+        ("tools:\n  a:\n    class: opaque\n    deadline_s: 0", "Line 4: .*1 to 604800 seconds"),
+        ("tools:\n  a:\n    class: opaque\n    deadline_s: 1:30", "Line 4: .*whole number"),
+        ("tools:\n  a:\n    class: opaque\n    deadline_s: yes", "Line 4: .*whole number"),
+        ("tools:\n  a: {class: opaque, reversibility: read}", "Line 2: .*`read` belongs to `read_only`"),
+        ("tools:\n  a: {class: read_only, reversibility: reversible}", "`read` belongs to `read_only`"),
+        ("tools:\n  a: {class: opaque}\n  a: {class: keyed}", "Line 3: `tools` has `a` twice"),
+        ("tools:\n  1: {class: opaque}", "Line 2: every key of `tools` must be text"),
+        ("tools:\n  a: {class: opaque, description: [x]}", "description of tool 'a' must be text"),
+        ("tools:\n  a: {class: opaque", "this is not YAML"),
+        ("tools:\n  'a\u202e': {class: opaque}", "printable"),
+        ("tools: " + "[" * 5000, "not YAML"),
+    ],
+)
+def test_a_faulty_file_is_refused_with_its_line(text: str, sentence: str) -> None:
+    with pytest.raises(FaultyFileError, match=sentence):
+        declarations.read(text)
+
+
+def test_nothing_of_a_faulty_file_is_loaded(house: House, tmp_path: Path) -> None:
+    file = tmp_path / "tools.yaml"
+    file.write_text("tools:\n  a: {class: opaque}\n  b: {class: magic}\n")
+    with pytest.raises(CommandError, match=r"tools.yaml: Line 3: .* Nothing was loaded"):
+        load(file)
+    assert not Tool.objects.exists()
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", None])
+def test_a_file_that_cannot_be_read_is_named(house: House, tmp_path: Path, content: bytes | None) -> None:
+    file = tmp_path / "tools.yaml"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(CommandError, match=r"tools\.yaml"):
+        load(file)
+
+
+def test_a_project_must_exist(house: House) -> None:
+    with pytest.raises(CommandError, match="no project 'nowhere'"):
+        load(EXAMPLE, "--project", "nowhere")
+
+
+def test_no_tool_used_means_none_undeclared(house: House) -> None:
+    assert tools.used_undeclared(Project.objects.get(name="default")) == []

@@ -1,0 +1,207 @@
+"""People, agents, tokens and repositories: what the verbs do, and what they leave in the journal."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from io import StringIO
+
+import pytest
+import time_machine
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
+
+from journal.models import Body, Entry
+from sessions import agents, people, projects, repositories, tokens
+from sessions.models import AgentToken, Membership
+from sessions.refused import RefusedError
+from tests.pages.people import PASSWORD, House
+
+pytestmark = pytest.mark.django_db
+
+
+@contextmanager
+def refused(sentence: str) -> Iterator[None]:
+    """The verb refuses with `sentence`, and what it began is undone, as its door would."""
+    with pytest.raises(RefusedError, match=sentence), transaction.atomic():
+        yield
+
+
+def last_entry(kind: str) -> Entry:
+    return Entry.objects.filter(kind=kind).latest("position")
+
+
+def test_a_person_appears_in_facts_only_under_a_pseudonym(house: House) -> None:
+    actor = people.pseudonym_of(house.members["administrator"].user)
+    people.add(house.project, "zoe", "viewer", PASSWORD, actor=actor)
+    entry = last_entry("admin.member_added")
+    pseudonym = people.pseudonym_of(User.objects.get(username="zoe"))
+    assert entry.actor == actor
+    assert json.loads(entry.facts) == {"person": pseudonym, "role": "viewer"}
+    assert "zoe" not in entry.facts + entry.actor
+    assert json.loads(Body.objects.get(entry=entry).text)["username"] == "zoe"
+
+
+def test_adding_a_known_person_keeps_their_password(house: House) -> None:
+    people.add(house.project, "neighbour", "viewer", "another-password-entirely-1")
+    assert User.objects.get(username="neighbour").check_password(PASSWORD)
+
+
+def test_adding_somebody_twice_is_refused(house: House) -> None:
+    with refused("already belongs to default"):
+        people.add(house.project, "viewer", "operator")
+
+
+def test_a_weak_password_is_refused_and_nobody_is_made(house: House) -> None:
+    with refused("too short"):
+        people.add(house.project, "zoe", "viewer", "short")
+    assert not User.objects.filter(username="zoe").exists()
+
+
+def test_the_last_administrator_can_be_neither_removed_nor_demoted(house: House) -> None:
+    administrator = house.members["administrator"]
+    with refused("last administrator"):
+        people.remove(administrator, actor="gatebook")
+    with refused("last administrator"):
+        people.change_role(administrator, "viewer", actor="gatebook")
+    assert Membership.objects.get(pk=administrator.pk).role == "administrator"
+
+
+def test_one_of_two_administrators_can_go(house: House) -> None:
+    people.change_role(house.members["viewer"], "administrator", actor="gatebook")
+    people.remove(house.members["administrator"], actor="gatebook")
+    assert not Membership.objects.filter(pk=house.members["administrator"].pk).exists()
+    assert json.loads(last_entry("admin.member_removed").facts)["role_before"] == "administrator"
+
+
+def test_an_agent_keeps_its_owner(house: House) -> None:
+    assert agents.ensure(house.project, "deploy-7") == house.agent
+    with refused("belongs to operator"):
+        agents.ensure(house.project, "deploy-7", house.members["viewer"].user)
+
+
+def test_an_owner_must_belong_to_the_project(house: House) -> None:
+    with refused("does not belong to default"):
+        agents.ensure(house.project, "new", house.neighbour.user)
+
+
+def test_a_token_is_recognised_in_one_query_and_its_use_noted_once_a_minute(house: House) -> None:
+    token = tokens.issue(house.agent, expires_in=None, actor="gatebook")
+    tokens.authenticate(f"Bearer {token}")
+    with CaptureQueriesContext(connection) as queries:
+        found = tokens.authenticate(f"Bearer {token}")
+    assert found is not None
+    assert (found.agent, found.agent_name, found.project) == (house.agent.pk, "deploy-7", house.project.pk)
+    assert len(queries) == 1
+    with time_machine.travel(timedelta(minutes=2), tick=False), CaptureQueriesContext(connection) as queries:
+        tokens.authenticate(f"Bearer {token}")
+    assert len(queries) == 2
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda token: None,
+        lambda token: "",
+        lambda token: token,
+        lambda token: f"Basic {token}",
+        lambda token: f"Bearer {token[:-1]}{'A' if token[-1] != 'A' else 'B'}",
+        lambda token: f"Bearer {token}x",
+        lambda token: f"Bearer {token} ",
+        lambda token: f"Bearer {token}\n",
+        lambda token: f"Bearer gbk_00000000_{token[13:]}",
+        lambda token: f"Bearer gbk_{'٣' * 8}_{token[13:]}",
+        lambda token: "Bearer " + "g" * 100_000,
+    ],
+)
+def test_anything_but_the_token_is_refused(house: House, spoil: object) -> None:
+    token = tokens.issue(house.agent, expires_in=None, actor="gatebook")
+    assert tokens.authenticate(spoil(token)) is None  # type: ignore[operator]  # a lambda of the list above
+
+
+def test_a_token_ends_when_it_expires_or_is_revoked(house: House) -> None:
+    token = tokens.issue(house.agent, expires_in=timedelta(hours=1), actor="gatebook")
+    found = tokens.authenticate(f"Bearer {token}")
+    assert found is not None
+    with time_machine.travel(timedelta(minutes=61), tick=False):
+        assert tokens.authenticate(f"Bearer {token}") is None
+    for _ in range(2):
+        tokens.revoke(AgentToken.objects.get(pk=found.token), actor="gatebook")
+    assert tokens.authenticate(f"Bearer {token}") is None
+    assert Entry.objects.filter(kind="admin.token_revoked").count() == 1
+
+
+def test_the_secret_of_a_token_is_stored_nowhere(house: House) -> None:
+    secret = tokens.issue(house.agent, expires_in=None, actor="gatebook").rpartition("_")[2]
+    assert not Body.objects.filter(text__contains=secret).exists()
+    assert not Entry.objects.filter(facts__contains=secret).exists()
+    assert all(secret.encode() not in bytes(row.digest) for row in AgentToken.objects.all())
+
+
+def test_the_command_prints_only_the_token(house: House) -> None:
+    out = StringIO()
+    call_command(
+        "issue_token", "--agent", "new", "--owner", "viewer", "--expires", "2w", "--scope", "import", stdout=out
+    )
+    found = tokens.authenticate(f"Bearer {out.getvalue().strip()}")
+    assert out.getvalue().count("\n") == 1
+    assert found is not None
+    issued = AgentToken.objects.get(pk=found.token)
+    assert (issued.scope, issued.agent.owner) == ("import", house.members["viewer"].user)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--project", "nowhere"], "no project 'nowhere'"),
+        (["--owner", "nobody"], "Nobody is called 'nobody'"),
+        (["--owner", "neighbour"], "does not belong to default"),
+        (["--expires", "soon"], "write hours, days or weeks"),
+        (["--expires", "0d"], "write hours, days or weeks"),
+    ],
+)
+def test_the_command_says_what_is_wrong(house: House, options: list[str], sentence: str) -> None:
+    with pytest.raises(CommandError, match=sentence):
+        call_command("issue_token", "--agent", "new", *options)
+    assert not AgentToken.objects.filter(agent__name="new").exists()
+
+
+@pytest.mark.parametrize(
+    ("ref", "ref_class"),
+    [
+        ("main", "production"),
+        ("refs/heads/main", "production"),
+        ("release/2/hotfix", "protected"),
+        ("refs/heads/release/1", "protected"),
+        ("feature/main", "other"),
+        ("refs/remotes/origin/main", "other"),
+        ("Main", "other"),
+        ("", ""),
+    ],
+)
+def test_a_ref_has_the_class_of_the_first_pattern_that_matches(house: House, ref: str, ref_class: str) -> None:
+    assert repositories.classify(house.repository, ref) == (ref_class, 1)
+
+
+def test_production_is_asked_before_protected(house: House) -> None:
+    repositories.change_patterns(house.repository, production="v*", protected="v1\nv*", actor="gatebook")
+    assert repositories.classify(house.repository, "refs/tags/v1") == ("production", 2)
+
+
+def test_changed_patterns_are_a_new_version_and_equal_ones_are_not(house: House) -> None:
+    change = {"protected": "", "actor": "gatebook"}
+    assert repositories.change_patterns(house.repository, production=" refs/heads/trunk \r\n\r\ntrunk\n", **change)
+    assert (house.repository.production_refs, house.repository.patterns_version) == ("trunk", 2)
+    assert not repositories.change_patterns(house.repository, production="trunk", **change)
+    assert json.loads(last_entry("admin.repository_changed").facts) == {"patterns_version": 2}
+
+
+def test_a_pattern_no_ref_could_match_is_refused_with_its_line(house: House) -> None:
+    with refused("Line 2"):
+        repositories.change_patterns(house.repository, production="main\na b", protected="", actor="gatebook")
+
+
+def test_the_default_project_is_made_once() -> None:
+    assert projects.ensure_default() == projects.ensure_default()

@@ -1,0 +1,16 @@
+"""Fixtures of the tests of sessions, tasks, items and artifacts."""
+
+import pytest
+
+from sessions import agents, projects
+from sessions.models import Agent
+from tests.ingest.conftest import agent, application, call, importer, issue
+from tests.journal.committed import committed
+
+__all__ = ["agent", "application", "call", "committed", "importer", "issue"]
+
+
+@pytest.fixture
+def tester(db: None) -> Agent:
+    """An agent of a project of its own, for verbs that are called without a door."""
+    return agents.ensure(projects.create("of the tests"), "tester")

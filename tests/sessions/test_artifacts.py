@@ -1,0 +1,147 @@
+"""The verbs of artifacts: named by content, stored whole or not at all."""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from journal.models import Entry
+from sessions import agents, artifacts, projects
+from sessions.artifacts import WrongContent
+from sessions.models import Agent, Artifact, Session
+from sessions.origin import Repeated
+from tests.sessions.speaking import NOW_US, opened, origin
+
+pytestmark = pytest.mark.django_db
+CONTENT = b"a log\0with bytes\xff" * 1_000
+
+
+def values(content: bytes = CONTENT) -> dict[str, Any]:
+    return {
+        "type": "log",
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "size": len(content),
+        "media_type": "text/plain",
+    }
+
+
+@pytest.fixture
+def session(tester: Agent) -> Session:
+    return opened(tester)
+
+
+@pytest.fixture
+def artifact(tester: Agent, session: Session) -> Artifact:
+    return artifacts.record(origin(tester, "k"), session.id, None, values())
+
+
+def files(project: UUID) -> list[Path]:
+    folder = artifacts.path(project, "0" * 64).parent.parent
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def receive(artifact: Artifact, content: bytes = CONTENT) -> None:
+    artifacts.receive(artifact, (content[start : start + 999] for start in range(0, len(content), 999)))
+    artifacts.mark_stored(artifact, NOW_US)
+
+
+def test_an_artifact_is_recorded_once_under_its_key(tester: Agent, session: Session, artifact: Artifact) -> None:
+    entry = Entry.objects.get(kind="artifact.recorded")
+    assert (entry.subject, entry.position) == (artifact.id, artifact.opened_position)
+    assert entry.facts == f'{{"sha256":"{artifact.sha256}","size":{artifact.size}}}'
+    assert (artifact.retention, artifact.stored_at_us) == ("standard", None)
+    with pytest.raises(Repeated):
+        artifacts.record(origin(tester, "k"), session.id, None, values())
+    assert Artifact.objects.count() == 1
+
+
+def test_bytes_come_to_lie_under_their_hash(artifact: Artifact) -> None:
+    receive(artifact)
+    (stored,) = files(artifact.project_id)
+    assert stored.read_bytes() == CONTENT
+    assert stored.name == artifact.sha256
+    assert Artifact.objects.get().stored_at_us == NOW_US
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", CONTENT[:-1], CONTENT + b"x", CONTENT[:-1] + b"x", CONTENT * 2],
+    ids=["nothing", "too short", "too long", "one byte differs", "twice"],
+)
+def test_other_bytes_than_those_announced_leave_nothing(artifact: Artifact, content: bytes) -> None:
+    with pytest.raises(WrongContent):
+        receive(artifact, content)
+    assert files(artifact.project_id) == []
+    assert Artifact.objects.get().stored_at_us is None
+
+
+def test_a_stream_that_breaks_off_leaves_nothing(artifact: Artifact) -> None:
+    def broken() -> Iterator[bytes]:
+        yield CONTENT[:100]
+        raise ConnectionResetError
+
+    with pytest.raises(ConnectionResetError):
+        artifacts.receive(artifact, broken())
+    assert files(artifact.project_id) == []
+
+
+def test_too_many_bytes_are_refused_before_they_are_read(artifact: Artifact) -> None:
+    taken = 0
+
+    def endless() -> Iterator[bytes]:
+        nonlocal taken
+        while True:
+            taken += 1
+            yield b"x" * 10_000
+
+    with pytest.raises(WrongContent):
+        artifacts.receive(artifact, endless())
+    assert taken <= artifact.size // 10_000 + 1
+
+
+def test_bytes_are_on_the_disk_before_they_have_their_name(artifact: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[str] = []
+    fsync, replace = os.fsync, Path.replace
+
+    def note_fsync(handle: int) -> None:
+        steps.append("folder" if Path(f"/proc/self/fd/{handle}").resolve().is_dir() else "file")
+        fsync(handle)
+
+    def note_replace(self: Path, target: Path) -> Path:
+        steps.append("rename")
+        return replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", note_fsync)
+    monkeypatch.setattr(Path, "replace", note_replace)
+    receive(artifact)
+    assert steps[steps.index("file") :] == ["file", "rename", "folder"]
+
+
+def test_equal_bytes_of_a_project_are_stored_once(tester: Agent, session: Session, artifact: Artifact) -> None:
+    receive(artifact)
+    second = artifacts.record(origin(tester), session.id, None, {**values(), "name": "again"})
+    assert second.id != artifact.id
+    assert second.stored_at_us is not None
+    assert len(files(artifact.project_id)) == 1
+
+
+def test_another_project_never_learns_that_bytes_are_known(artifact: Artifact) -> None:
+    receive(artifact)
+    stranger = agents.ensure(projects.create("elsewhere"), "tester")
+    other = artifacts.record(origin(stranger), opened(stranger).id, None, values())
+    assert other.stored_at_us is None
+    receive(other)
+    assert artifacts.path(other.project_id, other.sha256) != artifacts.path(artifact.project_id, artifact.sha256)
+
+
+def test_storing_marks_every_artifact_of_that_content(tester: Agent, session: Session, artifact: Artifact) -> None:
+    other = artifacts.record(origin(tester), session.id, None, values())
+    different = artifacts.record(origin(tester), session.id, None, values(b"something else"))
+    receive(artifact)
+    stored = set(Artifact.objects.filter(stored_at_us=NOW_US).values_list("id", flat=True))
+    assert stored == {artifact.id, other.id}
+    assert different.id not in stored

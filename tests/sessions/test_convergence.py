@@ -1,0 +1,241 @@
+"""Sessions, tasks and items are functions of facts too: any delivery of the same facts gives the same rows."""
+
+import random
+from collections.abc import Callable, Sequence
+from itertools import permutations
+from typing import Any, Final
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from journal import order
+from sessions import items, repositories, sessions, tasks
+from sessions.models import Agent, Item, Session, Task
+from tests.ingest.caller import Caller
+from tests.ledger.test_convergence import undone
+from tests.sessions.speaking import report, touched
+
+pytestmark = pytest.mark.django_db
+SOME = settings(
+    max_examples=25,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+# The server's clocks, pointers into the journal, and counters of writes: they follow delivery and are no part of state.
+NO_STATE: Final = {
+    *("id", "opened_position", "created_at_us", "updated_at_us", "seen_at_us", "changed_at_us", "version"),
+}
+Fact = dict[str, Any]
+
+
+def stored() -> list[list[Fact]]:
+    """All rows of the three tables, but what follows delivery."""
+    tables = (
+        Session.objects.order_by("key"),
+        Task.objects.order_by("session_id", "key"),
+        Item.objects.order_by("task_id", "key"),
+    )
+    return [
+        [{name: value for name, value in row.items() if name not in NO_STATE} for row in table.values()]
+        for table in tables
+    ]
+
+
+def deliveries(told: Sequence[Fact], chance: random.Random) -> list[list[Fact]]:
+    """Some way to deliver the facts: shuffled, partly repeated, cut into batches anywhere."""
+    sent = [*told, *chance.choices(told, k=chance.randint(0, len(told)))]
+    chance.shuffle(sent)
+    batches: list[list[Fact]] = [[]]
+    for fact in sent:
+        if batches[-1] and chance.random() < 0.4:
+            batches.append([])
+        batches[-1].append(fact)
+    return batches
+
+
+def _of(kind: str, **fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Fact]:
+    return st.fixed_dictionaries({"kind": st.just(kind)}, optional=fields)
+
+
+TITLES = st.sampled_from(["one", "two", "nul \0 inside"])
+STATES = st.sampled_from(["pending", "running", "blocked", "done", "failed"])
+TASKS = st.sampled_from(["build", "ship"])
+FACTS: Final = st.one_of(
+    _of(
+        "session.started",
+        title=TITLES,
+        repository=st.just("acme/x"),
+        branch=st.just("main"),
+        mode=st.sampled_from(["leased", "one_shot"]),
+        parent=st.sampled_from(["t", "u"]),
+        labels=st.just({"team": "x"}),
+    ),
+    st.fixed_dictionaries(
+        {"kind": st.just("session.ended"), "status": st.sampled_from(["completed", "failed", "cancelled"])}
+    ),
+    _of("session.waiting"),
+    _of("session.resumed"),
+    _of("session.suspended"),
+    *(
+        st.fixed_dictionaries(
+            {"kind": st.just(kind), "task": TASKS},
+            optional={
+                "title": TITLES,
+                "state": STATES,
+                "priority": st.integers(-1, 1),
+                "worker": st.just("w"),
+                "branch_label": st.just("b"),
+                "parent": st.sampled_from(["build", "never created"]),
+            },
+        )
+        for kind in ("task.created", "task.changed")
+    ),
+    st.fixed_dictionaries({"kind": st.just("task.done"), "task": TASKS}),
+    *(
+        st.fixed_dictionaries({"kind": st.just(kind), "task": TASKS, "item": st.sampled_from(["1", "2"])})
+        for kind in ("item.done", "item.failed")
+    ),
+)
+
+
+@st.composite
+def stories(draw: st.DrawFn) -> list[Fact]:
+    """Up to ten facts about two sessions, each with an id, a source and perhaps a sequence."""
+    told = []
+    for number in range(draw(st.integers(2, 10))):
+        fact = draw(FACTS)
+        fact |= {
+            "id": draw(st.sampled_from("abcdef")) + str(number),
+            "session": draw(st.sampled_from(["s", "t"])),
+            "source": draw(st.sampled_from(["tester", "tester/hook"])),
+        }
+        sequence, told_us = draw(st.none() | st.integers(0, 3)), draw(st.none() | st.integers(1, 5))
+        fact |= {} if sequence is None else {"producer_seq": sequence}
+        fact |= {} if told_us is None else {"occurred_us": told_us}
+        told.append(fact)
+    return told
+
+
+def check(caller: Caller, told: list[Fact], chance: random.Random) -> None:
+    def after(batches: Sequence[Sequence[Fact]]) -> list[list[Fact]]:
+        with undone():
+            for batch in batches:
+                answer = caller.report(list(batch))
+                assert answer.status_code == 200, answer.text
+            return stored()
+
+    expected = after([told])
+    for _ in range(3):
+        assert after(deliveries(told, chance)) == expected
+
+
+@SOME
+@given(told=stories(), chance=st.randoms(use_true_random=False))
+def test_the_door_gives_one_state_for_every_delivery(agent: Caller, told: list[Fact], chance: random.Random) -> None:
+    with undone():
+        _keep_the_repository()
+        check(agent, told, chance)
+
+
+def _keep_the_repository() -> None:
+    """Its id is random, so it must be there before the facts that name it."""
+    from sessions import projects
+
+    repositories.ensure(projects.ensure_default(), "acme/x")
+
+
+def last_to_arrive(one: str, _other: str) -> bool:
+    return bool(one)
+
+
+@pytest.mark.parametrize("module", [sessions, tasks], ids=["sessions", "tasks"])
+def test_a_fold_that_believes_the_last_to_arrive_is_caught(
+    agent: Caller, monkeypatch: pytest.MonkeyPatch, module: Any
+) -> None:
+    about = {"sessions": "session.", "tasks": "task."}[module.__name__.split(".")[1]]
+    assert module.earlier is order.earlier
+    monkeypatch.setattr(module, "earlier", last_to_arrive)
+
+    @settings(SOME, max_examples=200, derandomize=True, database=None, phases=[Phase.generate])
+    @given(told=stories(), chance=st.randoms(use_true_random=False))
+    def property_of_the_mutant(told: list[Fact], chance: random.Random) -> None:
+        relevant = [fact for fact in told if fact["kind"].startswith(about)]
+        if relevant:
+            check(agent, relevant, chance)
+
+    with undone():
+        _keep_the_repository()
+        with pytest.raises(AssertionError):
+            property_of_the_mutant()
+
+
+def test_the_verb_for_sessions_gives_one_state_in_all_orders(tester: Agent) -> None:
+    told = [
+        ("session.started", "b", {"title": "first"}),
+        ("session.started", "c", {"title": "second", "branch": "main"}),
+        ("session.waiting", "d", {}),
+        ("session.ended", "e", {"status": "failed"}),
+        ("session.ended", "f", {"status": "completed"}),
+    ]
+    states = []
+    for facts in permutations(told):
+        with undone():
+            session = touched(tester)
+            for position, (kind, key, values) in enumerate(facts, 2):
+                one = sessions.Report(session, "s", report(tester, key), kind, position, dict(values))
+                sessions.report([one], {})
+            states.append(stored()[0])
+    assert all(state == states[0] for state in states)
+    (row,) = states[0]
+    assert (row["title"], row["branch"], row["status"]) == ("first", "", "failed")
+
+
+def test_the_verb_for_tasks_gives_one_state_in_all_orders(tester: Agent) -> None:
+    told: list[tuple[str, str, dict[str, Any]]] = [
+        ("task.created", "b", {"title": "first", "priority": 1}),
+        ("task.created", "c", {"title": "second", "worker": "w", "parent": "p"}),
+        ("task.changed", "d", {"title": "third", "state": "running"}),
+        ("task.changed", "e", {"state": "blocked"}),
+        ("task.done", "f", {}),
+    ]
+    states = []
+    for facts in permutations(told):
+        with undone():
+            session = touched(tester)
+            for position, (kind, key, values) in enumerate(facts, 2):
+                tasks.apply([tasks.Report(session, "t", report(tester, key), kind, position, values)])
+            states.append(stored()[1])
+    assert all(state == states[0] for state in states)
+    (row,) = states[0]
+    assert (row["title"], row["priority"], row["worker"], row["state"]) == ("third", 1, "w", "done")
+    assert row["parent_id"] is None  # the first creation named none
+
+
+def test_the_verb_for_items_gives_one_state_in_all_orders(tester: Agent) -> None:
+    told = [("a", None, "failed"), ("b", 2, "done"), ("c", 1, "failed"), ("ä", None, "done"), ("z", None, "failed")]
+    states = []
+    for facts in permutations(told):
+        with undone():
+            task = tasks.ensure(report(tester, "x"), touched(tester), "t", 1)
+            for position, (key, sequence, state) in enumerate(facts, 2):
+                fact = report(tester, key, producer_seq=sequence)
+                items.apply([items.Report(task, "i", fact, state, position)])
+            states.append(stored()[2])
+    assert all(state == states[0] for state in states)
+    # The latest by code point, on both databases: "ä" sorts after "z" in no language, and in Unicode.
+    assert states[0][0]["state"] == "done"
+
+
+def test_two_agents_reports_give_a_session_the_agent_of_its_start(call: Callable[..., Caller]) -> None:
+    one, other = call("tester"), call("watcher")
+    started = {"id": "1", "kind": "session.started", "session": "s", "title": "x"}
+    seen = {"id": "2", "kind": "session.waiting", "session": "s"}
+    names = []
+    for facts in ([(one, started), (other, seen)], [(other, seen), (one, started)]):
+        with undone():
+            for caller, fact in facts:
+                assert caller.report([fact]).status_code == 200
+            names.append(Session.objects.get().agent.name)
+    assert names == ["tester", "tester"]
