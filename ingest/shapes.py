@@ -31,6 +31,7 @@ Count = Annotated[int, Meta(ge=0, le=2**53 - 1)]
 Number = Annotated[int, Meta(ge=1, le=1_000_000)]
 Priority = Annotated[int, Meta(ge=-1_000_000, le=1_000_000)]
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}" + _END)]
+Id = Annotated[str, Meta(pattern="^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}" + _END)]
 Mode = Literal["leased", "reported", "one_shot"]
 Ended = Literal["completed", "failed", "cancelled"]
 TaskState = Literal["pending", "running", "blocked", "done", "failed", "cancelled"]
@@ -241,7 +242,7 @@ class RecordArtifact(ArtifactFields, Strict):
     """POST /artifacts"""
 
     session: Key
-    effect: Annotated[str, Meta(max_length=36, pattern=_PLAIN)] | None = None
+    effect: Id | None = None
 
 
 class ReportedTask(TaskFields):

@@ -135,10 +135,7 @@ def _artifact(project: UUID, identity: UUID) -> Artifact:
 
 
 def _effect(project: UUID, identity: str) -> UUID:
-    try:
-        effect = UUID(identity)
-    except ValueError:
-        raise Problem(422, "invalid", "effect is the id of an effect.", pointer="/effect") from None
+    effect = UUID(identity)
     if not Effect.objects.filter(project=project, id=effect).exists():
         raise Problem(404, "not_found", "This project has no such effect; plan it first with POST /effects.")
     return effect
