@@ -4,6 +4,7 @@ State is a function of marks; marks are set by facts; ledger/fold.py alone says 
 moved without leave, whoever writes it.
 """
 
+from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
@@ -83,6 +84,8 @@ class Effect(models.Model):
     lane = models.CharField(max_length=8, default="evidence")  # of the plan
     plan_position = models.BigIntegerField(null=True)  # journal position of the winning plan
     redactions = models.IntegerField(default=0)
+    judged = models.CharField(max_length=5, default="", blank=True)  # what the policy in force said of it
+    judged_by = models.CharField(max_length=96, default="", blank=True)  # … by which rule: set@version/rule
 
     # Leave: permission to dispatch. `leave_ref` is opaque here.
     leave = models.CharField(max_length=8, default="held")
@@ -146,6 +149,7 @@ class Effect(models.Model):
                 | Q(resolution="happened"),
                 name="effect_moves_only_by_an_attempt",
             ),
+            models.CheckConstraint(condition=Q(judged__in=states.JUDGED), name="effect_judgement_is_known"),
             models.CheckConstraint(condition=Q(failure_reason__in=states.REASONS), name="effect_reason_is_known"),
             models.CheckConstraint(condition=Q(resolution__in=states.RESOLUTIONS), name="effect_resolution_is_known"),
             models.CheckConstraint(condition=Q(ref_class__in=["", *REF_CLASSES]), name="effect_ref_class_is_known"),
@@ -193,6 +197,11 @@ class Effect(models.Model):
             ),
             models.Index(fields=["compensates"], name="effect_by_compensated", condition=Q(compensates__isnull=False)),
             models.Index(fields=["project", "opened_position"], name="effect_violations", condition=Q(violates=True)),
+            models.Index(
+                fields=["project", "opened_position"],
+                name="effect_judged_to_need_leave",
+                condition=Q(judged__in=["ask", "deny"]),
+            ),
         ]
 
     def __str__(self) -> str:
@@ -255,3 +264,39 @@ class Attempt(models.Model):
 
     def __str__(self) -> str:
         return f"attempt {self.number}"
+
+
+class Hold(models.Model):
+    """A stop that a person set on an effect, session, agent, tool or the whole project, until one lifts it."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7)
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="holds", db_index=False)
+    scope = models.CharField(max_length=7)
+    subject = models.CharField(max_length=100, default="", blank=True)  # id (32 hex) of effect, session or agent; tool
+    set_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    set_at_us = models.BigIntegerField()
+    opened_position = models.BigIntegerField()  # journal position of hold.set, whose body has the reason
+    lifted_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+")
+    lifted_at_us = models.BigIntegerField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["project", "scope", "subject"],
+                condition=Q(lifted_at_us__isnull=True),
+                name="thing_is_held_once",
+            ),
+            models.CheckConstraint(condition=Q(scope__in=states.HOLD_SCOPES), name="hold_scope_is_known"),
+            models.CheckConstraint(
+                condition=Q(scope="project", subject="") | (~Q(scope="project") & ~Q(subject="")),
+                name="hold_names_what_it_stops",
+            ),
+            models.CheckConstraint(
+                condition=Q(lifted_at_us__isnull=True, lifted_by__isnull=True)
+                | Q(lifted_at_us__isnull=False, lifted_by__isnull=False),
+                name="hold_is_lifted_by_a_person",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"hold of a {self.scope}"

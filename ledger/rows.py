@@ -39,6 +39,8 @@ class EffectRow:
     lane: str = "evidence"
     plan_position: int | None = None
     redactions: int = 0
+    judged: str = ""
+    judged_by: str = ""
     leave: str = "held"
     leave_basis: str = ""
     leave_ref: str = ""

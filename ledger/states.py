@@ -35,7 +35,12 @@ OPEN: Final = ("planned", "dispatched", "failed")  # states in which an intent m
 OUTCOME_OF_REASON: Final[dict[str, str]] = {"rejected": "error", "timeout": "unknown", "error": "unknown"}
 REASONS: Final = ("", *OUTCOME_OF_REASON)
 RESOLUTIONS: Final = ("", "happened", "not_happened", "compensate", "abandoned")
-BASES: Final = ("", "ruling", "policy", "exemption", "observe", "import", "cancelled", "revoked", "lapsed", "returned")
+BASES: Final = (
+    *("", "ruling", "policy", "exemption", "observe", "import"),
+    *("cancelled", "revoked", "lapsed", "returned", "expired"),
+)
+JUDGED: Final = ("", "allow", "ask", "deny")  # what the policy in force said of a plan; empty where none was asked
+HOLD_SCOPES: Final = ("project", "tool", "agent", "session", "effect")
 
 TOOL_CLASSES: Final = ("read_only", "natural", "keyed", "joint", "probeable", "compensable", "opaque")
 REVERSIBILITIES: Final = ("read", "reversible", "compensable", "irreversible")

@@ -1,0 +1,254 @@
+"""Policies, gates, votes and exemptions: what holds an effect, and what people decided on exactly what they saw.
+
+The laws that no CHECK can say (who may vote, how a gate may move, that a quorum stands behind leave) are triggers:
+approvals/laws.py.
+"""
+
+from django.conf import settings
+from django.db import models
+from django.db.models import F, Q
+
+from approvals import states
+from journal.ids import uuid7
+from ledger.models import Effect
+from ledger.states import REVERSIBILITIES
+from sessions.models import Agent, Project, Session
+
+
+class PolicySet(models.Model):
+    """Rules as they were loaded; never changed afterwards. A new text under the same name is the next version."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7)
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="policy_sets")
+    name = models.CharField(max_length=24)
+    version = models.IntegerField()
+    text = models.TextField()  # the YAML as it was loaded
+    sha256 = models.CharField(max_length=64)  # of the text
+    rules = models.JSONField()  # the same, checked and complete: approvals/document.py
+    loaded_by = models.CharField(max_length=64)  # a pseudonym, or "gatebook" for a command
+    loaded_at_us = models.BigIntegerField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["project", "name", "version"], name="policy_set_version_is_unique"),
+            models.CheckConstraint(condition=~Q(name=""), name="policy_set_has_a_name"),
+            models.CheckConstraint(condition=Q(version__gte=1), name="policy_set_versions_start_at_one"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.version}"
+
+
+class Activation(models.Model):
+    """Which rules were in force from when, in which mode, and by whose word. The latest is the current one."""
+
+    id = models.BigAutoField(primary_key=True)
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="activations")
+    policy_set = models.ForeignKey(PolicySet, on_delete=models.PROTECT, related_name="activations", db_index=False)
+    mode = models.CharField(max_length=7)
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+")
+    actor = models.CharField(max_length=64)
+    activated_at_us = models.BigIntegerField()
+    is_current = models.BooleanField(default=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["project"], condition=Q(is_current=True), name="project_has_one_policy_in_force"
+            ),
+            models.CheckConstraint(condition=Q(mode__in=states.MODES), name="activation_mode_is_known"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.policy_set_id} {self.mode}"
+
+
+class Exemption(models.Model):
+    """A scoped, reasoned suspension of what would ask for leave, ended by time. It never overrides a denial."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7)
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="exemptions")
+    tool = models.CharField(max_length=100)  # a glob, as the next five; empty covers everything
+    rule = models.CharField(max_length=64, default="", blank=True)
+    agent = models.CharField(max_length=64, default="", blank=True)
+    repository = models.CharField(max_length=200, default="", blank=True)
+    ref = models.CharField(max_length=200, default="", blank=True)
+    environment = models.CharField(max_length=64, default="", blank=True)
+    session = models.ForeignKey(Session, null=True, on_delete=models.PROTECT, related_name="exemptions", db_index=False)
+    granted_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    opened_position = models.BigIntegerField()  # journal position of the grant, whose body has the reason
+    granted_at_us = models.BigIntegerField()
+    ends_at_us = models.BigIntegerField()
+    revoked_at_us = models.BigIntegerField(null=True)
+    uses = models.IntegerField(default=0)
+    used_at_us = models.BigIntegerField(null=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=~Q(tool=""), name="exemption_names_a_tool"),
+            models.CheckConstraint(
+                condition=Q(ends_at_us__gt=F("granted_at_us"))
+                & Q(ends_at_us__lte=F("granted_at_us") + states.LONGEST_DECIDE_WITHIN_S * states.US),
+                name="exemption_ends_within_thirty_days",
+            ),
+            models.CheckConstraint(
+                condition=Q(used_at_us__isnull=True) | Q(used_at_us__lte=F("ends_at_us")),
+                name="exemption_is_used_before_it_ends",
+            ),
+            models.CheckConstraint(condition=Q(uses__gte=0), name="exemption_uses_are_counted"),
+        ]
+        indexes = [
+            models.Index(
+                fields=["project", "ends_at_us"], name="exemption_live", condition=Q(revoked_at_us__isnull=True)
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"exemption of {self.tool}"
+
+
+class Gate(models.Model):
+    """One effect held for people. What it binds (digest, requirement, clocks' lengths) is fixed when it opens."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7)
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="gates", db_index=False)
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="gates", db_index=False)
+    effect = models.ForeignKey(Effect, on_delete=models.PROTECT, related_name="gates")
+    agent = models.ForeignKey(Agent, on_delete=models.PROTECT, related_name="gates", db_index=False)
+    opened_position = models.BigIntegerField()  # journal position of gate.requested: the handle g_<n>
+    plan_position = models.BigIntegerField()  # … of the plan whose body has what the card shows
+
+    # Bound: what leave will be for.
+    digest = models.CharField(max_length=67)  # v1:<64 hex> over intent, target, agent, session and on whose behalf
+    preconditions_digest = models.CharField(max_length=67, default="", blank=True)
+    requirement = models.JSONField()  # who must say yes, and how: approvals/document.py
+    requirement_hash = models.CharField(max_length=64)
+    policy_set = models.ForeignKey(PolicySet, null=True, on_delete=models.PROTECT, related_name="gates", db_index=False)
+    rule = models.CharField(max_length=64, default="", blank=True)  # empty: no rule matched, and nothing is let through
+    risk = models.CharField(max_length=8)
+    reversibility = models.CharField(max_length=12)
+    tool = models.CharField(max_length=100)
+    repository_name = models.CharField(max_length=200, default="", blank=True)
+
+    # Who may not say yes to it (people; null where nobody is known).
+    requester = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+")
+    session_owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+")
+    agent_owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+")
+    self_approval = models.BooleanField(default=False)
+    minimum = models.IntegerField(default=1)  # distinct people who must approve
+    deny_threshold = models.IntegerField(default=1)
+
+    status = models.CharField(max_length=12, default="pending")
+    reason = models.CharField(max_length=20, default="", blank=True)  # why it ended, where the status does not say it
+    version = models.IntegerField(default=1)
+    requested_at_us = models.BigIntegerField()
+    decide_by_us = models.BigIntegerField()
+    leave_for_s = models.IntegerField(default=states.DEFAULT_LEAVE_FOR_S)
+    decided_at_us = models.BigIntegerField(null=True)  # when the quorum, the denial or the return was complete
+    leave_until_us = models.BigIntegerField(null=True)
+    used_at_us = models.BigIntegerField(null=True)
+    used_attempt = models.IntegerField(null=True)
+    ended_at_us = models.BigIntegerField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["effect"], condition=Q(status__in=states.OPEN), name="effect_has_at_most_one_open_gate"
+            ),
+            models.CheckConstraint(condition=Q(status__in=states.STATUSES), name="gate_status_is_known"),
+            models.CheckConstraint(condition=Q(reason__in=states.REASONS), name="gate_reason_is_known"),
+            models.CheckConstraint(condition=Q(risk__in=states.RISKS), name="gate_risk_is_known"),
+            models.CheckConstraint(condition=Q(reversibility__in=REVERSIBILITIES), name="gate_reversibility_is_known"),
+            models.CheckConstraint(condition=~Q(digest=""), name="gate_binds_a_digest"),
+            models.CheckConstraint(condition=Q(minimum__gte=1), name="gate_needs_at_least_one_person"),
+            models.CheckConstraint(condition=Q(deny_threshold__gte=1), name="gate_is_denied_by_at_least_one"),
+            models.CheckConstraint(
+                condition=Q(self_approval=False) | Q(risk="low"), name="gate_of_ones_own_is_of_low_risk"
+            ),
+            models.CheckConstraint(
+                condition=Q(decide_by_us__gt=F("requested_at_us"))
+                & Q(decide_by_us__lte=F("requested_at_us") + states.LONGEST_DECIDE_WITHIN_S * states.US),
+                name="gate_is_decided_within_thirty_days",
+            ),
+            models.CheckConstraint(
+                condition=Q(leave_for_s__gte=1, leave_for_s__lte=states.LONGEST_LEAVE_FOR_S),
+                name="gate_leave_lasts_at_most_a_day",
+            ),
+            models.CheckConstraint(
+                condition=~Q(status__in=states.GIVEN) | Q(decided_at_us__lte=F("decide_by_us")),
+                name="gate_is_approved_before_its_deadline",
+            ),
+            models.CheckConstraint(
+                condition=~Q(status__in=states.GIVEN)
+                | Q(leave_until_us=F("decided_at_us") + F("leave_for_s") * states.US),
+                name="gate_leave_has_an_end",
+            ),
+            models.CheckConstraint(
+                condition=~Q(status="expired") | Q(ended_at_us__gte=F("decide_by_us")),
+                name="gate_expires_after_its_deadline",
+            ),
+            models.CheckConstraint(
+                condition=~Q(status="used")
+                | Q(used_at_us__lte=F("leave_until_us"), used_attempt__isnull=False, used_at_us__isnull=False),
+                name="gate_is_used_while_its_leave_lasts",
+            ),
+            models.CheckConstraint(
+                condition=Q(status="used") | Q(used_at_us__isnull=True, used_attempt__isnull=True),
+                name="gate_is_used_once",
+            ),
+            models.CheckConstraint(
+                condition=Q(status__in=states.OPEN, ended_at_us__isnull=True)
+                | Q(status__in=states.ENDS, ended_at_us__isnull=False),
+                name="gate_has_ended_or_is_open",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["project", "opened_position"], name="gate_by_opening"),
+            models.Index(fields=["project", "decide_by_us"], name="gate_open", condition=Q(status__in=states.OPEN)),
+            models.Index(fields=["decide_by_us"], name="gate_pending_by_deadline", condition=Q(status="pending")),
+            models.Index(fields=["leave_until_us"], name="gate_approved_by_end", condition=Q(status="approved")),
+            models.Index(fields=["session", "digest"], name="gate_denied_for_good", condition=Q(status="denied_final")),
+            models.Index(fields=["project", "tool", "opened_position"], name="gate_by_tool"),
+            models.Index(fields=["session", "opened_position"], name="gate_by_session"),
+            models.Index(fields=["project", "decided_at_us"], name="gate_by_decision"),
+        ]
+
+    def __str__(self) -> str:
+        return f"g_{self.opened_position}"
+
+
+class Vote(models.Model):
+    """What one person answered on a gate, and exactly what their page showed. Never changed."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7)
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+", db_index=False)
+    gate = models.ForeignKey(Gate, on_delete=models.PROTECT, related_name="votes", db_index=False)
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="votes")
+    actor = models.CharField(max_length=64)  # the voter's pseudonym
+    answer = models.CharField(max_length=10)
+    team = models.CharField(max_length=64, default="", blank=True)  # through which they were eligible
+    card_sha256 = models.CharField(max_length=64)  # of the card as it was rendered for them
+    shown_version = models.IntegerField()
+    shown_digest = models.CharField(max_length=67)
+    shown_at_us = models.BigIntegerField()
+    view_complete = models.BooleanField()  # nothing on the card was cut short
+    step_up = models.CharField(max_length=12, default="none")
+    reason_characters = models.IntegerField(default=0)  # the reason itself is in the entry's body
+    position = models.BigIntegerField()  # journal position of gate.voted
+    voted_at_us = models.BigIntegerField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["gate", "user"], name="person_votes_once_on_a_gate"),
+            models.CheckConstraint(condition=Q(answer__in=states.ANSWERS), name="vote_answer_is_known"),
+            models.CheckConstraint(
+                condition=~Q(answer="approve") | Q(view_complete=True), name="approval_saw_everything"
+            ),
+            models.CheckConstraint(condition=Q(step_up__in=states.STEP_UPS), name="vote_step_up_is_known"),
+            models.CheckConstraint(condition=Q(voted_at_us__gte=F("shown_at_us")), name="vote_follows_what_was_shown"),
+            models.CheckConstraint(condition=Q(reason_characters__gte=0), name="vote_reason_is_counted"),
+        ]
+        indexes = [models.Index(fields=["project", "voted_at_us"], name="vote_by_time")]
+
+    def __str__(self) -> str:
+        return f"{self.answer} by {self.actor}"
