@@ -47,7 +47,7 @@ def merge(arms: "Iterable[QuerySet[Any]]", rows: "QuerySet[Any]", size: int, win
     The arms find ids and positions alone. So each is served by its own index where their union would have none, and
     what `rows` joins cannot tempt a planner away from it.
     """
-    found = _cut([arm.only("id", "opened_position") for arm in arms], size, window)
+    found = _cut([arm.values_list("pk", "opened_position", named=True) for arm in arms], size, window)
     whole = {row.pk: row for row in rows.filter(pk__in=[row.pk for row in found.rows])} if found.rows else {}
     found.rows = [whole[row.pk] for row in found.rows if row.pk in whole]
     return found

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, Final
 
-from django.db.models import Q, QuerySet, Subquery
+from django.db.models import F, Q, QuerySet, Subquery
 
 from inquiry import handles, keyset
 from inquiry.fields import FIELDS, NAMES, PAGING, TIMES, Context, Invalid, moment, nearest
@@ -135,7 +135,12 @@ def find(search: Search) -> Found:
         top = search.before if search.before is not None else _newest(context.project)
         lowest = max(top - SLOW_WINDOW, 0)
         parts = [part.filter(opened_position__gte=lowest) for part in parts]
-    rows = with_gists(context.project.effects.select_related("session", "agent", "repository"))
+    rows = with_gists(
+        context.project.effects.all(),
+        session_position=F("session__opened_position"),
+        agent_name=F("agent__name"),
+        repository_name=F("repository__name"),
+    )
     page = keyset.merge(parts, rows, SIZE, keyset.Window(before=search.before, after=search.after))
     found = Found(as_rows(page.rows), page.older, page.newer)
     if lowest and page.older is None:

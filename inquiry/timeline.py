@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from typing import Any, Final
 
-from django.db.models import Q, QuerySet
+from django.db.models import Expression, F, Q, QuerySet
 
 from inquiry import bodies, keyset, shown
 from inquiry.handles import as_position
@@ -18,6 +18,12 @@ OUTCOMES: Final = ("ok", "error", "unknown")
 LONGEST_TOOL: Final = 100
 DAY_US: Final = 86_400_000_000
 SKEW_US: Final = 2_000_000  # clocks that differ by more are both shown
+# The columns of an effect that tables of effects show: it has twice as many more, and each costs as much as showing it.
+_SHOWN: Final = (
+    *("opened_position", "project", "session", "tool", "plan_position", "received_us", "planned_at_us", "deadline_us"),
+    *("state", "outcome", "leave", "leave_basis", "attempt_count", "violates", "task"),
+    *("repository", "ref", "ref_class", "environment"),
+)
 
 
 @dataclass(slots=True)
@@ -38,7 +44,7 @@ class Filters:
 class Row:
     """One effect in a table. `gist`, like everything that came from the agent, is untrusted text."""
 
-    effect: Effect
+    effect: Any  # ledger.models.Effect with what `with_gists` added
     gist: str | None  # None: the plan has not arrived, or its body was erased
     marked: bool = False
 
@@ -113,9 +119,9 @@ def timeline(session: Session, filters: Filters, window: keyset.Window, now_us: 
     return Timeline(rows, page.older, page.newer, window.at is None or any(row.marked for row in rows))
 
 
-def with_gists(effects: "QuerySet[Effect]") -> "QuerySet[Effect]":
-    """What `as_rows` needs, in the query of the effects themselves."""
-    return effects.annotate(plan_head=bodies.plan_heads())
+def with_gists(effects: "QuerySet[Effect]", **joined: Expression | F) -> "QuerySet[Effect]":
+    """What `as_rows` and the tables need, in the query of the effects themselves; `joined` are values of other rows."""
+    return effects.only(*_SHOWN).annotate(plan_head=bodies.plan_heads(), **joined)
 
 
 def as_rows(effects: Iterable[Any], at: int | None = None) -> list[Row]:
@@ -125,7 +131,12 @@ def as_rows(effects: Iterable[Any], at: int | None = None) -> list[Row]:
 
 def _filtered(session: Session, filters: Filters, now_us: int) -> "QuerySet[Effect]":
     # By session alone, without its project: SQLite would think two equal columns narrower and walk the whole project.
-    effects = with_gists(Effect.objects.filter(session=session).select_related("task"))
+    effects = with_gists(
+        Effect.objects.filter(session=session),
+        task_position=F("task__opened_position"),
+        task_title=F("task__title"),
+        task_key=F("task__key"),
+    )
     if filters.state:
         effects = effects.filter(_any(shown.arms(filters.state, now_us)))
     if filters.problems:

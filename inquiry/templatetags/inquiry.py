@@ -2,19 +2,23 @@
 
 from datetime import UTC, datetime
 from functools import cache, lru_cache
+from typing import Final
 from uuid import UUID
 
 from django import template
+from django.template.loader import get_template
 from django.urls import reverse
-from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from inquiry.bodies import Excerpt
 from inquiry.sentences import Moment, Sentence
+from inquiry.timeline import Row
+from inquiry.views.audit import Input
 from inquiry.views.place import Place
 from journal import untrusted
 from journal.clock import now_us
 from journal.templatetags.gatebook import STATES, mark, moment, outcome, shown_state, state_word, untrusted_line
+from journal.untrusted import markup
 from ledger.models import Effect
 
 register = template.Library()
@@ -27,28 +31,32 @@ def place_url(place: Place, **where: object) -> str:
     return place.url(**where)
 
 
-# A list says the same few words again and again: the names of tools, states, leave. They are marked up once.
+# A list says the same names again and again: of tools, branches, repositories. Each is marked up once.
 @lru_cache(maxsize=4096)
 def _name(text: str, limit: int) -> SafeString:
     return untrusted_line(text, limit)
-
-
-@lru_cache(maxsize=64)
-def _state(word: str) -> SafeString:
-    return state_word(word)
-
-
-@lru_cache(maxsize=64)
-def _outcome(word: str) -> SafeString:
-    return format_html(" {}", "ok" if word == "ok" else outcome(word))
 
 
 @lru_cache(maxsize=256)
 def _leave(leave: str, basis: str) -> SafeString:
     words = f"{leave}, {basis}" if basis else leave
     if leave == "bypassed":
-        return format_html('<span class="flag is-danger">{}{}</span>', mark("warn"), words)
-    return format_html("{}", words)
+        return markup('<span class="flag is-danger">{}{}</span>', mark("warn"), words)
+    return markup("{}", words)
+
+
+@lru_cache(maxsize=4096)
+def _target(repository: str, ref: str, ref_class: str, environment: str) -> SafeString:
+    parts = []
+    if repository:
+        parts.append(_name(repository, 40))
+    if ref:
+        parts.append(markup('<span class="quiet">@</span>{}', _name(ref, 40)))
+    if ref_class in ("production", "protected"):
+        parts.append(markup(" <b>{}</b>", ref_class))
+    if environment:
+        parts.append(markup(" {}", _name(environment, 20)))
+    return SafeString("".join(parts))
 
 
 @register.filter
@@ -60,10 +68,10 @@ def name(text: str, limit: int = 40) -> SafeString:
 @register.filter
 def state_of(effect: Effect) -> SafeString:
     """The `state` tag for the rows of a list, with what came of it beside it: ok in plain, an error with its shape."""
-    word = _state(shown_state(effect, now_us()))
+    word = state_word(shown_state(effect, now_us()))
     if effect.state != "acknowledged" or effect.outcome == "unknown":
         return word
-    return word + _outcome(effect.outcome)
+    return markup("{} {}", word, "ok" if effect.outcome == "ok" else outcome(effect.outcome))
 
 
 @cache
@@ -79,18 +87,59 @@ def page_of(identity: UUID, name: str) -> str:
 
 
 @register.filter
-def target(effect: Effect) -> SafeString:
+def effect_cell(row: Row) -> SafeString:
+    """The head of an effect's row: its handle, its tool, and a flag when it violates a rule."""
+    effect = row.effect
+    tool = _name(effect.tool, 32) if effect.tool else _NO_PLAN
+    handle, link = str(effect), page_of(effect.id, "effect")
+    return markup(_EFFECT_CELL, handle, link, handle, tool, _VIOLATION if effect.violates else "")
+
+
+_EFFECT_CELL: Final = (
+    '<th role="rowheader" scope="row" data-label="Effect"><a class="handle" id="{}" href="{}">{}</a> {}{}</th>'
+)
+_NO_PLAN: Final = SafeString('<span class="quiet">plan not arrived</span>')
+_VIOLATION: Final = markup(' <span class="flag is-danger">{}violation</span>', mark("warn"))
+
+
+@register.filter
+def arguments_cell(row: Row) -> SafeString:
+    """The gist of a call in a row of effects."""
+    if row.gist is not None:
+        shown = untrusted_line(row.gist)
+    elif row.effect.plan_position:
+        shown = SafeString('<span class="quiet">erased</span>')
+    else:
+        shown = SafeString("")
+    return markup('<td role="cell" data-label="Arguments" class="gist">{}</td>', shown)
+
+
+@register.filter
+def in_session(row: Row) -> SafeString:
+    """The effect's session, linked to where the effect stands in it."""
+    handle, link = str(row.effect), page_of(row.effect.session_id, "session")
+    return markup('<a href="{}?at={}#{}">s_{}</a>', link, handle, handle, str(row.effect.session_position))
+
+
+@register.filter
+def target(row: Row) -> SafeString:
     """What an effect acts upon, in a row: repository@ref, a class that matters, environment."""
-    parts = []
-    if effect.repository is not None:
-        parts.append(_name(effect.repository.name, 40))
-    if effect.ref:
-        parts.append(format_html('<span class="quiet">@</span>{}', _name(effect.ref, 40)))
-    if effect.ref_class in ("production", "protected"):
-        parts.append(format_html(" <b>{}</b>", effect.ref_class))
-    if effect.environment:
-        parts.append(format_html(" {}", _name(effect.environment, 20)))
-    return format_html_join("", "{}", ((part,) for part in parts))
+    effect = row.effect
+    return _target(effect.repository_name or "", effect.ref, effect.ref_class, effect.environment)
+
+
+@register.simple_tag
+def search_field(one: Input) -> SafeString:
+    """`{% search_field one %}`: a field of the search form."""
+    return _search_field(one) if one.values or one.error else _empty_search_field(one)
+
+
+def _search_field(one: Input) -> SafeString:
+    return SafeString(get_template("inquiry/_input.html").render({"one": one}))
+
+
+# Most are empty on every page, and the same for everybody.
+_empty_search_field = cache(_search_field)
 
 
 @register.filter
@@ -105,13 +154,13 @@ def row_time(us: int | None, day: str) -> SafeString:
     if us is None or not day:
         return moment(us, "ms")
     at = datetime.fromtimestamp(us / 1_000_000, UTC).isoformat(timespec="milliseconds")
-    return format_html('<time datetime="{}Z" data-form="time">{}</time>', at[:23], at[11:23])
+    return markup('<time datetime="{}Z" data-form="time">{}</time>', at[:23], at[11:23])
 
 
 @register.filter
 def sentence(parts: Sentence) -> SafeString:
     """A sentence whose times are told in the reader's clock."""
-    return format_html_join("", "{}", ((moment(part.us) if isinstance(part, Moment) else part,) for part in parts))
+    return SafeString("".join(moment(part.us) if isinstance(part, Moment) else markup("{}", part) for part in parts))
 
 
 @register.filter
@@ -133,13 +182,9 @@ def _look(word: str) -> tuple[str, str]:
 @register.inclusion_tag("_untrusted.html")
 def untrusted_excerpt(piece: Excerpt, label: str) -> dict[str, object]:
     """A labelled block of agent text of which only the beginning is at hand; says how much was cut away."""
-    markup = untrusted.render(piece.text, None)
-    if piece.cut:
-        rest = piece.octets - untrusted.byte_length(piece.text)
-        markup = format_html('{}<span class="token is-quiet">[cut here: {} more bytes]</span>', markup, f"{rest:,}")
     return {
         "label": label,
-        "markup": markup,
+        "markup": _excerpt(piece),
         "hidden": untrusted.hidden_count(piece.text),
         "size": piece.octets,
     }
@@ -148,12 +193,16 @@ def untrusted_excerpt(piece: Excerpt, label: str) -> dict[str, object]:
 @register.simple_tag
 def agent_value(piece: Excerpt) -> SafeString:
     """The value of an argument: agent text as it stands, in a box only where it has several lines."""
-    markup = untrusted.render(piece.text, None)
-    if piece.cut:
-        rest = piece.octets - untrusted.byte_length(piece.text)
-        markup = format_html('{}<span class="token is-quiet">[cut here: {} more bytes]</span>', markup, f"{rest:,}")
     look = "agent untrusted" if "\n" in piece.text or len(piece.text) > _ONE_LINE else "untrusted"
-    return format_html('<code class="{}" hx-disable hx-ignore dir="ltr">{}</code>', look, markup)
+    return markup('<code class="{}" hx-disable hx-ignore dir="ltr">{}</code>', look, _excerpt(piece))
 
 
 _ONE_LINE = 160
+
+
+def _excerpt(piece: Excerpt) -> SafeString:
+    shown = untrusted.render(piece.text, None)
+    if not piece.cut:
+        return shown
+    rest = piece.octets - untrusted.byte_length(piece.text)
+    return markup('{}<span class="token is-quiet">[cut here: {} more bytes]</span>', shown, f"{rest:,}")

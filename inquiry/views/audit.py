@@ -27,7 +27,7 @@ class Input:
     label: str
     help: str
     choices: tuple[tuple[str, str], ...]
-    values: list[str]
+    values: tuple[str, ...]
     error: str
 
     @property
@@ -70,7 +70,7 @@ def go(request: MemberRequest) -> HttpResponse:
 
 
 def _input(name: str, asked: search.Search) -> Input:
-    values, error = asked.values.get(name, []), asked.errors.get(name, "")
+    values, error = tuple(asked.values.get(name, ())), asked.errors.get(name, "")
     if name in TIMES:
         return Input(name, TIMES[name], WHEN_HELP, (), values, error)
     known = FIELDS[name]

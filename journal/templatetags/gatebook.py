@@ -4,14 +4,15 @@ The library knows no models: `state` reads the attributes an effect has.
 """
 
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final, Protocol
 
 from django import template
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from journal import untrusted as agents_text
 from journal.clock import now_us
+from journal.untrusted import markup
 
 register = template.Library()
 
@@ -66,13 +67,15 @@ def shown_state(effect: EffectLike, now: int) -> str:
 
 
 def _state(word: str, look: tuple[str, str]) -> SafeString:
-    return format_html('<span class="state {}">{}{}</span>', look[0], mark(look[1]), word)
+    return markup('<span class="state {}">{}{}</span>', look[0], mark(look[1]), word)
 
 
+# A page says the same few words a hundred times: each is marked up once.
 @register.simple_tag
+@lru_cache(maxsize=64)
 def mark(shape: str) -> SafeString:
     """A shape of the sprite, beside the word that says the same."""
-    return format_html('<svg class="mark" aria-hidden="true" focusable="false"><use href="#{}"/></svg>', shape)
+    return markup('<svg class="mark" aria-hidden="true" focusable="false"><use href="#{}"/></svg>', shape)
 
 
 @register.simple_tag
@@ -82,18 +85,21 @@ def state(effect: EffectLike) -> SafeString:
 
 
 @register.simple_tag
+@lru_cache(maxsize=64)
 def state_word(word: str) -> SafeString:
     """As `state`, for a word of the state table."""
     return _state(word, STATES.get(word, ("is-planned", "dash")))
 
 
 @register.simple_tag
+@lru_cache(maxsize=64)
 def status(word: str) -> SafeString:
     """Shape, word and colour for the status of a session, a task or an item."""
     return _state(word, STATUSES.get(word, ("is-planned", "dash")))
 
 
 @register.simple_tag
+@lru_cache(maxsize=64)
 def outcome(word: str) -> SafeString:
     """Shape, word and colour for an outcome; nothing for none."""
     return _state(word, OUTCOMES.get(word, ("is-planned", "dash"))) if word else SafeString("")
@@ -114,13 +120,15 @@ def untrusted(text: object, label: str = "from agent", limit: int | None = agent
     }
 
 
+_UNTRUSTED: Final = SafeString('<span class="untrusted" hx-disable hx-ignore dir="ltr">')
+_END: Final = SafeString("</span>")
+
+
 @register.filter
 def untrusted_line(text: object, limit: int = 120) -> SafeString:
     """`{{ text|untrusted_line:120 }}`: agents' text on one line, inert, for rows and headings."""
     words = "" if text is None else str(text)
-    return format_html(
-        '<span class="untrusted" hx-disable hx-ignore dir="ltr">{}</span>', agents_text.render_line(words, limit)
-    )
+    return _UNTRUSTED + agents_text.render_line(words, limit) + _END
 
 
 @register.filter
@@ -137,18 +145,16 @@ def moment(when: int | datetime | None, form: str = "") -> SafeString:
     the date. The script of the frame retells it in the reader's zone or as an age when they chose so.
     """
     if when is None or when == "":
-        return format_html('<span class="quiet">{}</span>', "—")
+        return markup('<span class="quiet">{}</span>', "—")
     at = when if isinstance(when, datetime) else datetime.fromtimestamp(when / 1_000_000, UTC)
     at = at.astimezone(UTC)
     iso = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     day, clock = iso[:10], iso[11:19] if form == "" else iso[11:23]
     if form == "time":
-        return format_html(
-            '<time datetime="{}" data-form="time" title="{} UTC">{}</time>', iso, f"{day} {clock}", clock
-        )
+        return markup('<time datetime="{}" data-form="time" title="{} UTC">{}</time>', iso, f"{day} {clock}", clock)
     if form == "day":
-        return format_html('<time datetime="{}" data-form="day">{}</time>', iso, day)
-    return format_html(
+        return markup('<time datetime="{}" data-form="day">{}</time>', iso, day)
+    return markup(
         '<time datetime="{}" data-form="{}"><span class="day">{}</span> {}</time>', iso, form or "s", day, clock
     )
 
@@ -202,7 +208,7 @@ def grouped(number: int | None) -> str:
 def digest(value: str | bytes | memoryview | None) -> SafeString:
     """A digest shortened to eight of its characters, whole in the tooltip; its version prefix is left out."""
     if not value:
-        return format_html('<span class="quiet">{}</span>', "—")
+        return markup('<span class="quiet">{}</span>', "—")
     whole = value if isinstance(value, str) else bytes(value).hex()
     bare = whole.rpartition(":")[2]
-    return format_html('<code class="digest" title="{}">{}</code>', whole, f"{bare[:4]}…{bare[-4:]}")
+    return markup('<code class="digest" title="{}">{}</code>', whole, f"{bare[:4]}…{bare[-4:]}")
