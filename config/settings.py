@@ -36,13 +36,16 @@ GATEBOOK_PEPPER: bytes = (
 )
 
 # --- databases ------------------------------------------------------------------------------------------------------
-WEB_THREADS = int(os.environ.get("GATEBOOK_THREADS") or 16)
+# Most of them wait for people and hold no connection (approvals/waker.py): a parked thread costs little.
+WEB_THREADS = int(os.environ.get("GATEBOOK_THREADS") or 256)
+# Of one process to PostgreSQL. Whoever finds none free waits two seconds and is then answered 503.
+POOL_SIZE = min(WEB_THREADS + 2, 24)
 # A command of the owner (migrations) may use another role than the application, which may only insert into history.
 _owner_url = os.environ.get("DATABASE_OWNER_URL", "")
 _as_owner = bool(_owner_url) and len(sys.argv) > 1 and sys.argv[1] in {"migrate", "setup"}
 DATABASES = {
     "default": databases.entry(
-        _owner_url if _as_owner else os.environ.get("DATABASE_URL", ""), VAR_DIR, BASE_DIR, WEB_THREADS + 2
+        _owner_url if _as_owner else os.environ.get("DATABASE_URL", ""), VAR_DIR, BASE_DIR, POOL_SIZE
     )
 }
 # Whom `manage.py setup` grants the application's rights to; empty where one role does everything.

@@ -1,6 +1,7 @@
 """The WSGI application that granian serves: agents' requests by a short way, people's by the whole of Django."""
 
 import gc
+import multiprocessing
 import os
 from collections.abc import Callable, Iterable
 from typing import Any, cast
@@ -16,6 +17,8 @@ from django.core.handlers.wsgi import WSGIHandler  # noqa: E402
 from django.http import HttpRequest, HttpResponseBase  # noqa: E402
 from django.urls import set_urlconf  # noqa: E402
 
+from approvals import waker  # noqa: E402
+from config.draining import before_end  # noqa: E402
 from config.sqlite.queue import for_a_person  # noqa: E402
 
 AGENTS_URLCONF = "config.agents_urls"
@@ -57,6 +60,9 @@ def _dispatcher() -> Callable[[dict[str, Any], Any], Iterable[bytes]]:
 
 
 application = _dispatcher()
+
+if multiprocessing.parent_process() is not None:  # a worker of the web server, not a test that imports us
+    before_end(waker.drain)
 
 # What is loaded by now stays for good, and a batch makes tens of thousands of objects of which hardly any stand in a
 # cycle: looking for cycles less often takes a fifth off a batch's Python time.

@@ -1,0 +1,196 @@
+"""Waking those who wait for people: one thread per process hears of rulings, on a connection outside the pool.
+
+PostgreSQL tells it (LISTEN; `announce` notifies inside the ruling's transaction). On SQLite it asks the file every
+10 ms, while somebody waits, whether anything was committed, and then reads the versions of all watched gates at once.
+A waiter registers first and reads afterwards, and whoever listens anew wakes everybody: no moment is left in which a
+ruling could pass unheard. Nobody is woken for certain knowledge, only to read again.
+"""
+
+import contextlib
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeVar
+from uuid import UUID
+
+import structlog
+from django.conf import settings
+from django.db import connection, connections
+
+from journal import announcing
+from journal.announcing import ALL, CHANNEL
+
+log = structlog.get_logger("gatebook.waker")
+
+LOOK_EVERY_S: Final = 0.01  # on SQLite
+PULSE_S: Final = 2.0  # a connection that died without a word is found out after this long
+AGAIN_AFTER_S: Final = 0.2  # a lost connection is made anew
+SPARE_THREADS: Final = 16  # never parked, so that everything else is answered
+
+T = TypeVar("T")
+
+
+class Full(Exception):
+    """As many wait as may; the caller answers at once and asks the agent to come again."""
+
+
+class _Waiter:
+    """One parked request: what it watches, and the bell that makes it read again."""
+
+    def __init__(self, gates: Iterable[UUID]) -> None:
+        self.gates = frozenset(gates)
+        self.bell = threading.Event()
+
+
+def announce(gates: Iterable[UUID]) -> None:
+    """Tell every process, when the present transaction commits, that `gates` changed."""
+    announcing.announce([gate.hex for gate in gates])
+
+
+def most_waiters() -> int:
+    """How many may wait in this process: all threads but a reserve."""
+    return max(settings.WEB_THREADS - SPARE_THREADS, settings.WEB_THREADS // 4)
+
+
+class Waker:
+    """The waiters of one process and the thread that wakes them."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._waiters: set[_Waiter] = set()
+        self._draining = False
+        self._ended = False
+        self._thread: threading.Thread | None = None
+
+    @property
+    def waiting(self) -> int:
+        """How many wait now."""
+        return len(self._waiters)
+
+    def watch(self, gates: Iterable[UUID], read: Callable[[], T | None], timeout_s: float) -> T | None:
+        """Return what `read` returns as soon as that is not None, and None after `timeout_s` or when the process ends.
+
+        `read` is called at once, and again whenever one of `gates` may have changed, in the caller's thread and outside
+        any transaction; between two calls its database connection is given back. Raises Full without having read.
+        """
+        waiter = _Waiter(gates)
+        until = time.monotonic() + timeout_s
+        self._register(waiter)
+        try:
+            while True:
+                waiter.bell.clear()
+                found = read()
+                left = until - time.monotonic()
+                if found is not None or left <= 0 or self._draining:
+                    return found
+                connection.close()
+                waiter.bell.wait(left)
+        finally:
+            with self._changed:
+                self._waiters.discard(waiter)
+
+    def drain(self) -> None:
+        """Let everybody answer now and nobody wait any more: the process is to end."""
+        self._draining = True
+        self._ring(None)
+
+    def end(self) -> None:
+        """Stop the thread and wait until its connection is closed. A later wait starts another."""
+        with self._changed:
+            thread, self._ended = self._thread, True
+            self._changed.notify_all()
+        if thread is not None:
+            thread.join()
+        self._thread, self._ended = None, False
+
+    def _register(self, waiter: _Waiter) -> None:
+        with self._changed:
+            if len(self._waiters) >= most_waiters():
+                raise Full
+            self._waiters.add(waiter)
+            self._changed.notify_all()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="waker", daemon=True)
+                self._thread.start()
+
+    def _ring(self, gates: set[UUID] | None) -> None:
+        """Wake whoever watches one of `gates`; everybody when None."""
+        with self._changed:
+            for waiter in self._waiters:
+                if gates is None or not gates.isdisjoint(waiter.gates):
+                    waiter.bell.set()
+
+    def _run(self) -> None:
+        listen = self._listen if connection.vendor == "postgresql" else self._look
+        while not self._ended:
+            try:
+                listen()
+            except Exception as error:  # whatever it was, those who wait must go on being heard
+                log.warning("waker_lost", error=f"{type(error).__name__}: {error}"[:300])
+                time.sleep(AGAIN_AFTER_S)
+
+    def _listen(self) -> None:
+        """Hear PostgreSQL until the connection is lost."""
+        import psycopg
+
+        with psycopg.connect(**connections["default"].get_connection_params(), autocommit=True) as own:
+            own.execute(f"LISTEN {CHANNEL}")
+            self._ring(None)
+            while not self._ended:
+                heard = {notice.payload for notice in own.notifies(timeout=PULSE_S, stop_after=1)}
+                if heard:
+                    gates = set()
+                    for payload in heard - {ALL}:
+                        with contextlib.suppress(ValueError):
+                            gates.add(UUID(payload))
+                    self._ring(None if ALL in heard else gates)
+                else:
+                    own.execute("SELECT 1")
+
+    def _look(self) -> None:
+        """Look at the file as often as LOOK_EVERY_S while somebody waits."""
+        own = sqlite3.connect(str(connection.settings_dict["NAME"]), isolation_level=None)
+        try:
+            own.execute("PRAGMA query_only = ON")
+            self._ring(None)
+            seen: Any = None
+            known: dict[str, int] = {}
+            holds: Any = None
+            while not self._ended:
+                watched = self._watched()
+                began = time.monotonic()
+                (version,) = own.execute("PRAGMA data_version").fetchone()
+                if version != seen:
+                    seen = version
+                    before, held_before = known, holds
+                    known, holds = _versions(own, watched), _holds(own)
+                    # One that is seen for the first time may have changed since its waiter read it.
+                    changed = {UUID(gate) for gate, now in known.items() if before.get(gate) != now}
+                    self._ring(None if holds != held_before else changed)
+                # Thousands of watched gates take longer to look through, and must not take a whole processor.
+                time.sleep(max(LOOK_EVERY_S, 2 * (time.monotonic() - began)))
+        finally:
+            own.close()
+
+    def _watched(self) -> list[str]:
+        """All gates that somebody watches; waits until there is one, or until the end."""
+        with self._changed:
+            while not self._waiters and not self._ended:
+                self._changed.wait()
+            return list({gate.hex for waiter in self._waiters for gate in waiter.gates})
+
+
+def _versions(own: sqlite3.Connection, gates: list[str]) -> dict[str, int]:
+    marks = ", ".join("?" * len(gates))
+    return dict(own.execute(f"SELECT id, version FROM approvals_gate WHERE id IN ({marks})", gates).fetchall())
+
+
+def _holds(own: sqlite3.Connection) -> Any:
+    return own.execute("SELECT group_concat(opened_position) FROM ledger_hold WHERE lifted_at_us IS NULL").fetchone()
+
+
+_waker = Waker()
+watch = _waker.watch
+drain = _waker.drain
+end = _waker.end

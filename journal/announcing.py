@@ -1,0 +1,19 @@
+"""Tells every process what changed, when the present transaction commits: PostgreSQL's NOTIFY. Nothing on SQLite.
+
+Sparingly: PostgreSQL commits transactions that notify one after another.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from django.db import connection
+
+CHANNEL: Final = "gatebook_gates"
+ALL: Final = "*"  # concerns whoever waits
+
+
+def announce(payloads: Sequence[str]) -> None:
+    """Notify each of `payloads`: a gate's id (32 hex characters), or ALL."""
+    if payloads and connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_notify(%s, payload) FROM unnest(%s::text[]) payload", [CHANNEL, list(payloads)])
