@@ -49,14 +49,14 @@ def unsafe_settings(connection: BaseDatabaseWrapper) -> list[str]:
 
 
 def unguarded_history(connection: BaseDatabaseWrapper) -> list[str]:
-    """Return a sentence naming the append-only triggers that the database lacks, if it lacks any."""
+    """Return a sentence naming the triggers of the law that the database lacks, if it lacks any."""
     from journal import triggers
 
     missing = triggers.missing(connection)
     if not missing:
         return []
     return [
-        f"The journal is not guarded: the append-only triggers {', '.join(missing)} are missing. "
+        f"The record is not guarded: the triggers {', '.join(missing)} are missing. "
         "Run `manage.py migrate` as the owner of the tables; it puts them back."
     ]
 

@@ -34,7 +34,7 @@ def _why_not() -> str | None:
     if executor.migration_plan(executor.loader.graph.leaf_nodes()):
         return "the database is not migrated; run `manage.py migrate`"
     if triggers.missing(connection):
-        return "append-only triggers are missing; run `manage.py migrate`"
+        return "triggers that guard the record are missing; run `manage.py migrate`"
     return None
 
 

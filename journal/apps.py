@@ -5,7 +5,7 @@ from django.db.models.signals import post_migrate
 
 
 class JournalConfig(AppConfig):
-    """Keeps the append-only triggers in place after every migration and flush."""
+    """Keeps the triggers of the law in place after every migration and flush."""
 
     name = "journal"
     label = "journal"

@@ -1,20 +1,35 @@
-"""The append-only law, kept by the database itself, on both vendors.
+"""The laws that the database itself keeps by triggers, on both vendors: first of all, that history is append-only.
 
 Installed after every migration and flush, IF NOT EXISTS: on SQLite a later migration that adds a constraint rebuilds
-its table and drops the table's triggers without a word. The start check refuses a database where one is missing.
+its table and drops the table's triggers without a word. The start check refuses a database where one is missing. A room
+above adds a law of its own with `guard`.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-HISTORY = ("journal_entry", "journal_body", "journal_erasure")
 
-# Trigger name -> (table, event). One list for the installer, the start check and the tests.
-_POSTGRESQL = {
-    f"{table}_{event}": (table, event) for table in HISTORY for event in ("never_changes", "is_never_truncated")
-}
+@dataclass(frozen=True)
+class Law:
+    """Triggers by name, for each vendor (table, the rest of CREATE TRIGGER), and the functions they call.
+
+    Functions name tables with `{schema}.` before them: a temporary table of the same name must not stand in for one.
+    """
+
+    postgresql: Mapping[str, tuple[str, str]]
+    functions: str
+    sqlite: Mapping[str, tuple[str, str]]
+
+    def triggers(self, connection: BaseDatabaseWrapper) -> Mapping[str, tuple[str, str]]:
+        """Those of the vendor of `connection`."""
+        return self.postgresql if connection.vendor == "postgresql" else self.sqlite
+
+
+HISTORY = ("journal_entry", "journal_body", "journal_erasure")
 
 _FUNCTIONS = """
 CREATE OR REPLACE FUNCTION journal_refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -24,7 +39,7 @@ BEGIN
 END $$;
 CREATE OR REPLACE FUNCTION journal_refuse_unnamed_erasure() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-  IF TG_OP = 'DELETE' AND EXISTS (SELECT 1 FROM journal_erasure WHERE entry_id = OLD.entry_id) THEN
+  IF TG_OP = 'DELETE' AND EXISTS (SELECT 1 FROM {schema}.journal_erasure WHERE entry_id = OLD.entry_id) THEN
     RETURN OLD;
   END IF;
   RAISE EXCEPTION 'the journal is append-only: a body goes only after an erasure names it (% on %)',
@@ -33,88 +48,120 @@ END $$;
 """
 
 
-def _postgresql_statement(name: str, table: str, event: str) -> str:
-    if event == "is_never_truncated":
-        moment = f"BEFORE TRUNCATE ON {table} FOR EACH STATEMENT"
-        return f"CREATE TRIGGER {name} {moment} EXECUTE FUNCTION journal_refuse_change()"
+def _changes(table: str) -> str:
     function = "journal_refuse_unnamed_erasure" if table == "journal_body" else "journal_refuse_change"
-    return f"CREATE TRIGGER {name} BEFORE UPDATE OR DELETE ON {table} FOR EACH ROW EXECUTE FUNCTION {function}()"
+    return f"BEFORE UPDATE OR DELETE ON {table} FOR EACH ROW EXECUTE FUNCTION {function}()"
+
+
+def _truncation(table: str) -> str:
+    return f"BEFORE TRUNCATE ON {table} FOR EACH STATEMENT EXECUTE FUNCTION journal_refuse_change()"
+
+
+_POSTGRESQL = {
+    **{f"{table}_never_changes": (table, _changes(table)) for table in HISTORY},
+    **{f"{table}_is_never_truncated": (table, _truncation(table)) for table in HISTORY},
+}
+
+
+def _refused(table: str, verb: str) -> str:
+    return f"""BEFORE {verb} ON {table} BEGIN
+        SELECT RAISE(ABORT, 'the journal is append-only: {verb} on {table} is refused'); END"""
 
 
 # INSERT OR REPLACE would overwrite a row past the DELETE trigger on any connection without recursive_triggers, so an
 # insert that meets an existing row is skipped (RAISE(IGNORE)): ON CONFLICT DO NOTHING behaves as ever, REPLACE does
 # nothing.
+def _skipped(table: str, condition: str) -> str:
+    return f"BEFORE INSERT ON {table} WHEN {condition} BEGIN SELECT RAISE(IGNORE); END"
+
+
 _SQLITE = {
-    "journal_entry_never_changes": """BEFORE UPDATE ON journal_entry BEGIN
-        SELECT RAISE(ABORT, 'the journal is append-only: UPDATE on journal_entry is refused'); END""",
-    "journal_entry_never_goes": """BEFORE DELETE ON journal_entry BEGIN
-        SELECT RAISE(ABORT, 'the journal is append-only: DELETE on journal_entry is refused'); END""",
-    "journal_entry_is_never_replaced": """BEFORE INSERT ON journal_entry
-        WHEN EXISTS (SELECT 1 FROM journal_entry WHERE project = NEW.project AND source = NEW.source AND id = NEW.id)
-        OR EXISTS (SELECT 1 FROM journal_entry WHERE position = NEW.position)
-        BEGIN SELECT RAISE(IGNORE); END""",
-    "journal_body_never_changes": """BEFORE UPDATE ON journal_body BEGIN
-        SELECT RAISE(ABORT, 'the journal is append-only: UPDATE on journal_body is refused'); END""",
-    "journal_body_never_goes": """BEFORE DELETE ON journal_body
+    **{f"{table}_never_changes": (table, _refused(table, "UPDATE")) for table in HISTORY},
+    **{f"{table}_never_goes": (table, _refused(table, "DELETE")) for table in ("journal_entry", "journal_erasure")},
+    "journal_body_never_goes": (
+        "journal_body",
+        """BEFORE DELETE ON journal_body
         WHEN NOT EXISTS (SELECT 1 FROM journal_erasure WHERE entry_id = OLD.entry_id) BEGIN
         SELECT RAISE(ABORT, 'the journal is append-only: a body goes only after an erasure names it'); END""",
-    "journal_body_is_never_replaced": """BEFORE INSERT ON journal_body
-        WHEN EXISTS (SELECT 1 FROM journal_body WHERE entry_id = NEW.entry_id)
-        BEGIN SELECT RAISE(IGNORE); END""",
-    "journal_erasure_never_changes": """BEFORE UPDATE ON journal_erasure BEGIN
-        SELECT RAISE(ABORT, 'the journal is append-only: UPDATE on journal_erasure is refused'); END""",
-    "journal_erasure_never_goes": """BEFORE DELETE ON journal_erasure BEGIN
-        SELECT RAISE(ABORT, 'the journal is append-only: DELETE on journal_erasure is refused'); END""",
-    "journal_erasure_is_never_replaced": """BEFORE INSERT ON journal_erasure
-        WHEN EXISTS (SELECT 1 FROM journal_erasure WHERE entry_id = NEW.entry_id)
-        BEGIN SELECT RAISE(IGNORE); END""",
+    ),
+    "journal_entry_is_never_replaced": (
+        "journal_entry",
+        _skipped(
+            "journal_entry",
+            "EXISTS (SELECT 1 FROM journal_entry WHERE project = NEW.project AND source = NEW.source AND id = NEW.id)"
+            " OR EXISTS (SELECT 1 FROM journal_entry WHERE position = NEW.position)",
+        ),
+    ),
+    **{
+        f"{table}_is_never_replaced": (
+            table,
+            _skipped(table, f"EXISTS (SELECT 1 FROM {table} WHERE entry_id = NEW.entry_id)"),
+        )
+        for table in ("journal_body", "journal_erasure")
+    },
 }
 
+_laws = [Law(_POSTGRESQL, _FUNCTIONS, _SQLITE)]
 
-def _names(connection: BaseDatabaseWrapper) -> list[str]:
-    return list(_POSTGRESQL if connection.vendor == "postgresql" else _SQLITE)
+
+def guard(law: Law) -> None:
+    """Add a law of a room above to those that are installed and looked for. Called as the room is made ready."""
+    if law not in _laws:
+        _laws.append(law)
+
+
+def tables(connection: BaseDatabaseWrapper) -> dict[str, str]:
+    """Every trigger's name and the table it stands on."""
+    return {name: table for law in _laws for name, (table, _) in law.triggers(connection).items()}
 
 
 def missing(connection: BaseDatabaseWrapper) -> list[str]:
-    """Return the names of the append-only triggers that are absent or disabled; empty when the law stands."""
+    """Return the names of the triggers that are absent or disabled; empty when the law stands."""
     if connection.vendor == "postgresql":
         # 'D' is disabled, 'R' fires for replicas alone; a trigger of that name on another table guards nothing.
         query = (
-            "SELECT trigger.tgname FROM pg_trigger trigger JOIN pg_class ON pg_class.oid = trigger.tgrelid"
+            "SELECT trigger.tgname, pg_class.relname FROM pg_trigger trigger"
+            " JOIN pg_class ON pg_class.oid = trigger.tgrelid"
             " WHERE NOT trigger.tgisinternal AND trigger.tgenabled IN ('O', 'A')"
-            " AND pg_table_is_visible(pg_class.oid) AND starts_with(trigger.tgname, pg_class.relname || '_')"
+            " AND pg_table_is_visible(pg_class.oid)"
         )
     else:
-        query = "SELECT name FROM sqlite_master WHERE type = 'trigger'"
+        query = "SELECT name, tbl_name FROM sqlite_master WHERE type = 'trigger'"
     with connection.cursor() as cursor:
         cursor.execute(query)
-        present = {row[0] for row in cursor.fetchall()}
-    return [name for name in _names(connection) if name not in present]
+        present = set(cursor.fetchall())
+    return [name for name, table in tables(connection).items() if (name, table) not in present]
 
 
 def install(connection: BaseDatabaseWrapper) -> None:
-    """Create every missing trigger; does nothing while the journal's tables do not exist."""
-    if not set(HISTORY) <= set(connection.introspection.table_names()):
-        return
-    absent = missing(connection)
+    """Create every missing trigger, and bring the functions up to date, of each law whose tables all exist."""
+    existing = set(connection.introspection.table_names())
+    absent = set(missing(connection))
     with connection.cursor() as cursor:
-        if connection.vendor == "postgresql" and absent:
-            cursor.execute(_FUNCTIONS)
-        for name in absent:
+        for law in _laws:
+            triggers = law.triggers(connection)
+            if not {table for table, _ in triggers.values()} <= existing:
+                continue
             if connection.vendor == "postgresql":
-                table, event = _POSTGRESQL[name]
-                cursor.execute(f"DROP TRIGGER IF EXISTS {name} ON {table}")  # a disabled one counts as missing
-                cursor.execute(_postgresql_statement(name, table, event))
-            else:
-                cursor.execute(f"CREATE TRIGGER IF NOT EXISTS {name} {_SQLITE[name]}")
+                cursor.execute("SELECT quote_ident(current_schema())")
+                cursor.execute(law.functions.replace("{schema}", cursor.fetchone()[0]))
+            for name, (table, statement) in triggers.items():
+                if name in absent:
+                    # One that is disabled, or stands elsewhere, counts as missing.
+                    cursor.execute(f"DROP TRIGGER IF EXISTS {name}{_on(connection, table)}")
+                    cursor.execute(f"CREATE TRIGGER {name} {statement}")
 
 
 def drop_for_test_flush(connection: BaseDatabaseWrapper) -> None:
     """Remove the triggers so that a transactional test may flush; the flush's post_migrate brings them back."""
     with connection.cursor() as cursor:
-        for name in _names(connection):
-            table = f" ON {_POSTGRESQL[name][0]}" if connection.vendor == "postgresql" else ""
-            cursor.execute(f"DROP TRIGGER IF EXISTS {name}{table}")
+        for name, table in tables(connection).items():
+            cursor.execute(f"DROP TRIGGER IF EXISTS {name}{_on(connection, table)}")
+
+
+def _on(connection: BaseDatabaseWrapper, table: str) -> str:
+    """What DROP TRIGGER asks for beside the name."""
+    return f" ON {table}" if connection.vendor == "postgresql" else ""
 
 
 def install_after_migrate(using: str, **_signal: Any) -> None:

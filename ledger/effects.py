@@ -46,7 +46,7 @@ _INSERT_SET: Final = (
     f" FROM json_to_recordset(%s::json) AS given({recordset(EffectRow, _EFFECT)}) ORDER BY id"
     " ON CONFLICT (id) DO NOTHING"
 )
-_ATTEMPT_FIXED: Final = ("project_id", "effect_id", "number", "remote_key")
+_ATTEMPT_FIXED: Final = ("project_id", "effect_id", "number", "remote_key", "leave")
 _ATTEMPT_ASSIGNED: Final = ", ".join(f"{name} = excluded.{name}" for name in _ATTEMPT if name not in _ATTEMPT_FIXED)
 _ATTEMPT_CONFLICT: Final = f" ON CONFLICT (effect_id, number) DO UPDATE SET {_ATTEMPT_ASSIGNED}"
 _ATTEMPT_MARKS: Final = ", ".join(["%s"] * len(_ATTEMPT))
@@ -254,9 +254,9 @@ def write(rows: Iterable[EffectRow], attempts: Iterable[AttemptRow]) -> None:
         for changed, names in ((moved, _MOVING), (replanned, _CHANGING)):
             values = (*names, "id", "version")
             written += _store(cursor, _update_row(names), _update_set(names), changed, values)
+        if written < len(new) + len(moved) + len(replanned):
+            raise LostRace  # before the attempts, which the schema would measure by the winner's leave
         _store(cursor, _ATTEMPT_ROW, _ATTEMPT_SET, tries, _ATTEMPT)
-    if written < len(new) + len(moved) + len(replanned):
-        raise LostRace
 
 
 _by_id: Final = attrgetter("id.int")

@@ -244,7 +244,7 @@ def test_a_house_without_its_triggers_does_not_open(tmp_path: Path) -> None:
     connection.close()
     refused = house.run("-m", "config.run")
     assert refused.returncode == 1
-    assert "refuses to start: The journal is not guarded" in refused.stderr
+    assert "refuses to start: The record is not guarded" in refused.stderr
     assert "journal_entry_never_changes" in refused.stderr
     assert "manage.py migrate" in refused.stderr
     house.setup()

@@ -61,3 +61,15 @@ def test_a_trigger_of_that_name_on_another_table_does_not_pass_for_it() -> None:
             " FOR EACH ROW EXECUTE FUNCTION journal_refuse_change()"
         )
     assert triggers.missing(connection) == ["journal_entry_never_changes"]
+
+
+def test_a_temporary_table_does_not_pass_for_the_record_of_erasures() -> None:
+    """Unqualified names are looked up among a connection's own temporary tables first."""
+    position = history()
+    before = everything()
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TEMPORARY TABLE journal_erasure (entry_id bigint) ON COMMIT DROP")
+        cursor.execute("INSERT INTO pg_temp.journal_erasure VALUES (%s)", [position])
+        assert "a body goes only after an erasure" in attack(f"DELETE FROM journal_body WHERE entry_id = {position}")
+        cursor.execute("DROP TABLE pg_temp.journal_erasure")
+    assert everything() == before

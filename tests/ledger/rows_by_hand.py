@@ -40,6 +40,7 @@ class World:
     task: Task = field(init=False)
     entry: Entry = field(init=False)
     effect: Effect = field(init=False)
+    used: Effect = field(init=False)  # one whose leave was used
 
     def __post_init__(self) -> None:
         self.project = self.write(Project)
@@ -49,6 +50,7 @@ class World:
         self.task = self.write(Task)
         self.entry = self.write(Entry)
         self.effect = self.write(Effect)
+        self.used = self.under("used")["effect"]
 
     def new(self) -> int:
         self.last_number += 1
@@ -56,6 +58,10 @@ class World:
 
     def new_user(self) -> User:
         return User.objects.create(username=f"user {self.new()}")
+
+    def under(self, leave: str) -> Row:
+        """The columns of an attempt that ran under `leave`, with an effect that stands under it too."""
+        return {"leave": leave, "effect": self.write(Effect, leave=leave, leave_basis="observe")}
 
     def write(self, model: Any, **columns: Any) -> Any:
         """INSERT one row: the lawful columns of its table, and `columns` in their place."""
@@ -136,7 +142,7 @@ LAWFUL: Final[dict[type[models.Model], Callable[[World], Row]]] = {
     },
     Attempt: lambda w: {
         "project": w.project,
-        "effect": w.effect,
+        "effect": w.used,
         "number": w.new(),
         "remote_key": "gbk-1",
         "leave": "used",

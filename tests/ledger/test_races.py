@@ -11,11 +11,14 @@ from django.db import transaction
 from ingest import doors
 from journal import entries
 from journal.models import Entry
+from ledger import effects
 from ledger.models import Attempt, Effect
+from ledger.rows import AttemptRow, EffectRow
 from sessions.models import Session
 from tests.ingest.caller import Caller
 from tests.journal.committed import together
 from tests.journal.drafts import NOW_US, draft
+from tests.ledger.rows_by_hand import World
 
 INTENT = {"session": "s-1", "tool": "git.push", "arguments": {"ref": "main"}}
 
@@ -143,3 +146,27 @@ def test_a_position_is_never_handed_out_twice_by_two_writers(agent: Caller) -> N
     assert together(*(partial(write, number) for number in range(4))) == [None] * 4
     positions = list(Entry.objects.values_list("position", flat=True))
     assert len(positions) == len(set(positions))
+
+
+@pytest.mark.django_db
+def test_whoever_loses_the_race_for_a_new_effect_hears_of_the_race_and_not_of_the_law() -> None:
+    """The loser's attempt was folded under another leave than the winner's effect has; the transaction runs again."""
+    world = World()
+    world.write(Attempt, number=1)
+    won = world.used
+    lost = EffectRow(
+        id=won.id,
+        project_id=won.project_id,
+        session_id=won.session_id,
+        agent_id=won.agent_id,
+        effect_key=won.effect_key,
+        opened_position=won.opened_position,
+        received_us=NOW_US,
+        changed_us=NOW_US,
+        leave="observed",
+        leave_basis="observe",
+    )
+    attempts = [AttemptRow(won.project_id, won.id, number, "gbk", "observed", dispatched_mark="m") for number in (1, 2)]
+    with pytest.raises(effects.LostRace):
+        effects.write([lost], attempts)
+    assert list(Attempt.objects.values_list("number", "leave")) == [(1, "used")]

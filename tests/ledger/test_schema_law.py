@@ -31,6 +31,7 @@ from sessions.models import (
 from tests.ledger.rows_by_hand import LAWFUL, Row, World
 
 pytestmark = pytest.mark.django_db
+SQLITE: Final = connection.vendor == "sqlite"
 ROOMS: Final = ("journal", "agent_sessions", "ledger", "approvals", "inquiry", "ingest")
 
 
@@ -147,12 +148,14 @@ CASES: Final[dict[str, Case]] = {
         {"planned_mark": "m", "tool": "git.push"},
         {"planned_mark": "m", "tool": "git.push", "intent_digest": "v1:0"},
     ),
-    "attempt_number_is_unique_in_effect": same(Attempt, lambda _: {"number": 7}, lambda w: {"effect": w.write(Effect)}),
+    "attempt_number_is_unique_in_effect": same(Attempt, lambda _: {"number": 7}, lambda w: w.under("used")),
     "effect_has_at_most_one_open_attempt": same(Attempt, lambda _: OPEN, lambda _: {"is_open": False}),
     "attempt_numbers_start_at_one": check(Attempt, {"number": 0}, {"number": 1}),
-    "attempt_moves_only_with_leave": check(Attempt, {"leave": "granted"}, {"leave": "bypassed"}),
-    "command_dispatch_uses_its_leave": check(
-        Attempt, {"lane": "command", "leave": "observed"}, {"lane": "command", "leave": "used"}
+    "attempt_moves_only_with_leave": Case(Attempt, lambda w: w.under("granted"), lambda w: w.under("bypassed")),
+    "command_dispatch_uses_its_leave": Case(
+        Attempt,
+        wrong=lambda w: {"lane": "command", **w.under("observed")},
+        right=lambda w: {"lane": "command", **w.under("used")},
     ),
     "open_attempt_was_dispatched_and_not_answered": check(Attempt, {**OPEN, "failed_mark": "m"}, OPEN),
     "attempt_outcome_is_known": check(Attempt, {"outcome": "fine"}, {"outcome": "unknown"}),
@@ -263,8 +266,71 @@ def test_an_effect_that_was_forgotten_can_never_move(world: World, leave: str, s
 def test_no_attempt_is_marked_without_leave(world: World, leave: str, mark: str) -> None:
     row: dict[str, Any] = {"dispatched_mark": "", mark: "m"}
     with pytest.raises(IntegrityError, match="attempt_moves_only_with_leave"):
-        write(world, Attempt, {**row, "leave": leave})
-    write(world, Attempt, {**row, "leave": "observed"})
+        write(world, Attempt, {**row, **world.under(leave)})
+    write(world, Attempt, {**row, **world.under("observed")})
+
+
+@pytest.mark.parametrize(("claimed", "leave"), list(product(states.MOVED, states.LEAVES)))
+def test_an_attempt_is_stored_only_under_the_leave_of_its_effect(world: World, claimed: str, leave: str) -> None:
+    """What an attempt says of its own leave is not believed: a forged one beside an effect without leave is refused."""
+    row = {**world.under(leave), "leave": claimed}
+    if claimed == leave:
+        write(world, Attempt, row)
+        return
+    with pytest.raises(IntegrityError, match="attempt_needs_the_leave_of_its_effect"):
+        write(world, Attempt, row)
+
+
+def _insert(verb: str, conflict: str = "", *, effect: Effect, leave: str, number: int = 1) -> None:
+    """An attempt by plain SQL: `verb` INTO …, ending with `conflict`."""
+    effect_id, project_id = effect.id, effect.project_id
+    identities = [effect_id, project_id] if connection.vendor == "postgresql" else [effect_id.hex, project_id.hex]
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(
+            f"{verb} INTO ledger_attempt (effect_id, project_id, number, leave, remote_key, process, lane, is_open,"
+            " replaced, outcome, failure_reason, external_reference, dispatch_key, dispatched_mark, acknowledged_mark,"
+            " failed_mark) VALUES (%s, %s, %s, %s, 'gbk-1', '', 'evidence', false, false, '', '', '', '', 'm', '', '')"
+            f" {conflict}",
+            [*identities, number, leave],
+        )
+
+
+UPSERT: Final = "ON CONFLICT (effect_id, number) DO UPDATE SET leave = excluded.leave, replaced = true"
+WAYS: Final = [
+    *[("INSERT", ""), ("INSERT", "ON CONFLICT DO NOTHING"), ("INSERT", UPSERT)],
+    *([(verb, "") for verb in ("INSERT OR REPLACE", "INSERT OR IGNORE", "REPLACE")] if SQLITE else []),
+]
+
+
+@pytest.mark.parametrize(("verb", "conflict"), WAYS)
+def test_no_way_of_inserting_gets_a_forged_attempt_in(world: World, verb: str, conflict: str) -> None:
+    granted = world.under("granted")["effect"]
+    with pytest.raises(IntegrityError, match="attempt_needs_the_leave_of_its_effect"):
+        _insert(verb, conflict, effect=granted, leave="used")
+    _insert(verb, conflict, effect=world.used, leave="used")
+    assert list(Attempt.objects.values_list("effect", "leave")) == [(world.used.id, "used")]
+
+
+def test_the_leave_that_an_attempt_ran_under_is_never_changed(world: World) -> None:
+    observed = world.under("observed")["effect"]
+    write(world, Attempt, {"effect": observed, "leave": "observed", "number": 1})
+    attempts = Attempt.objects.filter(effect=observed)
+    for change in ({"leave": "used"}, {"effect": world.used}, {"leave": "used", "effect": world.used}):
+        with pytest.raises(IntegrityError, match="attempt_keeps_its_leave"), transaction.atomic():
+            attempts.update(**change)
+    with pytest.raises(IntegrityError, match="attempt_keeps_its_leave"):
+        _insert("INSERT", UPSERT, effect=observed, leave="bypassed")
+    assert attempts.update(leave="observed", outcome="ok") == 1  # said again, as every upsert says it
+
+
+def test_an_attempt_of_an_earlier_leave_may_be_written_again(world: World) -> None:
+    """After a clean rejection the leave speaks of the next attempt; a late word on the first still comes in."""
+    write(world, Attempt, {"effect": world.used, "number": 1})
+    Effect.objects.filter(id=world.used.id).update(leave="granted")
+    _insert("INSERT", UPSERT, effect=world.used, leave="used")
+    assert Attempt.objects.get(effect=world.used).replaced
+    with pytest.raises(IntegrityError, match="attempt_needs_the_leave_of_its_effect"):
+        _insert("INSERT", UPSERT, effect=world.used, leave="used", number=2)
 
 
 @pytest.mark.parametrize("state", states.STATES)

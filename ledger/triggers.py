@@ -1,0 +1,54 @@
+"""The law of attempts, kept by the database itself on both vendors: nothing runs under leave that its effect has not.
+
+A CHECK sees one row. That an attempt claims the leave its effect has moved under, and no other, takes two, so triggers
+see to it. They fire after an insert and not before: an upsert fires BEFORE INSERT also for rows it then updates, and by
+then the effect's leave may already speak of the next attempt.
+"""
+
+from journal.triggers import Law
+
+_NEEDED = "attempt_needs_the_leave_of_its_effect"
+_KEPT = "attempt_keeps_its_leave"
+_FORGED = f"{_NEEDED}: an attempt is stored only under the leave that its effect stands under"
+_CHANGED = f"{_KEPT}: the leave that an attempt ran under, and its effect, are never changed"
+
+# Writers store the effect first, so what is read here is what the attempt was folded with. An attempt without an effect
+# is refused by the same comparison.
+LAW = Law(
+    postgresql={
+        _NEEDED: ("ledger_attempt", "AFTER INSERT ON ledger_attempt FOR EACH ROW EXECUTE FUNCTION ledger_need_leave()"),
+        _KEPT: (
+            "ledger_attempt",
+            "AFTER UPDATE OF leave, effect_id ON ledger_attempt FOR EACH ROW"
+            " WHEN (NEW.leave IS DISTINCT FROM OLD.leave OR NEW.effect_id IS DISTINCT FROM OLD.effect_id)"
+            " EXECUTE FUNCTION ledger_keep_leave()",
+        ),
+    },
+    functions=f"""
+CREATE OR REPLACE FUNCTION ledger_need_leave() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF NEW.leave IS DISTINCT FROM (SELECT leave FROM {{schema}}.ledger_effect WHERE id = NEW.effect_id) THEN
+    RAISE EXCEPTION '{_FORGED}' USING ERRCODE = 'check_violation';
+  END IF;
+  RETURN NULL;
+END $$;
+CREATE OR REPLACE FUNCTION ledger_keep_leave() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION '{_CHANGED}' USING ERRCODE = 'check_violation';
+END $$;
+""",
+    sqlite={
+        _NEEDED: (
+            "ledger_attempt",
+            f"""AFTER INSERT ON ledger_attempt
+            WHEN NEW.leave IS NOT (SELECT leave FROM ledger_effect WHERE id = NEW.effect_id) BEGIN
+            SELECT RAISE(ABORT, '{_FORGED}'); END""",
+        ),
+        _KEPT: (
+            "ledger_attempt",
+            f"""AFTER UPDATE OF leave, effect_id ON ledger_attempt
+            WHEN NEW.leave IS NOT OLD.leave OR NEW.effect_id IS NOT OLD.effect_id BEGIN
+            SELECT RAISE(ABORT, '{_CHANGED}'); END""",
+        ),
+    },
+)
