@@ -14,6 +14,7 @@ from approvals.matching import Compiled, compile_rules
 from approvals.models import Activation, PolicySet
 from journal.clock import now_us
 from journal.entries import SYSTEM_SOURCE
+from ledger import holds
 from ledger.rows import as_uuid, vendor_id
 from sessions.models import Project
 from sessions.records import record
@@ -91,14 +92,14 @@ def activate(
 ) -> Activation:
     """Put `policy_set` in force in `mode` from now on; what is in force in that mode already stays as it is.
 
-    The project's row is locked, so of two who activate at once the later one replaces the earlier; a plan reads what is
-    in force in one statement and so sees the old rules or the new ones, never none. Raises RefusedError.
+    Waits for whoever is between looking and acting in the project (ledger/holds.py): a plan or a dispatch goes by the
+    old rules or by the new ones, and of two who activate at once the later replaces the earlier. Raises RefusedError.
     """
     if mode not in states.MODES:
         raise RefusedError(f"There is no mode {mode!r}: choose one of {', '.join(states.MODES)}.")
     if policy_set.project_id != project.id:
         raise RefusedError("These rules belong to another project.")
-    _lock_project(project)
+    holds.alone(project.id)
     before = current(project)
     if before is not None and (before.policy_set_id, before.mode) == (policy_set.id, mode):
         return before
@@ -142,7 +143,7 @@ def _rules(policy_set: UUID) -> tuple[str, Compiled]:
 
 
 def _lock_project(project: Project) -> None:
-    """One at a time; agents go on working, since a foreign key needs no more than the row's key."""
+    """Load one at a time; agents go on working, since a foreign key needs no more than the row's key."""
     Project.objects.select_for_update(no_key=True).only("id").get(pk=project.pk)
 
 

@@ -9,6 +9,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import DatabaseError, IntegrityError, connection, transaction
 from django.test.utils import CaptureQueriesContext
+from pytest_django import Settings
 
 from approvals import policies
 from approvals.document import DocumentError
@@ -24,7 +25,8 @@ OTHER = TEXT.replace("require", "deny")
 
 
 @pytest.fixture
-def project() -> Project:
+def project(settings: Settings) -> Project:
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     return projects.create("of the tests")
 
 

@@ -1,0 +1,221 @@
+"""The one writer of Exemption: a scoped, reasoned suspension of what would ask for leave, ended by time.
+
+It never overrides a denial, nor lets pass what could not be evaluated: whoever decides asks `covering` only for a
+judgement that asks and has no error. The grant, every use, its revocation and its end are in the journal.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+from uuid import UUID
+
+import orjson
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.db.models import F, Q, QuerySet
+
+from approvals import states
+from approvals.matching import Wish
+from approvals.models import Exemption
+from approvals.predicates import globs
+from journal import entries
+from journal.clock import now_us
+from journal.ids import uuid7
+from journal.models import Entry
+from sessions.models import Project, Session
+from sessions.origin import Origin
+from sessions.people import pseudonym_of
+from sessions.refused import RefusedError
+
+LEAST_REASON: Final = 10
+MOST_REASON: Final = 2000
+SCOPES: Final = ("tool", "rule", "agent", "repository", "ref", "environment")  # globs; empty covers everything
+_LONGEST: Final = {"tool": 100, "rule": 64, "agent": 64, "repository": 200, "ref": 200, "environment": 64}
+_PAGE: Final = 500
+
+
+@transaction.atomic(savepoint=False)
+def grant(
+    project: Project,
+    *,
+    tool: str,
+    reason: str,
+    ends_at_us: int,
+    user: User,
+    session: Session | None = None,
+    **scope: str,
+) -> Exemption:
+    """Suspend asking in `project` for what the globs cover, until `ends_at_us` (server's clock).
+
+    `scope` may name rule, agent, repository, ref and environment. Raises RefusedError.
+    """
+    given = {"tool": tool, **scope}
+    covered = {name: given.pop(name, "").strip() for name in SCOPES}
+    if given:
+        raise TypeError(f"an exemption has no {', '.join(given)}")
+    if not covered["tool"]:
+        raise RefusedError("Name the tool that is exempted; * covers every tool.")
+    for name, glob in covered.items():
+        if len(glob) > _LONGEST[name] or not glob.isprintable():
+            raise RefusedError(f"The {name} is a glob of at most {_LONGEST[name]} printable characters.")
+    words = reason.strip()
+    if not LEAST_REASON <= len(words) <= MOST_REASON:
+        raise RefusedError(f"Say why, in {LEAST_REASON} to {MOST_REASON} characters; others will look it up.")
+    now = now_us()
+    if not now < ends_at_us <= now + states.LONGEST_DECIDE_WITHIN_S * states.US:
+        raise RefusedError("An exemption ends within thirty days, and not before it begins.")
+    if session is not None and session.project_id != project.id:
+        raise RefusedError("This project has no such session.")
+    exemption = Exemption(
+        id=uuid7(),
+        project=project,
+        session=session,
+        granted_by=user,
+        granted_at_us=now,
+        ends_at_us=ends_at_us,
+        **covered,
+    )
+    position = _record(
+        exemption, "exemption.granted", user, now, {"ends_at_us": ends_at_us}, {**covered, "reason": words}
+    )
+    exemption.opened_position = position
+    exemption.save(force_insert=True)
+    return exemption
+
+
+@transaction.atomic(savepoint=False)
+def revoke(exemption: Exemption, user: User) -> bool:
+    """End an exemption before its time; False when it had ended already."""
+    now = now_us()
+    live = Exemption.objects.filter(pk=exemption.pk, revoked_at_us__isnull=True, ends_at_us__gt=now)
+    if not live.update(revoked_at_us=now):
+        return False
+    _record(exemption, "exemption.revoked", user, now, {}, {})
+    return True
+
+
+def covering(
+    project: UUID, wish: Wish, asking: str | Sequence[str], session: UUID, at_us: int | None = None
+) -> Exemption | None:
+    """The exemption that suspends the asking, or None: of several the one that ends first. One query.
+
+    `asking` are the ids of all rules that ask (`Judgement.asking`): one that still asks is not suspended by the
+    exemption from another. The empty id stands for what no rule speaks of.
+    """
+    rules = [asking] if isinstance(asking, str) else list(asking)
+    if not rules:
+        return None
+    live = _live(project, now_us() if at_us is None else at_us)
+    for exemption in live.filter(Q(session__isnull=True) | Q(session=session)).order_by("ends_at_us", "id"):
+        covered = {
+            "tool": (wish.tool,),
+            "rule": rules,
+            "agent": (wish.agent,),
+            "repository": (wish.repository,),
+            "ref": (wish.ref,),
+            "environment": (wish.environment,),
+        }
+        if all(_covers(getattr(exemption, name), values) for name, values in covered.items()):
+            return exemption
+    return None
+
+
+@transaction.atomic(savepoint=False)
+def use(exemption: Exemption, origin: Origin, effect: UUID, session: UUID | None = None) -> bool:
+    """Count one use for `effect` and put it in the book; False when the exemption has ended meanwhile.
+
+    The same command repeated is one use. Then what it was for must be asked for after all.
+    """
+    at = origin.received_us
+    event_id = entries.keyed_digest("exemption.used", exemption.id.hex, effect.hex, origin.source, origin.key)
+    if Entry.objects.filter(project=exemption.project_id, source=entries.SYSTEM_SOURCE, event_id=event_id).exists():
+        return True
+    if not _live(exemption.project_id, at).filter(pk=exemption.pk).update(uses=F("uses") + 1, used_at_us=at):
+        return False
+    entries.record(
+        exemption.project_id,
+        "exemption.used",
+        event_id=event_id,
+        text=_json({"kind": "exemption.used", "exemption": exemption.id.hex, "effect": effect.hex}),
+        received_us=at,
+        actor=origin.actor,
+        session=session,
+        effect=effect,
+        subject=exemption.id,
+    )
+    return True
+
+
+def sweep(at_us: int | None = None) -> int:
+    """Put the end of every exemption that ran out in the book, once each; return how many were new.
+
+    Nothing waits for it: an exemption that has ended covers nothing, swept or not.
+    """
+    now = now_us() if at_us is None else at_us
+    told, after = 0, (0, UUID(int=0))
+    while True:
+        ended = Exemption.objects.filter(revoked_at_us__isnull=True, ends_at_us__lte=now).filter(
+            Q(ends_at_us__gt=after[0]) | Q(ends_at_us=after[0], id__gt=after[1])
+        )
+        page = list(ended.order_by("ends_at_us", "id")[:_PAGE])
+        if not page:
+            return told
+        told += _tell_ends(page)
+        after = (page[-1].ends_at_us, page[-1].id)
+
+
+@transaction.atomic(savepoint=False)
+def _tell_ends(page: list[Exemption]) -> int:
+    ids = {exemption.id: entries.keyed_digest("exemption.expired", exemption.id.hex) for exemption in page}
+    known = set(
+        Entry.objects.filter(
+            project__in={exemption.project_id for exemption in page},
+            source=entries.SYSTEM_SOURCE,
+            event_id__in=list(ids.values()),
+        ).values_list("event_id", flat=True)
+    )
+    fresh = [exemption for exemption in page if ids[exemption.id] not in known]
+    for exemption in fresh:
+        facts = {"uses": exemption.uses, "ended_at_us": exemption.ends_at_us}
+        entries.record(
+            exemption.project_id,
+            "exemption.expired",
+            event_id=ids[exemption.id],
+            text=_json({"kind": "exemption.expired", **facts}),
+            received_us=now_us(),
+            facts=_json(facts),
+            session=exemption.session_id,
+            subject=exemption.id,
+        )
+    return len(fresh)
+
+
+def _live(project: UUID, at_us: int) -> "QuerySet[Exemption]":
+    return Exemption.objects.filter(project=project, revoked_at_us__isnull=True, ends_at_us__gt=at_us)
+
+
+def _covers(glob: str, values: Sequence[str]) -> bool:
+    if not glob:
+        return True
+    covers = globs([glob])
+    return all(covers(value) for value in values)
+
+
+def _record(
+    exemption: Exemption, kind: str, user: User, at_us: int, facts: dict[str, Any], words: dict[str, Any]
+) -> int:
+    appended = entries.record(
+        exemption.project_id,
+        kind,
+        event_id=uuid7().hex,
+        text=_json({"kind": kind, **facts, **words}),
+        received_us=at_us,
+        actor=pseudonym_of(user),
+        facts=_json(facts),
+        session=exemption.session_id,
+        subject=exemption.id,
+    )
+    return appended.position
+
+
+def _json(value: dict[str, Any]) -> str:
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()

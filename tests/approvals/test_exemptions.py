@@ -1,0 +1,212 @@
+"""Exemptions: what they cover, when they end, and that the grant, every use and the end are in the book."""
+
+import json
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.db import DatabaseError, connection, transaction
+from django.test.utils import CaptureQueriesContext
+from pytest_django import Settings
+
+from approvals import exemptions
+from approvals.models import Exemption
+from journal.clock import now_us
+from journal.ids import uuid7
+from journal.models import Body, Entry
+from ledger.rows import vendor_id
+from sessions import agents, people, projects
+from sessions.models import Agent, Membership
+from sessions.refused import RefusedError
+from tests.approvals.wishes import wish
+from tests.sessions.speaking import opened, origin
+
+pytestmark = pytest.mark.django_db
+HOUR_US = 3_600_000_000
+REASON = "The release train of Friday, INC-204."
+
+
+@pytest.fixture
+def ada(db: None, settings: Settings) -> Membership:
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    return people.add(projects.create("of the tests"), "ada", "operator", "slate-lantern-orbit-42")
+
+
+@pytest.fixture
+def agent(ada: Membership) -> Agent:
+    return agents.ensure(ada.project, "deploy-7")
+
+
+def granted(ada: Membership, tool: str = "git.push", hours: float = 1, **scope: Any) -> Exemption:
+    ends = now_us() + int(hours * HOUR_US)
+    return exemptions.grant(ada.project, tool=tool, reason=REASON, ends_at_us=ends, user=ada.user, **scope)
+
+
+def covering(
+    ada: Membership, asking: tuple[str, ...] | str = "push", session: UUID | None = None, **changes: Any
+) -> Any:
+    return exemptions.covering(ada.project_id, wish(**changes), asking, session or uuid7())
+
+
+def entry(kind: str) -> Entry:
+    return Entry.objects.get(kind=kind)
+
+
+def test_a_grant_is_in_the_book_with_its_reason(ada: Membership) -> None:
+    exemption = granted(ada, ref="v*")
+    said = entry("exemption.granted")
+    assert (said.actor, said.subject, said.position) == (
+        ada.user.person.pseudonym,
+        exemption.id,
+        exemption.opened_position,
+    )
+    assert json.loads(said.facts) == {"ends_at_us": exemption.ends_at_us}
+    body = json.loads(Body.objects.get(entry=said).text)
+    assert (body["reason"], body["tool"], body["ref"], body["rule"]) == (REASON, "git.push", "v*", "")
+    assert Exemption.objects.get() == exemption
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"tool": "  "}, "Name the tool"),
+        ({"tool": "x" * 101}, "at most 100"),
+        ({"ref": "a\u202eb"}, "printable"),
+        ({"reason": "too short"}, "Say why"),
+        ({"reason": " " * 40}, "Say why"),
+        ({"hours": -1}, "within thirty days"),
+        ({"hours": 31 * 24}, "within thirty days"),
+    ],
+)
+def test_what_may_not_be_granted_is_refused(ada: Membership, change: dict[str, Any], words: str) -> None:
+    hours = change.pop("hours", 1)
+    asked = {"tool": "git.push", "reason": REASON} | change
+    with pytest.raises(RefusedError, match=words), transaction.atomic():
+        exemptions.grant(ada.project, ends_at_us=now_us() + hours * HOUR_US, user=ada.user, **asked)
+    assert not Exemption.objects.exists()
+    assert not Entry.objects.filter(kind="exemption.granted").exists()
+
+
+def test_a_session_of_another_project_cannot_be_exempted(ada: Membership) -> None:
+    other = opened(agents.ensure(projects.create("elsewhere"), "stranger"))
+    with pytest.raises(RefusedError, match="no such session"), transaction.atomic():
+        granted(ada, session=other)
+
+
+@pytest.mark.parametrize(
+    ("scope", "covers"),
+    [
+        ({}, True),
+        ({"tool": "*"}, True),
+        ({"tool": "git.*", "repository": "w*", "ref": "refs/heads/*", "agent": "deploy-7", "rule": "push"}, True),
+        ({"tool": "mail.*"}, False),
+        ({"rule": "pu*"}, True),
+        ({"rule": "other"}, False),
+        ({"agent": "deploy"}, False),
+        ({"repository": "api"}, False),
+        ({"ref": "main"}, False),
+        ({"environment": "staging"}, False),
+    ],
+)
+def test_it_covers_what_its_globs_cover(ada: Membership, scope: dict[str, Any], covers: bool) -> None:
+    exemption = granted(ada, **scope)
+    assert covering(ada) == (exemption if covers else None)
+
+
+def test_one_query_finds_it(ada: Membership) -> None:
+    exemption = granted(ada)
+    granted(ada, hours=2)
+    with CaptureQueriesContext(connection) as queries:
+        assert covering(ada) == exemption
+    assert len(queries) == 1
+
+
+def test_a_rule_that_still_asks_is_not_suspended_by_the_exemption_from_another(ada: Membership) -> None:
+    granted(ada, rule="push")
+    assert covering(ada, ("push",)) is not None
+    assert covering(ada, ("push", "force-push")) is None
+    assert covering(ada, ("",)) is None
+    assert covering(ada, ()) is None
+    whole = granted(ada, rule="")
+    assert covering(ada, ("push", "force-push")) == covering(ada, ("",)) == whole
+
+
+def test_it_covers_its_session_alone_where_it_names_one(ada: Membership, agent: Agent) -> None:
+    session = opened(agent)
+    exemption = granted(ada, session=session)
+    assert covering(ada, session=session.id) == exemption
+    assert covering(ada) is None
+
+
+def test_it_covers_nothing_of_another_project(ada: Membership) -> None:
+    granted(ada)
+    assert exemptions.covering(projects.create("elsewhere").id, wish(), "push", uuid7()) is None
+
+
+def test_it_covers_nothing_once_it_has_ended_or_was_revoked(ada: Membership) -> None:
+    exemption = granted(ada)
+    project = ada.project_id
+    assert exemptions.covering(project, wish(), "push", uuid7(), exemption.ends_at_us - 1) == exemption
+    assert exemptions.covering(project, wish(), "push", uuid7(), exemption.ends_at_us) is None
+    assert exemptions.revoke(exemption, ada.user) is True
+    assert covering(ada) is None
+    assert exemptions.revoke(exemption, ada.user) is False
+    assert entry("exemption.revoked").actor == ada.user.person.pseudonym
+
+
+def test_every_use_is_counted_and_in_the_book(ada: Membership, agent: Agent) -> None:
+    exemption, effect, session = granted(ada), uuid7(), opened(agent)
+    at = now_us()
+    for key in ("one", "one", "two"):
+        assert exemptions.use(exemption, origin(agent, key, received_us=at), effect, session.id)
+    exemption.refresh_from_db()
+    assert (exemption.uses, exemption.used_at_us) == (2, at)
+    said = Entry.objects.filter(kind="exemption.used")
+    assert [(one.effect, one.session, one.subject) for one in said] == [(effect, session.id, exemption.id)] * 2
+
+
+@pytest.mark.parametrize("how", ["ended", "revoked"])
+def test_what_has_ended_cannot_be_used(ada: Membership, agent: Agent, how: str) -> None:
+    exemption = granted(ada)
+    at = exemption.ends_at_us if how == "ended" else now_us()
+    if how == "revoked":
+        exemptions.revoke(exemption, ada.user)
+    assert not exemptions.use(exemption, origin(agent, received_us=at), uuid7())
+    exemption.refresh_from_db()
+    assert exemption.uses == 0
+    assert not Entry.objects.filter(kind="exemption.used").exists()
+
+
+def test_its_end_is_in_the_book_once(ada: Membership) -> None:
+    first, second, revoked = granted(ada), granted(ada, hours=2), granted(ada)
+    exemptions.revoke(revoked, ada.user)
+    assert exemptions.sweep(first.ends_at_us - 1) == 0
+    assert exemptions.sweep(first.ends_at_us) == 1
+    assert exemptions.sweep(second.ends_at_us) == 1
+    assert exemptions.sweep(second.ends_at_us) == 0
+    said = Entry.objects.filter(kind="exemption.expired").order_by("position")
+    assert [one.subject for one in said] == [first.id, second.id]
+    assert json.loads(said[0].facts) == {"uses": 0, "ended_at_us": first.ends_at_us}
+
+
+def test_the_sweep_pages_through_any_number(ada: Membership, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exemptions, "_PAGE", 2)
+    ended = [granted(ada) for _ in range(5)]
+    assert exemptions.sweep(max(one.ends_at_us for one in ended)) == 5
+    assert exemptions.sweep(max(one.ends_at_us for one in ended)) == 0
+
+
+@pytest.mark.parametrize(
+    ("assignment", "law"),
+    [
+        ("tool = ''", "exemption_names_a_tool"),
+        ("ends_at_us = granted_at_us", "exemption_ends_within_thirty_days"),
+        ("ends_at_us = granted_at_us + 2592000000001", "exemption_ends_within_thirty_days"),
+        ("used_at_us = ends_at_us + 1", "exemption_is_used_before_it_ends"),
+        ("uses = -1", "exemption_uses_are_counted"),
+    ],
+)
+def test_the_schema_refuses_what_the_code_would_not_do(ada: Membership, assignment: str, law: str) -> None:
+    exemption = granted(ada)
+    with pytest.raises(DatabaseError, match=law), transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(f"UPDATE approvals_exemption SET {assignment} WHERE id = %s", [vendor_id(exemption.id)])
