@@ -182,6 +182,8 @@ STORAGES = {
 MEDIA_ROOT = VAR_DIR / "artifacts"
 # The most bytes of one artifact that are stored here; larger ones are known by their hash alone.
 GATEBOOK_ARTIFACT_BYTES = int(os.environ.get("GATEBOOK_ARTIFACT_BYTES") or 64 * 1024 * 1024)
+# How long a person's page may search before it is stopped with a sentence.
+GATEBOOK_SEARCH_TIMEOUT_S = float(os.environ.get("GATEBOOK_SEARCH_TIMEOUT_S") or 5)
 # Artifact bytes are streamed by their own door; this bounds what a form may carry.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 4 * 1024 * 1024
 

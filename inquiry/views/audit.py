@@ -7,7 +7,7 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_safe
 
-from inquiry import jump, search
+from inquiry import jump, patience, search
 from inquiry.fields import FIELDS, TIMES
 from inquiry.views.place import Place
 from journal.clock import now_us
@@ -40,8 +40,13 @@ class Input:
 @member
 def audit(request: MemberRequest) -> HttpResponse:
     """Effects by fields, newest first. The query string is the whole question."""
+    stopped, found = False, search.Found()
     asked = search.read(dict(request.GET.lists()), request.membership.project, now_us())
-    found = search.Found() if asked.errors else search.find(asked)
+    try:
+        with patience.limit():
+            found = found if asked.errors else search.find(asked)
+    except patience.Overran:
+        stopped = True
     inputs = {name: _input(name, asked) for name in (*FIELDS, *TIMES)}
     rest = [one for name, one in inputs.items() if name not in FIRST and name != "state"]
     context = {
@@ -53,11 +58,14 @@ def audit(request: MemberRequest) -> HttpResponse:
         "rest_used": any(one.values or one.error for one in rest),
         "place": Place(filters=asked.query()),
     }
+    if stopped:
+        return patience.overran(request, "inquiry/audit.html", context)
     return render(request, "inquiry/audit.html", context, status=400 if asked.errors else 200)
 
 
 @require_safe
 @member
+@patience.patient
 def go(request: MemberRequest) -> HttpResponse:
     """Go to what an identity names: straight there when it is one thing, else a page of what it may be."""
     text = request.GET.get("id", "").strip()

@@ -9,6 +9,7 @@ from django.views.decorators.http import require_safe
 from django.views.decorators.vary import vary_on_headers
 
 from inquiry import filters, keyset, session_page, shown, timeline
+from inquiry.patience import patient
 from inquiry.views.place import Place, place_of
 from journal.clock import now_us
 from journal.horizon import last_position
@@ -22,6 +23,7 @@ TIMELINE_FILTERS: Final = ("state", "outcome", "tool", "task", "problems")
 
 @require_safe
 @member
+@patient
 def sessions(request: MemberRequest) -> HttpResponse:
     """Every session of the project, newest first, filtered and paged by the database."""
     project = request.membership.project
@@ -43,6 +45,7 @@ def sessions(request: MemberRequest) -> HttpResponse:
 
 @require_safe
 @member
+@patient
 def session(request: MemberRequest, session: UUID) -> HttpResponse:
     """What one session is, what it works on, and its newest effects."""
     found = _session(request, session)
@@ -65,6 +68,7 @@ def session(request: MemberRequest, session: UUID) -> HttpResponse:
 @require_safe
 @member
 @vary_on_headers("HX-Request")
+@patient
 def session_timeline(request: MemberRequest, session: UUID) -> HttpResponse:
     """The timeline by itself: a page for people; for the poll of an open page its fragment, or 204 for no news."""
     found = _session(request, session)

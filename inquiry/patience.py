@@ -1,0 +1,119 @@
+"""How long a page may search: past that its author gets a sentence, and the database is free again.
+
+On PostgreSQL the server stops the statement (`statement_timeout`, taken back before anybody else gets the connection;
+SET LOCAL would need a transaction around every page). On SQLite the statement stops itself: a handler that SQLite calls
+as it works says when. Neither takes a place among the writers.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, Concatenate, Final, ParamSpec
+
+import psycopg
+import structlog
+from django.conf import settings
+from django.db import OperationalError, connection
+from django.http import HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import render
+
+from sessions.access import MemberRequest
+
+log = structlog.get_logger("gatebook.pages")
+P = ParamSpec("P")
+# SQLite's steps between two looks at the clock: some 20 ms of work. Each look needs Python's lock, so not more often.
+STEPS: Final = 1_000_000
+CANCELLED: Final = "57014"  # PostgreSQL's code for a statement that was stopped
+
+
+class Overran(Exception):
+    """The page searched for longer than settings.GATEBOOK_SEARCH_TIMEOUT_S and was stopped."""
+
+
+@contextmanager
+def limit() -> Iterator[None]:
+    """Stop what this connection reads meanwhile after settings.GATEBOOK_SEARCH_TIMEOUT_S in all. Raises Overran."""
+    until = time.monotonic() + settings.GATEBOOK_SEARCH_TIMEOUT_S
+    try:
+        with (_limit_postgresql if connection.vendor == "postgresql" else _limit_sqlite)(until):
+            yield
+    except OperationalError as error:
+        if not _was_stopped(error):
+            raise
+        raise Overran from error
+
+
+@contextmanager
+def _limit_postgresql(until: float) -> Iterator[None]:
+    told_s = 0.0
+
+    def ask(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:
+        """Before a statement, tell the server how long it may take, unless what was told last is about right still."""
+        nonlocal told_s
+        left_s = until - time.monotonic()
+        if left_s <= 0:
+            raise Overran
+        if not 0.9 * told_s <= left_s <= told_s:
+            told_s = left_s
+            _tell(f"{max(int(left_s * 1000), 1)}")
+        return execute(sql, params, many, context)
+
+    try:
+        with connection.execute_wrapper(ask):
+            yield
+    finally:
+        try:
+            _tell("DEFAULT")
+        except psycopg.Error:
+            if not connection.in_atomic_block:  # there a rollback takes it back
+                connection.close()  # whoever were given it next would inherit the limit
+
+
+def _tell(milliseconds: str) -> None:
+    # Past Django's cursor: the statement is no part of what the page asks.
+    connection.ensure_connection()
+    connection.connection.execute(f"SET statement_timeout TO {milliseconds}")
+
+
+@contextmanager
+def _limit_sqlite(until: float) -> Iterator[None]:
+    connection.ensure_connection()
+    open_file = connection.connection
+    open_file.set_progress_handler(lambda: time.monotonic() > until, STEPS)
+    try:
+        yield
+    finally:
+        open_file.set_progress_handler(None, STEPS)
+
+
+def _was_stopped(error: OperationalError) -> bool:
+    return getattr(error.__cause__, "sqlstate", "") == CANCELLED or str(error) == "interrupted"
+
+
+def patient(
+    view: Callable[Concatenate[MemberRequest, P], HttpResponseBase],
+) -> Callable[Concatenate[MemberRequest, P], HttpResponseBase]:
+    """Limit a view that searches; past the limit it answers 422 with what to do. Stands below `member`.
+
+    422 and not 503: it is the question that must change, and Gatebook is well. A 503 would count as an error of the
+    server in its own log and with a proxy before it, which may then turn others away.
+    """
+
+    @wraps(view)
+    def limited(request: MemberRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
+        try:
+            with limit():
+                return view(request, *args, **kwargs)
+        except Overran:
+            return overran(request, "inquiry/overran.html", {})
+
+    return limited
+
+
+def overran(request: MemberRequest, template: str, context: dict[str, Any]) -> HttpResponse:
+    """Answer 422 with `template`, which is given `limit_s`, and note it in the log."""
+    limit_s = settings.GATEBOOK_SEARCH_TIMEOUT_S
+    log.warning("search_stopped", path=request.path, limit_s=limit_s, person=request.person.pseudonym)
+    return render(request, template, {**context, "limit_s": f"{limit_s:g}"}, status=422)

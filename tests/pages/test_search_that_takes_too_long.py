@@ -1,0 +1,101 @@
+"""A search that takes too long costs its author a clear page, and nobody else anything."""
+
+import re
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connection
+from pytest_django import Settings
+
+from inquiry import filters, jump, patience, search, timeline
+from tests.journal.committed import committed
+from tests.pages.book import Book
+from tests.pages.people import House
+
+__all__ = ["committed"]
+ENDLESS = "WITH RECURSIVE endless(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM endless) SELECT count(*) FROM endless"
+LONG = ENDLESS.replace("FROM endless)", "FROM endless WHERE n < 3000000)")
+
+
+def ask(statement: str) -> int:
+    """Run one statement on the connection that pages use; the number it counts."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+        return int(cursor.fetchone()[0])
+
+
+def endless(*_: Any, **__: Any) -> Any:
+    return ask(ENDLESS)
+
+
+PAGES: dict[str, tuple[str, Any, str]] = {  # page -> its address, and what is made endless behind it
+    "audit": ("/audit/?tool=mail.send", search, "arms"),
+    "sessions": ("/sessions/?status=running", filters.SessionFilter, "is_valid"),
+    "session": ("/sessions/{session}/?tool=mail.send", timeline, "timeline"),
+    "timeline": ("/sessions/{session}/timeline/", timeline, "timeline"),
+    "go": ("/go/?id=customer", jump, "jump"),
+}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_it_is_stopped_with_a_sentence_and_the_next_page_is_well(
+    committed: None,
+    house: House,
+    book: Book,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    page: str,
+) -> None:
+    address, holder, name = PAGES[page]
+    address = address.format(session=book.session)
+    client = house.client("viewer")
+    settings.GATEBOOK_SEARCH_TIMEOUT_S = 0.3
+    with monkeypatch.context() as patched:
+        patched.setattr(holder, name, endless)
+        answer = client.get(address)
+    assert answer.status_code == 422
+    assert "This search took longer than 0.3 s" in answer.text
+    assert "Narrow it" in answer.text
+    (told,) = [record.msg for record in caplog.records if "search_stopped" in record.getMessage()]
+    assert isinstance(told, dict)  # by structlog
+    assert (told["event"], told["path"], told["limit_s"]) == ("search_stopped", address.partition("?")[0], 0.3)
+    assert told["person"] == house.members["viewer"].user.person.pseudonym
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+    settings.GATEBOOK_SEARCH_TIMEOUT_S = 60.0
+    assert client.get(address).status_code == 200
+
+
+def test_the_question_still_stands_in_the_form(
+    committed: None, house: House, book: Book, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.GATEBOOK_SEARCH_TIMEOUT_S = 0.3
+    monkeypatch.setattr(search, "arms", endless)
+    answer = house.client("viewer").get("/audit/?tool=mail.send&state=failed&since=7d")
+    assert 'value="mail.send"' in answer.text
+    assert re.search(r'value="failed" checked', answer.text)
+    assert "No effect matches" not in answer.text
+
+
+def test_nothing_of_the_limit_stays_on_the_connection(committed: None, settings: Settings) -> None:
+    """What comes after on the same connection may take as long as it needs, after a stop and after an answer."""
+    settings.GATEBOOK_SEARCH_TIMEOUT_S = 0.05
+    for statement in (ENDLESS, "SELECT 1"):
+        try:
+            with patience.limit():
+                ask(statement)
+        except patience.Overran:
+            assert statement == ENDLESS
+        assert ask(LONG) == 3_000_000
+
+
+def test_the_limit_is_one_for_all_statements_of_a_page(committed: None, settings: Settings) -> None:
+    settings.GATEBOOK_SEARCH_TIMEOUT_S = 0.3
+    short = LONG.replace("3000000", "30000")
+    with pytest.raises(patience.Overran), patience.limit():
+        any(ask(short) < 30_000 for _ in range(1_000_000))
+
+
+def test_other_troubles_of_the_database_stay_what_they_are(db: None, settings: Settings) -> None:
+    with pytest.raises(OperationalError, match="database is locked"), patience.limit():
+        raise OperationalError("database is locked")
