@@ -219,7 +219,7 @@ def effect_row(values: Sequence[object]) -> EffectRow:
     if connection.vendor != "postgresql":
         for name in _EFFECT_UUIDS:
             setattr(row, name, as_uuid(getattr(row, name)))
-        row.violates, row.compensated = bool(row.violates), bool(row.compensated)
+        row.violates, row.compensated, row.enforced = bool(row.violates), bool(row.compensated), bool(row.enforced)
     return row
 
 

@@ -10,7 +10,8 @@ from django.conf import settings
 from django.db.models import Q
 from django.http import HttpResponse
 
-from approvals import gates
+from approvals import leave
+from approvals.reading import Asked
 from ingest import shapes, strict
 from ingest.doors import Call, as_json, by_method, command, reading
 from ingest.paging import page, parameters
@@ -85,7 +86,8 @@ def _plan(call: Call, fields: shapes.PlanFields, origin: Origin, reference: str,
     if fields.task:
         values["task_id"] = _task(call.project, session, fields.task)
     wish = Plan(session, key_of(fields, digest), fields.tool, digest, values)
-    answered = gates.plan(origin, wish)
+    repository = (fields.target.repository or "") if fields.target is not None else ""
+    answered = leave.plan(origin, wish, Asked(fields.arguments, repository, fields.preconditions))
     if not answered.created:
         sessions.count_effects({session: -1})
     return _reply(answered, kept=False, redactions=call.redactions)
@@ -131,7 +133,9 @@ def dispatch_effect(call: Call, fields: shapes.DispatchEffect, origin: Origin, p
         return computed if fields.intent_digest in (None, computed) else ""
 
     try:
-        answered = commands.dispatch(origin, path["effect"], process=fields.process, asked=asked, observe=gates.observe)
+        answered = leave.dispatch(
+            origin, path["effect"], process=fields.process, asked=asked, preconditions=fields.preconditions
+        )
     except LookupError:
         raise _no_effect() from None
     return _seen(call, answered, kept=False)
@@ -147,7 +151,7 @@ def acknowledge_effect(call: Call, fields: shapes.AcknowledgeEffect, origin: Ori
             attempt=fields.attempt,
             outcome=fields.outcome,
             external_reference=fields.external_reference or "",
-            observe=gates.observe,
+            observe=leave.observe,
         )
     except LookupError:
         raise _no_effect() from None
@@ -159,7 +163,7 @@ def fail_effect(call: Call, fields: shapes.FailEffect, origin: Origin, path: dic
     """Record that an attempt failed, and whether anything is known of the world."""
     try:
         answered = commands.fail(
-            origin, path["effect"], attempt=fields.attempt, reason=fields.reason, observe=gates.observe
+            origin, path["effect"], attempt=fields.attempt, reason=fields.reason, observe=leave.observe
         )
     except LookupError:
         raise _no_effect() from None
@@ -170,7 +174,7 @@ def fail_effect(call: Call, fields: shapes.FailEffect, origin: Origin, path: dic
 def supersede_effect(_call: Call, _fields: shapes.Nothing, origin: Origin, path: dict[str, UUID]) -> Reply:
     """Withdraw an effect that has not happened."""
     try:
-        return _reply(commands.supersede(origin, path["effect"], gates.observe))
+        return _reply(leave.supersede(origin, path["effect"]))
     except LookupError:
         raise _no_effect() from None
 
