@@ -1,0 +1,155 @@
+"""The one writer of Hold: a person stops an effect, a session, an agent, a tool or the project; lifting is recorded.
+
+Whoever dispatches takes `share` first and whoever sets or lifts a stop takes the same lock alone: once `put` is
+committed, no dispatch that had looked before can still come through.
+"""
+
+from collections.abc import Iterable
+from uuid import UUID
+
+import orjson
+from django.contrib.auth.models import User
+from django.db import connection, transaction
+
+from journal import entries
+from journal.announcing import ALL, announce
+from journal.clock import now_us
+from journal.ids import uuid7
+from ledger.models import Effect, Hold
+from ledger.states import HOLD_SCOPES
+from sessions.models import Agent, Project, Session
+from sessions.people import pseudonym_of
+from sessions.refused import RefusedError
+
+LEAST_REASON = 3
+MOST_REASON = 2000
+_LOCK = 0x6761  # keeps our advisory locks apart from others'
+
+
+def share(project: UUID) -> None:
+    """Let no stop be set or lifted, nor a policy be activated, in this project until the transaction ends."""
+    if connection.vendor == "postgresql":  # SQLite has one writer at a time
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_xact_lock_shared(%s, %s)", [_LOCK, _number(project)])
+
+
+def alone(project: UUID) -> None:
+    """Wait until nobody in this project is between looking and acting, and keep others out until the end."""
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [_LOCK, _number(project)])
+
+
+def _number(project: UUID) -> int:
+    """32 signed bits of a project's id."""
+    return int.from_bytes(project.bytes[-4:], "big", signed=True)
+
+
+def stopping(project: UUID, session: UUID, agent: UUID, tool: str, effect: UUID | None) -> Hold | None:
+    """The stop that covers this effect, if any: the widest first."""
+    return covering(live(project), session, agent, tool, effect)
+
+
+def covering(standing: Iterable[Hold], session: UUID, agent: UUID, tool: str, effect: UUID | None) -> Hold | None:
+    """The same among stops that were read already."""
+    covers = {
+        "project": "",
+        "tool": tool,
+        "agent": agent.hex,
+        "session": session.hex,
+        "effect": effect.hex if effect is not None else None,
+    }
+    found = [hold for hold in standing if covers[hold.scope] == hold.subject]
+    return min(found, key=lambda hold: HOLD_SCOPES.index(hold.scope), default=None)
+
+
+def live(project: UUID) -> list[Hold]:
+    """Every stop in force in the project, the latest first."""
+    return list(
+        Hold.objects.filter(project=project, lifted_at_us__isnull=True).select_related("set_by").order_by("-set_at_us")
+    )
+
+
+@transaction.atomic(savepoint=False)
+def put(project: Project, scope: str, subject: str, reason: str, user: User) -> Hold:
+    """Stop whatever `scope` and `subject` name (an id's 32 hex characters, a tool's name, or nothing for the project).
+
+    Repeating it gives the stop that stands. Raises RefusedError for an empty reason or a thing that is not there.
+    """
+    words = _checked(reason)
+    if scope not in HOLD_SCOPES:
+        raise RefusedError(f"There is no hold on a {scope!r}: choose one of {', '.join(HOLD_SCOPES)}.")
+    if not _exists(project, scope, subject):
+        raise RefusedError(f"This project has no such {scope}.")
+    alone(project.id)
+    standing = Hold.objects.filter(project=project, scope=scope, subject=subject, lifted_at_us__isnull=True).first()
+    if standing is not None:
+        return standing
+    identity, now = uuid7(), now_us()
+    position = _record(project.id, "hold.set", identity, scope, subject, words, user, now)
+    return Hold.objects.create(
+        id=identity,
+        project=project,
+        scope=scope,
+        subject=subject,
+        set_by=user,
+        set_at_us=now,
+        opened_position=position,
+    )
+
+
+@transaction.atomic(savepoint=False)
+def lift(hold: Hold, reason: str, user: User) -> bool:
+    """End a stop; False when somebody was quicker. Raises RefusedError for an empty reason."""
+    words = _checked(reason)
+    alone(hold.project_id)
+    now = now_us()
+    lifted = Hold.objects.filter(id=hold.id, lifted_at_us__isnull=True).update(lifted_at_us=now, lifted_by=user)
+    if lifted:
+        _record(hold.project_id, "hold.lifted", hold.id, hold.scope, hold.subject, words, user, now)
+    return bool(lifted)
+
+
+def _checked(reason: str) -> str:
+    words = reason.strip()
+    if not LEAST_REASON <= len(words) <= MOST_REASON:
+        raise RefusedError(f"Say why, in {LEAST_REASON} to {MOST_REASON} characters; others will act on it.")
+    return words
+
+
+def _exists(project: Project, scope: str, subject: str) -> bool:
+    if scope == "project":
+        return subject == ""
+    if scope == "tool":
+        return 0 < len(subject) <= 100
+    try:
+        identity = UUID(hex=subject)
+    except ValueError:
+        return False
+    tables: dict[str, Iterable[object]] = {
+        "effect": Effect.objects.filter(project=project, id=identity)[:1],
+        "session": Session.objects.filter(project=project, id=identity)[:1],
+        "agent": Agent.objects.filter(project=project, id=identity)[:1],
+    }
+    return subject == identity.hex and bool(list(tables[scope]))
+
+
+def _record(project: UUID, kind: str, hold: UUID, scope: str, subject: str, reason: str, user: User, now: int) -> int:
+    identity = UUID(hex=subject) if scope in ("effect", "session", "agent") else None
+    facts = {"scope": scope, "thing": identity.hex if identity is not None else ""}
+    appended = entries.record(
+        project,
+        kind,
+        event_id=uuid7().hex,
+        text=orjson.dumps(
+            {"kind": kind, "scope": scope, "subject": subject, "reason": reason}, option=orjson.OPT_SORT_KEYS
+        ).decode(),
+        received_us=now,
+        actor=pseudonym_of(user),
+        facts=orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode(),
+        session=identity if scope == "session" else None,
+        effect=identity if scope == "effect" else None,
+        subject=hold,
+    )
+    announce([ALL])
+    return appended.position
