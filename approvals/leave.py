@@ -213,7 +213,7 @@ def _stricter(row: EffectRow, gate: Gate, now: int) -> Refusal | None:
         return None
     if judgement.outcome == "ask":
         needed = (judgement.requirement or Requirement()).strengthened(gate.reversibility)
-        if needed.hash == gate.requirement_hash or not is_stricter(needed, Requirement.from_dict(gate.requirement)):
+        if needed.hash == gate.requirement_hash or not is_stricter(needed, Requirement.of(gate.requirement)):
             return None
     gates.end(row, gate, "revoked", "requirement_changed", now)
     sentence = "The policy asks for more than it did when this was approved (requirement_changed); plan it again."

@@ -130,7 +130,13 @@ def _counter(project: UUID, agent: UUID, session: UUID, tool: str, now: int) -> 
         found: QuerySet[Effect] = Effect.objects.filter(project=project)
         if rate.within_s:
             found = found.filter(received_us__gte=now - rate.within_s * US)
-        narrowed = {"tool": {"tool": tool}, "agent": {"agent": agent}, "session": {"session": session}, "project": {}}
+        narrowed: dict[str, dict[str, Any]] = {
+            "tool": {"tool": tool},
+            "agent": {"tool": tool, "agent": agent},
+            "session": {"tool": tool, "session": session},
+            "project": {},
+            "session_effects": {"session": session},
+        }
         counted: int = found.filter(**narrowed[rate.per]).aggregate(n=Count("id"))["n"]
         return counted
 

@@ -107,7 +107,7 @@ def extend(gate: Gate, membership: Membership, seconds: int = EXTENSION_S) -> Ou
 
 def eligible(gate: Gate, membership: Membership) -> Eligible:
     """Whether this person's yes would count: their role, the teams or people the rule names, and no part in it."""
-    needed = Requirement.from_dict(gate.requirement)
+    needed = Requirement.of(gate.requirement)
     if membership.project_id != gate.project_id or not may(membership, "reviewer"):
         return Eligible(("not_eligible", "Only reviewers of this project answer its gates."))
     user = membership.user
@@ -133,7 +133,7 @@ def interested(gate: Gate) -> set[int]:
 
 def needs_reason(gate: Gate, answer: str) -> bool:
     """True when this answer must come with words: every no, and a yes where the rule or the effect asks for them."""
-    needed = Requirement.from_dict(gate.requirement)
+    needed = Requirement.of(gate.requirement)
     if answer != "approve":
         return answer == "return" or needed.rationale != "none"
     return needed.rationale == "always"
@@ -161,7 +161,7 @@ def _refused(
 
 def _wanting(gate: Gate, answer: str, reason: str, step_up: str) -> tuple[str, str] | None:
     """What is missing of reason or proof."""
-    needed = Requirement.from_dict(gate.requirement)
+    needed = Requirement.of(gate.requirement)
     if len(reason) > MOST_REASON:
         return "rationale_required", f"A reason has at most {MOST_REASON} characters."
     if needs_reason(gate, answer):
