@@ -167,7 +167,7 @@ def _held(identity: UUID, origin: Origin, wish: Plan) -> Answered:
     return Answered(row, 409, HELD)
 
 
-HELD: Final = ("HELD", "A person has stopped this; do not act. Wait until the stop is lifted, then ask again.")
+HELD: Final = Refusal("HELD", "A person has stopped this; do not act. Wait until the stop is lifted, then ask again.")
 
 
 def _check(
@@ -198,11 +198,12 @@ def _unbound(row: EffectRow, gate: Gate, preconditions: Mapping[str, Any] | None
     digest = binding(row.session_id, row.agent_id, row.tool, row.intent_digest, reading.target_of(row))
     if digest != gate.digest:
         gates.end(row, gate, "revoked", "digest_mismatch", now)
-        return "INTENT_MISMATCH", "What is planned is no longer what people saw (digest_mismatch); plan it anew."
+        sentence = "What is planned is no longer what people saw; plan it anew."
+        return Refusal("INTENT_MISMATCH", sentence, "digest_mismatch")
     if gate.preconditions_digest and preconditions_digest(preconditions) != gate.preconditions_digest:
-        sentence = "The preconditions are not those that people saw (precondition_changed); plan it anew and ask again."
+        sentence = "The preconditions are not those that people saw; plan it again with those that hold now."
         gates.end(row, gate, "revoked", "precondition_changed", now)
-        return "INTENT_MISMATCH", sentence
+        return Refusal("INTENT_MISMATCH", sentence, "precondition_changed")
     return None
 
 
@@ -216,8 +217,8 @@ def _stricter(row: EffectRow, gate: Gate, now: int) -> Refusal | None:
         if needed.hash == gate.requirement_hash or not is_stricter(needed, Requirement.of(gate.requirement)):
             return None
     gates.end(row, gate, "revoked", "requirement_changed", now)
-    sentence = "The policy asks for more than it did when this was approved (requirement_changed); plan it again."
-    return "GATE_GONE", sentence
+    sentence = "The policy asks for more than it did when this was approved; plan it again."
+    return Refusal("GATE_GONE", sentence, "requirement_changed")
 
 
 def _withdrawn(row: EffectRow, now: int) -> Refusal | None:
@@ -228,7 +229,8 @@ def _withdrawn(row: EffectRow, now: int) -> Refusal | None:
     if judgement.outcome == "ask" and row.leave_basis == "exemption":
         return None
     commands.give_leave(row, Grant("held", "revoked"), now)
-    return "GATE_GONE", "The policy in force now asks for leave first (requirement_changed); plan the effect again."
+    sentence = "The policy in force now asks for leave first; plan the effect again."
+    return Refusal("GATE_GONE", sentence, "requirement_changed")
 
 
 def _judged_again(row: EffectRow) -> Judgement | None:

@@ -32,7 +32,14 @@ class Grant(NamedTuple):
     until_us: int | None = None
 
 
-Refusal = tuple[str, str]  # a code of protocol.md and its sentence
+class Refusal(NamedTuple):
+    """A code of protocol.md with its sentence, and as `reason` why leave was not there, in a word of approvals.md."""
+
+    code: str
+    sentence: str
+    reason: str = ""
+
+
 Decide = Callable[[EffectRow | None], Grant]  # what leave an effect gets that needs it; None where it is new
 Check = Callable[[EffectRow], Refusal | None]  # a last look at an effect, its row locked, before its leave is used
 
@@ -67,14 +74,15 @@ _PLANNED_LIST: Final = ", ".join(columns(EffectRow))
 def plan(origin: Origin, wish: Plan, decide: Decide, observe: Observe) -> Answered:
     """Write down an intention before it happens; the effect is released only by what `decide` answers.
 
-    `decide` is asked only when leave is needed. The session row must be locked by the caller, so that two plans of one intent cannot miss each other.
+    `decide` is asked only when leave is needed. The session row must be locked by the caller, so that two plans of one
+    intent cannot miss each other.
     """
     identity = derived(wish.session, wish.effect_key)
     own, siblings = _related(identity, wish)
     if own is not None and own.planned_mark and own.intent_digest != wish.intent_digest:
         _trace(origin, own, "key_reuse")
         sentence = "This effect key stands for another tool or other arguments; use a new key for a new intent."
-        return Answered(own, 422, ("key_reuse", sentence))
+        return Answered(own, 422, Refusal("key_reuse", sentence))
     ambiguous = _still_open(siblings, wish)
     if own is None or not own.planned_mark:
         return _first_plan(origin, wish, decide, observe, own, identity, ambiguous)
@@ -150,7 +158,7 @@ def dispatch(
     if row.intent_digest != asked(row.tool):
         _trace(origin, row, "INTENT_MISMATCH")
         sentence = "These are not the arguments that were planned; plan them as a new effect and ask for leave."
-        return Answered(row, 409, ("INTENT_MISMATCH", sentence))
+        return Answered(row, 409, Refusal("INTENT_MISMATCH", sentence, "digest_mismatch"))
     refused = check(row)
     if refused is not None:
         return Answered(row, 409, refused)
@@ -223,7 +231,7 @@ def _answer_attempt(
     current = attempts.get(attempt)
     if current is None:
         sentence = f"Attempt {attempt} was never dispatched here; dispatch first, or report it to /events as evidence."
-        return Answered(row, 409, ("NOT_DISPATCHED", sentence))
+        return Answered(row, 409, Refusal("NOT_DISPATCHED", sentence))
     late = not current.is_open
     if late:
         origin.lane = "evidence"
@@ -351,34 +359,40 @@ def _fact(
     )
 
 
-COMPENSATION_OPEN: Final = (
+COMPENSATION_OPEN: Final = Refusal(
     "COMPENSATION_OPEN",
     "Another compensation of this effect is open; finish or supersede it first.",
 )
-_ALREADY_DISPATCHED: Final = (
+_ALREADY_DISPATCHED: Final = Refusal(
     "ALREADY_DISPATCHED",
     "Another process or key dispatched an attempt before; do not act, report what you know of it.",
+    "already_used",
 )
 
 
 _GONE: Final = ("cancelled", "revoked", "lapsed", "returned")
 
 
-def _wrong_state(row: EffectRow) -> tuple[str, str]:
-    return "WRONG_STATE", f"The effect is {row.state}; this command does not apply to it. Read it and decide anew."
+def _wrong_state(row: EffectRow) -> Refusal:
+    sentence = f"The effect is {row.state}; this command does not apply to it. Read it and decide anew."
+    return Refusal("WRONG_STATE", sentence)
 
 
 def _no_leave(row: EffectRow) -> Refusal:
     """The refusal that fits the leave."""
     if row.leave == "pending":
-        return "GATE_PENDING", "People have not ruled yet; wait and ask again."
+        return Refusal("GATE_PENDING", "People have not ruled yet; wait and ask again.", "not_resolved")
     if row.leave == "refused" and row.leave_basis == "expired":
-        return "GATE_EXPIRED", "Nobody ruled in time, and that is a no; do not act. Supersede the effect, or plan anew."
-    if row.leave_basis in _GONE:
-        return "GATE_GONE", f"The gate was {row.leave_basis}; do not act. Plan the effect again to ask anew."
+        sentence = "Nobody ruled in time, and that is a no; do not act. Supersede the effect, or plan another."
+        return Refusal("GATE_EXPIRED", sentence, "expired")
     if row.leave == "refused":
-        return "GATE_DENIED", "Leave was refused; do not act. Supersede the effect or plan another."
-    return "NO_LEAVE", "This effect has no leave; plan it again and act only when the answer is proceed."
+        sentence = "Leave was refused; do not act. Supersede the effect or plan another."
+        return Refusal("GATE_DENIED", sentence, "denied")
+    if row.leave_basis in _GONE:
+        sentence = f"The leave is gone ({row.leave_basis}); do not act. Plan the effect again to ask anew."
+        return Refusal("GATE_GONE", sentence, row.leave_basis)
+    sentence = "This effect has no leave; plan it again and act only when the answer is proceed."
+    return Refusal("NO_LEAVE", sentence, "not_resolved")
 
 
 def answer(effect: EffectRow, open_effect: UUID | None = None) -> str:
@@ -391,9 +405,12 @@ def answer(effect: EffectRow, open_effect: UUID | None = None) -> str:
         return "ambiguous"
     if effect.leave == "granted":
         return "wait" if lapsed(effect, now_us()) else "proceed"
+    if effect.leave == "pending":
+        return "wait"
     if open_effect is not None:
         return "ambiguous"
-    return "blocked" if effect.leave == "refused" or effect.state == "failed" else "wait"
+    gone = effect.leave == "held" and effect.leave_basis in _GONE
+    return "blocked" if gone or effect.leave == "refused" or effect.state == "failed" else "wait"
 
 
 def _json(facts: dict[str, Any]) -> str:

@@ -19,7 +19,7 @@ from ingest.problems import Problem
 from ingest.reply import Reply
 from journal.ids import derived
 from ledger import commands
-from ledger.commands import Answered, Plan
+from ledger.commands import Answered, Plan, Refusal
 from ledger.models import Attempt, Effect
 from ledger.rows import AttemptRow, EffectRow
 from ledger.states import SAID_OUTCOMES, STATES
@@ -111,7 +111,7 @@ def compensate_effect(call: Call, fields: shapes.CompensateEffect, origin: Origi
         return _plan(call, fields, origin, str(undone.session_id), undone.id)
     if undone.state in ("planned", "superseded", "compensated"):
         detail = f"The effect is {undone.state}; there is nothing to compensate."
-        return _refused(Answered(_row(undone), 409, ("WRONG_STATE", detail)))
+        return _refused(Answered(_row(undone), 409, Refusal("WRONG_STATE", detail)))
     undecided = Q(state__in=("planned", "dispatched")) | Q(state="failed", outcome="unknown")
     if undone.compensations.filter(undecided, lane="command").exists():
         return _refused(Answered(_row(undone), 409, commands.COMPENSATION_OPEN))
@@ -222,12 +222,21 @@ def describe(effect: Effect | EffectRow) -> dict[str, Any]:
         "outcome": effect.outcome or None,
         "leave": effect.leave,
         "leave_basis": effect.leave_basis or None,
+        "gate": _gate(effect),
         "intent_digest": effect.intent_digest or None,
         "attempt": effect.attempt_count or None,
         "external_reference": effect.external_reference or None,
         "answer": commands.answer(_row(effect) if isinstance(effect, Effect) else effect),
     }
     return {name: value for name, value in body.items() if value is not None}
+
+
+def _gate(effect: Effect | EffectRow) -> dict[str, str] | None:
+    """Where to ask about the gate that decides, or decided, over this effect's leave."""
+    if not effect.leave_ref or effect.leave_basis == "exemption":
+        return None
+    identity = UUID(hex=effect.leave_ref)
+    return {"id": str(identity), "wait": f"/api/v1/gates/{identity}?wait=45"}
 
 
 def _row(effect: Effect) -> EffectRow:
@@ -245,6 +254,8 @@ def _row(effect: Effect) -> EffectRow:
         intent_digest=effect.intent_digest,
         leave=effect.leave,
         leave_basis=effect.leave_basis,
+        leave_ref=effect.leave_ref,
+        leave_until_us=effect.leave_until_us,
         state=effect.state,
         outcome=effect.outcome,
         attempt_count=effect.attempt_count,
@@ -290,10 +301,11 @@ def _seen(call: Call, answered: Answered, *, kept: bool = True) -> Reply:
 
 def _refused(answered: Answered) -> Reply:
     """A refusal that may have left a trace: the door commits, then says no."""
-    code, sentence = answered.refusal or ("WRONG_STATE", "This command does not apply now.")
-    problem = Problem(answered.status, code, sentence)
+    refusal = answered.refusal or Refusal("WRONG_STATE", "This command does not apply now.")
+    problem = Problem(answered.status, refusal.code, refusal.sentence)
     effect = {name: value for name, value in describe(answered.effect).items() if name != "tool"}
-    return Reply(answered.status, problem.as_dict() | {"effect": effect}, kept=False)
+    reason = {"reason": refusal.reason} if refusal.reason else {}
+    return Reply(answered.status, problem.as_dict() | reason | {"effect": effect}, kept=False)
 
 
 def _effect(project: UUID, identity: str) -> Effect:
