@@ -2,15 +2,25 @@
 
 Every value is written as an ASCII JSON string, so what an agent or a browser sends (line breaks, terminal escapes,
 direction marks) arrives in a log as `\\n`, `\\u001b`, `\\u202e` and can neither forge a line nor drive a terminal.
+
+An exception is told by its type and places, and by little of its message: libraries put into messages what they were
+working on, a template engine the whole context, a database the whole row.
 """
 
 import json
 import logging
 import re
-from collections.abc import Mapping, MutableMapping
+import sys
+import traceback
+from collections.abc import Iterator, Mapping, MutableMapping
+from types import TracebackType
 from typing import Any
 
 import structlog
+
+MESSAGE_CHARACTERS = 200
+FRAMES = 30  # the innermost of an exception
+CHAIN = 5  # exceptions of which each caused the one before
 
 SHARED: list[structlog.typing.Processor] = [
     structlog.contextvars.merge_contextvars,
@@ -33,6 +43,61 @@ def to_line(value: object, **_: object) -> str:
     return _TOKEN.sub(r"\1_...", line)
 
 
+def _exceptions(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Put `exception` in the place of `exc_info`: a list, what was raised first, then what caused it."""
+    found = event.pop("exc_info", None)
+    if isinstance(found, tuple):
+        found = found[1]
+    error = found if isinstance(found, BaseException) or not found else sys.exc_info()[1]
+    if isinstance(error, BaseException):
+        event["exception"] = described(error)
+    return event
+
+
+def described(error: BaseException) -> list[dict[str, Any]]:
+    """Type, the beginning of the message, template and line, and places (innermost last) of `error` and what caused it.
+
+    Where a template was being rendered there is no message: it would speak of values that the page shows.
+    """
+    from django.template import VariableDoesNotExist  # settings load this module
+
+    chain = list(_chain(error))
+    templates = [_template(one.__traceback__) for one in chain]
+    told: list[dict[str, Any]] = []
+    for one, template in zip(chain, templates, strict=True):
+        said = "" if any(templates) else next(iter(str(one).splitlines()), "")
+        if isinstance(one, VariableDoesNotExist):
+            said = f"no {one.params[0]}"  # the name; the second is all that it was looked up in
+        row: dict[str, Any] = {"type": f"{type(one).__module__}.{type(one).__qualname__}"}
+        if said:
+            row["message"] = said[:MESSAGE_CHARACTERS]
+        if template:
+            row["template"] = template
+        frames = traceback.extract_tb(one.__traceback__)[-FRAMES:]
+        told.append({**row, "at": [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]})
+    return told
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    seen: list[BaseException] = []
+    while error is not None and error not in seen and len(seen) < CHAIN:
+        yield error
+        seen.append(error)
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _template(trace: TracebackType | None) -> str:
+    """Name and line of the innermost template node that was being rendered, or ""."""
+    from django.template.base import Node
+
+    place = ""
+    for frame, _ in traceback.walk_tb(trace):
+        node = frame.f_locals.get("self")
+        if isinstance(node, Node) and getattr(node, "origin", None) is not None and node.token is not None:
+            place = f"{node.origin.template_name!s}:{node.token.lineno}"
+    return place
+
+
 def _render(_logger: object, _method: str, event: MutableMapping[str, Any]) -> str:
     return to_line(event)
 
@@ -45,7 +110,7 @@ class JSONFormatter(structlog.stdlib.ProcessorFormatter):
             foreign_pre_chain=[*SHARED, structlog.stdlib.PositionalArgumentsFormatter()],
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                structlog.processors.format_exc_info,
+                _exceptions,
                 _render,
             ],
         )

@@ -11,6 +11,8 @@ from django.db import OperationalError
 from django.dispatch import receiver
 from django.http import HttpRequest, HttpResponse
 
+from config.logs import MESSAGE_CHARACTERS
+
 log = structlog.get_logger("gatebook.pages")
 
 GetResponse = Callable[[HttpRequest], HttpResponse]
@@ -77,7 +79,7 @@ class BusyMiddleware:
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
         if not (isinstance(exception, OperationalError) and is_busy(exception)):
             return None
-        log.warning("busy", path=request.path, reason=str(exception))
+        log.warning("busy", path=request.path, reason=str(exception)[:MESSAGE_CHARACTERS])
         words = "Gatebook is busy and could not answer in time. Nothing was recorded. Go back and try again.\n"
         return HttpResponse(
             words, status=503, content_type="text/plain; charset=utf-8", headers={"Retry-After": str(RETRY_AFTER_S)}

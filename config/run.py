@@ -27,6 +27,9 @@ KILL_AFTER_S = 4.0
 READY_WITHIN_S = 60.0
 POLL_S = 0.1
 PR_SET_PDEATHSIG = 1
+# So many connections are open at once in each worker; more wait in the kernel's queue. granian counts idle ones too:
+# of agents and browsers that keep theirs open there are many more than of requests that are answered at one moment.
+CONNECTIONS = 512
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -165,8 +168,7 @@ def web_server(host: str, port: int, vendor: str, threads: int) -> Child:
         "--blocking-threads": str(threads),
         # Threads keep their SQLite connection; the shortest life that granian allows would reopen it all day.
         "--blocking-threads-idle-timeout": "600",
-        # More than this wait in the kernel's queue instead of in our memory.
-        "--backpressure": str(4 * threads),
+        "--backpressure": str(CONNECTIONS),
         "--workers-kill-timeout": "3",
         "--log-level": "error",
         "--log-config": str(ROOT / "config" / "granian_logs.json"),

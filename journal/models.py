@@ -1,7 +1,7 @@
 """The append-only record: entries, their bodies, erasures, and the outbox of what follows from an entry.
 
 Entry, Body and Erasure never change: triggers (journal/triggers.py) refuse UPDATE, DELETE and TRUNCATE. A body may go
-only after an Erasure row names it.
+only after an Erasure row names it, and none comes back.
 """
 
 from django.db import models

@@ -45,6 +45,17 @@ BEGIN
   RAISE EXCEPTION 'the journal is append-only: a body goes only after an erasure names it (% on %)',
     TG_OP, TG_TABLE_NAME USING ERRCODE = 'restrict_violation';
 END $$;
+CREATE OR REPLACE FUNCTION journal_refuse_erased_body() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF EXISTS (SELECT 1 FROM {schema}.journal_erasure WHERE entry_id
+      BETWEEN (SELECT min(entry_id) FROM added) AND (SELECT max(entry_id) FROM added)) THEN
+    IF EXISTS (SELECT 1 FROM {schema}.journal_erasure JOIN added USING (entry_id)) THEN
+      RAISE EXCEPTION 'the journal is append-only: the body of an erased entry never comes back'
+        USING ERRCODE = 'restrict_violation';
+    END IF;
+  END IF;
+  RETURN NULL;
+END $$;
 """
 
 
@@ -60,6 +71,12 @@ def _truncation(table: str) -> str:
 _POSTGRESQL = {
     **{f"{table}_never_changes": (table, _changes(table)) for table in HISTORY},
     **{f"{table}_is_never_truncated": (table, _truncation(table)) for table in HISTORY},
+    # Once a statement, and by one look at the range of its rows: a look for every row would cost four times as much.
+    "journal_body_stays_erased": (
+        "journal_body",
+        "AFTER INSERT ON journal_body REFERENCING NEW TABLE AS added"
+        " FOR EACH STATEMENT EXECUTE FUNCTION journal_refuse_erased_body()",
+    ),
 }
 
 
@@ -83,6 +100,12 @@ _SQLITE = {
         """BEFORE DELETE ON journal_body
         WHEN NOT EXISTS (SELECT 1 FROM journal_erasure WHERE entry_id = OLD.entry_id) BEGIN
         SELECT RAISE(ABORT, 'the journal is append-only: a body goes only after an erasure names it'); END""",
+    ),
+    "journal_body_stays_erased": (
+        "journal_body",
+        """AFTER INSERT ON journal_body
+        WHEN EXISTS (SELECT 1 FROM journal_erasure WHERE entry_id = NEW.entry_id) BEGIN
+        SELECT RAISE(ABORT, 'the journal is append-only: the body of an erased entry never comes back'); END""",
     ),
     "journal_entry_is_never_replaced": (
         "journal_entry",

@@ -2,6 +2,7 @@
 
 import re
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import httpx
 import pytest
@@ -35,6 +36,14 @@ def test_a_burst_beyond_its_threads_is_served_whole(live_server_process: Server)
     with httpx.Client(base_url=live_server_process.url) as client, ThreadPoolExecutor(40) as pool:
         statuses = list(pool.map(lambda _: client.get("/readyz").status_code, range(200)))
     assert statuses == [200] * 200
+
+
+def test_connections_that_are_kept_open_keep_nobody_out(live_server_process: Server) -> None:
+    with ExitStack() as stack:
+        for _ in range(150):
+            client = stack.enter_context(httpx.Client(base_url=live_server_process.url, timeout=15))
+            # Too many of those that only wait would let the next one in when the first is closed for idleness: in 30 s.
+            assert client.get("/healthz").status_code == 200
 
 
 @pytest.mark.browser

@@ -220,6 +220,29 @@ def test_a_log_line_is_one_line_without_control_characters(by: str) -> None:
     assert json.loads(line)["logger"] == "gatebook.test"
 
 
+def test_an_exception_is_told_by_type_and_places_and_the_beginning_of_its_message() -> None:
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JSONFormatter())
+    logger = logging.getLogger("gatebook.test")
+    logger.addHandler(handler)
+    try:
+        try:
+            try:
+                raise KeyError("k" * 300)
+            except KeyError as error:
+                raise OperationalError("a row was refused\nDETAIL:  Failing row contains (hunter2)") from error
+        except OperationalError:
+            logger.exception("failed")
+    finally:
+        logger.removeHandler(handler)
+    refused, cause = json.loads(stream.getvalue())["exception"]
+    assert (refused["type"], refused["message"]) == ("django.db.utils.OperationalError", "a row was refused")
+    assert (cause["type"], cause["message"]) == ("builtins.KeyError", "'" + "k" * 199)
+    assert refused["at"][-1].endswith("test_an_exception_is_told_by_type_and_places_and_the_beginning_of_its_message")
+    assert "hunter2" not in stream.getvalue()
+
+
 def served(path: str) -> tuple[str, dict[str, str], bytes]:
     """What config.wsgi answers to a GET of `path`, cookies and all."""
     from config.wsgi import application

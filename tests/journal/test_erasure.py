@@ -94,3 +94,42 @@ def test_after_the_erasure_a_repetition_is_a_duplicate_and_brings_nothing_back()
         assert fate == Appended(Status.DUPLICATE, position)
     assert not Body.objects.filter(entry=position).exists()
     assert conflicts(PROJECT) == []
+
+
+def _insert_bodies(verb: str, *positions: int) -> None:
+    rows = ", ".join(["(%s, %s, 'forged')"] * len(positions))
+    values = [value for position in positions for value in (position, b"s" * 32)]
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(f"{verb} INTO journal_body (entry_id, salt, text) VALUES {rows}", values)
+
+
+@pytest.mark.parametrize(
+    "verb", ["INSERT", *(["INSERT OR REPLACE", "INSERT OR IGNORE", "REPLACE"] if connection.vendor == "sqlite" else [])]
+)
+def test_an_erased_body_never_comes_back(verb: str) -> None:
+    position = _stored()
+    _erase(position)
+    with pytest.raises(DatabaseError, match="the body of an erased entry never comes back"):
+        _insert_bodies(verb, position)
+    assert not Body.objects.filter(entry=position).exists()
+
+
+def test_an_erased_body_does_not_come_back_among_others_either() -> None:
+    """Nor does an erasure that lies between them keep bodies of other entries out."""
+    bare = [Entry.objects.create(**{**_BARE, "event_id": name}).position for name in "xyz"]
+    Erasure.objects.create(entry_id=bare[1], project=PROJECT, reason="another", actor="p_1", erased_at_us=NOW_US)
+    with pytest.raises(DatabaseError, match="the body of an erased entry never comes back"):
+        _insert_bodies("INSERT", *bare)
+    assert not Body.objects.filter(entry__in=bare).exists()
+    _insert_bodies("INSERT", bare[0], bare[2])
+    assert Body.objects.filter(entry__in=bare).count() == 2
+
+
+_BARE = {
+    "project": PROJECT,
+    "source": "robot",
+    "kind": "fact.observed",
+    "actor": "agent:7",
+    "lane": "evidence",
+    "received_us": NOW_US,
+}

@@ -1,0 +1,270 @@
+"""Reads the rules of a policy from YAML: what is not understood is refused with its line, and then nothing is believed.
+
+What comes out is complete and canonical: defaults are written out, so that a rule means the same when they change. The
+language is told in docs/policies.md; docs/examples/policies.yaml shows it.
+"""
+
+import ipaddress
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from yaml.nodes import Node, ScalarNode
+
+from approvals import nodes, states
+from approvals.nodes import DocumentError, fault
+from approvals.predicates import OPERATORS, ORDERED
+from approvals.requirement import DEFAULT, PARTIES, Requirement
+from ledger.states import REVERSIBILITIES
+from sessions.models import REF_CLASSES
+
+__all__ = ["DocumentError", "read"]
+
+MAX_BYTES: Final = 256 * 1024
+MAX_RULES: Final = 500
+MAX_ITEMS: Final = 100  # of any list in a rule
+LONGEST_GLOB: Final = 200
+LONGEST_PATH: Final = 200
+MAX_PEOPLE: Final = 20
+MAX_RATE: Final = 10_000
+LONGEST_WINDOW_S: Final = 30 * 24 * 3600
+LONGEST_RATIONALE: Final = 500
+OUTCOMES: Final = ("allow", "deny", "require")
+WINDOWS: Final = ("tool", "agent", "session", "project")
+NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,23}")
+RULE_ID: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+
+TOP_KEYS: Final = ("name", "rules")
+RULE_KEYS: Final = ("id", "title", "match", "outcome", "require")
+GLOBS: Final = ("tools", "operations", "repositories", "refs", "environments", "resources", "agents")
+CHOICES: Final[dict[str, tuple[str, ...]]] = {"ref_classes": REF_CLASSES, "reversibility": REVERSIBILITIES}
+RISK_KEYS: Final = ("risk_at_least", "risk_at_most")
+MATCH_KEYS: Final = (*GLOBS, *CHOICES, *RISK_KEYS, "labels", "arguments", "rate", "session_effects_over")
+RATE_KEYS: Final = ("over", "within_s", "per")
+REQUIRE_KEYS: Final = (
+    *("teams", "people", "minimum", "distinct_from", "step_up", "deny_threshold", "rationale"),
+    *("decide_within", "leave_for", "self_approval"),
+)
+RATIONALE_KEYS: Final = ("on", "minimum_characters", "ticket")
+
+
+def read(text: str) -> dict[str, Any]:
+    """The rules in `text`: {"name", "rules": [{"id", "title", "match", "outcome", "require"}]}.
+
+    `match` holds the conditions that were given; `require` is None or every field of a Requirement. Raises
+    DocumentError.
+    """
+    if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
+        raise DocumentError(1, f"the text is larger than {MAX_BYTES // 1024} KiB.")
+    root = nodes.compose(text)
+    top = nodes.mapping(root, "the file", TOP_KEYS)
+    for key in TOP_KEYS:
+        if key not in top:
+            raise fault(root, f"the key `{key}` is missing.")
+    name = _named(top["name"], "`name`", NAME, "1 to 24 characters of a-z, 0-9 and -")
+    rules: list[dict[str, Any]] = []
+    lines: dict[str, int] = {}
+    for node in nodes.sequence(top["rules"], "`rules`", MAX_RULES, least=0):
+        rule = _rule(node)
+        if rule["id"] in lines:
+            raise fault(node, f"rule {rule['id']!r} is there twice, first on line {lines[rule['id']]}.")
+        lines[rule["id"]] = nodes.line_of(node)
+        rules.append(rule)
+    return {"name": name, "rules": rules}
+
+
+def _rule(node: Node) -> dict[str, Any]:
+    given = nodes.mapping(node, "a rule", RULE_KEYS)
+    if "id" not in given:
+        raise fault(node, "this rule has no `id`.")
+    identity = _named(given["id"], "`id` of a rule", RULE_ID, "1 to 64 characters of a-z, 0-9 and -")
+    about = f"rule {identity!r}"
+    for key in ("title", "match", "outcome"):
+        if key not in given:
+            hint = "; a rule that covers everything says `match: {}`" if key == "match" else ""
+            raise fault(node, f"{about} has no `{key}`{hint}.")
+    outcome = nodes.choice(given["outcome"], f"outcome of {about}", OUTCOMES)
+    match = _match(given["match"], about)
+    required: dict[str, Any] | None = None
+    if outcome == "require":
+        required = (_require(given["require"], about, match) if "require" in given else DEFAULT).as_dict()
+    elif "require" in given:
+        raise fault(given["require"], f"{about} has the outcome {outcome}; only `require` can have a `require`.")
+    return {
+        "id": identity,
+        "title": nodes.text(given["title"], f"title of {about}", 200),
+        "match": match,
+        "outcome": outcome,
+        "require": required,
+    }
+
+
+def _match(node: Node, about: str) -> dict[str, Any]:
+    given = nodes.mapping(node, f"match of {about}", MATCH_KEYS)
+    found: dict[str, Any] = {}
+    for key in MATCH_KEYS:  # in this order, however the file has them
+        if key not in given:
+            continue
+        value, of = given[key], f"{key} of {about}"
+        if key in GLOBS:
+            found[key] = _texts(value, of, LONGEST_GLOB)
+        elif key in CHOICES:
+            items = [nodes.choice(item, of, CHOICES[key]) for item in nodes.sequence(value, of, MAX_ITEMS)]
+            found[key] = [word for word in CHOICES[key] if word in items]
+        elif key in RISK_KEYS:
+            found[key] = nodes.choice(value, of, states.RISKS)
+        else:
+            found[key] = _READERS[key](value, of)
+    least, most = (found.get(key, end) for key, end in zip(RISK_KEYS, (states.RISKS[0], states.RISKS[-1]), strict=True))
+    if states.RISKS.index(least) > states.RISKS.index(most):
+        raise fault(node, f"{about} is for risk from {least} to {most}, which nothing has.")
+    return found
+
+
+def _labels(node: Node, of: str) -> dict[str, str]:
+    given = nodes.mapping(node, of, None)
+    if not 1 <= len(given) <= MAX_ITEMS:
+        raise fault(node, f"{of} must name 1 to {MAX_ITEMS} labels.")
+    return {name: nodes.text(given[name], f"{name!r} in {of}", LONGEST_GLOB) for name in sorted(given)}
+
+
+def _arguments(node: Node, of: str) -> list[dict[str, Any]]:
+    return [_argument(item, of) for item in nodes.sequence(node, of, MAX_ITEMS)]
+
+
+def _argument(node: Node, of: str) -> dict[str, Any]:
+    given = nodes.mapping(node, f"an item of {of}", ("path", *OPERATORS))
+    if "path" not in given:
+        raise fault(node, f"an item of {of} has no `path`.")
+    path = nodes.text(given["path"], f"path in {of}", LONGEST_PATH)
+    if not all(path.split(".")):
+        raise fault(given["path"], f"path {path!r} in {of} has an empty step between its dots.")
+    operators = [key for key in given if key != "path"]
+    if len(operators) != 1:
+        said = " and ".join(operators) if operators else "none"
+        raise fault(node, f"argument {path!r} in {of} needs exactly one of {', '.join(OPERATORS)}; it has {said}.")
+    name = operators[0]
+    return {"path": path, name: _operand(name, given[name], f"{name} of argument {path!r} in {of}")}
+
+
+def _operand(name: str, node: Node, about: str) -> Any:
+    if name == "exists":
+        return nodes.truth(node, about)
+    if name in ORDERED:
+        return nodes.number(node, about)
+    if name == "prefix":
+        value = nodes.scalar(node, about)
+        if not isinstance(value, str) or not value:
+            raise fault(node, f"{about} must be text.")
+        return value
+    if name == "in":
+        return [nodes.scalar(item, about) for item in nodes.sequence(node, about, MAX_ITEMS)]
+    if name == "cidr":
+        items = [node] if isinstance(node, ScalarNode) else nodes.sequence(node, about, MAX_ITEMS)
+        return [_network(item, about) for item in items]
+    return nodes.scalar(node, about)
+
+
+def _network(node: Node, about: str) -> str:
+    value = nodes.text(node, about, 50)
+    try:
+        return str(ipaddress.ip_network(value))
+    except ValueError as error:
+        raise fault(node, f"{about} must be a network such as 10.0.0.0/8: {error}.") from error
+
+
+def _rate(node: Node, of: str) -> dict[str, Any]:
+    given = nodes.mapping(node, of, RATE_KEYS)
+    for key in RATE_KEYS:
+        if key not in given:
+            raise fault(node, f"{of} has no `{key}`.")
+    return {
+        "over": nodes.whole(given["over"], f"over in {of}", 1, MAX_RATE),
+        "within_s": nodes.seconds(given["within_s"], f"within_s in {of}", LONGEST_WINDOW_S),
+        "per": nodes.choice(given["per"], f"per in {of}", WINDOWS),
+    }
+
+
+def _session_effects(node: Node, of: str) -> int:
+    return nodes.whole(node, of, 1, MAX_RATE)
+
+
+_READERS: Final[dict[str, Callable[[Node, str], Any]]] = {
+    "labels": _labels,
+    "arguments": _arguments,
+    "rate": _rate,
+    "session_effects_over": _session_effects,
+}
+
+
+def _require(node: Node, about: str, match: dict[str, Any]) -> Requirement:
+    of = f"require of {about}"
+    given = nodes.mapping(node, of, REQUIRE_KEYS)
+    values: dict[str, Any] = {}
+    for key, longest in (("teams", 64), ("people", 150)):
+        if key in given:
+            values[key] = tuple(_texts(given[key], f"{key} in {of}", longest))
+    for key in ("minimum", "deny_threshold"):
+        if key in given:
+            values[key] = nodes.whole(given[key], f"{key} in {of}", 1, MAX_PEOPLE)
+    people = values.get("people", ())
+    if people and "teams" not in values and values.get("minimum", 1) > len(people):
+        raise fault(node, f"{of} wants {values['minimum']} people and names only {len(people)}.")
+    if "step_up" in given:
+        values["step_up"] = nodes.choice(given["step_up"], f"step_up in {of}", states.STEP_UPS)
+    if "decide_within" in given:
+        most = states.LONGEST_DECIDE_WITHIN_S
+        values["decide_within_s"] = nodes.seconds(given["decide_within"], f"decide_within in {of}", most)
+    if "leave_for" in given:
+        values["leave_for_s"] = nodes.seconds(given["leave_for"], f"leave_for in {of}", states.LONGEST_LEAVE_FOR_S)
+    if "rationale" in given:
+        values |= _rationale(given["rationale"], of)
+    values |= _self_approval(given, of, match)
+    return Requirement(**values)
+
+
+def _self_approval(given: dict[str, Node], of: str, match: dict[str, Any]) -> dict[str, Any]:
+    """Who is not asked. Only where no more than low risk can match may anybody approve what is their own."""
+    allowed = "self_approval" in given and nodes.truth(given["self_approval"], f"self_approval in {of}")
+    if allowed and match.get("risk_at_most") != "low":
+        raise fault(
+            given["self_approval"], f"{of}: self_approval is for low risk; let its match say risk_at_most: low."
+        )
+    if "distinct_from" not in given:
+        return {"self_approval": allowed, "distinct_from": () if allowed else PARTIES}
+    node, about = given["distinct_from"], f"distinct_from in {of}"
+    items = [nodes.choice(item, about, PARTIES) for item in nodes.sequence(node, about, len(PARTIES), least=0)]
+    if not allowed and set(items) != set(PARTIES):
+        raise fault(node, f"{about} leaves somebody out who would approve their own; that needs self_approval: true.")
+    return {"self_approval": allowed, "distinct_from": tuple(party for party in PARTIES if party in items)}
+
+
+def _rationale(node: Node, of: str) -> dict[str, Any]:
+    given = nodes.mapping(node, f"rationale in {of}", RATIONALE_KEYS)
+    if "on" not in given:
+        raise fault(node, f"rationale in {of} has no `on`.")
+    when = nodes.choice(given["on"], f"on of rationale in {of}", states.RATIONALES)
+    if when == "none":
+        if len(given) > 1:
+            raise fault(node, f"rationale in {of} is asked for on none and yet has more to say.")
+        return {"rationale": "none", "rationale_characters": 0, "ticket": ""}
+    values: dict[str, Any] = {"rationale": when}
+    if "minimum_characters" in given:
+        about = f"minimum_characters in {of}"
+        values["rationale_characters"] = nodes.whole(given["minimum_characters"], about, 1, LONGEST_RATIONALE)
+    if "ticket" in given:
+        values["ticket"] = nodes.text(given["ticket"], f"ticket in {of}", 100)
+    return values
+
+
+def _texts(node: Node, of: str, longest: int) -> list[str]:
+    """A list of texts without repeats."""
+    items = [nodes.text(item, f"an item of {of}", longest) for item in nodes.sequence(node, of, MAX_ITEMS)]
+    return list(dict.fromkeys(items))
+
+
+def _named(node: Node, about: str, form: re.Pattern[str], wanted: str) -> str:
+    value = node.value if isinstance(node, ScalarNode) else None
+    if value is None or not form.fullmatch(value):
+        raise fault(node, f"{about} must be {wanted}.")
+    return str(value)

@@ -1,0 +1,90 @@
+"""What a rule that asks for leave asks for: who, how many of them, and how. Pure; knows no Django."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from approvals import states
+
+PARTIES: Final = ("requester", "session_owner", "agent_owner")  # who may not say yes to what is theirs
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """Distinct people who must approve, and how. Empty `teams` and `people` mean every reviewer of the project."""
+
+    teams: tuple[str, ...] = ()
+    people: tuple[str, ...] = ()  # user names
+    minimum: int = 1
+    distinct_from: tuple[str, ...] = PARTIES
+    step_up: str = "none"
+    deny_threshold: int = 1
+    rationale: str = "on_deny"
+    rationale_characters: int = 10
+    ticket: str = ""  # a glob that the reason, or a word of it, must satisfy; empty for none
+    decide_within_s: int = states.DEFAULT_DECIDE_WITHIN_S
+    leave_for_s: int = states.DEFAULT_LEAVE_FOR_S
+    self_approval: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+    @classmethod
+    def of(cls, stored: dict[str, Any]) -> "Requirement":
+        """The requirement that `as_dict` gave."""
+        values: dict[str, Any] = {}
+        for name, value in stored.items():
+            values[name] = tuple(value) if isinstance(value, list) else value
+        return cls(**values)
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the canonical JSON, as 64 hex characters: what a grant is bound to."""
+        text = json.dumps(self.as_dict(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def strictness(self) -> tuple[int, ...]:
+        """Sorts requirements from the laxest: people, step-up, rationale, its length, a ticket, then the rest.
+
+        It says which of several asks is put to people; that one is laxer than another only `is_stricter` can tell.
+        """
+        return (
+            self.minimum,
+            states.STEP_UPS.index(self.step_up),
+            states.RATIONALES.index(self.rationale),
+            self.rationale_characters,
+            int(bool(self.ticket)),
+            len(self.distinct_from),
+            -self.deny_threshold,
+            -self.leave_for_s,
+            -self.decide_within_s,
+        )
+
+
+DEFAULT: Final = Requirement()
+
+
+def is_stricter(new: Requirement, old: Requirement) -> bool:
+    """True unless `new` is provably satisfied by whatever satisfied `old`: a grant under `old` must then be asked anew.
+
+    Two teams are different people as far as anybody can prove, so only a wider list of them is laxer.
+    """
+    wider = not (new.teams or new.people) or (
+        bool(old.teams or old.people) and set(old.teams) <= set(new.teams) and set(old.people) <= set(new.people)
+    )
+    return not (
+        wider
+        and new.minimum <= old.minimum
+        and set(new.distinct_from) <= set(old.distinct_from)
+        and states.STEP_UPS.index(new.step_up) <= states.STEP_UPS.index(old.step_up)
+        and new.deny_threshold >= old.deny_threshold
+        and states.RATIONALES.index(new.rationale) <= states.RATIONALES.index(old.rationale)
+        and new.rationale_characters <= old.rationale_characters
+        and new.ticket in ("", old.ticket)
+        and new.decide_within_s >= old.decide_within_s
+        and new.leave_for_s >= old.leave_for_s
+        and (new.self_approval or not old.self_approval)
+    )

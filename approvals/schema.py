@@ -1,0 +1,112 @@
+"""The JSON schema of the rules, for editors: built from the tables of the reader, so that the two cannot part.
+
+It is a help while writing. What it cannot say (a deadline in seconds, who may approve their own) the reader does.
+"""
+
+from typing import Any, Final
+
+from approvals import document as rules
+from approvals import states
+from approvals.predicates import OPERATORS, ORDERED
+from approvals.requirement import PARTIES
+
+_LENGTH: Final[dict[str, Any]] = {
+    "anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": "^(0|[1-9][0-9]{0,8})[smhd]?$"}],
+    "description": "Seconds, or a length such as 30s, 10m, 1h, 2d.",
+}
+_SCALAR: Final[dict[str, Any]] = {"type": ["string", "number", "boolean", "null"]}
+
+
+def schema() -> dict[str, Any]:
+    """The schema as a JSON object."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Rules of a Gatebook policy",
+        **_object(
+            {
+                "name": {"type": "string", "pattern": f"^{rules.NAME.pattern}$"},
+                "rules": {"type": "array", "maxItems": rules.MAX_RULES, "items": _rule()},
+            },
+            rules.TOP_KEYS,
+        ),
+    }
+
+
+def _rule() -> dict[str, Any]:
+    found = _object(
+        {
+            "id": {"type": "string", "pattern": f"^{rules.RULE_ID.pattern}$"},
+            "title": {"type": "string", "minLength": 1, "maxLength": 200, "description": "What people read."},
+            "match": _match(),
+            "outcome": {"enum": list(rules.OUTCOMES)},
+            "require": _require(),
+        },
+        ("id", "title", "match", "outcome"),
+    )
+    asked = {"properties": {"outcome": {"const": "require"}}}
+    return found | {"if": {"required": ["require"]}, "then": asked}
+
+
+def _match() -> dict[str, Any]:
+    found: dict[str, Any] = {
+        name: _list({"type": "string", "minLength": 1, "maxLength": rules.LONGEST_GLOB}) for name in rules.GLOBS
+    }
+    found |= {name: _list({"enum": list(words)}) for name, words in rules.CHOICES.items()}
+    found |= {name: {"enum": list(states.RISKS)} for name in rules.RISK_KEYS}
+    found["labels"] = {"type": "object", "minProperties": 1, "additionalProperties": {"type": "string", "minLength": 1}}
+    found["arguments"] = _list(_argument())
+    found["rate"] = _object(
+        {
+            "over": {"type": "integer", "minimum": 1, "maximum": rules.MAX_RATE},
+            "within_s": _LENGTH,
+            "per": {"enum": list(rules.WINDOWS)},
+        },
+        rules.RATE_KEYS,
+    )
+    found["session_effects_over"] = {"type": "integer", "minimum": 1, "maximum": rules.MAX_RATE}
+    return _object({name: found[name] for name in rules.MATCH_KEYS}, ())
+
+
+def _argument() -> dict[str, Any]:
+    operand: dict[str, Any] = dict.fromkeys(OPERATORS, _SCALAR)
+    operand |= {name: {"type": "number"} for name in ORDERED}
+    operand |= {"in": _list(_SCALAR), "exists": {"type": "boolean"}, "prefix": {"type": "string", "minLength": 1}}
+    network = {"type": "string"}
+    operand["cidr"] = {"anyOf": [network, _list(network)]}
+    path = {"type": "string", "minLength": 1, "maxLength": rules.LONGEST_PATH}
+    return _object({"path": path, **operand}, ("path",)) | {"minProperties": 2, "maxProperties": 2}
+
+
+def _require() -> dict[str, Any]:
+    people = {"type": "integer", "minimum": 1, "maximum": rules.MAX_PEOPLE}
+    names = _list({"type": "string", "minLength": 1})
+    rationale = _object(
+        {
+            "on": {"enum": list(states.RATIONALES)},
+            "minimum_characters": {"type": "integer", "minimum": 1, "maximum": rules.LONGEST_RATIONALE},
+            "ticket": {"type": "string", "minLength": 1, "maxLength": 100},
+        },
+        ("on",),
+    )
+    found: dict[str, Any] = {
+        "teams": names,
+        "people": names,
+        "minimum": people,
+        "distinct_from": {"type": "array", "items": {"enum": list(PARTIES)}},
+        "step_up": {"enum": list(states.STEP_UPS)},
+        "deny_threshold": people,
+        "rationale": rationale,
+        "decide_within": _LENGTH,
+        "leave_for": _LENGTH,
+        "self_approval": {"type": "boolean"},
+    }
+    return _object({name: found[name] for name in rules.REQUIRE_KEYS}, ())
+
+
+def _list(items: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "minItems": 1, "maxItems": rules.MAX_ITEMS, "items": items}
+
+
+def _object(properties: dict[str, Any], required: tuple[str, ...]) -> dict[str, Any]:
+    found: dict[str, Any] = {"type": "object", "additionalProperties": False, "properties": properties}
+    return found | ({"required": list(required)} if required else {})

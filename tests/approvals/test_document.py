@@ -1,0 +1,222 @@
+"""Reading rules: complete and canonical when they are right, refused with their line when they are not."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+import yaml
+from django.conf import settings
+
+from approvals import document, states
+from approvals.document import DocumentError
+from approvals.requirement import DEFAULT, Requirement
+from approvals.schema import schema
+
+EXAMPLE = (Path(settings.BASE_DIR) / "docs" / "examples" / "policies.yaml").read_text()
+
+
+class Editor(yaml.SafeLoader):
+    """YAML as editors read it, for whom `on` is a word."""
+
+    yaml_implicit_resolvers = {
+        sign: [(tag, form) for tag, form in known if not tag.endswith(":bool") or sign in "tf"]
+        for sign, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+RULE = """name: house
+rules:
+  - id: push
+    title: A push
+    match: {{tools: [git.push]{match}}}
+    outcome: {outcome}
+{more}"""
+
+
+def rule(match: str = "", outcome: str = "require", more: str = "") -> str:
+    return RULE.format(match=match and f", {match}", outcome=outcome, more=more and f"    {more}\n")
+
+
+def only(text: str) -> dict[str, Any]:
+    found: dict[str, Any] = document.read(text)["rules"][0]
+    return found
+
+
+def test_the_example_is_read() -> None:
+    read = document.read(EXAMPLE)
+    assert read["name"] == "house"
+    assert [one["outcome"] for one in read["rules"]] == [
+        "deny",
+        "deny",
+        "require",
+        "require",
+        "allow",
+        "allow",
+        "allow",
+    ]
+
+
+def test_a_rule_that_asks_is_made_complete() -> None:
+    assert only(rule())["require"] == DEFAULT.as_dict()
+    assert only(rule(outcome="allow"))["require"] is None
+
+
+def test_every_field_of_a_requirement_is_read() -> None:
+    more = (
+        "require: {teams: [leads, ops], people: [ada], minimum: 2,"
+        " distinct_from: [agent_owner, requester, session_owner],"
+        " step_up: typed_digest, deny_threshold: 3, decide_within: 2h, leave_for: 90,"
+        " rationale: {on: always, minimum_characters: 25, ticket: 'INC-*'}}"
+    )
+    required = Requirement.of(only(rule(more=more))["require"])
+    assert required == Requirement(
+        teams=("leads", "ops"), people=("ada",), minimum=2, step_up="typed_digest", deny_threshold=3,
+        rationale="always", rationale_characters=25, ticket="INC-*", decide_within_s=7200, leave_for_s=90,
+    )  # fmt: skip
+    assert required.hash == Requirement.of(required.as_dict()).hash != DEFAULT.hash
+
+
+def test_every_condition_is_read_and_put_in_order() -> None:
+    match = (
+        "session_effects_over: 200, rate: {per: agent, over: 5, within_s: 1h},"
+        " risk_at_least: medium, risk_at_most: high,"
+        " arguments: [{path: a.0.b, lt: 1.5}, {path: to, cidr: 10.0.0.0/8}], labels: {z: '1', team: web},"
+        " reversibility: [irreversible, read], ref_classes: [protected, production], refs: [main, main, 'v*'],"
+        " operations: [push], repositories: [web], environments: [prod*], resources: ['db/*'], agents: ['deploy-?']"
+    )
+    found = only(rule(match))["match"]
+    assert list(found) == [
+        *("tools", "operations", "repositories", "refs", "environments", "resources", "agents"),
+        *("ref_classes", "reversibility", "risk_at_least", "risk_at_most"),
+        *("labels", "arguments", "rate", "session_effects_over"),
+    ]
+    assert found["refs"] == ["main", "v*"]
+    assert found["ref_classes"] == ["production", "protected"]
+    assert found["rate"] == {"over": 5, "within_s": 3600, "per": "agent"}
+    assert found["arguments"] == [{"path": "a.0.b", "lt": 1.5}, {"path": "to", "cidr": ["10.0.0.0/8"]}]
+    assert list(found["labels"]) == ["team", "z"]
+
+
+def test_the_same_rules_written_otherwise_are_the_same() -> None:
+    one = rule("refs: [main], ref_classes: [protected, production]")
+    other = one.replace("[protected, production]", "[production, protected]").replace("A push", '"A push"') + "# same\n"
+    assert document.read(one) == document.read(other)
+
+
+def test_one_may_approve_ones_own_only_where_no_more_than_low_risk_can_match() -> None:
+    own = only(rule("risk_at_most: low", more="require: {self_approval: true}"))["require"]
+    assert (own["self_approval"], own["distinct_from"]) == (True, [])
+    partly = only(rule("risk_at_most: low", more="require: {self_approval: true, distinct_from: [agent_owner]}"))
+    assert partly["require"]["distinct_from"] == ["agent_owner"]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("", 1, "empty"),
+        ("- a\n", 1, "the file must be a mapping"),
+        ("name: house\n", 1, "`rules` is missing"),
+        ("rules: []\n", 1, "`name` is missing"),
+        ("name: House\nrules: []\n", 1, "a-z, 0-9 and -"),
+        (f"name: {'x' * 25}\nrules: []\n", 1, "24 characters"),
+        ("name: house\nrules: []\nrulez: []\n", 3, "did you mean `rules`?"),
+        ("name: house\nname: house\nrules: []\n", 2, "`name` twice"),
+        ("name: [a\n", 2, "not YAML"),
+        ("name: house\nrules: []\n---\nname: other\n", 3, "not YAML"),
+        ("name: house\nrules: &all []\nmore: *all\n", 3, "aliases are not read"),
+        ("name: house\nrules: !!python/object:os.system []\n", 2, "rules"),
+        ("name: house\x07\n", 1, "character"),
+        ("name: house\nrules: {}\n", 2, "`rules` must be a list"),
+        ("name: house\nrules:\n  - title: x\n", 3, "no `id`"),
+        ("name: house\nrules:\n  - {id: a, match: {}, outcome: allow}\n", 3, "no `title`"),
+        ("name: house\nrules:\n  - {id: a, title: A, outcome: allow}\n", 3, "says `match: {}`"),
+        (rule() + "  - {id: push, title: B, match: {}, outcome: deny}\n", 7, "there twice, first on line 3"),
+        (rule(outcome="forbid"), 6, "'forbid'; choose one of allow, deny, require"),
+        (rule(outcome="deny", more="require: {minimum: 2}"), 7, "only `require` can have"),
+        (rule("tool: [x]"), 5, "did you mean `tools`?"),
+        (rule("refs: main"), 5, "must be a list"),
+        (rule("refs: []"), 5, "is empty; leave it out"),
+        (rule("refs: [1]"), 5, "must be text; put it in quotes"),
+        (rule("refs: [no]"), 5, "must be text; put it in quotes"),
+        (rule("refs: ['a\\u202eb']").replace("'a\\u202eb'", '"a\\u202Eb"'), 5, "invisible character"),
+        (rule("ref_classes: [live]"), 5, "'live'; choose one of production"),
+        (rule("reversibility: [final]"), 5, "choose one of read"),
+        (rule("risk_at_least: extreme"), 5, "choose one of low"),
+        (rule("risk_at_least: high, risk_at_most: low"), 5, "which nothing has"),
+        (rule("labels: {}"), 5, "1 to 100 labels"),
+        (rule("labels: {1: x}"), 5, "must be text"),
+        (rule("arguments: [{eq: true}]"), 5, "no `path`"),
+        (rule("arguments: [{path: a}]"), 5, "exactly one of eq"),
+        (rule("arguments: [{path: a, eq: 1, lt: 2}]"), 5, "it has eq and lt"),
+        (rule("arguments: [{path: a..b, eq: 1}]"), 5, "empty step"),
+        (rule("arguments: [{path: a, equals: 1}]"), 5, "unknown key 'equals'"),
+        (rule("arguments: [{path: a, eq: yes}]"), 5, "quote text"),
+        (rule("arguments: [{path: a, eq: 1:30}]"), 5, "quote text"),
+        (rule("arguments: [{path: a, eq: 2026-11-20}]"), 5, "quote text"),
+        (rule("arguments: [{path: a, eq: .inf}]"), 5, "quote text"),
+        (rule("arguments: [{path: a, eq: 9007199254740993}]"), 5, "decimal number"),
+        (rule("arguments: [{path: a, eq: [1]}]"), 5, "must be text"),
+        (rule("arguments: [{path: a, lt: '5'}]"), 5, "must be a number"),
+        (rule("arguments: [{path: a, lt: true}]"), 5, "must be a number"),
+        (rule("arguments: [{path: a, exists: 1}]"), 5, "true or false"),
+        (rule("arguments: [{path: a, prefix: ''}]"), 5, "must be text"),
+        (rule("arguments: [{path: a, cidr: 10.0.0.1/8}]"), 5, "host bits set"),
+        (rule("rate: {over: 5, within_s: 60}"), 5, "no `per`"),
+        (rule("rate: {over: 0, within_s: 60, per: tool}"), 5, "from 1"),
+        (rule("rate: {over: 0x10, within_s: 60, per: tool}"), 5, "whole number"),
+        (rule("rate: {over: 5, within_s: 60d, per: tool}"), 5, "at most 2592000 seconds"),
+        (rule("rate: {over: 5, within_s: 60, per: people}"), 5, "choose one of tool"),
+        (rule("session_effects_over: 1.5"), 5, "whole number"),
+        (rule(more="require: {minimum: 0}"), 7, "from 1 to 20"),
+        (rule(more="require: {teams: leads}"), 7, "must be a list"),
+        (rule(more="require: {people: [ada], minimum: 2}"), 7, "names only 1"),
+        (rule(more="require: {step_up: password}"), 7, "choose one of none"),
+        (rule(more="require: {decide_within: 31d}"), 7, "at most 2592000"),
+        (rule(more="require: {decide_within: 1:30}"), 7, "such as 10m"),
+        (rule(more="require: {leave_for: 2d}"), 7, "at most 86400"),
+        (rule(more="require: {leave_for: 0}"), 7, "such as 10m"),
+        (rule(more="require: {rationale: {minimum_characters: 5}}"), 7, "no `on`"),
+        (rule(more="require: {rationale: {on: none, ticket: X-*}}"), 7, "has more to say"),
+        (rule(more="require: {rationale: {on: always, minimum_characters: 501}}"), 7, "from 1 to 500"),
+        (rule(more="require: {distinct_from: [requester]}"), 7, "needs self_approval: true"),
+        (rule(more="require: {self_approval: true}"), 7, "risk_at_most: low"),
+        (rule("risk_at_most: medium", more="require: {self_approval: true}"), 7, "risk_at_most: low"),
+        (rule(more="require: {approvers: [ada]}"), 7, "unknown key 'approvers'"),
+        ("name: house\nrules: [" + "[" * 3000, 1, "YAML"),
+        ("#" * (document.MAX_BYTES + 1), 1, "larger than"),
+    ],
+)  # fmt: skip
+def test_what_is_not_understood_is_refused_with_its_line(text: str, line: int, words: str) -> None:
+    with pytest.raises(DocumentError) as refused:
+        document.read(text)
+    assert words in refused.value.sentence
+    assert refused.value.line == line or "YAML" in words
+    assert str(refused.value).startswith(f"Line {refused.value.line}: ")
+
+
+def test_more_rules_than_anybody_reads_are_refused() -> None:
+    many = "\n".join(f"  - {{id: r{n}, title: R, match: {{}}, outcome: deny}}" for n in range(document.MAX_RULES + 1))
+    with pytest.raises(DocumentError, match="500 is the most"):
+        document.read(f"name: house\nrules:\n{many}\n")
+
+
+def test_no_gate_can_be_asked_for_longer_than_the_schema_lets_it_stand() -> None:
+    longest = only(rule(more="require: {decide_within: 30d, leave_for: 24h}"))["require"]
+    assert longest["decide_within_s"] == states.LONGEST_DECIDE_WITHIN_S
+    assert longest["leave_for_s"] == states.LONGEST_LEAVE_FOR_S
+
+
+def test_the_schema_for_editors_is_the_readers() -> None:
+    stored = json.loads((Path(settings.BASE_DIR) / "docs" / "policies.schema.json").read_text())
+    assert stored == schema()
+    editor = jsonschema_rs.Draft202012Validator(stored)
+    assert editor.is_valid(yaml.load(EXAMPLE, Editor))  # noqa: S506 - safe, less words for true
+    for text in (
+        rule("tool: [x]"),
+        rule("refs: []"),
+        rule(outcome="deny", more="require: {}"),
+        "name: House\nrules: []",
+    ):
+        assert not editor.is_valid(yaml.load(text, Editor)), text  # noqa: S506 - as above
