@@ -11,7 +11,7 @@ from uuid import UUID
 from approvals import exemptions, gates, policies, reading
 from approvals.binding import binding, preconditions_digest
 from approvals.gates import Request
-from approvals.matching import Judgement, Requirement, is_stricter
+from approvals.matching import Judgement, Requirement, is_stricter, judge
 from approvals.models import Gate
 from approvals.policies import InForce
 from approvals.reading import Asked
@@ -54,7 +54,7 @@ def plan(origin: Origin, wish: Plan, asked: Asked) -> Answered:
 
 def _judge(force: InForce, origin: Origin, wish: Plan, asked: Asked) -> Judgement:
     seen = reading.wish_of(origin.project, wish.session, origin.source, wish.tool, wish.values, asked)
-    return force.judge(seen, reading.counter(origin, wish))
+    return judge(force.compiled, seen, force.mode, reading.counter(origin, wish))
 
 
 def judgement_columns(force: InForce, judgement: Judgement) -> dict[str, Any]:
@@ -240,4 +240,4 @@ def _judged_again(row: EffectRow) -> Judgement | None:
         return None
     if row.enforced and row.judged_by.startswith(f"{force.name}/"):
         return None
-    return force.judge(reading.wish_of_stored(row), reading.counter_of_stored(row))
+    return judge(force.compiled, reading.wish_of_stored(row), force.mode, reading.counter_of_stored(row))

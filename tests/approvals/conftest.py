@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from pytest_django import Settings
 
-from tests.approvals.desk import Desk
+from tests.approvals.story import Desk
 from tests.pages.book import doors
 from tests.pages.people import House, build
 

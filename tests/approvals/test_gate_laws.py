@@ -11,7 +11,7 @@ from approvals.models import Activation, Exemption, Gate, PolicySet, Vote
 from approvals.states import US
 from journal.clock import now_us
 from ledger.models import Effect, Hold
-from tests.approvals.desk import Desk
+from tests.approvals.story import Desk
 
 pytestmark = pytest.mark.django_db
 

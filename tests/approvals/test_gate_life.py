@@ -10,7 +10,7 @@ from approvals.models import Gate, Vote
 from approvals.states import US
 from journal.models import Entry, Outbox
 from ledger.models import Attempt, Effect
-from tests.approvals.desk import RULES, Desk
+from tests.approvals.story import RULES, Desk
 from tests.ingest.caller import code
 
 pytestmark = pytest.mark.django_db
