@@ -1,0 +1,154 @@
+"""The one writer of PolicySet and Activation: loads rules, puts them in force, and tells what is in force."""
+
+import hashlib
+import threading
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from django.contrib.auth.models import User
+from django.db import connection, transaction
+from django.db.models import Max
+
+from approvals import document, states
+from approvals.matching import Compiled, compile_rules
+from approvals.models import Activation, PolicySet
+from journal.clock import now_us
+from journal.entries import SYSTEM_SOURCE
+from ledger.rows import as_uuid, vendor_id
+from sessions.models import Project
+from sessions.records import record
+from sessions.refused import RefusedError
+
+_KEPT: Final = 64  # sets whose compiled rules a process remembers
+_lock = threading.Lock()
+_compiled: dict[UUID, tuple[str, Compiled]] = {}
+
+
+class InForce(NamedTuple):
+    """The rules that hold in a project now. `name` is "house@3"; `mode` is observe or enforce."""
+
+    policy_set: UUID
+    name: str
+    mode: str
+    compiled: Compiled
+
+
+def in_force(project: UUID) -> InForce | None:
+    """What is in force in `project`, or None where nothing ever was: such a project only observes.
+
+    One query by index. Rules never change once loaded, so each process compiles a set once.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(_CURRENT, [vendor_id(project)])
+        row = cursor.fetchone()
+    if row is None:
+        return None
+    policy_set = as_uuid(row[0])
+    if policy_set is None:
+        raise AssertionError("policy_set_id is not null")
+    name, compiled = _rules(policy_set)
+    return InForce(policy_set, name, row[1], compiled)
+
+
+_CURRENT: Final = "SELECT policy_set_id, mode FROM approvals_activation WHERE project_id = %s AND is_current"
+
+
+def stored(project: Project, text: str) -> PolicySet | None:
+    """The set that was loaded from exactly this text, if any."""
+    return PolicySet.objects.filter(project=project, sha256=_sha256(text)).order_by("version").last()
+
+
+@transaction.atomic(savepoint=False)
+def load(project: Project, text: str, actor: str = SYSTEM_SOURCE) -> PolicySet:
+    """Keep `text` as the next version under its name; the same text again is the set that there is.
+
+    Loading puts nothing in force. `actor` is a pseudonym, or "gatebook" for a command. Raises DocumentError.
+    """
+    rules = document.read(text)
+    _lock_project(project)
+    known = stored(project, text)
+    if known is not None:
+        return known
+    earlier = PolicySet.objects.filter(project=project, name=rules["name"]).aggregate(latest=Max("version"))
+    policy_set = PolicySet.objects.create(
+        project=project,
+        name=rules["name"],
+        version=(earlier["latest"] or 0) + 1,
+        text=text,
+        sha256=_sha256(text),
+        rules=rules,
+        loaded_by=actor,
+        loaded_at_us=now_us(),
+    )
+    facts = {"version": policy_set.version, "rules": len(rules["rules"]), "sha256": policy_set.sha256}
+    _record(policy_set, "policy.loaded", actor, facts, {"name": policy_set.name, "text": text})
+    return policy_set
+
+
+@transaction.atomic(savepoint=False)
+def activate(
+    project: Project, policy_set: PolicySet, mode: str, user: User | None = None, actor: str = SYSTEM_SOURCE
+) -> Activation:
+    """Put `policy_set` in force in `mode` from now on; what is in force in that mode already stays as it is.
+
+    The project's row is locked, so of two who activate at once the later one replaces the earlier; a plan reads what is
+    in force in one statement and so sees the old rules or the new ones, never none. Raises RefusedError.
+    """
+    if mode not in states.MODES:
+        raise RefusedError(f"There is no mode {mode!r}: choose one of {', '.join(states.MODES)}.")
+    if policy_set.project_id != project.id:
+        raise RefusedError("These rules belong to another project.")
+    _lock_project(project)
+    before = current(project)
+    if before is not None and (before.policy_set_id, before.mode) == (policy_set.id, mode):
+        return before
+    Activation.objects.filter(project=project, is_current=True).update(is_current=False)
+    activation = Activation.objects.create(
+        project=project, policy_set=policy_set, mode=mode, user=user, actor=actor, activated_at_us=now_us()
+    )
+    facts = {
+        "version": policy_set.version,
+        "mode": mode,
+        "mode_before": before.mode if before else "observe",
+        "policy_set_before": before.policy_set_id.hex if before else None,
+    }
+    _record(policy_set, "policy.activated", actor, facts, {"name": policy_set.name})
+    return activation
+
+
+def current(project: Project) -> Activation | None:
+    """The activation in force, with its set; None where nothing ever was."""
+    return Activation.objects.select_related("policy_set", "user").filter(project=project, is_current=True).first()
+
+
+def mode_of(project: UUID) -> str:
+    """The mode a project is in: observe until a set is activated in another."""
+    with connection.cursor() as cursor:
+        cursor.execute(_CURRENT, [vendor_id(project)])
+        row = cursor.fetchone()
+    return str(row[1]) if row else "observe"
+
+
+def _rules(policy_set: UUID) -> tuple[str, Compiled]:
+    found = _compiled.get(policy_set)
+    if found is None:
+        row = PolicySet.objects.values_list("name", "version", "rules").get(pk=policy_set)
+        found = (f"{row[0]}@{row[1]}", compile_rules(row[2]))
+        with _lock:
+            if len(_compiled) >= _KEPT:
+                _compiled.clear()
+            _compiled[policy_set] = found
+    return found
+
+
+def _lock_project(project: Project) -> None:
+    """One at a time; agents go on working, since a foreign key needs no more than the row's key."""
+    Project.objects.select_for_update(no_key=True).only("id").get(pk=project.pk)
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _record(policy_set: PolicySet, kind: str, actor: str, facts: dict[str, Any], words: dict[str, Any]) -> None:
+    record(policy_set.project_id, kind, actor=actor, subject=policy_set.id, facts=facts, words={**facts, **words})

@@ -1,0 +1,183 @@
+"""Loading rules and putting them in force: versions, the one that holds, and what the book keeps of it."""
+
+import json
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import DatabaseError, IntegrityError, connection, transaction
+from django.test.utils import CaptureQueriesContext
+
+from approvals import policies
+from approvals.document import DocumentError
+from approvals.models import Activation, PolicySet
+from journal.models import Body, Entry
+from sessions import people, projects
+from sessions.models import Project
+from sessions.refused import RefusedError
+
+pytestmark = pytest.mark.django_db
+TEXT = "name: house\nrules:\n  - {id: all, title: Everything, match: {}, outcome: require}\n"
+OTHER = TEXT.replace("require", "deny")
+
+
+@pytest.fixture
+def project() -> Project:
+    return projects.create("of the tests")
+
+
+def said(kind: str) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """Actor, facts and body of every entry of a kind."""
+    found = Entry.objects.filter(kind=kind).order_by("position")
+    return [(one.actor, json.loads(one.facts), json.loads(Body.objects.get(entry=one).text)) for one in found]
+
+
+def test_rules_are_kept_as_they_were_loaded(project: Project) -> None:
+    policy_set = policies.load(project, TEXT, "p_1")
+    stored = PolicySet.objects.get()
+    assert (str(stored), stored.text, stored.loaded_by) == ("house@1", TEXT, "p_1")
+    assert stored.rules["rules"][0]["require"]["minimum"] == 1
+    [(actor, facts, body)] = said("policy.loaded")
+    assert actor == "p_1"
+    assert facts == {"version": 1, "rules": 1, "sha256": policy_set.sha256}
+    assert (body["name"], body["text"]) == ("house", TEXT)
+
+
+def test_another_text_is_the_next_version_and_the_same_text_is_none(project: Project) -> None:
+    first, second = policies.load(project, TEXT), policies.load(project, OTHER)
+    assert [str(first), str(second)] == ["house@1", "house@2"]
+    assert policies.load(project, TEXT) == first
+    assert PolicySet.objects.count() == len(said("policy.loaded")) == 2
+    assert str(policies.load(project, TEXT.replace("house", "yard"))) == "yard@1"
+
+
+def test_a_faulty_text_leaves_nothing(project: Project) -> None:
+    with pytest.raises(DocumentError), transaction.atomic():
+        policies.load(project, TEXT + "rulez: []\n")
+    assert not PolicySet.objects.exists()
+    assert said("policy.loaded") == []
+
+
+def test_loading_puts_nothing_in_force(project: Project) -> None:
+    policies.load(project, TEXT)
+    assert policies.in_force(project.id) is None
+    assert policies.mode_of(project.id) == "observe"
+
+
+def test_the_set_activated_last_is_in_force(project: Project) -> None:
+    user = people.add(project, "ada", "administrator", "slate-lantern-orbit-42").user
+    first, second = policies.load(project, TEXT), policies.load(project, OTHER)
+    policies.activate(project, first, "enforce", user, "p_ada")
+    policies.activate(project, second, "observe", user, "p_ada")
+    found = policies.in_force(project.id)
+    assert found is not None
+    assert (found.policy_set, found.name, found.mode) == (second.id, "house@2", "observe")
+    assert [rule.outcome for rule in found.compiled.rules] == ["deny"]
+    assert list(Activation.objects.order_by("id").values_list("policy_set", "mode", "is_current")) == [
+        (first.id, "enforce", False),
+        (second.id, "observe", True),
+    ]
+    told = [(actor, facts["mode_before"], facts["mode"]) for actor, facts, _ in said("policy.activated")]
+    assert told == [("p_ada", "observe", "enforce"), ("p_ada", "enforce", "observe")]
+    assert said("policy.activated")[1][1]["policy_set_before"] == first.id.hex
+
+
+def test_what_is_in_force_already_is_not_activated_again(project: Project) -> None:
+    policy_set = policies.load(project, TEXT)
+    first = policies.activate(project, policy_set, "enforce")
+    assert policies.activate(project, policy_set, "enforce") == first
+    assert Activation.objects.count() == len(said("policy.activated")) == 1
+
+
+def test_an_earlier_set_can_be_put_in_force_again(project: Project) -> None:
+    first, second = policies.load(project, TEXT), policies.load(project, OTHER)
+    for one in (first, second, first):
+        policies.activate(project, one, "enforce")
+    found = policies.in_force(project.id)
+    assert found is not None
+    assert found.name == "house@1"
+    assert Activation.objects.filter(is_current=True).count() == 1
+
+
+def test_what_may_not_be_activated_is_refused(project: Project) -> None:
+    policy_set = policies.load(project, TEXT)
+    with pytest.raises(RefusedError, match="no mode"), transaction.atomic():
+        policies.activate(project, policy_set, "dictate")
+    elsewhere = projects.create("elsewhere")
+    with pytest.raises(RefusedError, match="another project"), transaction.atomic():
+        policies.activate(elsewhere, policy_set, "enforce")
+    assert not Activation.objects.exists()
+
+
+def test_nothing_of_another_project_is_in_force_here(project: Project) -> None:
+    other = projects.create("elsewhere")
+    policies.activate(other, policies.load(other, TEXT), "enforce")
+    assert policies.in_force(project.id) is None
+    assert policies.stored(project, TEXT) is None
+
+
+def test_what_is_in_force_costs_one_query(project: Project) -> None:
+    policies.activate(project, policies.load(project, TEXT), "enforce")
+    policies.in_force(project.id)
+    with CaptureQueriesContext(connection) as queries:
+        assert policies.in_force(project.id) is not None
+    assert len(queries) == 1
+
+
+@pytest.mark.parametrize(
+    ("statement", "law"),
+    [
+        ("UPDATE approvals_activation SET is_current = %s", "project_has_one_policy_in_force"),
+        ("UPDATE approvals_activation SET mode = 'dictate' WHERE is_current = %s", "activation_mode_is_known"),
+    ],
+)
+def test_the_schema_refuses_what_the_code_would_not_do(project: Project, statement: str, law: str) -> None:
+    for text in (TEXT, OTHER):
+        policies.activate(project, policies.load(project, text), "enforce")
+    with pytest.raises(DatabaseError) as refused, transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(statement, [True])
+    assert isinstance(refused.value, IntegrityError)
+    assert law in str(refused.value) or "approvals_activation.project_id" in str(refused.value)
+
+
+def command(path: Path, *options: str) -> str:
+    out = StringIO()
+    call_command("load_policies", str(path), *options, stdout=out)
+    return out.getvalue()
+
+
+def test_the_command_says_what_it_did(project: Project, tmp_path: Path) -> None:
+    path = tmp_path / "policies.yaml"
+    path.write_text(TEXT)
+    named = ("--project", project.name)
+    assert command(path, *named) == "of the tests: house@1 loaded, 1 rules.\nNo rules are in force.\n"
+    assert command(path, *named, "--activate", "observe") == (
+        "of the tests: this text is house@1 already; nothing was loaded.\nIn force now: house@1, mode observe.\n"
+    )
+    assert command(path, *named, "--activate", "observe").endswith("house@1 was in force in mode observe already.\n")
+    path.write_text(OTHER)
+    assert command(path, *named, "--activate", "enforce", "--unless-active") == ""
+    assert command(path, *named, "--activate", "enforce").endswith(
+        "In force now: house@2, mode enforce; before it house@1, mode observe.\n"
+    )
+    assert [actor for actor, _, _ in said("policy.activated")] == ["gatebook", "gatebook"]
+
+
+def test_the_command_names_file_line_and_reason_and_loads_nothing(project: Project, tmp_path: Path) -> None:
+    path = tmp_path / "policies.yaml"
+    path.write_text(TEXT + "rulez: []\n")
+    with pytest.raises(CommandError) as refused:
+        command(path, "--project", project.name)
+    assert str(refused.value).startswith(f"{path}:4: the file has the unknown key 'rulez'; did you mean `rules`?")
+    path.write_bytes(b"name: \xff")
+    for options, words in (
+        (("--project", project.name), "is not UTF-8 text"),
+        (("--project", "nowhere"), "no project 'nowhere'"),
+    ):
+        with pytest.raises(CommandError, match=words):
+            command(path, *options)
+    with pytest.raises(CommandError, match="cannot be read"):
+        command(tmp_path / "absent.yaml", "--project", project.name)
+    assert not PolicySet.objects.exists()
