@@ -11,7 +11,7 @@ from uuid import UUID
 from approvals import exemptions, gates, policies, reading
 from approvals.binding import binding, preconditions_digest
 from approvals.gates import Request
-from approvals.matching import Judgement, Requirement, is_stricter, judge
+from approvals.matching import Judgement, Requirement, Wish, is_stricter, judge
 from approvals.models import Gate
 from approvals.policies import InForce
 from approvals.reading import Asked
@@ -33,7 +33,7 @@ def plan(origin: Origin, wish: Plan, asked: Asked) -> Answered:
     force = policies.in_force(origin.project)
     opening: list[Request] = []
     if force is not None:
-        wish.values |= judgement_columns(force, _judge(force, origin, wish, asked))
+        wish.values |= judgement_columns(force, _judge(force, origin, wish, asked)[1])
 
     def decide(row: EffectRow | None) -> Grant:
         if row is not None:
@@ -52,9 +52,9 @@ def plan(origin: Origin, wish: Plan, asked: Asked) -> Answered:
     return answered
 
 
-def _judge(force: InForce, origin: Origin, wish: Plan, asked: Asked) -> Judgement:
+def _judge(force: InForce, origin: Origin, wish: Plan, asked: Asked) -> tuple[Wish, Judgement]:
     seen = reading.wish_of(origin.project, wish.session, origin.source, wish.tool, wish.values, asked)
-    return judge(force.compiled, seen, force.mode, reading.counter(origin, wish))
+    return seen, judge(force.compiled, seen, force.mode, reading.counter(origin, wish))
 
 
 def judgement_columns(force: InForce, judgement: Judgement) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def judge_reported(
     force: InForce, origin: Origin, session: UUID, tool: str, values: Mapping[str, Any], asked: Asked
 ) -> dict[str, Any]:
     """The columns that a reported plan gets: the policy is asked, and nobody waits for the answer."""
-    return judgement_columns(force, _judge(force, origin, Plan(session, "", tool, "", dict(values)), asked))
+    return judgement_columns(force, _judge(force, origin, Plan(session, "", tool, "", dict(values)), asked)[1])
 
 
 def observe(leave: str, imports: bool, judged: str) -> Observation:
@@ -138,7 +138,7 @@ def follow(rows: Iterable[EffectRow], received_us: int) -> None:
 
 
 def _leave(origin: Origin, wish: Plan, asked: Asked, force: InForce, opening: list[Request]) -> Grant:
-    judgement = _judge(force, origin, wish, asked)
+    seen, judgement = _judge(force, origin, wish, asked)
     if judgement.outcome == "allow":
         return Grant("granted", "policy")
     if judgement.outcome == "deny":
@@ -147,9 +147,9 @@ def _leave(origin: Origin, wish: Plan, asked: Asked, force: InForce, opening: li
     final = Gate.objects.filter(session=wish.session, digest=digest, status="denied_final").first()
     if final is not None:
         return Grant("refused", "ruling", final.id.hex)
-    covering = exemptions.covering(origin.project, wish, judgement.rule, asked.repository, origin.source)
-    if covering is not None:
-        exemptions.use(covering, origin, derived(wish.session, wish.effect_key))
+    covering = exemptions.covering(origin.project, seen, judgement.asking, wish.session, origin.received_us)
+    identity = derived(wish.session, wish.effect_key)
+    if covering is not None and exemptions.use(covering, origin, identity, wish.session):
         return Grant("granted", "exemption", covering.id.hex, covering.ends_at_us)
     requirement = judgement.requirement or Requirement()
     request = Request(uuid7(), origin, asked, force.policy_set, judgement.rule, requirement, digest)

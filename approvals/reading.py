@@ -97,8 +97,9 @@ def plan_body(position: int | None) -> dict[str, Any]:
 
 def repository_name(repository: UUID | None) -> str:
     """A repository's name, or nothing."""
-    names = Repository.objects.values_list("name", flat=True).filter(id=repository)
-    return (names.first() or "") if repository else ""
+    if repository is None:
+        return ""
+    return Repository.objects.values_list("name", flat=True).filter(id=repository).first() or ""
 
 
 def target_of(row: EffectRow) -> dict[str, Any]:

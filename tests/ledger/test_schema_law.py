@@ -311,6 +311,11 @@ def test_the_schema_refuses_what_breaks_it_and_takes_what_keeps_it(world: World,
         # There a trigger passes over an entry that is in the book already; behind it stands the constraint.
         with connection.cursor() as cursor:
             cursor.execute("DROP TRIGGER journal_entry_is_never_replaced")
+    if name == "gate_status_is_known":
+        # The trigger on a gate's life speaks first; behind it stands the constraint.
+        on = " ON approvals_gate" if connection.vendor == "postgresql" else ""
+        with connection.cursor() as cursor:
+            cursor.execute(f"DROP TRIGGER gate_moves_as_its_life_allows{on}")
     if case.first is not None:
         write(world, case.model, case.first(world))
     put = write if case.steps is None else _move
