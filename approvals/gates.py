@@ -1,27 +1,269 @@
-"""Where leave is decided. Until policies exist a project only observes: what is planned is released, and said so.
+"""The one writer of Gate: how a gate opens, moves and ends, and how its effect's leave follows.
 
-`plan` is the way of every intention, `observe` of everything that merely was reported.
+Every move is one conditional UPDATE on status and version. Rows are locked in one order everywhere: session, effect,
+gate.
 """
 
-from ledger import commands
-from ledger.commands import Answered, Grant, Plan
-from ledger.fold import Observation
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import orjson
+from django.db import transaction
+from django.db.models import F
+
+from approvals import reading, waker
+from approvals.binding import preconditions_digest
+from approvals.matching import Requirement
+from approvals.models import Gate
+from approvals.reading import Asked
+from approvals.states import GIVEN, LEAVE_OF, MOVES, OPEN, US
+from journal import entries, outbox
+from journal.clock import now_us
+from ledger import commands, effects
+from ledger.commands import Grant
+from ledger.rows import EffectRow
+from sessions.models import Agent, Session
 from sessions.origin import Origin
 
-OBSERVED = Grant(leave="granted", basis="observe")
+
+class Gone(Exception):
+    """The gate moved on between looking and locking; look again."""
 
 
-def plan(origin: Origin, wish: Plan) -> Answered:
-    """Plan an effect and decide its leave: granted with basis `observe`."""
-    return commands.plan(origin, wish, OBSERVED, observe)
+@dataclass(slots=True)
+class Request:
+    """A gate about to be written, once its effect is."""
+
+    id: UUID
+    origin: Origin
+    asked: Asked
+    policy_set: UUID
+    rule: str
+    requirement: Requirement
+    digest: str
 
 
-def observe(leave: str, imports: bool) -> Observation:
-    """What is to be thought of an effect that happened without a command.
+def open_for(request: Request, effect: EffectRow, plan_position: int) -> None:
+    """Write the gate and its request, and note who is to hear of it."""
+    origin, now = request.origin, request.origin.received_us
+    session = Session.objects.get(id=effect.session_id)
+    agent = Agent.objects.get(id=origin.agent)
+    about = reading.reversibility_and_risk(origin.project, effect)
+    needed = request.requirement.strengthened(about.reversibility)
+    facts = {"digest": request.digest, "requirement": needed.hash, "risk": about.risk, "rule": request.rule}
+    appended = entries.record(
+        origin.project,
+        "gate.requested",
+        event_id=entries.keyed_digest("gate", request.id.hex),
+        text=_json({"kind": "gate.requested", "gate": request.id, "requirement": needed.as_dict(), **facts}),
+        received_us=now,
+        actor=origin.actor,
+        facts=_json(facts),
+        session=effect.session_id,
+        effect=effect.id,
+        subject=request.id,
+    )
+    Gate.objects.create(
+        id=request.id,
+        project_id=origin.project,
+        session_id=effect.session_id,
+        effect_id=effect.id,
+        agent_id=origin.agent,
+        opened_position=appended.position,
+        plan_position=plan_position,
+        digest=request.digest,
+        preconditions_digest=preconditions_digest(request.asked.preconditions),
+        requirement=needed.as_dict(),
+        requirement_hash=needed.hash,
+        policy_set_id=request.policy_set,
+        rule=request.rule,
+        risk=about.risk,
+        reversibility=about.reversibility,
+        tool=effect.tool,
+        repository_name=request.asked.repository,
+        session_owner_id=session.owner_id,
+        agent_owner_id=agent.owner_id,
+        self_approval=needed.self_approval and about.risk == "low",
+        minimum=needed.minimum,
+        deny_threshold=needed.deny_threshold,
+        requested_at_us=now,
+        decide_by_us=now + needed.decide_within_s * US,
+        leave_for_s=needed.leave_for_s,
+    )
+    outbox.put(
+        origin.project,
+        entry=appended.position,
+        topic="gate.requested",
+        deduplication_key=f"gate.requested:{request.id.hex}",
+        due_at_us=now,
+    )
 
-    `leave` is the present one (held, pending or refused). Where people had not ruled, or had refused, it ran without
-    approval; else the project observes.
+
+def cancel(origin: Origin, gate: UUID) -> Gate | None:
+    """Withdraw a request: only the agent that asked may. None when the project has no such gate of that agent.
+
+    A gate that has ended stays as it is and is returned.
     """
-    if leave in ("pending", "refused"):
-        return Observation("bypassed", "observe", True)
-    return Observation("observed", "import" if imports else "observe", False)
+    known = Gate.objects.filter(project=origin.project, id=gate, agent=origin.agent).first()
+    if known is None:
+        return None
+    row, locked = lock(known)
+    if current_status(locked, origin.received_us) in OPEN:
+        end(row, locked, "cancelled", "by_agent", origin.received_us, origin.actor)
+    return locked
+
+
+def cancel_of_session(session: UUID, received_us: int) -> int:
+    """End every open gate of a session that ended, and return how many."""
+    ended = 0
+    for gate in Gate.objects.filter(session=session, status__in=OPEN).order_by("effect"):
+        row, locked = lock(gate)
+        if current_status(locked, received_us) in OPEN:
+            end(row, locked, "cancelled", "session_ended", received_us)
+            ended += 1
+    return ended
+
+
+def lock(gate: Gate) -> tuple[EffectRow, Gate]:
+    """Lock a gate and its effect, in the order that dispatch takes them, and bring its clocks up to date."""
+    row = effects.load([gate.effect_id])[gate.effect_id]
+    locked = Gate.objects.select_for_update().get(id=gate.id)
+    settle(row, locked, now_us())
+    return row, locked
+
+
+def current_status(gate: Gate, now: int) -> str:
+    """The status as of `now`: a passed deadline is passed, whether or not the sweeper has been."""
+    if gate.status == "pending" and gate.decide_by_us < now:
+        return "expired"
+    if gate.status == "approved" and over(gate, now):
+        return "lapsed"
+    return gate.status
+
+
+def settle(row: EffectRow, gate: Gate, now: int) -> None:
+    """Write down what the clock has decided already. Both rows are locked."""
+    status = current_status(gate, now)
+    if status != gate.status:
+        end(row, gate, status, "", now)
+
+
+def end(row: EffectRow, gate: Gate, status: str, reason: str, now: int, actor: str = entries.SYSTEM_SOURCE) -> None:
+    """Close a locked gate and let its effect's leave follow."""
+    close(gate, status, reason, now, actor)
+    if row.leave in ("pending", "granted") and row.leave_ref == gate.id.hex:
+        leave, basis = LEAVE_OF[status]
+        commands.give_leave(row, Grant(leave, basis, gate.id.hex), now)
+
+
+def approve(row: EffectRow, gate: Gate, now: int) -> None:
+    """Let the effect go: the quorum is complete. Both rows are locked; the ruling's entry is the caller's."""
+    until = now + gate.leave_for_s * US
+    move(gate, "approved", decided_at_us=now, leave_until_us=until)
+    commands.give_leave(row, Grant(*LEAVE_OF["approved"], gate.id.hex, until), now)
+    entries.record(
+        gate.project_id,
+        "effect.granted",
+        event_id=entries.keyed_digest("granted", gate.id.hex),
+        text=_json({"effect": row.id, "leave": "granted", "basis": "ruling", "gate": gate.id}),
+        received_us=now,
+        facts=_json({"leave": "granted", "basis": "ruling"}),
+        session=row.session_id,
+        effect=row.id,
+        subject=gate.id,
+    )
+
+
+def touch(gate: Gate, **values: int) -> None:
+    """Change what people may change of an open, locked gate (its deadline), or only note that a vote came in."""
+    if not Gate.objects.filter(id=gate.id, version=gate.version).update(version=F("version") + 1, **values):
+        raise Gone
+    gate.version += 1
+    for name, value in values.items():
+        setattr(gate, name, value)
+
+
+@transaction.atomic(durable=True)
+def _sweep_one(identity: UUID) -> bool:
+    gate = Gate.objects.filter(id=identity).first()
+    if gate is None:
+        return False
+    before = gate.status
+    _, locked = lock(gate)
+    return locked.status != before
+
+
+def sweep(most: int = 500) -> int:
+    """Write down every deadline that has passed, each gate in a transaction of its own; return how many ended."""
+    now = now_us()
+    late = list(Gate.objects.filter(status="pending", decide_by_us__lt=now).values_list("id", flat=True)[:most]) + list(
+        Gate.objects.filter(status="approved", leave_until_us__lt=now).values_list("id", flat=True)[:most]
+    )
+    return sum(_sweep_one(identity) for identity in late)
+
+
+def end_lapsed(row: EffectRow, now: int) -> None:
+    """Before leave is decided anew: write down that the last gate's time is over."""
+    if row.leave_basis == "ruling" and row.leave_ref and row.leave == "granted":
+        gate = Gate.objects.select_for_update().filter(id=UUID(hex=row.leave_ref), status__in=OPEN).first()
+        if gate is not None:
+            settle(row, gate, now)
+
+
+def use(gate: Gate, attempt: int, now: int) -> None:
+    move(gate, "used", used_at_us=now, used_attempt=attempt, ended_at_us=now)
+    _record(gate, "gate.used", now, {"attempt": attempt})
+
+
+def close(gate: Gate, status: str, reason: str, now: int, actor: str = entries.SYSTEM_SOURCE) -> None:
+    decided = {} if gate.decided_at_us is not None or status in ("expired", "cancelled") else {"decided_at_us": now}
+    move(gate, status, ended_at_us=now, reason=reason, **decided)
+    if status not in ("denied", "denied_final"):
+        _record(gate, f"gate.{status}", now, {"reason": reason}, actor)
+    outbox.put(
+        gate.project_id,
+        entry=gate.opened_position,
+        topic="gate.resolved",
+        deduplication_key=f"gate.resolved:{gate.id.hex}",
+        due_at_us=now,
+    )
+
+
+def move(gate: Gate, status: str, **values: Any) -> None:
+    """One conditional UPDATE on status and version: whoever was quicker has the word."""
+    if status not in MOVES.get(gate.status, ()):
+        raise Gone
+    moved = Gate.objects.filter(id=gate.id, status=gate.status, version=gate.version).update(
+        status=status, version=F("version") + 1, **values
+    )
+    if not moved:
+        raise Gone
+    gate.status, gate.version = status, gate.version + 1
+    if status != "used":  # whoever used it is not waiting for it
+        waker.announce([gate.id])
+    for name, value in values.items():
+        setattr(gate, name, value)
+
+
+def _record(gate: Gate, kind: str, now: int, facts: dict[str, Any], actor: str = entries.SYSTEM_SOURCE) -> None:
+    entries.record(
+        gate.project_id,
+        kind,
+        event_id=entries.keyed_digest(kind, gate.id.hex),
+        text=_json({"kind": kind, "gate": gate.id, **facts}),
+        received_us=now,
+        actor=actor,
+        facts=_json(facts),
+        session=gate.session_id,
+        effect=gate.effect_id,
+        subject=gate.id,
+    )
+
+
+def over(gate: Gate, now: int) -> bool:
+    return gate.status in GIVEN and gate.leave_until_us is not None and gate.leave_until_us < now
+
+
+def _json(facts: dict[str, Any]) -> str:
+    return orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode()

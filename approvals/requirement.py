@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from approvals import states
@@ -38,6 +38,12 @@ class Requirement:
         for name, value in stored.items():
             values[name] = tuple(value) if isinstance(value, list) else value
         return cls(**values)
+
+    def strengthened(self, reversibility: str) -> "Requirement":
+        """The same, with what no rule may leave out: what cannot be undone takes the typed code and a reason."""
+        if reversibility != "irreversible":
+            return self
+        return replace(self, step_up="typed_digest", rationale="always")
 
     @property
     def hash(self) -> str:

@@ -11,7 +11,9 @@ from uuid import UUID
 
 import orjson
 
-from approvals import gates
+from approvals import gates, leave, policies
+from approvals.policies import InForce
+from approvals.reading import Asked
 from ingest import redaction, shapes
 from ingest.canonical import canonical_text
 from ingest.doors import Call, convert
@@ -201,7 +203,8 @@ def _post(call: Call, created: list[Item], parents: dict[str, UUID]) -> None:
     _post_tasks(created)
     reports = _effect_reports(call, created)
     if reports:
-        rows = effects.record(reports, gates.observe)
+        rows = effects.record(reports, leave.observe)
+        leave.follow(rows.values(), call.received_us)
         fresh: dict[UUID, int] = {}
         for row in rows.values():
             if row.version == 1:
@@ -224,6 +227,9 @@ def _post(call: Call, created: list[Item], parents: dict[str, UUID]) -> None:
         if item.envelope.kind in sessions.KINDS
     ]
     sessions.report(session_facts, parents)
+    for item in created:
+        if isinstance(item.fields, shapes.ReportedEnd):
+            gates.cancel_of_session(item.session, call.received_us)
 
 
 def _touch_sessions(created: list[Item], parents: dict[str, UUID]) -> None:
@@ -267,12 +273,16 @@ def _post_tasks(created: list[Item]) -> None:
 def _effect_reports(call: Call, created: list[Item]) -> list[Report]:
     targets: dict[bytes, dict[str, Any]] = {}
     reports = []
+    plans = any(isinstance(item.fields, shapes.ReportedPlan) for item in created)
+    force = policies.in_force(call.project) if plans and _is_judged(call) else None
     for item in created:
         kind = item.envelope.kind
         if kind not in fold.KINDS or item.effect is None:
             continue
         if isinstance(item.fields, shapes.ReportedPlan):
             _plan_values(call, item, targets)
+            if force is not None:
+                item.values |= _judgement(force, item, item.fields)
         fact = Fact(
             kind=kind,
             mark=item.origin.mark,
@@ -295,6 +305,19 @@ def _effect_reports(call: Call, created: list[Item]) -> list[Report]:
             target = item.values["compensates_id"]
             reports.append(Report(target, call.project, item.session, call.token.agent, key, named))
     return reports
+
+
+def _is_judged(call: Call) -> bool:
+    """Whether the policy in force is asked about reported plans: of imports only when the importer wants it."""
+    return call.token.scope != "import" or call.request.GET.get("judge") == "true"
+
+
+def _judgement(force: InForce, item: Item, fields: shapes.ReportedPlan) -> dict[str, Any]:
+    repository = (fields.target.repository or "") if fields.target is not None else ""
+    asked = Asked(fields.arguments, repository, fields.preconditions)
+    columns = leave.judge_reported(force, item.origin, item.session, fields.tool, item.values, asked)
+    # What was imported happened before there was anybody to ask: marked, and never taken for a breach.
+    return columns | ({"enforced": False} if item.origin.imports else {})
 
 
 def _plan_values(call: Call, item: Item, targets: dict[bytes, dict[str, Any]]) -> None:

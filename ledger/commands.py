@@ -13,6 +13,7 @@ import orjson
 from django.db import connection
 
 from journal import entries
+from journal.clock import now_us
 from journal.entries import Status
 from journal.ids import derived
 from ledger import declared, effects, fold
@@ -29,6 +30,18 @@ class Grant(NamedTuple):
     basis: str
     ref: str = ""
     until_us: int | None = None
+
+
+class Refusal(NamedTuple):
+    """A code of protocol.md with its sentence, and as `reason` why leave was not there, in a word of approvals.md."""
+
+    code: str
+    sentence: str
+    reason: str = ""
+
+
+Decide = Callable[[EffectRow | None], Grant]  # what leave an effect gets that needs it; None where it is new
+Check = Callable[[EffectRow], Refusal | None]  # a last look at an effect, its row locked, before its leave is used
 
 
 @dataclass(slots=True)
@@ -48,46 +61,57 @@ class Answered:
 
     effect: EffectRow
     status: int = 200
-    refusal: tuple[str, str] | None = None
+    refusal: Refusal | None = None
     created: bool = False
     attempt: AttemptRow | None = None
     open_effect: UUID | None = None
+    position: int = 0  # of the plan's entry
 
 
 _PLANNED_LIST: Final = ", ".join(columns(EffectRow))
 
 
-def plan(origin: Origin, wish: Plan, grant: Grant, observe: Observe) -> Answered:
-    """Write down an intention before it happens; the effect is released only by `grant`.
+def plan(origin: Origin, wish: Plan, decide: Decide, observe: Observe) -> Answered:
+    """Write down an intention before it happens; the effect is released only by what `decide` answers.
 
-    The session row must be locked by the caller, so that two plans of one intent cannot miss each other.
+    `decide` is asked only when leave is needed. The session row must be locked by the caller, so that two plans of one
+    intent cannot miss each other.
     """
     identity = derived(wish.session, wish.effect_key)
     own, siblings = _related(identity, wish)
     if own is not None and own.planned_mark and own.intent_digest != wish.intent_digest:
         _trace(origin, own, "key_reuse")
         sentence = "This effect key stands for another tool or other arguments; use a new key for a new intent."
-        return Answered(own, 422, ("key_reuse", sentence))
+        return Answered(own, 422, Refusal("key_reuse", sentence))
     ambiguous = _still_open(siblings, wish)
     if own is None or not own.planned_mark:
-        return _first_plan(origin, wish, grant, observe, own, identity, ambiguous)
+        return _first_plan(origin, wish, decide, observe, own, identity, ambiguous)
     origin.lane = "evidence"  # asked again: kept, but the plan that was accepted stands
     appended = entries.append(
         [origin.draft("effect.planned", session=own.session_id, effect=identity)], origin.received_us
     )
     if appended[0].status is Status.CONFLICT:
         raise Repeated
-    rejected = own.state == "failed" and own.failure_reason == "rejected" and own.leave != "granted"
-    needs_leave = rejected or (own.state == "planned" and own.leave == "held")
-    if needs_leave and ambiguous is None:
-        _grant(origin, own, grant)
-    return Answered(own, 200, open_effect=ambiguous if needs_leave else None)
+    over = own.leave == "granted" and lapsed(own, origin.received_us)
+    standing = own.leave in ("granted", "pending") and not over  # leave for the next attempt is given or being decided
+    rejected = own.state == "failed" and own.failure_reason == "rejected" and not standing
+    needs_leave = rejected or (own.state == "planned" and (own.leave == "held" or over))
+    if not needs_leave or ambiguous is not None:
+        return Answered(own, 200, open_effect=ambiguous if needs_leave else None)
+    grant = decide(own)
+    _grant(origin, own, grant)
+    return Answered(own, 200, position=appended[0].position)
+
+
+def lapsed(row: EffectRow, now_us: int) -> bool:
+    """True when leave was given and its time is over; whoever reads treats a passed deadline as passed."""
+    return row.leave_until_us is not None and row.leave_until_us < now_us
 
 
 def _first_plan(
     origin: Origin,
     wish: Plan,
-    grant: Grant,
+    decide: Decide,
     observe: Observe,
     own: EffectRow | None,
     identity: UUID,
@@ -95,7 +119,8 @@ def _first_plan(
 ) -> Answered:
     released = ambiguous is None and (own is None or own.leave == "held")
     facts: dict[str, Any] = {"intent": wish.intent_digest}
-    if released:
+    grant = decide(own) if released else None
+    if grant is not None:
         facts |= {"leave": grant.leave, "basis": grant.basis}
     draft = origin.draft("effect.planned", facts=_json(facts), session=wish.session, effect=identity)
     appended = entries.append([draft], origin.received_us)[0]
@@ -115,23 +140,28 @@ def _first_plan(
         )
     attempts = effects.load_attempts([identity])[identity] if own.attempt_count else {}
     values = {"tool": wish.tool, "intent_digest": wish.intent_digest, **wish.values}
-    if released:
+    if grant is not None:
         own.leave, own.leave_basis, own.leave_ref, own.leave_until_us = grant
     _fold(own, attempts, _fact(origin, "effect.planned", appended.position, 1, values), observe)
-    return Answered(own, 201 if created else 200, created=created, open_effect=ambiguous)
+    return Answered(own, 201 if created else 200, created=created, open_effect=ambiguous, position=appended.position)
 
 
-def dispatch(origin: Origin, effect: UUID, *, process: str, asked: Callable[[str], str], observe: Observe) -> Answered:
+def dispatch(
+    origin: Origin, effect: UUID, *, process: str, asked: Callable[[str], str], check: Check, observe: Observe
+) -> Answered:
     """Use the leave and open the next attempt, in one transaction. Repeats the grant only to the very same asker.
 
-    `asked` gives the intent digest of what is about to run, for the tool that was planned. Raises LookupError when the
-    project has no such effect.
+    `asked` gives the intent digest of what is about to run, for the tool that was planned; `check` may refuse what
+    still looks granted here. Raises LookupError when the project has no such effect.
     """
     row, attempts = _locked(origin, effect)
     if row.intent_digest != asked(row.tool):
         _trace(origin, row, "INTENT_MISMATCH")
         sentence = "These are not the arguments that were planned; plan them as a new effect and ask for leave."
-        return Answered(row, 409, ("INTENT_MISMATCH", sentence))
+        return Answered(row, 409, Refusal("INTENT_MISMATCH", sentence, "digest_mismatch"))
+    refused = check(row)
+    if refused is not None:
+        return Answered(row, 409, refused)
     current = attempts.get(row.attempt_count)
     if current is not None and current.is_open:
         same_asker = (current.dispatch_key, current.process, current.lease_epoch) == (
@@ -201,7 +231,7 @@ def _answer_attempt(
     current = attempts.get(attempt)
     if current is None:
         sentence = f"Attempt {attempt} was never dispatched here; dispatch first, or report it to /events as evidence."
-        return Answered(row, 409, ("NOT_DISPATCHED", sentence))
+        return Answered(row, 409, Refusal("NOT_DISPATCHED", sentence))
     late = not current.is_open
     if late:
         origin.lane = "evidence"
@@ -229,6 +259,13 @@ def _append(origin: Origin, kind: str, row: EffectRow, attempt: int | None, fact
     if appended.status is not Status.CREATED:
         raise Repeated
     return appended.position
+
+
+def give_leave(row: EffectRow, grant: Grant, received_us: int) -> None:
+    """Let a locked effect stand under `grant`; the entry that says why is the caller's."""
+    row.leave, row.leave_basis, row.leave_ref, row.leave_until_us = grant
+    row.changed_us = max(row.changed_us, received_us)
+    effects.write([row], [])
 
 
 def _grant(origin: Origin, row: EffectRow, grant: Grant) -> None:
@@ -322,27 +359,40 @@ def _fact(
     )
 
 
-COMPENSATION_OPEN: Final = (
+COMPENSATION_OPEN: Final = Refusal(
     "COMPENSATION_OPEN",
     "Another compensation of this effect is open; finish or supersede it first.",
 )
-_ALREADY_DISPATCHED: Final = (
+_ALREADY_DISPATCHED: Final = Refusal(
     "ALREADY_DISPATCHED",
     "Another process or key dispatched an attempt before; do not act, report what you know of it.",
+    "already_used",
 )
 
 
-def _wrong_state(row: EffectRow) -> tuple[str, str]:
-    return "WRONG_STATE", f"The effect is {row.state}; this command does not apply to it. Read it and decide anew."
+_GONE: Final = ("cancelled", "revoked", "lapsed", "returned")
 
 
-def _no_leave(row: EffectRow) -> tuple[str, str]:
+def _wrong_state(row: EffectRow) -> Refusal:
+    sentence = f"The effect is {row.state}; this command does not apply to it. Read it and decide anew."
+    return Refusal("WRONG_STATE", sentence)
+
+
+def _no_leave(row: EffectRow) -> Refusal:
     """The refusal that fits the leave."""
     if row.leave == "pending":
-        return "GATE_PENDING", "People have not ruled yet; wait and ask again."
+        return Refusal("GATE_PENDING", "People have not ruled yet; wait and ask again.", "not_resolved")
+    if row.leave == "refused" and row.leave_basis == "expired":
+        sentence = "Nobody ruled in time, and that is a no; do not act. Supersede the effect, or plan another."
+        return Refusal("GATE_EXPIRED", sentence, "expired")
     if row.leave == "refused":
-        return "GATE_DENIED", "Leave was refused; do not act. Supersede the effect or plan another."
-    return "NO_LEAVE", "This effect has no leave; plan it again and act only when the answer is proceed."
+        sentence = "Leave was refused; do not act. Supersede the effect or plan another."
+        return Refusal("GATE_DENIED", sentence, "denied")
+    if row.leave_basis in _GONE:
+        sentence = f"The leave is gone ({row.leave_basis}); do not act. Plan the effect again to ask anew."
+        return Refusal("GATE_GONE", sentence, row.leave_basis)
+    sentence = "This effect has no leave; plan it again and act only when the answer is proceed."
+    return Refusal("NO_LEAVE", sentence, "not_resolved")
 
 
 def answer(effect: EffectRow, open_effect: UUID | None = None) -> str:
@@ -354,10 +404,13 @@ def answer(effect: EffectRow, open_effect: UUID | None = None) -> str:
     if effect.state == "dispatched" or (effect.state == "failed" and effect.outcome == "unknown"):
         return "ambiguous"
     if effect.leave == "granted":
-        return "proceed"
+        return "wait" if lapsed(effect, now_us()) else "proceed"
+    if effect.leave == "pending":
+        return "wait"
     if open_effect is not None:
         return "ambiguous"
-    return "blocked" if effect.leave == "refused" or effect.state == "failed" else "wait"
+    gone = effect.leave == "held" and effect.leave_basis in _GONE
+    return "blocked" if gone or effect.leave == "refused" or effect.state == "failed" else "wait"
 
 
 def _json(facts: dict[str, Any]) -> str:

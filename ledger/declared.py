@@ -18,9 +18,10 @@ class Declared(NamedTuple):
 
     tool_class: str
     deadline_s: int
+    reversibility: str
 
 
-UNDECLARED: Final = Declared("opaque", DEFAULT_DEADLINE_S)
+UNDECLARED: Final = Declared("opaque", DEFAULT_DEADLINE_S, "irreversible")
 
 
 def tool(project: UUID, name: str) -> Declared:
@@ -28,8 +29,8 @@ def tool(project: UUID, name: str) -> Declared:
     now = monotonic()
     kept = _kept.get(project)
     if kept is None or now - kept[0] > KEPT_S:
-        rows = Tool.objects.filter(project=project).values_list("name", "tool_class", "deadline_s")
-        kept = (now, {row[0]: Declared(row[1], row[2]) for row in rows})
+        rows = Tool.objects.filter(project=project).values_list("name", "tool_class", "deadline_s", "reversibility")
+        kept = (now, {row[0]: Declared(row[1], row[2], row[3]) for row in rows})
         with _lock:
             _kept[project] = kept
     return kept[1].get(name, UNDECLARED)

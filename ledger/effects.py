@@ -46,7 +46,7 @@ _INSERT_SET: Final = (
     f" FROM json_to_recordset(%s::json) AS given({recordset(EffectRow, _EFFECT)}) ORDER BY id"
     " ON CONFLICT (id) DO NOTHING"
 )
-_ATTEMPT_FIXED: Final = ("project_id", "effect_id", "number", "remote_key", "leave")
+_ATTEMPT_FIXED: Final = ("project_id", "effect_id", "number", "remote_key")
 _ATTEMPT_ASSIGNED: Final = ", ".join(f"{name} = excluded.{name}" for name in _ATTEMPT if name not in _ATTEMPT_FIXED)
 _ATTEMPT_CONFLICT: Final = f" ON CONFLICT (effect_id, number) DO UPDATE SET {_ATTEMPT_ASSIGNED}"
 _ATTEMPT_MARKS: Final = ", ".join(["%s"] * len(_ATTEMPT))
@@ -219,7 +219,7 @@ def effect_row(values: Sequence[object]) -> EffectRow:
     if connection.vendor != "postgresql":
         for name in _EFFECT_UUIDS:
             setattr(row, name, as_uuid(getattr(row, name)))
-        row.violates, row.compensated = bool(row.violates), bool(row.compensated)
+        row.violates, row.compensated, row.enforced = bool(row.violates), bool(row.compensated), bool(row.enforced)
     return row
 
 

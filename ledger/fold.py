@@ -26,7 +26,7 @@ _UNSAID: Final = {
     in {
         *("tool", "claimed_class", "intent_digest", "call_id", "turn", "task_id", "repository_id", "ref", "ref_class"),
         *("ref_patterns_version", "environment", "resource", "parent_effect_id", "compensates_id", "redactions"),
-        *("judged", "judged_by"),
+        *("judged", "judged_by", "enforced"),
     }
 }
 
@@ -39,7 +39,11 @@ class Observation(NamedTuple):
     violation: bool
 
 
-Observe = Callable[[str, bool], Observation]  # (present leave, from an import) -> Observation
+# (present leave, from an import, what an enforced policy said of the plan or "") -> Observation
+Observe = Callable[[str, bool, str], Observation]
+# Bases of what happened without a command, from the lightest to the weightiest; any other basis is a command's or a
+# ruling's, and stands.
+_OBSERVED_BASES: Final = ("import", "observe", "policy")
 
 
 @dataclass(slots=True)
@@ -80,7 +84,7 @@ def apply(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observ
     return ["key_reuse"] if reused else []
 
 
-def _planned(effect: EffectRow, _attempts: dict[int, AttemptRow], fact: Fact, _observe: Observe) -> None:
+def _planned(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe) -> None:
     if not earlier(fact.mark, effect.planned_mark):
         return
     # What a losing plan said may not show through where the winning one is silent.
@@ -93,14 +97,30 @@ def _planned(effect: EffectRow, _attempts: dict[int, AttemptRow], fact: Fact, _o
     effect.agent_id = fact.agent or effect.agent_id  # until a plan is heard, whoever spoke of the effect first
     for name, value in said.items():
         setattr(effect, name, value)
+    if effect.leave_basis in _OBSERVED_BASES[1:] and effect.leave in _SEEN:
+        # It happened before its plan was heard: what the policy says of the plan is only known now.
+        _see(effect, attempts, observe("held", False, effect.enforced_judgement))
+
+
+_SEEN: Final = ("observed", "bypassed")
+
+
+def _see(effect: EffectRow, attempts: dict[int, AttemptRow], seen: Observation) -> None:
+    """Let the effect, and those of its attempts that happened without a command, stand under what was observed."""
+    effect.leave, effect.leave_basis = seen.leave, seen.basis
+    effect.violates = effect.violates or seen.violation
+    for row in attempts.values():
+        if row.leave in _SEEN:
+            row.leave = seen.leave
 
 
 def _attempt(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe) -> AttemptRow:
     """The attempt a moving fact speaks of. A new one happened: the effect's leave is spent or found wanting."""
     row = attempts.get(fact.attempt)
-    if effect.leave == "observed":
+    if effect.leave in _SEEN and effect.leave_basis in _OBSERVED_BASES:
         # Import and live evidence of one effect may arrive either way round: the weightier basis stays.
-        effect.leave_basis = max(effect.leave_basis, observe("held", fact.imports).basis)
+        if effect.leave_basis == "import" and not fact.imports:
+            _see(effect, attempts, observe("held", False, effect.enforced_judgement))
     elif row is not None:
         # Leave asked for since a rejection is for the next attempt: a late word on this one does not spend it.
         if effect.leave not in MOVED and fact.kind == "effect.acknowledged":
@@ -108,9 +128,7 @@ def _attempt(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, obs
     elif effect.leave == "granted":
         effect.leave = "used"
     elif effect.leave not in MOVED:
-        seen = observe(effect.leave, fact.imports)
-        effect.leave, effect.leave_basis = seen.leave, seen.basis
-        effect.violates = effect.violates or seen.violation
+        _see(effect, attempts, observe(effect.leave, fact.imports, effect.enforced_judgement))
     if row is None:
         row = attempts[fact.attempt] = AttemptRow(
             project_id=effect.project_id,

@@ -86,6 +86,7 @@ class Effect(models.Model):
     redactions = models.IntegerField(default=0)
     judged = models.CharField(max_length=5, default="", blank=True)  # what the policy in force said of it
     judged_by = models.CharField(max_length=96, default="", blank=True)  # … by which rule: set@version/rule
+    enforced = models.BooleanField(default=False)  # … and whether its word counted, or the project only observed
 
     # Leave: permission to dispatch. `leave_ref` is opaque here.
     leave = models.CharField(max_length=8, default="held")

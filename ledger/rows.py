@@ -41,6 +41,7 @@ class EffectRow:
     redactions: int = 0
     judged: str = ""
     judged_by: str = ""
+    enforced: bool = False
     leave: str = "held"
     leave_basis: str = ""
     leave_ref: str = ""
@@ -62,6 +63,11 @@ class EffectRow:
     compensated: bool = False
     version: int = 0  # 0: not stored yet
     replanned: bool = False  # no column: the plan's columns changed and must be written too
+
+    @property
+    def enforced_judgement(self) -> str:
+        """What the policy said of the plan, where its word counted; else empty."""
+        return self.judged if self.enforced else ""
 
 
 @dataclass(slots=True)

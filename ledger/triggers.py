@@ -12,6 +12,11 @@ _KEPT = "attempt_keeps_its_leave"
 _FORGED = f"{_NEEDED}: an attempt is stored only under the leave that its effect stands under"
 _CHANGED = f"{_KEPT}: the leave that an attempt ran under, and its effect, are never changed"
 
+# What happened without a command may turn out to have needed leave once its plan is heard, and the other way round.
+_OTHER = (
+    "(NEW.leave <> OLD.leave AND NOT (NEW.leave IN ('observed', 'bypassed') AND OLD.leave IN ('observed', 'bypassed')))"
+)
+
 # Writers store the effect first, so what is read here is what the attempt was folded with. An attempt without an effect
 # is refused by the same comparison.
 LAW = Law(
@@ -20,7 +25,7 @@ LAW = Law(
         _KEPT: (
             "ledger_attempt",
             "AFTER UPDATE OF leave, effect_id ON ledger_attempt FOR EACH ROW"
-            " WHEN (NEW.leave IS DISTINCT FROM OLD.leave OR NEW.effect_id IS DISTINCT FROM OLD.effect_id)"
+            f" WHEN ({_OTHER} OR NEW.effect_id IS DISTINCT FROM OLD.effect_id)"
             " EXECUTE FUNCTION ledger_keep_leave()",
         ),
     },
@@ -47,7 +52,7 @@ END $$;
         _KEPT: (
             "ledger_attempt",
             f"""AFTER UPDATE OF leave, effect_id ON ledger_attempt
-            WHEN NEW.leave IS NOT OLD.leave OR NEW.effect_id IS NOT OLD.effect_id BEGIN
+            WHEN {_OTHER} OR NEW.effect_id IS NOT OLD.effect_id BEGIN
             SELECT RAISE(ABORT, '{_CHANGED}'); END""",
         ),
     },

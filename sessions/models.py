@@ -101,6 +101,7 @@ class TeamMember(models.Model):
     """A member of a team; whoever leaves the project leaves its teams."""
 
     id = models.UUIDField(primary_key=True, default=uuid7)
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+", db_index=False)
     team = models.ForeignKey(Team, on_delete=models.PROTECT, related_name="members")
     membership = models.ForeignKey(Membership, on_delete=models.CASCADE, related_name="teams")
 

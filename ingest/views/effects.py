@@ -10,7 +10,8 @@ from django.conf import settings
 from django.db.models import Q
 from django.http import HttpResponse
 
-from approvals import gates
+from approvals import leave
+from approvals.reading import Asked
 from ingest import shapes, strict
 from ingest.doors import Call, as_json, by_method, command, reading
 from ingest.paging import page, parameters
@@ -18,7 +19,7 @@ from ingest.problems import Problem
 from ingest.reply import Reply
 from journal.ids import derived
 from ledger import commands
-from ledger.commands import Answered, Plan
+from ledger.commands import Answered, Plan, Refusal
 from ledger.models import Attempt, Effect
 from ledger.rows import AttemptRow, EffectRow
 from ledger.states import SAID_OUTCOMES, STATES
@@ -85,7 +86,8 @@ def _plan(call: Call, fields: shapes.PlanFields, origin: Origin, reference: str,
     if fields.task:
         values["task_id"] = _task(call.project, session, fields.task)
     wish = Plan(session, key_of(fields, digest), fields.tool, digest, values)
-    answered = gates.plan(origin, wish)
+    repository = (fields.target.repository or "") if fields.target is not None else ""
+    answered = leave.plan(origin, wish, Asked(fields.arguments, repository, fields.preconditions))
     if not answered.created:
         sessions.count_effects({session: -1})
     return _reply(answered, kept=False, redactions=call.redactions)
@@ -109,7 +111,7 @@ def compensate_effect(call: Call, fields: shapes.CompensateEffect, origin: Origi
         return _plan(call, fields, origin, str(undone.session_id), undone.id)
     if undone.state in ("planned", "superseded", "compensated"):
         detail = f"The effect is {undone.state}; there is nothing to compensate."
-        return _refused(Answered(_row(undone), 409, ("WRONG_STATE", detail)))
+        return _refused(Answered(_row(undone), 409, Refusal("WRONG_STATE", detail)))
     undecided = Q(state__in=("planned", "dispatched")) | Q(state="failed", outcome="unknown")
     if undone.compensations.filter(undecided, lane="command").exists():
         return _refused(Answered(_row(undone), 409, commands.COMPENSATION_OPEN))
@@ -131,7 +133,9 @@ def dispatch_effect(call: Call, fields: shapes.DispatchEffect, origin: Origin, p
         return computed if fields.intent_digest in (None, computed) else ""
 
     try:
-        answered = commands.dispatch(origin, path["effect"], process=fields.process, asked=asked, observe=gates.observe)
+        answered = leave.dispatch(
+            origin, path["effect"], process=fields.process, asked=asked, preconditions=fields.preconditions
+        )
     except LookupError:
         raise _no_effect() from None
     return _seen(call, answered, kept=False)
@@ -147,7 +151,7 @@ def acknowledge_effect(call: Call, fields: shapes.AcknowledgeEffect, origin: Ori
             attempt=fields.attempt,
             outcome=fields.outcome,
             external_reference=fields.external_reference or "",
-            observe=gates.observe,
+            observe=leave.observe,
         )
     except LookupError:
         raise _no_effect() from None
@@ -159,7 +163,7 @@ def fail_effect(call: Call, fields: shapes.FailEffect, origin: Origin, path: dic
     """Record that an attempt failed, and whether anything is known of the world."""
     try:
         answered = commands.fail(
-            origin, path["effect"], attempt=fields.attempt, reason=fields.reason, observe=gates.observe
+            origin, path["effect"], attempt=fields.attempt, reason=fields.reason, observe=leave.observe
         )
     except LookupError:
         raise _no_effect() from None
@@ -170,7 +174,7 @@ def fail_effect(call: Call, fields: shapes.FailEffect, origin: Origin, path: dic
 def supersede_effect(_call: Call, _fields: shapes.Nothing, origin: Origin, path: dict[str, UUID]) -> Reply:
     """Withdraw an effect that has not happened."""
     try:
-        return _reply(commands.supersede(origin, path["effect"], gates.observe))
+        return _reply(leave.supersede(origin, path["effect"]))
     except LookupError:
         raise _no_effect() from None
 
@@ -218,12 +222,21 @@ def describe(effect: Effect | EffectRow) -> dict[str, Any]:
         "outcome": effect.outcome or None,
         "leave": effect.leave,
         "leave_basis": effect.leave_basis or None,
+        "gate": _gate(effect),
         "intent_digest": effect.intent_digest or None,
         "attempt": effect.attempt_count or None,
         "external_reference": effect.external_reference or None,
         "answer": commands.answer(_row(effect) if isinstance(effect, Effect) else effect),
     }
     return {name: value for name, value in body.items() if value is not None}
+
+
+def _gate(effect: Effect | EffectRow) -> dict[str, str] | None:
+    """Where to ask about the gate that decides, or decided, over this effect's leave."""
+    if not effect.leave_ref or effect.leave_basis == "exemption":
+        return None
+    identity = UUID(hex=effect.leave_ref)
+    return {"id": str(identity), "wait": f"/api/v1/gates/{identity}?wait=45"}
 
 
 def _row(effect: Effect) -> EffectRow:
@@ -241,6 +254,8 @@ def _row(effect: Effect) -> EffectRow:
         intent_digest=effect.intent_digest,
         leave=effect.leave,
         leave_basis=effect.leave_basis,
+        leave_ref=effect.leave_ref,
+        leave_until_us=effect.leave_until_us,
         state=effect.state,
         outcome=effect.outcome,
         attempt_count=effect.attempt_count,
@@ -286,10 +301,11 @@ def _seen(call: Call, answered: Answered, *, kept: bool = True) -> Reply:
 
 def _refused(answered: Answered) -> Reply:
     """A refusal that may have left a trace: the door commits, then says no."""
-    code, sentence = answered.refusal or ("WRONG_STATE", "This command does not apply now.")
-    problem = Problem(answered.status, code, sentence)
+    refusal = answered.refusal or Refusal("WRONG_STATE", "This command does not apply now.")
+    problem = Problem(answered.status, refusal.code, refusal.sentence)
     effect = {name: value for name, value in describe(answered.effect).items() if name != "tool"}
-    return Reply(answered.status, problem.as_dict() | {"effect": effect}, kept=False)
+    reason = {"reason": refusal.reason} if refusal.reason else {}
+    return Reply(answered.status, problem.as_dict() | reason | {"effect": effect}, kept=False)
 
 
 def _effect(project: UUID, identity: str) -> Effect:

@@ -5,6 +5,7 @@ from uuid import UUID
 
 from django.http import HttpResponse
 
+from approvals import gates
 from ingest import shapes
 from ingest.doors import Call, as_json, by_method, command, reading
 from ingest.paging import page, parameters
@@ -36,7 +37,9 @@ def open_session(_call: Call, fields: shapes.OpenSession, origin: Origin, _path:
 @command(shapes.EndSession, "session.ended")
 def end_session(call: Call, fields: shapes.EndSession, origin: Origin, path: dict[str, UUID]) -> Reply:
     """End a session; the first end stands."""
-    return Reply(200, _brief(sessions.end(origin, _session(call.project, path["session"]), fields.status)))
+    ended = sessions.end(origin, _session(call.project, path["session"]), fields.status)
+    gates.cancel_of_session(ended.id, call.received_us)
+    return Reply(200, _brief(ended))
 
 
 @reading

@@ -170,7 +170,7 @@ def test_no_request_can_forge_a_line_of_the_log(agent: Caller, log: StringIO, mo
 
     send()
     monkeypatch.setattr("ingest.evidence.record", fault)
-    monkeypatch.setattr("approvals.gates.plan", fault)
+    monkeypatch.setattr("approvals.leave.plan", fault)
     assert agent.report([{"id": "x", "kind": "moon.risen", "session": "s"}]).status_code == 500
     answer = agent.post("/effects", {"session": "s-1", "effect_key": "e", "tool": "t"})
     assert code(answer) == (500, "server_error")

@@ -8,10 +8,11 @@ from uuid import UUID
 from django.contrib.auth.models import User
 from django.db import models
 
+from approvals.models import Activation, Exemption, Gate, PolicySet, Vote
 from ingest.models import Answer
 from journal.ids import uuid7
 from journal.models import Body, Entry, Erasure, Outbox
-from ledger.models import Attempt, Effect, Tool
+from ledger.models import Attempt, Effect, Hold, Tool
 from sessions.models import (
     Agent,
     AgentToken,
@@ -23,6 +24,8 @@ from sessions.models import (
     Repository,
     Session,
     Task,
+    Team,
+    TeamMember,
 )
 
 Row = dict[str, Any]
@@ -41,6 +44,8 @@ class World:
     entry: Entry = field(init=False)
     effect: Effect = field(init=False)
     used: Effect = field(init=False)  # one whose leave was used
+    rules: PolicySet = field(init=False)
+    gate: Gate = field(init=False)
 
     def __post_init__(self) -> None:
         self.project = self.write(Project)
@@ -51,6 +56,8 @@ class World:
         self.entry = self.write(Entry)
         self.effect = self.write(Effect)
         self.used = self.under("used")["effect"]
+        self.rules = self.write(PolicySet)
+        self.gate = self.write(Gate)
 
     def new(self) -> int:
         self.last_number += 1
@@ -147,6 +154,73 @@ LAWFUL: Final[dict[type[models.Model], Callable[[World], Row]]] = {
         "remote_key": "gbk-1",
         "leave": "used",
         "dispatched_mark": "m",
+    },
+    Hold: lambda w: {
+        "project": w.project,
+        "scope": "tool",
+        "subject": f"tool {w.new()}",
+        "set_by": w.user,
+        "set_at_us": 1,
+        "opened_position": 1,
+    },
+    Team: lambda w: {"project": w.project, "name": f"team {w.new()}"},
+    TeamMember: lambda w: {"project": w.project, "team": w.write(Team), "membership": w.write(Membership)},
+    PolicySet: lambda w: {
+        "project": w.project,
+        "name": f"rules-{w.new()}",
+        "version": 1,
+        "text": "name: rules",
+        "sha256": "a" * 64,
+        "rules": {"rules": []},
+        "loaded_by": "p_1",
+        "loaded_at_us": 1,
+    },
+    Activation: lambda w: {
+        "project": w.project,
+        "policy_set": w.rules,
+        "mode": "observe",
+        "actor": "p_1",
+        "activated_at_us": 1,
+        "is_current": False,
+    },
+    Exemption: lambda w: {
+        "project": w.project,
+        "tool": "git.push",
+        "granted_by": w.user,
+        "opened_position": 1,
+        "granted_at_us": 1,
+        "ends_at_us": 9,
+    },
+    Gate: lambda w: {
+        "project": w.project,
+        "session": w.session,
+        "effect": w.write(Effect),
+        "agent": w.agent,
+        "opened_position": w.new(),
+        "plan_position": 1,
+        "digest": "v1:1",
+        "requirement": {},
+        "requirement_hash": "a" * 64,
+        "risk": "low",
+        "reversibility": "reversible",
+        "tool": "git.push",
+        "requested_at_us": 1,
+        "decide_by_us": 9_000_000,
+        "leave_for_s": 2,
+    },
+    Vote: lambda w: {
+        "project": w.project,
+        "gate": w.write(Gate),
+        "user": w.user,
+        "actor": "p_1",
+        "answer": "deny",
+        "card_sha256": "a" * 64,
+        "shown_version": 1,
+        "shown_digest": "v1:1",
+        "shown_at_us": 1,
+        "view_complete": True,
+        "position": 1,
+        "voted_at_us": 2,
     },
     Answer: lambda w: {
         "project": UUID(int=7),

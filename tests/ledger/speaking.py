@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from approvals import gates
+from approvals import leave
+from approvals.reading import Asked
 from journal.ids import derived
 from journal.models import Entry
 from ledger import commands, effects
@@ -30,7 +31,7 @@ class Lane:
     ) -> Answered:
         sessions.lock(self.agent.project_id, self.session.id, 1, new_effects=0)
         wish = Plan(self.session.id, effect_key, tool, intent, values)
-        return gates.plan(origin(self.agent, key), wish)
+        return leave.plan(origin(self.agent, key), wish, Asked({}))
 
     def dispatch(
         self,
@@ -41,12 +42,12 @@ class Lane:
         intent: str = "push main",
         epoch: int | None = None,
     ) -> Answered:
-        return commands.dispatch(
+        return leave.dispatch(
             origin(self.agent, key, lease_epoch=epoch),
             self.row(effect_key).id,
             process=process,
             asked=lambda _tool: intent,
-            observe=gates.observe,
+            preconditions=None,
         )
 
     def acknowledge(
@@ -58,22 +59,22 @@ class Lane:
             attempt=attempt,
             outcome=outcome,
             external_reference=reference,
-            observe=gates.observe,
+            observe=leave.observe,
         )
 
     def fail(self, effect_key: str, reason: str, attempt: int = 1) -> Answered:
         effect = self.row(effect_key).id
-        return commands.fail(origin(self.agent), effect, attempt=attempt, reason=reason, observe=gates.observe)
+        return commands.fail(origin(self.agent), effect, attempt=attempt, reason=reason, observe=leave.observe)
 
     def supersede(self, effect_key: str) -> Answered:
-        return commands.supersede(origin(self.agent), self.row(effect_key).id, gates.observe)
+        return commands.supersede(origin(self.agent), self.row(effect_key).id, leave.observe)
 
     def hears(self, effect_key: str, kind: str, *, id: str = "seen", attempt: int = 1, **values: Any) -> Effect:  # noqa: A002 - the entry's
         """Something is reported of the effect, in the evidence lane."""
         effect, said = derived(self.session.id, effect_key), report(self.agent, id)
         fact = Fact(kind, said.mark, said.lane, id, 0, said.received_us, said.told_us, attempt, values=values)
         one = effects.Report(effect, self.agent.project_id, self.session.id, self.agent.id, effect_key, fact)
-        effects.record([one], gates.observe)
+        effects.record([one], leave.observe)
         return self.row(effect_key)
 
     def row(self, effect_key: str) -> Effect:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
-from approvals import gates
+from approvals import leave
 from journal.ids import derived
 from journal.order import order_key
 from ledger import fold
@@ -158,7 +158,7 @@ def folded(batches: Sequence[Sequence[Said]], effect_key: str = "push") -> tuple
     for batch in batches:
         for said in batch:
             position += 1
-            fold.apply(effect, attempts, said.fact(SESSION, position), gates.observe)
+            fold.apply(effect, attempts, said.fact(SESSION, position), leave.observe)
         fold.settle(effect, attempts)
     return effect, attempts
 

@@ -15,7 +15,7 @@ from django.db import connection, transaction
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from approvals import gates
+from approvals import leave
 from journal import entries
 from journal.entries import Draft, Status
 from journal.ids import derived
@@ -100,7 +100,7 @@ def record(tester: Agent, batch: Sequence[Said]) -> None:
             effects.Report(derived(session, key), tester.project_id, session, tester.id, key, one)
             for key, one in spoken
         ]
-    effects.record(reports, gates.observe)
+    effects.record(reports, leave.observe)
 
 
 def opened(tester: Agent) -> None:

@@ -1,0 +1,144 @@
+"""What rules look at, read from where it is kept: a plan as it came, or an effect as it is stored. Writes nothing."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import orjson
+from django.db.models import Count, QuerySet
+
+from approvals.matching import Rate, Wish, risk_of
+from journal.clock import now_us
+from journal.models import Body
+from ledger import declared
+from ledger.commands import Plan
+from ledger.models import Effect
+from ledger.rows import EffectRow
+from sessions.models import Agent, Repository, Session
+from sessions.origin import Origin
+
+US = 1_000_000
+
+
+@dataclass(slots=True)
+class Asked:
+    """What a plan says beyond its columns: what rules look at and what a grant will bind."""
+
+    arguments: Any
+    repository: str = ""
+    preconditions: Mapping[str, Any] | None = None
+
+
+class About(NamedTuple):
+    """What the server knows of how bad an effect could be."""
+
+    reversibility: str
+    risk: str
+
+
+class Labels(Mapping[str, str]):
+    """A session's labels, read only when a rule looks at one."""
+
+    def __init__(self, session: UUID) -> None:
+        self._session = session
+        self._read: dict[str, str] | None = None
+
+    def _labels(self) -> dict[str, str]:
+        if self._read is None:
+            self._read = Session.objects.values_list("labels", flat=True).filter(id=self._session).first() or {}
+        return self._read
+
+    def __getitem__(self, name: str) -> str:
+        return self._labels()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._labels())
+
+    def __len__(self) -> int:
+        return len(self._labels())
+
+
+def wish_of(project: UUID, session: UUID, agent: str, tool: str, values: Mapping[str, Any], asked: Asked) -> Wish:
+    """A plan as rules see it. `values` holds the columns of its target."""
+    known = declared.tool(project, tool)
+    environment, ref_class = values.get("environment") or "", values.get("ref_class") or ""
+    is_declared = known is not declared.UNDECLARED
+    return Wish(
+        tool=tool,
+        repository=asked.repository,
+        ref=values.get("ref") or "",
+        ref_class=ref_class,
+        environment=environment,
+        resource=values.get("resource") or "",
+        tool_class=known.tool_class,
+        reversibility=known.reversibility,
+        declared=is_declared,
+        risk=risk_of(known.reversibility, environment, ref_class, is_declared),
+        agent=agent,
+        labels=Labels(session),
+        arguments=asked.arguments,
+    )
+
+
+def wish_of_stored(row: EffectRow) -> Wish:
+    """A stored effect as rules see it; its arguments are read back from its plan."""
+    names = Agent.objects.values_list("name", flat=True).filter(id=row.agent_id)
+    asked = Asked(plan_body(row.plan_position).get("arguments"), repository_name(row.repository_id))
+    return wish_of(row.project_id, row.session_id, names.first() or "", row.tool, target_of(row), asked)
+
+
+def plan_body(position: int | None) -> dict[str, Any]:
+    """What was sent as the plan at `position`; empty when there is none, or when it was erased."""
+    text = Body.objects.values_list("text", flat=True).filter(entry=position).first() if position else None
+    body = orjson.loads(text) if text else {}
+    return body if isinstance(body, dict) else {}
+
+
+def repository_name(repository: UUID | None) -> str:
+    """A repository's name, or nothing."""
+    if repository is None:
+        return ""
+    return Repository.objects.values_list("name", flat=True).filter(id=repository).first() or ""
+
+
+def target_of(row: EffectRow) -> dict[str, Any]:
+    """The columns of a stored effect's target, by name."""
+    names = ("repository_id", "ref", "ref_class", "environment", "resource")
+    return {name: getattr(row, name) for name in names}
+
+
+def reversibility_and_risk(project: UUID, effect: EffectRow) -> About:
+    """What the operator declared of the tool and what follows from the target."""
+    known = declared.tool(project, effect.tool)
+    is_declared = known is not declared.UNDECLARED
+    risk = risk_of(known.reversibility, effect.environment, effect.ref_class, is_declared)
+    return About(known.reversibility, risk)
+
+
+def counter(origin: Origin, wish: Plan) -> Callable[[Rate], int]:
+    """How often something was planned lately; each question is one indexed count."""
+    return _counter(origin.project, origin.agent, wish.session, wish.tool, origin.received_us)
+
+
+def counter_of_stored(row: EffectRow) -> Callable[[Rate], int]:
+    """The same for a stored effect, as of now."""
+    return _counter(row.project_id, row.agent_id, row.session_id, row.tool, now_us())
+
+
+def _counter(project: UUID, agent: UUID, session: UUID, tool: str, now: int) -> Callable[[Rate], int]:
+    def count(rate: Rate) -> int:
+        found: QuerySet[Effect] = Effect.objects.filter(project=project)
+        if rate.within_s:
+            found = found.filter(received_us__gte=now - rate.within_s * US)
+        narrowed: dict[str, dict[str, Any]] = {
+            "tool": {"tool": tool},
+            "agent": {"tool": tool, "agent": agent},
+            "session": {"tool": tool, "session": session},
+            "project": {},
+            "session_effects": {"session": session},
+        }
+        counted: int = found.filter(**narrowed[rate.per]).aggregate(n=Count("id"))["n"]
+        return counted
+
+    return count

@@ -1,0 +1,262 @@
+"""The one writer of Vote: what a person answers on a gate, bound to what their page showed, and what follows from it.
+
+Every check is made again here, with the rows locked; the schema makes the hardest of them a third time.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Final, NamedTuple
+
+import orjson
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from approvals import gates
+from approvals.matching import Requirement
+from approvals.models import Gate, Vote
+from approvals.states import ANSWERS, LONGEST_DECIDE_WITHIN_S, OPEN, STEP_UPS, US
+from journal import entries
+from journal.clock import now_us
+from journal.ids import uuid7
+from ledger.rows import EffectRow
+from sessions import teams
+from sessions.access import may
+from sessions.models import Membership
+from sessions.people import pseudonym_of
+
+LEAST_REASON: Final = 3
+MOST_REASON: Final = 4000
+EXTENSION_S: Final = 15 * 60
+
+
+class Shown(NamedTuple):
+    """What the voter's page showed: the gate's version and digest, the card's hash, whether all of it, and when."""
+
+    version: int
+    digest: str
+    card_sha256: str
+    complete: bool
+    at_us: int
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of an answer. `refusal` is a code of approvals.md with its sentence; nothing was written then."""
+
+    gate: Gate
+    refusal: tuple[str, str] | None = None
+    vote: Vote | None = None
+
+
+class Eligible(NamedTuple):
+    """Whether a person may answer a gate, through which team, or why not."""
+
+    refusal: tuple[str, str] | None
+    team: str = ""
+
+
+@transaction.atomic(savepoint=False)
+def answer(
+    gate: Gate, membership: Membership, answer: str, reason: str, shown: Shown, *, step_up: str = "none"
+) -> Outcome:
+    """Answer a gate: approve | deny | deny_final | return. `step_up` is the strongest proof the person just gave.
+
+    Refused answers change nothing; their code says what to do: not_resolved (it has ended), expired, stale_view,
+    not_eligible, self_approval, duplicate_vote, rationale_required, step_up_required.
+    """
+    row, locked = gates.lock(gate)
+    refusal = _refused(locked, membership, answer, reason.strip(), shown, step_up)
+    if refusal is not None:
+        return Outcome(locked, refusal)
+    vote = _vote(row, locked, membership, answer, reason.strip(), shown, step_up)
+    gates.touch(locked)
+    _resolve(row, locked, vote)
+    return Outcome(locked, vote=vote)
+
+
+@transaction.atomic(savepoint=False)
+def revoke(gate: Gate, membership: Membership, reason: str) -> Outcome:
+    """Take leave back that was given and not yet used. Any reviewer may: saying no is never a matter of eligibility."""
+    row, locked = gates.lock(gate)
+    if locked.status == "used":
+        return Outcome(locked, ("already_used", "The agent has used this leave; it cannot be taken back."))
+    if locked.status != "approved":
+        return Outcome(locked, _ended(locked))
+    if not LEAST_REASON <= len(reason.strip()) <= MOST_REASON:
+        return Outcome(locked, _REASON)
+    gates.end(row, locked, "revoked", "by_person", now_us(), pseudonym_of(membership.user))
+    _say(locked, "gate.ruled", membership.user, {"ruling": "revoked"}, {"reason": reason.strip()})
+    return Outcome(locked)
+
+
+@transaction.atomic(savepoint=False)
+def extend(gate: Gate, membership: Membership, seconds: int = EXTENSION_S) -> Outcome:
+    """Give people more time to decide; recorded. At most thirty days from the request."""
+    _row, locked = gates.lock(gate)
+    if locked.status != "pending":
+        return Outcome(locked, _ended(locked))
+    latest = locked.requested_at_us + LONGEST_DECIDE_WITHIN_S * US
+    until = min(max(locked.decide_by_us, now_us()) + seconds * US, latest)
+    if until <= locked.decide_by_us:
+        return Outcome(locked, ("not_extended", "A gate stays open for at most thirty days, and this one has."))
+    gates.touch(locked, decide_by_us=until)
+    _say(locked, "gate.extended", membership.user, {"decide_by_us": until}, {})
+    return Outcome(locked)
+
+
+def eligible(gate: Gate, membership: Membership) -> Eligible:
+    """Whether this person's yes would count: their role, the teams or people the rule names, and no part in it."""
+    needed = Requirement.of(gate.requirement)
+    if membership.project_id != gate.project_id or not may(membership, "reviewer"):
+        return Eligible(("not_eligible", "Only reviewers of this project answer its gates."))
+    user = membership.user
+    if not gate.self_approval and user.pk in interested(gate):
+        sentence = "You asked for this, or own its session or its agent; somebody else must say yes."
+        return Eligible(("self_approval", sentence))
+    if not needed.teams and not needed.people:
+        return Eligible(None)
+    if user.get_username() in needed.people:
+        return Eligible(None)
+    through = sorted(teams.teams_of(membership.project, user) & set(needed.teams))
+    if not through:
+        wanted = ", ".join([*needed.teams, *needed.people])
+        return Eligible(("not_eligible", f"The rule asks for {wanted}; you do not belong to them."))
+    return Eligible(None, through[0])
+
+
+def interested(gate: Gate) -> set[int]:
+    """The people who have a part in it: requester, owner of the session, owner of the agent."""
+    named = (gate.requester_id, gate.session_owner_id, gate.agent_owner_id)
+    return {identity for identity in named if identity is not None}
+
+
+def needs_reason(gate: Gate, answer: str) -> bool:
+    """True when this answer must come with words: every no, and a yes where the rule or the effect asks for them."""
+    needed = Requirement.of(gate.requirement)
+    if answer != "approve":
+        return answer == "return" or needed.rationale != "none"
+    return needed.rationale == "always"
+
+
+def _refused(
+    gate: Gate, membership: Membership, answer: str, reason: str, shown: Shown, step_up: str
+) -> tuple[str, str] | None:
+    if answer not in ANSWERS:
+        return "not_eligible", f"An answer is one of {', '.join(ANSWERS)}."
+    if gate.status != "pending":
+        return _ended(gate)
+    able = eligible(gate, membership)
+    # Whoever has a part in it may still say no.
+    if able.refusal is not None and (answer == "approve" or able.refusal[0] != "self_approval"):
+        return able.refusal
+    if Vote.objects.filter(gate=gate, user=membership.user).exists():
+        return "duplicate_vote", "You have answered this gate; others must answer now."
+    if (shown.version, shown.digest) != (gate.version, gate.digest):
+        return "stale_view", "The gate changed since your page was made. Look at what is new, then answer."
+    if answer == "approve" and not shown.complete:
+        return "stale_view", "Your page did not show everything that would run; open the whole of it, then answer."
+    return _wanting(gate, answer, reason, step_up)
+
+
+def _wanting(gate: Gate, answer: str, reason: str, step_up: str) -> tuple[str, str] | None:
+    """What is missing of reason or proof."""
+    needed = Requirement.of(gate.requirement)
+    if len(reason) > MOST_REASON:
+        return "rationale_required", f"A reason has at most {MOST_REASON} characters."
+    if needs_reason(gate, answer):
+        least = max(LEAST_REASON, needed.rationale_characters)
+        if len(reason) < least:
+            return "rationale_required", f"Say why, in at least {least} characters."
+        if needed.ticket and not any(fnmatchcase(word.strip(".,;:()"), needed.ticket) for word in reason.split()):
+            return "rationale_required", f"The rule asks for a ticket like {needed.ticket} in the reason."
+    if answer == "approve" and STEP_UPS.index(step_up) < STEP_UPS.index(needed.step_up):
+        words = {"reauth": "your password", "typed_digest": "the code of this intent and your password"}
+        return "step_up_required", f"To approve this, give {words[needed.step_up]}."
+    return None
+
+
+def _ended(gate: Gate) -> tuple[str, str]:
+    if gate.status == "expired":
+        return "expired", "Its time was over before this answer came, and that is never an approval."
+    if gate.status in OPEN:
+        return "not_resolved", f"The gate is {gate.status}; this does not apply to it now."
+    return "not_resolved", f"The gate has ended: {gate.status.replace('_', ' ')}. Nothing was recorded."
+
+
+_REASON: Final = ("rationale_required", f"Say why, in {LEAST_REASON} to {MOST_REASON} characters.")
+
+
+def _vote(
+    row: EffectRow, gate: Gate, membership: Membership, answer: str, reason: str, shown: Shown, step_up: str
+) -> Vote:
+    identity = uuid7()
+    facts = {"vote": answer, "card": shown.card_sha256, "shown_version": shown.version, "step_up": step_up}
+    position = _say(gate, "gate.voted", membership.user, facts, {"reason": reason}, identity.hex)
+    return Vote.objects.create(
+        id=identity,
+        project_id=gate.project_id,
+        gate=gate,
+        user=membership.user,
+        actor=pseudonym_of(membership.user),
+        answer=answer,
+        team=eligible(gate, membership).team,
+        card_sha256=shown.card_sha256,
+        shown_version=shown.version,
+        shown_digest=shown.digest,
+        shown_at_us=shown.at_us,
+        view_complete=shown.complete,
+        step_up=step_up,
+        reason_characters=len(reason),
+        position=position,
+        voted_at_us=max(now_us(), shown.at_us),
+    )
+
+
+def _resolve(row: EffectRow, gate: Gate, vote: Vote) -> None:
+    """Let the gate move when the votes that stand are enough; a no is heard before a yes."""
+    answers = list(Vote.objects.filter(gate=gate).values_list("answer", flat=True))
+    now = vote.voted_at_us
+    ruling = ""
+    if vote.answer == "return":
+        ruling = "returned"
+    elif sum(one in ("deny", "deny_final") for one in answers) >= gate.deny_threshold:
+        ruling = "denied_final" if "deny_final" in answers else "denied"
+    elif answers.count("approve") >= gate.minimum:
+        ruling = "approved"
+    if not ruling:
+        return
+    if now > gate.decide_by_us:  # the clock ran on between locking and here
+        gates.settle(row, gate, now)
+        return
+    _say(gate, "gate.ruled", vote.user, {"ruling": ruling, "votes": len(answers)}, {})
+    move: Callable[[], None] = (
+        (lambda: gates.approve(row, gate, now))
+        if ruling == "approved"
+        else (lambda: gates.end(row, gate, ruling, "", now, vote.actor))
+    )
+    move()
+
+
+def _say(
+    gate: Gate,
+    kind: str,
+    user: User,
+    facts: dict[str, object],
+    words: dict[str, object],
+    key: str = "",
+) -> int:
+    """Append one entry about a gate in a person's name and return its position."""
+    appended = entries.record(
+        gate.project_id,
+        kind,
+        event_id=key or uuid7().hex,
+        text=orjson.dumps({"kind": kind, "gate": gate.id, **facts, **words}, option=orjson.OPT_SORT_KEYS).decode(),
+        received_us=now_us(),
+        actor=pseudonym_of(user),
+        facts=orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode(),
+        session=gate.session_id,
+        effect=gate.effect_id,
+        subject=gate.id,
+    )
+    return appended.position

@@ -1,0 +1,33 @@
+"""What the tests of approvals share."""
+
+from collections.abc import Iterator
+
+import pytest
+from pytest_django import Settings
+
+from tests.approvals.story import Desk
+from tests.pages.book import doors
+from tests.pages.people import House, build
+
+
+@pytest.fixture
+def house(db: None, settings: Settings) -> House:
+    """Two projects and their people, whose passwords are hashed in no time."""
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    return build()
+
+
+@pytest.fixture
+def quiet(house: House) -> Iterator[Desk]:
+    """A desk without any policy."""
+    with doors(house.agent) as caller:
+        yield Desk(house, caller)
+
+
+@pytest.fixture
+def desk(quiet: Desk) -> Desk:
+    """A desk whose policy holds pushes and deploys."""
+    quiet.rules()
+    for name in ("git.push", "deploy"):
+        quiet.declare(name)
+    return quiet

@@ -1,0 +1,302 @@
+"""A gate from its request to its end, through the agents' doors and the people's verbs, and then the rows."""
+
+from typing import Any
+
+import pytest
+import time_machine
+
+from approvals import gates
+from approvals.models import Gate, Vote
+from approvals.states import US
+from journal.models import Entry, Outbox
+from ledger.models import Attempt, Effect
+from tests.approvals.story import RULES, Desk
+from tests.ingest.caller import code
+
+pytestmark = pytest.mark.django_db
+
+
+def dispatch(desk: Desk, effect: dict[str, Any], **fields: Any) -> Any:
+    body = {"process": "p-1", "intent_digest": effect["intent_digest"], **fields}
+    return desk.agent.post(f"/effects/{effect['id']}/dispatch", body)
+
+
+def kinds(gate: Gate) -> list[str]:
+    return list(Entry.objects.filter(subject=gate.id).order_by("position").values_list("kind", flat=True))
+
+
+def test_a_push_waits_is_approved_used_and_done(desk: Desk) -> None:
+    planned = desk.plan()
+    assert (planned["answer"], planned["leave"]) == ("wait", "pending")
+    gate = desk.gate(planned)
+    assert planned["gate"]["id"] == str(gate.id)
+    assert gate.status == "pending"
+    assert code(dispatch(desk, planned)) == (409, "GATE_PENDING")
+
+    assert desk.answer(gate, "reviewer").refusal is None
+    gate.refresh_from_db()
+    effect = desk.effect(planned)
+    assert (gate.status, effect.leave, effect.leave_basis) == ("approved", "granted", "ruling")
+    assert effect.leave_until_us == gate.leave_until_us == (gate.decided_at_us or 0) + gate.leave_for_s * US
+
+    assert dispatch(desk, planned).status_code == 200
+    gate.refresh_from_db()
+    effect.refresh_from_db()
+    assert (gate.status, gate.used_attempt, effect.leave, effect.state) == ("used", 1, "used", "dispatched")
+    assert Attempt.objects.get(effect=effect).leave == "used"
+    assert kinds(gate) == ["gate.requested", "gate.voted", "gate.ruled", "effect.granted", "gate.used"]
+    desk.agent.acknowledge(planned)
+    assert desk.effect(planned).state == "acknowledged"
+
+
+def test_what_policy_allows_goes_at_once_and_its_rule_is_kept(desk: Desk) -> None:
+    planned = desk.plan(tool="file.read")
+    effect = desk.effect(planned)
+    assert (planned["answer"], effect.leave_basis) == ("proceed", "policy")
+    assert (effect.judged, effect.judged_by, effect.enforced) == ("allow", "house@1/reads", True)
+    assert dispatch(desk, planned).status_code == 200
+    assert not Gate.objects.exists()
+
+
+def test_what_policy_denies_is_refused_and_opens_no_gate(desk: Desk) -> None:
+    planned = desk.plan(tool="git.tag")
+    assert (planned["answer"], planned["leave"], planned["leave_basis"]) == ("blocked", "refused", "policy")
+    assert code(dispatch(desk, planned)) == (409, "GATE_DENIED")
+    assert not Gate.objects.exists()
+
+
+def test_an_unmatched_mutating_tool_is_held(desk: Desk) -> None:
+    planned = desk.plan(tool="mail.send")
+    gate = desk.gate(planned)
+    assert (planned["leave"], gate.rule, gate.reversibility) == ("pending", "", "irreversible")
+    assert gate.requirement["step_up"] == "typed_digest"  # nobody knows that tool: the worst is assumed
+
+
+def test_a_project_that_observes_lets_go_and_counts_what_it_would_have_held(quiet: Desk) -> None:
+    quiet.rules(mode="observe")
+    effect = quiet.effect(quiet.plan())
+    assert (effect.leave, effect.leave_basis, effect.judged, effect.enforced) == ("granted", "observe", "ask", False)
+    assert not Gate.objects.exists()
+
+
+@pytest.mark.parametrize(("answer", "status", "leave"), [
+    ("deny", "denied", "refused"), ("deny_final", "denied_final", "refused"), ("return", "returned", "held"),
+])  # fmt: skip
+def test_a_no_ends_the_gate_and_the_agent_hears_which(desk: Desk, answer: str, status: str, leave: str) -> None:
+    planned = desk.plan()
+    gate = desk.gate(planned)
+    desk.answer(gate, "reviewer", answer, "rewrites released history")
+    gate.refresh_from_db()
+    effect = desk.effect(planned)
+    assert (gate.status, effect.leave) == (status, leave)
+    assert dispatch(desk, planned).status_code == 409
+    assert desk.effect(planned).state == "planned"
+
+
+def test_denied_for_good_refuses_the_same_for_the_rest_of_the_session(desk: Desk) -> None:
+    planned = desk.plan("e-1")
+    desk.answer(desk.gate(planned), "reviewer", "deny_final", "never on a Friday")
+    desk.agent.post(f"/effects/{planned['id']}/supersede")
+    again = desk.plan("e-2")
+    assert (again["answer"], again["leave"], again["gate"]["id"]) == ("blocked", "refused", planned["gate"]["id"])
+    other = desk.plan("e-3", arguments={"ref": "topic"})
+    assert other["answer"] == "wait"
+    assert Gate.objects.count() == 2
+
+
+def test_what_was_returned_may_be_asked_again(desk: Desk) -> None:
+    planned = desk.plan()
+    first = desk.gate(planned)
+    desk.answer(first, "reviewer", "return", "squash first, please")
+    assert desk.agent.get(f"/effects/{planned['id']}").json()["answer"] == "blocked"
+    again = desk.plan()
+    second = desk.gate(again)
+    assert (again["answer"], second.id != first.id) == ("wait", True)
+    desk.answer(second, "reviewer")
+    assert dispatch(desk, planned).status_code == 200
+
+
+def test_a_passed_deadline_is_passed_before_any_sweeper(desk: Desk) -> None:
+    planned = desk.plan()
+    gate = desk.gate(planned)
+    with time_machine.travel(gate.decide_by_us / US + 1, tick=False):
+        assert desk.answer(gate, "reviewer").refusal == (
+            "expired",
+            "Its time was over before this answer came, and that is never an approval.",
+        )
+        assert code(dispatch(desk, planned)) == (409, "GATE_EXPIRED")
+    assert not Vote.objects.exists()
+    assert Gate.objects.get().status == "expired"
+
+
+def test_the_sweeper_ends_what_is_late_once(desk: Desk) -> None:
+    gate, approved = desk.gate(desk.plan("e-1")), desk.gate(desk.plan("e-2", arguments={"ref": "topic"}))
+    desk.answer(approved, "reviewer")
+    approved.refresh_from_db()
+    with time_machine.travel(max(gate.decide_by_us, approved.leave_until_us or 0) / US + 1, tick=False):
+        assert gates.sweep() == 2
+        assert gates.sweep() == 0
+    assert dict(Gate.objects.values_list("id", "status")) == {gate.id: "expired", approved.id: "lapsed"}
+    assert Outbox.objects.filter(topic="gate.resolved").count() == 2
+
+
+def test_leave_that_lapsed_is_not_used_and_may_be_asked_again(desk: Desk) -> None:
+    planned = desk.plan()
+    gate = desk.gate(planned)
+    desk.answer(gate, "reviewer")
+    gate.refresh_from_db()
+    with time_machine.travel((gate.leave_until_us or 0) / US + 1, tick=False):
+        assert desk.agent.get(f"/effects/{planned['id']}").json()["answer"] == "wait"
+        assert code(dispatch(desk, planned)) == (409, "GATE_GONE")
+        assert desk.plan()["answer"] == "wait"
+    assert [one.status for one in Gate.objects.order_by("opened_position")] == ["lapsed", "pending"]
+
+
+def test_leave_is_used_once(desk: Desk) -> None:
+    planned = desk.plan()
+    desk.answer(desk.gate(planned), "reviewer")
+    assert dispatch(desk, planned).status_code == 200
+    assert code(dispatch(desk, planned, process="p-2")) == (409, "ALREADY_DISPATCHED")
+    desk.agent.fail(planned, "rejected")
+    assert code(dispatch(desk, planned)) == (409, "NO_LEAVE")
+    assert desk.plan()["answer"] == "wait"  # a new attempt needs new leave
+    assert Gate.objects.count() == 2
+
+
+def test_two_people_are_two_people(desk: Desk) -> None:
+    planned = desk.plan(tool="deploy")
+    gate = desk.gate(planned)
+    assert desk.answer(gate, "reviewer").refusal is None
+    assert desk.answer(gate, "reviewer").refusal[0] == "duplicate_vote"  # type: ignore[index]
+    assert Gate.objects.get().status == "pending"
+    assert desk.answer(gate, "administrator").refusal is None
+    assert Gate.objects.get().status == "approved"
+
+
+def test_the_owner_of_the_agent_may_deny_and_not_approve(desk: Desk) -> None:
+    gate = desk.gate(desk.plan())
+    assert desk.answer(gate, "operator").refusal[0] == "self_approval"  # type: ignore[index]
+    assert desk.answer(gate, "viewer").refusal[0] == "not_eligible"  # type: ignore[index]
+    assert not Vote.objects.exists()
+    assert desk.answer(gate, "operator", "deny", "I take it back").refusal is None
+    assert Gate.objects.get().status == "denied"
+
+
+def test_a_stale_page_decides_nothing(desk: Desk) -> None:
+    gate = desk.gate(desk.plan(tool="deploy"))
+    seen = desk.shown(gate)
+    desk.answer(gate, "reviewer")
+    assert desk.answer(gate, "administrator", shown=seen).refusal[0] == "stale_view"  # type: ignore[index]
+    cut = desk.shown(gate, complete=False)
+    assert desk.answer(gate, "administrator", shown=cut).refusal[0] == "stale_view"  # type: ignore[index]
+    assert Vote.objects.count() == 1
+
+
+def test_what_cannot_be_undone_takes_a_code_and_words(desk: Desk) -> None:
+    gate = desk.gate(desk.plan(tool="mail.send"))
+    assert desk.answer(gate, "reviewer").refusal[0] == "step_up_required"  # type: ignore[index]
+    proven = {"step_up": "typed_digest"}
+    assert desk.answer(gate, "reviewer", reason="", **proven).refusal[0] == "rationale_required"  # type: ignore[index]
+    assert desk.answer(gate, "reviewer", **proven).refusal is None
+    assert Vote.objects.get().step_up == "typed_digest"
+
+
+def test_other_arguments_than_those_seen_are_refused(desk: Desk) -> None:
+    planned = desk.plan()
+    desk.answer(desk.gate(planned), "reviewer")
+    changed = dispatch(desk, planned, intent_digest=None, arguments={"ref": "main", "force": True})
+    assert code(changed) == (409, "INTENT_MISMATCH")
+    assert desk.effect(planned).state == "planned"
+
+
+def test_preconditions_are_bound(desk: Desk) -> None:
+    planned = desk.plan(preconditions={"head": "4be1c9e"})
+    desk.answer(desk.gate(planned), "reviewer")
+    moved = dispatch(desk, planned, preconditions={"head": "9d02a77"})
+    assert (code(moved), moved.json()["reason"]) == ((409, "INTENT_MISMATCH"), "precondition_changed")
+    gate = Gate.objects.get()
+    assert (gate.status, gate.reason, desk.effect(planned).leave) == ("revoked", "precondition_changed", "held")
+
+
+def test_a_stricter_policy_takes_leave_back_and_an_unrelated_edit_does_not(desk: Desk) -> None:
+    first, second = desk.plan("e-1"), desk.plan("e-2", arguments={"ref": "topic"})
+    for planned in (first, second):
+        desk.answer(desk.gate(planned), "reviewer")
+    desk.rules(RULES.replace("tools: [file.read]", "tools: [file.read, file.list]"))
+    assert dispatch(desk, first).status_code == 200
+    desk.rules(RULES.replace("minimum: 1", "minimum: 2"))
+    refused = dispatch(desk, second)
+    assert (code(refused), refused.json()["reason"]) == ((409, "GATE_GONE"), "requirement_changed")
+    assert desk.gate(second).status == "revoked"
+
+
+def test_leave_by_observing_ends_when_the_project_enforces(quiet: Desk) -> None:
+    planned = quiet.plan()
+    assert planned["answer"] == "proceed"
+    quiet.rules()
+    assert code(dispatch(quiet, planned)) == (409, "GATE_GONE")
+    assert quiet.plan()["answer"] == "wait"
+
+
+def test_the_agent_that_withdraws_takes_its_gate_with_it(desk: Desk) -> None:
+    planned = desk.plan()
+    desk.agent.post(f"/effects/{planned['id']}/supersede")
+    gate = Gate.objects.get()
+    assert (gate.status, gate.reason, desk.effect(planned).state) == ("cancelled", "superseded", "superseded")
+
+
+def test_a_session_that_ends_takes_its_gates_with_it(desk: Desk) -> None:
+    planned = desk.plan()
+    session = desk.agent.session("s-1")
+    assert desk.agent.post(f"/sessions/{session['id']}/end", {"status": "completed"}).status_code == 200
+    gate = Gate.objects.get()
+    assert (gate.status, gate.reason, desk.effect(planned).leave_basis) == ("cancelled", "session_ended", "cancelled")
+
+
+def fact(identity: str, kind: str, effect_key: str = "e-1", **fields: Any) -> dict[str, Any]:
+    return {"id": identity, "kind": kind, "session": "s-1", "effect_key": effect_key, **fields}
+
+
+def test_what_ran_while_people_looked_ran_without_approval(desk: Desk) -> None:
+    planned = desk.plan()
+    desk.agent.report([fact("d", "effect.dispatched"), fact("a", "effect.acknowledged", outcome="ok")])
+    effect, gate = desk.effect(planned), Gate.objects.get()
+    assert (effect.state, effect.leave, effect.violates) == ("acknowledged", "bypassed", True)
+    assert (gate.status, gate.reason) == ("cancelled", "bypassed")
+    assert Entry.objects.filter(kind="integrity.violation", effect=effect.id).count() == 1
+
+
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("late_plan", [True, False])
+def test_what_is_only_reported_and_needed_leave_ran_without_approval(
+    desk: Desk, together: bool, late_plan: bool
+) -> None:
+    facts = [
+        fact("p", "effect.planned", tool="git.push", arguments={"ref": "main"}),
+        fact("d", "effect.dispatched"),
+        fact("a", "effect.acknowledged", outcome="ok"),
+    ]
+    if late_plan:
+        facts = [*facts[1:], facts[0]]
+    for batch in [facts] if together else [[one] for one in facts]:
+        assert desk.agent.report(batch).status_code == 200
+    effect = Effect.objects.get()
+    assert (effect.leave, effect.leave_basis, effect.violates) == ("bypassed", "policy", True)
+    assert Attempt.objects.get().leave == "bypassed"
+    assert Entry.objects.filter(kind="integrity.violation").count() == 1
+
+
+def test_what_is_only_reported_and_allowed_is_observed(desk: Desk) -> None:
+    desk.agent.report([
+        fact("p", "effect.planned", tool="file.read", arguments={}), fact("d", "effect.dispatched"),
+    ])  # fmt: skip
+    effect = Effect.objects.get()
+    assert (effect.leave, effect.leave_basis, effect.violates) == ("observed", "policy", False)
+
+
+def test_evidence_uses_leave_that_was_given(desk: Desk) -> None:
+    planned = desk.plan()
+    desk.answer(desk.gate(planned), "reviewer")
+    desk.agent.report([fact("d", "effect.dispatched")])
+    gate = Gate.objects.get()
+    assert (gate.status, gate.used_attempt, desk.effect(planned).leave) == ("used", 1, "used")
