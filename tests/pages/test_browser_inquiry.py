@@ -1,21 +1,20 @@
 """The reading pages in a real browser: reach, contrast, keys, news, hostile words, and a journey without JavaScript."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from tests.house.server import Server
 from tests.ingest.caller import Caller
 from tests.pages.book import REFERENCE, Book, fill
-from tests.pages.test_frame_browser import RULES, enter
+from tests.pages.test_frame_browser import enter, violations_by_day_and_night
 
 pytestmark = pytest.mark.browser
 
-CONTRAST = {"runOnly": {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}}
+POLL_MS = 5_000  # between two looks of an open page for news
 STATES = ("planned", "dispatched", "acknowledged", "failed", "unknown", "compensated", "superseded")
 HOSTILE = " <b>x</b><img src=x onerror=pwned=1><script>pwned=1</script><a href='javascript:pwned=1'>y</a>"
 HOSTILE += "<div hx-get='/sign-out/' hx-trigger='load'></div>{{7*7}} \u202egpj\u200b"
@@ -76,13 +75,8 @@ def signed_in(page: Page, shelf: Shelf, complaints: list[str]) -> Page:
     return enter(page, shelf.server)
 
 
-def violations(page: Page, rules: Mapping[str, object] = RULES) -> list[str]:
-    """What axe finds wrong with a page."""
-    found = Axe().run(page, options=rules).response["violations"]
-    return [f"{page.url} {one['id']}: {one['nodes'][0]['html']}" for one in found]
-
-
-@pytest.mark.parametrize("width", [320, 390, 1280])
+@pytest.mark.once
+@pytest.mark.parametrize("width", [320, 1280])
 def test_everybody_can_use_every_page(
     shelf: Shelf, new_page: Callable[..., Page], complaints: list[str], width: int
 ) -> None:
@@ -91,14 +85,15 @@ def test_everybody_can_use_every_page(
     for path in shelf.paths(shelf.book):
         page.goto(shelf.server.url + path)
         page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
-        found += violations(page)
-        page.emulate_media(color_scheme="dark")  # nothing but colour is another in the dark
-        found += violations(page, CONTRAST)
-        page.emulate_media(color_scheme="light")
+        for wide in {width, 390} if width < 390 else {width}:
+            page.set_viewport_size({"width": wide, "height": 800})
+            assert page.evaluate("document.documentElement.scrollWidth") <= wide, path
+        page.set_viewport_size({"width": width, "height": 800})
+        found += violations_by_day_and_night(page)
     assert found == []
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("width", [390, 1280])
 def test_hostile_words_do_nothing(
     shelf: Shelf, new_page: Callable[..., Page], complaints: list[str], width: int
@@ -115,6 +110,7 @@ def test_hostile_words_do_nothing(
     assert asked == []
 
 
+@pytest.mark.once
 def test_states_are_words_in_grey(shelf: Shelf, browser_page: Page, complaints: list[str]) -> None:
     """Colour is never all: without it the page says the same, and each state has a shape of its own."""
     page = signed_in(browser_page, shelf, complaints)
@@ -130,6 +126,7 @@ def test_states_are_words_in_grey(shelf: Shelf, browser_page: Page, complaints: 
     assert len(shapes) == len(STATES)
 
 
+@pytest.mark.once
 def test_a_row_is_reached_marked_and_walked_from(shelf: Shelf, browser_page: Page, complaints: list[str]) -> None:
     page = signed_in(browser_page, shelf, complaints)
     page.goto(f"{shelf.server.url}/effects/{shelf.book.effects['error']}/")
@@ -147,6 +144,7 @@ def test_a_row_is_reached_marked_and_walked_from(shelf: Shelf, browser_page: Pag
     expect(page).to_have_url(before)
 
 
+@pytest.mark.once
 def test_the_box_goes_to_a_reference(shelf: Shelf, browser_page: Page, complaints: list[str]) -> None:
     page = signed_in(browser_page, shelf, complaints)
     page.goto(f"{shelf.server.url}/audit/")
@@ -159,16 +157,18 @@ def test_the_box_goes_to_a_reference(shelf: Shelf, browser_page: Page, complaint
 
 def test_news_arrives_by_itself_and_can_be_paused(shelf: Shelf, browser_page: Page, complaints: list[str]) -> None:
     page = signed_in(browser_page, shelf, complaints)
+    page.clock.install()
     opened = shelf.agent.session("live", title="A session that goes on")
     first = shelf.agent.plan("first", "live", arguments={"command": "git fetch"})
     url = f"{shelf.server.url}/sessions/{opened['id']}/"
     page.goto(url)
     with page.expect_response(lambda one: "/timeline/" in one.url) as quiet:
-        pass
+        page.clock.fast_forward(POLL_MS)
     assert quiet.value.status == 204
     page.locator("#rows").get_by_role("link", name=first["handle"]).focus()
     shelf.agent.plan("second", "live", arguments={"command": "git rebase"})
-    expect(page.locator("#rows")).to_contain_text("git rebase", timeout=8_000)
+    page.clock.fast_forward(POLL_MS)
+    expect(page.locator("#rows")).to_contain_text("git rebase")
     expect(page.locator("#rows").get_by_role("link", name=first["handle"])).to_be_focused()
     page.get_by_role("link", name="Pause").click()
     expect(page.get_by_text("paused")).to_be_visible()
@@ -177,13 +177,21 @@ def test_news_arrives_by_itself_and_can_be_paused(shelf: Shelf, browser_page: Pa
     expect(page.locator("[hx-get]")).to_have_count(1)
 
 
+@pytest.mark.once
 def test_a_page_says_when_it_may_be_out_of_date(shelf: Shelf, new_page: Callable[..., Page]) -> None:
     page = enter(new_page(), shelf.server)
+    page.clock.install()
     page.goto(f"{shelf.server.url}/sessions/{shelf.book.session}/")
+    warning = page.get_by_text("Gatebook has not answered twice")
     page.route("**/timeline/**", lambda route: route.abort())
-    expect(page.get_by_text("Gatebook has not answered twice")).to_be_visible(timeout=14_000)
+    for _ in range(2):
+        expect(warning).to_be_hidden()
+        with page.expect_event("requestfailed"):
+            page.clock.fast_forward(POLL_MS)
+    expect(warning).to_be_visible()
     page.unroute("**/timeline/**")
-    expect(page.get_by_text("Gatebook has not answered twice")).to_be_hidden(timeout=8_000)
+    page.clock.fast_forward(POLL_MS)
+    expect(warning).to_be_hidden()
 
 
 def test_the_journey_of_an_investigator_without_javascript(shelf: Shelf, new_page: Callable[..., Page]) -> None:

@@ -1,7 +1,7 @@
 """The frame and the settings pages in a real browser: reach, contrast, keys, and the journey without JavaScript."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -23,6 +23,7 @@ PAGES = (
     "/nowhere/",
 )
 RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
+CONTRAST = {"runOnly": {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}}
 EXAMPLE_TOOLS = "docs/examples/tools.yaml"
 
 
@@ -58,27 +59,38 @@ def enter(page: Page, server: Server, complaints: list[str] | None = None) -> Pa
     return page
 
 
-def violations(page: Page) -> list[str]:
-    found = Axe().run(page, options=RULES).response["violations"]
+def violations(page: Page, rules: Mapping[str, object] = RULES) -> list[str]:
+    """What axe finds wrong with a page."""
+    found = Axe().run(page, options=rules).response["violations"]
     return [f"{page.url} {one['id']}: {one['nodes'][0]['html']}" for one in found]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+def violations_by_day_and_night(page: Page) -> list[str]:
+    """The same in light and in dark, where nothing but colour is another."""
+    found = violations(page)
+    page.emulate_media(color_scheme="dark")
+    found += violations(page, CONTRAST)
+    page.emulate_media(color_scheme="light")
+    return found
+
+
+@pytest.mark.once
 @pytest.mark.parametrize("width", [320, 1280])
 def test_everybody_can_use_every_page(
-    server: Server, new_page: Callable[..., Page], complaints: list[str], scheme: str, width: int
+    server: Server, new_page: Callable[..., Page], complaints: list[str], width: int
 ) -> None:
-    page = new_page(color_scheme=scheme, viewport={"width": width, "height": 800})
+    page = new_page(viewport={"width": width, "height": 800}, reduced_motion="reduce")
     page.goto(f"{server.url}/sign-in/")
-    found = violations(page)
+    found = violations_by_day_and_night(page)
     enter(page, server, complaints)
     for path in PAGES:
         page.goto(server.url + path)
-        found += violations(page)
+        found += violations_by_day_and_night(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
     assert found == []
 
 
+@pytest.mark.once
 def test_keys_move_about_until_they_are_turned_off(server: Server, browser_page: Page, complaints: list[str]) -> None:
     page = enter(browser_page, server, complaints)
     page.goto(f"{server.url}/help/")
@@ -112,6 +124,7 @@ def test_keys_move_about_until_they_are_turned_off(server: Server, browser_page:
     expect(page).to_have_url(re.compile("/help/$"))
 
 
+@pytest.mark.once
 def test_times_are_told_in_the_readers_zone(
     server: Server, new_page: Callable[..., Page], complaints: list[str]
 ) -> None:
@@ -160,6 +173,7 @@ def test_the_journey_of_an_administrator_without_javascript(server: Server, new_
     expect(page.get_by_role("link", name="People")).to_have_count(0)
 
 
+@pytest.mark.once
 def test_the_chosen_theme_beats_the_systems(server: Server, new_page: Callable[..., Page]) -> None:
     page = enter(new_page(color_scheme="light"), server)
     page.goto(f"{server.url}/settings/appearance/")
@@ -169,6 +183,7 @@ def test_the_chosen_theme_beats_the_systems(server: Server, new_page: Callable[.
         expect(page.locator("body")).to_have_css("background-color", colour)
 
 
+@pytest.mark.once
 def test_agents_text_stays_text(server: Server, browser_page: Page, complaints: list[str]) -> None:
     page = enter(browser_page, server, complaints)
     page.goto(f"{server.url}/help/")
