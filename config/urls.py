@@ -11,6 +11,7 @@ urlpatterns = [
     path("docs/api/", about.read_description, name="api"),
     path("", include("sessions.urls")),
     path("", include("ledger.urls")),
+    path("", include("approvals.urls")),
     path("", include("inquiry.urls")),
 ]
 

@@ -37,16 +37,28 @@
   const focus = (...selectors) => selectors.map((one) => document.querySelector(one)).find(Boolean)?.focus();
   const follow = (selector) => document.querySelector(selector)?.click();
   const step = (by) => {
-    const links = all("main .ledger tbody tr").map((row) => row.querySelector("th a, td a")).filter(Boolean);
-    const here = links.findIndex((link) => link.closest("tr").contains(document.activeElement));
+    const links = all("main .ledger tbody tr, .desk-list .entry").map((row) => row.querySelector("h3 a, th a, td a")).filter((link) => link?.checkVisibility());
+    const row = (link) => link.closest("tr, .entry");
+    const here = links.findIndex((link) => row(link).contains(document.activeElement) || (document.activeElement === document.body && row(link).ariaCurrent));
     const next = links[here < 0 ? (by > 0 ? 0 : links.length - 1) : Math.min(links.length - 1, Math.max(0, here + by))];
     next?.focus();
     next?.scrollIntoView({ block: "nearest" });
   };
   const keys = {
+    d: () => mean("deny"), y: () => mean("approve"), o: () => focus(".run[tabindex]", ".run"), ".": () => follow("#pause"),
     j: () => step(1), k: () => step(-1), "/": () => focus("#q", "#go"), "?": () => follow("#help"),
     "[": () => follow("main [rel=prev]"), "]": () => follow("main [rel=next]"),
   };
+  // d and y only say which button Ctrl+Enter in the reason means.
+  const mean = (answer) => {
+    const reason = document.querySelector("#reason");
+    if (reason) { reason.dataset.means = answer; reason.focus(); }
+  };
+  addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey) || !event.target.matches("#reason")) return;
+    event.preventDefault();
+    event.target.form?.querySelector(`[name=answer][value="${CSS.escape(event.target.dataset.means || "")}"]`)?.click();
+  });
   let going = 0;
   if (root.dataset.keys === "on") addEventListener("keydown", (event) => {
     if (event.target.closest("input, textarea, select") || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -73,6 +85,67 @@
   document.addEventListener("htmx:afterRequest", (event) => {
     if (!polls(event)) return;
     failures = event.detail.successful ? 0 : failures + 1;
-    stale(failures > 1 ? "Gatebook has not answered twice. What you see may be out of date; it is asked again every 5 s." : "");
+    stale(failures > 1 ? "Gatebook has not answered twice. What you see may be out of date; it is asked again every few seconds." : "");
   });
+})();
+
+// The desk: deadlines tick, an answer settles, and a request opens beside the list where there is room.
+(() => {
+  const all = (selector) => [...document.querySelectorAll(selector)];
+  const say = (words) => { const live = document.getElementById("live"); if (live) live.textContent = words; };
+  const two = (number) => String(number).padStart(2, "0");
+
+  // The server wrote what is left when it made the page; here it is counted on. Told aloud at 5 min and at 1 min only.
+  const began = new WeakMap();
+  const tick = () => all("[data-left]").forEach((node) => {
+    if (!began.has(node)) began.set(node, performance.now());
+    const left = Math.max(0, Math.round(node.dataset.left - (performance.now() - began.get(node)) / 1000));
+    if (node.matches("b")) return node.matches("[data-tell]") && (left === 300 || left === 60) ? say(`Expires in ${left / 60} min`) : undefined;
+    if (left < 3600) node.textContent = `${two(Math.floor(left / 60))}:${two(left % 60)}`;
+    node.classList.toggle("soon", left < 300);
+    if (left === 0) node.closest(".decide")?.querySelectorAll("form button").forEach((button) => { button.disabled = true; });
+  });
+  setInterval(tick, 1000);
+
+  // Nobody decides by a click that was meant for another page: for 700 ms after the page comes into view, and until a
+  // real pointer or key has moved in it, the buttons do nothing.
+  let timer, settled = false, touched = false;
+  const buttons = () => all("[data-settle]");
+  const open = () => {
+    if (!settled || !touched) return;
+    buttons().filter((button) => "settling" in button.dataset).forEach((button) => { button.disabled = false; delete button.dataset.settling; });
+    all("[data-settled]").forEach((field) => { field.value = "1"; });
+  };
+  const settle = () => {
+    clearTimeout(timer);
+    settled = touched = false;
+    all("[data-settled]").forEach((field) => { field.value = ""; });
+    buttons().filter((button) => !button.disabled).forEach((button) => { button.disabled = true; button.dataset.settling = ""; });
+    if (!document.hidden) timer = setTimeout(() => { settled = true; open(); }, 700);
+  };
+  for (const kind of ["pointermove", "pointerdown", "keydown"]) {
+    addEventListener(kind, (event) => { if (event.isTrusted && !touched) { touched = true; open(); } }, { capture: true, passive: true });
+  }
+  document.addEventListener("visibilitychange", settle);
+  addEventListener("pageshow", settle);
+  settle();
+
+  // Where the pane is shown, a request opens in it; everywhere else its link is a link.
+  const pane = document.getElementById("pane");
+  const shown = () => pane?.checkVisibility() && window.htmx;
+  const show = async (link, moves) => {
+    all(".entry[aria-current]").forEach((entry) => entry.removeAttribute("aria-current"));
+    link.closest(".entry").setAttribute("aria-current", "true");
+    await window.htmx.ajax("GET", link.getAttribute("href"), { target: pane, swap: "innerHTML" });
+    if (moves) pane.querySelector(".gate-title")?.focus({ preventScroll: true });
+  };
+  pane && document.addEventListener("click", (event) => {
+    const link = event.target.closest("a[data-gate]");
+    if (!link || !shown() || event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
+    event.preventDefault();
+    show(link, true);
+  });
+  document.addEventListener("htmx:afterSettle", (event) => { if (event.target === pane) { settle(); tick(); } });
+  const first = document.querySelector(".desk-list a[data-gate]");
+  if (first && shown() && !pane.querySelector(".gate")) show(first, false);
 })();

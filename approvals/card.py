@@ -1,0 +1,252 @@
+"""The card of a gate: the facts a person decides by, each with its source, as plain values the server computed.
+
+Facts 1 to 5 and the claim are what was asked; their canonical JSON is hashed, and a vote carries that hash. Facts 6 and
+7 (approvals/around.py) are the surroundings: they go on changing and are no part of it.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+import rfc8785
+from django.conf import settings
+
+from approvals import reading, words
+from approvals.changes import Changes, changes
+from approvals.models import Gate, PolicySet
+from approvals.requirement import Requirement
+from journal import untrusted
+from ledger.models import Tool
+
+COMPUTED: Final = "computed here"
+SENT: Final = "sent by the agent, unverified"
+UNKNOWN: Final = "unknown"
+WORST: Final = "unknown, treat as worst case"
+FIRST: Final = ("command", "cmd", "commands", "code", "script", "sql", "query", "url", "file_path", "path")
+FITS_CHARACTERS: Final = 1200  # in the box of fact 1; what is longer stands whole below and must be ticked
+FITS_LINES: Final = 10
+FITS_NAME: Final = 40  # characters of a name in fact 3
+_COUNTED: Final = ("recipients", "count", "limit", "amount", "number", "rows", "issues", "files", "total", "quantity")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One argument, whole. `told` is true where fact 2 shows the whole of it instead."""
+
+    name: str
+    text: str
+    kind: str
+    told: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One labelled statement with its source."""
+
+    label: str
+    text: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """The facts of one gate; see the module."""
+
+    tool: str
+    intent: str
+    verified: str  # "equal", "different", or "unknown": the arguments, hashed again, against the effect's intent
+    pieces: tuple[Piece, ...]  # 1
+    hidden: int  # hidden characters in all that the agent sent
+    blanks: int  # the longest run of blanks in the arguments, from the length that is shown as a count
+    complete: bool
+    changes: Changes  # 2
+    changes_known: bool
+    radius: tuple[Line, ...]  # 3
+    undo: tuple[Line, ...]  # 4
+    asked: tuple[Line, ...]  # 5
+    claim: str
+    risk: str
+
+    @property
+    def sha256(self) -> str:
+        """Of the canonical JSON, as 64 hex characters."""
+        return hashlib.sha256(orjson.dumps(self, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+    @property
+    def first(self) -> Piece | None:
+        """The argument that says by itself what will run, or the only one."""
+        named = next((one for name in FIRST for one in self.pieces if one.name == name and not one.told), None)
+        return named or (self.pieces[0] if len(self.pieces) == 1 else None)
+
+    @property
+    def others(self) -> tuple[Piece, ...]:
+        """The arguments beside `first`."""
+        first = self.first
+        return tuple(one for one in self.pieces if one is not first)
+
+    @property
+    def long(self) -> bool:
+        """True when the arguments do not fit the box of fact 1 at a glance."""
+        texts = [one.text for one in self.pieces if not one.told]
+        return sum(map(len, texts)) > FITS_CHARACTERS or sum(map(_lines, texts)) > FITS_LINES
+
+    @property
+    def lines(self) -> int:
+        """Lines of the arguments that fact 1 shows."""
+        return sum(_lines(one.text) for one in self.pieces if not one.told)
+
+    @property
+    def wide(self) -> bool:
+        """True when a name of the target is too long for its place in fact 3, and stands whole below."""
+        return any(len(line.text) > FITS_NAME for line in self.radius)
+
+
+def of(gate: Gate) -> Card:
+    """Compute the card of `gate`, whose `effect` and its `repository` are best loaded with it."""
+    effect = gate.effect
+    plan = reading.plan_body(gate.plan_position)
+    arguments, preconditions = plan.get("arguments"), plan.get("preconditions")
+    preconditions = preconditions if isinstance(preconditions, dict) else {}
+    found = changes(arguments, preconditions)
+    tool = Tool.objects.filter(project=gate.project_id, name=gate.tool).first()
+    pieces = _pieces(arguments, found.told)
+    claim = plan["why"] if isinstance(plan.get("why"), str) else ""
+    verified = _verified(gate.tool, arguments, plan, effect.intent_digest) if plan else "unknown"
+    hidden = untrusted.hidden_count(gate.tool) + sum(
+        untrusted.hidden_count(one.name) + untrusted.hidden_count(one.text) for one in pieces
+    )
+    return Card(
+        tool=gate.tool,
+        intent=effect.intent_digest,
+        verified=verified,
+        pieces=pieces,
+        hidden=hidden,
+        blanks=max((blank_run(one.text) for one in pieces), default=0),
+        complete=bool(plan) and verified != "different",
+        changes=found,
+        changes_known=bool(found.files or found.commits) or gate.reversibility == "read",
+        radius=_radius(gate, arguments),
+        undo=_undo(gate, tool, preconditions),
+        asked=_asked(gate),
+        claim=claim,
+        risk=gate.risk,
+    )
+
+
+def code(intent_digest: str) -> str:
+    """The four characters that a person types to say which intent they mean."""
+    return intent_digest.rpartition(":")[2][:4]
+
+
+def blank_run(text: str) -> int:
+    """The longest run of blanks in `text`; 0 when every run is one that a page shows as it is."""
+    runs = (one for one in untrusted.pieces(text) if one.shown and not one.hidden)
+    return max((len(one.raw) for one in runs), default=0)
+
+
+def _pieces(arguments: Any, told: tuple[str, ...]) -> tuple[Piece, ...]:
+    if arguments is None:
+        return ()
+    if not isinstance(arguments, dict):
+        return (Piece("", _shown(arguments), _kind(arguments)),)
+    order = sorted(arguments, key=lambda name: (name not in FIRST, "\n" in str(arguments[name])))
+    return tuple(Piece(name, _shown(arguments[name]), _kind(arguments[name]), name in told) for name in order)
+
+
+def _shown(value: Any) -> str:
+    """A JSON value as people read it: a string is itself; a list of words is one line, quoted where that matters."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and value and all(isinstance(one, str) for one in value):
+        return " ".join(
+            one if one and not set(one) & set(" \t\n\"'\\") else orjson.dumps(one).decode() for one in value
+        )
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+
+
+def _lines(text: str) -> int:
+    return text.count("\n") + (not text.endswith("\n"))
+
+
+def _kind(value: Any) -> str:
+    names = {str: "text", bool: "true or false", type(None): "null", list: "list", dict: "object"}
+    return names.get(type(value), "number")
+
+
+def _verified(tool: str, arguments: Any, plan: Mapping[str, Any], intent: str) -> str:
+    """Hash the arguments again. Integers past 2^53 lie outside of RFC 8785 and cannot be compared here."""
+    free = plan.get("free_text")
+    if isinstance(arguments, dict) and isinstance(free, list):
+        arguments = {name: value for name, value in arguments.items() if name not in free}
+    try:
+        text = rfc8785.dumps([tool, arguments])
+    except (rfc8785.CanonicalizationError, RecursionError):
+        return "unknown"
+    digest = "v1:" + hmac.new(settings.GATEBOOK_PEPPER, text, hashlib.sha256).hexdigest()
+    return "equal" if hmac.compare_digest(digest, intent) else "different"
+
+
+def _radius(gate: Gate, arguments: Any) -> tuple[Line, ...]:
+    effect = gate.effect
+    found = [
+        Line("Repository", gate.repository_name or WORST, SENT if gate.repository_name else UNKNOWN),
+        Line("Ref", effect.ref or WORST, SENT if effect.ref else UNKNOWN),
+    ]
+    if effect.ref:
+        version = f", by patterns v{effect.ref_patterns_version}" if effect.ref_patterns_version else ""
+        known = f"{effect.ref_class}{version}" if effect.ref_class else WORST
+        found.append(Line("Class of ref", known, COMPUTED if effect.ref_class else UNKNOWN))
+    found.append(Line("Environment", effect.environment or WORST, SENT if effect.environment else UNKNOWN))
+    if effect.resource:
+        found.append(Line("Resource", effect.resource, SENT))
+    if isinstance(arguments, dict):
+        for name in _COUNTED:
+            value = arguments.get(name)
+            if isinstance(value, int) and not isinstance(value, bool):
+                found.append(Line(name.capitalize(), f"{value:,}".replace(",", "\u202f"), SENT))
+            elif isinstance(value, list):
+                found.append(Line(name.capitalize(), f"{len(value)} in the arguments", COMPUTED))
+    if effect.redactions:
+        found.append(Line("Secrets", f"{effect.redactions} replaced before storage", COMPUTED))
+    return tuple(found)
+
+
+def _undo(gate: Gate, tool: Tool | None, preconditions: Mapping[str, Any]) -> tuple[Line, ...]:
+    if tool is None:
+        found = [Line("No automatic undo.", "The tool is not declared: treat as worst case.", UNKNOWN)]
+    else:
+        found = [Line(words.UNDO[tool.reversibility], words.CLASSES[tool.tool_class], COMPUTED)]
+        if tool.reversibility != gate.reversibility:
+            found.append(Line("Declared anew", f"it was {gate.reversibility} when this was asked", COMPUTED))
+    for name, value in sorted(preconditions.items()):
+        if name not in ("commits", "removed_commits", "commits_removed", "added_commits"):
+            found.append(Line(f"Only while {name} is", _shown(value), SENT))
+    return tuple(found)
+
+
+def _asked(gate: Gate) -> tuple[Line, ...]:
+    needed = Requirement.of(gate.requirement)
+    policy: PolicySet | None = gate.policy_set
+    name = f"{policy.name}@{policy.version}" if policy is not None else ""
+    rules = policy.rules.get("rules", []) if policy is not None else []
+    rule = next((one for one in rules if one.get("id") == gate.rule), None)
+    if not gate.rule:
+        title = "No rule lets this through, and what no rule lets through is asked about."
+    else:
+        title = rule["title"] if rule is not None else gate.rule
+    return (
+        Line("Policy", f"{name}, rule {gate.rule}" if gate.rule else name, COMPUTED),
+        Line("Rule", title, COMPUTED),
+        Line("Needs", words.needs(needed, _parties(gate)), COMPUTED),
+    )
+
+
+def _parties(gate: Gate) -> list[str]:
+    """The names of those who may not say yes because it is theirs."""
+    if gate.self_approval:
+        return []
+    people = (gate.requester, gate.session_owner, gate.agent_owner)
+    return sorted({one.get_username() for one in people if one is not None})

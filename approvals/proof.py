@@ -1,0 +1,36 @@
+"""Proof that the person at the page is still the one who signed in: a password, good for five minutes."""
+
+import time
+from typing import Final
+
+from django.contrib.auth import authenticate
+
+from approvals.models import Gate
+from sessions.access import MemberRequest
+
+GOOD_FOR_S: Final = 5 * 60
+_PROVED_S: Final = "proved_s"  # key in the sign-in's session
+
+
+def fresh(request: MemberRequest) -> bool:
+    """True when the password was given within the last five minutes."""
+    given = request.session.get(_PROVED_S)
+    return isinstance(given, int) and 0 <= time.time() - given <= GOOD_FOR_S
+
+
+def prove(request: MemberRequest, password: str) -> bool:
+    """Check the person's password. Wrong ones are counted as at the sign-in, and close the name after the fifth."""
+    user = authenticate(request, username=request.user.get_username(), password=password)
+    if user is None or user.pk != request.user.pk:
+        return False
+    request.session[_PROVED_S] = int(time.time())
+    return True
+
+
+def needed(gate: Gate) -> bool:
+    """True when a yes takes the code of the intent and a password."""
+    return (
+        gate.risk in ("high", "critical")
+        or gate.reversibility == "irreversible"
+        or gate.requirement.get("step_up", "none") != "none"
+    )

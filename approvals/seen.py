@@ -1,0 +1,91 @@
+"""What a person's page showed, signed into its form and checked when the answer comes; and the record of the look."""
+
+from typing import Final, NamedTuple
+
+import orjson
+from django.core import signing
+from django.db import transaction
+
+from approvals.card import Card
+from approvals.models import Gate, Vote
+from approvals.rulings import Shown
+from journal import entries
+from journal.clock import now_us
+from journal.entries import SYSTEM_SOURCE
+from journal.models import Entry
+from sessions.models import Membership
+from sessions.people import pseudonym_of
+
+_SALT: Final = "gatebook.shown"
+_MAX_AGE_S: Final = 12 * 3600  # as long as a sign-in lasts
+
+
+class Seen(NamedTuple):
+    """A page as it was shown: what the vote stores, and what a later page is compared with."""
+
+    gate: str
+    shown: Shown
+    decide_by_us: int
+    votes: int
+
+
+def sign(gate: Gate, membership: Membership, card: Card, votes: int) -> str:
+    """The token for the form of `gate` as `membership`'s page shows it now."""
+    value = [
+        *(gate.id.hex, gate.version, gate.digest, card.sha256, card.complete, now_us()),
+        *(gate.decide_by_us, votes),
+    ]
+    return signing.dumps(value, salt=_salt(membership))
+
+
+def read(token: str, gate: Gate, membership: Membership) -> Seen | None:
+    """What a form says its page showed; None when the token is not ours, not this person's, too old, or another's."""
+    try:
+        value = signing.loads(token, salt=_salt(membership), max_age=_MAX_AGE_S)
+    except signing.BadSignature:
+        return None
+    seen = Seen(value[0], Shown(*value[1:6]), *value[6:])
+    return seen if seen.gate == gate.id.hex else None
+
+
+def differences(seen: Seen, gate: Gate, card: Card) -> list[tuple[str, str, str]]:
+    """What is new since the page was made: (what, as shown, now). Times are microseconds as text, for `moment`."""
+    found = []
+    if seen.shown.digest != gate.digest:
+        found.append(("What leave is bound to", seen.shown.digest[:11] + "…", gate.digest[:11] + "…"))
+    if seen.shown.card_sha256 != card.sha256:
+        found.append(("Facts of the card", seen.shown.card_sha256[:8] + "…", card.sha256[:8] + "…"))
+    votes = Vote.objects.filter(gate=gate).count()
+    if seen.votes != votes:
+        found.append(("Answers", str(seen.votes), str(votes)))
+    if seen.decide_by_us != gate.decide_by_us:
+        found.append(("Open until", str(seen.decide_by_us), str(gate.decide_by_us)))
+    if not found and seen.shown.version != gate.version:
+        found.append(("Version", str(seen.shown.version), str(gate.version)))
+    return found
+
+
+def note(gate: Gate, membership: Membership) -> None:
+    """Record that a person looked at a gate: once for each of its versions, however often the page is loaded."""
+    person = pseudonym_of(membership.user)
+    event_id = entries.keyed_digest("access.viewed", gate.id.hex, person, str(gate.version))
+    if Entry.objects.filter(project=gate.project_id, source=SYSTEM_SOURCE, event_id=event_id).exists():
+        return
+    facts = {"version": gate.version}
+    with transaction.atomic(durable=True):
+        entries.record(
+            gate.project_id,
+            "access.viewed",
+            event_id=event_id,
+            text=orjson.dumps({"kind": "access.viewed", "gate": gate.id, **facts}).decode(),
+            received_us=now_us(),
+            actor=person,
+            facts=orjson.dumps(facts).decode(),
+            session=gate.session_id,
+            effect=gate.effect_id,
+            subject=gate.id,
+        )
+
+
+def _salt(membership: Membership) -> str:
+    return f"{_SALT}.{membership.user_id}.{membership.project_id.hex}"

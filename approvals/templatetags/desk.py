@@ -1,0 +1,115 @@
+"""What the pages of the desk say in one way: the state of a gate, its deadline, rows of a diff, and the STOP."""
+
+from typing import Final
+
+from django import template
+from django.utils.safestring import SafeString
+
+from approvals import words
+from approvals.card import SENT, UNKNOWN, Line
+from approvals.changes import Row
+from approvals.models import Gate
+from journal import untrusted
+from journal.clock import now_us
+from journal.templatetags.gatebook import mark, moment, shown_state, state_word
+from journal.untrusted import markup
+from ledger.models import Effect
+
+register = template.Library()
+SOON_S: Final = 5 * 60
+_US: Final = 1_000_000
+
+
+@register.filter
+def gate_state(gate: Gate) -> SafeString:
+    """Shape, word and colour for the status of a gate."""
+    word, colour, shape = words.STATUSES[gate.status]
+    return markup('<span class="state {}">{}{}</span>', colour, mark(shape), word)
+
+
+@register.filter
+def gate_shape(gate: Gate) -> SafeString:
+    """The shape of a gate's status alone; the words stand beside it."""
+    word, colour, shape = words.STATUSES[gate.status]
+    return markup('<span class="state {}" title="{}">{}</span>', colour, word, mark(shape))
+
+
+@register.filter
+def undoing(reversibility: str) -> SafeString:
+    """Whether something can be undone, as a word with its shape; the irreversible is stamped."""
+    if reversibility == "irreversible":
+        return markup('<span class="risk is-final">{}Irreversible</span>', mark("final"))
+    shape = {"compensable": "undoable", "reversible": "either"}.get(reversibility, "dash")
+    word = "changes nothing" if reversibility == "read" else reversibility
+    return markup('<span class="risk">{}{}</span>', mark(shape), word)
+
+
+@register.filter
+def left(until_us: int) -> SafeString:
+    """How long until a moment: 03:58, or 52 min, 5 h, 3 d. The script counts on where it is minutes."""
+    seconds = max(0, (until_us - now_us()) // _US)
+    look = ' class="soon"' if seconds < SOON_S else ""
+    return markup('<span{} data-left="{}">{}</span>', SafeString(look), str(seconds), span(seconds))
+
+
+def span(seconds: int) -> str:
+    """Seconds as the clock shows them."""
+    if seconds < 3600:
+        return f"{seconds // 60:02d}:{seconds % 60:02d}"
+    return f"{seconds // 3600} h {seconds % 3600 // 60} min" if seconds < 48 * 3600 else f"{seconds // 86400} d"
+
+
+@register.filter
+def ago(us: int) -> str:
+    """An age in one unit: 11 min, 3 h, 2 d."""
+    seconds = max(0, (now_us() - us) // _US)
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
+
+
+@register.filter
+def whole(text: str) -> SafeString:
+    """Agents' text, all of it, inert; hidden characters are tokens."""
+    return untrusted.render(text, None)
+
+
+@register.filter
+def source(line: Line) -> SafeString:
+    """Whose word a line is, short, with the whole in its title. What is unknown says so itself."""
+    if line.source == UNKNOWN:
+        return SafeString("")
+    return markup(
+        '<small class="source" title="{}">{}</small>',
+        line.source,
+        "agent, unverified" if line.source == SENT else line.source,
+    )
+
+
+_SIGNS: Final = {"+": ("add", "added ", "+"), "-": ("del", "removed ", "−"), "@": ("hunk", "", ""), " ": ("", "", "")}
+
+
+@register.filter
+def diff_row(row: Row) -> SafeString:
+    """A row of a diff: its sign in a column of its own, so that the tint only repeats it."""
+    look, word, sign = _SIGNS[row.sign]
+    return markup(
+        '<tr class="{}"><td class="no">{}{}</td><td class="untrusted" hx-disable hx-ignore dir="ltr">{}</td></tr>',
+        look,
+        markup('<span class="away">{}</span>', word) if word else "",
+        sign,
+        untrusted.render(row.text, None),
+    )
+
+
+@register.filter
+def step_of(effect: Effect) -> SafeString:
+    """The shape of an effect's state with the name of its tool, for the chain."""
+    return SafeString(state_word(shown_state(effect, now_us())).replace("state ", "state is-step ", 1))
+
+
+@register.filter
+def as_moment(us: str) -> SafeString:
+    """A moment whose microseconds came as text."""
+    return moment(int(us))

@@ -1,0 +1,104 @@
+"""Deciding several requests of one shape together: each is listed whole, and each gets a vote of its own."""
+
+from typing import Final
+from uuid import UUID
+
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST
+
+from approvals import card, gates, inbox, rulings, seen
+from approvals.models import Gate, Vote
+from approvals.views.decide import ruled
+from approvals.views.desk import JOINED
+from journal.clock import now_us
+from sessions.access import MemberRequest, requires
+
+_KEY: Final = "batch"  # in the sign-in's session: the ids that were ticked
+
+
+@require_POST
+@requires("reviewer")
+def choose(request: MemberRequest) -> HttpResponse:
+    """Take the ticks of the inbox and go on to the page that lists each of them."""
+    request.session[_KEY] = request.POST.getlist("gate")[: inbox.BATCH + 1]
+    return redirect("batch_confirm")
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@requires("reviewer")
+def confirm(request: MemberRequest) -> HttpResponse:
+    """List what was ticked; POST decides each of it with the same words."""
+    chosen = _chosen(request)
+    wrong = _wrong(chosen)
+    if request.method == "POST" and not wrong:
+        return _decide(request, chosen)
+    rows = []
+    for gate in chosen if not wrong else []:
+        seen.note(gate, request.membership)
+        shown = card.of(gate)
+        votes = Vote.objects.filter(gate=gate).count()
+        rows.append({"gate": gate, "card": shown, "token": seen.sign(gate, request.membership, shown, votes)})
+    context = {"rows": rows, "wrong": wrong, "reason": request.POST.get("reason", "")}
+    return render(request, "approvals/batch.html", context, status=409 if wrong else 200)
+
+
+def _chosen(request: MemberRequest) -> list[Gate]:
+    ids = []
+    for text in request.session.get(_KEY, []):
+        try:
+            ids.append(UUID(text))
+        except (ValueError, AttributeError):
+            continue
+    found = list(
+        Gate.objects.select_related(*JOINED)
+        .filter(project=request.membership.project, id__in=ids)
+        .order_by("opened_position")
+    )
+    now = now_us()
+    for gate in found:
+        gate.status = gates.current_status(gate, now)
+    return found
+
+
+def _wrong(chosen: list[Gate]) -> str:
+    """Why these cannot be decided together; empty when they can."""
+    if not chosen:
+        return "Nothing was ticked."
+    if len(chosen) > inbox.BATCH:
+        return f"At most {inbox.BATCH} are decided together, so that each can be read."
+    if len({(gate.tool, gate.rule) for gate in chosen}) > 1:
+        return "Only requests of the same tool under the same rule are decided together."
+    if not all(inbox.batchable(gate) for gate in chosen):
+        return "What cannot be put back, or is of more than medium risk, is decided by itself."
+    if any(gate.status != "pending" for gate in chosen):
+        return "One of them has ended meanwhile. Go back and choose again."
+    return ""
+
+
+def _decide(request: MemberRequest, chosen: list[Gate]) -> HttpResponse:
+    answer, reason = request.POST.get("answer", ""), request.POST.get("reason", "")
+    hidden_seen, recorded, refused = bool(request.POST.get("hidden_seen")), 0, []
+    for gate in chosen:
+        shown = seen.read(request.POST.get(f"seen-{gate.id.hex}", ""), gate, request.membership)
+        if shown is None:
+            refused.append(f"{gate}: its form was not made for you.")
+            continue
+        now = card.of(gate)
+        if shown.shown.card_sha256 != now.sha256 or (answer == "approve" and now.hidden and not hidden_seen):
+            refused.append(f"{gate}: it changed, or its hidden characters were not ticked.")
+            continue
+        outcome = ruled(
+            lambda one=gate, page=shown: rulings.answer(one, request.membership, answer, reason, page.shown)
+        )
+        if outcome.refusal is not None:
+            refused.append(f"{gate}: {outcome.refusal[1]}")
+        else:
+            recorded += 1
+    if recorded:
+        messages.success(request, f"{recorded} answers are recorded, each with your words.")
+    for words in refused:
+        messages.error(request, f"Not recorded. {words}", extra_tags="failed")
+    request.session.pop(_KEY, None)
+    return redirect("inbox")

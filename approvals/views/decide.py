@@ -1,0 +1,209 @@
+"""Deciding: every answer is a POST with the proof of what its page showed, and ends in a redirect or says what was new.
+
+An answer that needs more than a click, or comes from a page without script, goes through the confirm page; what was
+typed waits in the sign-in's session meanwhile.
+"""
+
+import hmac
+from typing import Any, Final
+from uuid import UUID
+
+from django.contrib import messages
+from django.db import transaction
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods, require_POST
+
+from approvals import card, gates, proof, rulings, seen, words
+from approvals.models import Gate
+from approvals.rulings import Outcome
+from approvals.seen import Seen
+from approvals.states import ANSWERS
+from approvals.views.desk import facts_of, gate_of
+from sessions.access import MemberRequest, requires
+
+TRIES: Final = 5  # of a transaction that lost a race
+STALE: Final = (
+    "stale_view",
+    "This form was not made for you, or more than twelve hours ago. Look at what is here, then answer.",
+)
+CHANGED: Final = ("stale_view", "The gate changed since your page was made. Look at what is new, then answer.")
+HIDDEN: Final = ("not_seen", "Tick that you have seen the hidden characters; without that it cannot be approved.")
+UNREAD: Final = ("not_seen", "Tick that you have read all of it; without that it cannot be approved.")
+
+
+@require_POST
+@requires("reviewer")
+def answer(request: MemberRequest, gate: UUID) -> HttpResponse:
+    """Take an answer from the page of a gate: decide at once, or go on to the confirm page."""
+    found = gate_of(request, gate)
+    draft = {
+        name: request.POST.get(name, "") for name in ("answer", "reason", "seen", "hidden_seen", "all_read", "from")
+    }
+    refused = _unfit(request, found, draft)
+    if refused is not None:
+        return refused
+    if not request.POST.get("settled") or (draft["answer"] == "approve" and proof.needed(found)):
+        request.session[_key(found)] = draft
+        return redirect("gate_confirm", gate=found.id)
+    return _decide(request, found, draft, "none")
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@requires("reviewer")
+def confirm(request: MemberRequest, gate: UUID) -> HttpResponse:
+    """Ask once more, naming exactly what would run; a yes to what is dangerous takes the code and a password."""
+    found = gate_of(request, gate)
+    draft = request.session.get(_key(found))
+    if draft is None:
+        return redirect("gate", gate=found.id)
+    if request.method != "POST":
+        return _confirm(request, found, draft, {})
+    refused = _unfit(request, found, draft)
+    if refused is not None:
+        return refused
+    step_up = "none"
+    if draft["answer"] == "approve" and proof.needed(found):
+        errors = _unproved(request, found)
+        if errors:
+            return _confirm(request, found, draft, errors)
+        step_up = "typed_digest"
+    return _decide(request, found, draft, step_up)
+
+
+@require_POST
+@requires("reviewer")
+def extend(request: MemberRequest, gate: UUID) -> HttpResponse:
+    """Give everybody a quarter of an hour more."""
+    found = gate_of(request, gate)
+    outcome = ruled(lambda: rulings.extend(found, request.membership))
+    if outcome.refusal is not None:
+        return refusal(request, found.id, outcome.refusal, reason=request.POST.get("reason", ""))
+    messages.success(request, "Open for 15 minutes more. It is recorded.")
+    return redirect("gate", gate=found.id)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@requires("reviewer")
+def revoke(request: MemberRequest, gate: UUID) -> HttpResponse:
+    """Ask for a reason, then take back leave that was not used yet."""
+    found = gate_of(request, gate)
+    if request.method != "POST":
+        return render(request, "approvals/revoke.html", {"gate": found, "effect": found.effect})
+    reason = request.POST.get("reason", "")
+    outcome = ruled(lambda: rulings.revoke(found, request.membership, reason))
+    if outcome.refusal is not None:
+        return refusal(request, found.id, outcome.refusal, reason=reason)
+    messages.success(request, "The leave is revoked; the agent is told at its next request.")
+    return redirect("gate", gate=found.id)
+
+
+def ruled(verb: Any) -> Outcome:
+    """Run a verb in a transaction of its own, and again when somebody else moved the gate meanwhile."""
+    for _ in range(TRIES):
+        try:
+            with transaction.atomic(durable=True):
+                outcome: Outcome = verb()
+                return outcome
+        except gates.Gone:
+            continue
+    raise gates.Gone
+
+
+def refusal(
+    request: MemberRequest,
+    gate: UUID,
+    refused: tuple[str, str],
+    *,
+    reason: str = "",
+    differences: Any = (),
+) -> HttpResponse:
+    """The page of the gate as it is now, with what was refused, what is new, and the reason as it was typed."""
+    found = gate_of(request, gate)
+    more = {"refused": refused, "differences": differences, "reason": reason}
+    return render(request, "approvals/gate.html", facts_of(request, found, **more), status=409)
+
+
+def _unfit(request: MemberRequest, gate: Gate, draft: dict[str, str]) -> HttpResponse | None:
+    """What speaks against an answer before the verb is asked: the form, its ticks, a missing reason."""
+    shown = seen.read(draft["seen"], gate, request.membership)
+    refused, differences = None, []
+    now = card.of(gate)
+    if shown is None or draft["answer"] not in ANSWERS:
+        refused = STALE
+    elif gate.status == "pending" and _is_stale(shown, gate, now):
+        refused, differences = CHANGED, seen.differences(shown, gate, now)
+    elif draft["answer"] == "approve" and now.hidden and not draft["hidden_seen"]:
+        refused = HIDDEN
+    elif draft["answer"] == "approve" and now.long and not draft["all_read"]:
+        refused = UNREAD
+    elif gate.status == "pending" and not draft["reason"].strip() and rulings.needs_reason(gate, draft["answer"]):
+        refused = ("rationale_required", f"Say why: {words.ANSWERS[draft['answer']][1].lower()} needs a reason here.")
+    if refused is None:
+        return None
+    request.session.pop(_key(gate), None)
+    return refusal(request, gate.id, refused, reason=draft["reason"], differences=differences)
+
+
+def _is_stale(shown: Seen, gate: Gate, now: card.Card) -> bool:
+    one = shown.shown
+    return (one.version, one.digest, one.card_sha256) != (gate.version, gate.digest, now.sha256)
+
+
+def _unproved(request: MemberRequest, gate: Gate) -> dict[str, str]:
+    """What is wrong with the code or the password, by field; the password is not asked while the code is wrong."""
+    code = request.POST.get("code", "").strip().lower()
+    if not hmac.compare_digest(code.encode(), card.code(gate.effect.intent_digest).encode()):
+        return {"code": "This is not the code of the intent that is shown above."}
+    if proof.fresh(request) or proof.prove(request, request.POST.get("password", "")):
+        return {}
+    return {
+        "password": "This is not your password. After five wrong ones your name is closed for a quarter of an hour."
+    }
+
+
+def _confirm(request: MemberRequest, gate: Gate, draft: dict[str, str], errors: dict[str, str]) -> HttpResponse:
+    proving = draft["answer"] == "approve" and proof.needed(gate)
+    context = {
+        "gate": gate,
+        "effect": gate.effect,
+        "card": card.of(gate),
+        "draft": draft,
+        "verb": words.ANSWERS[draft["answer"]][1],
+        "proving": proving,
+        "password": proving and not proof.fresh(request),
+        "code": card.code(gate.effect.intent_digest),
+        "errors": errors,
+        "typed": request.POST.get("code", "")[:8],
+    }
+    return render(request, "approvals/confirm.html", context, status=422 if errors else 200)
+
+
+def _decide(request: MemberRequest, gate: Gate, draft: dict[str, str], step_up: str) -> HttpResponse:
+    shown = seen.read(draft["seen"], gate, request.membership)
+    if shown is None:
+        return refusal(request, gate.id, STALE, reason=draft["reason"])
+    outcome = ruled(
+        lambda: rulings.answer(gate, request.membership, draft["answer"], draft["reason"], shown.shown, step_up=step_up)
+    )
+    request.session.pop(_key(gate), None)
+    if outcome.refusal is not None:
+        now = gate_of(request, gate.id)
+        differences = seen.differences(shown, now, card.of(now)) if outcome.refusal[0] == "stale_view" else ()
+        return refusal(request, gate.id, outcome.refusal, reason=draft["reason"], differences=differences)
+    position = outcome.vote.position if outcome.vote is not None else 0
+    messages.success(request, f"Your answer on {gate} is recorded at position {position}: {_became(outcome)}.")
+    if draft["from"] == "inbox":
+        return redirect(reverse("inbox"))
+    return redirect("gate", gate=gate.id)
+
+
+def _became(outcome: Outcome) -> str:
+    if outcome.gate.status == "pending":
+        return "it waits for others"
+    return words.STATUSES[outcome.gate.status][0]
+
+
+def _key(gate: Gate) -> str:
+    return f"answer:{gate.id.hex}"

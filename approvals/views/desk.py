@@ -1,0 +1,144 @@
+"""The inbox and the page of a gate. Looking is recorded (access.viewed); nothing else is written by a GET."""
+
+from typing import Any, Final
+from urllib.parse import urlencode
+from uuid import UUID
+
+from django.http import Http404, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+from django.views.decorators.vary import vary_on_headers
+
+from approvals import around, card, gates, inbox, proof, rulings, seen, stops, words
+from approvals.models import Gate
+from approvals.requirement import Requirement
+from approvals.states import RISKS, US
+from journal.clock import now_us
+from sessions.access import MemberRequest, may, member
+
+JOINED: Final = (
+    *("effect", "effect__repository", "session", "agent", "policy_set"),
+    *("requester", "session_owner", "agent_owner"),
+)
+
+
+@require_safe
+@member
+@vary_on_headers("HX-Request")
+def inbox_page(request: MemberRequest) -> HttpResponse:
+    """What waits, beside it the request that is open. A poll (`since`) is answered with news, or with 204."""
+    project = request.membership.project
+    asked = {name: request.GET.get(name, "") for name in ("state", "risk", "repo")}
+    state = asked["state"] if asked["state"] in inbox.STATES else "pending"
+    if request.headers.get("HX-Request") == "true" and "since" in request.GET:
+        news = inbox.news(project, request.GET["since"])
+        if news is None:
+            return HttpResponse(status=204)
+        context = {"arrived": news[0], "standing": news[1], "since": request.GET["since"], "kept": _kept(asked)}
+        return render(request, "approvals/_news.html", context)
+    risk = asked["risk"] if asked["risk"] in RISKS else ""
+    standing = inbox.standing(project)  # before the rows: what comes between the two is then announced, never missed
+    listed = inbox.page(
+        request.membership, state, risk=risk, repository=asked["repo"][:200], after=request.GET.get("after", "")
+    )
+    rows = inbox.grouped(listed.rows) if state in ("pending", "mine") else listed.rows
+    opened = _opened(request)
+    context = {
+        "state": state,
+        "risk": risk,
+        "risks": RISKS,
+        "repo": asked["repo"][:200],
+        "repositories": project.repositories.order_by("name").values_list("name", flat=True)[:50],
+        "rows": rows,
+        "further": listed.further,
+        "after": request.GET.get("after", ""),
+        "standing": standing,
+        "since": str(standing),
+        "polls": state in ("pending", "mine") and request.GET.get("live") != "off",
+        "kept": _kept(asked | {"state": state}),
+        "expired": inbox.expired_count(project),
+        "violations": inbox.violations(project) if state == "pending" else [],
+        "unheld": inbox.would_have_been_held(project) if state == "pending" else 0,
+        "stopped": stops.in_force(project),
+        "last_decision": inbox.last_decision(project) if not rows else None,
+        "may_rule": may(request.membership, "reviewer"),
+        "batch_most": inbox.BATCH,
+        "now": now_us(),
+        **(facts_of(request, opened, in_pane=True) if opened is not None else {}),
+    }
+    return render(request, "approvals/inbox.html", context)
+
+
+@require_safe
+@member
+@vary_on_headers("HX-Request")
+def gate_page(request: MemberRequest, gate: UUID) -> HttpResponse:
+    """One request with everything known of it; afterwards the same address tells who decided, and what came of it."""
+    found = gate_of(request, gate)
+    in_pane = request.headers.get("HX-Request") == "true"
+    context = facts_of(request, found, in_pane=in_pane)
+    return render(request, "approvals/_gate.html" if in_pane else "approvals/gate.html", context)
+
+
+def gate_of(request: MemberRequest, gate: UUID) -> Gate:
+    """The gate of the current project, its clocks read as of now. Raises Http404."""
+    found = Gate.objects.select_related(*JOINED).filter(project=request.membership.project, id=gate).first()
+    if found is None:
+        raise Http404
+    found.status = gates.current_status(found, now_us())
+    return found
+
+
+def facts_of(request: MemberRequest, gate: Gate, *, in_pane: bool = False, **more: Any) -> dict[str, Any]:
+    """What the page of a gate shows, with the token for its form; the look is recorded."""
+    seen.note(gate, request.membership)
+    shown = card.of(gate)
+    votes = around.votes(gate, shown.sha256)
+    able = rulings.eligible(gate, request.membership)
+    mine = next((one for one in votes if one.vote.user_id == request.user.pk), None)
+    needed = Requirement.of(gate.requirement)
+    now = now_us()
+    yes = sum(one.vote.answer == "approve" for one in votes)
+    return {
+        "gate": gate,
+        "effect": gate.effect,
+        "card": shown,
+        "status": words.STATUSES[gate.status],
+        "why_ended": words.REASONS.get(gate.reason, ""),
+        "similar": around.similar(gate),
+        "chain": around.chain(gate),
+        "votes": votes,
+        "yes": yes,
+        "missing": max(0, gate.minimum - yes),
+        "whose": words.who(needed),
+        "mine": mine,
+        "able": able,
+        "may_rule": may(request.membership, "reviewer"),
+        "may_say_no": able.refusal is None or able.refusal[0] == "self_approval",
+        "proof": proof.needed(gate),
+        "reason_needed": rulings.needs_reason(gate, "approve"),
+        "least_reason": max(rulings.LEAST_REASON, needed.rationale_characters),
+        "ticket": needed.ticket,
+        "code": card.code(shown.intent),
+        "token": seen.sign(gate, request.membership, shown, len(votes)),
+        "left_s": max(0, (gate.decide_by_us - now) // US),
+        "leave_left_s": max(0, ((gate.leave_until_us or now) - now) // US),
+        "stop": stops.covering(gate),
+        "revoked_by": around.words_of(gate, "gate.ruled") if gate.status == "revoked" else ("", ""),
+        "in_pane": in_pane,
+        "h": 2 if in_pane else 1,
+        "s": 3 if in_pane else 2,
+        **more,
+    }
+
+
+def _opened(request: MemberRequest) -> Gate | None:
+    """The request that the pane shows: the one that was asked for. The script opens the first where there is a pane."""
+    try:
+        return gate_of(request, UUID(request.GET.get("open", "")))
+    except (ValueError, Http404):
+        return None
+
+
+def _kept(asked: dict[str, str]) -> str:
+    return urlencode([(name, value) for name, value in asked.items() if value])

@@ -1,0 +1,73 @@
+"""STOP: two clicks and a reason, and the list of what is stopped. Whoever waits hears of it (ledger/holds.py)."""
+
+from uuid import UUID
+
+from django.contrib import messages
+from django.db import transaction
+from django.http import Http404, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_http_methods, require_safe
+
+from approvals import stops
+from ledger import holds
+from ledger.states import HOLD_SCOPES
+from sessions.access import MemberRequest, may, member, requires
+from sessions.refused import RefusedError
+
+
+@require_safe
+@member
+def holds_page(request: MemberRequest) -> HttpResponse:
+    """Every stop in force, the latest first."""
+    project = request.membership.project
+    context = {
+        "stops": stops.described(stops.in_force(project)),
+        "may_rule": may(request.membership, "reviewer"),
+        "project_is_stopped": any(hold.scope == "project" for hold in stops.in_force(project)),
+    }
+    return render(request, "approvals/holds.html", context)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@requires("reviewer")
+def stop(request: MemberRequest) -> HttpResponse:
+    """Ask why, then stop what `scope` and `subject` name."""
+    project = request.membership.project
+    asked = request.POST if request.method == "POST" else request.GET
+    scope, subject = asked.get("scope", ""), asked.get("subject", "")
+    name, url = stops.named(project.id, scope, subject) if scope in HOLD_SCOPES else ("", "")
+    if not name or "\0" in subject:
+        raise Http404
+    error = ""
+    if request.method == "POST":
+        try:
+            with transaction.atomic(durable=True):
+                holds.put(project, scope, subject, request.POST.get("reason", ""), request.user)
+        except RefusedError as refusal:
+            error = str(refusal)
+        else:
+            messages.success(request, "Stopped. Nothing of it is dispatched until somebody lifts the stop.")
+            return redirect(url or "holds")
+    context = {"scope": scope, "subject": subject, "name": name, "url": url, "error": error}
+    context["reason"] = request.POST.get("reason", "")
+    return render(request, "approvals/stop.html", context, status=422 if error else 200)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@requires("reviewer")
+def lift(request: MemberRequest, hold: UUID) -> HttpResponse:
+    """Ask why, then lift a stop."""
+    found = get_object_or_404(request.membership.project.holds.select_related("set_by"), pk=hold)
+    error = ""
+    if request.method == "POST":
+        try:
+            with transaction.atomic(durable=True):
+                lifted = holds.lift(found, request.POST.get("reason", ""), request.user)
+        except RefusedError as refusal:
+            error = str(refusal)
+        else:
+            words = "Lifted. Agents may go on." if lifted else "Somebody had lifted it already."
+            messages.success(request, words)
+            return redirect("holds")
+    context = {"stop": stops.described([found])[0], "error": error, "reason": request.POST.get("reason", "")}
+    return render(request, "approvals/lift.html", context, status=422 if error else 200)

@@ -1,0 +1,77 @@
+"""Words of the desk for what the tables hold as keys."""
+
+from typing import Final
+
+from approvals.requirement import Requirement
+
+UNDO: Final[dict[str, str]] = {
+    "read": "Nothing to undo.",
+    "reversible": "Yes, it can be put back.",
+    "compensable": "Only by another action that makes up for it.",
+    "irreversible": "No automatic undo.",
+}
+CLASSES: Final[dict[str, str]] = {
+    "read_only": "Declared to change nothing.",
+    "natural": "Sets an absolute state: running it again changes nothing more.",
+    "keyed": "The remote recognises a repetition for a while.",
+    "joint": "The remote keeps a record of it, so that what happened can be found out.",
+    "probeable": "What happened can be looked up afterwards.",
+    "compensable": "Can be undone under its own key.",
+    "opaque": "After a crash only a person can say what became of it.",
+}
+RANKS: Final[dict[str, int]] = {"irreversible": 0, "compensable": 1, "reversible": 2, "read": 3}
+STEP_UPS: Final[dict[str, str]] = {
+    "none": "",
+    "reauth": "your password",
+    "typed_digest": "the code of the intent and your password",
+}
+# Status of a gate -> (word for people, class, shape in the sprite)
+STATUSES: Final[dict[str, tuple[str, str, str]]] = {
+    "pending": ("awaiting approval", "is-awaiting", "awaiting"),
+    "approved": ("approved, not yet used", "is-ack", "decided"),
+    "used": ("approved and used", "is-ack", "decided"),
+    "denied": ("denied", "is-failed", "failed"),
+    "denied_final": ("denied for good", "is-failed", "failed"),
+    "returned": ("returned for changes", "is-compensated", "compensated"),
+    "expired": ("expired: not approved", "is-planned", "dash"),
+    "lapsed": ("approved, lapsed unused", "is-planned", "dash"),
+    "revoked": ("approved, then revoked", "is-failed", "stop"),
+    "cancelled": ("cancelled", "is-superseded", "superseded"),
+}
+REASONS: Final[dict[str, str]] = {
+    "by_agent": "The agent withdrew its request.",
+    "session_ended": "Its session ended.",
+    "superseded": "The agent withdrew the effect.",
+    "bypassed": "The effect ran without waiting for an answer.",
+    "digest_mismatch": "What was to run was no longer what people had seen.",
+    "precondition_changed": "The named preconditions no longer held.",
+    "requirement_changed": "The policy asked for more by then.",
+    "by_person": "A person took the leave back.",
+}
+ANSWERS: Final[dict[str, tuple[str, str]]] = {  # answer -> (what the voter did, verb of the button)
+    "approve": ("approved", "Approve"),
+    "deny": ("denied", "Deny"),
+    "deny_final": ("denied for good", "Deny for good"),
+    "return": ("asked for changes", "Ask for changes"),
+}
+
+
+def who(needed: Requirement) -> str:
+    """Whose yes counts: team-leads, or any reviewer."""
+    return " or ".join([*needed.teams, *needed.people]) or ("reviewer" if needed.minimum == 1 else "reviewers")
+
+
+def needs(needed: Requirement, parties: list[str]) -> str:
+    """The requirement as one sentence. `parties` are the people who may not say yes."""
+    count = {1: "one", 2: "two", 3: "three"}.get(needed.minimum, str(needed.minimum))
+    named = bool(needed.teams or needed.people)
+    text = f"{count} of {who(needed)}" if named else f"{count} {who(needed)}"
+    if parties:
+        text += f", not {', '.join(parties)}"
+    if needed.step_up != "none":
+        text += f"; with {STEP_UPS[needed.step_up]}"
+    if needed.rationale == "always":
+        text += "; with a reason"
+    if needed.ticket:
+        text += f" that names {needed.ticket}"
+    return text + "."
