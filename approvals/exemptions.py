@@ -1,7 +1,7 @@
 """The one writer of Exemption: a scoped, reasoned suspension of what would ask for leave, ended by time.
 
-It never overrides a denial, nor lets pass what could not be evaluated: whoever decides asks `covering` only for a
-judgement that asks and has no error. The grant, every use, its revocation and its end are in the journal.
+It never overrides a denial, nor lets pass what could not be evaluated: `covering` is asked with the rules that ask, and
+in both cases there are none. The grant, every use, its revocation and its end are in the journal.
 """
 
 from collections.abc import Sequence

@@ -10,7 +10,7 @@ from django.db import connection, transaction
 from django.db.models import Max
 
 from approvals import document, states
-from approvals.matching import Compiled, compile_rules
+from approvals.matching import Compiled, Counted, Judgement, Wish, compile_rules, judge
 from approvals.models import Activation, PolicySet
 from journal.clock import now_us
 from journal.entries import SYSTEM_SOURCE
@@ -32,6 +32,10 @@ class InForce(NamedTuple):
     name: str
     mode: str
     compiled: Compiled
+
+    def judge(self, wish: Wish, counted: Counted) -> Judgement:
+        """What these rules say of `wish`."""
+        return judge(self.compiled, wish, self.mode, counted)
 
 
 def in_force(project: UUID) -> InForce | None:
