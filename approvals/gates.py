@@ -173,6 +173,7 @@ def approve(row: EffectRow, gate: Gate, now: int) -> None:
         effect=row.id,
         subject=gate.id,
     )
+    _tell(gate, now)
 
 
 def touch(gate: Gate, **values: int) -> None:
@@ -221,11 +222,16 @@ def close(gate: Gate, status: str, reason: str, now: int, actor: str = entries.S
     move(gate, status, ended_at_us=now, reason=reason, **decided)
     if status not in ("denied", "denied_final"):
         _record(gate, f"gate.{status}", now, {"reason": reason}, actor)
+    _tell(gate, now)
+
+
+def _tell(gate: Gate, now: int) -> None:
+    """Note that whoever listens is to hear how the gate stands."""
     outbox.put(
         gate.project_id,
         entry=gate.opened_position,
         topic="gate.resolved",
-        deduplication_key=f"gate.resolved:{gate.id.hex}",
+        deduplication_key=f"gate.resolved:{gate.id.hex}:{gate.status}",
         due_at_us=now,
     )
 

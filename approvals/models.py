@@ -9,6 +9,8 @@ from django.db import models
 from django.db.models import F, Q
 
 from approvals import states
+from approvals.models_notices import Notice as Notice
+from approvals.models_notices import NoticeChannel as NoticeChannel
 from journal.ids import uuid7
 from ledger.models import Effect
 from ledger.states import REVERSIBILITIES
