@@ -119,6 +119,11 @@ def covering(
     return None
 
 
+def stands(exemption: UUID, at_us: int) -> bool:
+    """True while nobody revoked it and its time is not over."""
+    return Exemption.objects.filter(id=exemption, revoked_at_us__isnull=True, ends_at_us__gte=at_us).exists()
+
+
 @transaction.atomic(savepoint=False)
 def use(exemption: Exemption, origin: Origin, effect: UUID, session: UUID | None = None) -> bool:
     """Count one use for `effect` and put it in the book; False when the exemption has ended meanwhile.
