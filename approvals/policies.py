@@ -69,7 +69,8 @@ def standing(project: UUID) -> Standing:
 _STANDING: Final = (
     "SELECT current.policy_set_id, current.mode,"
     " EXISTS (SELECT 1 FROM ledger_hold WHERE project_id = %s AND lifted_at_us IS NULL)"
-    " FROM (SELECT 1) AS one LEFT JOIN approvals_activation AS current ON current.project_id = %s AND current.is_current"
+    " FROM (SELECT 1) AS one"
+    " LEFT JOIN approvals_activation AS current ON current.project_id = %s AND current.is_current"
 )
 
 
