@@ -142,6 +142,11 @@ def current_status(gate: Gate, now: int) -> str:
     return gate.status
 
 
+def settle_of(row: EffectRow, now: int) -> None:
+    """The same for the gate of a locked effect whose leave is pending."""
+    settle(row, Gate.objects.select_for_update().get(id=UUID(hex=row.leave_ref)), now)
+
+
 def settle(row: EffectRow, gate: Gate, now: int) -> None:
     """Write down what the clock has decided already. Both rows are locked."""
     status = current_status(gate, now)
@@ -174,6 +179,12 @@ def approve(row: EffectRow, gate: Gate, now: int) -> None:
         subject=gate.id,
     )
     _tell(gate, now)
+
+
+def extend(row: EffectRow, gate: Gate, until: int) -> None:
+    """Let people decide until `until`. Both rows are locked."""
+    touch(gate, decide_by_us=until)
+    commands.give_leave(row, Grant(*LEAVE_OF["pending"], gate.id.hex, until), now_us())
 
 
 def touch(gate: Gate, **values: int) -> None:

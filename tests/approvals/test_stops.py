@@ -1,4 +1,4 @@
-"""A person stops something: every later plan and dispatch hears HELD, answers still come in, and lifting is recorded."""
+"""A person stops something: every later plan and dispatch hears HELD, answers still come in; lifting is recorded."""
 
 from typing import Any
 from uuid import UUID
