@@ -49,6 +49,7 @@ class Notice(models.Model):
     """One thing to tell one channel, once: `key` is what the receiver may deduplicate by."""
 
     id = models.BigAutoField(primary_key=True)
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+", db_index=False)
     channel = models.ForeignKey(NoticeChannel, on_delete=models.PROTECT, related_name="notices", db_index=False)
     topic = models.CharField(max_length=16)
     key = models.CharField(max_length=160)

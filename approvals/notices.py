@@ -70,7 +70,14 @@ def _breach(row: Outbox) -> None:
 
 def try_out(channel: NoticeChannel, position: int) -> None:
     """Send a notice that says nothing but that it arrived; `position` is the entry that noted the wish."""
-    Notice.objects.create(channel=channel, topic="test", key=f"test:{position}", position=position, due_at_us=now_us())
+    Notice.objects.create(
+        project_id=channel.project_id,
+        channel=channel,
+        topic="test",
+        key=f"test:{position}",
+        position=position,
+        due_at_us=now_us(),
+    )
 
 
 def _gate_of(row: Outbox) -> Gate:
@@ -93,6 +100,7 @@ def _due(channel: NoticeChannel, risk: str) -> int:
 def _write(channel: NoticeChannel, topic: str, row: Outbox, gate: UUID | None, due_at_us: int) -> None:
     """Once per channel and key, however often the outbox hands it over."""
     values = {"topic": topic, "position": row.entry_id, "gate": gate, "due_at_us": due_at_us}
+    values["project_id"] = channel.project_id
     Notice.objects.get_or_create(channel=channel, key=row.deduplication_key, defaults=values)
 
 
@@ -190,6 +198,7 @@ def _look_for_unseen() -> None:
                 channel=channel,
                 key=f"gate.unseen:{gate.id.hex}",
                 defaults={
+                    "project_id": channel.project_id,
                     "topic": "gate.unseen",
                     "position": gate.opened_position,
                     "gate": gate.id,

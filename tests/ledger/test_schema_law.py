@@ -13,6 +13,7 @@ from django.apps import apps
 from django.db import DatabaseError, IntegrityError, connection, models, transaction
 
 from approvals.models import Activation, Exemption, Gate, PolicySet, Vote
+from approvals.models_notices import Notice, NoticeChannel
 from approvals.states import LONGEST_DECIDE_WITHIN_S, LONGEST_LEAVE_FOR_S, US
 from ingest.models import Answer
 from journal.models import Body, Entry, Erasure, Outbox
@@ -62,6 +63,11 @@ def check(model: type[models.Model], wrong: Row, right: Row | None = None) -> Ca
 def moved(steps: list[Row], wrong: Row, right: Row) -> Case:
     """A gate that opened, took `steps`, and then takes `wrong` or `right`: a gate opens pending, so by UPDATE."""
     return Case(Gate, wrong=lambda _: wrong, right=lambda _: right, steps=steps)
+
+
+def _first_channel(world: World) -> NoticeChannel:
+    found: NoticeChannel = NoticeChannel.objects.first() or world.write(NoticeChannel)
+    return found
 
 
 def _first_membership(world: World) -> Membership:
@@ -181,6 +187,23 @@ CASES: Final[dict[str, Case]] = {
     "vote_step_up_is_known": check(Vote, {"step_up": "wink"}, {"step_up": "reauth"}),
     "vote_follows_what_was_shown": check(Vote, {"voted_at_us": 0}, {"voted_at_us": 1}),
     "vote_reason_is_counted": check(Vote, {"reason_characters": -1}, {"reason_characters": 3}),
+    # notices
+    "notice_channel_is_there_once": same(
+        NoticeChannel, lambda _: {"target": "x"}, lambda w: {"project": w.write(Project)}
+    ),
+    "notice_channel_kind_is_known": check(NoticeChannel, {"kind": "pigeon"}, {"kind": "slack"}),
+    "notice_channel_has_a_target": check(NoticeChannel, {"target": ""}),
+    "notice_channel_risk_is_known": check(NoticeChannel, {"minimum_risk": "none"}, {"minimum_risk": "high"}),
+    "notice_channel_removed_is_silent": check(
+        NoticeChannel, {"removed_at_us": 1}, {"removed_at_us": 1, "enabled": False}
+    ),
+    "notice_is_written_once": same(
+        Notice, lambda w: {"channel": _first_channel(w), "key": "x"}, lambda _: {"key": "y"}
+    ),
+    "notice_topic_is_known": check(Notice, {"topic": "weather"}, {"topic": "integrity"}),
+    "notice_state_is_known": check(Notice, {"state": "lost"}, {"state": "quiet"}),
+    "notice_sent_says_when": check(Notice, {"state": "sent"}, {"state": "sent", "sent_at_us": 1}),
+    "notice_tries_are_counted": check(Notice, {"tries": -1}, {"tries": 1}),
     # the ledger
     "thing_is_held_once": same(Hold, lambda _: {"subject": "x"}, lambda w: {"project": w.write(Project)}),
     "hold_scope_is_known": check(Hold, {"scope": "planet"}, {"scope": "project", "subject": ""}),
