@@ -1,7 +1,7 @@
 """The one writer of Exemption: a scoped, reasoned suspension of what would ask for leave, ended by time.
 
-It never overrides a denial, nor lets pass what could not be evaluated: whoever decides asks `covering` only for a
-judgement that asks and has no error. The grant, every use, its revocation and its end are in the journal.
+It never overrides a denial, nor lets pass what could not be evaluated: `covering` is asked with the rules that ask, and
+in both cases there are none. The grant, every use, its revocation and its end are in the journal.
 """
 
 from collections.abc import Sequence
@@ -117,6 +117,11 @@ def covering(
         if all(_covers(getattr(exemption, name), values) for name, values in covered.items()):
             return exemption
     return None
+
+
+def stands(exemption: UUID, at_us: int) -> bool:
+    """True while nobody revoked it and its time is not over."""
+    return Exemption.objects.filter(id=exemption, revoked_at_us__isnull=True, ends_at_us__gte=at_us).exists()
 
 
 @transaction.atomic(savepoint=False)

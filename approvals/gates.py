@@ -142,6 +142,11 @@ def current_status(gate: Gate, now: int) -> str:
     return gate.status
 
 
+def settle_of(row: EffectRow, now: int) -> None:
+    """The same for the gate of a locked effect whose leave is pending."""
+    settle(row, Gate.objects.select_for_update().get(id=UUID(hex=row.leave_ref)), now)
+
+
 def settle(row: EffectRow, gate: Gate, now: int) -> None:
     """Write down what the clock has decided already. Both rows are locked."""
     status = current_status(gate, now)
@@ -173,6 +178,13 @@ def approve(row: EffectRow, gate: Gate, now: int) -> None:
         effect=row.id,
         subject=gate.id,
     )
+    _tell(gate, now)
+
+
+def extend(row: EffectRow, gate: Gate, until: int) -> None:
+    """Let people decide until `until`. Both rows are locked."""
+    touch(gate, decide_by_us=until)
+    commands.give_leave(row, Grant(*LEAVE_OF["pending"], gate.id.hex, until), now_us())
 
 
 def touch(gate: Gate, **values: int) -> None:
@@ -221,11 +233,16 @@ def close(gate: Gate, status: str, reason: str, now: int, actor: str = entries.S
     move(gate, status, ended_at_us=now, reason=reason, **decided)
     if status not in ("denied", "denied_final"):
         _record(gate, f"gate.{status}", now, {"reason": reason}, actor)
+    _tell(gate, now)
+
+
+def _tell(gate: Gate, now: int) -> None:
+    """Note that whoever listens is to hear how the gate stands."""
     outbox.put(
         gate.project_id,
         entry=gate.opened_position,
         topic="gate.resolved",
-        deduplication_key=f"gate.resolved:{gate.id.hex}",
+        deduplication_key=f"gate.resolved:{gate.id.hex}:{gate.status}",
         due_at_us=now,
     )
 

@@ -15,7 +15,7 @@ from approvals.matching import Judgement, Requirement, Wish, is_stricter, judge
 from approvals.models import Gate
 from approvals.policies import InForce
 from approvals.reading import Asked
-from approvals.states import LEAVE_OF, OPEN
+from approvals.states import LEAVE_OF, OPEN, US
 from journal.ids import derived, uuid7
 from ledger import commands, effects, holds
 from ledger.commands import Answered, Grant, Plan, Refusal
@@ -27,10 +27,9 @@ from sessions.origin import Origin
 def plan(origin: Origin, wish: Plan, asked: Asked) -> Answered:
     """Plan an effect and decide its leave, by the policy in force; where people must say yes, open a gate."""
     identity = derived(wish.session, wish.effect_key)
-    held = holds.stopping(origin.project, wish.session, origin.agent, wish.tool, identity)
-    if held is not None:
+    force, stops = policies.standing(origin.project)
+    if stops and holds.stopping(origin.project, wish.session, origin.agent, wish.tool, identity) is not None:
         return _held(identity, origin, wish)
-    force = policies.in_force(origin.project)
     opening: list[Request] = []
     if force is not None:
         wish.values |= judgement_columns(force, _judge(force, origin, wish, asked)[1])
@@ -49,6 +48,8 @@ def plan(origin: Origin, wish: Plan, asked: Asked) -> Answered:
     answered = commands.plan(origin, wish, decide, observe)
     for request in opening:
         gates.open_for(request, answered.effect, answered.position)
+    if answered.effect.leave == "pending" and commands.lapsed(answered.effect, origin.received_us):
+        gates.settle_of(answered.effect, origin.received_us)
     return answered
 
 
@@ -154,7 +155,7 @@ def _leave(origin: Origin, wish: Plan, asked: Asked, force: InForce, opening: li
     requirement = judgement.requirement or Requirement()
     request = Request(uuid7(), origin, asked, force.policy_set, judgement.rule, requirement, digest)
     opening.append(request)
-    return Grant(*LEAVE_OF["pending"], request.id.hex)
+    return Grant(*LEAVE_OF["pending"], request.id.hex, origin.received_us + requirement.decide_within_s * US)
 
 
 def _held(identity: UUID, origin: Origin, wish: Plan) -> Answered:
@@ -174,16 +175,19 @@ def _check(
     origin: Origin, row: EffectRow, preconditions: Mapping[str, Any] | None, found: list[Gate]
 ) -> Refusal | None:
     """The last look before leave is used: stops, the gate's clocks and bindings, and a policy that grew stricter."""
-    if holds.stopping(row.project_id, row.session_id, row.agent_id, row.tool, row.id) is not None:
+    force, stops = policies.standing(row.project_id)
+    if stops and holds.stopping(row.project_id, row.session_id, row.agent_id, row.tool, row.id) is not None:
         return HELD
+    now = origin.received_us
+    if row.leave == "pending" and commands.lapsed(row, now):
+        gates.settle_of(row, now)
     if row.leave != "granted":
         return None
-    now = origin.received_us
     if row.leave_basis == "ruling":
         gate = Gate.objects.select_for_update().get(id=UUID(hex=row.leave_ref))
         gates.settle(row, gate, now)
         if gate.status == "approved":
-            refused = _unbound(row, gate, preconditions, now) or _stricter(row, gate, now)
+            refused = _unbound(row, gate, preconditions, now) or _stricter(row, gate, force, now)
             if refused is None:
                 found.append(gate)
             return refused
@@ -191,7 +195,7 @@ def _check(
     if commands.lapsed(row, now):
         commands.give_leave(row, Grant("held", "lapsed", row.leave_ref), now)
         return None
-    return _withdrawn(row, now)
+    return _withdrawn(row, force, now)
 
 
 def _unbound(row: EffectRow, gate: Gate, preconditions: Mapping[str, Any] | None, now: int) -> Refusal | None:
@@ -207,9 +211,9 @@ def _unbound(row: EffectRow, gate: Gate, preconditions: Mapping[str, Any] | None
     return None
 
 
-def _stricter(row: EffectRow, gate: Gate, now: int) -> Refusal | None:
+def _stricter(row: EffectRow, gate: Gate, force: InForce | None, now: int) -> Refusal | None:
     """Refuse when the rules in force now would ask for more than the people who ruled were asked for."""
-    judgement = _judged_again(row)
+    judgement = _judged_again(row, force)
     if judgement is None or judgement.outcome == "allow":
         return None
     if judgement.outcome == "ask":
@@ -221,9 +225,12 @@ def _stricter(row: EffectRow, gate: Gate, now: int) -> Refusal | None:
     return Refusal("GATE_GONE", sentence, "requirement_changed")
 
 
-def _withdrawn(row: EffectRow, now: int) -> Refusal | None:
+def _withdrawn(row: EffectRow, force: InForce | None, now: int) -> Refusal | None:
     """Take back leave that policy, exemption or observing gave, when the rules in force now would not give it."""
-    judgement = _judged_again(row)
+    if row.leave_basis == "exemption" and not exemptions.stands(UUID(hex=row.leave_ref), now):
+        commands.give_leave(row, Grant("held", "revoked"), now)
+        return Refusal("GATE_GONE", "The exemption was revoked; plan the effect again to ask.", "revoked")
+    judgement = _judged_again(row, force)
     if judgement is None or judgement.outcome == "allow":
         return None
     if judgement.outcome == "ask" and row.leave_basis == "exemption":
@@ -233,9 +240,8 @@ def _withdrawn(row: EffectRow, now: int) -> Refusal | None:
     return Refusal("GATE_GONE", sentence, "requirement_changed")
 
 
-def _judged_again(row: EffectRow) -> Judgement | None:
+def _judged_again(row: EffectRow, force: InForce | None) -> Judgement | None:
     """What the policy in force says now, if it is another than the one that judged the plan; None when it is not."""
-    force = policies.in_force(row.project_id)
     if force is None or force.mode != "enforce":
         return None
     if row.enforced and row.judged_by.startswith(f"{force.name}/"):

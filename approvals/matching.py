@@ -17,6 +17,7 @@ from approvals.states import RISKS
 __all__ = [
     "DEFAULT",
     "Compiled",
+    "Counted",
     "Judgement",
     "Rate",
     "Requirement",
@@ -67,7 +68,8 @@ class Rate(NamedTuple):
 class Judgement(NamedTuple):
     """What the policy says. `rule` is empty where none matched, `error` where every rule could be evaluated.
 
-    `asking` are all rules that ask, in the order of the file: only what covers each of them suspends the asking.
+    `asking` are all rules that ask, in the order of the file: only what covers each of them suspends the asking. It is
+    empty after an error, which nothing suspends.
     """
 
     outcome: str  # allow | ask | deny
@@ -172,7 +174,8 @@ def judge(compiled: Compiled, wish: Wish, mode: str, counted: Counted) -> Judgem
         return Judgement("deny", faulty, None, error)
     if asking:
         strictest = max(asking, key=_STRICTNESS)  # of equals the earlier
-        return Judgement("ask", strictest.id, strictest.asks, error, tuple(rule.id for rule in asking))
+        suspendable = () if error else tuple(rule.id for rule in asking)
+        return Judgement("ask", strictest.id, strictest.asks, error, suspendable)
     if allowing:
         return Judgement("allow", allowing, None)
     harmless = wish.declared and wish.tool_class == "read_only"

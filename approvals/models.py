@@ -9,6 +9,8 @@ from django.db import models
 from django.db.models import F, Q
 
 from approvals import states
+from approvals.models_notices import Notice as Notice
+from approvals.models_notices import NoticeChannel as NoticeChannel
 from journal.ids import uuid7
 from ledger.models import Effect
 from ledger.states import REVERSIBILITIES
@@ -155,7 +157,6 @@ class Gate(models.Model):
             models.UniqueConstraint(
                 fields=["effect"], condition=Q(status__in=states.OPEN), name="effect_has_at_most_one_open_gate"
             ),
-            models.CheckConstraint(condition=Q(status__in=states.STATUSES), name="gate_status_is_known"),
             models.CheckConstraint(condition=Q(reason__in=states.REASONS), name="gate_reason_is_known"),
             models.CheckConstraint(condition=Q(risk__in=states.RISKS), name="gate_risk_is_known"),
             models.CheckConstraint(condition=Q(reversibility__in=REVERSIBILITIES), name="gate_reversibility_is_known"),

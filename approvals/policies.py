@@ -10,7 +10,7 @@ from django.db import connection, transaction
 from django.db.models import Max
 
 from approvals import document, states
-from approvals.matching import Compiled, compile_rules
+from approvals.matching import Compiled, Counted, Judgement, Wish, compile_rules, judge
 from approvals.models import Activation, PolicySet
 from journal.clock import now_us
 from journal.entries import SYSTEM_SOURCE
@@ -33,25 +33,45 @@ class InForce(NamedTuple):
     mode: str
     compiled: Compiled
 
+    def judge(self, wish: Wish, counted: Counted) -> Judgement:
+        """What these rules say of `wish`."""
+        return judge(self.compiled, wish, self.mode, counted)
+
+
+class Standing(NamedTuple):
+    """What every plan and dispatch must know first: the rules in force, and whether anything at all is stopped."""
+
+    force: InForce | None
+    stops: bool
+
 
 def in_force(project: UUID) -> InForce | None:
-    """What is in force in `project`, or None where nothing ever was: such a project only observes.
+    """What is in force in `project`, or None where nothing ever was: such a project only observes."""
+    return standing(project).force
 
-    One query by index. Rules never change once loaded, so each process compiles a set once.
+
+def standing(project: UUID) -> Standing:
+    """What is in force in `project`, and whether a person has stopped anything there, in one query by index.
+
+    Rules never change once loaded, so each process compiles a set once.
     """
+    identity = vendor_id(project)
     with connection.cursor() as cursor:
-        cursor.execute(_CURRENT, [vendor_id(project)])
-        row = cursor.fetchone()
-    if row is None:
-        return None
-    policy_set = as_uuid(row[0])
-    if policy_set is None:
-        raise AssertionError("policy_set_id is not null")
-    name, compiled = _rules(policy_set)
-    return InForce(policy_set, name, row[1], compiled)
+        cursor.execute(_STANDING, [identity, identity])
+        policy_set, mode, stops = cursor.fetchone()
+    found = as_uuid(policy_set)
+    if found is None:
+        return Standing(None, bool(stops))
+    name, compiled = _rules(found)
+    return Standing(InForce(found, name, mode, compiled), bool(stops))
 
 
-_CURRENT: Final = "SELECT policy_set_id, mode FROM approvals_activation WHERE project_id = %s AND is_current"
+_STANDING: Final = (
+    "SELECT current.policy_set_id, current.mode,"
+    " EXISTS (SELECT 1 FROM ledger_hold WHERE project_id = %s AND lifted_at_us IS NULL)"
+    " FROM (SELECT 1) AS one"
+    " LEFT JOIN approvals_activation AS current ON current.project_id = %s AND current.is_current"
+)
 
 
 def stored(project: Project, text: str) -> PolicySet | None:
@@ -123,11 +143,9 @@ def current(project: Project) -> Activation | None:
 
 
 def mode_of(project: UUID) -> str:
-    """The mode a project is in: observe until a set is activated in another."""
-    with connection.cursor() as cursor:
-        cursor.execute(_CURRENT, [vendor_id(project)])
-        row = cursor.fetchone()
-    return str(row[1]) if row else "observe"
+    """The project's mode: observe until rules are put in force with enforce."""
+    force = in_force(project)
+    return force.mode if force is not None else "observe"
 
 
 def _rules(policy_set: UUID) -> tuple[str, Compiled]:

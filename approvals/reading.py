@@ -6,19 +6,16 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import orjson
-from django.db.models import Count, QuerySet
 
+from approvals import counting
 from approvals.matching import Rate, Wish, risk_of
 from journal.clock import now_us
 from journal.models import Body
 from ledger import declared
 from ledger.commands import Plan
-from ledger.models import Effect
 from ledger.rows import EffectRow
 from sessions.models import Agent, Repository, Session
 from sessions.origin import Origin
-
-US = 1_000_000
 
 
 @dataclass(slots=True)
@@ -118,27 +115,10 @@ def reversibility_and_risk(project: UUID, effect: EffectRow) -> About:
 
 def counter(origin: Origin, wish: Plan) -> Callable[[Rate], int]:
     """How often something was planned lately; each question is one indexed count."""
-    return _counter(origin.project, origin.agent, wish.session, wish.tool, origin.received_us)
+    return counting.counter(origin.project, origin.agent, wish.session, wish.tool, origin.received_us)
 
 
 def counter_of_stored(row: EffectRow) -> Callable[[Rate], int]:
-    """The same for a stored effect, as of now."""
-    return _counter(row.project_id, row.agent_id, row.session_id, row.tool, now_us())
-
-
-def _counter(project: UUID, agent: UUID, session: UUID, tool: str, now: int) -> Callable[[Rate], int]:
-    def count(rate: Rate) -> int:
-        found: QuerySet[Effect] = Effect.objects.filter(project=project)
-        if rate.within_s:
-            found = found.filter(received_us__gte=now - rate.within_s * US)
-        narrowed: dict[str, dict[str, Any]] = {
-            "tool": {"tool": tool},
-            "agent": {"tool": tool, "agent": agent},
-            "session": {"tool": tool, "session": session},
-            "project": {},
-            "session_effects": {"session": session},
-        }
-        counted: int = found.filter(**narrowed[rate.per]).aggregate(n=Count("id"))["n"]
-        return counted
-
-    return count
+    """The same for a stored effect, as of now; neither it nor what was planned after it counts."""
+    at = row.opened_position
+    return counting.counter(row.project_id, row.agent_id, row.session_id, row.tool, now_us(), at)

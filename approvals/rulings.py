@@ -93,14 +93,14 @@ def revoke(gate: Gate, membership: Membership, reason: str) -> Outcome:
 @transaction.atomic(savepoint=False)
 def extend(gate: Gate, membership: Membership, seconds: int = EXTENSION_S) -> Outcome:
     """Give people more time to decide; recorded. At most thirty days from the request."""
-    _row, locked = gates.lock(gate)
+    row, locked = gates.lock(gate)
     if locked.status != "pending":
         return Outcome(locked, _ended(locked))
     latest = locked.requested_at_us + LONGEST_DECIDE_WITHIN_S * US
     until = min(max(locked.decide_by_us, now_us()) + seconds * US, latest)
     if until <= locked.decide_by_us:
         return Outcome(locked, ("not_extended", "A gate stays open for at most thirty days, and this one has."))
-    gates.touch(locked, decide_by_us=until)
+    gates.extend(row, locked, until)
     _say(locked, "gate.extended", membership.user, {"decide_by_us": until}, {})
     return Outcome(locked)
 

@@ -49,3 +49,8 @@ DEFAULT_DECIDE_WITHIN_S: Final = 3600
 LONGEST_DECIDE_WITHIN_S: Final = 30 * 24 * 3600
 DEFAULT_LEAVE_FOR_S: Final = 600
 LONGEST_LEAVE_FOR_S: Final = 24 * 3600
+
+# Notices.
+CHANNEL_KINDS: Final = ("email", "slack", "webhook")
+NOTICE_TOPICS: Final = ("gate.requested", "gate.unseen", "gate.resolved", "gate.expired", "integrity", "test")
+NOTICE_STATES: Final = ("due", "sent", "quiet", "failed")  # quiet: it had ended before anybody was told

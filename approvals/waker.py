@@ -90,6 +90,10 @@ class Waker:
             with self._changed:
                 self._waiters.discard(waiter)
 
+    def draining(self) -> bool:
+        """Whether nobody may wait any more."""
+        return self._draining
+
     def drain(self) -> None:
         """Let everybody answer now and nobody wait any more: the process is to end."""
         self._draining = True
@@ -134,7 +138,8 @@ class Waker:
         """Hear PostgreSQL until the connection is lost."""
         import psycopg
 
-        with psycopg.connect(**connections["default"].get_connection_params(), autocommit=True) as own:
+        parameters = connections["default"].get_connection_params() | {"application_name": "gatebook waker"}
+        with psycopg.connect(**parameters, autocommit=True) as own:
             own.execute(f"LISTEN {CHANNEL}")
             self._ring(None)
             while not self._ended:
@@ -193,4 +198,5 @@ def _holds(own: sqlite3.Connection) -> Any:
 _waker = Waker()
 watch = _waker.watch
 drain = _waker.drain
+draining = _waker.draining
 end = _waker.end

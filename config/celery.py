@@ -97,6 +97,9 @@ app.conf.update(
     beat_schedule={
         # A message that waited longer than its period is worth nothing: the next one does the same work.
         "outbox-deliver": {"task": "journal.tasks.deliver_outbox", "schedule": 5.0, "options": {"expires": 5.0}},
+        "notices-send": {"task": "approvals.tasks.send_notices", "schedule": 5.0, "options": {"expires": 5.0}},
+        # Whoever reads treats a passed deadline as passed; this writes it down and lets people and agents hear of it.
+        "gates-sweep": {"task": "approvals.tasks.sweep_gates", "schedule": 5.0, "options": {"expires": 5.0}},
         "prune-answers": {"task": "ingest.tasks.prune_answers", "schedule": 3600.0, "options": {"expires": 3600.0}},
     },
 )

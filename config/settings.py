@@ -3,7 +3,7 @@
 import os
 import sys
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from csp.constants import NONE, SELF
 
@@ -186,6 +186,25 @@ GATEBOOK_ARTIFACT_BYTES = int(os.environ.get("GATEBOOK_ARTIFACT_BYTES") or 64 * 
 GATEBOOK_SEARCH_TIMEOUT_S = float(os.environ.get("GATEBOOK_SEARCH_TIMEOUT_S") or 5)
 # Artifact bytes are streamed by their own door; this bounds what a form may carry.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 4 * 1024 * 1024
+
+# --- notices --------------------------------------------------------------------------------------------------------
+# Where people reach Gatebook: links in notices begin with it.
+GATEBOOK_URL = (os.environ.get("GATEBOOK_URL") or f"http://127.0.0.1:{os.environ.get('PORT') or 8000}").rstrip("/")
+# Without a mail server notices by e-mail become files.
+_smtp = urlsplit(os.environ.get("GATEBOOK_SMTP", ""))
+EMAIL_BACKEND = f"django.core.mail.backends.{'smtp' if _smtp.hostname else 'filebased'}.EmailBackend"
+EMAIL_FILE_PATH = VAR_DIR / "mail"
+EMAIL_HOST, EMAIL_PORT = _smtp.hostname or "", _smtp.port or (465 if _smtp.scheme == "smtps" else 587)
+EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = unquote(_smtp.username or ""), unquote(_smtp.password or "")
+EMAIL_USE_SSL, EMAIL_USE_TLS = _smtp.scheme == "smtps", _smtp.scheme == "smtp+tls"
+EMAIL_TIMEOUT = 5
+DEFAULT_FROM_EMAIL = os.environ.get("GATEBOOK_MAIL_FROM") or "gatebook@localhost"
+# Webhooks go to these hosts alone (`host` or `host:port`, by commas), and to public addresses alone.
+GATEBOOK_WEBHOOK_HOSTS = frozenset(
+    host.strip().lower() for host in os.environ.get("GATEBOOK_WEBHOOK_HOSTS", "").split(",") if host.strip()
+)
+# For trials: also to this machine itself, and over plain http.
+GATEBOOK_WEBHOOK_LOOPBACK = _flag("GATEBOOK_WEBHOOK_LOOPBACK")
 
 # --- jobs -----------------------------------------------------------------------------------------------------------
 CELERY_BROKER_URL = os.environ.get("CELERY_BROKER_URL") or "filesystem://"

@@ -3,14 +3,14 @@
 from typing import Any, Final
 
 import orjson
-from django.db import connection
 
 from ingest.models import Answer
 from ingest.reply import Reply
-from journal import entries
+from journal import entries, sql
 from journal.clock import now_us
 from journal.entries import Status
 from journal.models import Entry
+from journal.sql import vendor_id
 from sessions.origin import Origin
 
 KEPT_US: Final = 7 * 24 * 3_600 * 1_000_000
@@ -22,19 +22,11 @@ def keep(origin: Origin, status: int, body: dict[str, Any]) -> None:
     text = orjson.dumps(body).decode()
     if len(text) > LONGEST:
         return  # it is told from the book instead
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "INSERT INTO ingest_answer (project, source, key, status, body, created_us) VALUES (%s, %s, %s, %s, %s, %s)"
-            " ON CONFLICT (project, source, key) DO NOTHING",
-            [
-                origin.project if connection.vendor == "postgresql" else origin.project.hex,
-                origin.source,
-                origin.key,
-                status,
-                text,
-                origin.received_us,
-            ],
-        )
+    sql.write(
+        "INSERT INTO ingest_answer (project, source, key, status, body, created_us) VALUES (%s, %s, %s, %s, %s, %s)"
+        " ON CONFLICT (project, source, key) DO NOTHING",
+        [vendor_id(origin.project), origin.source, origin.key, status, text, origin.received_us],
+    )
 
 
 def replay(origin: Origin, kind: str) -> Reply | None:

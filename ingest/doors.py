@@ -97,7 +97,7 @@ def command(
         def door(request: HttpRequest, **path: UUID) -> HttpResponseBase:
             call = _authenticated(request)
             call.key = _idempotency_key(request)
-            parsed = _read_object(request)
+            parsed = read_object(request)
             value = _redacted(call, parsed)
             body = convert(value, shape)
             named = {path_names.get(name, name): str(identity) for name, identity in path.items()}
@@ -237,7 +237,8 @@ def _idempotency_key(request: HttpRequest) -> str:
     return key
 
 
-def _read_object(request: HttpRequest) -> strict.Parsed:
+def read_object(request: HttpRequest) -> strict.Parsed:
+    """The JSON object in the body, strictly read; nothing at all is an empty one."""
     raw = strict.read_body(request, limit=ITEM_BYTES, allow_empty=True)
     if not raw:
         return strict.Parsed({}, "{}")

@@ -6,6 +6,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from django.conf import settings
 
+from approvals.states import RISKS
+from approvals.states import STATUSES as GATE_STATUSES
 from ingest import doors, shapes
 from ledger.states import SAID_OUTCOMES, STATES
 from sessions.models import STATUSES
@@ -58,6 +60,14 @@ ENDPOINTS: Final = (
              {201: "Effect", 200: "Effect"}, shapes.CompensateEffect),
     Endpoint("post", "/effects/{effect}/supersede", "supersedeEffect", "Withdraw an effect that has not happened.",
              {200: "Effect"}, shapes.Nothing),
+    Endpoint("get", "/gates", "listGates", "Gates, newest first.", {200: "Page"},
+             query=("session", "status", "limit", "after"), tag="gates"),
+    Endpoint("get", "/gates/{gate}", "getGate", "One gate; with `wait`, as soon as people have ruled or it changed.",
+             {200: "Gate"}, query=("wait", "since"), tag="gates"),
+    Endpoint("post", "/gates/wait", "waitForGates", "Wait for the first news of many gates. Changes nothing.",
+             {200: "Gates"}, shapes.WaitForGates, tag="gates"),
+    Endpoint("post", "/gates/{gate}/cancel", "cancelGate", "Withdraw a request; only the agent that asked may.",
+             {200: "Gate"}, shapes.Nothing, tag="gates"),
     Endpoint("post", "/artifacts", "recordArtifact", "Record an artifact by its hash.", {201: "ArtifactBrief"},
              shapes.RecordArtifact, tag="artifacts"),
     Endpoint("get", "/artifacts/{artifact}", "getArtifact", "One artifact's description.", {200: "ArtifactBrief"},
@@ -96,6 +106,7 @@ _WORDS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
     ("listSessions", "status"): STATUSES,
     ("listEffects", "state"): STATES,
     ("listEffects", "outcome"): SAID_OUTCOMES,
+    ("listGates", "status"): GATE_STATUSES,
     ("postEvents", "atomic"): ("true", "false"),
 }
 
@@ -108,6 +119,25 @@ def _object(required: dict[str, Any], **optional: Any) -> dict[str, Any]:
     return {"type": "object", "required": list(required), "properties": required | optional}
 
 
+_GATE: Final = _object(
+    {
+        "id": _ID,
+        "handle": _TEXT,
+        "effect": _ID,
+        "session": _ID,
+        "tool": _TEXT,
+        "status": {"enum": list(GATE_STATUSES)},
+        "version": _NUMBER,
+        "proceed": {"type": "boolean"},
+        "held": {"type": "boolean"},
+        "reason": {"type": ["string", "null"]},
+        "risk": {"enum": list(RISKS)},
+        "requested_at_us": _NUMBER,
+        "decide_by_us": _NUMBER,
+        "leave_until_us": {"type": ["integer", "null"]},
+    },
+    message=_TEXT,
+)
 _ANSWERS: Final[dict[str, Any]] = {
     "Problem": _object(
         {"type": _TEXT, "title": _TEXT, "status": _NUMBER, "code": _TEXT, "detail": _TEXT}, pointer=_TEXT
@@ -133,6 +163,8 @@ _ANSWERS: Final[dict[str, Any]] = {
         redactions=_NUMBER,
         attempts={"type": "array", "items": {"type": "object"}},
     ),
+    "Gate": _GATE,
+    "Gates": _object({"gates": {"type": "array", "items": _GATE}, "changed": {"type": "array", "items": _ID}}),
     "ArtifactBrief": _object({"id": _ID, "handle": _TEXT, "stored": {"type": "boolean"}, "upload": _TEXT}),
     "Page": _object({"items": {"type": "array", "items": {"type": "object"}}, "next": {"type": ["string", "null"]}}),
     "Items": _object({"items": {"type": "array"}, "pending": _NUMBER, "done": _NUMBER, "failed": _NUMBER}),
@@ -249,11 +281,13 @@ def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
         schema: dict[str, Any] = {"type": "string", "minLength": 1, "maxLength": 300, "pattern": "^[^\\x00]+$"}
         if name in ("limit", "after"):
             schema = {"type": "integer", "minimum": 1, "maximum": 200 if name == "limit" else 2**63 - 1}
+        elif name in ("wait", "since"):
+            schema = {"type": "integer", "minimum": 0, "maximum": 55 if name == "wait" else 2**31 - 1}
         elif (endpoint.name, name) in _WORDS:
             schema = {"type": "string", "enum": list(_WORDS[endpoint.name, name])}
         required = endpoint.name == "receipt" and name == "id"
         found.append({"name": name, "in": "query", "required": required, "schema": schema})
-    if endpoint.method == "post" and endpoint.name != "postEvents":
+    if endpoint.method == "post" and endpoint.name not in ("postEvents", "waitForGates"):
         schema = {"type": "string", "minLength": 1, "maxLength": doors.KEY_CHARACTERS, "pattern": "^[!-~]+$"}
         found.append({"name": "Idempotency-Key", "in": "header", "required": True, "schema": schema})
     return found

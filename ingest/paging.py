@@ -30,8 +30,8 @@ def parameters(request: HttpRequest, allowed: set[str]) -> dict[str, str]:
 
 def page(rows: QuerySet[Any], asked: dict[str, str], describe: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
     """One page: `{"items": […], "next": cursor or null}`; the cursor goes into `after`."""
-    limit = _number(asked, "limit", USUAL, MOST)
-    after = _number(asked, "after", 0, 2**63 - 1)
+    limit = whole_number(asked, "limit", USUAL, MOST)
+    after = whole_number(asked, "after", 0, 2**63 - 1)
     if after:
         rows = rows.filter(opened_position__lt=after)
     found = list(rows.order_by("-opened_position")[: limit + 1])
@@ -42,10 +42,11 @@ def page(rows: QuerySet[Any], asked: dict[str, str], describe: Callable[[Any], d
     }
 
 
-def _number(asked: dict[str, str], name: str, usual: int, most: int) -> int:
+def whole_number(asked: dict[str, str], name: str, usual: int, most: int, *, least: int = 1) -> int:
+    """The parameter `name`, or `usual`. Problem 422 unless it is a whole number from `least` to `most`."""
     text = asked.get(name)
     if text is None:
         return usual
-    if not (text.isascii() and text.isdigit() and len(text) <= 19 and 1 <= int(text) <= most):
-        raise Problem(422, "invalid", f"{name} is a whole number from 1 to {most}.", pointer=f"/{name}")
+    if not (text.isascii() and text.isdigit() and len(text) <= 19 and least <= int(text) <= most):
+        raise Problem(422, "invalid", f"{name} is a whole number from {least} to {most}.", pointer=f"/{name}")
     return int(text)

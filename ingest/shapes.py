@@ -129,6 +129,13 @@ class Nothing(Strict):
     """A command without fields."""
 
 
+class WaitForGates(Strict):
+    """POST /gates/wait: each gate with the version the agent knows."""
+
+    gates: Annotated[dict[Id, Annotated[int, Meta(ge=0, le=2**31 - 1)]], Meta(min_length=1, max_length=100)]
+    wait: Annotated[int, Meta(ge=0, le=55)] = 0
+
+
 class ItemEntry(Strict):
     """One item of a task."""
 

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from ingest.views import about, artifacts, effects, events, sessions
+from ingest.views import about, artifacts, effects, events, gates, sessions
 
 urlpatterns = [
     path("sessions", sessions.sessions_door),
@@ -19,6 +19,10 @@ urlpatterns = [
     path("effects/<uuid:effect>/fail", effects.fail_effect),
     path("effects/<uuid:effect>/compensate", effects.compensate_effect),
     path("effects/<uuid:effect>/supersede", effects.supersede_effect),
+    path("gates", gates.list_gates),
+    path("gates/wait", gates.wait_for_gates),
+    path("gates/<uuid:gate>", gates.get_gate),
+    path("gates/<uuid:gate>/cancel", gates.cancel_gate),
     path("artifacts", artifacts.record_artifact),
     path("artifacts/<uuid:artifact>", artifacts.get_artifact),
     path("artifacts/<uuid:artifact>/bytes", artifacts.bytes_door),

@@ -6,10 +6,12 @@ import django_filters
 from django import forms
 from django.db.models import Q, QuerySet
 
-from inquiry import handles
+from inquiry import handles, shown
 from sessions.models import MODES, STATUSES, Session
 
 _WORDS: Final = {"leased": "leased", "reported": "reported", "one_shot": "one-shot"}
+_NO_END: Final = "no_end_told"
+_STATUSES: Final = [("running", "running"), (_NO_END, shown.NO_END), *((s, s) for s in STATUSES if s != "running")]
 _TEXT: Final = {"autocomplete": "off", "spellcheck": "false"}
 
 
@@ -22,7 +24,7 @@ class SessionFilter(django_filters.FilterSet):  # type: ignore[misc]  # django-f
         max_length=200,
         widget=forms.TextInput(attrs={**_TEXT, "type": "search"}),
     )
-    status = django_filters.ChoiceFilter(label="Status", choices=[(s, s) for s in STATUSES], empty_label="any")
+    status = django_filters.ChoiceFilter(label="Status", method="shown_as", choices=_STATUSES, empty_label="any")
     mode = django_filters.ChoiceFilter(label="Mode", choices=[(m, _WORDS[m]) for m in MODES], empty_label="any")
     agent = django_filters.CharFilter(
         label="Agent",
@@ -48,6 +50,14 @@ class SessionFilter(django_filters.FilterSet):  # type: ignore[misc]  # django-f
     class Meta:
         model = Session
         fields: tuple[str, ...] = ()
+
+    def shown_as(self, sessions: "QuerySet[Session]", _name: str, value: str) -> "QuerySet[Session]":
+        """The sessions of which the page says so: a reported one of which no end was told is not said to be running."""
+        if value == _NO_END:
+            return sessions.filter(shown.no_end_told())
+        if value == "running":
+            return sessions.filter(status=value).exclude(mode="reported")
+        return sessions.filter(status=value)
 
     def begins(self, sessions: "QuerySet[Session]", _name: str, value: str) -> "QuerySet[Session]":
         """Title or key begins with `value`, letters of either case."""

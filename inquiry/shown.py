@@ -1,7 +1,8 @@
 """The states people see, derived on read from what is stored: right however late a sweeper is.
 
 *awaiting approval* is planned with leave pending. *unknown* is a dispatch whose deadline passed without an answer, or
-an answer that says itself that nobody knows. Everything else is shown as it is stored.
+an answer that says itself that nobody knows. *no end told* is a session that was merely reported and of which no end
+was: whether it still runs, nobody here knows. Everything else is shown as it is stored.
 """
 
 from typing import Any, Final
@@ -10,8 +11,9 @@ from django.db.models import Q
 
 from inquiry.indexes import HAS_BAD_OUTCOME, IS_NOT_ACKNOWLEDGED
 from journal.templatetags.gatebook import shown_state
+from sessions.models import Session
 
-__all__ = ["AWAITING", "STATES", "UNKNOWN", "arms", "problems", "shown_state"]
+__all__ = ["AWAITING", "NO_END", "STATES", "UNKNOWN", "arms", "no_end_told", "problems", "shown_state", "shown_status"]
 
 AWAITING: Final = "awaiting"
 UNKNOWN: Final = "unknown"
@@ -26,6 +28,7 @@ STATES: Final[dict[str, str]] = {
     "compensated": "compensated",
     "superseded": "superseded",
 }
+NO_END: Final = "no end told"
 _CLOSED: Final = ("compensated", "superseded")
 
 
@@ -45,6 +48,16 @@ def arms(state: str, now_us: int) -> list[Q]:
     if state in _CLOSED:
         return [_stored(state)]
     return [_stored(state) & ~Q(outcome=UNKNOWN)]
+
+
+def no_end_told() -> Q:
+    """The condition of sessions that are shown as *no end told* and not as running."""
+    return Q(mode="reported", status="running")
+
+
+def shown_status(session: Session) -> str:
+    """The word for a session's status."""
+    return NO_END if session.mode == "reported" and session.status == "running" else session.status
 
 
 def problems(now_us: int) -> list[Q]:

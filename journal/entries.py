@@ -17,6 +17,7 @@ import orjson
 from django.conf import settings
 from django.db import connection
 
+from journal import sql
 from journal.models import SCHEMA_VERSION
 
 SYSTEM_SOURCE = "gatebook"
@@ -202,7 +203,7 @@ WITH sent AS MATERIALIZED (
 ), fresh AS (
   INSERT INTO journal_entry ({_COLUMNS})
   SELECT position, project, source, claimed_source, id, kind, session, effect, attempt, subject, actor, lane,
-    lease_epoch, producer_seq, occurred_us, %s, facts, decode(commit, 'hex'), {SCHEMA_VERSION}
+    lease_epoch, producer_seq, occurred_us, %s::bigint, facts, decode(commit, 'hex'), {SCHEMA_VERSION}
   FROM sent ORDER BY project, source, id
   ON CONFLICT (project, source, id) DO NOTHING RETURNING position
 ), bodies AS (
@@ -248,10 +249,8 @@ def _insert(drafts: Sequence[Draft], received_us: int) -> list[int | None]:
 
 def _insert_one_postgresql(draft: Draft, received_us: int, salt: bytes) -> list[int | None]:
     values: list[Any] = [*_read(draft), received_us, draft.facts, commitment(salt, draft.text), SCHEMA_VERSION]
-    with connection.cursor() as cursor:
-        cursor.execute(_INSERT_ONE_POSTGRESQL, [*values, salt, draft.text])
-        row = cursor.fetchone()
-    return [None if row is None else int(row[0])]
+    new = sql.rows(_INSERT_ONE_POSTGRESQL, [*values, salt, draft.text])
+    return [int(new[0][0]) if new else None]
 
 
 def _insert_postgresql(drafts: Sequence[Draft], received_us: int, salts: bytes) -> list[int | None]:
@@ -266,31 +265,25 @@ def _insert_postgresql(drafts: Sequence[Draft], received_us: int, salts: bytes) 
         row["body"] = draft.text
         rows.append(row)
     positions: list[int | None] = [None] * len(drafts)
-    with connection.cursor() as cursor:
-        cursor.execute(_INSERT_POSTGRESQL, [orjson.dumps(rows).decode(), received_us])
-        for n, position in cursor.fetchall():
-            positions[n] = position
+    for n, position in sql.rows(_INSERT_POSTGRESQL, [orjson.dumps(rows).decode(), received_us]):
+        positions[n] = position
     return positions
 
 
 def _insert_sqlite(drafts: Sequence[Draft], received_us: int, salts: bytes) -> list[int | None]:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT COALESCE((SELECT seq FROM sqlite_sequence WHERE name = 'journal_entry'), 0)")
-        base = int(cursor.fetchone()[0]) + 1
-        entries, bodies = [], []
-        for position, draft in enumerate(drafts, base):
-            salt = salts[32 * (position - base) : 32 * (position - base) + 32]
-            sent = [value.hex if isinstance(value, UUID) else value for value in _read(draft)]
-            entries.append([position, *sent, received_us, draft.facts, commitment(salt, draft.text), SCHEMA_VERSION])
-            bodies.append((position, salt, draft.text))
-        cursor.executemany(_INSERT_SQLITE, entries)
-        positions: list[int | None] = list(range(base, base + len(drafts)))
-        if cursor.rowcount < len(drafts):
-            cursor.execute("SELECT position FROM journal_entry WHERE position >= %s", [base])
-            new = {row[0] for row in cursor.fetchall()}
-            bodies = [body for body in bodies if body[0] in new]
-            positions = [position if position in new else None for position in positions]
-        cursor.executemany(_INSERT_BODY_SQLITE, bodies)
+    base = int(sql.rows("SELECT COALESCE((SELECT seq FROM sqlite_sequence WHERE name = 'journal_entry'), 0)")[0][0]) + 1
+    entries, bodies = [], []
+    for position, draft in enumerate(drafts, base):
+        salt = salts[32 * (position - base) : 32 * (position - base) + 32]
+        sent = [value.hex if isinstance(value, UUID) else value for value in _read(draft)]
+        entries.append([position, *sent, received_us, draft.facts, commitment(salt, draft.text), SCHEMA_VERSION])
+        bodies.append((position, salt, draft.text))
+    positions: list[int | None] = list(range(base, base + len(drafts)))
+    if sql.write_each(_INSERT_SQLITE, entries) < len(drafts):
+        new = {row[0] for row in sql.rows("SELECT position FROM journal_entry WHERE position >= %s", [base])}
+        bodies = [body for body in bodies if body[0] in new]
+        positions = [position if position in new else None for position in positions]
+    sql.write_each(_INSERT_BODY_SQLITE, bodies)
     return positions
 
 

@@ -1,10 +1,11 @@
-"""Columns that the two databases spell differently."""
+"""Columns and conditions that the two databases spell differently."""
 
 from typing import Any
 
 from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Func
+from django.db.models.lookups import In
 from django.db.models.sql.compiler import SQLCompiler
 
 
@@ -31,3 +32,35 @@ class TransactionIdField(models.BigIntegerField):  # type: ignore[type-arg]  # i
     def from_db_value(self, value: Any, _expression: Any, _connection: BaseDatabaseWrapper) -> int | None:
         """Xid8 arrives as text from the driver; callers always see an integer or None."""
         return None if value is None else int(value)
+
+
+@models.Field.register_lookup
+class OneOf(In):
+    """`column__one_of=[…]`: what `__in` says of a column of text, for the conditions of constraints.
+
+    SQLite makes a small table of an IN list anew for every row that it checks, which was half of an effect's INSERT; to
+    compare with one value after the other costs a twentieth of that. PostgreSQL reads a table's conditions again for
+    every statement that writes it, and an IN list is several times as long as an array.
+    """
+
+    lookup_name = "one_of"
+
+    def as_sqlite(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **_context: Any
+    ) -> tuple[str, tuple[Any, ...]]:
+        """The same as comparisons."""
+        column, column_parameters = self.process_lhs(compiler, connection)
+        _list, values = self.process_rhs(compiler, connection)
+        text = " OR ".join([f"{column} = %s"] * len(values))
+        return f"({text})", tuple(part for value in values for part in (*column_parameters, value))
+
+    def as_postgresql(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **_context: Any
+    ) -> tuple[str, tuple[Any, ...]]:
+        """The same as one array."""
+        column, column_parameters = self.process_lhs(compiler, connection)
+        _list, values = self.process_rhs(compiler, connection)
+        if len(values) == 1:
+            return f"{column} = %s", (*column_parameters, *values)
+        quoted = ",".join('"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"' for value in values)
+        return f"{column} = ANY (%s::text[])", (*column_parameters, f"{{{quoted}}}")

@@ -47,7 +47,7 @@ class Entry(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["project", "source", "event_id"], name="entry_id_is_used_once_per_source"),
-            models.CheckConstraint(condition=Q(lane__in=list(LANES)), name="entry_lane_is_known"),
+            models.CheckConstraint(condition=Q(lane__one_of=list(LANES)), name="entry_lane_is_known"),
             models.CheckConstraint(condition=Q(kind__contains="."), name="entry_kind_is_subject_dot_verb"),
             models.CheckConstraint(condition=~Q(event_id=""), name="entry_has_an_id"),
             models.CheckConstraint(condition=~Q(source=""), name="entry_has_a_source"),

@@ -14,6 +14,21 @@ BACKOFF_US = 30_000_000  # doubled with each try
 LONGEST_WAIT_US = 3_600_000_000
 
 
+_senders: dict[str, list[Sender]] = {}
+
+
+def register(topic: str, sender: Sender) -> None:
+    """Let `sender` have what is noted under `topic`; a room above does so when it is made ready."""
+    known = _senders.setdefault(topic, [])
+    if sender not in known:
+        known.append(sender)
+
+
+def _to_all(row: Outbox) -> None:
+    for send in _senders[row.topic]:
+        send(row)
+
+
 def put(project: UUID, *, entry: int, topic: str, deduplication_key: str, due_at_us: int) -> None:
     """Note that `topic` follows from the entry at position `entry`; the same deduplication key is noted once."""
     Outbox.objects.get_or_create(
@@ -23,18 +38,20 @@ def put(project: UUID, *, entry: int, topic: str, deduplication_key: str, due_at
     )
 
 
-def deliver_due(senders: Mapping[str, Sender], *, most: int = 100) -> int:
-    """Send up to `most` rows that are due and return how many were sent.
+def deliver_due(senders: Mapping[str, Sender] | None = None, *, most: int = 100) -> int:
+    """Send up to `most` rows that are due and return how many were sent; without `senders`, by those registered.
 
-    A row counts as sent only after its sender returned, so a kill in between sends it again: at least once, and the
-    receiver deduplicates by `deduplication_key`. A sender that raises is tried again later, each time twice as late.
+    A row counts as sent only after every sender of its topic returned, so a kill in between sends it again: at least
+    once, and the receiver deduplicates by `deduplication_key`. A sender that raises is tried again later, each time
+    twice as late.
     """
     sent = 0
     for row in list(
         Outbox.objects.filter(sent_at_us__isnull=True, due_at_us__lte=now_us()).order_by("due_at_us")[:most]
     ):
         try:
-            senders[row.topic](row)
+            send = _to_all if senders is None else senders[row.topic]
+            send(row)
         except Exception as error:  # a broken receiver must not stop the others
             wait_us = min(BACKOFF_US << min(row.tries, 10), LONGEST_WAIT_US)
             _update(row, sent_at_us=None, due_at_us=now_us() + wait_us, last_error=_words(error))

@@ -14,10 +14,10 @@ def tell_operator(row: Outbox) -> None:
     log.warning(row.topic, project=str(row.project), entry=row.entry_id, deduplication_key=row.deduplication_key)
 
 
-SENDERS = {"integrity": tell_operator}
+outbox.register("integrity", tell_operator)
 
 
 @shared_task
 def deliver_outbox() -> int:
     """Send whatever is due."""
-    return outbox.deliver_due(SENDERS)
+    return outbox.deliver_due()

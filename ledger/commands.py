@@ -246,6 +246,8 @@ def _fold(row: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: 
     if row.compensates_id is not None:
         effects.compensate(rows, tried)
     touched = [attempts[fact.attempt]] if fact.attempt in attempts else []
+    if row.replanned:
+        touched = list(attempts.values())  # what the plan says may show under which leave they ran
     before = attempts.get(fact.attempt - 1)
     if before is not None:
         touched.insert(0, before)  # an attempt that this one replaces
@@ -406,7 +408,7 @@ def answer(effect: EffectRow, open_effect: UUID | None = None) -> str:
     if effect.leave == "granted":
         return "wait" if lapsed(effect, now_us()) else "proceed"
     if effect.leave == "pending":
-        return "wait"
+        return "blocked" if lapsed(effect, now_us()) else "wait"  # nobody ruled in time
     if open_effect is not None:
         return "ambiguous"
     gone = effect.leave == "held" and effect.leave_basis in _GONE

@@ -11,14 +11,13 @@ from uuid import UUID
 
 import orjson
 from django.db import connection
-from django.db.backends.utils import CursorWrapper
 
-from journal import entries, outbox
+from journal import entries, outbox, sql
 from journal.clock import now_us
 from ledger import declared, fold
 from ledger.fold import Fact, Observe
 from ledger.models import Effect
-from ledger.rows import AttemptRow, EffectRow, as_uuid, columns, parameters, recordset
+from ledger.rows import AttemptRow, EffectRow, as_uuid, columns, parameters, recordset, typed_marks
 
 _EFFECT: Final = columns(EffectRow)
 _ATTEMPT: Final = columns(AttemptRow)
@@ -57,17 +56,25 @@ _ATTEMPT_SET: Final = (
 )
 
 
-def _update_row(names: tuple[str, ...]) -> str:
-    assigned = ", ".join(f"{name} = %s" for name in names)
-    return f"UPDATE ledger_effect SET {assigned} WHERE id = %s AND version = %s - 1"
-
-
-def _update_set(names: tuple[str, ...]) -> str:
-    assigned = ", ".join(f"{name} = given.{name}" for name in names)
+def _update(names: tuple[str, ...]) -> tuple[str, str]:
+    """The two texts that change `names`."""
+    marked = ", ".join(f"{name} = %s" for name in names)
+    given = ", ".join(f"{name} = given.{name}" for name in names)
     return (
-        f"UPDATE ledger_effect SET {assigned} FROM json_to_recordset(%s::json) AS given({recordset(EffectRow, names)},"
-        " id uuid) WHERE ledger_effect.id = given.id AND ledger_effect.version = given.version - 1"
+        f"UPDATE ledger_effect SET {marked} WHERE id = %s AND version = %s - 1",
+        f"UPDATE ledger_effect SET {given} FROM json_to_recordset(%s::json) AS given({recordset(EffectRow, names)},"
+        " id uuid) WHERE ledger_effect.id = given.id AND ledger_effect.version = given.version - 1",
     )
+
+
+_MOVED: Final = (*_MOVING, "id", "version")
+_MOVE: Final = _update(_MOVING)
+# On PostgreSQL an effect and the attempt that moved it, the commonest pair, in one statement: both or none.
+_MOVE_AND_TRY: Final = (
+    f"WITH moved AS ({_MOVE[0]} RETURNING 1) INSERT INTO ledger_attempt ({_ATTEMPT_LIST})"
+    f" SELECT {typed_marks(AttemptRow, _ATTEMPT)} FROM moved{_ATTEMPT_CONFLICT}"
+)
+_REPLAN: Final = _update(_CHANGING)
 
 
 @dataclass(slots=True)
@@ -196,20 +203,18 @@ _number: Final = attrgetter("int")  # a UUID's number: sorts as its bytes do, an
 def _select(table: str, names: str, column: str, keys: list[UUID], order: str) -> list[tuple[object, ...]]:
     """The rows whose `column` is one of `keys`, locked on PostgreSQL; a bounded number of parameters on SQLite."""
     found: list[tuple[object, ...]] = []
-    with connection.cursor() as cursor:
-        if connection.vendor == "postgresql":
-            # Joined, not `= ANY`: a guess about how often each key occurs must never make it read the whole table.
-            lock = f" FOR UPDATE OF {table}" if order == "id" else ""
-            wanted = "unnest(%s::uuid[]) AS wanted(key)"
-            query = f"SELECT {names} FROM {wanted} JOIN {table} ON {table}.{column} = wanted.key ORDER BY {order}{lock}"
-            cursor.execute(query, [[key.hex for key in keys]])
-            found += cursor.fetchall()
-            return found
-        for start in range(0, len(keys), 500):
-            part = [key.hex for key in keys[start : start + 500]]
-            marks = ", ".join(["%s"] * len(part))
-            cursor.execute(f"SELECT {names} FROM {table} WHERE {column} IN ({marks}) ORDER BY {order}", part)
-            found += cursor.fetchall()
+    if connection.vendor == "postgresql":
+        # Joined, not `= ANY`: a guess about how often each key occurs must never make it read the whole table.
+        lock = f" FOR UPDATE OF {table}" if order == "id" else ""
+        if len(keys) == 1:
+            return sql.rows(f"SELECT {names} FROM {table} WHERE {column} = %s ORDER BY {order}{lock}", keys)
+        wanted = "unnest(%s::uuid[]) AS wanted(key)"
+        query = f"SELECT {names} FROM {wanted} JOIN {table} ON {table}.{column} = wanted.key ORDER BY {order}{lock}"
+        return sql.rows(query, [[key.hex for key in keys]])
+    for start in range(0, len(keys), 500):
+        part = [key.hex for key in keys[start : start + 500]]
+        marks = ", ".join(["%s"] * len(part))
+        found += sql.rows(f"SELECT {names} FROM {table} WHERE {column} IN ({marks}) ORDER BY {order}", part)
     return found
 
 
@@ -249,14 +254,16 @@ def write(rows: Iterable[EffectRow], attempts: Iterable[AttemptRow]) -> None:
         row.version += 1
     # The attempt that closes is written before the one that opens: at most one is open at any moment.
     tries = sorted(attempts, key=_by_effect_and_number)
-    with connection.cursor() as cursor:
-        written = _store(cursor, _INSERT_ROW, _INSERT_SET, new, _EFFECT)
-        for changed, names in ((moved, _MOVING), (replanned, _CHANGING)):
-            values = (*names, "id", "version")
-            written += _store(cursor, _update_row(names), _update_set(names), changed, values)
-        if written < len(new) + len(moved) + len(replanned):
-            raise LostRace  # before the attempts, which the schema would measure by the winner's leave
-        _store(cursor, _ATTEMPT_ROW, _ATTEMPT_SET, tries, _ATTEMPT)
+    if connection.vendor == "postgresql" and len(moved) == len(tries) == 1 and not new and not replanned:
+        written = sql.write(_MOVE_AND_TRY, [*parameters(moved, _MOVED)[0], *parameters(tries, _ATTEMPT)[0]])
+        tries = []
+    else:
+        written = _store(_INSERT_ROW, _INSERT_SET, new, _EFFECT)
+        written += _store(*_MOVE, moved, _MOVED)
+        written += _store(*_REPLAN, replanned, (*_CHANGING, "id", "version"))
+    if written < len(new) + len(moved) + len(replanned):
+        raise LostRace  # before the attempts, which the schema would measure by the winner's leave
+    _store(_ATTEMPT_ROW, _ATTEMPT_SET, tries, _ATTEMPT)
 
 
 _by_id: Final = attrgetter("id.int")
@@ -264,22 +271,16 @@ _by_effect_and_number: Final = attrgetter("effect_id.int", "number")
 
 
 def _store(
-    cursor: CursorWrapper,
-    row_text: str,
-    set_text: str,
-    rows: Sequence[EffectRow] | Sequence[AttemptRow],
-    names: tuple[str, ...],
+    row_text: str, set_text: str, rows: Sequence[EffectRow] | Sequence[AttemptRow], names: tuple[str, ...]
 ) -> int:
     """Write `rows` in the way that costs least, and return how many were written."""
     if not rows:
         return 0
-    if connection.vendor == "postgresql" and len(rows) > 1:
-        cursor.execute(set_text, [_document(rows, names)])
-    elif len(rows) == 1:
-        cursor.execute(row_text, parameters(rows, names)[0])
-    else:
-        cursor.executemany(row_text, parameters(rows, names))
-    return int(cursor.rowcount)
+    if len(rows) == 1:
+        return sql.write(row_text, parameters(rows, names)[0])
+    if connection.vendor == "postgresql":
+        return sql.write(set_text, [_document(rows, names)])
+    return sql.write_each(row_text, parameters(rows, names))
 
 
 def _document(rows: Sequence[EffectRow] | Sequence[AttemptRow], names: tuple[str, ...]) -> str:

@@ -15,9 +15,12 @@ from sessions.models import REF_CLASSES, Agent, Project, Repository, Session, Ta
 
 def _pairs(column: str, allowed: dict[str, tuple[str, ...]]) -> Q:
     """The condition that `column` holds only what `allowed` names for each state."""
-    condition = Q()
+    alike: dict[tuple[str, ...], list[str]] = {}  # states by what they allow: the shorter, the sooner it is checked
     for state, values in allowed.items():
-        condition |= Q(state=state, **{f"{column}__in": values})
+        alike.setdefault(values, []).append(state)
+    condition = Q()
+    for values, of in alike.items():
+        condition |= Q(state__one_of=of) & Q(**{f"{column}__one_of": values})
     return condition
 
 
@@ -127,8 +130,8 @@ class Effect(models.Model):
                 name="compensation_is_open_once",
             ),
             models.CheckConstraint(condition=~Q(effect_key=""), name="effect_has_a_key"),
-            models.CheckConstraint(condition=Q(leave__in=states.LEAVES), name="effect_leave_is_known"),
-            models.CheckConstraint(condition=Q(leave_basis__in=states.BASES), name="effect_leave_basis_is_known"),
+            models.CheckConstraint(condition=Q(leave__one_of=states.LEAVES), name="effect_leave_is_known"),
+            models.CheckConstraint(condition=Q(leave_basis__one_of=states.BASES), name="effect_leave_basis_is_known"),
             models.CheckConstraint(
                 condition=Q(leave="held") | ~Q(leave_basis=""), name="effect_leave_has_a_basis_once_it_is_not_held"
             ),
@@ -145,15 +148,17 @@ class Effect(models.Model):
             ),
             models.CheckConstraint(condition=Q(attempt_count__gte=0), name="effect_attempts_are_counted"),
             models.CheckConstraint(
-                condition=Q(state__in=["planned", "superseded", "compensated"])
+                condition=Q(state__one_of=["planned", "superseded", "compensated"])
                 | Q(attempt_count__gte=1)
                 | Q(resolution="happened"),
                 name="effect_moves_only_by_an_attempt",
             ),
-            models.CheckConstraint(condition=Q(judged__in=states.JUDGED), name="effect_judgement_is_known"),
-            models.CheckConstraint(condition=Q(failure_reason__in=states.REASONS), name="effect_reason_is_known"),
-            models.CheckConstraint(condition=Q(resolution__in=states.RESOLUTIONS), name="effect_resolution_is_known"),
-            models.CheckConstraint(condition=Q(ref_class__in=["", *REF_CLASSES]), name="effect_ref_class_is_known"),
+            models.CheckConstraint(condition=Q(judged__one_of=states.JUDGED), name="effect_judgement_is_known"),
+            models.CheckConstraint(condition=Q(failure_reason__one_of=states.REASONS), name="effect_reason_is_known"),
+            models.CheckConstraint(
+                condition=Q(resolution__one_of=states.RESOLUTIONS), name="effect_resolution_is_known"
+            ),
+            models.CheckConstraint(condition=Q(ref_class__one_of=["", *REF_CLASSES]), name="effect_ref_class_is_known"),
             models.CheckConstraint(
                 condition=Q(planned_mark="") | (~Q(tool="") & ~Q(intent_digest="")),
                 name="effect_plan_names_tool_and_intent",
@@ -246,7 +251,7 @@ class Attempt(models.Model):
                 fields=["effect"], condition=Q(is_open=True), name="effect_has_at_most_one_open_attempt"
             ),
             models.CheckConstraint(condition=Q(number__gte=1), name="attempt_numbers_start_at_one"),
-            models.CheckConstraint(condition=Q(leave__in=states.MOVED), name="attempt_moves_only_with_leave"),
+            models.CheckConstraint(condition=Q(leave__one_of=states.MOVED), name="attempt_moves_only_with_leave"),
             models.CheckConstraint(
                 condition=Q(lane="evidence") | Q(lane="command", leave="used"), name="command_dispatch_uses_its_leave"
             ),
@@ -255,8 +260,8 @@ class Attempt(models.Model):
                 | (~Q(dispatched_mark="") & Q(acknowledged_mark="", failed_mark="", replaced=False)),
                 name="open_attempt_was_dispatched_and_not_answered",
             ),
-            models.CheckConstraint(condition=Q(outcome__in=states.OUTCOMES), name="attempt_outcome_is_known"),
-            models.CheckConstraint(condition=Q(failure_reason__in=states.REASONS), name="attempt_reason_is_known"),
+            models.CheckConstraint(condition=Q(outcome__one_of=states.OUTCOMES), name="attempt_outcome_is_known"),
+            models.CheckConstraint(condition=Q(failure_reason__one_of=states.REASONS), name="attempt_reason_is_known"),
             models.CheckConstraint(
                 condition=~Q(dispatched_mark="") | ~Q(acknowledged_mark="") | ~Q(failed_mark=""),
                 name="attempt_has_a_mark",

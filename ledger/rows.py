@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any, Final, cast
 from uuid import UUID
 
-from django.db import connection
+from journal.sql import vendor_id as vendor_id  # those who read rows by plain SQL find it here
 
 
 @dataclass(slots=True)
@@ -118,6 +118,12 @@ def recordset(row: type[EffectRow] | type[AttemptRow], names: tuple[str, ...]) -
     return ", ".join(f"{name} {types[name]}" for name in names)
 
 
+def typed_marks(row: type[EffectRow] | type[AttemptRow], names: tuple[str, ...]) -> str:
+    """The marks of `names` with their types, for a SELECT on PostgreSQL that has no column to take them from."""
+    types = {column.name: _POSTGRESQL_TYPES[column.type] for column in fields(row)}
+    return ", ".join(f"%s::{types[name]}" for name in names)
+
+
 @cache
 def _reader(row: Any, names: tuple[str, ...]) -> tuple[Callable[[Any], tuple[Any, ...]], list[int]]:
     """How to take `names` from a row at once, and which of them are UUIDs."""
@@ -150,8 +156,3 @@ def as_uuid(value: Any) -> UUID | None:
     if value is None or isinstance(value, UUID):
         return value
     return _from_hex(value)
-
-
-def vendor_id(value: UUID) -> UUID | str:
-    """A UUID as raw SQL takes it on the present vendor."""
-    return value if connection.vendor == "postgresql" else value.hex

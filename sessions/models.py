@@ -216,8 +216,8 @@ class Session(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["project", "key"], name="session_key_is_unique_in_project"),
             models.CheckConstraint(condition=~Q(key=""), name="session_has_a_key"),
-            models.CheckConstraint(condition=Q(mode__in=MODES), name="session_mode_is_known"),
-            models.CheckConstraint(condition=Q(status__in=STATUSES), name="session_status_is_known"),
+            models.CheckConstraint(condition=Q(mode__one_of=MODES), name="session_mode_is_known"),
+            models.CheckConstraint(condition=Q(status__one_of=STATUSES), name="session_status_is_known"),
             models.CheckConstraint(
                 condition=Q(parent__isnull=True) | ~Q(parent=F("id")), name="session_is_not_its_own_parent"
             ),

@@ -9,6 +9,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from journal.entries import SYSTEM_SOURCE
+from sessions import teams
 from sessions.models import ROLES, Membership, Person, Project
 from sessions.records import record
 from sessions.refused import RefusedError
@@ -79,6 +80,7 @@ def remove(membership: Membership, *, actor: str) -> None:
     """Take a person out of a project; what they did stays on record. Raises RefusedError as change_role."""
     if membership.role == "administrator":
         _keep_one_administrator(membership)
+    teams.leave_all(membership, actor=actor)
     facts = {"person": pseudonym_of(membership.user), "role_before": membership.role}
     _record(membership, "admin.member_removed", actor, facts)
     membership.delete()

@@ -10,10 +10,11 @@ import orjson
 from django.contrib.auth import get_user_model
 from django.db import connection
 
-from journal import entries
+from journal import entries, sql
 from journal.entries import Status
 from journal.ids import derived
 from journal.order import earlier, is_of_a_command
+from journal.sql import vendor_id
 from journal.text import column_text
 from sessions import repositories
 from sessions.models import ENDED, Project, Session
@@ -143,13 +144,11 @@ def end(origin: Origin, session: Session, status: str) -> Session:
 
 def lock(project: UUID, session: UUID, now_us: int, *, new_effects: int) -> bool:
     """Lock the session's row, count `new_effects` and move its clock; False when the project has no such session."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"UPDATE agent_sessions_session SET seen_at_us = {_greatest()}, effect_count = effect_count + %s"
-            " WHERE id = %s AND project_id = %s",
-            [now_us, now_us, new_effects, _id(session), _id(project)],
-        )
-        return bool(cursor.rowcount == 1)
+    text = (
+        f"UPDATE agent_sessions_session SET seen_at_us = {_GREATEST}, effect_count = effect_count + %s"
+        " WHERE id = %s AND project_id = %s"
+    )
+    return sql.write(text, [now_us, now_us, new_effects, vendor_id(session), vendor_id(project)]) == 1
 
 
 def seen(project: UUID, session: UUID, now_us: int) -> None:
@@ -161,11 +160,8 @@ def seen(project: UUID, session: UUID, now_us: int) -> None:
     mine = "%s"
     if connection.vendor == "postgresql":
         mine = "(SELECT id FROM agent_sessions_session WHERE id = %s FOR NO KEY UPDATE SKIP LOCKED)"
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"UPDATE agent_sessions_session SET seen_at_us = {_greatest()} WHERE id = {mine} AND project_id = %s",
-            [now_us, now_us, _id(session), _id(project)],
-        )
+    text = f"UPDATE agent_sessions_session SET seen_at_us = {_GREATEST} WHERE id = {mine} AND project_id = %s"
+    sql.write(text, [now_us, now_us, vendor_id(session), vendor_id(project)])
 
 
 def lock_meant(project: UUID, reference: str, now_us: int, *, new_effects: int) -> UUID | None:
@@ -179,10 +175,7 @@ def lock_meant(project: UUID, reference: str, now_us: int, *, new_effects: int) 
     return named if lock(project, named, now_us, new_effects=new_effects) else None
 
 
-def _greatest() -> str:
-    return "CASE WHEN seen_at_us > %s THEN seen_at_us ELSE %s END"
-
-
+_GREATEST: Final = "CASE WHEN seen_at_us > %s THEN seen_at_us ELSE %s END"
 _COLUMNS: Final = (
     "id, project_id, key, agent_id, branch, title, mode, status, cursor, labels, opened_position, effect_count,"
     " created_at_us, seen_at_us, started_mark, status_mark, version"
@@ -197,7 +190,7 @@ _TOUCH_SQLITE: Final = (
 )
 _TOUCH_POSTGRESQL: Final = (
     f"INSERT INTO agent_sessions_session ({_COLUMNS})"
-    f" SELECT id, %s, key, %s, {_STUB}, opened, 0, %s, %s, '', '', 1"
+    f" SELECT id, %s::uuid, key, %s::uuid, {_STUB}, opened, 0, %s::bigint, %s::bigint, '', '', 1"
     f" FROM json_to_recordset(%s::json) AS given(id uuid, key text, opened bigint) ORDER BY id{_ON_CONFLICT}"
 )
 
@@ -218,35 +211,32 @@ def touch(origin: Origin, sessions: Mapping[UUID, str | None], position: int | M
             new.append((session, key, position if isinstance(position, int) else position[session]))
     if not new:
         return
-    with connection.cursor() as cursor:
-        if connection.vendor == "postgresql":
-            rows = [{"id": session, "key": key, "opened": opened} for session, key, opened in new]
-            document = orjson.dumps(rows).decode()
-            cursor.execute(_TOUCH_POSTGRESQL, [origin.project, origin.agent, now_us, now_us, document])
-            return
-        project, agent = origin.project.hex, origin.agent.hex
-        values = [(session.hex, project, key, agent, opened, now_us, now_us) for session, key, opened in new]
-        cursor.executemany(_TOUCH_SQLITE, values)
+    if connection.vendor == "postgresql":
+        document = orjson.dumps([{"id": session, "key": key, "opened": opened} for session, key, opened in new])
+        sql.write(_TOUCH_POSTGRESQL, [origin.project, origin.agent, now_us, now_us, document.decode()])
+        return
+    project, agent = origin.project.hex, origin.agent.hex
+    values = [(session.hex, project, key, agent, opened, now_us, now_us) for session, key, opened in new]
+    sql.write_each(_TOUCH_SQLITE, values)
 
 
 def count_effects(new_effects: Mapping[UUID, int]) -> None:
     """Add newly stored effects to their sessions, whose rows are locked."""
     if not new_effects:
         return
-    with connection.cursor() as cursor:
-        if connection.vendor == "postgresql":
-            rows = [{"id": session, "more": number} for session, number in new_effects.items()]
-            cursor.execute(
-                "UPDATE agent_sessions_session SET effect_count = effect_count + more"
-                " FROM json_to_recordset(%s::json) AS given(id uuid, more int)"
-                " WHERE agent_sessions_session.id = given.id",
-                [orjson.dumps(rows).decode()],
-            )
-            return
-        cursor.executemany(
-            "UPDATE agent_sessions_session SET effect_count = effect_count + %s WHERE id = %s",
-            [(number, session.hex) for session, number in sorted(new_effects.items())],
+    if connection.vendor == "postgresql":
+        rows = [{"id": session, "more": number} for session, number in new_effects.items()]
+        sql.write(
+            "UPDATE agent_sessions_session SET effect_count = effect_count + more"
+            " FROM json_to_recordset(%s::json) AS given(id uuid, more int)"
+            " WHERE agent_sessions_session.id = given.id",
+            [orjson.dumps(rows).decode()],
         )
+        return
+    sql.write_each(
+        "UPDATE agent_sessions_session SET effect_count = effect_count + %s WHERE id = %s",
+        [(number, session.hex) for session, number in sorted(new_effects.items())],
+    )
 
 
 def report(reports: Sequence[Report], parents: Mapping[str, UUID]) -> None:
@@ -299,7 +289,3 @@ def _owner(project: UUID, username: str | None) -> Any:
     if not username:
         return None
     return get_user_model().objects.filter(username=username, memberships__project=project).first()
-
-
-def _id(value: UUID) -> UUID | str:
-    return value if connection.vendor == "postgresql" else value.hex

@@ -7,8 +7,8 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from journal.entries import SYSTEM_SOURCE
+from sessions import people
 from sessions.models import Membership, Project, Team, TeamMember
-from sessions.people import pseudonym_of
 from sessions.records import record
 from sessions.refused import RefusedError
 
@@ -50,7 +50,23 @@ def remove(team: Team, membership: Membership, *, actor: str = SYSTEM_SOURCE) ->
         _record(team, membership, "admin.team_member_removed", actor)
 
 
+@transaction.atomic(savepoint=False)
+def leave_all(membership: Membership, *, actor: str) -> None:
+    """Take a person who is leaving the project out of every team of it; each is recorded."""
+    for team in Team.objects.filter(members__membership=membership).order_by("name"):
+        remove(team, membership, actor=actor)
+
+
+@transaction.atomic(savepoint=False)
+def dissolve(team: Team, *, actor: str) -> None:
+    """Remove a team and everybody from it. Rules that name it then ask people who are not there."""
+    for one in TeamMember.objects.select_related("membership__user").filter(team=team).order_by("id"):
+        remove(team, one.membership, actor=actor)
+    record(team.project_id, "admin.team_removed", actor=actor, subject=team.id, facts={}, words={"name": team.name})
+    team.delete()
+
+
 def _record(team: Team, membership: Membership, kind: str, actor: str) -> None:
-    facts = {"person": pseudonym_of(membership.user)}
+    facts = {"person": people.pseudonym_of(membership.user)}
     words = {"team": team.name, "username": membership.user.get_username(), **facts}
     record(team.project_id, kind, actor=actor, subject=team.id, facts=facts, words=words)

@@ -13,9 +13,10 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import transaction
 from django.utils import timezone
 
+from journal import sql
 from sessions.models import SCOPES, Agent, AgentToken
 from sessions.records import record
 
@@ -91,9 +92,7 @@ def authenticate(header: str | None) -> Bearer | None:
     if match is None:
         return None
     public_id, secret = match.groups()
-    with connection.cursor() as cursor:
-        cursor.execute(_BEARER, [public_id])
-        row = cursor.fetchone()
+    row = next(iter(sql.rows(_BEARER, [public_id])), None)
     if not hmac.compare_digest(_digest(secret), bytes(32) if row is None else bytes(row[6])) or row is None:
         return None
     token, project, redacts, agent, agent_name, scope = row[:6]

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from sessions.views import frame, own, people, repositories, sign, tokens
+from sessions.views import frame, own, people, repositories, sign, teams, tokens
 
 urlpatterns = [
     path("", frame.home, name="home"),
@@ -17,6 +17,10 @@ urlpatterns = [
     path("settings/people/", people.people_page, name="people"),
     path("settings/people/<uuid:member>/role/", people.change_role, name="change_role"),
     path("settings/people/<uuid:member>/remove/", people.remove_person, name="remove_person"),
+    path("settings/teams/", teams.teams_page, name="teams"),
+    path("settings/teams/<uuid:team>/add/", teams.add_to_team, name="add_to_team"),
+    path("settings/teams/<uuid:team>/remove/", teams.remove_from_team, name="remove_from_team"),
+    path("settings/teams/<uuid:team>/dissolve/", teams.dissolve_team, name="dissolve_team"),
     path("settings/tokens/", tokens.tokens_page, name="tokens"),
     path("settings/tokens/<uuid:token>/revoke/", tokens.revoke_token, name="revoke_token"),
     path("settings/repositories/", repositories.repositories_page, name="repositories"),

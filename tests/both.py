@@ -19,6 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # The others cannot tell one database from the other; conftest.py marks them.
 DATABASE_ONLY = "not once"
 NO_TESTS_COLLECTED = 5
+# A file stays with one worker, because its tests share a server and a book; conftest.py puts the long files first.
+SIDE_BY_SIDE = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 
 
 def main(options: list[str]) -> int:
@@ -43,7 +45,7 @@ def run(name: str, url: str, options: list[str], report: Path) -> Counter[str]:
     # A cached module that was not written would be compiled again by every child that the tests start.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     code = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-n", "2", f"--junit-xml={report}", *options],
+        [sys.executable, "-m", "pytest", "-q", *SIDE_BY_SIDE, f"--junit-xml={report}", *options],
         cwd=ROOT,
         env={**environment, "DATABASE_URL": url},
         check=False,

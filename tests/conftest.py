@@ -30,6 +30,7 @@ hypothesis.settings.load_profile("house")
 
 # A test that needs none of these, nor is marked `django_db`, cannot reach the database.
 DATABASE_FIXTURES = {"db", "transactional_db", "live_server_process"}
+FOLDERS_OF_PROGRAMS = {"evaluation", "house"}
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 BROWSER_ARGUMENTS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
@@ -51,11 +52,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what never meets the database that the suite is pointed at: a run on another one would tell nothing new."""
+    """Mark what never meets the database that the suite is pointed at: a run on another one would tell nothing new.
+
+    Files that start programs come first: two workers that end with short files end together.
+    """
+    long = set()
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
         if not (item.get_closest_marker("django_db") or fixtures & DATABASE_FIXTURES):
             item.add_marker(pytest.mark.once)
+        if "live_server_process" in fixtures or item.path.parent.name in FOLDERS_OF_PROGRAMS:
+            long.add(item.path)
+    items.sort(key=lambda item: item.path not in long)
 
 
 @pytest.fixture(autouse=True)

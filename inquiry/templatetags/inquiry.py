@@ -10,6 +10,7 @@ from django.template.loader import get_template
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
+from inquiry import shown
 from inquiry.bodies import Excerpt
 from inquiry.sentences import Moment, Sentence
 from inquiry.timeline import Row
@@ -17,9 +18,19 @@ from inquiry.views.audit import Input
 from inquiry.views.place import Place
 from journal import untrusted
 from journal.clock import now_us
-from journal.templatetags.gatebook import STATES, mark, moment, outcome, shown_state, state_word, untrusted_line
+from journal.templatetags.gatebook import (
+    STATES,
+    mark,
+    moment,
+    outcome,
+    shown_state,
+    state_word,
+    status,
+    untrusted_line,
+)
 from journal.untrusted import markup
 from ledger.models import Effect
+from sessions.models import Session
 
 register = template.Library()
 _NOBODY = UUID(int=0)
@@ -72,6 +83,18 @@ def state_of(effect: Effect) -> SafeString:
     if effect.state != "acknowledged" or effect.outcome == "unknown":
         return word
     return markup("{} {}", word, "ok" if effect.outcome == "ok" else outcome(effect.outcome))
+
+
+@register.filter
+def shown_status(session: Session) -> str:
+    """The word for a session's status as people see it."""
+    return shown.shown_status(session)
+
+
+@register.filter
+def status_of(session: Session) -> SafeString:
+    """Shape, word and colour of a session's status as people see it."""
+    return status(shown.shown_status(session))
 
 
 @cache

@@ -113,7 +113,7 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name="entry",
             constraint=models.CheckConstraint(
-                condition=models.Q(("lane__in", ["command", "evidence", "system"])), name="entry_lane_is_known"
+                condition=models.Q(("lane__one_of", ["command", "evidence", "system"])), name="entry_lane_is_known"
             ),
         ),
         migrations.AddConstraint(

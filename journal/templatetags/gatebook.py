@@ -30,6 +30,7 @@ STATES: Final[dict[str, tuple[str, str]]] = {
 # of sessions, tasks and items
 STATUSES: Final[dict[str, tuple[str, str]]] = {
     "running": ("is-dispatched", "running"),
+    "no end told": ("is-planned", "dash"),
     "waiting": ("is-awaiting", "awaiting"),
     "suspended": ("is-planned", "pause"),
     "completed": ("is-ack", "ack"),

@@ -345,7 +345,7 @@ class Migration(migrations.Migration):
             model_name="effect",
             constraint=models.CheckConstraint(
                 condition=models.Q(
-                    ("leave__in", ("held", "pending", "granted", "refused", "used", "observed", "bypassed"))
+                    ("leave__one_of", ("held", "pending", "granted", "refused", "used", "observed", "bypassed"))
                 ),
                 name="effect_leave_is_known",
             ),
@@ -355,7 +355,7 @@ class Migration(migrations.Migration):
             constraint=models.CheckConstraint(
                 condition=models.Q(
                     (
-                        "leave_basis__in",
+                        "leave_basis__one_of",
                         (
                             "",
                             "ruling",
@@ -386,22 +386,12 @@ class Migration(migrations.Migration):
             constraint=models.CheckConstraint(
                 condition=models.Q(
                     models.Q(
-                        ("leave__in", ("held", "pending", "granted", "refused", "used", "observed", "bypassed")),
-                        ("state", "planned"),
-                    ),
-                    models.Q(("leave__in", ("used", "observed", "bypassed")), ("state", "dispatched")),
-                    models.Q(("leave__in", ("used", "observed", "bypassed")), ("state", "acknowledged")),
-                    models.Q(
-                        ("leave__in", ("held", "pending", "granted", "refused", "used", "observed", "bypassed")),
-                        ("state", "failed"),
+                        ("state__one_of", ["planned", "failed", "compensated", "superseded"]),
+                        ("leave__one_of", ("held", "pending", "granted", "refused", "used", "observed", "bypassed")),
                     ),
                     models.Q(
-                        ("leave__in", ("held", "pending", "granted", "refused", "used", "observed", "bypassed")),
-                        ("state", "compensated"),
-                    ),
-                    models.Q(
-                        ("leave__in", ("held", "pending", "granted", "refused", "used", "observed", "bypassed")),
-                        ("state", "superseded"),
+                        ("state__one_of", ["dispatched", "acknowledged"]),
+                        ("leave__one_of", ("used", "observed", "bypassed")),
                     ),
                     _connector="OR",
                 ),
@@ -412,12 +402,13 @@ class Migration(migrations.Migration):
             model_name="effect",
             constraint=models.CheckConstraint(
                 condition=models.Q(
-                    models.Q(("outcome__in", ("",)), ("state", "planned")),
-                    models.Q(("outcome__in", ("",)), ("state", "dispatched")),
-                    models.Q(("outcome__in", ("ok", "error", "unknown")), ("state", "acknowledged")),
-                    models.Q(("outcome__in", ("error", "unknown")), ("state", "failed")),
-                    models.Q(("outcome__in", ("", "ok", "error", "unknown")), ("state", "compensated")),
-                    models.Q(("outcome__in", ("", "ok", "error", "unknown")), ("state", "superseded")),
+                    models.Q(("state__one_of", ["planned", "dispatched"]), ("outcome__one_of", ("",))),
+                    models.Q(("state__one_of", ["acknowledged"]), ("outcome__one_of", ("ok", "error", "unknown"))),
+                    models.Q(("state__one_of", ["failed"]), ("outcome__one_of", ("error", "unknown"))),
+                    models.Q(
+                        ("state__one_of", ["compensated", "superseded"]),
+                        ("outcome__one_of", ("", "ok", "error", "unknown")),
+                    ),
                     _connector="OR",
                 ),
                 name="effect_outcome_fits_its_state",
@@ -445,7 +436,7 @@ class Migration(migrations.Migration):
             model_name="effect",
             constraint=models.CheckConstraint(
                 condition=models.Q(
-                    ("state__in", ["planned", "superseded", "compensated"]),
+                    ("state__one_of", ["planned", "superseded", "compensated"]),
                     ("attempt_count__gte", 1),
                     ("resolution", "happened"),
                     _connector="OR",
@@ -456,27 +447,27 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name="effect",
             constraint=models.CheckConstraint(
-                condition=models.Q(("judged__in", ("", "allow", "ask", "deny"))), name="effect_judgement_is_known"
+                condition=models.Q(("judged__one_of", ("", "allow", "ask", "deny"))), name="effect_judgement_is_known"
             ),
         ),
         migrations.AddConstraint(
             model_name="effect",
             constraint=models.CheckConstraint(
-                condition=models.Q(("failure_reason__in", ("", "rejected", "timeout", "error"))),
+                condition=models.Q(("failure_reason__one_of", ("", "rejected", "timeout", "error"))),
                 name="effect_reason_is_known",
             ),
         ),
         migrations.AddConstraint(
             model_name="effect",
             constraint=models.CheckConstraint(
-                condition=models.Q(("resolution__in", ("", "happened", "not_happened", "compensate", "abandoned"))),
+                condition=models.Q(("resolution__one_of", ("", "happened", "not_happened", "compensate", "abandoned"))),
                 name="effect_resolution_is_known",
             ),
         ),
         migrations.AddConstraint(
             model_name="effect",
             constraint=models.CheckConstraint(
-                condition=models.Q(("ref_class__in", ["", "production", "protected", "other"])),
+                condition=models.Q(("ref_class__one_of", ["", "production", "protected", "other"])),
                 name="effect_ref_class_is_known",
             ),
         ),
@@ -510,7 +501,7 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name="attempt",
             constraint=models.CheckConstraint(
-                condition=models.Q(("leave__in", ("used", "observed", "bypassed"))),
+                condition=models.Q(("leave__one_of", ("used", "observed", "bypassed"))),
                 name="attempt_moves_only_with_leave",
             ),
         ),
@@ -542,13 +533,13 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name="attempt",
             constraint=models.CheckConstraint(
-                condition=models.Q(("outcome__in", ("", "ok", "error", "unknown"))), name="attempt_outcome_is_known"
+                condition=models.Q(("outcome__one_of", ("", "ok", "error", "unknown"))), name="attempt_outcome_is_known"
             ),
         ),
         migrations.AddConstraint(
             model_name="attempt",
             constraint=models.CheckConstraint(
-                condition=models.Q(("failure_reason__in", ("", "rejected", "timeout", "error"))),
+                condition=models.Q(("failure_reason__one_of", ("", "rejected", "timeout", "error"))),
                 name="attempt_reason_is_known",
             ),
         ),

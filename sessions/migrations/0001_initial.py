@@ -439,14 +439,14 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name="session",
             constraint=models.CheckConstraint(
-                condition=models.Q(("mode__in", ("leased", "reported", "one_shot"))), name="session_mode_is_known"
+                condition=models.Q(("mode__one_of", ("leased", "reported", "one_shot"))), name="session_mode_is_known"
             ),
         ),
         migrations.AddConstraint(
             model_name="session",
             constraint=models.CheckConstraint(
                 condition=models.Q(
-                    ("status__in", ("running", "waiting", "suspended", "completed", "failed", "cancelled"))
+                    ("status__one_of", ("running", "waiting", "suspended", "completed", "failed", "cancelled"))
                 ),
                 name="session_status_is_known",
             ),

@@ -30,10 +30,12 @@ ROOMS = (
     Room("Approvals", "inbox", key="a"),
     Room("Sessions", "sessions", key="s", also=("/sessions/", "/tasks/")),
     Room("Audit", "audit", key="u", also=("/audit/", "/effects/")),
+    Room("Policies", "policies", key="l", also=("/approvals/policies/",)),
     Room("Tools", "tools", key="t"),
 )
 ADMINISTRATION = (
     Room("People", "people", "administrator", key="p"),
+    Room("Teams", "teams", "administrator", also=("/settings/teams/",)),
     Room("Tokens", "tokens", "administrator", key="k"),
     Room("Repositories", "repositories", "administrator", key="r"),
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-from evaluation.bench import busy, filling, growth, reading
+from evaluation.bench import busy, filling, growth, house, reading
 from evaluation.bench.__main__ import Size, measure
 from evaluation.bench.figures import Figure, Report, percentile
 from evaluation.bench.workload import BYTES, ITEMS, Writer
@@ -34,6 +34,7 @@ NAMED = {
 
 
 def test_a_tiny_run_measures_every_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(house, "QUIET_WITHIN_S", 0)
     monkeypatch.setattr(growth, "TENTHS", 2)
     monkeypatch.setattr(busy, "IMPORTERS", 2)
     monkeypatch.setattr(reading, "MEASURED_EFFECTS", 100)

@@ -164,6 +164,7 @@ for row in Artifact.objects.filter(session_id="{job.session["id"]}").order_by("o
     assert b"0 failed" in bytes_of["test-3.log"]
 
 
+@pytest.mark.once
 def test_a_second_run_makes_a_second_session_and_leaves_no_folder(job: Job, tmp_path: Path) -> None:
     done = run_agent("--url", job.server.url, "--token", job.token, temporary=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -172,6 +173,7 @@ def test_a_second_run_makes_a_second_session_and_leaves_no_folder(job: Job, tmp_
     assert [session["title"] for session in sessions].count(job.session["title"]) == 2
 
 
+@pytest.mark.once
 def test_stopped_half_way_it_leaves_no_folder_and_invents_no_end(job: Job, tmp_path: Path) -> None:
     agent = subprocess.Popen(
         [sys.executable, "-m", "evaluation.demo_agent", "--url", job.server.url, "--token", job.token],
@@ -191,6 +193,7 @@ def test_stopped_half_way_it_leaves_no_folder_and_invents_no_end(job: Job, tmp_p
     assert newest["status"] == "running"
 
 
+@pytest.mark.once
 def test_declared_tools_are_not_overwritten(job: Job, tmp_path: Path) -> None:
     other = tmp_path / "tools.yaml"
     other.write_text("tools: {file.read: {class: read_only}}\n", encoding="utf-8")
@@ -199,6 +202,7 @@ def test_declared_tools_are_not_overwritten(job: Job, tmp_path: Path) -> None:
     assert int(counted) > 1
 
 
+@pytest.mark.once
 def test_an_absent_server_gets_a_sentence(tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     done = run_agent("--url", url, "--token", "gbk_x", "--patience", "0.2", temporary=tmp_path)
@@ -209,6 +213,7 @@ def test_an_absent_server_gets_a_sentence(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.once
 def test_a_wrong_token_gets_the_servers_sentence(job: Job) -> None:
     done = run_agent("--url", job.server.url, "--token", "gbk_aaaaaaaa_" + "a" * 43)
     assert done.returncode == 1
@@ -257,6 +262,7 @@ def stand(request: pytest.FixtureRequest) -> Iterator[Stand]:
     server.server_close()
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("stand", [[503, 0, 429, 201]], indirect=True)
 def test_the_same_key_is_sent_until_there_is_an_answer(stand: Stand) -> None:
     reporter = Reporter(stand.url, "token", sleep=lambda _seconds: None)
@@ -265,6 +271,7 @@ def test_the_same_key_is_sent_until_there_is_an_answer(stand: Stand) -> None:
     assert len(set(stand.keys)) == 1
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("stand", [[503] * 100], indirect=True)
 def test_patience_ends(stand: Stand) -> None:
     reporter = Reporter(stand.url, "token", patience_s=0.3)
@@ -272,6 +279,7 @@ def test_patience_ends(stand: Stand) -> None:
         reporter.command("/sessions", {"key": "s"})
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("stand", [[422]], indirect=True)
 def test_a_refusal_is_not_repeated(stand: Stand) -> None:
     reporter = Reporter(stand.url, "token")

@@ -74,13 +74,14 @@ def serve(folder: Path, **environment: str) -> Iterator[Server]:
             # Without its cached modules every worker of granian imports for seconds.
             "PYTHONDONTWRITEBYTECODE": "",
             "GATEBOOK_LOG_LEVEL": "WARNING",
+            "GATEBOOK_THREADS": str(THREADS),
             **environment,
         }
         said = _run([sys.executable, "manage.py", "setup"], variables)
         found = re.search(r"Sign in as (\S+) with the password (\S+)", said)
         assert found, f"setup did not print a sign-in: {said}"
         port = free_port()
-        child = web_server("127.0.0.1", port, vendor, THREADS)
+        child = web_server("127.0.0.1", port, vendor, int(variables["GATEBOOK_THREADS"]))
         child.environment = variables
         supervisor = Supervisor([child])
         server = Server(f"http://127.0.0.1:{port}", folder, vendor, variables, found[1], found[2], child)

@@ -1,5 +1,6 @@
 """What every door has in common: who may enter, which method, how a refusal looks, and the wall between projects."""
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -17,6 +18,7 @@ from journal.models import Entry
 from ledger.models import Effect
 from sessions import tokens
 from sessions.models import AgentToken, Artifact, Session, Task
+from tests.approvals.by_hand import gate_of
 from tests.ingest.caller import Caller, code
 
 NO_TOKEN_NEEDED = {"openapi.json"}
@@ -48,6 +50,7 @@ BODIES: dict[str, Any] = {
     "/effects/{effect}/fail": {"attempt": 1, "reason": "error"},
     "/effects/{effect}/compensate": {"effect_key": "undo", "tool": "t"},
     "/artifacts": {"session": "s-1", "type": "t", "sha256": "0" * 64, "size": 1, "media_type": "text/plain"},
+    "/gates/wait": {"gates": {"{gate}": 0}},
 }
 
 
@@ -57,7 +60,8 @@ def ids(agent: Caller) -> dict[str, str]:
     session = agent.session("s-1")
     task = agent.post(f"/sessions/{session['id']}/tasks", {"key": "t"}).json()
     artifact = agent.post("/artifacts", BODIES["/artifacts"]).json()
-    return {"session": session["id"], "task": task["id"], "effect": agent.plan()["id"], "artifact": artifact["id"]}
+    found = {"session": session["id"], "task": task["id"], "effect": agent.plan()["id"], "artifact": artifact["id"]}
+    return found | {"gate": str(gate_of(found["effect"]).id)}
 
 
 def send(caller: Caller, method: str, path: str, ids: dict[str, str], **headers: str) -> Any:
@@ -68,7 +72,8 @@ def send(caller: Caller, method: str, path: str, ids: dict[str, str], **headers:
         return caller.client.put(address, content=b"x", headers=headers)
     if path == "/events":
         return caller.client.post(address, json=[], headers=headers)
-    return caller.post(address, BODIES.get(path, {}), headers=headers)
+    body = json.loads(json.dumps(BODIES.get(path, {})).replace("{gate}", ids["gate"]))
+    return caller.post(address, body, headers=headers)
 
 
 def test_the_description_and_the_url_table_name_the_same_doors() -> None:

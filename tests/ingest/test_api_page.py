@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from django.contrib.auth.models import User
 from django.test import Client
 from django.utils.html import escape
@@ -14,6 +13,7 @@ from ingest.shapes import REPORTED
 from sessions.models import Membership, Project
 from tests.house.server import Server
 from tests.ingest.caller import Caller
+from tests.pages.test_frame_browser import enter, violations_by_day_and_night
 
 
 def test_the_page_names_every_call_field_and_refusal(agent: Caller) -> None:
@@ -41,22 +41,15 @@ def test_the_page_names_every_call_field_and_refusal(agent: Caller) -> None:
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.once
 @pytest.mark.parametrize("width", [320, 1280])
 def test_the_page_is_readable_by_everybody(
-    live_server_process: Server, new_page: Callable[..., Page], scheme: str, width: int
+    live_server_process: Server, new_page: Callable[..., Page], width: int
 ) -> None:
     complaints: list[str] = []
-    page = new_page(color_scheme=scheme, viewport={"width": width, "height": 800})
-    page.on("console", lambda one: complaints.append(one.text))
-    page.goto(f"{live_server_process.url}/sign-in/?next=/docs/api/")
-    page.get_by_label("Username").fill(live_server_process.administrator)
-    page.get_by_label("Password").fill(live_server_process.password)
-    page.get_by_role("button", name="Sign in").click()
+    page = enter(new_page(viewport={"width": width, "height": 800}), live_server_process, complaints)
     page.goto(f"{live_server_process.url}/docs/api/")
     page.locator("#planEffect summary").click()
-    rules = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
-    found = Axe().run(page, options=rules).response["violations"]
-    assert [f"{one['id']}: {one['nodes'][0]['html']}" for one in found] == []
+    assert violations_by_day_and_night(page) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert complaints == []

@@ -16,6 +16,7 @@ from ingest.openapi import ENDPOINTS
 from journal.models import Body, Entry
 from ledger.models import Effect
 from sessions.models import Session, Task
+from tests.approvals.by_hand import gate_of
 from tests.ingest.caller import Caller, code, new_key
 from tests.ingest.fuzz_strict import HOSTILE
 
@@ -46,7 +47,8 @@ EXPECTED: dict[str, tuple[int, str]] = {
 def ids(agent: Caller) -> dict[str, str]:
     session = agent.session("s-1")
     task = agent.post(f"/sessions/{session['id']}/tasks", {"key": "t"}).json()
-    return {"session": session["id"], "task": task["id"], "effect": agent.plan()["id"]}
+    effect = agent.plan()["id"]
+    return {"session": session["id"], "task": task["id"], "effect": effect, "gate": str(gate_of(effect).id)}
 
 
 def rows() -> tuple[Any, ...]:
@@ -151,6 +153,8 @@ BASES: dict[str, dict[str, Any]] = {
     "/effects/{effect}/fail": {"attempt": 1, "reason": "error"},
     "/effects/{effect}/compensate": {"effect_key": "undo", "tool": "t"},
     "/effects/{effect}/supersede": {},
+    "/gates/wait": {"gates": {}},
+    "/gates/{gate}/cancel": {},
     "/artifacts": {"session": "s-1", "type": "t", "sha256": "0" * 64, "size": 1, "media_type": "text/plain"},
 }
 FREE_TEXT = {"title", "why", "detail", "result", "arguments", "preconditions"}
@@ -284,7 +288,7 @@ def test_any_question_is_answered_by_every_list(agent: Caller, path: str, query:
 @given(data=st.data())
 def test_any_json_is_answered_by_every_command(agent: Caller, data: st.DataObject) -> None:
     agent.session("s-1")
-    ids = {"session": agent.session("s-1")["id"], "effect": agent.plan("e-1")["id"]}
+    ids = {"session": agent.session("s-1")["id"], "effect": agent.plan("e-1")["id"], "gate": new_key()}
     task = agent.post(f"/sessions/{ids['session']}/tasks", {"key": "t"}).json()["id"]
     path = data.draw(st.sampled_from(COMMANDS))
     fields = data.draw(st.dictionaries(st.sampled_from([*NAMES, "key", "session", "process"]), JSON, max_size=5))

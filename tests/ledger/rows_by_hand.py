@@ -9,6 +9,7 @@ from django.contrib.auth.models import User
 from django.db import models
 
 from approvals.models import Activation, Exemption, Gate, PolicySet, Vote
+from approvals.models_notices import Notice, NoticeChannel
 from ingest.models import Answer
 from journal.ids import uuid7
 from journal.models import Body, Entry, Erasure, Outbox
@@ -221,6 +222,21 @@ LAWFUL: Final[dict[type[models.Model], Callable[[World], Row]]] = {
         "view_complete": True,
         "position": 1,
         "voted_at_us": 2,
+    },
+    NoticeChannel: lambda w: {
+        "project": w.project,
+        "kind": "email",
+        "target": f"desk-{w.new()}@example.org",
+        "created_by": w.user,
+        "created_at_us": 1,
+    },
+    Notice: lambda w: {
+        "project": w.project,
+        "channel": w.write(NoticeChannel),
+        "topic": "test",
+        "key": f"key {w.new()}",
+        "position": 1,
+        "due_at_us": 1,
     },
     Answer: lambda w: {
         "project": UUID(int=7),

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -47,16 +48,29 @@ def complaints() -> Iterator[list[str]]:
     assert said == []
 
 
-def enter(page: Page, server: Server, complaints: list[str] | None = None) -> Page:
-    """Sign in as the administrator."""
+def enter(page: Page, server: Server, complaints: list[str] | None = None, *, anew: bool = False) -> Page:
+    """Be signed in as the administrator: by the form the first time, then with the same cookies unless `anew`.
+
+    Who signs out has to sign in anew, or the others are signed out too.
+    """
     if complaints is not None:
         page.on("console", lambda one: complaints.append(one.text) if "status of 404" not in one.text else None)
         page.on("pageerror", lambda one: complaints.append(str(one)))
+    if server.url in _signed_in and not anew:
+        page.context.add_cookies(_signed_in[server.url])
+        page.goto(server.url)
+        return page
     page.goto(f"{server.url}/sign-in/")
     page.get_by_label("Username").fill(server.administrator)
     page.get_by_label("Password").fill(server.password)
     page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url(lambda url: "/sign-in/" not in url)
+    if not anew:
+        _signed_in[server.url] = page.context.cookies()
     return page
+
+
+_signed_in: dict[str, Any] = {}
 
 
 def violations(page: Page, rules: Mapping[str, object] = RULES) -> list[str]:
@@ -149,7 +163,7 @@ def minutes(text: str) -> int:
 
 
 def test_the_journey_of_an_administrator_without_javascript(server: Server, new_page: Callable[..., Page]) -> None:
-    page = enter(new_page(java_script_enabled=False), server)
+    page = enter(new_page(java_script_enabled=False), server, anew=True)
     page.get_by_role("navigation", name="Rooms").get_by_role("link", name="Tokens").click()
     page.get_by_label("Agent").fill("script-less")
     page.get_by_role("button", name="Issue token").click()

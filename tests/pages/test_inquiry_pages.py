@@ -13,7 +13,7 @@ from journal.models import Body, Entry
 from ledger.models import Effect
 from sessions.models import Artifact, Session, Task
 from tests.ingest.caller import Caller, new_key
-from tests.pages.book import REFERENCE, REPORT, Book, doors, erase_plan, everything, fill, pass_deadline
+from tests.pages.book import REFERENCE, REPORT, Book, done, doors, erase_plan, everything, fill, pass_deadline
 from tests.pages.people import House
 
 pytestmark = pytest.mark.django_db
@@ -59,6 +59,7 @@ def test_the_list_names_agent_branch_status_and_whose_child_a_session_is(viewer:
     ("query", "found"),
     [
         ("status=running", 2),
+        ("status=no_end_told", 0),
         ("status=failed", 0),
         ("mode=leased", 1),
         ("agent=deploy-7", 2),
@@ -73,6 +74,28 @@ def test_the_list_names_agent_branch_status_and_whose_child_a_session_is(viewer:
 )
 def test_the_list_is_filtered_by_the_database(viewer: Client, book: Book, query: str, found: int) -> None:
     assert main(viewer.get(f"/sessions/?{query}")).count('role="row"') == (found + 1 if found else 0)
+
+
+def test_of_a_reported_session_without_an_end_it_is_not_said_that_it_runs(agent: Caller, viewer: Client) -> None:
+    reported = agent.session("told-later", mode="reported")["id"]
+    leased = agent.session("watched", mode="leased", parent=reported)["id"]
+    rows = {key: words(viewer.get(f"/sessions/?text={key}")).partition("Last seen")[2] for key in ("told", "watched")}
+    assert "no end told" in rows["told"]
+    assert "running" not in rows["told"]
+    assert "running" in rows["watched"]
+    assert "no end told" not in rows["watched"]
+    for url in (reverse("session", args=[reported]), reverse("session_timeline", args=[reported])):
+        head = main(viewer.get(url)).partition("</header>")[0]
+        assert "no end told" in head
+        assert "running" not in head
+    page = viewer.get(reverse("session", args=[reported]))
+    assert ", no end told" in page.text.partition("</title>")[0]
+    assert "running" in words(page)  # its sub-session
+    assert "running" in main(viewer.get(reverse("session", args=[leased]))).partition("</header>")[0]
+    done(agent.post(f"/sessions/{reported}/end", {"status": "completed"}))
+    for url in (reverse("session", args=[reported]), "/sessions/?status=completed"):
+        assert "completed" in words(viewer.get(url))
+    assert "no session matches this" in words(viewer.get("/sessions/?status=no_end_told")).lower()
 
 
 def test_an_unknown_filter_is_told_and_not_ignored(viewer: Client, book: Book) -> None:

@@ -132,14 +132,15 @@ def test_a_search_by_slow_fields_says_how_far_it_looked(
     viewer: Client, book: Book, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search, "SLOW_WINDOW", 5)
-    url, names, pages = "/audit/?environment=prod", set[str](), 0
-    while True:
+    first = Effect.objects.order_by("opened_position")[0].opened_position
+    url, names, pages, before = "/audit/?environment=prod", set[str](), 0, first
+    while before >= first:  # below there is nothing, and on PostgreSQL positions begin where the last test ended
         page = viewer.get(url).content.decode()
         names |= {name for name, identity in book.effects.items() if f"/effects/{identity}/" in page}
-        further = re.search(r'href="(\?environment=prod&amp;before=\d+)">Look further back', page)
+        further = re.search(r'href="(\?environment=prod&amp;before=(\d+))">Look further back', page)
         if further is None:
             break
-        pages += 1
+        pages, before = pages + 1, int(further[2])
         url = "/audit/" + further[1].replace("&amp;", "&")
     assert names == {"planned", "ok"}
     assert pages > 3

@@ -1,0 +1,95 @@
+"""The one writer of NoticeChannel: who hears of gates and breaches, and by which way."""
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from uuid import UUID
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
+from django.core.validators import validate_email
+from django.db import IntegrityError, transaction
+
+from approvals import outside
+from approvals.models_notices import NoticeChannel
+from approvals.states import CHANNEL_KINDS, RISKS
+from journal.clock import now_us
+from sessions.models import Project
+from sessions.people import pseudonym_of
+from sessions.records import record
+from sessions.refused import RefusedError
+
+SWITCHES = ("requests", "rulings", "expiries", "breaches")
+
+
+def secret_of(channel: UUID) -> str:
+    """The key that signs what a webhook gets; made of the installation's pepper, so that no table holds it."""
+    return hmac.new(settings.GATEBOOK_PEPPER, b"webhook" + channel.bytes, hashlib.sha256).hexdigest()
+
+
+@transaction.atomic(savepoint=False)
+def add(
+    project: Project, kind: str, target: str, user: User, *, minimum_risk: str = "low", **topics: bool
+) -> NoticeChannel:
+    """Let `target` (an e-mail address, or a URL) hear of what `topics` say. Raises RefusedError with a sentence."""
+    _check(kind, target, minimum_risk)
+    standing = NoticeChannel.objects.filter(project=project, kind=kind, target=target, removed_at_us__isnull=True)
+    if standing.exists():
+        raise RefusedError(f"{target} hears of this project already; change it in the list.")
+    channel = NoticeChannel(project=project, kind=kind, target=target, minimum_risk=minimum_risk, created_by=user)
+    channel.created_at_us = now_us()
+    for name in SWITCHES:
+        setattr(channel, name, topics.get(name, False))
+    try:
+        channel.save(force_insert=True)
+    except IntegrityError:
+        raise RefusedError(f"{target} hears of this project already; change it in the list.") from None
+    _record(channel, "admin.channel_added", user, {"target": target})
+    return channel
+
+
+@transaction.atomic(savepoint=False)
+def change(channel: NoticeChannel, user: User, **values: bool | str) -> None:
+    """Change switches, `minimum_risk` or `enabled` of a channel. Raises RefusedError."""
+    if values.get("minimum_risk", RISKS[0]) not in RISKS or values.keys() - {*SWITCHES, "minimum_risk", "enabled"}:
+        raise RefusedError("There is no such setting of a channel.")
+    if NoticeChannel.objects.filter(id=channel.id, removed_at_us__isnull=True).update(**values):
+        channel.refresh_from_db()
+        _record(channel, "admin.channel_changed", user, {})
+
+
+@transaction.atomic(savepoint=False)
+def remove(channel: NoticeChannel, user: User) -> None:
+    """Tell this address nothing any more; what it was told stays on record."""
+    if NoticeChannel.objects.filter(id=channel.id, removed_at_us__isnull=True).update(
+        removed_at_us=now_us(), enabled=False
+    ):
+        channel.refresh_from_db()
+        _record(channel, "admin.channel_removed", user, {})
+
+
+def _check(kind: str, target: str, minimum_risk: str) -> None:
+    if kind not in CHANNEL_KINDS or minimum_risk not in RISKS:
+        raise RefusedError(f"A channel is one of {', '.join(CHANNEL_KINDS)}, a risk one of {', '.join(RISKS)}.")
+    try:
+        if kind == "email":
+            validate_email(target)
+        else:
+            outside.read(target)
+    except ValidationError:
+        raise RefusedError("This is not an e-mail address.") from None
+    except outside.Refused as refused:
+        raise RefusedError(str(refused)) from None
+
+
+def _record(channel: NoticeChannel, kind: str, user: User, words: Mapping[str, object]) -> None:
+    facts: dict[str, str | int | None] = {
+        "kind": channel.kind,
+        "minimum_risk": channel.minimum_risk,
+        "enabled": int(channel.enabled),
+        **{name: int(getattr(channel, name)) for name in SWITCHES},
+    }
+    record(
+        channel.project_id, kind, actor=pseudonym_of(user), subject=channel.id, facts=facts, words={**facts, **words}
+    )

@@ -1,0 +1,155 @@
+"""How a notice is put into words and handed over: by e-mail, to a Slack-compatible address, to a program.
+
+Words are built here of columns, never of arguments: agent, tool, place, risk, deadline, and a link. Nothing decides by
+being followed: the link opens a page.
+"""
+
+import hashlib
+import hmac
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+import orjson
+from django.conf import settings
+from django.core.mail import EmailMessage
+
+from approvals import outside
+from approvals.channels import secret_of
+from approvals.models import Gate
+from approvals.models_notices import NoticeChannel
+from journal.models import Entry
+from journal.untrusted import pieces
+
+SIGNATURE: Final = "Gatebook-Signature"
+_ENDED: Final = {
+    "approved": "was approved",
+    "used": "was approved, and the agent has used it",
+    "denied": "was denied",
+    "denied_final": "was denied for the rest of the session",
+    "returned": "was returned to the agent",
+    "expired": "expired: nobody ruled in time",
+    "lapsed": "was approved, and not used in time",
+    "revoked": "was revoked",
+    "cancelled": "was withdrawn",
+    "pending": "waits for a ruling",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """One thing to tell: of a gate and its status as of now, or of an entry."""
+
+    topic: str
+    key: str
+    gate: Gate | None = None
+    status: str = ""
+    entry: Entry | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What goes out at once: `key` is that of the first story, and stays the same however often it is sent."""
+
+    key: str
+    topic: str
+    stories: list[Story]
+
+
+def deliver(channel: NoticeChannel, message: Message) -> None:
+    """Hand `message` over. Raises whatever keeps it from arriving."""
+    if channel.kind == "email":
+        _email(channel, message)
+    elif channel.kind == "slack":
+        _slack(channel, message)
+    else:
+        _webhook(channel, message)
+
+
+def headline(message: Message) -> str:
+    """One line for all of a message."""
+    first = message.stories[0]
+    if len(message.stories) > 1:
+        return f"{len(message.stories)} requests wait for a ruling"
+    if first.gate is None:
+        return "This is a test" if first.topic == "test" else "Something happened that must not pass in silence"
+    if first.topic == "gate.unseen":
+        return f"{_named(first.gate)} waits, half of its time has passed, and nobody who may rule has opened it"
+    return f"{_named(first.gate)} {_ENDED[first.status]}"
+
+
+def lines(story: Story) -> list[str]:
+    """What is known of it, one fact a line, and where to look."""
+    gate, entry = story.gate, story.entry
+    if gate is None:
+        told = [f"Entry {entry.position} of the journal: {entry.kind}."] if entry is not None else []
+        return [*told, _link("/audit/")]
+    place = [gate.repository_name, gate.effect.ref_class and f"a {gate.effect.ref_class} ref", gate.effect.environment]
+    facts = [
+        f"{_shown(gate.agent.name)} asks to use {_shown(gate.tool)}"
+        + "".join(f", {_shown(word)}" for word in place if word)
+        + ".",
+        f"Risk {gate.risk}, {gate.reversibility}.",
+    ]
+    if story.status == "pending":
+        facts.append(f"To be decided by {_moment(gate.decide_by_us)}, or it expires.")
+    return [*facts, _link(f"/approvals/{gate.id}/")]
+
+
+def _named(gate: Gate) -> str:
+    return f"{gate.risk}: {_shown(gate.tool)} by {_shown(gate.agent.name)} (g_{gate.opened_position})"
+
+
+def _shown(text: str) -> str:
+    """Agents' words with nothing hidden in them, on one line."""
+    return "".join(piece.shown or piece.raw for piece in pieces(text[:120], one_line=True))
+
+
+def _moment(us: int) -> str:
+    return datetime.fromtimestamp(us / 1_000_000, UTC).strftime("%d %B %Y %H:%M UTC")
+
+
+def _link(path: str) -> str:
+    return f"{settings.GATEBOOK_URL}{path}"
+
+
+def _email(channel: NoticeChannel, message: Message) -> None:
+    identity = hashlib.sha256(f"{channel.id.hex} {message.key}".encode()).hexdigest()[:32]
+    parts = ["\n".join(lines(story)) for story in message.stories]
+    if len(parts) > 1:
+        parts = [
+            f"{headline(Message(s.key, s.topic, [s]))}\n{part}" for s, part in zip(message.stories, parts, strict=True)
+        ]
+    EmailMessage(
+        subject=f"Gatebook: {headline(message)}"[:200],
+        body="\n\n".join(parts) + "\n",
+        to=[channel.target],
+        headers={"Message-ID": f"<{identity}@gatebook>", "Gatebook-Notice": message.key},
+    ).send()
+
+
+def _slack(channel: NoticeChannel, message: Message) -> None:
+    told = [headline(message), *("\n".join(lines(story)) for story in message.stories)]
+    text = "\n\n".join(told).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    body = {"text": text, "mrkdwn": False, "unfurl_links": False, "unfurl_media": False}
+    outside.post(channel.target, orjson.dumps(body), {"Gatebook-Notice": message.key})
+
+
+def _webhook(channel: NoticeChannel, message: Message) -> None:
+    """A hint: ids and a version. The receiver asks Gatebook for what it may know."""
+    (story,) = message.stories
+    body: dict[str, object] = {"id": story.key, "event": story.topic}
+    if story.gate is not None:
+        body |= {"gate": str(story.gate.id), "version": story.gate.version}
+    if story.entry is not None:
+        body["position"] = story.entry.position
+    text = orjson.dumps(body)
+    headers = {SIGNATURE: signature(secret_of(channel.id), text, int(time.time())), "Gatebook-Notice": story.key}
+    outside.post(channel.target, text, headers)
+
+
+def signature(secret: str, body: bytes, at_s: int) -> str:
+    """`t=<seconds>,v1=<hex>`: HMAC-SHA256 under `secret` over `<seconds>.<body>`. A receiver refuses old seconds."""
+    told = hmac.new(secret.encode(), f"{at_s}.".encode() + body, hashlib.sha256).hexdigest()
+    return f"t={at_s},v1={told}"

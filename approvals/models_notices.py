@@ -1,0 +1,82 @@
+"""Who hears of gates and breaches outside of the pages, and each notice: due, sent, quiet or given up."""
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from approvals import states
+from journal.ids import uuid7
+from sessions.models import Project
+
+
+class NoticeChannel(models.Model):
+    """An address that hears of what happens in a project. A webhook's secret is derived from its id, never stored."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7)
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="notice_channels")
+    kind = models.CharField(max_length=7)
+    target = models.CharField(max_length=300)  # an e-mail address or a URL
+    requests = models.BooleanField(default=True)  # a gate waits for people; and the alarm that nobody has looked
+    rulings = models.BooleanField(default=True)  # people have ruled, or the agent withdrew
+    expiries = models.BooleanField(default=True)  # its time passed
+    breaches = models.BooleanField(default=True)  # integrity: without approval, twice, under a reused key
+    minimum_risk = models.CharField(max_length=8, default="low")  # of gates; breaches are always told
+    enabled = models.BooleanField(default=True)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    created_at_us = models.BigIntegerField()
+    removed_at_us = models.BigIntegerField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["project", "kind", "target"],
+                condition=Q(removed_at_us__isnull=True),
+                name="notice_channel_is_there_once",
+            ),
+            models.CheckConstraint(condition=Q(kind__in=states.CHANNEL_KINDS), name="notice_channel_kind_is_known"),
+            models.CheckConstraint(condition=~Q(target=""), name="notice_channel_has_a_target"),
+            models.CheckConstraint(condition=Q(minimum_risk__in=states.RISKS), name="notice_channel_risk_is_known"),
+            models.CheckConstraint(
+                condition=Q(removed_at_us__isnull=True) | Q(enabled=False), name="notice_channel_removed_is_silent"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.target}"
+
+
+class Notice(models.Model):
+    """One thing to tell one channel, once: `key` is what the receiver may deduplicate by."""
+
+    id = models.BigAutoField(primary_key=True)
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+", db_index=False)
+    channel = models.ForeignKey(NoticeChannel, on_delete=models.PROTECT, related_name="notices", db_index=False)
+    topic = models.CharField(max_length=16)
+    key = models.CharField(max_length=160)
+    position = models.BigIntegerField()  # of the entry it follows from
+    gate = models.UUIDField(null=True)
+    state = models.CharField(max_length=6, default="due")
+    due_at_us = models.BigIntegerField()
+    tries = models.IntegerField(default=0)
+    sent_at_us = models.BigIntegerField(null=True)
+    last_error = models.CharField(max_length=200, default="", blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["channel", "key"], name="notice_is_written_once"),
+            models.CheckConstraint(condition=Q(topic__in=states.NOTICE_TOPICS), name="notice_topic_is_known"),
+            models.CheckConstraint(condition=Q(state__in=states.NOTICE_STATES), name="notice_state_is_known"),
+            models.CheckConstraint(
+                condition=Q(state="sent", sent_at_us__isnull=False) | (~Q(state="sent") & Q(sent_at_us__isnull=True)),
+                name="notice_sent_says_when",
+            ),
+            models.CheckConstraint(condition=Q(tries__gte=0), name="notice_tries_are_counted"),
+        ]
+        indexes = [
+            models.Index(fields=["due_at_us"], name="notice_due", condition=Q(state="due")),
+            models.Index(fields=["gate"], name="notice_of_gate", condition=Q(gate__isnull=False)),
+            models.Index(fields=["channel", "id"], name="notice_by_channel"),
+        ]
+
+    def __str__(self) -> str:
+        return self.key

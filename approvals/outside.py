@@ -1,0 +1,141 @@
+"""The one way out of the house by HTTP: a POST to a host that the operator has listed, and to no inner address.
+
+The name is resolved here, every address it has must be a public one, and the connection goes to the address that was
+looked at: a name that changes its mind in between gains nothing. Redirects are not followed, proxies not asked.
+"""
+
+import http.client
+import ipaddress
+import socket
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from django.conf import settings
+
+TIMEOUT_S: Final = 5.0
+_IPv6_IN_DISGUISE: Final = (  # they carry an IPv4 address to somewhere else
+    ipaddress.ip_network("64:ff9b::/96"),
+    ipaddress.ip_network("64:ff9b:1::/48"),
+    ipaddress.ip_network("2002::/16"),
+    ipaddress.ip_network("2001::/32"),
+    ipaddress.ip_network("::/96"),
+)
+
+Resolve = Callable[[str, int], list[str]]
+
+
+class Refused(Exception):
+    """The address may not be spoken to. The sentence is for whoever set it."""
+
+
+class Failed(Exception):
+    """It may, but did not take what was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A URL that may be posted to, taken apart."""
+
+    secure: bool
+    host: str
+    port: int
+    path: str
+
+
+def look_up(host: str, port: int) -> list[str]:
+    """Every address of `host`, as text. Raises Failed when it has none."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise Failed(f"{host} cannot be resolved.") from error
+    return [str(address[4][0]) for address in found]
+
+
+def read(url: str) -> Place:
+    """Take `url` apart, and apart only in the one way that everybody agrees on. Raises Refused."""
+    if not url.isascii() or not url.isprintable() or any(sign in url for sign in ' \\"<>^`{|}'):
+        raise Refused("Write the address in plain ASCII, without blanks and backslashes.")
+    if len(url) > 300 or "#" in url or "@" in url:
+        raise Refused("An address here has no user, no fragment, and at most 300 characters.")
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        raise Refused("This is not an address.") from None
+    secure = parts.scheme == "https"
+    if not host or (not secure and not (parts.scheme == "http" and settings.GATEBOOK_WEBHOOK_LOOPBACK)):
+        raise Refused("Give an address that begins with https://.")
+    if not _listed(host, port):
+        raise Refused(f"{host} is not among the hosts that the operator allows (GATEBOOK_WEBHOOK_HOSTS).")
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return Place(secure, host, port if port is not None else (443 if secure else 80), path)
+
+
+def _listed(host: str, port: int | None) -> bool:
+    """Hosts are compared as they are written; one with a port of its own is listed with it."""
+    shown = f"[{host}]" if ":" in host else host
+    return (shown if port is None else f"{shown}:{port}") in settings.GATEBOOK_WEBHOOK_HOSTS
+
+
+def address_of(place: Place, resolve: Resolve = look_up) -> str:
+    """The address to connect to. Raises Refused when any address of the host is not a public one."""
+    found = resolve(place.host, place.port)
+    for address in found:
+        if not _public(address) and not (_loopback(address) and settings.GATEBOOK_WEBHOOK_LOOPBACK):
+            raise Refused(f"{place.host} leads to {address}, which is no public address.")
+    if not found:
+        raise Failed(f"{place.host} cannot be resolved.")
+    return found[0]
+
+
+def _public(address: str) -> bool:
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    if isinstance(found, ipaddress.IPv6Address):
+        if found.ipv4_mapped is not None:
+            found = found.ipv4_mapped
+        elif found.scope_id or any(found in network for network in _IPv6_IN_DISGUISE):
+            return False
+    return found.is_global and not found.is_multicast and not found.is_reserved
+
+
+def _loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+def post(url: str, body: bytes, headers: Mapping[str, str], resolve: Resolve = look_up) -> None:
+    """POST `body` to `url`; anything but a 2xx raises Failed, an address that may not be spoken to Refused."""
+    place = read(url)
+    connection = _Connection(place, address_of(place, resolve))
+    try:
+        sent = {"User-Agent": "Gatebook", "Connection": "close", "Content-Type": "application/json", **headers}
+        connection.request("POST", place.path, body=body, headers=sent)
+        status = connection.getresponse().status
+    except (OSError, http.client.HTTPException) as error:
+        raise Failed(f"{place.host}: {type(error).__name__}: {error}"[:200]) from error
+    finally:
+        connection.close()
+    if not 200 <= status < 300:
+        raise Failed(f"{place.host} answered {status}.")
+
+
+class _Connection(http.client.HTTPConnection):
+    """Speaks to one address that was looked at, under the name it was looked up by."""
+
+    def __init__(self, place: Place, address: str) -> None:
+        super().__init__(place.host, place.port, timeout=TIMEOUT_S)
+        self.address, self.secure = address, place.secure
+
+    def connect(self) -> None:
+        """To the address, not to whatever the name means by now."""
+        self.sock = socket.create_connection((self.address, self.port), TIMEOUT_S)
+        if self.secure:
+            self.sock = ssl.create_default_context().wrap_socket(self.sock, server_hostname=self.host)

@@ -1,0 +1,100 @@
+"""The teams of the current project: whom rules may ask for leave. For its administrators."""
+
+from uuid import UUID
+
+from django import forms
+from django.contrib import messages
+from django.db import transaction
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_http_methods, require_POST
+
+from sessions import people, teams
+from sessions.access import MemberRequest, requires
+from sessions.models import Membership, Team
+from sessions.refused import RefusedError
+
+
+class TeamForm(forms.Form):
+    """The name of a new team."""
+
+    name = forms.CharField(
+        max_length=64,
+        widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "off", "spellcheck": "false"}),
+        help_text="As rules write it: a-z, 0-9 and -",
+    )
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@requires("administrator")
+def teams_page(request: MemberRequest) -> HttpResponse:
+    """List the teams with their members; POST makes one."""
+    project = request.membership.project
+    form = TeamForm(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        try:
+            with transaction.atomic(durable=True):
+                teams.create(project, form.cleaned_data["name"], actor=people.pseudonym_of(request.user))
+        except RefusedError as refusal:
+            form.add_error("name", str(refusal))
+        else:
+            return redirect("teams")
+    found = project.teams.prefetch_related("members__membership__user").order_by("name")
+    everybody = list(project.memberships.select_related("user").order_by("user__username"))
+    context = {"form": form, "teams": [_shown(team, everybody) for team in found]}
+    return render(request, "sessions/teams.html", context, status=422 if form.errors else 200)
+
+
+@require_POST
+@requires("administrator")
+def add_to_team(request: MemberRequest, team: UUID) -> HttpResponse:
+    """Put a member of the project into a team."""
+    found, membership = _both(request, team)
+    with transaction.atomic(durable=True):
+        teams.add(found, membership, actor=people.pseudonym_of(request.user))
+    messages.success(request, f"{membership.user.get_username()} belongs to {found.name} now.")
+    return redirect("teams")
+
+
+@require_POST
+@requires("administrator")
+def remove_from_team(request: MemberRequest, team: UUID) -> HttpResponse:
+    """Take somebody out of a team."""
+    found, membership = _both(request, team)
+    with transaction.atomic(durable=True):
+        teams.remove(found, membership, actor=people.pseudonym_of(request.user))
+    messages.success(request, f"{membership.user.get_username()} no longer belongs to {found.name}.")
+    return redirect("teams")
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@requires("administrator")
+def dissolve_team(request: MemberRequest, team: UUID) -> HttpResponse:
+    """Ask, then remove a team."""
+    found = get_object_or_404(request.membership.project.teams, pk=team)
+    if request.method != "POST":
+        return render(request, "sessions/dissolve_team.html", {"team": found, "members": found.members.count()})
+    with transaction.atomic(durable=True):
+        teams.dissolve(found, actor=people.pseudonym_of(request.user))
+    messages.success(request, f"The team {found.name} is no more.")
+    return redirect("teams")
+
+
+def _both(request: MemberRequest, team: UUID) -> tuple[Team, Membership]:
+    """The team of the path and the member of the form, both of this project."""
+    project = request.membership.project
+    try:
+        member = UUID(request.POST.get("member", ""))
+    except ValueError:
+        member = UUID(int=0)
+    found = get_object_or_404(project.teams, pk=team)
+    return found, get_object_or_404(project.memberships.select_related("user"), pk=member)
+
+
+def _shown(team: Team, everybody: list[Membership]) -> dict[str, object]:
+    inside = {one.membership_id for one in team.members.all()}
+    return {
+        "team": team,
+        "members": [one for one in everybody if one.pk in inside],
+        "others": [one for one in everybody if one.pk not in inside],
+    }

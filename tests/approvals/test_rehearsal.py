@@ -1,0 +1,184 @@
+"""Rehearsing a draft: which recorded effects it would have ended otherwise, and how many of each."""
+
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from approvals import rehearsal
+from approvals.counting import counter
+from approvals.matching import Rate
+from approvals.models import Gate, PolicySet
+from approvals.rehearsal import Rehearsal
+from journal import erasures
+from journal.clock import now_us
+from journal.models import Entry
+from ledger.models import Effect
+from sessions.models import Session
+from tests.approvals.story import Desk
+
+pytestmark = pytest.mark.django_db
+DRAFT = """
+name: house
+rules:
+  - {id: forced, title: F, match: {tools: [git.push], arguments: [{path: force, eq: true}]}, outcome: deny}
+  - {id: push, title: P, match: {tools: [git.push], refs: [main]}, outcome: require}
+  - {id: rest, title: R, match: {tools: [git.push, file.read]}, outcome: allow}
+"""
+MAIN = {"repository": "web", "ref": "main"}
+
+
+def replayed(desk: Desk, text: str = DRAFT, **options: Any) -> tuple[Rehearsal, list[tuple[str, str, str, str]]]:
+    replay = rehearsal.rehearse(desk.project, text, **options)
+    keys = dict(Effect.objects.values_list("id", "effect_key"))
+    return replay, [(keys[one.effect], one.before, one.after, one.after_rule) for one in replay]
+
+
+@pytest.fixture
+def worked(quiet: Desk) -> Desk:
+    """Four effects planned before there was any policy."""
+    quiet.declare("git.push")
+    for key, force, ref in (("to-main", False, "main"), ("forced", True, "fix"), ("to-fix", False, "fix")):
+        quiet.plan(key, arguments={"force": force}, target={"repository": "web", "ref": ref})
+    quiet.plan("deployed", tool="deploy", arguments={})
+    return quiet
+
+
+def test_every_effect_that_would_have_ended_otherwise_is_listed_newest_first(worked: Desk) -> None:
+    replay, changes = replayed(worked)
+    assert changes == [
+        ("deployed", "allow", "ask", "house, draft/"),
+        ("forced", "allow", "deny", "house, draft/forced"),
+        ("to-main", "allow", "ask", "house, draft/push"),
+    ]
+    assert replay.looked == 4
+    assert dict(replay.outcomes) == {("allow", "ask"): 2, ("allow", "deny"): 1, ("allow", "allow"): 1}
+
+
+def test_it_is_compared_with_what_is_in_force(worked: Desk) -> None:
+    worked.rules(DRAFT)
+    name = str(PolicySet.objects.get())
+    laxer = DRAFT.replace("outcome: deny", "outcome: allow")
+    assert replayed(worked)[1] == []
+    replay, changes = replayed(worked, laxer)
+    assert changes == [("forced", "deny", "allow", "house, draft/forced")]
+    assert next(iter(replay)).before_rule == f"{name}/forced"
+
+
+def test_asking_other_people_is_counted_and_no_change_of_outcome(worked: Desk) -> None:
+    worked.rules(DRAFT)
+    replay, changes = replayed(worked, DRAFT.replace("outcome: require", "outcome: require, require: {minimum: 2}"))
+    assert (changes, replay.asked_otherwise) == ([], 1)
+
+
+def test_in_mode_observe_what_no_rule_speaks_of_passes(worked: Desk) -> None:
+    _, changes = replayed(worked, mode="observe")
+    assert [key for key, *_ in changes] == ["forced", "to-main"]
+
+
+def test_nothing_is_written(worked: Desk) -> None:
+    before = (Entry.objects.count(), Gate.objects.count(), PolicySet.objects.count())
+    with CaptureQueriesContext(connection) as queries:
+        replayed(worked)
+    assert {query["sql"].split()[0] for query in queries} == {"SELECT"}
+    assert (Entry.objects.count(), Gate.objects.count(), PolicySet.objects.count()) == before
+
+
+def test_older_effects_and_those_of_other_projects_are_left_out(worked: Desk) -> None:
+    old = Effect.objects.get(effect_key="to-main")
+    Effect.objects.filter(pk=old.pk).update(received_us=now_us() - 3 * rehearsal.DAY_US)
+    assert [key for key, *_ in replayed(worked, days=2)[1]] == ["deployed", "forced"]
+    assert replayed(worked, days=4)[0].since_us < old.received_us
+    elsewhere = rehearsal.rehearse(worked.house.other, DRAFT)
+    assert (list(elsewhere), elsewhere.looked) == ([], 0)
+
+
+def test_it_reads_in_pages_and_stops_where_it_was_told_to(worked: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = replayed(worked)[1]
+    monkeypatch.setattr(rehearsal, "PAGE", 2)
+    assert replayed(worked)[1] == whole
+    replay, changes = replayed(worked, most=2)
+    assert (changes, replay.looked) == (whole[:1], 2)
+    assert replay.cut_at_us == Effect.objects.get(effect_key="forced").received_us
+
+
+def test_effects_without_arguments_or_plan_are_told_apart(worked: Desk) -> None:
+    forced = Effect.objects.get(effect_key="forced")
+    assert forced.plan_position is not None
+    erasures.erase(worked.project.id, forced.plan_position, reason="Art. 17", actor="tests", now_us=now_us())
+    fact = {"kind": "effect.acknowledged", "id": "seen", "session": "s-1", "effect_key": "late", "outcome": "ok"}
+    worked.agent.report([fact | {"attempt": 1}])
+    replay, changes = replayed(worked)
+    assert (replay.erased, replay.unplanned) == (1, 1)
+    assert [key for key, *_ in changes] == ["deployed", "to-main"]
+
+
+def test_rates_are_those_of_then(worked: Desk) -> None:
+    often = (
+        "name: house\nrules:\n"
+        "  - {id: often, title: O, match: {rate: {over: 2, within_s: 1h, per: tool}}, outcome: deny}\n"
+        "  - {id: rest, title: R, match: {}, outcome: allow}\n"
+    )
+    assert [key for key, *_ in replayed(worked, often)[1]] == ["to-fix"]
+
+
+@pytest.mark.parametrize(
+    ("per", "within_s", "expected"),
+    [("tool", 60, 3), ("agent", 60, 3), ("session", 60, 3), ("project", 60, 4), ("session_effects", 0, 4)],
+)
+def test_what_was_planned_before_is_counted_per_thing(worked: Desk, per: str, within_s: int, expected: int) -> None:
+    session = Session.objects.get()
+    agent, tool = worked.house.agent.id, "git.push"
+    count = counter(worked.project.id, agent, session.id, tool, now_us())
+    assert count(Rate(100, within_s, per)) == expected
+    assert count(Rate(2, within_s, per)) == 2, "no more is counted than the rule asks about"
+    first = Effect.objects.get(effect_key="to-main").opened_position
+    assert counter(worked.project.id, agent, session.id, tool, now_us(), first)(Rate(100, within_s, per)) == 0
+    if within_s:
+        later = now_us() + 61_000_000
+        assert counter(worked.project.id, agent, session.id, tool, later)(Rate(100, within_s, per)) == 0
+
+
+def test_the_effect_itself_is_not_counted_when_it_is_judged_again(quiet: Desk) -> None:
+    quiet.declare("git.push")
+    quiet.rules(
+        "name: house\nrules:\n"
+        "  - {id: often, title: O, match: {rate: {over: 2, within_s: 1h, per: tool}}, outcome: require}\n"
+        "  - {id: rest, title: R, match: {}, outcome: allow}\n"
+    )
+    first, second = quiet.plan("first"), quiet.plan("second", arguments={"n": 2})
+    assert [quiet.agent.dispatch(one)["state"] for one in (first, second)] == ["dispatched", "dispatched"]
+    assert quiet.plan("third", arguments={"n": 3})["answer"] == "wait"
+
+
+def command(desk: Desk, path: Path, *options: str) -> str:
+    out = StringIO()
+    call_command("rehearse_policies", str(path), "--project", desk.project.name, *options, stdout=out)
+    return out.getvalue()
+
+
+def test_the_command_lists_the_changes_and_counts_them(worked: Desk, tmp_path: Path) -> None:
+    path = tmp_path / "draft.yaml"
+    path.write_text(DRAFT)
+    worked.plan("hidden", arguments={"force": True}, target={"repository": "web", "ref": "fix\u202e"})
+    lines = command(worked, path).splitlines()
+    assert [line.split("  ", 1)[1].split("  ", 1)[1] for line in lines[:2]] == [
+        "allow → deny  git.push web fix[U+202E]  (nothing in force → house, draft/forced)",
+        "allow → ask  deploy  (nothing in force → house, draft/)",
+    ]
+    assert lines[4:] == [
+        "5 effects of the last 14 days, tried in mode enforce.",
+        "allow stays: 1",
+        "allow → ask: 2",
+        "allow → deny: 2",
+    ]
+    assert "allow → ask: 1" in command(worked, path, "--mode", "observe")
+    path.write_text("name: house\nrules: {}\n")
+    with pytest.raises(CommandError, match=r"draft.yaml:2: `rules` must be a list"):
+        command(worked, path)
+    with pytest.raises(CommandError, match="--days"):
+        command(worked, path, "--days", "0")

@@ -1,0 +1,128 @@
+"""A person stops something: every later plan and dispatch hears HELD, answers still come in; lifting is recorded."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.db import transaction
+
+from journal.models import Body, Entry
+from ledger import holds
+from ledger.models import Attempt, Hold
+from sessions.models import Agent, Session
+from sessions.refused import RefusedError
+from tests.approvals.story import Desk
+from tests.ingest.caller import code
+
+pytestmark = pytest.mark.django_db
+
+
+def put(desk: Desk, scope: str, subject: str = "", reason: str = "it deletes too much") -> Hold:
+    with transaction.atomic():
+        return holds.put(desk.project, scope, subject, reason, desk.user("reviewer"))
+
+
+def lift(desk: Desk, hold: Hold) -> bool:
+    with transaction.atomic():
+        return holds.lift(hold, "looked into it", desk.user("administrator"))
+
+
+def asked(desk: Desk, effect_key: str = "e-2") -> Any:
+    body = {"session": "s-1", "effect_key": effect_key, "tool": "git.push", "arguments": {"ref": effect_key}}
+    return desk.agent.post("/effects", body)
+
+
+def dispatched(desk: Desk, effect: dict[str, Any], key: str | None = None) -> Any:
+    body = {"process": "p-1", "intent_digest": effect["intent_digest"]}
+    return desk.agent.post(f"/effects/{effect['id']}/dispatch", body, key=key)
+
+
+def subject(desk: Desk, scope: str, effect: dict[str, Any]) -> str:
+    return {
+        "project": "",
+        "tool": "git.push",
+        "agent": Agent.objects.get(name="deploy-7").id.hex,
+        "session": Session.objects.get(key="s-1").id.hex,
+        "effect": UUID(effect["id"]).hex,
+    }[scope]
+
+
+@pytest.mark.parametrize("scope", ["project", "tool", "agent", "session", "effect"])
+def test_a_stop_holds_what_it_covers_until_it_is_lifted(quiet: Desk, scope: str) -> None:
+    planned = quiet.plan()
+    hold = put(quiet, scope, subject(quiet, scope, planned))
+    assert code(dispatched(quiet, planned)) == (409, "HELD")
+    if scope != "effect":
+        assert code(asked(quiet)) == (409, "HELD")
+    assert not Attempt.objects.exists()
+    assert lift(quiet, hold)
+    assert dispatched(quiet, planned).status_code == 200
+    assert asked(quiet).status_code == 201
+
+
+@pytest.mark.parametrize(("scope", "other"), [("tool", "mail.send"), ("agent", ""), ("session", ""), ("effect", "")])
+def test_a_stop_holds_nothing_else(quiet: Desk, scope: str, other: str) -> None:
+    planned = quiet.plan()
+    away = quiet.agent.session("s-2")
+    elsewhere = quiet.agent.plan("e-9", "s-2")
+    known = {"session": UUID(away["id"]).hex, "effect": UUID(elsewhere["id"]).hex}
+    if scope == "agent":
+        known["agent"] = Agent.objects.create(project=quiet.project, name="build-9").id.hex
+    put(quiet, scope, known.get(scope, other))
+    assert dispatched(quiet, planned).status_code == 200
+
+
+def test_an_answer_is_never_held(quiet: Desk) -> None:
+    planned = quiet.plan()
+    assert dispatched(quiet, planned).status_code == 200
+    put(quiet, "project")
+    assert quiet.agent.acknowledge(planned)["state"] == "acknowledged"
+    fact = {"id": "x", "kind": "effect.dispatched", "session": "s-1", "effect_key": "e-7"}
+    assert quiet.agent.report([fact]).status_code == 200
+
+
+def test_a_repeated_grant_is_held_too(quiet: Desk) -> None:
+    planned = quiet.plan()
+    assert dispatched(quiet, planned, key="k").status_code == 200
+    hold = put(quiet, "session", subject(quiet, "session", planned))
+    assert code(dispatched(quiet, planned, key="k")) == (409, "HELD")
+    lift(quiet, hold)
+    assert dispatched(quiet, planned, key="k").status_code == 200
+
+
+def test_people_may_approve_what_is_stopped_and_it_still_waits(desk: Desk) -> None:
+    planned = desk.plan()
+    hold = put(desk, "tool", "git.push")
+    desk.answer(desk.gate(planned), "reviewer")
+    assert code(dispatched(desk, planned)) == (409, "HELD")
+    lift(desk, hold)
+    assert dispatched(desk, planned).status_code == 200
+
+
+def test_who_stopped_it_and_why_is_in_the_book(quiet: Desk) -> None:
+    quiet.plan()
+    hold = put(quiet, "tool", "git.push")
+    assert put(quiet, "tool", "git.push").id == hold.id  # again: the same stop
+    lift(quiet, hold)
+    assert not lift(quiet, hold)
+    kinds = list(Entry.objects.filter(subject=hold.id).order_by("position"))
+    assert [entry.kind for entry in kinds] == ["hold.set", "hold.lifted"]
+    assert "it deletes too much" in Body.objects.get(entry=kinds[0]).text
+    assert "deletes" not in kinds[0].facts
+
+
+@pytest.mark.parametrize(
+    ("scope", "thing", "reason"),
+    [("tool", "", "because"), ("planet", "x", "because"), ("session", "0" * 32, "because"), ("tool", "git.push", " ")],
+)
+def test_a_stop_of_nothing_or_without_a_word_is_refused(quiet: Desk, scope: str, thing: str, reason: str) -> None:
+    with pytest.raises(RefusedError):
+        put(quiet, scope, thing, reason)
+    assert not Hold.objects.exists()
+
+
+def test_a_stop_ends_at_the_wall(quiet: Desk) -> None:
+    planned = quiet.plan()
+    with transaction.atomic():
+        holds.put(quiet.house.other, "tool", "git.push", "theirs", quiet.user("neighbour"))
+    assert dispatched(quiet, planned).status_code == 200

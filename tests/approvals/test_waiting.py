@@ -1,0 +1,225 @@
+"""Agents that wait for people hear of it at once, whatever the moment and whatever fell over meanwhile."""
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from tests.approvals.desk import Desk
+from tests.house.server import READY_WITHIN_S, Server, serve
+
+THREADS = 32
+CAP = THREADS - 16
+WAIT_S = 40
+# Less than any wait: whoever answers within it was woken.
+WOKEN_WITHIN_S = 30
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with room for a hundred to wait in each worker."""
+    with serve(tmp_path_factory.mktemp("waiting"), GATEBOOK_THREADS="128") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def desk(server: Server, agent: Callable[[], httpx.Client]) -> Iterator[Desk]:
+    with Desk(server) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def agent(server: Server) -> Callable[[], httpx.Client]:
+    """Make a client of the agent "tester", with a connection of its own."""
+    return _clients(server)
+
+
+def _clients(server: Server) -> Callable[[], httpx.Client]:
+    headers = {"Authorization": f"Bearer {server.token()}"}
+    return lambda: httpx.Client(base_url=f"{server.url}/api/v1", headers=headers, timeout=WAIT_S + 20)
+
+
+def waits(client: httpx.Client, gate: str, wait_s: int = WAIT_S) -> tuple[float, httpx.Response]:
+    """Wait for a gate that is known at its first version; return how long, and the answer."""
+    began = time.monotonic()
+    answer = client.get(f"/gates/{gate}", params={"wait": wait_s, "since": 1})
+    client.close()
+    assert answer.status_code == 200, answer.text
+    return time.monotonic() - began, answer
+
+
+def all_heard(waiting: list[Future[tuple[float, httpx.Response]]], status: str) -> None:
+    for future in waiting:
+        took_s, answer = future.result()
+        assert answer.json()["status"] == status
+        assert took_s < WOKEN_WITHIN_S
+
+
+def test_a_hundred_rulings_at_offsets_from_none_to_two_seconds_are_all_heard(
+    desk: Desk, agent: Callable[[], httpx.Client]
+) -> None:
+    gates = desk.open(100)
+    with ThreadPoolExecutor(100) as pool:
+        began = time.monotonic()
+        waiting = [pool.submit(waits, agent(), gate) for gate in gates]
+        for number, gate in enumerate(gates):
+            desk.rule(gate, "approve", after_s=max(0.0, began + number * 0.02 - time.monotonic()))
+        all_heard(waiting, "approved")
+
+
+def test_a_ruling_in_the_very_moment_that_the_agent_begins_to_wait_is_heard(
+    desk: Desk, agent: Callable[[], httpx.Client]
+) -> None:
+    gates = desk.open(30)
+    for gate in gates:
+        together = threading.Barrier(2)
+
+        def rule(gate: str = gate, together: threading.Barrier = together) -> None:
+            together.wait()
+            desk.rule(gate, "deny")
+
+        with ThreadPoolExecutor(1) as pool:
+            ruling, client = pool.submit(rule), agent()
+            together.wait()
+            took_s, answer = waits(client, gate)
+            ruling.result()
+        assert answer.json()["status"] == "denied"
+        assert took_s < WOKEN_WITHIN_S
+
+
+def test_many_gates_in_one_request_and_the_first_news_ends_it(desk: Desk, agent: Callable[[], httpx.Client]) -> None:
+    gates = desk.open(100)
+    with agent() as client, ThreadPoolExecutor(1) as pool:
+        body = {"gates": dict.fromkeys(gates, 1), "wait": WAIT_S}
+        waiting = pool.submit(client.post, "/gates/wait", json=body)
+        desk.rule(gates[77], "return")
+        answer = waiting.result()
+    assert answer.status_code == 200
+    assert answer.json()["changed"] == [gates[77]]
+    assert [gate["id"] for gate in answer.json()["gates"]] == gates
+    assert answer.json()["gates"][77]["message"] == "for a good reason"
+
+
+def test_a_hold_set_while_waiting_is_heard(desk: Desk, agent: Callable[[], httpx.Client]) -> None:
+    (gate,) = desk.open()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(waits, agent(), gate)
+        desk.do("hold", desk.do("session_of", gate))
+        took_s, answer = waiting.result()
+    assert took_s < WOKEN_WITHIN_S
+    assert answer.json()["held"] is True
+    assert answer.json()["proceed"] is False
+    assert answer.headers["Retry-After"] == "5"
+
+
+def test_a_deadline_that_passes_while_waiting_is_heard_though_nobody_rules(
+    desk: Desk, agent: Callable[[], httpx.Client]
+) -> None:
+    (gate,) = desk.open(decide_within_s=0.5)
+    took_s, answer = waits(agent(), gate)
+    assert took_s < WOKEN_WITHIN_S
+    assert answer.json()["status"] == answer.json()["reason"] == "expired"
+    assert answer.json()["proceed"] is False
+
+
+def test_a_wait_that_nothing_ends_is_answered_with_what_there_is(desk: Desk, agent: Callable[[], httpx.Client]) -> None:
+    (gate,) = desk.open()
+    took_s, answer = waits(agent(), gate, 1)
+    assert took_s >= 1
+    assert answer.json()["status"] == "pending"
+    assert answer.headers["Retry-After"] == "0"
+
+
+def test_a_lost_line_to_postgresql_loses_no_ruling(
+    server: Server, desk: Desk, agent: Callable[[], httpx.Client]
+) -> None:
+    if server.vendor == "sqlite":
+        pytest.skip("there is no line: the file itself is looked at")
+    gates = desk.open(20)
+    with ThreadPoolExecutor(20) as pool:
+        for gate in gates[:10]:
+            waiting = pool.submit(waits, agent(), gate)
+            lost = desk.do(
+                "sql",
+                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+                " WHERE application_name = 'gatebook waker' AND datname = current_database()",
+            )
+            desk.rule(gate)
+            all_heard([waiting], "approved")
+        assert lost >= 1, "a waker listens on a connection of its own"
+
+
+def test_who_waits_is_answered_when_the_server_stops_and_hears_after_it_is_back(
+    server: Server, desk: Desk, agent: Callable[[], httpx.Client]
+) -> None:
+    gates = desk.open(40)
+    with ThreadPoolExecutor(40) as pool:
+        waiting = [pool.submit(waits, agent(), gate) for gate in gates]
+        _, probe = waits(agent(), gates[0], 1)  # by the time this one is answered, the others are parked
+        assert probe.json()["status"] == "pending"
+        stopping = time.monotonic()
+        server.child.signal(signal.SIGTERM)
+        for future in waiting:
+            _, answer = future.result()
+            assert answer.json()["status"] == "pending"
+            assert answer.headers["Retry-After"] == "1"
+        while not server.child.gone():
+            assert time.monotonic() - stopping < 3, "a worker had to be killed"
+            time.sleep(0.01)
+        for gate in gates:
+            desk.rule(gate)
+        server.start()
+        all_heard([pool.submit(waits, agent(), gate) for gate in gates], "approved")
+
+
+def test_a_killed_server_loses_no_ruling(server: Server, desk: Desk, agent: Callable[[], httpx.Client]) -> None:
+    (gate,) = desk.open()
+
+    def insists() -> httpx.Response:
+        until = time.monotonic() + READY_WITHIN_S
+        while time.monotonic() < until:
+            try:
+                return waits(agent(), gate)[1]
+            except httpx.TransportError:
+                time.sleep(0.05)
+        raise AssertionError("the server did not come back")
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(insists)
+        server.kill()
+        desk.rule(gate)
+        server.start()
+        assert waiting.result().json()["status"] == "approved"
+
+
+def test_above_the_cap_the_answer_comes_at_once_and_everything_else_goes_on(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    with serve(tmp_path_factory.mktemp("full"), GATEBOOK_THREADS=str(THREADS)) as server:
+        workers = 1 if server.vendor == "sqlite" else 2
+        room, asking = CAP * workers, CAP * workers + 10
+        agent = _clients(server)
+        with Desk(server) as desk, ThreadPoolExecutor(asking) as pool:
+            (gate,) = desk.open()
+            waiting = [pool.submit(waits, agent(), gate) for _ in range(asking)]
+            until = time.monotonic() + WAIT_S / 2
+            while sum(future.done() for future in waiting) < asking - room:
+                assert time.monotonic() < until, "those above the cap were kept waiting"
+                time.sleep(0.01)
+            with agent() as client:
+                for number in range(40):
+                    item = {"id": f"f-{number}", "kind": "session.started", "session": "busy"}
+                    assert client.post("/events", json=[item]).status_code == 200
+            sent_away = [future.result()[1] for future in waiting if future.done()]
+            desk.rule(gate)
+            answers = [future.result() for future in waiting]
+    assert {answer.headers["Retry-After"] for answer in sent_away} == {"1"}
+    assert {answer.json()["status"] for answer in sent_away} == {"pending"}
+    heard = [took_s for took_s, answer in answers if answer.json()["status"] == "approved"]
+    assert len(heard) >= 10, "nobody waited at all"
+    assert len(heard) <= room
+    assert all(took_s < WOKEN_WITHIN_S for took_s in heard)
