@@ -77,9 +77,9 @@ class Card:
 
     @property
     def first(self) -> Piece | None:
-        """The argument that says by itself what will run, or the only one."""
+        """The argument that says by itself what will run, or the whole where it has no names."""
         named = next((one for name in FIRST for one in self.pieces if one.name == name and not one.told), None)
-        return named or (self.pieces[0] if len(self.pieces) == 1 else None)
+        return named or next((one for one in self.pieces if not one.name), None)
 
     @property
     def others(self) -> tuple[Piece, ...]:

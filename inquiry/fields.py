@@ -15,7 +15,7 @@ from uuid import UUID
 from django.db.models import Q, Subquery
 
 from inquiry import shown
-from inquiry.indexes import HAS_BAD_OUTCOME, HAS_GUARDED_REF, HAS_REFERENCE
+from inquiry.indexes import HAS_BAD_OUTCOME, HAS_GUARDED_REF, HAS_REFERENCE, NEEDS_LEAVE
 from journal.ids import derived
 from ledger.models import Effect
 from ledger.states import LEAVES
@@ -105,6 +105,12 @@ def _violating(_value: str, _context: Context) -> list[Q]:
     return [Q(violates=True)]
 
 
+def _judged(value: str, _context: Context) -> list[Q]:
+    if value == "not_held":
+        return [Q(NEEDS_LEAVE, enforced=False)]
+    return [Q(judged=value)] if value == "allow" else [Q(NEEDS_LEAVE, judged=value)]
+
+
 def effect_ids(project: Project, effect_key: str, session: Session | None = None) -> list[UUID]:
     """The ids that `effect_key` has in `session`, or in each of the project's newest sessions.
 
@@ -120,6 +126,12 @@ _STATES: Final = tuple(shown.STATES.items())
 _OUTCOMES: Final = (("ok", "ok"), ("error", "error"), ("unknown", "unknown"))
 _CLASSES: Final = tuple((name, name) for name in REF_CLASSES)
 _LEAVES: Final = tuple((name, name) for name in LEAVES)
+_JUDGED: Final = (
+    ("ask", "asks for leave"),
+    ("deny", "denied"),
+    ("not_held", "would have been held"),
+    ("allow", "allowed"),
+)
 
 FIELDS: Final[dict[str, Field]] = {
     field.name: field
@@ -144,6 +156,7 @@ FIELDS: Final[dict[str, Field]] = {
         ),
         Field("key", "Effect key", "its idempotency key", "primary key", _effect_key, walled=True),
         Field("intent", "Intent digest", "v1:… in full", "", _equals("intent_digest")),
+        Field("judged", "Judged by policy", "", "effect_judged_to_need_leave", _judged, _JUDGED),
         Field("violating", "Violations", "", "effect_violations", _violating, (("1", "only violating"),)),
     )
 }

@@ -19,3 +19,4 @@ HAS_REFERENCE: Final = _condition("external_reference", "NOT (%(expressions)s = 
 HAS_GUARDED_REF: Final = _condition(
     "ref_class", "%(expressions)s IN ('production', 'protected')"
 )  # effect_by_ref_class
+NEEDS_LEAVE: Final = _condition("judged", "%(expressions)s IN ('ask', 'deny')")  # effect_judged_to_need_leave
