@@ -2,6 +2,9 @@
 
     python -m evaluation.demo_agent --url http://127.0.0.1:8000 --token gbk_…
 
+Where the policy asks for people, as evaluation/demo_policies.yaml does for a push to main, it stops until they have
+answered; after a no it withdraws the push and ends.
+
 Nothing here is played: the files, the tests, the commits, the pushes and their rejections happen in a temporary folder,
 which is removed at the end (`--keep FOLDER` works in a folder of yours and leaves it).
 """
@@ -10,10 +13,11 @@ import argparse
 import signal
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
-from evaluation.reporter import AwayError, Json, Outcome, RefusedError, Reporter
+from evaluation.reporter import AwayError, Json, NoLeaveError, Outcome, RefusedError, Reporter
 from evaluation.steps import Worker, say, tell
 from evaluation.workshop import MENDED_TARIFF, TEST, Workshop
 
@@ -40,7 +44,8 @@ class DemoAgent(Worker):
         self.task("job", "Mend the rounding of reduced fares", [])
         self.task("reproduce", "Show the fault by a test", ["write the test", "see it fail"])
         self.task("mend", "Mend the fault", ["tariff.py", "see the test pass"])
-        self.task("publish", "Bring the repair to main", ["commit", "push the branch", "push to main", "tag"])
+        pushes = ["push the branch", "push to main", "push to next"]
+        self.task("publish", "Bring the repair to main", ["commit", *pushes, "tag"])
         self.task("tidy", "Leave nothing behind", ["remove the branch"])
         self.start("job")
 
@@ -72,7 +77,7 @@ class DemoAgent(Worker):
         self.finish("mend")
 
     def publish(self) -> Json:
-        """Commit and push; be overtaken on the way to main, catch up, push again. Returns the push of the branch."""
+        """Commit and push; ask before main, be overtaken on the way to next. Returns the push of the branch."""
         self.start("publish")
         self.run("branch", ["git", "checkout", "-q", "-B", BRANCH], "Work belongs on a branch of its own.")
         self.commit("commit", TITLE, ["tariff.py", "test_tariff.py"], "Test and repair belong together.")
@@ -80,16 +85,17 @@ class DemoAgent(Worker):
         branch_push = self.push("push-branch", BRANCH_REF, "So that others can read it.")
         self.item("publish", "push the branch")
         self.review()
+        self.push("push-main", "refs/heads/main", "The ticket asks for it.")
+        self.item("publish", "push to main")
 
         changelog = {"path": "CHANGELOG.md", "text": f"# Changes\n\n- {TITLE}\n"}
         intended = self.reporter.plan(
             self.session, self.describe("write-changelog", "file.edit", changelog, "There is no list of changes yet.")
         )
-        self.shop.colleague_pushes()
-        self.push("push-main", "refs/heads/main", "The ticket asks for it.", again=self.catch_up)
-        self.item("publish", "push to main")
-        withdrawn = self.reporter.command(f"/effects/{intended['id']}/supersede", {})
-        tell(withdrawn, "a colleague wrote one meanwhile")
+        self.shop.colleague_pushes("next")
+        self.push("push-next", "refs/heads/next", "The coming release needs it too.", again=self.catch_up)
+        self.item("publish", "push to next")
+        self.withdraw(intended["id"], "a colleague wrote one meanwhile")
 
         tagged = self.push("push-tag", "refs/tags/v1.0.1", "A release is named by its tag.")
         self.item("publish", "tag", "failed" if tagged["state"] == "failed" else "done")
@@ -108,7 +114,7 @@ class DemoAgent(Worker):
     def catch_up(self) -> None:
         """Fetch what others have pushed, put the repair on top of it, and test again."""
         self.run("fetch", ["git", "fetch", "-q", "origin"], "The remote has commits that are not here.", "git.fetch")
-        self.run("rebase", ["git", "rebase", "-q", "origin/main"], "The repair goes on top of them.", "git.rebase")
+        self.run("rebase", ["git", "rebase", "-q", "origin/next"], "The repair goes on top of them.", "git.rebase")
         self.test("test-3", "What others changed may have broken it.")
 
     def tidy(self, branch_push: Json) -> None:
@@ -119,6 +125,22 @@ class DemoAgent(Worker):
         self.finish("tidy")
         self.finish("job")
 
+    def obey(self, refusal: NoLeaveError) -> None:
+        """Take a no as a no: withdraw what was not let through, give the rest up and end the session."""
+        self.withdraw(refusal.effect, str(refusal))
+        for task in self.tasks.values():
+            self.reporter.command(f"/tasks/{task}/change", {"state": "cancelled"})
+        self.close("cancelled")
+
+
+def _wait(url: str, waits_for: str, answer: Json) -> None:
+    """Say what the agent waits for, and where a person can end that."""
+    if waits_for == "gate":
+        page = f"{url}/approvals/{answer['gate']['id']}/"
+        tell(answer, f"approve it in the browser ({page}), and watch it continue")
+    else:
+        say(f"{answer['detail']}; waiting until it is lifted")
+
 
 def _leave(_number: int, _frame: FrameType | None) -> None:
     """Turn SIGTERM into an exit that removes the temporary folder."""
@@ -126,7 +148,7 @@ def _leave(_number: int, _frame: FrameType | None) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the agent once; 0 when the whole job is done and recorded, else 1 with a sentence on standard error."""
+    """Run the agent once; 0 when the work is done, or was refused by people, else 1 with a sentence on stderr."""
     parser = argparse.ArgumentParser(
         prog="python -m evaluation.demo_agent", description=(__doc__ or "").partition("\n")[0]
     )
@@ -137,13 +159,18 @@ def main(arguments: list[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, _leave)
     url = asked.url.rstrip("/")
-    reporter = Reporter(url, asked.token, asked.patience)
+    reporter = Reporter(url, asked.token, asked.patience, waiting=partial(_wait, url))
     try:
         with tempfile.TemporaryDirectory(prefix="gatebook-demo-", ignore_cleanup_errors=True) as temporary:
             shop = Workshop(asked.keep.absolute() if asked.keep else Path(temporary))
             shop.open()
             agent = DemoAgent(reporter, shop)
-            agent.work()
+            try:
+                agent.work()
+            except NoLeaveError as refusal:
+                agent.obey(refusal)
+                say(f"ended without it, as it was told; see {url}/sessions/{agent.session}/")
+                return 0
     except AwayError as away:
         return _stop(f"{away} Start it with `make run`, or give its address by --url.")
     except RefusedError as refusal:

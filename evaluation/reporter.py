@@ -1,6 +1,7 @@
 """How an agent speaks with Gatebook: commands over HTTP, each sent again under the same key until it is answered.
 
-This is all that a program needs to be an agent: plan, dispatch, act, acknowledge. Nothing here is stored on disk.
+This is all that a program needs to be an agent: plan, wait for people where they must say yes, dispatch, act,
+acknowledge. Nothing here is stored on disk.
 """
 
 import hashlib
@@ -16,6 +17,8 @@ TRY_AGAIN = frozenset({429, 502, 503, 504})
 FIRST_WAIT_S = 0.1
 LONGEST_WAIT_S = 2.0
 TIMEOUT_S = 10.0
+WAIT_S = 45  # how long one request waits for people, at most
+STOPPED_AGAIN_S = 2.0  # a stop has no end that could be waited for
 
 Json = dict[str, Any]
 
@@ -25,12 +28,39 @@ class AwayError(Exception):
 
 
 class RefusedError(Exception):
-    """Gatebook answered no. `code` is its stable word for the reason, the text its own sentence."""
+    """Gatebook answered no. `code` is its stable word for it, `reason` why there is no leave, the text its sentence."""
 
-    def __init__(self, status: int, code: str, sentence: str) -> None:
+    def __init__(self, status: int, code: str, sentence: str, reason: str = "") -> None:
         super().__init__(f"{sentence} ({code}, HTTP {status})")
         self.status = status
         self.code = code
+        self.reason = reason
+
+
+class NoLeaveError(Exception):
+    """People, their clock or the policy said no; the effect was not begun. The text says who, and what they wrote.
+
+    `effect` is its id, `status` what became of its gate, or `refused` where no gate was opened.
+    """
+
+    def __init__(self, effect: str, status: str, message: str = "") -> None:
+        sentence = _WHY.get(status, f"the gate is {status}")
+        super().__init__(f"{sentence}: “{message}”" if message else sentence)
+        self.effect = effect
+        self.status = status
+
+
+_WHY = {
+    "refused": "the policy refuses it",
+    "denied": "denied",
+    "denied_final": "denied for the rest of this session",
+    "returned": "sent back",
+    "expired": "nobody answered in time, and that is a no",
+    "lapsed": "approved, and not begun before the leave ran out",
+    "revoked": "the leave was taken back before it was used",
+    "cancelled": "the request was withdrawn",
+    "requirement_changed": "the policy asks for more now than when it was approved",
+}
 
 
 class RejectedError(Exception):
@@ -59,6 +89,8 @@ class Reporter:
     patience_s: float = 15.0
     process: str = field(default_factory=lambda: uuid.uuid4().hex)
     sleep: Callable[[float], None] = time.sleep
+    # Hears of every wait before it begins: the word `gate` with a plan's answer, or `stop` with what Gatebook says.
+    waiting: Callable[[str, Json], object] = lambda _for, _answer: None
 
     def __post_init__(self) -> None:
         self.http = httpx.Client(
@@ -80,17 +112,25 @@ class Reporter:
         No answer, or an answer that asks for patience, leads to the same request with the same key: if the first one
         arrived after all, Gatebook repeats what it said. Raises AwayError, RefusedError.
         """
+        return _object(self._send(method, path, key, content, body, TIMEOUT_S))
+
+    def _send(
+        self, method: str, path: str, key: str, content: bytes | None, body: Json | None, timeout_s: float
+    ) -> httpx.Response:
         headers = {"Idempotency-Key": key} if key else {}
-        until, wait_s = time.monotonic() + self.patience_s, FIRST_WAIT_S
+        until, wait_s = 0.0, FIRST_WAIT_S
         while True:
             try:
-                response = self.http.request(method, path, json=body, content=content, headers=headers)
+                response = self.http.request(
+                    method, path, json=body, content=content, headers=headers, timeout=timeout_s
+                )
             except httpx.TransportError as fault:
                 reason, asked_s = str(fault) or type(fault).__name__, 0.0
             else:
                 if response.status_code not in TRY_AGAIN:
-                    return _object(response)
+                    return response
                 reason, asked_s = f"HTTP {response.status_code}", _asked_to_wait(response)
+            until = until or time.monotonic() + self.patience_s  # from the first failure: a wait may have been long
             if time.monotonic() + max(wait_s, asked_s) > until:
                 raise AwayError(f"No Gatebook answers at {self.url} ({reason}).")
             self.sleep(max(wait_s, asked_s))
@@ -130,6 +170,22 @@ class Reporter:
             return self.command(f"/effects/{undone}/compensate", body)
         return self.command("/effects", {"session": session, **plan})
 
+    def wait(self, gate: str) -> Json:
+        """Wait until people, or their clock, have decided about a gate, however long that takes; return it.
+
+        Each request is answered as soon as the gate is newer than the version sent with it, so no moment is left in
+        which a ruling could be missed. A gate that a person has stopped is waited for until the stop is lifted.
+        """
+        version = 0
+        while True:
+            path = f"/gates/{gate}?wait={WAIT_S}&since={version}"
+            response = self._send("GET", path, "", None, None, WAIT_S + TIMEOUT_S)
+            found = _object(response)
+            if found["status"] != "pending" and not (found["status"] == "approved" and found["held"]):
+                return found
+            version = found["version"]
+            self.sleep(_asked_to_wait(response))
+
     def artifact(self, session: str, effect: str, name: str, media_type: str, content: bytes) -> Json:
         """Record something made, by its hash, and store its bytes."""
         recorded = self.command(
@@ -148,11 +204,24 @@ class Reporter:
 
     def _attempt(self, session: str, plan: Json, act: Callable[[str], Outcome]) -> Json:
         """Ask for leave, use it, act, and say what came of it."""
-        planned = self.plan(session, plan)
-        if planned["answer"] != "proceed":
+        planned = self._unless_stopped(lambda: self.plan(session, plan))
+        if planned["answer"] == "wait" and "gate" in planned:
+            self.waiting("gate", planned)
+            gate = self.wait(planned["gate"]["id"])
+            if gate["status"] != "approved":
+                raise NoLeaveError(planned["id"], gate["status"], gate.get("message", ""))
+        elif planned["leave"] == "refused":
+            raise NoLeaveError(planned["id"], "refused")
+        elif planned["answer"] != "proceed":
             raise RefusedError(200, planned["answer"], f"{plan['effect_key']} may not be done now")
         path = f"/effects/{planned['id']}"
-        granted = self.command(f"{path}/dispatch", {"process": self.process, "arguments": plan["arguments"]})
+        body = {"process": self.process, "arguments": plan["arguments"]}
+        try:
+            granted = self._unless_stopped(lambda: self.command(f"{path}/dispatch", body))
+        except RefusedError as refusal:
+            if refusal.reason in _WHY:  # it was taken back, or its time was over, between the ruling and here
+                raise NoLeaveError(planned["id"], refusal.reason) from refusal
+            raise
         attempt = granted["attempt"]
         try:
             done = act(granted["remote_key"])
@@ -167,6 +236,20 @@ class Reporter:
             body["external_reference"] = done.reference
         return self.command(f"{path}/acknowledge", body)
 
+    def _unless_stopped(self, command: Callable[[], Json]) -> Json:
+        """Give a command, and while a person has stopped it, again and again until the stop is lifted."""
+        told = False
+        while True:
+            try:
+                return command()
+            except RefusedError as refusal:
+                if refusal.code != "HELD":
+                    raise
+                if not told:
+                    self.waiting("stop", {"detail": str(refusal)})
+                told = True
+                self.sleep(STOPPED_AGAIN_S)
+
 
 def _object(response: httpx.Response) -> Json:
     try:
@@ -177,7 +260,8 @@ def _object(response: httpx.Response) -> Json:
         raise RefusedError(response.status_code, "not_gatebook", "The answer is not Gatebook's; check the address")
     if not response.is_success:
         sentence = str(answer.get("detail") or answer.get("title") or "Refused").rstrip(".")
-        raise RefusedError(response.status_code, str(answer.get("code") or "refused"), sentence)
+        code, reason = str(answer.get("code") or "refused"), str(answer.get("reason") or "")
+        raise RefusedError(response.status_code, code, sentence, reason)
     return answer
 
 

@@ -15,7 +15,10 @@ RESULT_CHARACTERS = 4_000  # of a program's output; the whole of it goes into an
 
 @dataclass
 class Worker:
-    """One session of work in one workshop. `current` is the key of the task that the next effects belong to."""
+    """One session of work in one workshop.
+
+    `tasks` are those that are not done yet, by key; `current` is the key of the one that the next effects belong to.
+    """
 
     reporter: Reporter
     shop: Workshop
@@ -39,9 +42,13 @@ class Worker:
         self.session = opened["id"]
         say(f"session {opened['handle']}: {title}")
 
-    def close(self) -> None:
-        """End the session well."""
-        self.reporter.command(f"/sessions/{self.session}/end", {"status": "completed"})
+    def close(self, status: str = "completed") -> None:
+        """End the session."""
+        self.reporter.command(f"/sessions/{self.session}/end", {"status": status})
+
+    def withdraw(self, effect: str, remark: str) -> None:
+        """Say that a planned effect will not happen."""
+        tell(self.reporter.command(f"/effects/{effect}/supersede", {}), remark)
 
     # Kinds of effects. ----------------------------------------------------------------------------------------------
 
@@ -166,7 +173,7 @@ class Worker:
 
     def finish(self, key: str) -> None:
         """Say that a task is done."""
-        self.reporter.command(f"/tasks/{self.tasks[key]}/done", {})
+        self.reporter.command(f"/tasks/{self.tasks.pop(key)}/done", {})
 
     def _put(self, task: str, items: list[str], state: str) -> None:
         body = {"items": [{"key": item, "state": state} for item in items]}

@@ -83,10 +83,10 @@ class Workshop:
         self._commit_as_colleague("The tariff as it is printed")
         self._clone_of("agent")
 
-    def colleague_pushes(self) -> None:
-        """Let somebody else move main, so that whoever pushes next without looking is rejected."""
+    def colleague_pushes(self, branch: str) -> None:
+        """Let somebody else move `branch`, so that whoever pushes there next without looking is rejected."""
         (self.folder / "colleague" / "CHANGELOG.md").write_text(CHANGELOG, encoding="utf-8")
-        self._commit_as_colleague("Keep a list of changes")
+        self._commit_as_colleague("Keep a list of changes", branch)
 
     def run(self, *command: str) -> Ran:
         """Run a program in the agent's clone; standard output and error come back together.
@@ -120,12 +120,12 @@ class Workshop:
         self._must("git", "clone", "--quiet", str(self.remote), name, cwd=self.folder)
         return self.folder / name
 
-    def _commit_as_colleague(self, message: str) -> None:
+    def _commit_as_colleague(self, message: str, branch: str = "main") -> None:
         clone = self.folder / "colleague"
-        self._must("git", "checkout", "--quiet", "-B", "main", cwd=clone)
+        self._must("git", "checkout", "--quiet", "-B", branch, cwd=clone)
         self._must("git", "add", "--all", cwd=clone)
         self._must("git", "-c", "user.name=Colleague", "commit", "--quiet", "--message", message, cwd=clone)
-        self._must("git", "push", "--quiet", "origin", "main", cwd=clone)
+        self._must("git", "push", "--quiet", "origin", branch, cwd=clone)
 
     def _must(self, *command: str, cwd: Path) -> None:
         ran = self._run(command, cwd)

@@ -16,10 +16,10 @@ from journal import entries
 from journal.clock import now_us
 from journal.entries import Status
 from journal.ids import derived
-from ledger import declared, effects, fold
+from ledger import effects, fold
 from ledger.fold import Fact, Observe
 from ledger.rows import AttemptRow, EffectRow, columns, vendor_id
-from ledger.states import DEFAULT_DEADLINE_S, OPEN
+from ledger.states import OPEN
 from sessions.origin import Origin, Repeated
 
 
@@ -188,8 +188,7 @@ def dispatch(
         return Answered(row, 409, _ALREADY_DISPATCHED)  # this key opened an attempt that is closed by now
     if appended.status is Status.CONFLICT:
         raise Repeated
-    deadline_s = declared.tool(row.project_id, row.tool).deadline_s
-    fact = _fact(origin, "effect.dispatched", appended.position, number, {"process": process}, deadline_s)
+    fact = _fact(origin, "effect.dispatched", appended.position, number, {"process": process})
     _fold(row, attempts, fact, observe)
     return Answered(row, 200, attempt=attempts[number])
 
@@ -241,10 +240,11 @@ def _answer_attempt(
 
 
 def _fold(row: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe) -> None:
-    names = fold.apply(row, attempts, fact, observe) + effects.claims(row, fact) + fold.settle(row, attempts)
+    compensated = {row.id: row.compensates_id} if row.compensates_id is not None else {}
+    names = fold.apply(row, attempts, fact, observe) + effects.claims(row, fact) + effects.settle(row, attempts)
     rows, tried = {row.id: row}, {row.id: attempts}
-    if row.compensates_id is not None:
-        effects.compensate(rows, tried)
+    if compensated or row.compensates_id is not None:
+        effects.compensate(rows, tried, compensated)
     touched = [attempts[fact.attempt]] if fact.attempt in attempts else []
     if row.replanned:
         touched = list(attempts.values())  # what the plan says may show under which leave they ran
@@ -342,7 +342,6 @@ def _fact(
     position: int,
     attempt: int,
     values: dict[str, Any],
-    deadline_s: int = DEFAULT_DEADLINE_S,
 ) -> Fact:
     return Fact(
         kind=kind,
@@ -354,7 +353,6 @@ def _fact(
         told_us=origin.told_us,
         attempt=attempt,
         imports=origin.imports,
-        deadline_s=deadline_s,
         lease_epoch=origin.lease_epoch,
         agent=origin.agent,
         values=values,

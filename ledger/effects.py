@@ -11,6 +11,7 @@ from uuid import UUID
 
 import orjson
 from django.db import connection
+from django.db.models import Q
 
 from journal import entries, outbox, sql
 from journal.clock import now_us
@@ -113,6 +114,7 @@ def record(reports: Sequence[Report], observe: Observe) -> dict[UUID, EffectRow]
     by_effect = {group[0].effect: group for group in grouped.values()}
     rows = load(by_effect)
     attempts = load_attempts(row.id for row in rows.values() if row.attempt_count)
+    compensated = {row.id: row.compensates_id for row in rows.values() if row.compensates_id is not None}
     breaches: list[Breach] = []
     for identity, group in by_effect.items():
         row = rows.get(identity)
@@ -121,31 +123,39 @@ def record(reports: Sequence[Report], observe: Observe) -> dict[UUID, EffectRow]
         numbered = attempts.setdefault(identity, {})
         names = []
         for fact in sorted((report.fact for report in group), key=_plans_first):
-            if fact.kind == "effect.dispatched":
-                fact.deadline_s = declared.tool(row.project_id, row.tool).deadline_s
             names += fold.apply(row, numbered, fact, observe) + claims(row, fact)
-        names += fold.settle(row, numbered)
+        names += settle(row, numbered)
         breaches += [Breach(row, name) for name in dict.fromkeys(names)]
-    compensate(rows, attempts)
+    compensate(rows, attempts, compensated)
     write(rows.values(), [attempt for numbered in attempts.values() for attempt in numbered.values()])
     tell(breaches, now_us())
     return rows
 
 
 def _plans_first(fact: Fact) -> bool:
-    """Sorts the plans of a batch before its other facts: which tool it is says how long a dispatch may take."""
+    """Sorts the plans of a batch before its other facts, which then find what the plan says."""
     return fact.kind != "effect.planned"
 
 
-def compensate(rows: dict[UUID, EffectRow], attempts: dict[UUID, dict[int, AttemptRow]]) -> None:
+def settle(row: EffectRow, attempts: dict[int, AttemptRow]) -> list[str]:
+    """`fold.settle`, with the deadline that the operator declared for the effect's tool."""
+    return fold.settle(row, attempts, declared.tool(row.project_id, row.tool).deadline_s)
+
+
+def compensate(
+    rows: dict[UUID, EffectRow], attempts: dict[UUID, dict[int, AttemptRow]], before: dict[UUID, UUID]
+) -> None:
     """Carry an acknowledged compensation over to the effect it compensates, which is stored since it was named.
 
     Its marks count and not its state: it stays true that it was acknowledged when later it is compensated itself.
+    `before` is what the stored ones among `rows` compensated by their plan of then: where another plan has won and
+    names another effect, the former is no longer compensated, unless something else compensates it.
     """
+    left = {old: row_id for row_id, old in before.items() if rows[row_id].compensates_id != old}
     targets = {
         row.compensates_id for row in rows.values() if row.compensates_id is not None and _happened(row, attempts)
     }
-    absent = targets - rows.keys()
+    absent = (targets | left.keys()) - rows.keys()
     if absent:
         rows.update(load(absent))
         attempts.update(load_attempts(absent))
@@ -153,7 +163,18 @@ def compensate(rows: dict[UUID, EffectRow], attempts: dict[UUID, dict[int, Attem
         row = rows[identity]
         if not row.compensated:
             row.compensated = True
-            fold.settle(row, attempts.setdefault(identity, {}))
+            settle(row, attempts.setdefault(identity, {}))
+    for identity in left.keys() & rows.keys() - targets:
+        row = rows[identity]
+        if row.compensated and not _compensated_by_others(identity, before):
+            row.compensated = False
+            settle(row, attempts.setdefault(identity, {}))
+
+
+def _compensated_by_others(identity: UUID, known: Iterable[UUID]) -> bool:
+    """True when an effect that is not among `known` compensates this one and happened."""
+    others = Effect.objects.filter(compensates=identity).exclude(id__in=list(known))
+    return others.filter(Q(resolution="happened") | Q(attempts__acknowledged_mark__gt="")).exists()
 
 
 def _happened(row: EffectRow, attempts: dict[UUID, dict[int, AttemptRow]]) -> bool:

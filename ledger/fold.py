@@ -12,7 +12,7 @@ from uuid import UUID
 
 from journal.order import earlier
 from ledger.rows import AttemptRow, EffectRow
-from ledger.states import DEFAULT_DEADLINE_S, MOVED, OUTCOME_OF_REASON
+from ledger.states import MOVED, OUTCOME_OF_REASON
 
 # The server's clocks, and pointers into the journal: no part of state.
 FOLLOW_DELIVERY: Final = frozenset(
@@ -59,7 +59,6 @@ class Fact:
     told_us: int | None
     attempt: int
     imports: bool = False
-    deadline_s: int = DEFAULT_DEADLINE_S
     lease_epoch: int | None = None
     agent: UUID | None = None
     values: dict[str, Any] = field(default_factory=dict)
@@ -150,7 +149,7 @@ def _dispatched(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, 
     row.dispatch_key = fact.key
     row.lease_epoch = fact.lease_epoch
     row.process = fact.values.get("process") or ""
-    effect.deadline_us = fact.received_us + fact.deadline_s * 1_000_000
+    row.received_us = fact.received_us
 
 
 def _acknowledged(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe) -> None:
@@ -190,8 +189,11 @@ _HANDLERS = {
 KINDS = frozenset(_HANDLERS)
 
 
-def settle(effect: EffectRow, attempts: dict[int, AttemptRow]) -> list[str]:
-    """Derive state, outcome and the rest from the marks; return the names of the violations that the marks show."""
+def settle(effect: EffectRow, attempts: dict[int, AttemptRow], deadline_s: int) -> list[str]:
+    """Derive state, outcome and the rest from the marks; return the names of the violations that the marks show.
+
+    `deadline_s` is how long a dispatch of the effect's tool may take.
+    """
     highest = max(attempts, default=0)
     for number, row in attempts.items():
         silent = bool(row.dispatched_mark) and not row.acknowledged_mark and not row.failed_mark
@@ -215,8 +217,9 @@ def settle(effect: EffectRow, attempts: dict[int, AttemptRow]) -> list[str]:
     effect.settled_at_us = None
     if answered is not None:
         effect.settled_at_us = answered.acknowledged_at_us if acknowledged else answered.failed_at_us
-    if effect.state != "dispatched":
-        effect.deadline_us = None
+    effect.deadline_us = None
+    if effect.state == "dispatched" and last is not None and last.received_us is not None:
+        effect.deadline_us = last.received_us + deadline_s * 1_000_000
     violations = []
     if len(acknowledged) > 1:
         violations.append("acknowledged_twice")

@@ -11,7 +11,7 @@ import orjson
 from django.contrib.auth.models import User
 from django.db import connection, transaction
 
-from journal import entries
+from journal import entries, sql
 from journal.announcing import ALL, announce
 from journal.clock import now_us
 from journal.ids import uuid7
@@ -29,15 +29,13 @@ _LOCK = 0x6761  # keeps our advisory locks apart from others'
 def share(project: UUID) -> None:
     """Let no stop be set or lifted, nor a policy be activated, in this project until the transaction ends."""
     if connection.vendor == "postgresql":  # SQLite has one writer at a time
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_xact_lock_shared(%s, %s)", [_LOCK, _number(project)])
+        sql.rows("SELECT pg_advisory_xact_lock_shared(%s, %s)", [_LOCK, _number(project)])
 
 
 def alone(project: UUID) -> None:
     """Wait until nobody in this project is between looking and acting, and keep others out until the end."""
     if connection.vendor == "postgresql":
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [_LOCK, _number(project)])
+        sql.rows("SELECT pg_advisory_xact_lock(%s, %s)", [_LOCK, _number(project)])
 
 
 def _number(project: UUID) -> int:

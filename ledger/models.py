@@ -236,6 +236,7 @@ class Attempt(models.Model):
     dispatch_key = models.CharField(
         max_length=64, default="", blank=True
     )  # the entry id a repeated dispatch must bring
+    received_us = models.BigIntegerField(null=True)  # the server's clock at that dispatch: the deadline counts from it
     dispatched_at_us = models.BigIntegerField(null=True)
     acknowledged_at_us = models.BigIntegerField(null=True)
     failed_at_us = models.BigIntegerField(null=True)

@@ -88,6 +88,7 @@ class AttemptRow:
     failure_reason: str = ""
     external_reference: str = ""
     dispatch_key: str = ""
+    received_us: int | None = None
     dispatched_at_us: int | None = None
     acknowledged_at_us: int | None = None
     failed_at_us: int | None = None

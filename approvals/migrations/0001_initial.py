@@ -46,6 +46,30 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(
+                        condition=models.Q(("removed_at_us__isnull", True)),
+                        fields=("project", "kind", "target"),
+                        name="notice_channel_is_there_once",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("kind__in", ("email", "slack", "webhook"))),
+                        name="notice_channel_kind_is_known",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("target", ""), _negated=True), name="notice_channel_has_a_target"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("minimum_risk__in", ("low", "medium", "high", "critical"))),
+                        name="notice_channel_risk_is_known",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("removed_at_us__isnull", True), ("enabled", False), _connector="OR"),
+                        name="notice_channel_removed_is_silent",
+                    ),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="Notice",
@@ -79,6 +103,38 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "indexes": [
+                    models.Index(condition=models.Q(("state", "due")), fields=["due_at_us"], name="notice_due"),
+                    models.Index(condition=models.Q(("gate__isnull", False)), fields=["gate"], name="notice_of_gate"),
+                    models.Index(fields=["channel", "id"], name="notice_by_channel"),
+                ],
+                "constraints": [
+                    models.UniqueConstraint(fields=("channel", "key"), name="notice_is_written_once"),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            (
+                                "topic__in",
+                                ("gate.requested", "gate.unseen", "gate.resolved", "gate.expired", "integrity", "test"),
+                            )
+                        ),
+                        name="notice_topic_is_known",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("state__in", ("due", "sent", "quiet", "failed"))),
+                        name="notice_state_is_known",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("sent_at_us__isnull", False), ("state", "sent")),
+                            models.Q(models.Q(("state", "sent"), _negated=True), ("sent_at_us__isnull", True)),
+                            _connector="OR",
+                        ),
+                        name="notice_sent_says_when",
+                    ),
+                    models.CheckConstraint(condition=models.Q(("tries__gte", 0)), name="notice_tries_are_counted"),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="PolicySet",
@@ -100,6 +156,17 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(fields=("project", "name", "version"), name="policy_set_version_is_unique"),
+                    models.CheckConstraint(
+                        condition=models.Q(("name", ""), _negated=True), name="policy_set_has_a_name"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("version__gte", 1)), name="policy_set_versions_start_at_one"
+                    ),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="Gate",
@@ -201,6 +268,175 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "indexes": [
+                    models.Index(fields=["project", "opened_position"], name="gate_by_opening"),
+                    models.Index(
+                        condition=models.Q(("status__in", ("pending", "approved"))),
+                        fields=["project", "decide_by_us"],
+                        name="gate_open",
+                    ),
+                    models.Index(
+                        condition=models.Q(("status", "pending")),
+                        fields=["decide_by_us"],
+                        name="gate_pending_by_deadline",
+                    ),
+                    models.Index(
+                        condition=models.Q(("status", "approved")),
+                        fields=["leave_until_us"],
+                        name="gate_approved_by_end",
+                    ),
+                    models.Index(
+                        condition=models.Q(("status", "denied_final")),
+                        fields=["session", "digest"],
+                        name="gate_denied_for_good",
+                    ),
+                    models.Index(fields=["project", "tool", "opened_position"], name="gate_by_tool"),
+                    models.Index(fields=["session", "opened_position"], name="gate_by_session"),
+                    models.Index(fields=["project", "decided_at_us"], name="gate_by_decision"),
+                ],
+                "constraints": [
+                    models.UniqueConstraint(
+                        condition=models.Q(("status__in", ("pending", "approved"))),
+                        fields=("effect",),
+                        name="effect_has_at_most_one_open_gate",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            (
+                                "reason__in",
+                                (
+                                    "",
+                                    "by_agent",
+                                    "session_ended",
+                                    "superseded",
+                                    "bypassed",
+                                    "digest_mismatch",
+                                    "precondition_changed",
+                                    "requirement_changed",
+                                    "by_person",
+                                ),
+                            )
+                        ),
+                        name="gate_reason_is_known",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("risk__in", ("low", "medium", "high", "critical"))),
+                        name="gate_risk_is_known",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("reversibility__in", ("read", "reversible", "compensable", "irreversible"))
+                        ),
+                        name="gate_reversibility_is_known",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("digest", ""), _negated=True), name="gate_binds_a_digest"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("minimum__gte", 1)), name="gate_needs_at_least_one_person"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("deny_threshold__gte", 1)), name="gate_is_denied_by_at_least_one"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("self_approval", False), ("risk", "low"), _connector="OR"),
+                        name="gate_of_ones_own_is_of_low_risk",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("decide_by_us__gt", models.F("requested_at_us")),
+                            (
+                                "decide_by_us__lte",
+                                django.db.models.expressions.CombinedExpression(
+                                    models.F("requested_at_us"), "+", models.Value(2592000000000)
+                                ),
+                            ),
+                        ),
+                        name="gate_is_decided_within_thirty_days",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("leave_for_s__gte", 1), ("leave_for_s__lte", 86400)),
+                        name="gate_leave_lasts_at_most_a_day",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("status__in", ("approved", "used", "lapsed", "revoked")), _negated=True),
+                            ("decided_at_us__lte", models.F("decide_by_us")),
+                            _connector="OR",
+                        ),
+                        name="gate_is_approved_before_its_deadline",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("status__in", ("approved", "used", "lapsed", "revoked")), _negated=True),
+                            (
+                                "leave_until_us",
+                                django.db.models.expressions.CombinedExpression(
+                                    models.F("decided_at_us"),
+                                    "+",
+                                    django.db.models.expressions.CombinedExpression(
+                                        models.F("leave_for_s"), "*", models.Value(1000000)
+                                    ),
+                                ),
+                            ),
+                            _connector="OR",
+                        ),
+                        name="gate_leave_has_an_end",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("status", "expired"), _negated=True),
+                            ("ended_at_us__gte", models.F("decide_by_us")),
+                            _connector="OR",
+                        ),
+                        name="gate_expires_after_its_deadline",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("status", "used"), _negated=True),
+                            models.Q(
+                                ("used_at_us__isnull", False),
+                                ("used_at_us__lte", models.F("leave_until_us")),
+                                ("used_attempt__isnull", False),
+                            ),
+                            _connector="OR",
+                        ),
+                        name="gate_is_used_while_its_leave_lasts",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("status", "used"),
+                            models.Q(("used_at_us__isnull", True), ("used_attempt__isnull", True)),
+                            _connector="OR",
+                        ),
+                        name="gate_is_used_once",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("ended_at_us__isnull", True), ("status__in", ("pending", "approved"))),
+                            models.Q(
+                                ("ended_at_us__isnull", False),
+                                (
+                                    "status__in",
+                                    (
+                                        "used",
+                                        "denied",
+                                        "denied_final",
+                                        "returned",
+                                        "expired",
+                                        "lapsed",
+                                        "revoked",
+                                        "cancelled",
+                                    ),
+                                ),
+                            ),
+                            _connector="OR",
+                        ),
+                        name="gate_has_ended_or_is_open",
+                    ),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="Activation",
@@ -237,6 +473,18 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(
+                        condition=models.Q(("is_current", True)),
+                        fields=("project",),
+                        name="project_has_one_policy_in_force",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("mode__in", ("observe", "enforce"))), name="activation_mode_is_known"
+                    ),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="Vote",
@@ -279,6 +527,33 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "indexes": [models.Index(fields=["project", "voted_at_us"], name="vote_by_time")],
+                "constraints": [
+                    models.UniqueConstraint(fields=("gate", "user"), name="person_votes_once_on_a_gate"),
+                    models.CheckConstraint(
+                        condition=models.Q(("answer__in", ("approve", "deny", "deny_final", "return"))),
+                        name="vote_answer_is_known",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("answer", "approve"), _negated=True), ("view_complete", True), _connector="OR"
+                        ),
+                        name="approval_saw_everything",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("step_up__in", ("none", "reauth", "typed_digest"))),
+                        name="vote_step_up_is_known",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("voted_at_us__gte", models.F("shown_at_us"))),
+                        name="vote_follows_what_was_shown",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("reason_characters__gte", 0)), name="vote_reason_is_counted"
+                    ),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="Exemption",
@@ -354,379 +629,5 @@ class Migration(migrations.Migration):
                     models.CheckConstraint(condition=models.Q(("uses__gte", 0)), name="exemption_uses_are_counted"),
                 ],
             },
-        ),
-        migrations.AddConstraint(
-            model_name="noticechannel",
-            constraint=models.UniqueConstraint(
-                condition=models.Q(("removed_at_us__isnull", True)),
-                fields=("project", "kind", "target"),
-                name="notice_channel_is_there_once",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="noticechannel",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("kind__in", ("email", "slack", "webhook"))), name="notice_channel_kind_is_known"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="noticechannel",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("target", ""), _negated=True), name="notice_channel_has_a_target"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="noticechannel",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("minimum_risk__in", ("low", "medium", "high", "critical"))),
-                name="notice_channel_risk_is_known",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="noticechannel",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("removed_at_us__isnull", True), ("enabled", False), _connector="OR"),
-                name="notice_channel_removed_is_silent",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="notice",
-            index=models.Index(condition=models.Q(("state", "due")), fields=["due_at_us"], name="notice_due"),
-        ),
-        migrations.AddIndex(
-            model_name="notice",
-            index=models.Index(condition=models.Q(("gate__isnull", False)), fields=["gate"], name="notice_of_gate"),
-        ),
-        migrations.AddIndex(
-            model_name="notice",
-            index=models.Index(fields=["channel", "id"], name="notice_by_channel"),
-        ),
-        migrations.AddConstraint(
-            model_name="notice",
-            constraint=models.UniqueConstraint(fields=("channel", "key"), name="notice_is_written_once"),
-        ),
-        migrations.AddConstraint(
-            model_name="notice",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    (
-                        "topic__in",
-                        ("gate.requested", "gate.unseen", "gate.resolved", "gate.expired", "integrity", "test"),
-                    )
-                ),
-                name="notice_topic_is_known",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="notice",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("state__in", ("due", "sent", "quiet", "failed"))), name="notice_state_is_known"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="notice",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    models.Q(("sent_at_us__isnull", False), ("state", "sent")),
-                    models.Q(models.Q(("state", "sent"), _negated=True), ("sent_at_us__isnull", True)),
-                    _connector="OR",
-                ),
-                name="notice_sent_says_when",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="notice",
-            constraint=models.CheckConstraint(condition=models.Q(("tries__gte", 0)), name="notice_tries_are_counted"),
-        ),
-        migrations.AddConstraint(
-            model_name="policyset",
-            constraint=models.UniqueConstraint(
-                fields=("project", "name", "version"), name="policy_set_version_is_unique"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="policyset",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("name", ""), _negated=True), name="policy_set_has_a_name"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="policyset",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("version__gte", 1)), name="policy_set_versions_start_at_one"
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="gate",
-            index=models.Index(fields=["project", "opened_position"], name="gate_by_opening"),
-        ),
-        migrations.AddIndex(
-            model_name="gate",
-            index=models.Index(
-                condition=models.Q(("status__in", ("pending", "approved"))),
-                fields=["project", "decide_by_us"],
-                name="gate_open",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="gate",
-            index=models.Index(
-                condition=models.Q(("status", "pending")), fields=["decide_by_us"], name="gate_pending_by_deadline"
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="gate",
-            index=models.Index(
-                condition=models.Q(("status", "approved")), fields=["leave_until_us"], name="gate_approved_by_end"
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="gate",
-            index=models.Index(
-                condition=models.Q(("status", "denied_final")),
-                fields=["session", "digest"],
-                name="gate_denied_for_good",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="gate",
-            index=models.Index(fields=["project", "tool", "opened_position"], name="gate_by_tool"),
-        ),
-        migrations.AddIndex(
-            model_name="gate",
-            index=models.Index(fields=["session", "opened_position"], name="gate_by_session"),
-        ),
-        migrations.AddIndex(
-            model_name="gate",
-            index=models.Index(fields=["project", "decided_at_us"], name="gate_by_decision"),
-        ),
-        migrations.AddConstraint(
-            model_name="gate",
-            constraint=models.UniqueConstraint(
-                condition=models.Q(("status__in", ("pending", "approved"))),
-                fields=("effect",),
-                name="effect_has_at_most_one_open_gate",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="gate",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    (
-                        "reason__in",
-                        (
-                            "",
-                            "by_agent",
-                            "session_ended",
-                            "superseded",
-                            "bypassed",
-                            "digest_mismatch",
-                            "precondition_changed",
-                            "requirement_changed",
-                            "by_person",
-                        ),
-                    )
-                ),
-                name="gate_reason_is_known",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="gate",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("risk__in", ("low", "medium", "high", "critical"))), name="gate_risk_is_known"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="gate",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("reversibility__in", ("read", "reversible", "compensable", "irreversible"))),
-                name="gate_reversibility_is_known",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="gate",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("digest", ""), _negated=True), name="gate_binds_a_digest"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="gate",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("minimum__gte", 1)), name="gate_needs_at_least_one_person"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="gate",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("deny_threshold__gte", 1)), name="gate_is_denied_by_at_least_one"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="gate",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("self_approval", False), ("risk", "low"), _connector="OR"),
-                name="gate_of_ones_own_is_of_low_risk",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="gate",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    ("decide_by_us__gt", models.F("requested_at_us")),
-                    (
-                        "decide_by_us__lte",
-                        django.db.models.expressions.CombinedExpression(
-                            models.F("requested_at_us"), "+", models.Value(2592000000000)
-                        ),
-                    ),
-                ),
-                name="gate_is_decided_within_thirty_days",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="gate",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("leave_for_s__gte", 1), ("leave_for_s__lte", 86400)),
-                name="gate_leave_lasts_at_most_a_day",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="gate",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    models.Q(("status__in", ("approved", "used", "lapsed", "revoked")), _negated=True),
-                    ("decided_at_us__lte", models.F("decide_by_us")),
-                    _connector="OR",
-                ),
-                name="gate_is_approved_before_its_deadline",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="gate",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    models.Q(("status__in", ("approved", "used", "lapsed", "revoked")), _negated=True),
-                    (
-                        "leave_until_us",
-                        django.db.models.expressions.CombinedExpression(
-                            models.F("decided_at_us"),
-                            "+",
-                            django.db.models.expressions.CombinedExpression(
-                                models.F("leave_for_s"), "*", models.Value(1000000)
-                            ),
-                        ),
-                    ),
-                    _connector="OR",
-                ),
-                name="gate_leave_has_an_end",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="gate",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    models.Q(("status", "expired"), _negated=True),
-                    ("ended_at_us__gte", models.F("decide_by_us")),
-                    _connector="OR",
-                ),
-                name="gate_expires_after_its_deadline",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="gate",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    models.Q(("status", "used"), _negated=True),
-                    models.Q(
-                        ("used_at_us__isnull", False),
-                        ("used_at_us__lte", models.F("leave_until_us")),
-                        ("used_attempt__isnull", False),
-                    ),
-                    _connector="OR",
-                ),
-                name="gate_is_used_while_its_leave_lasts",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="gate",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    ("status", "used"),
-                    models.Q(("used_at_us__isnull", True), ("used_attempt__isnull", True)),
-                    _connector="OR",
-                ),
-                name="gate_is_used_once",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="gate",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    models.Q(("ended_at_us__isnull", True), ("status__in", ("pending", "approved"))),
-                    models.Q(
-                        ("ended_at_us__isnull", False),
-                        (
-                            "status__in",
-                            ("used", "denied", "denied_final", "returned", "expired", "lapsed", "revoked", "cancelled"),
-                        ),
-                    ),
-                    _connector="OR",
-                ),
-                name="gate_has_ended_or_is_open",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="activation",
-            constraint=models.UniqueConstraint(
-                condition=models.Q(("is_current", True)), fields=("project",), name="project_has_one_policy_in_force"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="activation",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("mode__in", ("observe", "enforce"))), name="activation_mode_is_known"
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="vote",
-            index=models.Index(fields=["project", "voted_at_us"], name="vote_by_time"),
-        ),
-        migrations.AddConstraint(
-            model_name="vote",
-            constraint=models.UniqueConstraint(fields=("gate", "user"), name="person_votes_once_on_a_gate"),
-        ),
-        migrations.AddConstraint(
-            model_name="vote",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("answer__in", ("approve", "deny", "deny_final", "return"))),
-                name="vote_answer_is_known",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="vote",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    models.Q(("answer", "approve"), _negated=True), ("view_complete", True), _connector="OR"
-                ),
-                name="approval_saw_everything",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="vote",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("step_up__in", ("none", "reauth", "typed_digest"))), name="vote_step_up_is_known"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="vote",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("voted_at_us__gte", models.F("shown_at_us"))), name="vote_follows_what_was_shown"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="vote",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("reason_characters__gte", 0)), name="vote_reason_is_counted"
-            ),
         ),
     ]

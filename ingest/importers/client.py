@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -38,11 +39,13 @@ class Tally:
 class Client:
     """Sends to one Gatebook as one agent. `http` carries base URL and token; `sleep` takes seconds.
 
+    With `judge`, the policy in force there is asked about every effect.
     Everything it sends carries a stable id, so anything that failed half-way may be sent again whole.
     """
 
-    def __init__(self, http: httpx.Client, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, http: httpx.Client, sleep: Callable[[float], None] = time.sleep, *, judge: bool = False) -> None:
         self._http = http
+        self._events = f"/api/v1/events{'?judge=true' if judge else ''}"
         self._sleep = sleep
         self._answered = False
 
@@ -54,7 +57,7 @@ class Client:
         tally = Tally()
         waiting = batch
         for attempt in range(MOST_TRIES):
-            answer = self._ask("POST", "/api/v1/events", b"[" + b",".join(waiting) + b"]", "application/json")
+            answer = self._ask("POST", self._events, b"[" + b",".join(waiting) + b"]", "application/json")
             results = answer.get("results")
             if not isinstance(results, list) or len(results) != len(waiting):
                 raise RefusalError("/api/v1/events", "The server answered without a result for every item.")
@@ -104,6 +107,18 @@ class Client:
             return False
         self._ask("PUT", f"{path}/bytes", payload.content, "application/octet-stream")
         return True
+
+    def judgements(self, session: str) -> Counter[tuple[str, str]]:
+        """How many effects of a session the policy let go, asked about or denied (or empty), and by which rule."""
+        found: Counter[tuple[str, str]] = Counter()
+        query = {"session": session, "limit": "200"}
+        while True:
+            answer = self._ask("GET", f"/api/v1/effects?{httpx.QueryParams(query)}")
+            for effect in answer.get("items") or []:
+                found[effect.get("judged", ""), effect.get("judged_by", "")] += 1
+            if not answer.get("next"):
+                return found
+            query["after"] = str(answer["next"])
 
     def _effect_id(self, payload: Payload) -> str:
         query = httpx.QueryParams({"session": payload.session, "effect_key": payload.effect_key, "limit": "1"})

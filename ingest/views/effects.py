@@ -223,6 +223,8 @@ def describe(effect: Effect | EffectRow) -> dict[str, Any]:
         "leave": effect.leave,
         "leave_basis": effect.leave_basis or None,
         "gate": _gate(effect),
+        "judged": effect.judged or None,
+        "judged_by": effect.judged_by or None,
         "intent_digest": effect.intent_digest or None,
         "attempt": effect.attempt_count or None,
         "external_reference": effect.external_reference or None,

@@ -5,6 +5,7 @@ from typing import Any
 import orjson
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 
+from approvals import policies
 from ingest import evidence, strict
 from ingest.doors import (
     BATCH_BYTES,
@@ -29,7 +30,7 @@ _TYPES = frozenset({"application/json", "application/x-ndjson"})
 def post_events(request: HttpRequest) -> HttpResponseBase:
     """Keep a batch of facts: 200 when all are kept (or were before), 207 when some could not be."""
     call = authenticated(request)
-    whole = _is_whole(request)
+    whole = _options(call)
     media_type = strict.check_content_type(request, _TYPES)
     lines = media_type == "application/x-ndjson"
     counted = request.META.get("CONTENT_LENGTH") or "gzip" in request.META.get("HTTP_CONTENT_ENCODING", "").lower()
@@ -58,11 +59,20 @@ def post_events(request: HttpRequest) -> HttpResponseBase:
     return response
 
 
-def _is_whole(request: HttpRequest) -> bool:
-    asked = parameters(request, {"atomic"}).get("atomic", "false")
-    if asked not in ("true", "false"):
-        raise Problem(422, "invalid", "atomic is true or false.", pointer="/atomic")
-    return asked == "true"
+def _options(call: Call) -> bool:
+    """Whether all or nothing is to be kept. Problem when the policy is to be asked about imports and cannot be."""
+    asked = parameters(call.request, {"atomic", "judge"})
+    for name in ("atomic", "judge"):
+        if asked.get(name, "false") not in ("true", "false"):
+            raise Problem(422, "invalid", f"{name} is true or false.", pointer=f"/{name}")
+    if asked.get("judge") == "true":
+        if call.token.scope != "import":
+            detail = "judge is for tokens of scope import; what every other token reports is judged without it."
+            raise Problem(422, "judge_is_for_imports", detail, pointer="/judge")
+        if policies.in_force(call.project) is None:
+            detail = "No policy is in force in this project, so nothing can be judged; activate one, or send no judge."
+            raise Problem(409, "no_policy", detail)
+    return asked.get("atomic") == "true"
 
 
 @reading

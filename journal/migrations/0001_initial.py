@@ -38,6 +38,37 @@ class Migration(migrations.Migration):
                 ),
                 ("schema_version", models.SmallIntegerField(default=1)),
             ],
+            options={
+                "indexes": [
+                    models.Index(
+                        condition=models.Q(("session__isnull", False)),
+                        fields=["session", "position"],
+                        name="entry_by_session",
+                    ),
+                    models.Index(
+                        condition=models.Q(("effect__isnull", False)),
+                        fields=["effect", "position"],
+                        name="entry_by_effect",
+                    ),
+                    models.Index(fields=["received_us"], name="entry_by_received_us"),
+                ],
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("project", "source", "event_id"), name="entry_id_is_used_once_per_source"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("lane__one_of", ["command", "evidence", "system"])),
+                        name="entry_lane_is_known",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("kind__contains", ".")), name="entry_kind_is_subject_dot_verb"
+                    ),
+                    models.CheckConstraint(condition=models.Q(("event_id", ""), _negated=True), name="entry_has_an_id"),
+                    models.CheckConstraint(
+                        condition=models.Q(("source", ""), _negated=True), name="entry_has_a_source"
+                    ),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="Outbox",
@@ -51,6 +82,17 @@ class Migration(migrations.Migration):
                 ("sent_at_us", models.BigIntegerField(null=True)),
                 ("last_error", models.CharField(blank=True, default="", max_length=200)),
             ],
+            options={
+                "indexes": [
+                    models.Index(
+                        condition=models.Q(("sent_at_us__isnull", True)), fields=["due_at_us"], name="outbox_due"
+                    )
+                ],
+                "constraints": [
+                    models.UniqueConstraint(fields=("project", "deduplication_key"), name="outbox_says_a_thing_once"),
+                    models.CheckConstraint(condition=models.Q(("tries__gte", 0)), name="outbox_tries_are_counted"),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="Body",
@@ -68,6 +110,11 @@ class Migration(migrations.Migration):
                 ("salt", models.BinaryField()),
                 ("text", models.TextField()),
             ],
+            options={
+                "constraints": [
+                    models.CheckConstraint(condition=models.Q(("salt__length", 32)), name="body_salt_is_32_bytes")
+                ],
+            },
         ),
         migrations.CreateModel(
             name="Erasure",
@@ -87,52 +134,13 @@ class Migration(migrations.Migration):
                 ("actor", models.CharField(max_length=64)),
                 ("erased_at_us", models.BigIntegerField()),
             ],
-        ),
-        migrations.AddIndex(
-            model_name="entry",
-            index=models.Index(
-                condition=models.Q(("session__isnull", False)), fields=["session", "position"], name="entry_by_session"
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="entry",
-            index=models.Index(
-                condition=models.Q(("effect__isnull", False)), fields=["effect", "position"], name="entry_by_effect"
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="entry",
-            index=models.Index(fields=["received_us"], name="entry_by_received_us"),
-        ),
-        migrations.AddConstraint(
-            model_name="entry",
-            constraint=models.UniqueConstraint(
-                fields=("project", "source", "event_id"), name="entry_id_is_used_once_per_source"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="entry",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("lane__one_of", ["command", "evidence", "system"])), name="entry_lane_is_known"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="entry",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("kind__contains", ".")), name="entry_kind_is_subject_dot_verb"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="entry",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("event_id", ""), _negated=True), name="entry_has_an_id"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="entry",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("source", ""), _negated=True), name="entry_has_a_source"
-            ),
+            options={
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(("reason", ""), _negated=True), name="erasure_has_a_reason"
+                    )
+                ],
+            },
         ),
         migrations.AddField(
             model_name="outbox",
@@ -140,31 +148,5 @@ class Migration(migrations.Migration):
             field=models.ForeignKey(
                 db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name="+", to="journal.entry"
             ),
-        ),
-        migrations.AddConstraint(
-            model_name="body",
-            constraint=models.CheckConstraint(condition=models.Q(("salt__length", 32)), name="body_salt_is_32_bytes"),
-        ),
-        migrations.AddConstraint(
-            model_name="erasure",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("reason", ""), _negated=True), name="erasure_has_a_reason"
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="outbox",
-            index=models.Index(
-                condition=models.Q(("sent_at_us__isnull", True)), fields=["due_at_us"], name="outbox_due"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="outbox",
-            constraint=models.UniqueConstraint(
-                fields=("project", "deduplication_key"), name="outbox_says_a_thing_once"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="outbox",
-            constraint=models.CheckConstraint(condition=models.Q(("tries__gte", 0)), name="outbox_tries_are_counted"),
         ),
     ]

@@ -129,6 +129,190 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "indexes": [
+                    models.Index(fields=["project", "opened_position"], name="effect_by_opening"),
+                    models.Index(fields=["session", "opened_position"], name="effect_by_session"),
+                    models.Index(fields=["project", "tool", "opened_position"], name="effect_by_tool"),
+                    models.Index(
+                        condition=models.Q(("state", "acknowledged"), _negated=True),
+                        fields=["project", "state", "opened_position"],
+                        name="effect_by_state",
+                    ),
+                    models.Index(
+                        condition=models.Q(("state", "failed")),
+                        fields=["project", "tool", "opened_position"],
+                        name="effect_failed_by_tool",
+                    ),
+                    models.Index(
+                        condition=models.Q(("state__in", ("planned", "dispatched", "failed"))),
+                        fields=["session", "intent_digest"],
+                        name="effect_open_intent",
+                    ),
+                    models.Index(
+                        condition=models.Q(("external_reference", ""), _negated=True),
+                        fields=["project", "external_reference"],
+                        name="effect_by_reference",
+                    ),
+                    models.Index(
+                        condition=models.Q(("repository__isnull", False)),
+                        fields=["project", "repository", "opened_position"],
+                        name="effect_by_repository",
+                    ),
+                    models.Index(
+                        condition=models.Q(("ref_class__in", ["production", "protected"])),
+                        fields=["project", "ref_class", "opened_position"],
+                        name="effect_by_ref_class",
+                    ),
+                    models.Index(
+                        condition=models.Q(("outcome__in", ["error", "unknown"])),
+                        fields=["project", "outcome", "opened_position"],
+                        name="effect_by_bad_outcome",
+                    ),
+                    models.Index(
+                        condition=models.Q(("compensates__isnull", False)),
+                        fields=["compensates"],
+                        name="effect_by_compensated",
+                    ),
+                    models.Index(
+                        condition=models.Q(("violates", True)),
+                        fields=["project", "opened_position"],
+                        name="effect_violations",
+                    ),
+                    models.Index(
+                        condition=models.Q(("judged__in", ["ask", "deny"])),
+                        fields=["project", "opened_position"],
+                        name="effect_judged_to_need_leave",
+                    ),
+                ],
+                "constraints": [
+                    models.UniqueConstraint(fields=("session", "effect_key"), name="effect_key_is_unique_in_session"),
+                    models.UniqueConstraint(
+                        condition=models.Q(
+                            ("attempt_count__lte", 1), ("lane", "command"), ("state__in", ["planned", "dispatched"])
+                        ),
+                        fields=("compensates",),
+                        name="compensation_is_open_once",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("effect_key", ""), _negated=True), name="effect_has_a_key"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("leave__one_of", ("held", "pending", "granted", "refused", "used", "observed", "bypassed"))
+                        ),
+                        name="effect_leave_is_known",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            (
+                                "leave_basis__one_of",
+                                (
+                                    "",
+                                    "ruling",
+                                    "policy",
+                                    "exemption",
+                                    "observe",
+                                    "import",
+                                    "cancelled",
+                                    "revoked",
+                                    "lapsed",
+                                    "returned",
+                                    "expired",
+                                ),
+                            )
+                        ),
+                        name="effect_leave_basis_is_known",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("leave", "held"), models.Q(("leave_basis", ""), _negated=True), _connector="OR"
+                        ),
+                        name="effect_leave_has_a_basis_once_it_is_not_held",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(
+                                ("state__one_of", ["planned", "failed", "compensated", "superseded"]),
+                                (
+                                    "leave__one_of",
+                                    ("held", "pending", "granted", "refused", "used", "observed", "bypassed"),
+                                ),
+                            ),
+                            models.Q(
+                                ("state__one_of", ["dispatched", "acknowledged"]),
+                                ("leave__one_of", ("used", "observed", "bypassed")),
+                            ),
+                            _connector="OR",
+                        ),
+                        name="effect_moves_only_with_leave",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("state__one_of", ["planned", "dispatched"]), ("outcome__one_of", ("",))),
+                            models.Q(
+                                ("state__one_of", ["acknowledged"]), ("outcome__one_of", ("ok", "error", "unknown"))
+                            ),
+                            models.Q(("state__one_of", ["failed"]), ("outcome__one_of", ("error", "unknown"))),
+                            models.Q(
+                                ("state__one_of", ["compensated", "superseded"]),
+                                ("outcome__one_of", ("", "ok", "error", "unknown")),
+                            ),
+                            _connector="OR",
+                        ),
+                        name="effect_outcome_fits_its_state",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("attempt_count", 0),
+                            models.Q(("leave", "held"), _negated=True),
+                            models.Q(("leave_basis", ""), _negated=True),
+                            _connector="OR",
+                        ),
+                        name="effect_with_an_attempt_is_not_held",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("attempt_count__gte", 0)), name="effect_attempts_are_counted"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("state__one_of", ["planned", "superseded", "compensated"]),
+                            ("attempt_count__gte", 1),
+                            ("resolution", "happened"),
+                            _connector="OR",
+                        ),
+                        name="effect_moves_only_by_an_attempt",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("judged__one_of", ("", "allow", "ask", "deny"))),
+                        name="effect_judgement_is_known",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("failure_reason__one_of", ("", "rejected", "timeout", "error"))),
+                        name="effect_reason_is_known",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("resolution__one_of", ("", "happened", "not_happened", "compensate", "abandoned"))
+                        ),
+                        name="effect_resolution_is_known",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("ref_class__one_of", ["", "production", "protected", "other"])),
+                        name="effect_ref_class_is_known",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("planned_mark", ""),
+                            models.Q(
+                                models.Q(("tool", ""), _negated=True), models.Q(("intent_digest", ""), _negated=True)
+                            ),
+                            _connector="OR",
+                        ),
+                        name="effect_plan_names_tool_and_intent",
+                    ),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="Attempt",
@@ -146,6 +330,7 @@ class Migration(migrations.Migration):
                 ("failure_reason", models.CharField(blank=True, default="", max_length=8)),
                 ("external_reference", models.CharField(blank=True, default="", max_length=300)),
                 ("dispatch_key", models.CharField(blank=True, default="", max_length=64)),
+                ("received_us", models.BigIntegerField(null=True)),
                 ("dispatched_at_us", models.BigIntegerField(null=True)),
                 ("acknowledged_at_us", models.BigIntegerField(null=True)),
                 ("failed_at_us", models.BigIntegerField(null=True)),
@@ -173,6 +358,57 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(fields=("effect", "number"), name="attempt_number_is_unique_in_effect"),
+                    models.UniqueConstraint(
+                        condition=models.Q(("is_open", True)),
+                        fields=("effect",),
+                        name="effect_has_at_most_one_open_attempt",
+                    ),
+                    models.CheckConstraint(condition=models.Q(("number__gte", 1)), name="attempt_numbers_start_at_one"),
+                    models.CheckConstraint(
+                        condition=models.Q(("leave__one_of", ("used", "observed", "bypassed"))),
+                        name="attempt_moves_only_with_leave",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("lane", "evidence"), models.Q(("lane", "command"), ("leave", "used")), _connector="OR"
+                        ),
+                        name="command_dispatch_uses_its_leave",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("is_open", False),
+                            models.Q(
+                                models.Q(("dispatched_mark", ""), _negated=True),
+                                ("acknowledged_mark", ""),
+                                ("failed_mark", ""),
+                                ("replaced", False),
+                            ),
+                            _connector="OR",
+                        ),
+                        name="open_attempt_was_dispatched_and_not_answered",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("outcome__one_of", ("", "ok", "error", "unknown"))),
+                        name="attempt_outcome_is_known",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("failure_reason__one_of", ("", "rejected", "timeout", "error"))),
+                        name="attempt_reason_is_known",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("dispatched_mark", ""), _negated=True),
+                            models.Q(("acknowledged_mark", ""), _negated=True),
+                            models.Q(("failed_mark", ""), _negated=True),
+                            _connector="OR",
+                        ),
+                        name="attempt_has_a_mark",
+                    ),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="Hold",
@@ -208,6 +444,37 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(
+                        condition=models.Q(("lifted_at_us__isnull", True)),
+                        fields=("project", "scope", "subject"),
+                        name="thing_is_held_once",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("scope__in", ("project", "tool", "agent", "session", "effect"))),
+                        name="hold_scope_is_known",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("scope", "project"), ("subject", "")),
+                            models.Q(
+                                models.Q(("scope", "project"), _negated=True), models.Q(("subject", ""), _negated=True)
+                            ),
+                            _connector="OR",
+                        ),
+                        name="hold_names_what_it_stops",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("lifted_at_us__isnull", True), ("lifted_by__isnull", True)),
+                            models.Q(("lifted_at_us__isnull", False), ("lifted_by__isnull", False)),
+                            _connector="OR",
+                        ),
+                        name="hold_is_lifted_by_a_person",
+                    ),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="Tool",
@@ -230,392 +497,29 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-        ),
-        migrations.AddIndex(
-            model_name="effect",
-            index=models.Index(fields=["project", "opened_position"], name="effect_by_opening"),
-        ),
-        migrations.AddIndex(
-            model_name="effect",
-            index=models.Index(fields=["session", "opened_position"], name="effect_by_session"),
-        ),
-        migrations.AddIndex(
-            model_name="effect",
-            index=models.Index(fields=["project", "tool", "opened_position"], name="effect_by_tool"),
-        ),
-        migrations.AddIndex(
-            model_name="effect",
-            index=models.Index(
-                condition=models.Q(("state", "acknowledged"), _negated=True),
-                fields=["project", "state", "opened_position"],
-                name="effect_by_state",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="effect",
-            index=models.Index(
-                condition=models.Q(("state", "failed")),
-                fields=["project", "tool", "opened_position"],
-                name="effect_failed_by_tool",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="effect",
-            index=models.Index(
-                condition=models.Q(("state__in", ("planned", "dispatched", "failed"))),
-                fields=["session", "intent_digest"],
-                name="effect_open_intent",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="effect",
-            index=models.Index(
-                condition=models.Q(("external_reference", ""), _negated=True),
-                fields=["project", "external_reference"],
-                name="effect_by_reference",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="effect",
-            index=models.Index(
-                condition=models.Q(("repository__isnull", False)),
-                fields=["project", "repository", "opened_position"],
-                name="effect_by_repository",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="effect",
-            index=models.Index(
-                condition=models.Q(("ref_class__in", ["production", "protected"])),
-                fields=["project", "ref_class", "opened_position"],
-                name="effect_by_ref_class",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="effect",
-            index=models.Index(
-                condition=models.Q(("outcome__in", ["error", "unknown"])),
-                fields=["project", "outcome", "opened_position"],
-                name="effect_by_bad_outcome",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="effect",
-            index=models.Index(
-                condition=models.Q(("compensates__isnull", False)), fields=["compensates"], name="effect_by_compensated"
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="effect",
-            index=models.Index(
-                condition=models.Q(("violates", True)), fields=["project", "opened_position"], name="effect_violations"
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="effect",
-            index=models.Index(
-                condition=models.Q(("judged__in", ["ask", "deny"])),
-                fields=["project", "opened_position"],
-                name="effect_judged_to_need_leave",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="effect",
-            constraint=models.UniqueConstraint(
-                fields=("session", "effect_key"), name="effect_key_is_unique_in_session"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="effect",
-            constraint=models.UniqueConstraint(
-                condition=models.Q(
-                    ("attempt_count__lte", 1), ("lane", "command"), ("state__in", ["planned", "dispatched"])
-                ),
-                fields=("compensates",),
-                name="compensation_is_open_once",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="effect",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("effect_key", ""), _negated=True), name="effect_has_a_key"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="effect",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    ("leave__one_of", ("held", "pending", "granted", "refused", "used", "observed", "bypassed"))
-                ),
-                name="effect_leave_is_known",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="effect",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    (
-                        "leave_basis__one_of",
-                        (
-                            "",
-                            "ruling",
-                            "policy",
-                            "exemption",
-                            "observe",
-                            "import",
-                            "cancelled",
-                            "revoked",
-                            "lapsed",
-                            "returned",
-                            "expired",
+            options={
+                "constraints": [
+                    models.UniqueConstraint(fields=("project", "name"), name="tool_name_is_unique_in_project"),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            (
+                                "tool_class__in",
+                                ("read_only", "natural", "keyed", "joint", "probeable", "compensable", "opaque"),
+                            )
                         ),
-                    )
-                ),
-                name="effect_leave_basis_is_known",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="effect",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("leave", "held"), models.Q(("leave_basis", ""), _negated=True), _connector="OR"),
-                name="effect_leave_has_a_basis_once_it_is_not_held",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="effect",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    models.Q(
-                        ("state__one_of", ["planned", "failed", "compensated", "superseded"]),
-                        ("leave__one_of", ("held", "pending", "granted", "refused", "used", "observed", "bypassed")),
+                        name="tool_class_is_known",
                     ),
-                    models.Q(
-                        ("state__one_of", ["dispatched", "acknowledged"]),
-                        ("leave__one_of", ("used", "observed", "bypassed")),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("reversibility__in", ("read", "reversible", "compensable", "irreversible"))
+                        ),
+                        name="tool_reversibility_is_known",
                     ),
-                    _connector="OR",
-                ),
-                name="effect_moves_only_with_leave",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="effect",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    models.Q(("state__one_of", ["planned", "dispatched"]), ("outcome__one_of", ("",))),
-                    models.Q(("state__one_of", ["acknowledged"]), ("outcome__one_of", ("ok", "error", "unknown"))),
-                    models.Q(("state__one_of", ["failed"]), ("outcome__one_of", ("error", "unknown"))),
-                    models.Q(
-                        ("state__one_of", ["compensated", "superseded"]),
-                        ("outcome__one_of", ("", "ok", "error", "unknown")),
+                    models.CheckConstraint(
+                        condition=models.Q(("deadline_s__gt", 0), ("request_lifetime_s__gt", 0)),
+                        name="tool_times_are_positive",
                     ),
-                    _connector="OR",
-                ),
-                name="effect_outcome_fits_its_state",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="effect",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    ("attempt_count", 0),
-                    models.Q(("leave", "held"), _negated=True),
-                    models.Q(("leave_basis", ""), _negated=True),
-                    _connector="OR",
-                ),
-                name="effect_with_an_attempt_is_not_held",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="effect",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("attempt_count__gte", 0)), name="effect_attempts_are_counted"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="effect",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    ("state__one_of", ["planned", "superseded", "compensated"]),
-                    ("attempt_count__gte", 1),
-                    ("resolution", "happened"),
-                    _connector="OR",
-                ),
-                name="effect_moves_only_by_an_attempt",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="effect",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("judged__one_of", ("", "allow", "ask", "deny"))), name="effect_judgement_is_known"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="effect",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("failure_reason__one_of", ("", "rejected", "timeout", "error"))),
-                name="effect_reason_is_known",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="effect",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("resolution__one_of", ("", "happened", "not_happened", "compensate", "abandoned"))),
-                name="effect_resolution_is_known",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="effect",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("ref_class__one_of", ["", "production", "protected", "other"])),
-                name="effect_ref_class_is_known",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="effect",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    ("planned_mark", ""),
-                    models.Q(models.Q(("tool", ""), _negated=True), models.Q(("intent_digest", ""), _negated=True)),
-                    _connector="OR",
-                ),
-                name="effect_plan_names_tool_and_intent",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="attempt",
-            constraint=models.UniqueConstraint(fields=("effect", "number"), name="attempt_number_is_unique_in_effect"),
-        ),
-        migrations.AddConstraint(
-            model_name="attempt",
-            constraint=models.UniqueConstraint(
-                condition=models.Q(("is_open", True)), fields=("effect",), name="effect_has_at_most_one_open_attempt"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="attempt",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("number__gte", 1)), name="attempt_numbers_start_at_one"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="attempt",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("leave__one_of", ("used", "observed", "bypassed"))),
-                name="attempt_moves_only_with_leave",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="attempt",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    ("lane", "evidence"), models.Q(("lane", "command"), ("leave", "used")), _connector="OR"
-                ),
-                name="command_dispatch_uses_its_leave",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="attempt",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    ("is_open", False),
-                    models.Q(
-                        models.Q(("dispatched_mark", ""), _negated=True),
-                        ("acknowledged_mark", ""),
-                        ("failed_mark", ""),
-                        ("replaced", False),
-                    ),
-                    _connector="OR",
-                ),
-                name="open_attempt_was_dispatched_and_not_answered",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="attempt",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("outcome__one_of", ("", "ok", "error", "unknown"))), name="attempt_outcome_is_known"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="attempt",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("failure_reason__one_of", ("", "rejected", "timeout", "error"))),
-                name="attempt_reason_is_known",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="attempt",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    models.Q(("dispatched_mark", ""), _negated=True),
-                    models.Q(("acknowledged_mark", ""), _negated=True),
-                    models.Q(("failed_mark", ""), _negated=True),
-                    _connector="OR",
-                ),
-                name="attempt_has_a_mark",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="hold",
-            constraint=models.UniqueConstraint(
-                condition=models.Q(("lifted_at_us__isnull", True)),
-                fields=("project", "scope", "subject"),
-                name="thing_is_held_once",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="hold",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("scope__in", ("project", "tool", "agent", "session", "effect"))),
-                name="hold_scope_is_known",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="hold",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    models.Q(("scope", "project"), ("subject", "")),
-                    models.Q(models.Q(("scope", "project"), _negated=True), models.Q(("subject", ""), _negated=True)),
-                    _connector="OR",
-                ),
-                name="hold_names_what_it_stops",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="hold",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    models.Q(("lifted_at_us__isnull", True), ("lifted_by__isnull", True)),
-                    models.Q(("lifted_at_us__isnull", False), ("lifted_by__isnull", False)),
-                    _connector="OR",
-                ),
-                name="hold_is_lifted_by_a_person",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="tool",
-            constraint=models.UniqueConstraint(fields=("project", "name"), name="tool_name_is_unique_in_project"),
-        ),
-        migrations.AddConstraint(
-            model_name="tool",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    ("tool_class__in", ("read_only", "natural", "keyed", "joint", "probeable", "compensable", "opaque"))
-                ),
-                name="tool_class_is_known",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="tool",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("reversibility__in", ("read", "reversible", "compensable", "irreversible"))),
-                name="tool_reversibility_is_known",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="tool",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("deadline_s__gt", 0), ("request_lifetime_s__gt", 0)), name="tool_times_are_positive"
-            ),
+                ],
+            },
         ),
     ]

@@ -34,6 +34,11 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "constraints": [
+                    models.CheckConstraint(condition=models.Q(("name", ""), _negated=True), name="agent_has_a_name")
+                ],
+            },
         ),
         migrations.CreateModel(
             name="Person",
@@ -102,6 +107,15 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(fields=("project", "user"), name="membership_is_one_per_person"),
+                    models.CheckConstraint(
+                        condition=models.Q(("role__in", ("viewer", "reviewer", "operator", "administrator"))),
+                        name="membership_role_is_known",
+                    ),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="AgentToken",
@@ -127,6 +141,14 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(fields=("public_id",), name="token_public_id_is_unique"),
+                    models.CheckConstraint(
+                        condition=models.Q(("scope__in", ("agent", "import"))), name="token_scope_is_known"
+                    ),
+                ],
+            },
         ),
         migrations.AddField(
             model_name="agent",
@@ -155,6 +177,12 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name_plural": "repositories",
+                "constraints": [
+                    models.UniqueConstraint(fields=("project", "name"), name="repository_name_is_unique_in_project"),
+                    models.CheckConstraint(
+                        condition=models.Q(("name", ""), _negated=True), name="repository_has_a_name"
+                    ),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -230,6 +258,34 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "indexes": [models.Index(fields=["project", "opened_position"], name="session_by_opening")],
+                "constraints": [
+                    models.UniqueConstraint(fields=("project", "key"), name="session_key_is_unique_in_project"),
+                    models.CheckConstraint(condition=models.Q(("key", ""), _negated=True), name="session_has_a_key"),
+                    models.CheckConstraint(
+                        condition=models.Q(("mode__one_of", ("leased", "reported", "one_shot"))),
+                        name="session_mode_is_known",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("status__one_of", ("running", "waiting", "suspended", "completed", "failed", "cancelled"))
+                        ),
+                        name="session_status_is_known",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("parent__isnull", True),
+                            models.Q(("parent", models.F("id")), _negated=True),
+                            _connector="OR",
+                        ),
+                        name="session_is_not_its_own_parent",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("effect_count__gte", 0)), name="session_effects_are_counted"
+                    ),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="Artifact",
@@ -265,6 +321,20 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "indexes": [
+                    models.Index(fields=["session", "opened_position"], name="artifact_by_session"),
+                    models.Index(
+                        condition=models.Q(("effect__isnull", False)), fields=["effect"], name="artifact_by_effect"
+                    ),
+                    models.Index(fields=["project", "opened_position"], name="artifact_by_opening"),
+                    models.Index(fields=["project", "sha256"], name="artifact_by_hash"),
+                ],
+                "constraints": [
+                    models.CheckConstraint(condition=models.Q(("sha256__length", 64)), name="artifact_hash_is_sha256"),
+                    models.CheckConstraint(condition=models.Q(("size__gte", 0)), name="artifact_size_is_not_negative"),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="Task",
@@ -313,6 +383,27 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "indexes": [models.Index(fields=["project", "opened_position"], name="task_by_opening")],
+                "constraints": [
+                    models.UniqueConstraint(fields=("session", "key"), name="task_key_is_unique_in_session"),
+                    models.CheckConstraint(condition=models.Q(("key", ""), _negated=True), name="task_has_a_key"),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("state__in", ("pending", "running", "blocked", "done", "failed", "cancelled"))
+                        ),
+                        name="task_state_is_known",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("done_mark", ""), _negated=True),
+                            models.Q(("state", "done"), _negated=True),
+                            _connector="OR",
+                        ),
+                        name="task_is_done_by_a_fact",
+                    ),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="Item",
@@ -341,6 +432,15 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(fields=("task", "key"), name="item_key_is_unique_in_task"),
+                    models.CheckConstraint(condition=models.Q(("key", ""), _negated=True), name="item_has_a_key"),
+                    models.CheckConstraint(
+                        condition=models.Q(("state__in", ("pending", "done", "failed"))), name="item_state_is_known"
+                    ),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="Team",
@@ -355,6 +455,12 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(fields=("project", "name"), name="team_name_is_unique_in_project"),
+                    models.CheckConstraint(condition=models.Q(("name", ""), _negated=True), name="team_has_a_name"),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="TeamMember",
@@ -384,172 +490,14 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-        ),
-        migrations.AddConstraint(
-            model_name="membership",
-            constraint=models.UniqueConstraint(fields=("project", "user"), name="membership_is_one_per_person"),
-        ),
-        migrations.AddConstraint(
-            model_name="membership",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("role__in", ("viewer", "reviewer", "operator", "administrator"))),
-                name="membership_role_is_known",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="agenttoken",
-            constraint=models.UniqueConstraint(fields=("public_id",), name="token_public_id_is_unique"),
-        ),
-        migrations.AddConstraint(
-            model_name="agenttoken",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("scope__in", ("agent", "import"))), name="token_scope_is_known"
-            ),
+            options={
+                "constraints": [
+                    models.UniqueConstraint(fields=("team", "membership"), name="team_member_is_listed_once")
+                ],
+            },
         ),
         migrations.AddConstraint(
             model_name="agent",
             constraint=models.UniqueConstraint(fields=("project", "name"), name="agent_name_is_unique_in_project"),
-        ),
-        migrations.AddConstraint(
-            model_name="agent",
-            constraint=models.CheckConstraint(condition=models.Q(("name", ""), _negated=True), name="agent_has_a_name"),
-        ),
-        migrations.AddConstraint(
-            model_name="repository",
-            constraint=models.UniqueConstraint(fields=("project", "name"), name="repository_name_is_unique_in_project"),
-        ),
-        migrations.AddConstraint(
-            model_name="repository",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("name", ""), _negated=True), name="repository_has_a_name"
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="session",
-            index=models.Index(fields=["project", "opened_position"], name="session_by_opening"),
-        ),
-        migrations.AddConstraint(
-            model_name="session",
-            constraint=models.UniqueConstraint(fields=("project", "key"), name="session_key_is_unique_in_project"),
-        ),
-        migrations.AddConstraint(
-            model_name="session",
-            constraint=models.CheckConstraint(condition=models.Q(("key", ""), _negated=True), name="session_has_a_key"),
-        ),
-        migrations.AddConstraint(
-            model_name="session",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("mode__one_of", ("leased", "reported", "one_shot"))), name="session_mode_is_known"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="session",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    ("status__one_of", ("running", "waiting", "suspended", "completed", "failed", "cancelled"))
-                ),
-                name="session_status_is_known",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="session",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    ("parent__isnull", True), models.Q(("parent", models.F("id")), _negated=True), _connector="OR"
-                ),
-                name="session_is_not_its_own_parent",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="session",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("effect_count__gte", 0)), name="session_effects_are_counted"
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="artifact",
-            index=models.Index(fields=["session", "opened_position"], name="artifact_by_session"),
-        ),
-        migrations.AddIndex(
-            model_name="artifact",
-            index=models.Index(
-                condition=models.Q(("effect__isnull", False)), fields=["effect"], name="artifact_by_effect"
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="artifact",
-            index=models.Index(fields=["project", "opened_position"], name="artifact_by_opening"),
-        ),
-        migrations.AddIndex(
-            model_name="artifact",
-            index=models.Index(fields=["project", "sha256"], name="artifact_by_hash"),
-        ),
-        migrations.AddConstraint(
-            model_name="artifact",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("sha256__length", 64)), name="artifact_hash_is_sha256"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="artifact",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("size__gte", 0)), name="artifact_size_is_not_negative"
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="task",
-            index=models.Index(fields=["project", "opened_position"], name="task_by_opening"),
-        ),
-        migrations.AddConstraint(
-            model_name="task",
-            constraint=models.UniqueConstraint(fields=("session", "key"), name="task_key_is_unique_in_session"),
-        ),
-        migrations.AddConstraint(
-            model_name="task",
-            constraint=models.CheckConstraint(condition=models.Q(("key", ""), _negated=True), name="task_has_a_key"),
-        ),
-        migrations.AddConstraint(
-            model_name="task",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("state__in", ("pending", "running", "blocked", "done", "failed", "cancelled"))),
-                name="task_state_is_known",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="task",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    models.Q(("done_mark", ""), _negated=True),
-                    models.Q(("state", "done"), _negated=True),
-                    _connector="OR",
-                ),
-                name="task_is_done_by_a_fact",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="item",
-            constraint=models.UniqueConstraint(fields=("task", "key"), name="item_key_is_unique_in_task"),
-        ),
-        migrations.AddConstraint(
-            model_name="item",
-            constraint=models.CheckConstraint(condition=models.Q(("key", ""), _negated=True), name="item_has_a_key"),
-        ),
-        migrations.AddConstraint(
-            model_name="item",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("state__in", ("pending", "done", "failed"))), name="item_state_is_known"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="team",
-            constraint=models.UniqueConstraint(fields=("project", "name"), name="team_name_is_unique_in_project"),
-        ),
-        migrations.AddConstraint(
-            model_name="team",
-            constraint=models.CheckConstraint(condition=models.Q(("name", ""), _negated=True), name="team_has_a_name"),
-        ),
-        migrations.AddConstraint(
-            model_name="teammember",
-            constraint=models.UniqueConstraint(fields=("team", "membership"), name="team_member_is_listed_once"),
         ),
     ]

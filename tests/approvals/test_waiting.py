@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import httpx
 import pytest
 
-from tests.approvals.desk import Desk
+from tests.approvals.beside import People
 from tests.house.server import READY_WITHIN_S, Server, serve
 
 THREADS = 32
@@ -27,8 +27,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def desk(server: Server, agent: Callable[[], httpx.Client]) -> Iterator[Desk]:
-    with Desk(server) as one:
+def people(server: Server, agent: Callable[[], httpx.Client]) -> Iterator[People]:
+    with People(server) as one:
         yield one
 
 
@@ -60,27 +60,27 @@ def all_heard(waiting: list[Future[tuple[float, httpx.Response]]], status: str) 
 
 
 def test_a_hundred_rulings_at_offsets_from_none_to_two_seconds_are_all_heard(
-    desk: Desk, agent: Callable[[], httpx.Client]
+    people: People, agent: Callable[[], httpx.Client]
 ) -> None:
-    gates = desk.open(100)
+    gates = people.open(100)
     with ThreadPoolExecutor(100) as pool:
         began = time.monotonic()
         waiting = [pool.submit(waits, agent(), gate) for gate in gates]
         for number, gate in enumerate(gates):
-            desk.rule(gate, "approve", after_s=max(0.0, began + number * 0.02 - time.monotonic()))
+            people.rule(gate, "approve", after_s=max(0.0, began + number * 0.02 - time.monotonic()))
         all_heard(waiting, "approved")
 
 
 def test_a_ruling_in_the_very_moment_that_the_agent_begins_to_wait_is_heard(
-    desk: Desk, agent: Callable[[], httpx.Client]
+    people: People, agent: Callable[[], httpx.Client]
 ) -> None:
-    gates = desk.open(30)
+    gates = people.open(30)
     for gate in gates:
         together = threading.Barrier(2)
 
         def rule(gate: str = gate, together: threading.Barrier = together) -> None:
             together.wait()
-            desk.rule(gate, "deny")
+            people.rule(gate, "deny")
 
         with ThreadPoolExecutor(1) as pool:
             ruling, client = pool.submit(rule), agent()
@@ -91,12 +91,14 @@ def test_a_ruling_in_the_very_moment_that_the_agent_begins_to_wait_is_heard(
         assert took_s < WOKEN_WITHIN_S
 
 
-def test_many_gates_in_one_request_and_the_first_news_ends_it(desk: Desk, agent: Callable[[], httpx.Client]) -> None:
-    gates = desk.open(100)
+def test_many_gates_in_one_request_and_the_first_news_ends_it(
+    people: People, agent: Callable[[], httpx.Client]
+) -> None:
+    gates = people.open(100)
     with agent() as client, ThreadPoolExecutor(1) as pool:
         body = {"gates": dict.fromkeys(gates, 1), "wait": WAIT_S}
         waiting = pool.submit(client.post, "/gates/wait", json=body)
-        desk.rule(gates[77], "return")
+        people.rule(gates[77], "return")
         answer = waiting.result()
     assert answer.status_code == 200
     assert answer.json()["changed"] == [gates[77]]
@@ -104,11 +106,11 @@ def test_many_gates_in_one_request_and_the_first_news_ends_it(desk: Desk, agent:
     assert answer.json()["gates"][77]["message"] == "for a good reason"
 
 
-def test_a_hold_set_while_waiting_is_heard(desk: Desk, agent: Callable[[], httpx.Client]) -> None:
-    (gate,) = desk.open()
+def test_a_hold_set_while_waiting_is_heard(people: People, agent: Callable[[], httpx.Client]) -> None:
+    (gate,) = people.open()
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(waits, agent(), gate)
-        desk.do("hold", desk.do("session_of", gate))
+        people.do("hold", people.do("session_of", gate))
         took_s, answer = waiting.result()
     assert took_s < WOKEN_WITHIN_S
     assert answer.json()["held"] is True
@@ -117,17 +119,19 @@ def test_a_hold_set_while_waiting_is_heard(desk: Desk, agent: Callable[[], httpx
 
 
 def test_a_deadline_that_passes_while_waiting_is_heard_though_nobody_rules(
-    desk: Desk, agent: Callable[[], httpx.Client]
+    people: People, agent: Callable[[], httpx.Client]
 ) -> None:
-    (gate,) = desk.open(decide_within_s=0.5)
+    (gate,) = people.open(decide_within_s=0.5)
     took_s, answer = waits(agent(), gate)
     assert took_s < WOKEN_WITHIN_S
     assert answer.json()["status"] == answer.json()["reason"] == "expired"
     assert answer.json()["proceed"] is False
 
 
-def test_a_wait_that_nothing_ends_is_answered_with_what_there_is(desk: Desk, agent: Callable[[], httpx.Client]) -> None:
-    (gate,) = desk.open()
+def test_a_wait_that_nothing_ends_is_answered_with_what_there_is(
+    people: People, agent: Callable[[], httpx.Client]
+) -> None:
+    (gate,) = people.open()
     took_s, answer = waits(agent(), gate, 1)
     assert took_s >= 1
     assert answer.json()["status"] == "pending"
@@ -135,28 +139,28 @@ def test_a_wait_that_nothing_ends_is_answered_with_what_there_is(desk: Desk, age
 
 
 def test_a_lost_line_to_postgresql_loses_no_ruling(
-    server: Server, desk: Desk, agent: Callable[[], httpx.Client]
+    server: Server, people: People, agent: Callable[[], httpx.Client]
 ) -> None:
     if server.vendor == "sqlite":
         pytest.skip("there is no line: the file itself is looked at")
-    gates = desk.open(20)
+    gates = people.open(20)
     with ThreadPoolExecutor(20) as pool:
         for gate in gates[:10]:
             waiting = pool.submit(waits, agent(), gate)
-            lost = desk.do(
+            lost = people.do(
                 "sql",
                 "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
                 " WHERE application_name = 'gatebook waker' AND datname = current_database()",
             )
-            desk.rule(gate)
+            people.rule(gate)
             all_heard([waiting], "approved")
         assert lost >= 1, "a waker listens on a connection of its own"
 
 
 def test_who_waits_is_answered_when_the_server_stops_and_hears_after_it_is_back(
-    server: Server, desk: Desk, agent: Callable[[], httpx.Client]
+    server: Server, people: People, agent: Callable[[], httpx.Client]
 ) -> None:
-    gates = desk.open(40)
+    gates = people.open(40)
     with ThreadPoolExecutor(40) as pool:
         waiting = [pool.submit(waits, agent(), gate) for gate in gates]
         _, probe = waits(agent(), gates[0], 1)  # by the time this one is answered, the others are parked
@@ -171,13 +175,13 @@ def test_who_waits_is_answered_when_the_server_stops_and_hears_after_it_is_back(
             assert time.monotonic() - stopping < 3, "a worker had to be killed"
             time.sleep(0.01)
         for gate in gates:
-            desk.rule(gate)
+            people.rule(gate)
         server.start()
         all_heard([pool.submit(waits, agent(), gate) for gate in gates], "approved")
 
 
-def test_a_killed_server_loses_no_ruling(server: Server, desk: Desk, agent: Callable[[], httpx.Client]) -> None:
-    (gate,) = desk.open()
+def test_a_killed_server_loses_no_ruling(server: Server, people: People, agent: Callable[[], httpx.Client]) -> None:
+    (gate,) = people.open()
 
     def insists() -> httpx.Response:
         until = time.monotonic() + READY_WITHIN_S
@@ -191,7 +195,7 @@ def test_a_killed_server_loses_no_ruling(server: Server, desk: Desk, agent: Call
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(insists)
         server.kill()
-        desk.rule(gate)
+        people.rule(gate)
         server.start()
         assert waiting.result().json()["status"] == "approved"
 
@@ -203,8 +207,8 @@ def test_above_the_cap_the_answer_comes_at_once_and_everything_else_goes_on(
         workers = 1 if server.vendor == "sqlite" else 2
         room, asking = CAP * workers, CAP * workers + 10
         agent = _clients(server)
-        with Desk(server) as desk, ThreadPoolExecutor(asking) as pool:
-            (gate,) = desk.open()
+        with People(server) as people, ThreadPoolExecutor(asking) as pool:
+            (gate,) = people.open()
             waiting = [pool.submit(waits, agent(), gate) for _ in range(asking)]
             until = time.monotonic() + WAIT_S / 2
             while sum(future.done() for future in waiting) < asking - room:
@@ -215,7 +219,7 @@ def test_above_the_cap_the_answer_comes_at_once_and_everything_else_goes_on(
                     item = {"id": f"f-{number}", "kind": "session.started", "session": "busy"}
                     assert client.post("/events", json=[item]).status_code == 200
             sent_away = [future.result()[1] for future in waiting if future.done()]
-            desk.rule(gate)
+            people.rule(gate)
             answers = [future.result() for future in waiting]
     assert {answer.headers["Retry-After"] for answer in sent_away} == {"1"}
     assert {answer.json()["status"] for answer in sent_away} == {"pending"}

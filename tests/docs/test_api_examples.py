@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,6 +14,13 @@ from tests.ingest.caller import new_key
 
 TEXT = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
 EXAMPLE = re.compile(r"^```http\n(.*?)^```", re.MULTILINE | re.DOTALL)
+# What the section on gates says is in force.
+RULES = """
+name: house
+rules:
+  - {id: deploys, title: A deployment, match: {tools: [deploy]}, outcome: require}
+  - {id: the-rest, title: Everything else, match: {tools: ["*"]}, outcome: allow}
+"""
 NAME = re.compile(r"<([a-z]+)>")
 
 
@@ -54,7 +62,7 @@ def compare(shown: Any, told: Any, known: dict[str, str], where: str) -> None:
         assert re.fullmatch(pattern, str(told)), f"{where}: shown {shown}, told {told}"
 
 
-def test_every_example_is_answered_as_shown(live_server_process: Server) -> None:
+def test_every_example_is_answered_as_shown(live_server_process: Server, tmp_path: Path) -> None:
     agent = f"examples-{new_key()[:8]}"
     live_server_process.run(
         "from django.db import transaction; from sessions import projects\n"
@@ -64,8 +72,13 @@ def test_every_example_is_answered_as_shown(live_server_process: Server) -> None
     known: dict[str, str] = {}
     examples = EXAMPLE.findall(TEXT)
     assert len(examples) > 35
+    before_gates = len(EXAMPLE.findall(TEXT.partition("\n## Gates\n")[0]))
+    rules = tmp_path / "policies.yaml"
+    rules.write_text(RULES)
     with httpx.Client(base_url=f"{live_server_process.url}/api/v1") as client:
-        for example in examples:
+        for number, example in enumerate(examples):
+            if number == before_gates:
+                live_server_process.manage("load_policies", str(rules), "--activate", "enforce", "--project", agent)
             line, headers, body, status, told, shown = parts(example)
             method, _, path = fill(line, known).partition(" ")
             sent = {"Content-Type": "application/json", "Authorization": f"Bearer {token}", **headers}

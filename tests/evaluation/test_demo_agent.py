@@ -19,6 +19,8 @@ from evaluation.reporter import AwayError, Outcome, RefusedError, Reporter
 from evaluation.workshop import Workshop
 from tests.house.server import ROOT, Server, free_port
 
+PROJECT = "ferry"  # of its own: the others' is not to be under its policy
+POLICY = ROOT / "evaluation" / "demo_policies.yaml"
 ROOMS = {"config", "ingest", "inquiry", "approvals", "ledger", "sessions", "journal", "django"}
 WITHIN_S = 60
 
@@ -47,30 +49,104 @@ class Job:
         )
         return done.stdout.strip()
 
+    def first_commit(self) -> str:
+        """The commit that stood in the remote before the agent came."""
+        return self.remote("rev-list", "--max-parents=0", "main")
 
-def run_agent(*arguments: str, temporary: Path | None = None) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | ({"TMPDIR": str(temporary)} if temporary else {})
-    return subprocess.run(
-        [sys.executable, "-m", "evaluation.demo_agent", *arguments],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=WITHIN_S,
-        check=False,
+    def rule(self, gate: str, answer: str, reason: str = "") -> None:
+        """Answer a gate as the page does, in another process."""
+        rule(self.server, gate, f"{PROJECT}-pilot", answer, reason)
+
+
+class Running:
+    """A demo agent at work. Use it as a context; at its end it is gone."""
+
+    def __init__(self, *arguments: str, temporary: Path | None = None) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "evaluation.demo_agent", *arguments],
+            cwd=ROOT,
+            env=os.environ | ({"TMPDIR": str(temporary)} if temporary else {}),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.said = ""
+
+    def __enter__(self) -> "Running":
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def until(self, words: str) -> str:
+        """Read what it says up to the first line that holds `words`; return that line."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.said += line
+            if words in line:
+                return line
+        raise AssertionError(f"it ended before {words!r}:\n{self.said}{self.end()[1]}")
+
+    def gate(self) -> str:
+        """Read until it waits for people; return the id of its gate."""
+        line = self.until("approve it in the browser")
+        return line.partition("/approvals/")[2].partition("/")[0]
+
+    def end(self) -> tuple[int, str]:
+        """Wait for its end; return its exit code and what it said on standard error."""
+        said, wrong = self.process.communicate(timeout=WITHIN_S)
+        self.said += said
+        return self.process.returncode, wrong
+
+
+def rule(server: Server, gate: str, person: str, answer: str, reason: str = "") -> None:
+    """Let a person answer a gate as the page does, in another process."""
+    server.run(
+        f"""
+from approvals import rulings
+from approvals.models import Gate
+from approvals.rulings import Shown
+from journal.clock import now_us
+from sessions.models import Membership
+gate = Gate.objects.get(id="{gate}")
+member = Membership.objects.select_related("project", "user").get(project=gate.project, user__username="{person}")
+shown = Shown(gate.version, gate.digest, "0" * 64, True, now_us())
+assert rulings.answer(gate, member, "{answer}", "{reason}", shown).refusal is None
+"""
     )
+
+
+def a_project(server: Server, name: str, policy: Path) -> str:
+    """Make a project with a reviewer, the demo's tools and a policy in force; return a token of its agent."""
+    server.run(
+        f"""
+from django.db import transaction
+from sessions import people, projects
+with transaction.atomic():
+    people.add(projects.create("{name}"), "{name}-pilot", "reviewer", people.generated_password())
+"""
+    )
+    server.manage("load_tools", "--project", name, "evaluation/demo_tools.yaml")
+    said = server.manage("load_policies", "--project", name, str(policy), "--activate", "enforce")
+    assert "In force now: demo@1, mode enforce." in said
+    return server.token("demo-agent", "--project", name)
 
 
 @pytest.fixture(scope="module")
 def job(live_server_process: Server, tmp_path_factory: pytest.TempPathFactory) -> Job:
-    """The first run, with its folder kept."""
+    """The first run, its push approved and its folder kept."""
     server, folder = live_server_process, tmp_path_factory.mktemp("demo") / "kept"
-    server.manage("load_tools", "--unless-declared", "evaluation/demo_tools.yaml")
-    token = server.token("demo-agent")
-    done = run_agent("--url", server.url, "--token", token, "--keep", str(folder))
-    assert done.returncode == 0, done.stderr
-    made = Job(server, token, done.stdout, Workshop(folder), {}, {})
-    identity = done.stdout.rstrip().rstrip("/").rpartition("/")[2]
+    token = a_project(server, PROJECT, POLICY)
+    made = Job(server, token, "", Workshop(folder), {}, {})
+    with Running("--url", server.url, "--token", token, "--keep", str(folder)) as agent:
+        gate = agent.gate()
+        assert made.remote("for-each-ref", "--format=%(objectname)", "refs/heads/main") == made.first_commit()
+        made.rule(gate, "approve")
+        code, wrong = agent.end()
+    assert code == 0, wrong
+    made.said = agent.said
+    identity = made.said.rstrip().rstrip("/").rpartition("/")[2]
     made.session = made.get(f"/sessions/{identity}").json()
     items = made.get(f"/effects?session={identity}&limit=200").json()["items"]
     made.effects = {item["effect_key"]: item for item in items}
@@ -81,7 +157,7 @@ def test_it_ends_with_the_address_of_its_session(job: Job) -> None:
     last = job.said.splitlines()[-1]
     assert last == f"demo agent: done; see {job.server.url}/sessions/{job.session['id']}/"
     assert job.session["status"] == "completed"
-    assert job.session["effects"] == len(job.effects) == 16
+    assert job.session["effects"] == len(job.effects) == 17
 
 
 def test_every_effect_came_to_the_end_it_should(job: Job) -> None:
@@ -95,14 +171,36 @@ def test_every_effect_came_to_the_end_it_should(job: Job) -> None:
     assert job.effects["write-changelog"]["leave"] == "granted"
 
 
+def test_every_effect_names_the_rule_that_let_it_go_and_one_was_asked_for(job: Job) -> None:
+    code = f"""
+import json
+from ledger.models import Effect
+rows = Effect.objects.filter(session_id="{job.session["id"]}")
+print(json.dumps({{row.effect_key: [row.judged, row.judged_by, row.leave_basis] for row in rows}}))
+"""
+    judged = json.loads(job.server.run(code))
+    assert judged.pop("push-main") == ["ask", "demo@1/push-to-production", "ruling"]
+    assert {(outcome, basis) for outcome, _, basis in judged.values()} == {("allow", "policy")}
+    assert judged["push-branch"][1] == judged["push-tag"][1] == judged["delete-branch"][1] == "demo@1/push-elsewhere"
+    assert judged["compare"][1] == "demo@1/harmless-commands"
+    assert judged["read-tariff"][1] == "demo@1/work-at-home"
+
+
+def test_its_gate_was_approved_by_a_person_and_used_once(job: Job) -> None:
+    (gate,) = job.get(f"/gates?session={job.session['id']}").json()["items"]
+    assert (gate["effect"], gate["status"], gate["risk"]) == (job.effects["push-main"]["id"], "used", "high")
+    assert f"approve it in the browser ({job.server.url}/approvals/{gate['id']}/), and watch it continue" in job.said
+
+
 def test_main_of_the_remote_is_the_commit_that_the_ledger_names(job: Job) -> None:
     assert job.remote("rev-parse", "refs/heads/main") == job.effects["push-main"]["external_reference"]
     assert job.remote("log", "-1", "--format=%s", "main") == job.session["title"]
+    assert job.remote("rev-parse", "refs/heads/next") == job.effects["push-next"]["external_reference"]
     assert job.remote("show", "main:tariff.py").endswith("return round(cents)")
 
 
 def test_the_rejected_push_was_tried_again_as_attempt_two(job: Job) -> None:
-    first, second = job.effect("push-main")["attempts"]
+    first, second = job.effect("push-next")["attempts"]
     assert (first["attempt"], first["reason"], first["acknowledged_at_us"]) == (1, "rejected", None)
     assert (second["attempt"], second["outcome"]) == (2, "ok")
     assert first["remote_key"] != second["remote_key"]
@@ -110,7 +208,7 @@ def test_the_rejected_push_was_tried_again_as_attempt_two(job: Job) -> None:
 
 
 def test_the_branch_is_gone_and_its_push_compensated(job: Job) -> None:
-    assert job.remote("for-each-ref", "--format=%(refname)") == "refs/heads/main"
+    assert job.remote("for-each-ref", "--format=%(refname)").split() == ["refs/heads/main", "refs/heads/next"]
     assert job.effects["delete-branch"]["state"] == "acknowledged"
     undone = job.effect("push-branch")
     assert (undone["state"], undone["outcome"]) == ("compensated", "ok")
@@ -140,7 +238,7 @@ def test_its_tasks_form_a_tree_with_items(job: Job) -> None:
     root = tasks.pop("job")
     assert {task["parent"] for task in tasks.values()} == {root["id"]}
     items = job.get(f"/tasks/{tasks['publish']['id']}/items").json()
-    assert (items["done"], items["failed"], items["pending"]) == (3, 1, 0)
+    assert (items["done"], items["failed"], items["pending"]) == (4, 1, 0)
 
 
 def test_a_reviewer_worked_in_a_session_of_its_own(job: Job) -> None:
@@ -165,29 +263,52 @@ for row in Artifact.objects.filter(session_id="{job.session["id"]}").order_by("o
 
 
 @pytest.mark.once
-def test_a_second_run_makes_a_second_session_and_leaves_no_folder(job: Job, tmp_path: Path) -> None:
-    done = run_agent("--url", job.server.url, "--token", job.token, temporary=tmp_path)
-    assert done.returncode == 0, done.stderr
+def given_up(job: Job, agent: Running) -> dict[str, Any]:
+    """Fail unless the agent took a no as a no; return its push to main."""
+    code, wrong = agent.end()
+    assert (code, wrong) == (0, "")
+    identity = agent.said.rstrip().rstrip("/").rpartition("/")[2]
+    session = job.get(f"/sessions/{identity}").json()
+    assert session["status"] == "cancelled"
+    assert {task["state"] for task in job.get(f"/sessions/{identity}/tasks").json()["items"]} == {"done", "cancelled"}
+    (push,) = job.get(f"/effects?session={identity}&effect_key=push-main").json()["items"]
+    assert push["state"] == "superseded"
+    assert "attempt" not in push
+    return dict(push)
+
+
+def test_denied_it_withdraws_the_push_says_why_and_leaves_no_folder(job: Job, tmp_path: Path) -> None:
+    with Running("--url", job.server.url, "--token", job.token, temporary=tmp_path) as agent:
+        job.rule(agent.gate(), "deny", "not on the day of a regatta")
+        push = given_up(job, agent)
+    assert push["leave"] == "refused"
+    assert "denied: “not on the day of a regatta”" in agent.said
+    assert "push-next" not in agent.said
     assert list(tmp_path.iterdir()) == []
-    sessions = job.get("/sessions?limit=200").json()["items"]
-    assert [session["title"] for session in sessions].count(job.session["title"]) == 2
 
 
-@pytest.mark.once
+def test_sent_back_it_withdraws_the_push(job: Job) -> None:
+    with Running("--url", job.server.url, "--token", job.token) as agent:
+        job.rule(agent.gate(), "return", "first a test for 0 km")
+        push = given_up(job, agent)
+    assert push["leave_basis"] == "returned"
+    assert "sent back: “first a test for 0 km”" in agent.said
+
+
+def test_unanswered_it_ends_when_the_time_to_answer_is_over(job: Job, tmp_path: Path) -> None:
+    hasty = tmp_path / "hasty.yaml"
+    hasty.write_text(POLICY.read_text(encoding="utf-8").replace("decide_within: 1h", "decide_within: 1s"))
+    token = a_project(job.server, "hasty", hasty)
+    with Running("--url", job.server.url, "--token", token) as agent:
+        given_up(Job(job.server, token, "", job.shop, {}, {}), agent)
+    assert "nobody answered in time, and that is a no" in agent.said
+
+
 def test_stopped_half_way_it_leaves_no_folder_and_invents_no_end(job: Job, tmp_path: Path) -> None:
-    agent = subprocess.Popen(
-        [sys.executable, "-m", "evaluation.demo_agent", "--url", job.server.url, "--token", job.token],
-        cwd=ROOT,
-        env=os.environ | {"TMPDIR": str(tmp_path)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert agent.stdout is not None
-    while "write-test" not in agent.stdout.readline():
-        pass
-    agent.terminate()
-    agent.communicate(timeout=WITHIN_S)
-    assert agent.returncode == 143
+    with Running("--url", job.server.url, "--token", job.token, temporary=tmp_path) as agent:
+        agent.until("write-test")
+        agent.process.terminate()
+        assert agent.end()[0] == 143
     assert list(tmp_path.iterdir()) == []
     newest = job.get("/sessions?limit=1").json()["items"][0]
     assert newest["status"] == "running"
@@ -197,28 +318,44 @@ def test_stopped_half_way_it_leaves_no_folder_and_invents_no_end(job: Job, tmp_p
 def test_declared_tools_are_not_overwritten(job: Job, tmp_path: Path) -> None:
     other = tmp_path / "tools.yaml"
     other.write_text("tools: {file.read: {class: read_only}}\n", encoding="utf-8")
-    assert job.server.manage("load_tools", "--unless-declared", str(other)) == ""
-    counted = job.server.run("from ledger.models import Tool\nprint(Tool.objects.count())")
+    assert job.server.manage("load_tools", "--project", PROJECT, "--unless-declared", str(other)) == ""
+    counted = job.server.run(
+        f"from ledger.models import Tool\nprint(Tool.objects.filter(project__name='{PROJECT}').count())"
+    )
     assert int(counted) > 1
+
+
+def test_a_policy_in_force_is_not_replaced(job: Job, tmp_path: Path) -> None:
+    other = tmp_path / "policies.yaml"
+    other.write_text("name: other\nrules: []\n", encoding="utf-8")
+    said = job.server.manage(
+        "load_policies", "--project", PROJECT, "--unless-active", str(other), "--activate", "enforce"
+    )
+    assert said == ""
+    assert "in force in mode enforce already" in job.server.manage(
+        "load_policies", "--project", PROJECT, str(POLICY), "--activate", "enforce"
+    )
 
 
 @pytest.mark.once
 def test_an_absent_server_gets_a_sentence(tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{free_port()}"
-    done = run_agent("--url", url, "--token", "gbk_x", "--patience", "0.2", temporary=tmp_path)
-    assert done.returncode == 1
-    assert f"No Gatebook answers at {url}" in done.stderr
-    assert "make run" in done.stderr
-    assert "Traceback" not in done.stderr
+    with Running("--url", url, "--token", "gbk_x", "--patience", "0.2", temporary=tmp_path) as agent:
+        code, wrong = agent.end()
+    assert code == 1
+    assert f"No Gatebook answers at {url}" in wrong
+    assert "make run" in wrong
+    assert "Traceback" not in wrong
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.once
 def test_a_wrong_token_gets_the_servers_sentence(job: Job) -> None:
-    done = run_agent("--url", job.server.url, "--token", "gbk_aaaaaaaa_" + "a" * 43)
-    assert done.returncode == 1
-    assert "unauthorized, HTTP 401" in done.stderr
-    assert "Traceback" not in done.stderr
+    with Running("--url", job.server.url, "--token", "gbk_aaaaaaaa_" + "a" * 43) as agent:
+        code, wrong = agent.end()
+    assert code == 1
+    assert "unauthorized, HTTP 401" in wrong
+    assert "Traceback" not in wrong
 
 
 # --- its way of sending, against a server that fails -----------------------------------------------------------------
@@ -289,7 +426,7 @@ def test_a_refusal_is_not_repeated(stand: Stand) -> None:
 
 
 def test_an_act_that_breaks_is_recorded_as_unknown(job: Job) -> None:
-    reporter = Reporter(job.server.url, job.token)
+    reporter = Reporter(job.server.url, job.server.token("broken"))
     session = reporter.command("/sessions", {"key": "broken-act"})["id"]
 
     def act(_key: str) -> Outcome:
@@ -297,7 +434,7 @@ def test_an_act_that_breaks_is_recorded_as_unknown(job: Job) -> None:
 
     with pytest.raises(RuntimeError):
         reporter.perform(session, {"effect_key": "call", "tool": "phone", "arguments": {}}, act)
-    (effect,) = job.get("/effects?session=broken-act").json()["items"]
+    (effect,) = reporter.ask("GET", "/effects?session=broken-act")["items"]
     assert (effect["state"], effect["outcome"], effect["answer"]) == ("failed", "unknown", "ambiguous")
 
 

@@ -86,7 +86,7 @@ def _fields(kind: str, effect_key: str, *, rich: bool) -> st.SearchStrategy[dict
         "arguments": st.sampled_from([{}, {"ref": "main"}]),
     }
     if effect_key in COMPENSATES:
-        always["compensates"] = st.just(COMPENSATES[effect_key])
+        always["compensates"] = st.sampled_from([COMPENSATES[effect_key], "edit"])
     optional: dict[str, st.SearchStrategy[Any]] = {"turn": st.just("turn-1"), "call_id": st.just("call-1")}
     if rich:
         optional |= {
@@ -138,6 +138,7 @@ def deliveries(told: Sequence[Said], chance: random.Random) -> list[list[Said]]:
 
 
 SESSION: Final = UUID("018f0000-0000-8000-8000-00000000beef")
+DEADLINE_S: Final = 60
 PROJECT: Final = UUID("018f0000-0000-8000-8000-0000000000aa")
 
 
@@ -159,7 +160,7 @@ def folded(batches: Sequence[Sequence[Said]], effect_key: str = "push") -> tuple
         for said in batch:
             position += 1
             fold.apply(effect, attempts, said.fact(SESSION, position), leave.observe)
-        fold.settle(effect, attempts)
+        fold.settle(effect, attempts, DEADLINE_S)
     return effect, attempts
 
 

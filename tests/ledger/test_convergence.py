@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from django.db import connection, transaction
+from django.db.models import F
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -49,15 +50,24 @@ def undone() -> Iterator[None]:
     transaction.savepoint_rollback(savepoint)
 
 
-def stored(session: str) -> dict[str, Any]:
-    """Everything that facts about a session's effects left behind, but what follows delivery."""
+def stored(session: str, *, clock: bool = False) -> dict[str, Any]:
+    """Everything that facts about a session's effects left behind, but what follows delivery.
+
+    A deadline is told from the dispatch on; with `clock` also as it stands, for facts that bring the server's clock.
+    """
     identity = Session.objects.get(key=session).id
     rows = Effect.objects.filter(session=identity).order_by("effect_key").values()
     attempts = Attempt.objects.filter(effect__session=identity).order_by("effect__effect_key", "number")
+    dispatches = attempts.filter(effect__state="dispatched", number=F("effect__attempt_count"))
     violations = Entry.objects.filter(session=identity, kind="integrity.violation")
     return {
         "effects": [{name: value for name, value in row.items() if name not in fold.FOLLOW_DELIVERY} for row in rows],
         "attempts": [{name: value for name, value in row.items() if name not in NO_STATE} for row in attempts.values()],
+        "deadlines": list(
+            dispatches.values_list("effect__effect_key", F("effect__deadline_us") - F("received_us"))
+            if not clock
+            else dispatches.values_list("effect__effect_key", "effect__deadline_us", "received_us")
+        ),
         "violations": sorted(violations.values_list("effect", "facts", "event_id")),
         "notices": Outbox.objects.count(),
         "counted": Session.objects.get(id=identity).effect_count,
@@ -69,7 +79,9 @@ def stored(session: str) -> dict[str, Any]:
 
 @pytest.fixture
 def tester() -> Agent:
-    return agents.ensure(projects.create("convergence"), "tester")
+    project = projects.create("convergence")
+    tools.declare(project, [Declaration("git.push", "keyed", "reversible", 60, 60, "")])
+    return agents.ensure(project, "tester")
 
 
 def record(tester: Agent, batch: Sequence[Said]) -> None:
@@ -92,6 +104,7 @@ def record(tester: Agent, batch: Sequence[Said]) -> None:
         if fate.status is not Status.CREATED:
             continue
         fact = said.fact(session, fate.position)
+        fact.received_us = 1_000_000 * int.from_bytes(said.id.encode())  # as if each had come at one moment, always
         spoken = [(said.effect_key, fact)]
         if said.fields.get("compensates"):
             named = fold.Fact("effect.named", fact.mark, fact.lane, fact.key, fact.position, 1, None, 1)
@@ -117,7 +130,7 @@ def test_record_gives_one_state_for_every_delivery(tester: Agent, told: list[Sai
             opened(tester)
             for batch in batches:
                 record(tester, batch)
-            return stored("s")
+            return stored("s", clock=True)
 
     expected = after([told])
     for _ in range(2):
@@ -140,7 +153,7 @@ def test_a_compensation_converges_in_all_orders_of_its_four_facts(tester: Agent)
             opened(tester)
             for said in order:
                 record(tester, [said])
-            states.append(stored("s"))
+            states.append(stored("s", clock=True))
     assert all(state == states[0] for state in states)
     assert [row["state"] for row in states[0]["effects"]] == ["compensated", "acknowledged"]
 
@@ -155,7 +168,7 @@ def test_a_sample_of_the_orders_of_four_facts_sent_twice(tester: Agent) -> None:
             opened(tester)
             for said in sent:
                 record(tester, [said])
-            states.append(stored("s"))
+            states.append(stored("s", clock=True))
     assert all(state == states[0] for state in states)
 
 
@@ -174,6 +187,56 @@ def test_what_was_undone_and_done_again_is_still_compensated_in_every_order(test
                 record(tester, [said])
             states = dict(Effect.objects.values_list("effect_key", "state"))
         assert states == {"push": "compensated", "undo": "compensated", "redo": "acknowledged"}, order
+
+
+DISPATCHED = [
+    Said("d", "push", "effect.dispatched", occurred_us=20),
+    Said("c", "push", "effect.dispatched", source="tester/hook"),
+    Said("p", "push", "effect.planned", fields={"tool": "git.push"}),
+    Said("o", "push", "effect.planned", producer_seq=1, fields={"tool": "deploy"}),
+]
+
+
+@pytest.mark.parametrize(("told", "deadline_s"), [(DISPATCHED[:3], 60), (DISPATCHED, 300)], ids=["one plan", "rivals"])
+def test_a_deadline_counts_from_the_dispatch_by_the_tool_of_the_plan_in_every_order(
+    tester: Agent, told: list[Said], deadline_s: int
+) -> None:
+    """A plan that comes in a later batch than its dispatch finds a deadline that was set without it."""
+    for order in permutations(told):
+        with undone():
+            opened(tester)
+            for said in order:
+                record(tester, [said])
+            effect, attempt = Effect.objects.get(), Attempt.objects.get()
+        assert attempt.received_us == 1_000_000 * ord("d")  # the dispatch that won
+        assert effect.deadline_us == attempt.received_us + deadline_s * 1_000_000, order
+
+
+NAMED = [
+    Said("b", "undo", "effect.planned", fields={"tool": "t", "compensates": "push"}),
+    Said("a", "undo", "effect.planned", fields={"tool": "t", "compensates": "edit"}),  # wins
+    Said("c", "undo", "effect.acknowledged", fields={"outcome": "ok"}),
+    Said("d", "push", "effect.acknowledged", fields={"outcome": "ok"}),
+]
+ANOTHER = [
+    Said("e", "redo", "effect.planned", fields={"tool": "t", "compensates": "push"}),
+    Said("f", "redo", "effect.acknowledged", fields={"outcome": "ok"}),
+]
+
+
+@pytest.mark.parametrize(
+    ("told", "push"), [(NAMED, "acknowledged"), ([*NAMED[:3], *ANOTHER], "compensated")], ids=["alone", "another"]
+)
+def test_only_what_the_winning_plan_names_is_compensated(tester: Agent, told: list[Said], push: str) -> None:
+    """The loser's target is not, in whatever order they come, unless something else compensates it."""
+    for order in permutations(told):
+        with undone():
+            opened(tester)
+            for said in order:
+                record(tester, [said])
+            states = dict(Effect.objects.values_list("effect_key", "state"))
+        assert (states["edit"], states["push"]) == ("compensated", push), order
+        assert states["undo"] == "acknowledged"
 
 
 # --- through POST /api/v1/events --------------------------------------------------------------------------------------

@@ -150,7 +150,7 @@ def test_two_acknowledged_attempts_are_a_violation() -> None:
     told = [Said(str(n), "push", "effect.acknowledged", attempt=n, fields={"outcome": "ok"}) for n in (1, 2)]
     effect, attempts = folded([told])
     assert effect.violates
-    assert fold.settle(effect, attempts) == ["acknowledged_twice"]
+    assert fold.settle(effect, attempts, 60) == ["acknowledged_twice"]
 
 
 def test_each_attempt_has_a_remote_key_of_its_own() -> None:

@@ -91,6 +91,15 @@ def test_touching_moves_the_clock_forward_only(tester: Agent) -> None:
     assert row.opened_position == 1
 
 
+def test_being_seen_moves_the_clock_once_a_second_and_never_back(tester: Agent) -> None:
+    session = touched(tester)
+    told = []
+    for after_us in (3_000_000, 3_999_999, 4_000_000, 2_000_000, 9_000_000):
+        sessions.seen(tester.project_id, session, NOW_US + after_us)
+        told.append(Session.objects.get().seen_at_us - NOW_US)
+    assert told == [3_000_000, 3_000_000, 4_000_000, 4_000_000, 9_000_000]
+
+
 def test_a_session_is_found_by_id_and_by_key_within_its_project(tester: Agent) -> None:
     session = opened(tester, "s")
     assert sessions.find(tester.project_id, "s") == sessions.find(tester.project_id, str(session.id)) == session

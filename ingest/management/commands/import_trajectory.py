@@ -4,7 +4,8 @@ import logging
 import os
 import sys
 from argparse import ArgumentParser
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -29,6 +30,7 @@ from sessions.models import AgentToken
 TOKEN_VARIABLE = "GATEBOOK_TOKEN"  # noqa: S105 - the name of a variable
 TOKEN_LIFETIME = timedelta(hours=12)
 TIMEOUT_S = 120.0
+JUDGED = {"deny": "denied", "ask": "asked about", "allow": "allowed", "": "not judged"}
 
 
 class Command(BaseCommand):
@@ -49,6 +51,12 @@ class Command(BaseCommand):
             "--agent", default="importer", metavar="NAME", help="without --url: who reports it; default: %(default)s"
         )
 
+        parser.add_argument(
+            "--judge",
+            action="store_true",
+            help="hold every effect against the policy in force and tell what would have needed leave",
+        )
+
     def handle(self, *args: Any, **options: Any) -> None:
         logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells of every request, over the progress bar
         files: list[Path] = options["files"]
@@ -64,11 +72,15 @@ class Command(BaseCommand):
         for file in files:
             trajectories = _read(options["format"], file)
         with _connection(url, token, options["project"], options["agent"]) as http:
-            client = Client(http)
+            client = Client(http, judge=options["judge"])
+            sessions: dict[str, None] = {}
             for file in files:
                 if len(files) > 1:
                     trajectories = _read(options["format"], file)
                 self.stdout.write(self._send(client, file, trajectories))
+                sessions |= dict.fromkeys(trajectory.key for trajectory in trajectories if trajectory.calls)
+            if options["judge"]:
+                self.stdout.write(_judged(client, sessions))
 
     def _send(self, client: Client, file: Path, trajectories: list[Trajectory]) -> str:
         """Send one file's trajectories; returns the line of counts about it."""
@@ -101,6 +113,29 @@ class Command(BaseCommand):
             f"result); {_count(total.created, 'fact')} added, {total.known:,} known before; "
             f"{_count(len(payloads), 'artifact')}, {stored:,} stored now"
         )
+
+
+def _judged(client: Client, sessions: Iterable[str]) -> str:
+    """What the policy says of all effects of these sessions, as a table: how many, what, by which rule."""
+    found: Counter[tuple[str, str]] = Counter()
+    try:
+        for session in sessions:
+            found += client.judgements(session)
+    except RefusalError as refusal:
+        raise CommandError(
+            f"Everything was imported; what the policy says of it cannot be read: {refusal}"
+        ) from refusal
+    lines = ["Held against the policy in force:", f"{'effects':>10}  {'would have been':<17}  by rule"]
+    order = list(JUDGED)
+    for (judged, rule), number in sorted(found.items(), key=lambda item: (order.index(item[0][0]), -item[1], item[0])):
+        lines.append(f"{number:>10,}  {JUDGED[judged]:<17}  {_rule(rule)}".rstrip())
+    return "\n".join(lines) if found else "There was no effect to hold against the policy in force."
+
+
+def _rule(judged_by: str) -> str:
+    """`house@3/push-to-production` as it is, and `house@3/` in words."""
+    policy, _, rule = judged_by.partition("/")
+    return judged_by if rule else f"{policy}, no rule speaks of it" if policy else "imported before without --judge"
 
 
 def _read(name: str, file: Path) -> list[Trajectory]:

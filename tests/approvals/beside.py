@@ -81,8 +81,8 @@ for line in sys.stdin:
 """
 
 
-class Desk:
-    """The reviewer's desk. Close it by `close`, or use it as a context."""
+class People:
+    """Those who decide. Close them by `close`, or use it as a context."""
 
     def __init__(self, server: Server) -> None:
         self.process = subprocess.Popen(
@@ -96,7 +96,7 @@ class Desk:
         self.mutex = threading.Lock()
         assert self._line() == "ready"
 
-    def __enter__(self) -> "Desk":
+    def __enter__(self) -> "People":
         return self
 
     def __exit__(self, *_raised: object) -> None:

@@ -1,0 +1,119 @@
+"""No token rules, revokes, holds or changes policy: every route of both URL tables is tried with one.
+
+The routes are read from the tables themselves, so a door that is added tomorrow is tried tomorrow.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+from uuid import UUID
+
+import pytest
+from django.apps import apps
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver
+
+from approvals.models import Gate
+from ingest.urls import urlpatterns as agents_doors
+from tests.approvals.story import Desk
+from tests.ingest.test_api_doors import BODIES
+
+pytestmark = pytest.mark.django_db
+ROOMS: Final = ("agent_sessions", "ledger", "approvals", "auth")
+# What an agent may do of itself: it looks, and it withdraws what it asked for.
+OF_AGENTS: Final = {"gates", "gates/wait", "gates/<uuid:gate>", "gates/<uuid:gate>/cancel"}
+OPEN_TO_ALL: Final = {"healthz", "readyz", "help/", "sign-in/", "sign-out/"}
+VERBS: Final = (
+    *("approve", "deny", "answer", "vote", "rule", "ruling", "revoke", "extend", "hold", "lift", "confirm"),
+    *("activate", "policies", "exempt", "exemptions"),
+)
+
+
+def routes(patterns: Any, before: str = "") -> Iterator[str]:
+    """Every route below, as it is written in the tables."""
+    for pattern in patterns:
+        route = before + str(pattern.pattern)
+        if isinstance(pattern, URLResolver):
+            yield from routes(pattern.url_patterns, route)
+        elif isinstance(pattern, URLPattern):
+            yield route
+
+
+PEOPLES: Final = sorted(set(routes(get_resolver("config.urls").url_patterns)))
+
+
+def filled(route: str, gate: Gate) -> str:
+    """The route with ids of things that are there."""
+    known = {"effect": gate.effect_id, "session": gate.session_id, "gate": gate.id, "agent": gate.agent_id}
+
+    def one(match: re.Match[str]) -> str:
+        kind, _, name = match[1].rpartition(":")
+        return str(gate.opened_position if kind == "int" else known.get(name, UUID(int=7)))
+
+    return re.sub(r"<([^>]+)>", one, route)
+
+
+def rows() -> dict[str, list[Any]]:
+    """All that could have been changed."""
+    found = {}
+    for room in ROOMS:
+        for model in apps.get_app_config(room).get_models():
+            if model.__name__ != "AgentToken":  # it notes when it was last used
+                found[model.__name__] = list(model._default_manager.order_by("pk").values())
+    return found
+
+
+def test_the_tables_were_read() -> None:
+    assert len(PEOPLES) > 25
+    assert {str(door.pattern) for door in agents_doors if "gate" in str(door.pattern)} == OF_AGENTS
+
+
+@pytest.mark.parametrize("method", ["get", "post", "put", "patch", "delete"])
+def test_a_token_opens_no_door_of_people(desk: Desk, method: str) -> None:
+    gate = desk.gate(desk.plan())
+    desk.person("reviewer")
+    before = rows()
+    client = Client(enforce_csrf_checks=False)
+    said = {"answer": "approve", "reason": "because I say so", "mode": "observe", "scope": "project"}
+    for route in PEOPLES:
+        if route in OPEN_TO_ALL:
+            continue
+        headers = {"Authorization": f"Bearer {desk.agent.token}"}
+        answer = getattr(client, method)(f"/{filled(route, gate)}", said, headers=headers)
+        assert answer.status_code in (302, 403, 404, 405), (method, route, answer.status_code)
+        if answer.status_code == 302:
+            assert answer["Location"].startswith("/sign-in/"), (method, route, answer["Location"])
+    assert rows() == before
+
+
+def test_an_agents_gate_has_no_door_that_rules_it(desk: Desk) -> None:
+    gate = desk.gate(desk.plan())
+    before = rows()
+    said = {"answer": "approve", "reason": "because I say so", "status": "approved", "person": "reviewer"}
+    for verb in VERBS:
+        for path in (f"/gates/{gate.id}/{verb}", f"/gates/{verb}", f"/{verb}", f"/effects/{gate.effect_id}/{verb}"):
+            assert desk.agent.post(path, said).status_code == 404, path
+    for method in ("post", "put", "patch", "delete"):
+        answer = desk.agent.client.request(method, f"/gates/{gate.id}", json=said)
+        assert answer.status_code == 405, method
+    assert rows() == before
+
+
+def test_nothing_that_an_agent_may_send_approves_its_gate(desk: Desk) -> None:
+    gate = desk.gate(desk.plan())
+    known = {"session": gate.session_id, "effect": gate.effect_id, "gate": gate.id}
+    for door in agents_doors:
+        path = "/" + re.sub(r"<uuid:(\w+)>", r"{\1}", str(door.pattern))
+        if path.endswith(("/cancel", "/supersede", "/end")):
+            continue  # they end the request, which is the agent's right
+        body = {**BODIES.get(path, {}), "status": "approved", "leave": "granted", "leave_basis": "ruling"}
+        for sent in (BODIES.get(path, {}), body):
+            desk.agent.post(path.format_map({**dict.fromkeys(("task", "artifact"), UUID(int=7)), **known}), sent)
+    kinds = ("gate.voted", "gate.ruled", "gate.used", "effect.granted", "hold.lifted", "policy.activated")
+    for number, kind in enumerate(kinds):
+        item = {"id": f"forged-{number}", "kind": kind, "session": "s-1", "effect_key": "e-1", "gate": str(gate.id)}
+        desk.agent.report([item])
+    stored = Gate.objects.get(id=gate.id)
+    assert stored.status != "approved"
+    assert stored.decided_at_us is None
+    assert stored.effect.leave not in ("granted", "used")

@@ -1,0 +1,114 @@
+"""Imports held against the policy in force: marked, counted by rule, and never taken for a breach."""
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.core.signals import request_finished, request_started
+from django.db import close_old_connections
+
+from approvals import policies
+from approvals.models import Gate
+from journal.models import Entry
+from ledger.models import Effect
+from sessions import projects
+from sessions.models import Project, Session
+from tests.importers.samples import FILES, RECORDED, format_of, needs_recordings, recorded_counts
+from tests.ingest.caller import Caller, code
+from tests.ingest.conftest import agent, application, call, importer, issue
+
+__all__ = ["agent", "application", "call", "importer", "issue"]
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def project() -> Project:
+    return projects.ensure_default()
+
+
+@pytest.fixture(autouse=True)
+def _requests_share_the_tests_transaction() -> Iterator[None]:
+    """As Django's own test client does: a request in process must not close the connection it runs on."""
+    signals = (request_started, request_finished)
+    for signal in signals:
+        signal.disconnect(close_old_connections)
+    yield
+    for signal in signals:
+        signal.connect(close_old_connections)
+
+
+RULES = """
+name: house
+rules:
+  - {id: reading, title: Reading, match: {tools: [Read]}, outcome: allow}
+  - {id: no-shell, title: No shell, match: {tools: [Bash], arguments: [{path: command, contains: git}]}, outcome: deny}
+  - {id: writing, title: Writing, match: {tools: [Write]}, outcome: require}
+"""
+
+
+def _in_force(project: Project, text: str = RULES, mode: str = "enforce") -> None:
+    policies.activate(project, policies.load(project, text), mode)
+
+
+def _judge(format_name: str, *files: Path, judge: bool = True) -> str:
+    out = io.StringIO()
+    call_command("import_trajectory", format_name, *map(str, files), judge=judge, stdout=out)
+    return out.getvalue()
+
+
+def test_judged_effects_are_marked_counted_by_rule_and_no_breach(project: Project) -> None:
+    _in_force(project)
+    assert _judge("claude-code", FILES / "claude-code.jsonl").splitlines()[1:] == [
+        "Held against the policy in force:",
+        "   effects  would have been    by rule",
+        "         1  denied             house@1/no-shell",
+        "         3  asked about        house@1, no rule speaks of it",
+        "         1  asked about        house@1/writing",
+        "         1  allowed            house@1/reading",
+    ]
+    assert Effect.objects.get(tool="Write").judged_by == "house@1/writing"
+    assert set(Effect.objects.values_list("leave", "leave_basis", "enforced")) == {("observed", "import", False)}
+    assert not Gate.objects.exists()
+    assert not Entry.objects.filter(kind__startswith="integrity.").exists()
+
+
+def test_what_was_imported_before_is_not_judged_afterwards(project: Project) -> None:
+    _in_force(project, mode="observe")
+    _judge("claude-code", FILES / "claude-code.jsonl", judge=False)
+    assert set(Effect.objects.values_list("judged", flat=True)) == {""}
+    said = _judge("claude-code", FILES / "claude-code.jsonl", FILES / "claude-code-subagent.jsonl").splitlines()
+    assert "         6  not judged         imported before without --judge" in said
+    assert Effect.objects.filter(judged="").count() == 6
+    assert Effect.objects.exclude(judged="").count() == 2
+
+
+def test_without_a_policy_in_force_nothing_is_imported(project: Project) -> None:
+    with pytest.raises(CommandError, match="No policy is in force in this project, so nothing can be judged"):
+        _judge("pi", FILES / "pi.jsonl")
+    assert not Entry.objects.filter(lane="evidence").exists()
+    assert not Session.objects.exists()
+
+
+def test_only_an_import_is_judged_by_asking_for_it(agent: Caller, importer: Caller, project: Project) -> None:
+    item = {"id": "1", "kind": "session.started", "session": "s"}
+    assert code(importer.report([item], "?judge=true")) == (409, "no_policy")
+    _in_force(project)
+    assert code(agent.report([item], "?judge=true")) == (422, "judge_is_for_imports")
+    assert code(importer.report([item], "?judge=yes")) == (422, "invalid")
+    assert not Entry.objects.filter(lane="evidence").exists()
+    assert importer.report([item], "?judge=true").status_code == 200
+
+
+@needs_recordings
+def test_a_recorded_session_is_judged_whole(project: Project) -> None:
+    _in_force(project)
+    name = min((name for name in recorded_counts() if name.startswith("claude-code")), key=_size)
+    said = _judge(format_of(name), RECORDED / name)
+    counted = [int(line.split()[0].replace(",", "")) for line in said.splitlines()[3:]]
+    assert sum(counted) == Effect.objects.exclude(judged="").count() == Effect.objects.count() > 0
+
+
+def _size(name: str) -> int:
+    return (RECORDED / name).stat().st_size
