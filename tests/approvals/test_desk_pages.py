@@ -1,7 +1,6 @@
 """The pages of the desk through the doors of people: what they show, who may answer, and what an answer does."""
 
 import re
-from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
@@ -12,8 +11,9 @@ from django.test import Client
 from django.urls import reverse
 from django.utils.html import escape
 
-from approvals import card, gates
+from approvals import card
 from approvals.models import Gate, Vote
+from journal.clock import now_us
 from journal.models import Entry
 from ledger import holds
 from ledger.models import Hold
@@ -193,7 +193,7 @@ def test_a_password_is_good_for_five_minutes(desk: Desk, final: Gate, rita: Revi
     other = desk.gate(desk.plan("again", tool="drop.table", arguments={"command": "DROP TABLE payments"}))
     rita.answer(other)
     assert 'name="password"' not in rita.page(reverse("gate_confirm", args=[other.id]))
-    with time_machine.travel(gates.now_us() / 1e6 + 301, tick=True):
+    with time_machine.travel(now_us() / 1e6 + 301, tick=True):
         assert 'name="password"' in rita.page(reverse("gate_confirm", args=[other.id]))
 
 
@@ -244,7 +244,7 @@ def test_what_cannot_be_shown_whole_cannot_be_approved(desk: Desk, gate: Gate, r
     from journal import erasures
 
     Entry.objects.get(position=gate.plan_position)
-    erasures.erase(gate.project_id, gate.plan_position, reason="t", actor="tests", now_us=gates.now_us())
+    erasures.erase(gate.project_id, gate.plan_position, reason="t", actor="tests", now_us=now_us())
     html = rita.page(url_of(gate))
     assert "the plan cannot be read" in html
     assert "It cannot be approved: not all of it can be shown." in html
@@ -298,7 +298,7 @@ def test_forms_of_other_people_gates_and_days_are_worth_nothing(desk: Desk, gate
     for seen in (sam.seen(gate), rita.seen(other), "", "x:y:z", rita.seen(gate)[:-1] + "!"):
         assert rita.answer(gate, seen=seen or "none").status_code == 409
     seen = rita.seen(gate)
-    with time_machine.travel(gates.now_us() / 1e6 + 12 * 3600 + 5):
+    with time_machine.travel(now_us() / 1e6 + 12 * 3600 + 5):
         rita.client.force_login(User.objects.get(username="reviewer"))
         assert rita.answer(gate, seen=seen).status_code == 409
     assert not Vote.objects.exists()
