@@ -7,10 +7,13 @@ from uuid import UUID
 from django.db.models import F, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Substr
 
+from approvals.gates import current_status
+from approvals.models import Gate
 from inquiry import bodies
 from inquiry.bodies import Argument, Excerpt
 from inquiry.shown import shown_state
 from inquiry.timeline import DAY_US
+from journal.clock import now_us
 from journal.models import LANES, Entry
 from ledger.models import Attempt, Effect, Tool
 from sessions.models import Artifact, Project
@@ -220,6 +223,17 @@ def related(effect: Effect) -> tuple[list[Effect], list[Effect]]:
         [one for one in found if one.compensates_id == effect.id][:RELATED],
         [one for one in found if one.compensates_id != effect.id][:RELATED],
     )
+
+
+def gates(effect: Effect) -> list[Gate]:
+    """Every gate it was held at, the latest first, with the status as of now."""
+    if not effect.leave_ref and effect.judged not in ("ask", "deny"):
+        return []  # nothing of it was ever held at a gate
+    found = list(Gate.objects.filter(effect=effect.id).order_by("-opened_position")[:RELATED])
+    now = now_us()
+    for gate in found:
+        gate.status = current_status(gate, now)
+    return found
 
 
 def artifacts(effect: Effect) -> list[Artifact]:

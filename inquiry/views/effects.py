@@ -13,9 +13,11 @@ from inquiry.handles import as_position
 from inquiry.keyset import MAX_POSITION
 from inquiry.views.place import place_of
 from journal.clock import now_us
+from ledger import holds
 from ledger.models import Effect
 from sessions import artifacts
-from sessions.access import MemberRequest, member
+from sessions.access import MemberRequest, may, member
+from sessions.standing import standing_of
 
 
 @require_safe
@@ -38,6 +40,11 @@ def effect(request: MemberRequest, effect: UUID) -> HttpResponse:
         "undoing": undoing,
         "children": children,
         "artifacts": effect_page.artifacts(found),
+        "gates": effect_page.gates(found),
+        "stop": holds.stopping(found.project_id, found.session_id, found.agent_id, found.tool, found.id)
+        if standing_of(request).has_stops
+        else None,
+        "may_rule": may(request.membership, "reviewer"),
         "place": place,
         "now": now,
     }

@@ -13,8 +13,10 @@ from inquiry.patience import patient
 from inquiry.views.place import Place, place_of
 from journal.clock import now_us
 from journal.horizon import last_position
-from sessions.access import MemberRequest, member
+from ledger import holds
+from sessions.access import MemberRequest, may, member
 from sessions.models import ITEM_STATES, Session
+from sessions.standing import standing_of
 
 SIZE: Final = 50
 SUGGESTIONS: Final = 50  # names offered for completion
@@ -61,6 +63,10 @@ def session(request: MemberRequest, session: UUID) -> HttpResponse:
         "more_artifacts": more_artifacts,
         "tasks": tasks,
         "more_tasks": more_tasks,
+        "stop": holds.covering(holds.live(found.project_id), found.id, found.agent_id, "", None)
+        if standing_of(request).has_stops
+        else None,
+        "may_rule": may(request.membership, "reviewer"),
     }
     return render(request, "inquiry/session.html", context)
 

@@ -2,15 +2,14 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from django import template
-from django.db.models import Count, Exists, Subquery
 from django.urls import NoReverseMatch, reverse
 
-from journal.clock import now_us
 from journal.horizon import last_position
 from sessions.access import may
+from sessions.standing import standing_of
 
 register = template.Library()
 
@@ -51,47 +50,21 @@ def rail(context: dict[str, Any]) -> dict[str, object]:
         groups.append([room for room in group if room is not None])
     for room in groups[0]:
         if room["key"] == "a":
-            room["waiting"] = _standing(request).waiting
+            room["waiting"] = standing_of(request).waiting
     return {"groups": [group for group in groups if group]}
 
 
 @register.inclusion_tag("_mode.html", takes_context=True)
 def mode_of_project(context: dict[str, Any]) -> dict[str, bool]:
     """What the whole project is under: a stop, or a mode in which nothing is held."""
-    standing = _standing(context["request"])
-    return {"observes": standing.mode != "enforce", "stopped": standing.stopped}
+    standing = standing_of(context["request"])
+    return {"observes": standing.mode != "enforce", "stopped": standing.is_stopped}
 
 
 @register.inclusion_tag("_foot.html")
 def as_of() -> dict[str, object]:
     """When this page was made and how far the journal had come."""
     return {"now": datetime.now(UTC), "position": last_position()}
-
-
-class _Standing(NamedTuple):
-    waiting: int
-    mode: str | None
-    stopped: bool
-
-
-def _standing(request: Any) -> _Standing:
-    """How the project stands, in one query a page."""
-    known: _Standing | None = getattr(request, "standing", None)
-    if known is None:
-        project = request.membership.project
-        waiting = project.gates.filter(status="pending", decide_by_us__gte=now_us()).order_by()
-        counted = waiting.values("project").annotate(n=Count("id")).values("n")
-        mode = project.activations.filter(is_current=True).values("mode")[:1]
-        stops = project.holds.filter(scope="project", lifted_at_us__isnull=True)
-        found = (
-            type(project)
-            .objects.filter(pk=project.pk)
-            .values_list(Subquery(counted), Subquery(mode), Exists(stops))
-            .first()
-        )
-        found = found or (0, None, False)
-        known = request.standing = _Standing(found[0] or 0, found[1], found[2])
-    return known
 
 
 def _shown(room: Room, path: str) -> dict[str, object] | None:

@@ -9,9 +9,9 @@ from django.urls import NoReverseMatch, reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST, require_safe
 
-from journal.clock import now_us
 from sessions import people
 from sessions.access import MemberRequest, attach, choose, may, member
+from sessions.standing import standing_of
 
 EXAMPLE = "<b>git push</b> \u202eniam nigiro\u202c\nhttps://example.org is text here, and so is this."
 CLOCKS = ("utc", "local", "relative")
@@ -21,11 +21,7 @@ CLOCKS = ("utc", "local", "relative")
 @member
 def home(request: MemberRequest) -> HttpResponse:
     """The first page after signing in: what waits for a reviewer, else the sessions."""
-    project = request.membership.project
-    if (
-        may(request.membership, "reviewer")
-        and project.gates.filter(status="pending", decide_by_us__gte=now_us()).exists()
-    ):
+    if may(request.membership, "reviewer") and standing_of(request).waiting:
         return redirect("inbox")
     try:
         return redirect("sessions")

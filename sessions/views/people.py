@@ -17,7 +17,7 @@ from sessions.refused import RefusedError
 
 MEANINGS = (
     ("viewer", "reads everything in the project"),
-    ("reviewer", "and is asked for approval, once approvals are built"),
+    ("reviewer", "and answers what waits for approval, and stops what must not go on"),
     ("operator", "and answers what only a person can know, once that is built"),
     ("administrator", "and keeps people, tokens and repositories"),
 )

@@ -246,7 +246,7 @@ def test_an_effect_without_a_plan_says_what_is_missing(viewer: Client, book: Boo
 
 def test_a_breach_of_leave_stands_out(viewer: Client, book: Book) -> None:
     Effect.objects.filter(id=book.effects["ok"]).update(leave="bypassed", leave_basis="policy", violates=True)
-    assert "It was executed without leave." in effect_page(viewer, book, "ok")
+    assert "Executed without approval." in effect_page(viewer, book, "ok")
     assert "1 violation" in words(viewer.get(reverse("session", args=[book.session])))
     assert "bypassed, policy" in words(viewer.get("/audit/?leave=bypassed"))
 
