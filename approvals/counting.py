@@ -30,13 +30,13 @@ def counter(project: UUID, agent: UUID, session: UUID, tool: str, at_us: int, be
             rows = rows.filter(opened_position__lt=before)
         if rate.within_s:
             since = at_us - rate.within_s * US
-            rows = rows.filter(opened_position__gt=_position_at(since - _SLACK_US), received_us__gt=since)
+            rows = rows.filter(opened_position__gt=position_at(since - _SLACK_US), received_us__gt=since)
         return rows.order_by("-opened_position")[: rate.over].count()
 
     return counted
 
 
-def _position_at(at_us: int) -> int:
+def position_at(at_us: int) -> int:
     """The last position received before a moment, 0 for none: whatever came later stands above it."""
     found = Entry.objects.filter(received_us__lt=at_us).order_by("-received_us").values_list("position", flat=True)
     return found.first() or 0

@@ -1,8 +1,8 @@
-"""The doors of the desk."""
+"""The doors of the desk, of policies and of exemptions."""
 
 from django.urls import path
 
-from approvals.views import batch, decide, desk, stops
+from approvals.views import batch, decide, desk, exemptions, policies, stops
 
 urlpatterns = [
     path("approvals/", desk.inbox_page, name="inbox"),
@@ -11,6 +11,15 @@ urlpatterns = [
     path("approvals/holds/", stops.holds_page, name="holds"),
     path("approvals/holds/new/", stops.stop, name="stop"),
     path("approvals/holds/<uuid:hold>/lift/", stops.lift, name="lift"),
+    path("approvals/policies/", policies.policies_page, name="policies"),
+    path("approvals/policies/draft/", policies.draft_page, name="policy_draft"),
+    path("approvals/policies/sets/<uuid:policy_set>/", policies.policy_set_page, name="policy_set"),
+    path("approvals/policies/sets/<uuid:policy_set>/activate/", policies.activate_page, name="activate_policy"),
+    path("approvals/policies/exemptions/", exemptions.exemptions_page, name="exemptions"),
+    path("approvals/policies/exemptions/grant/", exemptions.grant_exemption, name="grant_exemption"),
+    path(
+        "approvals/policies/exemptions/<uuid:exemption>/revoke/", exemptions.revoke_exemption, name="revoke_exemption"
+    ),
     path("approvals/<uuid:gate>/", desk.gate_page, name="gate"),
     path("approvals/<uuid:gate>/answer/", decide.answer, name="gate_answer"),
     path("approvals/<uuid:gate>/confirm/", decide.confirm, name="gate_confirm"),

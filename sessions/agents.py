@@ -8,6 +8,8 @@ from sessions.models import Agent, Membership, Project
 from sessions.records import record
 from sessions.refused import RefusedError
 
+CHARTER_CHARACTERS = 20_000
+
 
 @transaction.atomic(savepoint=False)
 def ensure(project: Project, name: str, owner: User | None = None, *, actor: str = SYSTEM_SOURCE) -> Agent:
@@ -35,6 +37,32 @@ def ensure(project: Project, name: str, owner: User | None = None, *, actor: str
         agent.save(update_fields=["owner"])
         _record(agent, "admin.agent_changed", actor)
     return agent
+
+
+@transaction.atomic(savepoint=False)
+def set_charter(agent: Agent, charter: str, *, version: int, actor: str) -> None:
+    """Store what an agent is for and its standing orders, as the version after `version`; equal text changes nothing.
+
+    Raises RefusedError when the charter is no longer at `version`, and for one over CHARTER_CHARACTERS or with a NUL.
+    """
+    charter = charter.replace("\r\n", "\n").strip()
+    if len(charter) > CHARTER_CHARACTERS or "\0" in charter:
+        raise RefusedError(f"A charter has at most {CHARTER_CHARACTERS} characters and no NUL.")
+    stored = Agent.objects.select_for_update().get(pk=agent.pk)
+    if stored.charter_version != version:
+        raise RefusedError("Somebody else has changed the charter since you opened it. Open it again and compare.")
+    if stored.charter == charter:
+        return
+    agent.charter, agent.charter_version = charter, version + 1
+    agent.save(update_fields=["charter", "charter_version"])
+    record(
+        agent.project_id,
+        "admin.agent_chartered",
+        actor=actor,
+        subject=agent.id,
+        facts={"agent": str(agent.id), "charter_version": agent.charter_version},
+        words={"agent": agent.name, "charter": charter},
+    )
 
 
 def _record(agent: Agent, kind: str, actor: str) -> None:

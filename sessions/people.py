@@ -87,6 +87,30 @@ def remove(membership: Membership, *, actor: str) -> None:
 
 
 @transaction.atomic(savepoint=False)
+def reset_password(membership: Membership, by: User, *, actor: str) -> str:
+    """Give a member a generated password and return it; every sign-in of theirs ends with the old one.
+
+    Raises RefusedError for one's own, and for somebody who belongs to a project that `by` does not administer: whoever
+    sets a password can sign in with it, and a project's administrator has no business in another project.
+    """
+    user = membership.user
+    if user.pk == by.pk:
+        raise RefusedError("Your own password is changed under your name, Password.")
+    administered = Membership.objects.filter(user=by, role="administrator").values("project")
+    elsewhere = Membership.objects.filter(user=user).exclude(project__in=administered)
+    if elsewhere.exists() or user.is_superuser:
+        raise RefusedError(
+            f"{user.get_username()} also belongs to a project that you do not administer. "
+            "Whoever runs Gatebook can set the password: manage.py changepassword."
+        )
+    password = generated_password()
+    user.set_password(password)
+    user.save(update_fields=["password"])
+    _record(membership, "admin.password_reset", actor, {"person": pseudonym_of(user)})
+    return password
+
+
+@transaction.atomic(savepoint=False)
 def change_settings(user: User, **settings: Any) -> None:
     """Store a person's own settings: `theme`, `clock`, `single_keys`. Nobody else's business, so not journalled."""
     pseudonym_of(user)

@@ -16,6 +16,7 @@ urlpatterns = [
     path("settings/password/", sign.change_password, name="password"),
     path("settings/people/", people.people_page, name="people"),
     path("settings/people/<uuid:member>/role/", people.change_role, name="change_role"),
+    path("settings/people/<uuid:member>/password/", people.reset_password, name="reset_password"),
     path("settings/people/<uuid:member>/remove/", people.remove_person, name="remove_person"),
     path("settings/teams/", teams.teams_page, name="teams"),
     path("settings/teams/<uuid:team>/add/", teams.add_to_team, name="add_to_team"),
@@ -23,6 +24,7 @@ urlpatterns = [
     path("settings/teams/<uuid:team>/dissolve/", teams.dissolve_team, name="dissolve_team"),
     path("settings/tokens/", tokens.tokens_page, name="tokens"),
     path("settings/tokens/<uuid:token>/revoke/", tokens.revoke_token, name="revoke_token"),
+    path("settings/agents/<uuid:agent>/", tokens.agent_page, name="agent"),
     path("settings/repositories/", repositories.repositories_page, name="repositories"),
     path("settings/repositories/<uuid:repository>/", repositories.repository_page, name="repository"),
 ]

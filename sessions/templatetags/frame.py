@@ -48,6 +48,7 @@ def rail(context: dict[str, Any]) -> dict[str, object]:
     for rooms in (ROOMS, ADMINISTRATION):
         group = [_shown(room, request.path) for room in rooms if may(request.membership, room.role)]
         groups.append([room for room in group if room is not None])
+    _only_the_innermost([room for group in groups for room in group])
     for room in groups[0]:
         if room["key"] == "a":
             room["waiting"] = standing_of(request).waiting
@@ -67,7 +68,14 @@ def as_of() -> dict[str, object]:
     return {"now": datetime.now(UTC), "position": last_position()}
 
 
-def _shown(room: Room, path: str) -> dict[str, object] | None:
+def _only_the_innermost(rooms: list[dict[str, Any]]) -> None:
+    """Of rooms whose doors stand within each other's paths, mark only the one whose own path is the longest."""
+    current = [room for room in rooms if room["current"]]
+    for room in current:
+        room["current"] = room is max(current, key=lambda one: len(one["url"]))
+
+
+def _shown(room: Room, path: str) -> dict[str, Any] | None:
     """A room as the rail shows it; None while its door is not built."""
     try:
         url = reverse(room.url_name)

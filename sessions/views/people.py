@@ -5,6 +5,7 @@ from uuid import UUID
 from django import forms
 from django.contrib import messages
 from django.contrib.auth.models import User
+from django.core.paginator import Paginator
 from django.db import transaction
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -17,10 +18,12 @@ from sessions.refused import RefusedError
 
 MEANINGS = (
     ("viewer", "reads everything in the project"),
-    ("reviewer", "and answers what waits for approval, and stops what must not go on"),
+    ("reviewer", "and answers when a rule asks for leave, and stops what must not go on"),
     ("operator", "and answers what only a person can know, once that is built"),
-    ("administrator", "and keeps people, tokens and repositories"),
+    ("administrator", "and keeps people, teams, tokens and repositories"),
 )
+
+PAGE = 50
 
 
 class PersonForm(forms.Form):
@@ -63,7 +66,8 @@ def people_page(request: MemberRequest) -> HttpResponse:
             else:
                 once.put(request, response, password, kind="password", name=username)
             return response
-    members = request.membership.project.memberships.select_related("user", "user__person").order_by("user__username")
+    found = request.membership.project.memberships.select_related("user", "user__person").order_by("user__username")
+    members = Paginator(found, PAGE).get_page(request.GET.get("page"))
     context = {"form": form, "members": members, "roles": ROLES, "meanings": MEANINGS, "shown": once.take(request)}
     return once.cleared(render(request, "sessions/people.html", context, status=422 if form.errors else 200))
 
@@ -100,3 +104,21 @@ def remove_person(request: MemberRequest, member: UUID) -> HttpResponse:
     else:
         messages.success(request, f"{name} no longer belongs to {request.membership.project.name}.")
     return redirect("people")
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@requires("administrator")
+def reset_password(request: MemberRequest, member: UUID) -> HttpResponse:
+    """Ask, then give a member a new password, which the next page shows once."""
+    membership = get_object_or_404(request.membership.project.memberships.select_related("user", "project"), pk=member)
+    if request.method != "POST":
+        return render(request, "sessions/reset_password.html", {"member": membership})
+    response = redirect("people")
+    try:
+        with transaction.atomic(durable=True):
+            password = people.reset_password(membership, request.user, actor=people.pseudonym_of(request.user))
+    except RefusedError as refusal:
+        messages.error(request, str(refusal), extra_tags="failed")
+    else:
+        once.put(request, response, password, kind="reset", name=membership.user.get_username())
+    return response

@@ -6,8 +6,9 @@ from uuid import UUID
 from django import forms
 from django.contrib import messages
 from django.contrib.auth.models import User
+from django.core.paginator import Paginator
 from django.db import transaction
-from django.db.models import Prefetch
+from django.db.models import F, QuerySet
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
@@ -15,9 +16,10 @@ from django.views.decorators.http import require_http_methods
 
 from sessions import agents, once, people, tokens
 from sessions.access import MemberRequest, requires
-from sessions.models import AgentToken, Project
+from sessions.models import Agent, Project
 from sessions.refused import RefusedError
 
+PAGE = 50
 LIFETIMES = [
     ("1d", "in a day"),
     ("1w", "in a week"),
@@ -57,6 +59,18 @@ class TokenForm(forms.Form):
         cast("forms.ModelChoiceField[User]", self.fields["owner"]).queryset = people_of_project
 
 
+class CharterForm(forms.Form):
+    """The charter, and the version it was read at."""
+
+    charter = forms.CharField(
+        required=False,
+        strip=False,
+        widget=forms.Textarea(attrs={"rows": 14, "spellcheck": "true"}),
+        help_text="What the agent is for, and its standing orders. Every version is kept in the journal.",
+    )
+    version = forms.IntegerField(min_value=0, widget=forms.HiddenInput())
+
+
 @require_http_methods(["GET", "HEAD", "POST"])
 @requires("administrator")
 def tokens_page(request: MemberRequest) -> HttpResponse:
@@ -77,10 +91,46 @@ def tokens_page(request: MemberRequest) -> HttpResponse:
             response = redirect("tokens")
             once.put(request, response, token, kind="token", name=agent.name)
             return response
-    ordered = AgentToken.objects.order_by("-created_at", "-id")
-    known = project.agents.select_related("owner").prefetch_related(Prefetch("tokens", ordered)).order_by("name")
-    context = {"form": form, "agents": known, "now": timezone.now(), "shown": once.take(request)}
+    rows = Paginator(_rows(project), PAGE).get_page(request.GET.get("page"))
+    context = {"form": form, "rows": rows, "now": timezone.now(), "shown": once.take(request)}
     return once.cleared(render(request, "sessions/tokens.html", context, status=422 if form.errors else 200))
+
+
+def _rows(project: Project) -> "QuerySet[Agent]":
+    """Every agent by name, once for each of its tokens, newest first; one without a token once."""
+    return (
+        project.agents.select_related("owner")
+        .annotate(
+            token_id=F("tokens__id"),
+            token_public_id=F("tokens__public_id"),
+            token_scope=F("tokens__scope"),
+            token_created_at=F("tokens__created_at"),
+            token_expires_at=F("tokens__expires_at"),
+            token_revoked_at=F("tokens__revoked_at"),
+            token_used_at=F("tokens__used_at"),
+        )
+        .order_by("name", "-token_created_at", "-token_id")
+    )
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@requires("administrator")
+def agent_page(request: MemberRequest, agent: UUID) -> HttpResponse:
+    """An agent's charter; POST stores its next version."""
+    found = get_object_or_404(request.membership.project.agents.select_related("owner"), pk=agent)
+    form = CharterForm(request.POST or None, initial={"charter": found.charter, "version": found.charter_version})
+    if request.method == "POST" and form.is_valid():
+        charter, version = form.cleaned_data["charter"], form.cleaned_data["version"]
+        try:
+            with transaction.atomic(durable=True):
+                agents.set_charter(found, charter, version=version, actor=people.pseudonym_of(request.user))
+        except RefusedError as refusal:
+            form.add_error("charter", str(refusal))
+        else:
+            messages.success(request, f"The charter of {found.name} is at version {found.charter_version}.")
+            return redirect("agent", agent)
+    context = {"agent": found, "form": form, "most": agents.CHARTER_CHARACTERS}
+    return render(request, "sessions/agent.html", context, status=422 if form.errors else 200)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -38,6 +38,8 @@ def doors(house: House, *, foreign: bool = False) -> list[tuple[str, str]]:
     named = [
         (reverse("change_role", args=[member.pk]), "administrator"),
         (reverse("remove_person", args=[member.pk]), "administrator"),
+        (reverse("reset_password", args=[member.pk]), "administrator"),
+        (reverse("agent", args=[token.agent_id]), "administrator"),
         (reverse("revoke_token", args=[token.pk]), "administrator"),
         (reverse("repository", args=[repository.pk]), "administrator"),
     ]

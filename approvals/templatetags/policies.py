@@ -1,0 +1,51 @@
+"""What the pages of policies say in one way: outcomes, shares, who activated, how an exemption stands."""
+
+from typing import Final
+
+from django import template
+from django.utils.safestring import SafeString
+
+from approvals.models import Activation, Exemption
+from journal.clock import now_us
+from journal.templatetags.gatebook import mark
+from journal.untrusted import markup
+
+register = template.Library()
+# outcome of a rule or a judgement -> (word, class, shape in the sprite)
+_OUTCOMES: Final[dict[str, tuple[str, str, str]]] = {
+    "allow": ("allowed", "is-ack", "tick"),
+    "require": ("asks for leave", "is-awaiting", "awaiting"),
+    "ask": ("asks for leave", "is-awaiting", "awaiting"),
+    "deny": ("denied", "is-failed", "failed"),
+}
+
+
+@register.filter
+def ruling(outcome: str) -> SafeString:
+    """Shape, word and colour for what a rule says."""
+    word, colour, shape = _OUTCOMES[outcome]
+    return markup('<span class="state {}">{}{}</span>', colour, mark(shape), word)
+
+
+@register.filter
+def share(part: float | None) -> str:
+    """A share of 0 to 1 in percent; an em dash for none."""
+    return "—" if part is None else f"{part:.0%}"
+
+
+@register.filter
+def author(activation: Activation) -> str:
+    """Who put rules in force: a name, or the command."""
+    return activation.user.get_username() if activation.user else "a command on the server"
+
+
+@register.filter
+def standing(exemption: Exemption) -> SafeString:
+    """Whether an exemption lasts: in force, ended, or revoked."""
+    if exemption.revoked_at_us is not None:
+        word, colour, shape = "revoked", "is-superseded", "superseded"
+    elif exemption.ends_at_us <= now_us():
+        word, colour, shape = "ended", "is-planned", "dash"
+    else:
+        word, colour, shape = "in force", "is-awaiting", "awaiting"
+    return markup('<span class="state {}">{}{}</span>', colour, mark(shape), word)

@@ -1,0 +1,122 @@
+"""The pages of exemptions: which there are, granting one, and ending one before its time."""
+
+from typing import Final
+from uuid import UUID
+
+from django import forms
+from django.contrib import messages
+from django.db import transaction
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_http_methods, require_safe
+
+from approvals import exemptions, policies
+from approvals.models import Exemption
+from journal.clock import now_us
+from sessions.access import MemberRequest, member, requires
+from sessions.models import Session
+from sessions.refused import RefusedError
+
+SHOWN: Final = 100
+_HOUR_US: Final = 3_600_000_000
+_LENGTHS: Final = [
+    ("1", "1 hour"), ("4", "4 hours"), ("8", "8 hours"), ("24", "1 day"), ("72", "3 days"), ("168", "7 days"),
+    ("720", "30 days"),
+]  # fmt: skip
+_PLAIN: Final = {"autocomplete": "off", "autocapitalize": "off", "spellcheck": "false"}
+
+
+def _glob(label: str, longest: int, help_text: str = "", *, required: bool = False) -> forms.CharField:
+    widget = forms.TextInput(attrs=dict(_PLAIN))
+    return forms.CharField(label=label, max_length=longest, required=required, widget=widget, help_text=help_text)
+
+
+class ExemptionForm(forms.Form):
+    """What is exempted, for how long and why."""
+
+    tool = _glob("Tool", 100, "A glob such as git.push or git.*; * covers every tool.", required=True)
+    rule = _glob("Rule", 64, "The id of the rule whose asking is suspended; empty for every rule.")
+    agent = _glob("Agent", 64, "Empty for every agent.")
+    repository = _glob("Repository", 200, "Empty for every repository, and for none.")
+    ref = _glob("Ref", 200, "As the agent sends it: main, refs/heads/release/*")
+    environment = _glob("Environment", 64)
+    session = _glob("Session", 20, "A handle such as s_412; empty for every session.")
+    hours = forms.ChoiceField(label="Ends after", choices=_LENGTHS, initial="4")
+    reason = forms.CharField(
+        label="Reason",
+        max_length=exemptions.MOST_REASON,
+        widget=forms.Textarea(attrs={"rows": 3}),
+        help_text=f"At least {exemptions.LEAST_REASON} characters. Others will look it up; it stays in the journal.",
+    )
+
+
+@require_safe
+@member
+def exemptions_page(request: MemberRequest) -> HttpResponse:
+    """The exemptions of the project, the latest first, with their reasons and how often each was used."""
+    rows = request.membership.project.exemptions.select_related("granted_by", "session").order_by("-granted_at_us")
+    found, now = list(rows[:SHOWN]), now_us()
+    reasons = exemptions.reasons(found)
+    shown = [
+        {"exemption": row, "reason": reasons.get(row.id), "live": row.revoked_at_us is None and row.ends_at_us > now}
+        for row in found
+    ]
+    return render(request, "approvals/exemptions.html", {"exemptions": shown, "most": SHOWN})
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@requires("operator")
+def grant_exemption(request: MemberRequest) -> HttpResponse:
+    """Ask for scope, reason and end, then grant."""
+    project = request.membership.project
+    first = {name: request.GET.get(name, "") for name in ("tool", "rule", "agent")}
+    form = ExemptionForm(request.POST if request.method == "POST" else None, initial=first)
+    if request.method == "POST" and form.is_valid():
+        given = form.cleaned_data
+        try:
+            session = _session(request, given["session"])
+            with transaction.atomic(durable=True):
+                granted = exemptions.grant(
+                    project,
+                    reason=given["reason"],
+                    ends_at_us=now_us() + int(given["hours"]) * _HOUR_US,
+                    user=request.user,
+                    session=session,
+                    **{name: given[name] for name in exemptions.SCOPES},
+                )
+        except RefusedError as refusal:
+            form.add_error(None, str(refusal))
+        else:
+            messages.success(request, f"What matches {granted.tool} is exempted from asking. It ends by itself.")
+            return redirect("exemptions")
+    current = policies.current(project)
+    context = {"form": form, "rules": current.policy_set.rules["rules"] if current else []}
+    return render(request, "approvals/grant_exemption.html", context, status=422 if form.errors else 200)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@requires("operator")
+def revoke_exemption(request: MemberRequest, exemption: UUID) -> HttpResponse:
+    """Ask, then end an exemption before its time."""
+    found: Exemption = get_object_or_404(request.membership.project.exemptions, pk=exemption)
+    if request.method != "POST":
+        return render(request, "approvals/revoke_exemption.html", {"exemption": found})
+    with transaction.atomic(durable=True):
+        ended = exemptions.revoke(found, request.user)
+    if ended:
+        messages.success(request, f"The exemption of {found.tool} has ended: from now on the rules ask again.")
+    else:
+        messages.error(request, "It had ended already.", extra_tags="failed")
+    return redirect("exemptions")
+
+
+def _session(request: MemberRequest, handle: str) -> Session | None:
+    """The session that a handle names; None for an empty one. Raises RefusedError."""
+    if not handle:
+        return None
+    number = handle.removeprefix("s_")
+    if number.isascii() and number.isdigit() and len(number) < 19:
+        found = request.membership.project.sessions.filter(opened_position=int(number)).first()
+        if found is not None:
+            return found
+    raise RefusedError(f"This project has no session {handle}; its handle stands on its page, such as s_412.")

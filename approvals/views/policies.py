@@ -1,0 +1,208 @@
+"""The pages of policies: what is in force and what it costs, drafts and their rehearsal, and activation."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+from django import forms
+from django.contrib import messages
+from django.db import transaction
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_http_methods, require_safe
+
+from approvals import budget, policies, rehearsal, rule_words, states
+from approvals.budget import Budget, Matches
+from approvals.document import MAX_BYTES, DocumentError
+from approvals.models import Activation, PolicySet
+from approvals.rehearsal import Change, Rehearsal
+from approvals.requirement import Requirement
+from approvals.rule_words import Phrase
+from journal.clock import now_us
+from sessions import people
+from sessions.access import MemberRequest, member, requires
+from sessions.refused import RefusedError
+
+HISTORY: Final = 50  # sets and activations a page shows
+MOST_REHEARSED: Final = 20_000  # effects; the command looks at all of them
+SHOWN_CHANGES: Final = 200
+_AREA: Final = {"rows": 24, "class": "is-code", "autocapitalize": "off", "autocomplete": "off", "spellcheck": "false"}
+_MODES: Final = [
+    ("observe", "Observe: nothing is held; what the rules say is recorded"),
+    ("enforce", "Enforce: what the rules ask for or deny waits or is refused, and so does what no rule speaks of"),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRule:
+    """A rule as the page tells it."""
+
+    id: str
+    title: str
+    outcome: str
+    conditions: list[Phrase]
+    asks: str
+    matches: Matches
+    budget: Budget
+
+
+class DraftForm(forms.Form):
+    """A text of rules, and how to rehearse it."""
+
+    text = forms.CharField(
+        label="Rules, as YAML", max_length=MAX_BYTES, strip=False, widget=forms.Textarea(attrs=dict(_AREA))
+    )
+    days = forms.ChoiceField(
+        label="Rehearse on the effects of the last",
+        choices=[("1", "1 day"), ("7", "7 days"), ("14", "14 days"), ("30", "30 days")],
+        initial="14",
+    )
+    mode = forms.ChoiceField(label="In mode", choices=[(mode, mode) for mode in states.MODES], initial="enforce")
+
+    def clean_text(self) -> str:
+        """Browsers send line ends of their own; the text that is kept has the file's."""
+        return str(self.cleaned_data["text"]).replace("\r\n", "\n")
+
+
+class ActivateForm(forms.Form):
+    """The mode, which nobody should choose by leaving it as it was."""
+
+    mode = forms.ChoiceField(label="Mode", choices=_MODES, widget=forms.RadioSelect)
+
+
+@require_safe
+@member
+def policies_page(request: MemberRequest) -> HttpResponse:
+    """What is in force: each rule, what it matched and what it cost in the last thirty days; then the history."""
+    project = request.membership.project
+    current = policies.current(project)
+    rules: list[ShownRule] = []
+    unmatched = Matches()
+    if current is not None:
+        name, now = current.policy_set.name, now_us()
+        since = now - budget.DAYS * rehearsal.DAY_US
+        matched = budget.matches(project, name, since)
+        costs = budget.budgets(project, name, since, now)
+        rules = [_shown(rule, matched, costs) for rule in current.policy_set.rules["rules"]]
+        unmatched = matched.get("", unmatched)
+    context = {
+        "current": current,
+        "rules": rules,
+        "unmatched": unmatched,
+        "asking": [rule for rule in rules if rule.budget.requests],
+        "most": budget.MOST_EFFECTS,
+        "days": budget.DAYS,
+        "sets": PolicySet.objects.filter(project=project).defer("text", "rules").order_by("-loaded_at_us")[:HISTORY],
+        "activations": _activations(project.activations.all()),
+    }
+    return render(request, "approvals/policies.html", context)
+
+
+@require_safe
+@member
+def policy_set_page(request: MemberRequest, policy_set: UUID) -> HttpResponse:
+    """One set as it was loaded, with its rules in words."""
+    found = get_object_or_404(request.membership.project.policy_sets, pk=policy_set)
+    context = {
+        "policy_set": found,
+        "rules": [_shown(rule, {}, {}) for rule in found.rules["rules"]],
+        "current": policies.current(request.membership.project),
+        "activations": _activations(found.activations.all()),
+    }
+    return render(request, "approvals/policy_set.html", context)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@requires("administrator")
+def draft_page(request: MemberRequest) -> HttpResponse:
+    """Write a draft, rehearse it (which writes nothing), load it (which puts nothing in force)."""
+    project = request.membership.project
+    if request.method != "POST":
+        return render(request, "approvals/draft.html", {"form": DraftForm(initial={"text": _first_text(request)})})
+    form = DraftForm(request.POST)
+    context: dict[str, Any] = {"form": form}
+    if form.is_valid():
+        text = form.cleaned_data["text"]
+        try:
+            if request.POST.get("do") == "load":
+                return _loaded(request, text)
+            days = int(form.cleaned_data["days"])
+            replay = rehearsal.rehearse(project, text, days=days, mode=form.cleaned_data["mode"], most=MOST_REHEARSED)
+            changes = _replayed(replay)
+            counts = sorted(replay.outcomes.items())
+            context |= {"replay": replay, "changes": changes, "counts": counts, "days": days, "shown": SHOWN_CHANGES}
+        except DocumentError as fault:
+            form.add_error("text", str(fault))
+    return render(request, "approvals/draft.html", context, status=422 if form.errors else 200)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@requires("administrator")
+def activate_page(request: MemberRequest, policy_set: UUID) -> HttpResponse:
+    """Ask in which mode, then put a set in force."""
+    project = request.membership.project
+    found = get_object_or_404(project.policy_sets, pk=policy_set)
+    form = ActivateForm(request.POST if request.method == "POST" else None)
+    if request.method == "POST" and form.is_valid():
+        mode = form.cleaned_data["mode"]
+        try:
+            with transaction.atomic(durable=True):
+                actor = people.pseudonym_of(request.user)
+                policies.activate(project, found, mode, request.user, actor)
+        except RefusedError as refusal:
+            form.add_error("mode", str(refusal))
+        else:
+            messages.success(request, f"{found} is in force now, in mode {mode}.")
+            return redirect("policies")
+    context = {"form": form, "policy_set": found, "current": policies.current(project)}
+    return render(request, "approvals/activate.html", context, status=422 if form.errors else 200)
+
+
+def _loaded(request: MemberRequest, text: str) -> HttpResponse:
+    project = request.membership.project
+    known = policies.stored(project, text)
+    with transaction.atomic(durable=True):
+        found = policies.load(project, text, people.pseudonym_of(request.user))
+    words = f"This text is {found} already; nothing was loaded." if known else f"Loaded as {found}. It is not in force."
+    messages.success(request, words)
+    return redirect("policy_set", policy_set=found.pk)
+
+
+def _first_text(request: MemberRequest) -> str:
+    """What a draft begins with: the set that was asked for, else what is in force, else nothing."""
+    project = request.membership.project
+    try:
+        wanted = UUID(request.GET.get("from", ""))
+    except ValueError:
+        current = policies.current(project)
+        return current.policy_set.text if current else ""
+    return get_object_or_404(project.policy_sets, pk=wanted).text
+
+
+def _replayed(replay: Rehearsal) -> list[Change]:
+    """Run a rehearsal to its end and keep the newest changes."""
+    found: list[Change] = []
+    for change in replay:
+        if len(found) < SHOWN_CHANGES:
+            found.append(change)
+    return found
+
+
+def _shown(rule: dict[str, Any], matched: dict[str, Matches], costs: dict[str, Budget]) -> ShownRule:
+    required = rule["require"]
+    return ShownRule(
+        id=rule["id"],
+        title=rule["title"],
+        outcome=rule["outcome"],
+        conditions=rule_words.conditions(rule["match"]),
+        asks=rule_words.asks(Requirement.of(required)) if required else "",
+        matches=matched.get(rule["id"], Matches()),
+        budget=costs.get(rule["id"], Budget()),
+    )
+
+
+def _activations(rows: Any) -> list[Activation]:
+    return list(rows.select_related("user", "policy_set").defer(*_LARGE).order_by("-id")[:HISTORY])
+
+
+_LARGE: Final = ("policy_set__text", "policy_set__rules")

@@ -1,0 +1,332 @@
+"""The pages of policies and exemptions: who may, what they say, what a form does, without any script."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import time_machine
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from approvals import exemptions, policies
+from approvals.budget import Budget
+from approvals.document import read
+from approvals.models import Activation, Exemption, PolicySet
+from approvals.requirement import Requirement
+from approvals.rule_words import asks, conditions
+from journal import erasures
+from journal.clock import now_us
+from journal.models import Entry
+from ledger.models import Effect
+from sessions import people
+from sessions.models import ROLES, Session
+from tests.approvals.story import RULES, Desk
+
+pytestmark = pytest.mark.django_db
+DRAFT = """name: house
+rules:
+  - {id: push, title: Nobody pushes, match: {tools: [git.push]}, outcome: deny}
+"""
+
+
+def page(desk: Desk, door: str, *args: Any, role: str = "viewer", status: int = 200, **query: Any) -> str:
+    answer = desk.house.client(role).get(reverse(door, args=args), query)
+    assert answer.status_code == status
+    return answer.content.decode()
+
+
+def post(desk: Desk, door: str, *args: Any, role: str = "administrator", **fields: Any) -> Any:
+    return desk.house.client(role).post(reverse(door, args=args), fields)
+
+
+def exempted(desk: Desk, **scope: Any) -> Exemption:
+    asked: dict[str, Any] = {
+        "tool": "git.push",
+        "reason": "The release train, INC-204.",
+        "ends_at_us": now_us() + 3_600_000_000,
+    }
+    with transaction.atomic():
+        return exemptions.grant(desk.project, user=desk.user("operator"), **(asked | scope))
+
+
+def doors(desk: Desk) -> list[tuple[str, str]]:
+    """(URL, least role) of every page of policies."""
+    policy_set = PolicySet.objects.get(project=desk.project)
+    return [
+        (reverse("policies"), "viewer"),
+        (reverse("policy_set", args=[policy_set.pk]), "viewer"),
+        (reverse("policy_draft"), "administrator"),
+        (reverse("activate_policy", args=[policy_set.pk]), "administrator"),
+        (reverse("exemptions"), "viewer"),
+        (reverse("grant_exemption"), "operator"),
+        (reverse("revoke_exemption", args=[exempted(desk).pk]), "operator"),
+    ]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_each_page_opens_from_its_role_upwards(desk: Desk, role: str) -> None:
+    client = desk.house.client(role)
+    for url, least in doors(desk):
+        allowed = ROLES.index(role) >= ROLES.index(least)
+        assert client.get(url).status_code == (200 if allowed else 403), url
+        if not allowed:
+            assert client.post(url, {"mode": "observe", "text": DRAFT, "do": "load"}).status_code == 403, url
+    assert (Activation.objects.count(), PolicySet.objects.count()) == (1, 1)
+    assert Exemption.objects.get().revoked_at_us is None
+
+
+def test_nothing_of_another_project_is_found(desk: Desk) -> None:
+    with transaction.atomic():
+        foreign = policies.load(desk.house.other, RULES)
+        theirs = exemptions.grant(
+            desk.house.other, tool="*", reason="Of another house.", ends_at_us=now_us() + 9_000_000,
+            user=desk.house.neighbour.user,
+        )  # fmt: skip
+    for door, key in (("policy_set", foreign.pk), ("activate_policy", foreign.pk), ("revoke_exemption", theirs.pk)):
+        page(desk, door, key, role="administrator", status=404)
+        assert post(desk, door, key, mode="enforce").status_code in (404, 405)
+    page(desk, "policy_draft", role="administrator", status=404, **{"from": foreign.pk})
+    assert "Of another house" not in page(desk, "exemptions")
+    assert not Activation.objects.filter(project=desk.house.other).exists()
+    assert Exemption.objects.get(pk=theirs.pk).revoked_at_us is None
+
+
+def test_every_post_without_its_csrf_proof_is_refused(desk: Desk) -> None:
+    client = desk.house.client("administrator", csrf=True)
+    for url, _ in doors(desk):
+        assert client.post(url, {"mode": "observe", "text": DRAFT, "do": "load"}).status_code in (403, 405), url
+    assert (Activation.objects.count(), PolicySet.objects.count()) == (1, 1)
+
+
+def test_looking_changes_nothing(desk: Desk) -> None:
+    urls = doors(desk)
+    before = Entry.objects.count()
+    for url, _ in urls:
+        desk.house.client("administrator").get(url)
+    assert Entry.objects.count() == before
+
+
+def test_without_rules_the_page_says_how_to_begin(quiet: Desk) -> None:
+    assert "this project only observes" in page(quiet, "policies")
+    assert "Write a draft and rehearse it" in page(quiet, "policies", role="administrator")
+    assert "Write a draft" not in page(quiet, "policies")
+
+
+def test_the_page_tells_each_rule_what_it_says_and_how_often_it_matched(desk: Desk) -> None:
+    for n in range(2):
+        desk.plan(f"push-{n}", arguments={"n": n})
+    desk.plan("other", tool="mail.send", arguments={})
+    text = re.sub(r"\s+", " ", page(desk, "policies"))
+    assert "mode <b>enforce</b>" in text
+    assert '<code id="push">push</code>' in text
+    assert "one person (any reviewer)" in text
+    assert re.search(r'id="push".*?class="num">2</td>', text)
+    assert re.search(r"No rule spoke of</td>.*?0 let pass.*?1 asked.*?class=\"num\">1</td>", text)
+
+
+def test_what_a_rule_cost_people_is_shown_by_rule(desk: Desk) -> None:
+    for n, seen_s in ((1, 5), (2, 0)):
+        gate = desk.gate(desk.plan(f"push-{n}", arguments={"n": n}))
+        seen = desk.shown(gate)
+        desk.answer(gate, "reviewer", "approve", shown=seen._replace(at_us=seen.at_us - seen_s * 1_000_000))
+    desk.plan("late", arguments={"n": 3})
+    with time_machine.travel(datetime.now(UTC) + timedelta(hours=2), tick=True):
+        text = page(desk, "policies")
+    row = re.search(r'<a href="#push">.*?</tr>', text, re.DOTALL)
+    assert row is not None
+    figures = re.findall(r'data-label="([^"]+)" class="num">([^<]+)<', row[0])
+    told = dict(figures)
+    assert (told["Requests"], told["Waiting"], told["Approved"], told["Expired"]) == ("3", "0", "100%", "1")
+    assert (told["Denied"], told["Under 2 s"]) == ("0", "50%")
+    assert "reviewer" not in row[0], "the figures are never a person's"
+
+
+def test_the_page_costs_as_many_queries_for_many_rows_as_for_few(desk: Desk) -> None:
+    def cost() -> int:
+        client = desk.house.client("viewer")
+        client.get(reverse("policies"))
+        with CaptureQueriesContext(connection) as queries:
+            client.get(reverse("policies"))
+        return len(queries)
+
+    few = cost()
+    for n in range(5):
+        desk.answer(desk.gate(desk.plan(f"push-{n}", arguments={"n": n})), "reviewer", "approve")
+        desk.rules(RULES.replace("name: house", f"name: house\n# {n}"))
+    assert cost() == few <= 16
+
+
+@pytest.mark.parametrize(
+    ("budget", "words"),
+    [
+        (
+            Budget(requests=50, approved=48, denied=2, took_us=[2_000_000] * 50),
+            "96% approved, half of them within 2.0 s",
+        ),
+        (Budget(requests=50, approved=40, denied=10, votes=50, quick=20), "40% of the answers came within 2 s"),
+        (Budget(requests=10, expired=3), "30% expired unanswered"),
+        (Budget(requests=50, approved=50, took_us=[60_000_000] * 50, votes=50), ""),
+        (Budget(requests=5, approved=5, took_us=[1] * 5, votes=5, quick=5), ""),
+    ],
+)
+def test_hints_say_what_the_figures_suggest(budget: Budget, words: str) -> None:
+    assert words in " ".join(budget.hints)
+    assert bool(words) == bool(budget.hints)
+
+
+def test_quantiles_are_times_that_somebody_really_took() -> None:
+    budget = Budget(took_us=[*range(1, 101)])
+    assert (budget.median_us, budget.p95_us) == (50, 95)
+    assert (Budget(took_us=[7]).median_us, Budget(took_us=[7]).p95_us, Budget().median_us) == (7, 7, None)
+
+
+def test_conditions_and_what_is_asked_are_said_in_words() -> None:
+    text = """name: house
+rules:
+  - id: all
+    title: T
+    match:
+      tools: [git.*]
+      risk_at_least: high
+      labels: {team: web}
+      arguments: [{path: to, cidr: 10.0.0.0/8}, {path: n, lt: 5}, {path: x, exists: false}]
+      rate: {over: 5, within_s: 90m, per: agent}
+      session_effects_over: 9
+    outcome: require
+    require: {teams: [leads], people: [ada], minimum: 2, step_up: reauth, deny_threshold: 2, leave_for: 45,
+      rationale: {on: always, minimum_characters: 25, ticket: 'INC-*'}}
+"""
+    [rule] = read(text)["rules"]
+    said = [" ".join([phrase.label, phrase.verb, *phrase.values]).strip() for phrase in conditions(rule["match"])]
+    assert said == [
+        "tool  git.*",
+        "risk  high critical",
+        "label team  web",
+        'argument to is an address in "10.0.0.0/8"',
+        "argument n is less than 5",
+        "argument x is not there",
+        "once 5 were planned within 90 min with this tool by the agent",
+        "once 9 effects were planned in the session",
+    ]
+    assert asks(Requirement.of(rule["require"])) == (
+        "2 people (team leads or ada); with their password; not the requester, the session's owner, the agent's owner; "
+        "a reason of 25 characters or more, with a ticket like INC-*; 2 must say no to refuse it; within 1 h; leave "
+        "lasts 45 s"
+    )
+
+
+def test_a_set_shows_its_text_as_it_was_loaded_with_hidden_characters(desk: Desk) -> None:
+    with transaction.atomic():
+        loaded = policies.load(desk.project, f"# <b>\u202e\n{DRAFT}")
+    text = page(desk, "policy_set", loaded.pk)
+    assert "&lt;b&gt;" in text
+    assert "U+202E" in text
+    assert "not in force" in text
+
+
+def test_a_draft_is_rehearsed_and_nothing_is_written(desk: Desk) -> None:
+    desk.plan("push", arguments={"n": 1})
+    before = (Entry.objects.count(), PolicySet.objects.count())
+    answer = post(desk, "policy_draft", text=DRAFT, days="7", mode="enforce", do="rehearse")
+    assert answer.status_code == 200
+    text = answer.content.decode()
+    handle = Effect.objects.get()
+    assert f">{handle}</a>" in text
+    assert "house, draft/push" in text
+    assert "Nobody pushes" in text, "the draft stands in the form again"
+    assert (Entry.objects.count(), PolicySet.objects.count()) == before
+
+
+def test_a_draft_is_loaded_and_not_put_in_force(desk: Desk) -> None:
+    answer = post(desk, "policy_draft", text=DRAFT.replace("\n", "\r\n"), days="7", mode="enforce", do="load")
+    loaded = PolicySet.objects.get(version=2)
+    assert (answer.status_code, answer["Location"]) == (302, reverse("policy_set", args=[loaded.pk]))
+    assert loaded.text == DRAFT
+    assert loaded.loaded_by == people.pseudonym_of(desk.user("administrator"))
+    current = policies.current(desk.project)
+    assert current is not None
+    assert current.policy_set.version == 1
+    post(desk, "policy_draft", text=DRAFT, days="7", mode="enforce", do="load")
+    assert PolicySet.objects.count() == 2
+
+
+@pytest.mark.parametrize("do", ["rehearse", "load"])
+def test_a_faulty_draft_comes_back_with_its_line(desk: Desk, do: str) -> None:
+    answer = post(desk, "policy_draft", text=DRAFT + "rulez: []\n", days="7", mode="enforce", do=do)
+    assert answer.status_code == 422
+    text = answer.content.decode()
+    assert "Line 4: the file has the unknown key &#x27;rulez&#x27;; did you mean `rules`?" in text
+    assert "Nobody pushes" in text
+    assert PolicySet.objects.count() == 1
+
+
+def test_a_set_is_put_in_force_after_a_question(desk: Desk) -> None:
+    with transaction.atomic():
+        loaded = policies.load(desk.project, DRAFT)
+    assert "It replaces house@1, mode enforce" in page(desk, "activate_policy", loaded.pk, role="administrator")
+    assert post(desk, "activate_policy", loaded.pk).status_code == 422, "the mode is said, never left as it was"
+    assert post(desk, "activate_policy", loaded.pk, mode="dictate").status_code == 422
+    assert post(desk, "activate_policy", loaded.pk, mode="observe").status_code == 302
+    current = policies.current(desk.project)
+    assert current is not None
+    assert (current.policy_set, current.mode, current.user) == (loaded, "observe", desk.user("administrator"))
+    assert "administrator" in page(desk, "policies")
+
+
+def test_an_exemption_is_granted_shown_and_revoked(desk: Desk) -> None:
+    desk.agent.session("s-1")
+    handle = str(Session.objects.get())
+    fields = {"tool": "git.push", "rule": "push", "session": handle, "hours": "4", "reason": "Friday's <i>train</i>"}
+    assert post(desk, "grant_exemption", role="operator", **fields).status_code == 302
+    granted = Exemption.objects.get()
+    assert (granted.tool, granted.rule, str(granted.session)) == ("git.push", "push", handle)
+    assert granted.granted_by == desk.user("operator")
+    assert granted.ends_at_us - granted.granted_at_us == pytest.approx(4 * 3_600_000_000, abs=5_000_000)
+    text = page(desk, "exemptions")
+    assert "Friday&#x27;s &lt;i&gt;train&lt;/i&gt;" in text
+    assert "in force" in text
+    assert "Revoke" not in text.partition("<tbody")[2], "a viewer sees no button"
+    assert desk.plan("push", arguments={"n": 1})["answer"] == "proceed"
+    assert post(desk, "revoke_exemption", granted.pk, role="operator").status_code == 302
+    assert desk.plan("again", arguments={"n": 2})["answer"] == "wait"
+    assert "revoked" in page(desk, "exemptions")
+    assert post(desk, "revoke_exemption", granted.pk, role="operator").status_code == 302
+    assert Entry.objects.filter(kind="exemption.revoked").count() == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"tool": ""}, "This field is required"),
+        ({"reason": "short"}, "Say why"),
+        ({"hours": "9000"}, "not one of the available choices"),
+        ({"session": "s_999999"}, "no session s_999999"),
+        ({"session": "s_x"}, "no session s_x"),
+    ],
+)
+def test_what_may_not_be_exempted_comes_back_with_a_sentence(desk: Desk, change: dict[str, str], words: str) -> None:
+    fields = {"tool": "git.push", "hours": "4", "reason": "The release train."} | change
+    answer = post(desk, "grant_exemption", role="operator", **fields)
+    assert answer.status_code == 422
+    assert words in answer.content.decode()
+    assert not Exemption.objects.exists()
+
+
+def test_an_erased_reason_is_said_to_be_erased(desk: Desk) -> None:
+    granted = exempted(desk)
+    erasures.erase(desk.project.id, granted.opened_position, reason="Art. 17", actor="tests", now_us=now_us())
+    assert '<span class="quiet">erased</span>' in page(desk, "exemptions")
+
+
+def test_the_rail_marks_one_room(desk: Desk) -> None:
+    for door, name in (("policies", "Policies"), ("exemptions", "Policies"), ("inbox", "Approvals")):
+        marked = re.findall(r'<nav class="rail".*?</nav>', page(desk, door), re.DOTALL)[0]
+        assert re.findall(r'aria-current="\w+"[^>]*>([A-Z]\w+)', marked) == [name], door
+
+
+def test_nothing_is_inline(desk: Desk) -> None:
+    for url, _ in doors(desk):
+        html = desk.house.client("administrator").get(url).content.decode()
+        assert not re.search(r"<style|\sstyle=|\son[a-z]+=|<script(?![^>]*\ssrc=)|javascript:", html), url

@@ -1,0 +1,237 @@
+"""Many people and many processes at one gate in the same moment, with real commits: one wins, the others hear why."""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import httpx
+import pytest
+from django.db import transaction
+from pytest_django import Settings
+
+from approvals import gates, policies, rulings
+from approvals.models import Gate, Vote
+from approvals.rulings import Outcome
+from approvals.states import US
+from journal.clock import now_us
+from journal.models import Entry
+from ledger import declared, holds
+from ledger.models import Attempt, Effect, Hold
+from sessions import tokens
+from sessions.models import Membership
+from tests.approvals.story import RULES, Desk
+from tests.ingest.caller import Caller, code
+from tests.journal.committed import committed, together
+from tests.pages.people import build
+
+__all__ = ["committed"]
+MANY = 64
+ROUNDS = 4
+STRICT = "name: house\nrules:\n  - {id: nothing, title: Nothing, match: {}, outcome: deny}\n"
+LAX = "name: house\nrules:\n  - {id: all, title: Everything, match: {}, outcome: allow}\n"
+
+
+@pytest.fixture
+def desk(committed: None, settings: Settings) -> Desk:
+    """A desk whose policy holds pushes; what happens at it is committed."""
+    from config.wsgi import application
+
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    declared.forget()
+    house = build()
+    with transaction.atomic():
+        token = tokens.issue(house.agent, expires_in=None, actor="tests")
+    made = Desk(house, Caller(token, app=application))
+    made.rules()
+    for name in ("git.push", "deploy"):
+        made.declare(name)
+    made.agent.session("s-1")
+    return made
+
+
+def planned(desk: Desk, name: str, **fields: Any) -> tuple[dict[str, Any], Gate]:
+    """Plan an effect of its own; return the answer and its gate."""
+    effect = desk.plan(name, arguments={"ref": name}, **fields)
+    return effect, desk.gate(effect)
+
+
+def approved(desk: Desk, name: str) -> tuple[dict[str, Any], Gate]:
+    """Plan an effect and let a person approve it."""
+    effect, gate = planned(desk, name)
+    assert desk.answer(gate, "reviewer").refusal is None
+    return effect, gate
+
+
+def decider(desk: Desk, gate: Gate, name: str, answer: str) -> Callable[[], Outcome]:
+    """One person with a page as it is now, about to answer."""
+    person, shown = desk.person(name), desk.shown(gate)
+    return partial(rulings.answer, gate, person, answer, "agreed in INC-204", shown)
+
+
+def starter(desk: Desk, effect: dict[str, Any], process: str = "p") -> Callable[[], httpx.Response]:
+    """One process about to dispatch an effect, over a connection of its own."""
+    client = Caller(desk.agent.token, app=desk.agent.client._transport.app)  # type: ignore[attr-defined]
+    body = {"process": process, "intent_digest": effect["intent_digest"]}
+    return lambda: client.post(f"/effects/{effect['id']}/dispatch", body)
+
+
+def split(results: list[Any]) -> tuple[list[Outcome], list[str]]:
+    """The rulings that stand, and why the others do not."""
+    assert all(isinstance(one, Outcome) for one in results), results
+    return [one for one in results if one.refusal is None], [one.refusal[0] for one in results if one.refusal]
+
+
+def agree(gate: Gate) -> Gate:
+    """Fail unless gate, votes, effect and book tell one story; return the gate as it is stored."""
+    gate.refresh_from_db()
+    effect = Effect.objects.get(id=gate.effect_id)
+    told = Counter(Entry.objects.filter(subject=gate.id).values_list("kind", flat=True))
+    leave = {"approved": "granted", "used": "used", "revoked": "held", "denied": "refused", "expired": "refused"}
+    assert effect.leave == leave[gate.status]
+    assert Attempt.objects.filter(effect=effect).count() == told["gate.used"] == int(gate.status == "used")
+    assert told["gate.voted"] == Vote.objects.filter(gate=gate).count()
+    assert told["gate.requested"] == 1
+    assert all(number == 1 for kind, number in told.items() if kind not in ("gate.voted", "gate.ruled")), told
+    return gate
+
+
+def test_of_sixty_four_deciders_one_rules_and_the_others_hear_that_it_is_over(desk: Desk) -> None:
+    _, gate = planned(desk, "e")
+    answers = ("approve", "deny")
+    stands, others = split(together(*(decider(desk, gate, f"p{n}", answers[n % 2]) for n in range(MANY))))
+    assert len(stands) == 1
+    assert others == ["not_resolved"] * (MANY - 1)
+    (vote,) = Vote.objects.all()
+    assert agree(gate).status == {"approve": "approved", "deny": "denied"}[vote.answer]
+    assert Entry.objects.filter(kind="gate.ruled").count() == 1
+
+
+def test_of_one_persons_two_windows_one_vote_counts(desk: Desk) -> None:
+    _, gate = planned(desk, "e", tool="deploy")  # wants two people
+    stands, others = split(together(*[decider(desk, gate, "reviewer", "approve")] * 8))
+    assert len(stands) == 1
+    assert others == ["duplicate_vote"] * 7
+    gate.refresh_from_db()
+    assert (gate.status, Vote.objects.count()) == ("pending", 1)
+
+
+def test_of_many_who_look_again_two_make_a_quorum_of_two(desk: Desk) -> None:
+    people = [desk.person(f"p{number}") for number in range(6)]
+
+    def insists(gate: Gate, person: Membership) -> list[Outcome]:
+        """Answer, and answer the page as it is then as long as somebody else was quicker."""
+        outcomes = [rulings.answer(gate, person, "approve", "", desk.shown(gate))]
+        while outcomes[-1].refusal is not None and outcomes[-1].refusal[0] == "stale_view":
+            outcomes.append(rulings.answer(gate, person, "approve", "", desk.shown(gate)))
+        return outcomes
+
+    for round_ in range(ROUNDS):
+        _, gate = planned(desk, f"e{round_}", tool="deploy")
+        outcomes = together(*(partial(insists, gate, person) for person in people))
+        stands, others = split([one[-1] for one in outcomes])
+        assert len(stands) == Vote.objects.filter(gate=gate).count() == 2
+        assert others == ["not_resolved"] * (len(people) - 2)
+        assert agree(gate).status == "approved"
+
+
+def test_deny_against_approve_one_of_them_is_the_ruling(desk: Desk) -> None:
+    for round_ in range(ROUNDS):
+        _, gate = planned(desk, f"e{round_}")
+        pair = [decider(desk, gate, "reviewer", "approve"), decider(desk, gate, "administrator", "deny")]
+        stands, others = split(together(*pair))
+        assert (len(stands), others) == (1, ["not_resolved"])
+        assert agree(gate).status == {"approve": "approved", "deny": "denied"}[Vote.objects.get(gate=gate).answer]
+
+
+def test_of_sixty_four_processes_that_use_one_leave_one_may_act(desk: Desk) -> None:
+    effect, gate = approved(desk, "e")
+    answers = together(*(starter(desk, effect, f"p-{number}") for number in range(MANY)))
+    assert Counter(answer.status_code for answer in answers) == {200: 1, 409: MANY - 1}
+    assert {code(answer) for answer in answers if answer.status_code == 409} == {(409, "ALREADY_DISPATCHED")}
+    assert agree(gate).status == "used"
+
+
+def test_revoke_against_use_one_of_them_wins(desk: Desk) -> None:
+    administrator = desk.person("administrator")
+    for round_ in range(2 * ROUNDS):
+        effect, gate = approved(desk, f"e{round_}")
+        revoke = partial(rulings.revoke, gate, administrator, "on second thoughts")
+        started, revoked = together(starter(desk, effect), revoke)
+        if started.status_code == 200:
+            assert revoked.refusal[0] == "already_used"
+            assert agree(gate).status == "used"
+        else:
+            assert code(started) == (409, "GATE_GONE")
+            assert revoked.refusal is None
+            assert agree(gate).status == "revoked"
+
+
+def test_expiry_against_approval_the_clock_decides_and_all_agree(desk: Desk) -> None:
+    desk.rules(RULES.replace("minimum: 1, rationale", "decide_within: 1s, minimum: 1, rationale"))
+    made = [planned(desk, f"e{number}")[1] for number in range(8)]
+    people = [desk.person(f"p{number}") for number in range(8)]
+    last = max(gate.decide_by_us for gate in made)
+
+    def decide(number: int) -> Outcome:
+        gate = made[number]
+        shown = desk.shown(gate)
+        time.sleep(max(0, gate.decide_by_us - now_us() + 2_000 * (number - 4)) / US)
+        return rulings.answer(gate, people[number], "approve", "", shown)
+
+    def sweep() -> None:
+        while now_us() < last + US // 10:
+            gates.sweep()
+
+    *outcomes, swept = together(*(partial(decide, number) for number in range(8)), sweep)
+    assert swept is None
+    gates.sweep()
+    for gate, outcome in zip(made, outcomes, strict=True):
+        stored = agree(gate)
+        if stored.status == "approved":
+            assert outcome.refusal is None
+            assert stored.decided_at_us is not None
+            assert stored.decided_at_us <= stored.decide_by_us
+        elif outcome.refusal is None:  # the clock ran out while the vote was written: kept, and it counts for nothing
+            assert (stored.status, outcome.gate.status) == ("expired", "expired")
+            assert Vote.objects.get(gate=gate).voted_at_us > stored.decide_by_us
+        else:
+            assert (stored.status, outcome.refusal[0]) == ("expired", "expired")
+            assert not Vote.objects.filter(gate=gate).exists()
+
+
+def none_started_after(kind: str, answers: list[httpx.Response], refusal: str) -> None:
+    """Fail unless every start was either before the entry of `kind` or refused with `refusal`."""
+    line = Entry.objects.filter(kind=kind).latest("position").position
+    started = Entry.objects.filter(kind="effect.dispatched").values_list("position", flat=True)
+    assert all(position < line for position in started)
+    assert {answer.status_code for answer in answers} <= {200, 409}
+    assert {code(answer)[1] for answer in answers if answer.status_code == 409} <= {refusal}
+
+
+def test_once_a_stop_is_set_no_start_gets_through(desk: Desk) -> None:
+    user = desk.person("operator").user
+    for round_ in range(ROUNDS):
+        effects = [approved(desk, f"e{round_}-{number}")[0] for number in range(6)]
+        stop = partial(holds.put, desk.project, "project", "", "all hands off", user)
+        *answers, held = together(*(starter(desk, effect) for effect in effects[:5]), stop)
+        assert isinstance(held, Hold)
+        assert code(starter(desk, effects[5])()) == (409, "HELD")
+        none_started_after("hold.set", answers, "HELD")
+        assert holds.lift(held, "go on", user)
+        assert starter(desk, effects[5])().status_code == 200
+
+
+def test_once_a_stricter_policy_is_in_force_no_start_gets_through(desk: Desk) -> None:
+    with transaction.atomic():
+        strict = policies.load(desk.project, STRICT)
+    desk.rules(LAX)
+    effects = [desk.plan(f"e{number}", arguments={"n": number}) for number in range(10)]
+    assert {effect["answer"] for effect in effects} == {"proceed"}
+    activate = partial(policies.activate, desk.project, strict, "enforce")
+    *answers, activation = together(*(starter(desk, effect) for effect in effects[:9]), activate)
+    assert activation.policy_set_id == strict.id
+    none_started_after("policy.activated", answers, "GATE_GONE")
+    assert code(starter(desk, effects[9])()) == (409, "GATE_GONE")
+    assert Effect.objects.get(id=effects[9]["id"]).leave == "held"

@@ -1,0 +1,122 @@
+"""A process dies by SIGKILL while it records a ruling: the ruling is whole or was never made, and is heard."""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import pytest
+
+from tests.house.server import COMMAND_WITHIN_S, ROOT, Server
+from tests.ingest.caller import Caller, code, new_key
+
+# What the page does with a person's yes, in a process of its own, which ends itself at the place called `PLACE`.
+ANSWER = """
+import json, os, signal, sys
+import django
+django.setup()
+from approvals import gates, rulings
+from approvals.models import Gate
+from approvals.rulings import Shown
+from journal.clock import now_us
+from sessions.models import Membership
+place, identity = sys.argv[1:]
+die = lambda: os.kill(os.getpid(), signal.SIGKILL)
+if place == "between the vote and the ruling":
+    rulings._resolve = lambda *_: die()
+if place == "between the ruling and the commit":
+    approve = gates.approve
+    gates.approve = lambda *found: (approve(*found), die())
+gate = Gate.objects.get(id=identity)
+person = Membership.objects.select_related("project", "user").get(project=gate.project, role="reviewer")
+shown = Shown(gate.version, gate.digest, "0" * 64, True, now_us())
+outcome = rulings.answer(gate, person, "approve", "", shown)
+if place == "before the person hears of it":
+    die()
+print(outcome.refusal[0] if outcome.refusal else "recorded")
+"""
+BOOK = """
+import json
+from approvals.models import Gate, Vote
+from journal.models import Entry
+gate = Gate.objects.select_related("effect").get(id="{gate}")
+kinds = list(Entry.objects.filter(subject=gate.id).order_by("position").values_list("kind", flat=True))
+print(json.dumps([gate.status, gate.effect.leave, Vote.objects.filter(gate=gate).count(), kinds]))
+"""
+RULES = "name: crash\nrules:\n  - {id: all, title: Everything, match: {}, outcome: require}\n"
+PENDING = ["pending", "pending", 0, ["gate.requested"]]
+APPROVED = ["approved", "granted", 1, ["gate.requested", "gate.voted", "gate.ruled", "effect.granted"]]
+
+
+@dataclass
+class Place:
+    """A project in which everything is asked for, with one reviewer and an agent."""
+
+    server: Server
+    agent: Caller
+
+    def gate(self) -> tuple[dict[str, str], str]:
+        """Plan an effect; return it and its gate."""
+        effect = self.agent.plan(new_key(), arguments={"n": new_key()})
+        return effect, effect["gate"]["id"]
+
+    def answer(self, gate: str, place: str = "nowhere") -> tuple[int, str]:
+        """Let the reviewer approve; return the exit code of that process and what it said."""
+        done = subprocess.run(
+            [sys.executable, "-c", ANSWER, place, gate],
+            cwd=ROOT,
+            env=self.server.environment,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_WITHIN_S,
+            check=False,
+        )
+        return done.returncode, done.stdout.strip()
+
+    def book(self, gate: str) -> object:
+        """What is stored of a gate, behind the server."""
+        return json.loads(self.server.run(BOOK.format(gate=gate)))
+
+
+@pytest.fixture(scope="module")
+def place(live_server_process: Server, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    name = f"crash-{new_key()[:8]}"
+    rules = tmp_path_factory.mktemp("rules") / "policies.yaml"
+    rules.write_text(RULES)
+    live_server_process.run(
+        f"""
+from django.db import transaction
+from sessions import people, projects
+with transaction.atomic():
+    people.add(projects.create("{name}"), "{name}", "reviewer", people.generated_password())
+"""
+    )
+    live_server_process.manage("load_tools", "--project", name, str(ROOT / "evaluation" / "demo_tools.yaml"))
+    live_server_process.manage("load_policies", "--project", name, str(rules), "--activate", "enforce")
+    agent = Caller(live_server_process.token("tester", "--project", name), address=live_server_process.url)
+    agent.session("s-1")
+    return Place(live_server_process, agent)
+
+
+@pytest.mark.parametrize("where", ["between the vote and the ruling", "between the ruling and the commit"])
+def test_killed_before_the_commit_nothing_was_said_and_the_person_may_say_it_again(place: Place, where: str) -> None:
+    effect, gate = place.gate()
+    assert place.answer(gate, where) == (-9, "")
+    assert place.book(gate) == PENDING
+    body = {"process": "p", "intent_digest": effect["intent_digest"]}
+    assert code(place.agent.post(f"/effects/{effect['id']}/dispatch", body)) == (409, "GATE_PENDING")
+    assert place.answer(gate) == (0, "recorded")
+    assert place.book(gate) == APPROVED
+    assert place.agent.get(f"/gates/{gate}", wait=40, since=1).json()["proceed"] is True
+
+
+def test_killed_after_the_commit_the_ruling_stands_and_the_agent_goes_on(place: Place) -> None:
+    effect, gate = place.gate()
+    assert place.answer(gate, "before the person hears of it") == (-9, "")
+    place.server.kill()
+    place.server.start()
+    assert place.book(gate) == APPROVED
+    assert place.agent.get(f"/gates/{gate}", wait=40, since=1).json()["proceed"] is True
+    assert place.answer(gate) == (0, "not_resolved")
+    assert place.agent.dispatch(effect)["attempt"] == 1
+    assert place.agent.get(f"/gates/{gate}").json()["status"] == "used"

@@ -1,0 +1,65 @@
+"""An agent's charter: shown and changed by administrators, every version in the journal."""
+
+import json
+
+from django.urls import reverse
+
+from journal.models import Body, Entry
+from sessions import agents, people
+from sessions.models import Agent
+from tests.pages.people import House
+
+CHARTER = "Deploy the web shop.\nNever on a Friday."
+
+
+def store(house: House, charter: str, version: int) -> object:
+    return house.client("administrator").post(
+        reverse("agent", args=[house.agent.pk]), {"charter": charter, "version": version}
+    )
+
+
+def test_a_charter_is_stored_as_a_version_and_kept_in_the_journal(house: House) -> None:
+    client, url = house.client("administrator"), reverse("agent", args=[house.agent.pk])
+    assert url in client.get(reverse("tokens")).text
+    assert "no charter yet" in client.get(url).text
+    answer = client.post(url, {"charter": CHARTER.replace("\n", "\r\n"), "version": 0}, follow=True)
+    assert "at version 1" in answer.text
+    assert "Never on a Friday." in answer.text
+    agent = Agent.objects.get(pk=house.agent.pk)
+    assert (agent.charter, agent.charter_version) == (CHARTER, 1)
+    entry = Entry.objects.get(kind="admin.agent_chartered")
+    assert entry.actor == people.pseudonym_of(house.members["administrator"].user)
+    assert json.loads(entry.facts) == {"agent": str(agent.id), "charter_version": 1}
+    assert json.loads(Body.objects.get(entry=entry).text)["charter"] == CHARTER
+
+
+def test_storing_the_same_again_makes_no_version(house: House) -> None:
+    store(house, CHARTER, 0)
+    store(house, f"  {CHARTER}\n", 1)
+    assert Agent.objects.get(pk=house.agent.pk).charter_version == 1
+    assert Entry.objects.filter(kind="admin.agent_chartered").count() == 1
+
+
+def test_of_two_who_edit_at_once_the_second_is_told(house: House) -> None:
+    store(house, CHARTER, 0)
+    client, url = house.client("administrator"), reverse("agent", args=[house.agent.pk])
+    answer = client.post(url, {"charter": "Deploy whenever.", "version": 0})
+    assert answer.status_code == 422
+    assert "Somebody else has changed the charter" in answer.text
+    assert "Deploy whenever." in answer.text, "what was written is not lost"
+    assert Agent.objects.get(pk=house.agent.pk).charter == CHARTER
+
+
+def test_what_is_too_long_or_holds_a_nul_is_refused(house: House) -> None:
+    client, url = house.client("administrator"), reverse("agent", args=[house.agent.pk])
+    for charter in ("x" * (agents.CHARTER_CHARACTERS + 1), "a\0b"):
+        assert client.post(url, {"charter": charter, "version": 0}).status_code == 422
+    assert client.post(url, {"charter": "x" * agents.CHARTER_CHARACTERS, "version": 0}).status_code == 302
+    assert Agent.objects.get(pk=house.agent.pk).charter_version == 1
+
+
+def test_markup_in_a_charter_is_text(house: House) -> None:
+    store(house, "</textarea><script>alert(1)</script>", 0)
+    text = house.client("administrator").get(reverse("agent", args=[house.agent.pk])).text
+    assert "<script>alert" not in text
+    assert "&lt;/textarea&gt;" in text

@@ -1,0 +1,66 @@
+"""The lists of people and of tokens: fifty rows a page, every row on one of them."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from sessions import agents, tokens
+from sessions.models import Membership
+from tests.pages.people import House
+
+TOKENS, PEOPLE = "/settings/tokens/", "/settings/people/"
+
+
+def fill_people(house: House, number: int) -> None:
+    users = User.objects.bulk_create([User(username=f"person-{n:03}") for n in range(number)])
+    Membership.objects.bulk_create([Membership(project=house.project, user=user, role="viewer") for user in users])
+
+
+def fill_tokens(house: House, number: int) -> None:
+    for n in range(number):
+        agent = agents.ensure(house.project, f"agent-{n // 3:03}")
+        if n % 3:
+            tokens.issue(agent, expires_in=None, actor="tests")
+
+
+@pytest.mark.parametrize(("page", "fill"), [(PEOPLE, fill_people), (TOKENS, fill_tokens)], ids=["people", "tokens"])
+def test_every_row_stands_on_one_page_and_none_costs_more(
+    house: House, page: str, fill: Callable[[House, int], Any]
+) -> None:
+    client = house.client("administrator")
+    client.get(page)
+    with CaptureQueriesContext(connection) as few:
+        client.get(page)
+    fill(house, 120)
+    names: list[str] = []
+    number = 1
+    with CaptureQueriesContext(connection) as many:
+        first = client.get(page).text
+    assert len(many) == len(few)
+    assert 'rel="prev"' not in first
+    while True:
+        text = client.get(f"{page}?page={number}").text
+        rows = re.findall(r"<code>(gbk_\w+|p_\w+)?</code>|class=\"quiet\">none</span>", text)
+        assert 0 < len(rows) <= 50
+        names += rows
+        if 'rel="next"' not in text:
+            break
+        number += 1
+    assert number > 1
+    expected = house.project.memberships.count() if page == PEOPLE else house.project.tokens.count()
+    assert len(names) >= expected
+    assert client.get(f"{page}?page=9999").text.count("<tr") == text.count("<tr")
+    assert client.get(f"{page}?page=nonsense").status_code == 200
+
+
+def test_an_agent_without_a_token_is_in_the_list(house: House) -> None:
+    agents.ensure(house.project, "idle")
+    text = house.client("administrator").get(TOKENS).text
+    assert re.search(r'idle</\w+></a></th>.*?colspan="7"><span class="quiet">none', text, re.DOTALL)
+    assert text.count(f"gbk_{house.token.public_id}</code>") == 1
+    assert house.other_token.public_id not in text
