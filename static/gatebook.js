@@ -45,7 +45,7 @@
     next?.scrollIntoView({ block: "nearest" });
   };
   const keys = {
-    d: () => mean("deny"), y: () => mean("approve"), o: () => focus(".run[tabindex]", ".run"), ".": () => follow("#pause"),
+    d: () => mean("deny"), y: () => mean("approve"), o: () => focus(".run[tabindex]", ".run"), ".": () => follow("#go-live"),
     j: () => step(1), k: () => step(-1), "/": () => focus("#q", "#go"), "?": () => follow("#help"),
     "[": () => follow("main [rel=prev]"), "]": () => follow("main [rel=next]"),
   };
@@ -127,7 +127,7 @@
     addEventListener(kind, (event) => { if (event.isTrusted && !touched) { touched = true; open(); } }, { capture: true, passive: true });
   }
   document.addEventListener("visibilitychange", settle);
-  addEventListener("pageshow", settle);
+  addEventListener("pageshow", (event) => { if (event.persisted) settle(); });
   settle();
 
   // Where the pane is shown, a request opens in it; everywhere else its link is a link.
