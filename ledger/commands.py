@@ -12,7 +12,7 @@ from uuid import UUID
 import orjson
 from django.db import connection
 
-from journal import entries
+from journal import entries, sql
 from journal.clock import now_us
 from journal.entries import Status
 from journal.ids import derived
@@ -307,13 +307,12 @@ def _related(identity: UUID, wish: Plan) -> tuple[EffectRow | None, list[EffectR
     """In one reading: the effect itself, and open effects of the same intent in its session."""
     lock = " FOR UPDATE" if connection.vendor == "postgresql" else ""
     states = ", ".join(f"'{state}'" for state in OPEN)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT {_PLANNED_LIST} FROM ledger_effect WHERE id = %s"
-            f" OR (session_id = %s AND intent_digest = %s AND state IN ({states})) ORDER BY id{lock}",
-            [vendor_id(identity), vendor_id(wish.session), wish.intent_digest],
-        )
-        rows = [effects.effect_row(values) for values in cursor.fetchall()]
+    found = sql.rows(
+        f"SELECT {_PLANNED_LIST} FROM ledger_effect WHERE id = %s"
+        f" OR (session_id = %s AND intent_digest = %s AND state IN ({states})) ORDER BY id{lock}",
+        [vendor_id(identity), vendor_id(wish.session), wish.intent_digest],
+    )
+    rows = [effects.effect_row(values) for values in found]
     own = next((row for row in rows if row.id == identity), None)
     return own, [row for row in rows if row.id != identity]
 
