@@ -17,7 +17,10 @@ from django.db.backends.sqlite3 import base as django_sqlite
 
 from config.sqlite import queue
 
-CACHE_KIB = 65536
+CACHE_KIB = 16384
+# After so many changed rows a connection gives its cache back: another's commit makes it worthless anyway, and sixteen
+# idle connections held fifty megabytes of such pages.
+MANY_ROWS = 500
 # The write-ahead log may grow under long readers; after a checkpoint it is cut back to this.
 LOG_LIMIT_BYTES = 64 * 1024 * 1024
 # Pages in the log before they are copied into the database, 4 KiB each. The same few pages change again and again; at
@@ -84,6 +87,7 @@ class Connection(sqlite3.Connection):
 
     place: queue.Place
     wait_s: float
+    rows_when_shrunk: int = 0
 
     def __init__(self, database: str, timeout: float = 5.0, **kwargs: Any) -> None:
         self.place = queue.Place(queue.for_database(database))
@@ -109,6 +113,9 @@ class Connection(sqlite3.Connection):
         """Leave the queue unless a transaction is open. Called after everything that may have ended one."""
         if not self.in_transaction:
             self.place.leave()
+            if self.total_changes > self.rows_when_shrunk + MANY_ROWS:
+                self.rows_when_shrunk = self.total_changes
+                super().execute("PRAGMA shrink_memory").close()
 
     def cursor(self, factory: Any = Cursor) -> Any:
         return super().cursor(factory)
