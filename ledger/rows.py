@@ -65,11 +65,16 @@ class EffectRow:
     compensated: bool = False
     version: int = 0  # 0: not stored yet
     replanned: bool = False  # no column: the plan's columns changed and must be written too
+    spent_by: int = 0  # no column: the attempt by which the leave that was given is used now
 
     @property
     def enforced_judgement(self) -> str:
         """What the policy said of the plan, where its word counted; else empty."""
         return self.judged if self.enforced else ""
+
+    def lapsed(self, now_us: int) -> bool:
+        """True when leave was given and its time is over; whoever reads treats a passed deadline as passed."""
+        return self.leave_until_us is not None and self.leave_until_us < now_us
 
 
 @dataclass(slots=True)
@@ -112,7 +117,7 @@ _POSTGRESQL_TYPES: Final[dict[object, str]] = {
 
 def columns(row: type[EffectRow] | type[AttemptRow]) -> tuple[str, ...]:
     """Column names in the order of the dataclass."""
-    return tuple(column.name for column in fields(row) if column.name != "replanned")
+    return tuple(column.name for column in fields(row) if column.name not in ("replanned", "spent_by"))
 
 
 def given(row: type[EffectRow] | type[AttemptRow], names: tuple[str, ...]) -> str:

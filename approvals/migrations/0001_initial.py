@@ -311,6 +311,8 @@ class Migration(migrations.Migration):
                                     "session_ended",
                                     "superseded",
                                     "bypassed",
+                                    "happened",
+                                    "denied_final",
                                     "digest_mismatch",
                                     "precondition_changed",
                                     "requirement_changed",
