@@ -28,6 +28,11 @@ def preconditions_digest(preconditions: Mapping[str, Any] | None) -> str:
     return "v1:" + hmac.new(settings.GATEBOOK_PEPPER, text, hashlib.sha256).hexdigest()
 
 
+def same(one: Any, other: Any) -> bool:
+    """True when two JSON values are the same in canonical form."""
+    return _canonical(one) == _canonical(other)
+
+
 def _canonical(value: Any) -> bytes:
     try:
         return rfc8785.dumps(value)

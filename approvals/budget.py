@@ -17,7 +17,7 @@ from ledger.rows import vendor_id
 from sessions.models import Project
 
 DAYS: Final = 30
-MOST_EFFECTS: Final = 100_000
+MOST_EFFECTS: Final = 20_000
 MOST_GATES: Final = 20_000
 QUICK_US: Final = 2_000_000  # an answer sooner than this after the page was shown cannot have been read
 _FEW: Final = 10  # of fewer nothing can be said

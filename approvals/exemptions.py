@@ -30,7 +30,7 @@ LEAST_REASON: Final = 10
 MOST_REASON: Final = 2000
 SCOPES: Final = ("tool", "rule", "agent", "repository", "ref", "environment")  # globs; empty covers everything
 _LONGEST: Final = {"tool": 100, "rule": 64, "agent": 64, "repository": 200, "ref": 200, "environment": 64}
-_PAGE: Final = 500
+_PAGE: Final = 500  # ends that one sweep tells
 
 
 @transaction.atomic(savepoint=False)
@@ -163,42 +163,26 @@ def sweep(at_us: int | None = None) -> int:
     Nothing waits for it: an exemption that has ended covers nothing, swept or not.
     """
     now = now_us() if at_us is None else at_us
-    told, after = 0, (0, UUID(int=0))
-    while True:
-        ended = Exemption.objects.filter(revoked_at_us__isnull=True, ends_at_us__lte=now).filter(
-            Q(ends_at_us__gt=after[0]) | Q(ends_at_us=after[0], id__gt=after[1])
-        )
-        page = list(ended.order_by("ends_at_us", "id")[:_PAGE])
-        if not page:
-            return told
-        told += _tell_ends(page)
-        after = (page[-1].ends_at_us, page[-1].id)
+    untold = Exemption.objects.filter(revoked_at_us__isnull=True, expired_position__isnull=True, ends_at_us__lte=now)
+    return sum(_tell_end(exemption) for exemption in untold.order_by("ends_at_us")[:_PAGE])
 
 
 @transaction.atomic(savepoint=False)
-def _tell_ends(page: list[Exemption]) -> int:
-    ids = {exemption.id: entries.keyed_digest("exemption.expired", exemption.id.hex) for exemption in page}
-    known = set(
-        Entry.objects.filter(
-            project__in={exemption.project_id for exemption in page},
-            source=entries.SYSTEM_SOURCE,
-            event_id__in=list(ids.values()),
-        ).values_list("event_id", flat=True)
+def _tell_end(exemption: Exemption) -> bool:
+    """Record an end; False when another sweeper was quicker."""
+    facts = {"uses": exemption.uses, "ended_at_us": exemption.ends_at_us}
+    appended = entries.record(
+        exemption.project_id,
+        "exemption.expired",
+        event_id=entries.keyed_digest("exemption.expired", exemption.id.hex),
+        text=_json({"kind": "exemption.expired", **facts}),
+        received_us=now_us(),
+        facts=_json(facts),
+        session=exemption.session_id,
+        subject=exemption.id,
     )
-    fresh = [exemption for exemption in page if ids[exemption.id] not in known]
-    for exemption in fresh:
-        facts = {"uses": exemption.uses, "ended_at_us": exemption.ends_at_us}
-        entries.record(
-            exemption.project_id,
-            "exemption.expired",
-            event_id=ids[exemption.id],
-            text=_json({"kind": "exemption.expired", **facts}),
-            received_us=now_us(),
-            facts=_json(facts),
-            session=exemption.session_id,
-            subject=exemption.id,
-        )
-    return len(fresh)
+    untold = Exemption.objects.filter(pk=exemption.pk, expired_position__isnull=True)
+    return bool(untold.update(expired_position=appended.position))
 
 
 def _live(project: UUID, at_us: int) -> "QuerySet[Exemption]":

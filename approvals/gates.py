@@ -51,12 +51,25 @@ def open_for(request: Request, effect: EffectRow, plan_position: int) -> None:
     agent = Agent.objects.get(id=origin.agent)
     about = reading.reversibility_and_risk(origin.project, effect)
     needed = request.requirement.strengthened(about.reversibility)
-    facts = {"digest": request.digest, "requirement": needed.hash, "risk": about.risk, "rule": request.rule}
+    facts: dict[str, Any] = {
+        "digest": request.digest,
+        "preconditions": preconditions_digest(request.asked.preconditions),
+        "requirement": needed.hash,
+        "minimum": needed.minimum,
+        "deny_threshold": needed.deny_threshold,
+        "decide_by_us": now + needed.decide_within_s * US,
+        "leave_for_s": needed.leave_for_s,
+        "policy_set": request.policy_set.hex,
+        "rule": request.rule,
+        "risk": about.risk,
+        "reversibility": about.reversibility,
+        "plan": plan_position,
+    }
     appended = entries.record(
         origin.project,
         "gate.requested",
         event_id=entries.keyed_digest("gate", request.id.hex),
-        text=_json({"kind": "gate.requested", "gate": request.id, "requirement": needed.as_dict(), **facts}),
+        text=_json({"kind": "gate.requested", "gate": request.id, **facts, "asks": needed.as_dict()}),
         received_us=now,
         actor=origin.actor,
         facts=_json(facts),
@@ -73,7 +86,7 @@ def open_for(request: Request, effect: EffectRow, plan_position: int) -> None:
         opened_position=appended.position,
         plan_position=plan_position,
         digest=request.digest,
-        preconditions_digest=preconditions_digest(request.asked.preconditions),
+        preconditions_digest=facts["preconditions"],
         requirement=needed.as_dict(),
         requirement_hash=needed.hash,
         policy_set_id=request.policy_set,
@@ -88,7 +101,7 @@ def open_for(request: Request, effect: EffectRow, plan_position: int) -> None:
         minimum=needed.minimum,
         deny_threshold=needed.deny_threshold,
         requested_at_us=now,
-        decide_by_us=now + needed.decide_within_s * US,
+        decide_by_us=facts["decide_by_us"],
         leave_for_s=needed.leave_for_s,
     )
     outbox.put(
@@ -173,7 +186,7 @@ def approve(row: EffectRow, gate: Gate, now: int) -> None:
         event_id=entries.keyed_digest("granted", gate.id.hex),
         text=_json({"effect": row.id, "leave": "granted", "basis": "ruling", "gate": gate.id}),
         received_us=now,
-        facts=_json({"leave": "granted", "basis": "ruling"}),
+        facts=_json({"leave": "granted", "basis": "ruling", "until_us": until}),
         session=row.session_id,
         effect=row.id,
         subject=gate.id,
@@ -223,7 +236,9 @@ def end_lapsed(row: EffectRow, now: int) -> None:
             settle(row, gate, now)
 
 
-def use(gate: Gate, attempt: int, now: int) -> None:
+def use(gate: Gate, attempt: int, received_us: int) -> None:
+    """Note which attempt used the leave. One that was received before the ruling used it no sooner than that."""
+    now = max(received_us, gate.decided_at_us or 0)
     move(gate, "used", used_at_us=now, used_attempt=attempt, ended_at_us=now)
     _record(gate, "gate.used", now, {"attempt": attempt})
 

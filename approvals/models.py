@@ -82,6 +82,7 @@ class Exemption(models.Model):
     granted_at_us = models.BigIntegerField()
     ends_at_us = models.BigIntegerField()
     revoked_at_us = models.BigIntegerField(null=True)
+    expired_position = models.BigIntegerField(null=True)  # journal position of exemption.expired, once it is told
     uses = models.IntegerField(default=0)
     used_at_us = models.BigIntegerField(null=True)
 
@@ -102,6 +103,11 @@ class Exemption(models.Model):
         indexes = [
             models.Index(
                 fields=["project", "ends_at_us"], name="exemption_live", condition=Q(revoked_at_us__isnull=True)
+            ),
+            models.Index(
+                fields=["ends_at_us"],
+                name="exemption_end_is_untold",
+                condition=Q(revoked_at_us__isnull=True, expired_position__isnull=True),
             ),
         ]
 

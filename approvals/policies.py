@@ -39,10 +39,14 @@ class InForce(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """What every plan and dispatch must know first: the rules in force, and whether anything at all is stopped."""
+    """What every plan and dispatch must know first: the rules in force, and whether anything at all is stopped.
+
+    `final` tells whether people denied anything for good in the session that was asked about.
+    """
 
     force: InForce | None
     stops: bool
+    final: bool
 
 
 def in_force(project: UUID) -> InForce | None:
@@ -50,25 +54,26 @@ def in_force(project: UUID) -> InForce | None:
     return standing(project).force
 
 
-def standing(project: UUID) -> Standing:
-    """What is in force in `project`, and whether a person has stopped anything there, in one query by index.
+def standing(project: UUID, session: UUID | None = None) -> Standing:
+    """What is in force in `project`, and whether a person has stopped anything there, in one query by indexes.
 
     Rules never change once loaded, so each process compiles a set once.
     """
     identity = vendor_id(project)
     with connection.cursor() as cursor:
-        cursor.execute(_STANDING, [identity, identity])
-        policy_set, mode, stops = cursor.fetchone()
+        cursor.execute(_STANDING, [identity, vendor_id(session or UUID(int=0)), identity])
+        policy_set, mode, stops, final = cursor.fetchone()
     found = as_uuid(policy_set)
     if found is None:
-        return Standing(None, bool(stops))
+        return Standing(None, bool(stops), bool(final))
     name, compiled = _rules(found)
-    return Standing(InForce(found, name, mode, compiled), bool(stops))
+    return Standing(InForce(found, name, mode, compiled), bool(stops), bool(final))
 
 
 _STANDING: Final = (
     "SELECT current.policy_set_id, current.mode,"
-    " EXISTS (SELECT 1 FROM ledger_hold WHERE project_id = %s AND lifted_at_us IS NULL)"
+    " EXISTS (SELECT 1 FROM ledger_hold WHERE project_id = %s AND lifted_at_us IS NULL),"
+    " EXISTS (SELECT 1 FROM approvals_gate WHERE session_id = %s AND status = 'denied_final')"
     " FROM (SELECT 1) AS one"
     " LEFT JOIN approvals_activation AS current ON current.project_id = %s AND current.is_current"
 )

@@ -14,7 +14,7 @@ from journal.models import Body
 from ledger import declared
 from ledger.commands import Plan
 from ledger.rows import EffectRow
-from sessions.models import Agent, Repository, Session
+from sessions.models import Repository, Session
 from sessions.origin import Origin
 
 
@@ -78,11 +78,10 @@ def wish_of(project: UUID, session: UUID, agent: str, tool: str, values: Mapping
     )
 
 
-def wish_of_stored(row: EffectRow) -> Wish:
-    """A stored effect as rules see it; its arguments are read back from its plan."""
-    names = Agent.objects.values_list("name", flat=True).filter(id=row.agent_id)
+def wish_of_stored(row: EffectRow, agent: str) -> Wish:
+    """A stored effect as rules see it when `agent` is about to start it; its arguments are read back from its plan."""
     asked = Asked(plan_body(row.plan_position).get("arguments"), repository_name(row.repository_id))
-    return wish_of(row.project_id, row.session_id, names.first() or "", row.tool, target_of(row), asked)
+    return wish_of(row.project_id, row.session_id, agent, row.tool, target_of(row), asked)
 
 
 def plan_body(position: int | None) -> dict[str, Any]:

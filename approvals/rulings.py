@@ -79,6 +79,8 @@ def answer(
 def revoke(gate: Gate, membership: Membership, reason: str) -> Outcome:
     """Take leave back that was given and not yet used. Any reviewer may: saying no is never a matter of eligibility."""
     row, locked = gates.lock(gate)
+    if not _is_reviewer(locked, membership):
+        return Outcome(locked, _NOT_A_REVIEWER)
     if locked.status == "used":
         return Outcome(locked, ("already_used", "The agent has used this leave; it cannot be taken back."))
     if locked.status != "approved":
@@ -94,6 +96,8 @@ def revoke(gate: Gate, membership: Membership, reason: str) -> Outcome:
 def extend(gate: Gate, membership: Membership, seconds: int = EXTENSION_S) -> Outcome:
     """Give people more time to decide; recorded. At most thirty days from the request."""
     row, locked = gates.lock(gate)
+    if not _is_reviewer(locked, membership):
+        return Outcome(locked, _NOT_A_REVIEWER)
     if locked.status != "pending":
         return Outcome(locked, _ended(locked))
     latest = locked.requested_at_us + LONGEST_DECIDE_WITHIN_S * US
@@ -108,12 +112,11 @@ def extend(gate: Gate, membership: Membership, seconds: int = EXTENSION_S) -> Ou
 def eligible(gate: Gate, membership: Membership) -> Eligible:
     """Whether this person's yes would count: their role, the teams or people the rule names, and no part in it."""
     needed = Requirement.of(gate.requirement)
-    if membership.project_id != gate.project_id or not may(membership, "reviewer"):
-        return Eligible(("not_eligible", "Only reviewers of this project answer its gates."))
+    if not _is_reviewer(gate, membership):
+        return Eligible(_NOT_A_REVIEWER)
     user = membership.user
     if not gate.self_approval and user.pk in interested(gate):
-        sentence = "You asked for this, or own its session or its agent; somebody else must say yes."
-        return Eligible(("self_approval", sentence))
+        return Eligible(_SELF_APPROVAL)
     if not needed.teams and not needed.people:
         return Eligible(None)
     if user.get_username() in needed.people:
@@ -125,10 +128,26 @@ def eligible(gate: Gate, membership: Membership) -> Eligible:
     return Eligible(None, through[0])
 
 
+def _is_reviewer(gate: Gate, membership: Membership) -> bool:
+    return membership.project_id == gate.project_id and may(membership, "reviewer")
+
+
+_NOT_A_REVIEWER: Final = ("not_eligible", "Only reviewers of this project answer its gates.")
+_SELF_APPROVAL: Final = (
+    "self_approval",
+    "You asked for this, or own its session or its agent; somebody else must say yes.",
+)
+
+
 def interested(gate: Gate) -> set[int]:
     """The people who have a part in it: requester, owner of the session, owner of the agent."""
     named = (gate.requester_id, gate.session_owner_id, gate.agent_owner_id)
     return {identity for identity in named if identity is not None}
+
+
+def _owners(gate: Gate) -> tuple[int | None, ...]:
+    """Who owns the session and the agent now; they may be others than when it was asked."""
+    return Gate.objects.values_list("session__owner", "agent__owner").get(id=gate.id)
 
 
 def needs_reason(gate: Gate, answer: str) -> bool:
@@ -150,6 +169,8 @@ def _refused(
     # Whoever has a part in it may still say no.
     if able.refusal is not None and (answer == "approve" or able.refusal[0] != "self_approval"):
         return able.refusal
+    if answer == "approve" and not gate.self_approval and membership.user.pk in _owners(gate):
+        return _SELF_APPROVAL
     if Vote.objects.filter(gate=gate, user=membership.user).exists():
         return "duplicate_vote", "You have answered this gate; others must answer now."
     if (shown.version, shown.digest) != (gate.version, gate.digest):

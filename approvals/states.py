@@ -38,6 +38,8 @@ REASONS: Final = (
     "session_ended",
     "superseded",  # the agent withdrew the effect
     "bypassed",  # evidence shows that it ran without waiting
+    "happened",  # an attempt before turned out to have been the one: there is nothing left to ask for
+    "denied_final",  # people denied the same for good meanwhile
     "digest_mismatch",
     "precondition_changed",
     "requirement_changed",

@@ -87,6 +87,8 @@ class Waker:
                 connection.close()
                 waiter.bell.wait(left)
         finally:
+            # Not kept for the thread's next request either: of SQLite's, hundreds would hold hundreds of megabytes.
+            connection.close()
             with self._changed:
                 self._waiters.discard(waiter)
 

@@ -43,6 +43,8 @@ REASONS: Final[dict[str, str]] = {
     "session_ended": "Its session ended.",
     "superseded": "The agent withdrew the effect.",
     "bypassed": "The effect ran without waiting for an answer.",
+    "happened": "An earlier attempt turned out to have been done; nothing was left to ask for.",
+    "denied_final": "The same was denied for good meanwhile.",
     "digest_mismatch": "What was to run was no longer what people had seen.",
     "precondition_changed": "The named preconditions no longer held.",
     "requirement_changed": "The policy asked for more by then.",

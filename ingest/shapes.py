@@ -291,3 +291,8 @@ REPORTED: dict[str, type[msgspec.Struct]] = {
     "effect.superseded": Free,
     "artifact.recorded": ArtifactFields,
 }
+
+# msgspec prepares a shape at its first use, and two threads that did so at once ended the server: better now than then.
+for _shape in tuple(globals().values()):
+    if isinstance(_shape, type) and issubclass(_shape, msgspec.Struct):
+        msgspec.json.Decoder(_shape)

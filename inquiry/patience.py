@@ -2,10 +2,13 @@
 
 On PostgreSQL the server stops the statement (`statement_timeout`, taken back before anybody else gets the connection;
 SET LOCAL would need a transaction around every page). On SQLite the statement stops itself: a handler that SQLite calls
-as it works says when. Neither takes a place among the writers.
+as it works says when. Neither takes a place among the writers. And one person searches a few times at once only, so
+that nobody takes all the connections there are.
 """
 
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -25,16 +28,44 @@ log = structlog.get_logger("gatebook.pages")
 P = ParamSpec("P")
 # SQLite's steps between two looks at the clock: some 20 ms of work. Each look needs Python's lock, so not more often.
 STEPS: Final = 1_000_000
+AT_ONCE: Final = 8  # searches of one person in this process; a browser asks for six pages at once
 CANCELLED: Final = "57014"  # PostgreSQL's code for a statement that was stopped
+
+
+_searching: Counter[int] = Counter()
+_counting = threading.Lock()
 
 
 class Overran(Exception):
     """The page searched for longer than settings.GATEBOOK_SEARCH_TIMEOUT_S and was stopped."""
 
 
+class TooMany(Overran):
+    """AT_ONCE pages of the same person are searching; this one did not begin."""
+
+
 @contextmanager
-def limit() -> Iterator[None]:
-    """Stop what this connection reads meanwhile after settings.GATEBOOK_SEARCH_TIMEOUT_S in all. Raises Overran."""
+def limit(person: int) -> Iterator[None]:
+    """Stop what this connection reads meanwhile after settings.GATEBOOK_SEARCH_TIMEOUT_S in all. Raises Overran.
+
+    `person` is the id of the user who asks; raises TooMany when AT_ONCE of theirs are under way.
+    """
+    with _counting:
+        if _searching[person] >= AT_ONCE:
+            raise TooMany
+        _searching[person] += 1
+    try:
+        with _stopped_in_time():
+            yield
+    finally:
+        with _counting:
+            _searching[person] -= 1
+            if not _searching[person]:
+                del _searching[person]
+
+
+@contextmanager
+def _stopped_in_time() -> Iterator[None]:
     until = time.monotonic() + settings.GATEBOOK_SEARCH_TIMEOUT_S
     try:
         with (_limit_postgresql if connection.vendor == "postgresql" else _limit_sqlite)(until):
@@ -104,16 +135,19 @@ def patient(
     @wraps(view)
     def limited(request: MemberRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
         try:
-            with limit():
+            with limit(request.user.pk):
                 return view(request, *args, **kwargs)
-        except Overran:
-            return overran(request, "inquiry/overran.html", {})
+        except Overran as stop:
+            return overran(request, stop, "inquiry/overran.html", {})
 
     return limited
 
 
-def overran(request: MemberRequest, template: str, context: dict[str, Any]) -> HttpResponse:
-    """Answer 422 with `template`, which is given `limit_s`, and note it in the log."""
+def overran(request: MemberRequest, stop: Overran, template: str, context: dict[str, Any]) -> HttpResponse:
+    """Answer 422 (429 for TooMany) with `template`, given `limit_s` or `at_once`, and note it in the log."""
     limit_s = settings.GATEBOOK_SEARCH_TIMEOUT_S
-    log.warning("search_stopped", path=request.path, limit_s=limit_s, person=request.person.pseudonym)
+    event = "search_refused" if isinstance(stop, TooMany) else "search_stopped"
+    log.warning(event, path=request.path, limit_s=limit_s, person=request.person.pseudonym)
+    if isinstance(stop, TooMany):
+        return render(request, template, {**context, "at_once": AT_ONCE}, status=429)
     return render(request, template, {**context, "limit_s": f"{limit_s:g}"}, status=422)

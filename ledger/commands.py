@@ -4,7 +4,7 @@ Every verb must run inside the door's transaction. A refusal that leaves a trace
 exception leaves nothing. `Repeated` means that the key of the command is in the book already.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -12,10 +12,11 @@ from uuid import UUID
 import orjson
 from django.db import connection
 
-from journal import entries
+from journal import entries, sql
 from journal.clock import now_us
 from journal.entries import Status
 from journal.ids import derived
+from journal.order import is_of_a_command
 from ledger import effects, fold
 from ledger.fold import Fact, Observe
 from ledger.rows import AttemptRow, EffectRow, columns, vendor_id
@@ -84,7 +85,7 @@ def plan(origin: Origin, wish: Plan, decide: Decide, observe: Observe) -> Answer
         sentence = "This effect key stands for another tool or other arguments; use a new key for a new intent."
         return Answered(own, 422, Refusal("key_reuse", sentence))
     ambiguous = _still_open(siblings, wish)
-    if own is None or not own.planned_mark:
+    if own is None or not is_of_a_command(own.planned_mark):
         return _first_plan(origin, wish, decide, observe, own, identity, ambiguous)
     origin.lane = "evidence"  # asked again: kept, but the plan that was accepted stands
     appended = entries.append(
@@ -92,20 +93,26 @@ def plan(origin: Origin, wish: Plan, decide: Decide, observe: Observe) -> Answer
     )
     if appended[0].status is Status.CONFLICT:
         raise Repeated
-    over = own.leave == "granted" and lapsed(own, origin.received_us)
-    standing = own.leave in ("granted", "pending") and not over  # leave for the next attempt is given or being decided
-    rejected = own.state == "failed" and own.failure_reason == "rejected" and not standing
-    needs_leave = rejected or (own.state == "planned" and (own.leave == "held" or over))
+    needs_leave = _needs_leave(own, origin.received_us)
     if not needs_leave or ambiguous is not None:
         return Answered(own, 200, open_effect=ambiguous if needs_leave else None)
-    grant = decide(own)
-    _grant(origin, own, grant)
+    # The same intent; what does not belong to it (free text, preconditions) is from now on as it was asked last.
+    own.plan_position, own.replanned = appended[0].position, True
+    change_leave(own, decide(own), origin.received_us)
     return Answered(own, 200, position=appended[0].position)
 
 
 def lapsed(row: EffectRow, now_us: int) -> bool:
     """True when leave was given and its time is over; whoever reads treats a passed deadline as passed."""
-    return row.leave_until_us is not None and row.leave_until_us < now_us
+    return row.lapsed(now_us)
+
+
+def _needs_leave(row: EffectRow, now_us: int) -> bool:
+    """True when nothing of the effect is under way, and leave for its next attempt is neither given nor asked for."""
+    over = row.leave == "granted" and lapsed(row, now_us)
+    standing = row.leave in ("granted", "pending") and not over
+    rejected = row.state == "failed" and row.failure_reason == "rejected" and not standing
+    return rejected or (row.state == "planned" and (row.leave == "held" or over))
 
 
 def _first_plan(
@@ -121,7 +128,7 @@ def _first_plan(
     facts: dict[str, Any] = {"intent": wish.intent_digest}
     grant = decide(own) if released else None
     if grant is not None:
-        facts |= {"leave": grant.leave, "basis": grant.basis}
+        facts |= _said_of_leave(grant, wish.values)
     draft = origin.draft("effect.planned", facts=_json(facts), session=wish.session, effect=identity)
     appended = entries.append([draft], origin.received_us)[0]
     if appended.status is not Status.CREATED:
@@ -143,6 +150,8 @@ def _first_plan(
     if grant is not None:
         own.leave, own.leave_basis, own.leave_ref, own.leave_until_us = grant
     _fold(own, attempts, _fact(origin, "effect.planned", appended.position, 1, values), observe)
+    if grant is None and ambiguous is None and _needs_leave(own, origin.received_us):
+        change_leave(own, decide(own), origin.received_us)  # reported before, and rejected
     return Answered(own, 201 if created else 200, created=created, open_effect=ambiguous, position=appended.position)
 
 
@@ -179,6 +188,8 @@ def dispatch(
         return Answered(row, 409, _ALREADY_DISPATCHED if row.attempt_count else _wrong_state(row))
     if row.leave != "granted":
         return Answered(row, 409, _no_leave(row))
+    if row.state == "failed" and row.outcome == "unknown":
+        return Answered(row, 409, _ALREADY_DISPATCHED)  # it seemed rejected when leave for another attempt was given
     if row.compensates_id is not None and effects.another_compensation_is_open(row):
         return Answered(row, 409, COMPENSATION_OPEN)
     number = row.attempt_count + 1
@@ -270,22 +281,30 @@ def give_leave(row: EffectRow, grant: Grant, received_us: int) -> None:
     effects.write([row], [])
 
 
-def _grant(origin: Origin, row: EffectRow, grant: Grant) -> None:
-    """Give leave for the next attempt and say so in the book."""
-    row.leave, row.leave_basis, row.leave_ref, row.leave_until_us = grant
-    row.changed_us = max(row.changed_us, origin.received_us)
-    facts = _json({"leave": grant.leave, "basis": grant.basis})
+def change_leave(row: EffectRow, grant: Grant, received_us: int) -> None:
+    """Let a locked effect stand under `grant`, given or taken back, and say so in the book."""
+    facts = _json(_said_of_leave(grant, {name: getattr(row, name) for name in _JUDGEMENT}))
     entries.record(
         row.project_id,
         "effect.granted",
         event_id=entries.keyed_digest("granted", str(row.id), str(row.version)),
-        text=_json({"effect": row.id, "leave": grant.leave, "basis": grant.basis}),
-        received_us=origin.received_us,
+        text=_json({"effect": row.id, **orjson.loads(facts)}),
+        received_us=received_us,
         facts=facts,
         session=row.session_id,
         effect=row.id,
     )
-    effects.write([row], [])
+    give_leave(row, grant, received_us)
+
+
+_JUDGEMENT: Final = ("judged", "judged_by", "enforced")
+
+
+def _said_of_leave(grant: Grant, judgement: Mapping[str, Any]) -> dict[str, Any]:
+    """What the book keeps of leave: the word, its basis, what it refers to and until when, and what the policy said."""
+    said = {"leave": grant.leave, "basis": grant.basis, "ref": grant.ref, "until_us": grant.until_us}
+    said |= {name: judgement.get(name) for name in _JUDGEMENT}
+    return {name: value for name, value in said.items() if value}
 
 
 def _trace(origin: Origin, row: EffectRow, refusal: str) -> None:
@@ -307,13 +326,12 @@ def _related(identity: UUID, wish: Plan) -> tuple[EffectRow | None, list[EffectR
     """In one reading: the effect itself, and open effects of the same intent in its session."""
     lock = " FOR UPDATE" if connection.vendor == "postgresql" else ""
     states = ", ".join(f"'{state}'" for state in OPEN)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT {_PLANNED_LIST} FROM ledger_effect WHERE id = %s"
-            f" OR (session_id = %s AND intent_digest = %s AND state IN ({states})) ORDER BY id{lock}",
-            [vendor_id(identity), vendor_id(wish.session), wish.intent_digest],
-        )
-        rows = [effects.effect_row(values) for values in cursor.fetchall()]
+    found = sql.rows(
+        f"SELECT {_PLANNED_LIST} FROM ledger_effect WHERE id = %s"
+        f" OR (session_id = %s AND intent_digest = %s AND state IN ({states})) ORDER BY id{lock}",
+        [vendor_id(identity), vendor_id(wish.session), wish.intent_digest],
+    )
+    rows = [effects.effect_row(values) for values in found]
     own = next((row for row in rows if row.id == identity), None)
     return own, [row for row in rows if row.id != identity]
 

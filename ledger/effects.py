@@ -18,7 +18,7 @@ from journal.clock import now_us
 from ledger import declared, fold
 from ledger.fold import Fact, Observe
 from ledger.models import Effect
-from ledger.rows import AttemptRow, EffectRow, as_uuid, columns, parameters, recordset, typed_marks
+from ledger.rows import AttemptRow, EffectRow, as_uuid, columns, document, given, parameters, typed_marks
 
 _EFFECT: Final = columns(EffectRow)
 _ATTEMPT: Final = columns(AttemptRow)
@@ -43,7 +43,7 @@ _EFFECT_MARKS: Final = ", ".join(["%s"] * len(_EFFECT))
 _INSERT_ROW: Final = f"INSERT INTO ledger_effect ({_EFFECT_LIST}) VALUES ({_EFFECT_MARKS}) ON CONFLICT (id) DO NOTHING"
 _INSERT_SET: Final = (
     f"INSERT INTO ledger_effect ({_EFFECT_LIST}) SELECT {_EFFECT_LIST}"
-    f" FROM json_to_recordset(%s::json) AS given({recordset(EffectRow, _EFFECT)}) ORDER BY id"
+    f" FROM {given(EffectRow, _EFFECT)} ORDER BY id"
     " ON CONFLICT (id) DO NOTHING"
 )
 _ATTEMPT_FIXED: Final = ("project_id", "effect_id", "number", "remote_key")
@@ -52,23 +52,23 @@ _ATTEMPT_CONFLICT: Final = f" ON CONFLICT (effect_id, number) DO UPDATE SET {_AT
 _ATTEMPT_MARKS: Final = ", ".join(["%s"] * len(_ATTEMPT))
 _ATTEMPT_ROW: Final = f"INSERT INTO ledger_attempt ({_ATTEMPT_LIST}) VALUES ({_ATTEMPT_MARKS}){_ATTEMPT_CONFLICT}"
 _ATTEMPT_SET: Final = (
-    f"INSERT INTO ledger_attempt ({_ATTEMPT_LIST}) SELECT {_ATTEMPT_LIST} FROM json_to_recordset(%s::json)"
-    f" AS given({recordset(AttemptRow, _ATTEMPT)}) ORDER BY effect_id, number{_ATTEMPT_CONFLICT}"
+    f"INSERT INTO ledger_attempt ({_ATTEMPT_LIST}) SELECT {_ATTEMPT_LIST}"
+    f" FROM {given(AttemptRow, _ATTEMPT)} ORDER BY effect_id, number{_ATTEMPT_CONFLICT}"
 )
 
 
 def _update(names: tuple[str, ...]) -> tuple[str, str]:
     """The two texts that change `names`."""
     marked = ", ".join(f"{name} = %s" for name in names)
-    given = ", ".join(f"{name} = given.{name}" for name in names)
+    taken = ", ".join(f"{name} = given.{name}" for name in names)
     return (
         f"UPDATE ledger_effect SET {marked} WHERE id = %s AND version = %s - 1",
-        f"UPDATE ledger_effect SET {given} FROM json_to_recordset(%s::json) AS given({recordset(EffectRow, names)},"
-        " id uuid) WHERE ledger_effect.id = given.id AND ledger_effect.version = given.version - 1",
+        f"UPDATE ledger_effect SET {taken} FROM {given(EffectRow, (*names, 'id'))}"
+        " WHERE ledger_effect.id = given.id AND ledger_effect.version = given.version - 1",
     )
 
 
-_MOVED: Final = (*_MOVING, "id", "version")
+_MOVED: Final = (*_MOVING, "id", "version")  # and the version again, for its condition
 _MOVE: Final = _update(_MOVING)
 # On PostgreSQL an effect and the attempt that moved it, the commonest pair, in one statement: both or none.
 _MOVE_AND_TRY: Final = (
@@ -300,14 +300,8 @@ def _store(
     if len(rows) == 1:
         return sql.write(row_text, parameters(rows, names)[0])
     if connection.vendor == "postgresql":
-        return sql.write(set_text, [_document(rows, names)])
+        return sql.write(set_text, [document(rows, names)])
     return sql.write_each(row_text, parameters(rows, names))
-
-
-def _document(rows: Sequence[EffectRow] | Sequence[AttemptRow], names: tuple[str, ...]) -> str:
-    """The rows as one JSON document for json_to_recordset."""
-    values = attrgetter(*names)
-    return orjson.dumps([dict(zip(names, values(row), strict=True)) for row in rows]).decode()
 
 
 def tell(breaches: Sequence[Breach], received_us: int) -> None:

@@ -88,6 +88,8 @@ def _planned(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, obs
         return
     # What a losing plan said may not show through where the winning one is silent.
     said = {**_UNSAID, **fact.values} if effect.planned_mark else fact.values
+    # A command that plans anew what was reported asks for the next attempt; of those before it says nothing.
+    asks_on = bool(effect.planned_mark) and fact.lane == "command"
     effect.replanned = True
     effect.planned_mark = fact.mark
     effect.planned_at_us = fact.told_us
@@ -96,7 +98,7 @@ def _planned(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, obs
     effect.agent_id = fact.agent or effect.agent_id  # until a plan is heard, whoever spoke of the effect first
     for name, value in said.items():
         setattr(effect, name, value)
-    if effect.leave_basis in _OBSERVED_BASES[1:] and effect.leave in _SEEN:
+    if effect.leave_basis in _OBSERVED_BASES[1:] and effect.leave in _SEEN and not asks_on:
         # It happened before its plan was heard: what the policy says of the plan is only known now.
         _see(effect, attempts, observe("held", False, effect.enforced_judgement))
 
@@ -106,8 +108,12 @@ _SEEN: Final = ("observed", "bypassed")
 
 def _see(effect: EffectRow, attempts: dict[int, AttemptRow], seen: Observation) -> None:
     """Let the effect, and those of its attempts that happened without a command, stand under what was observed."""
+    if effect.leave_basis == "exemption":
+        effect.leave_ref = ""
     effect.leave, effect.leave_basis = seen.leave, seen.basis
     effect.violates = effect.violates or seen.violation
+    if effect.spent_by:  # several attempts told of at once: which of them had leave nobody can say
+        attempts[effect.spent_by].leave, effect.spent_by = seen.leave, 0
     for row in attempts.values():
         if row.leave in _SEEN:
             row.leave = seen.leave
@@ -124,8 +130,11 @@ def _attempt(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, obs
         # Leave asked for since a rejection is for the next attempt: a late word on this one does not spend it.
         if effect.leave not in MOVED and fact.kind == "effect.acknowledged":
             effect.leave = row.leave
-    elif effect.leave == "granted":
-        effect.leave = "used"
+    elif effect.leave == "granted" and not effect.lapsed(fact.received_us):
+        effect.leave, effect.spent_by = "used", fact.attempt
+    elif effect.leave in ("granted", "used"):
+        # Its time was over, or another attempt used it: leave is for one.
+        _see(effect, attempts, observe("held", fact.imports, effect.enforced_judgement))
     elif effect.leave not in MOVED:
         _see(effect, attempts, observe(effect.leave, fact.imports, effect.enforced_judgement))
     if row is None:

@@ -7,6 +7,8 @@ from operator import attrgetter
 from typing import Any, Final, cast
 from uuid import UUID
 
+import orjson
+
 from journal.sql import vendor_id as vendor_id  # those who read rows by plain SQL find it here
 
 
@@ -63,11 +65,16 @@ class EffectRow:
     compensated: bool = False
     version: int = 0  # 0: not stored yet
     replanned: bool = False  # no column: the plan's columns changed and must be written too
+    spent_by: int = 0  # no column: the attempt by which the leave that was given is used now
 
     @property
     def enforced_judgement(self) -> str:
         """What the policy said of the plan, where its word counted; else empty."""
         return self.judged if self.enforced else ""
+
+    def lapsed(self, now_us: int) -> bool:
+        """True when leave was given and its time is over; whoever reads treats a passed deadline as passed."""
+        return self.leave_until_us is not None and self.leave_until_us < now_us
 
 
 @dataclass(slots=True)
@@ -110,13 +117,23 @@ _POSTGRESQL_TYPES: Final[dict[object, str]] = {
 
 def columns(row: type[EffectRow] | type[AttemptRow]) -> tuple[str, ...]:
     """Column names in the order of the dataclass."""
-    return tuple(column.name for column in fields(row) if column.name != "replanned")
+    return tuple(column.name for column in fields(row) if column.name not in ("replanned", "spent_by"))
 
 
-def recordset(row: type[EffectRow] | type[AttemptRow], names: tuple[str, ...]) -> str:
-    """The column definitions that json_to_recordset needs on PostgreSQL for `names`."""
+def given(row: type[EffectRow] | type[AttemptRow], names: tuple[str, ...]) -> str:
+    """What stands after FROM on PostgreSQL to read one parameter, a `document` of rows, as the table `given`."""
     types = {column.name: _POSTGRESQL_TYPES[column.type] for column in fields(row)}
-    return ", ".join(f"{name} {types[name]}" for name in names)
+    numbered = ", ".join(f'"{number}" {types[name]}' for number, name in enumerate(names))
+    return f"(SELECT * FROM json_to_recordset(%s::json) AS numbered({numbered})) AS given({', '.join(names)})"
+
+
+def document(rows: Sequence[EffectRow] | Sequence[AttemptRow], names: tuple[str, ...]) -> str:
+    """The values of `names` of each row as JSON. Its keys are numbers: the names would be half of the document."""
+    values, keys = attrgetter(*names), _KEYS[: len(names)]
+    return orjson.dumps([dict(zip(keys, values(row), strict=True)) for row in rows]).decode()
+
+
+_KEYS: Final = [str(number) for number in range(len(fields(EffectRow)))]
 
 
 def typed_marks(row: type[EffectRow] | type[AttemptRow], names: tuple[str, ...]) -> str:

@@ -311,6 +311,8 @@ class Migration(migrations.Migration):
                                     "session_ended",
                                     "superseded",
                                     "bypassed",
+                                    "happened",
+                                    "denied_final",
                                     "digest_mismatch",
                                     "precondition_changed",
                                     "requirement_changed",
@@ -569,6 +571,7 @@ class Migration(migrations.Migration):
                 ("granted_at_us", models.BigIntegerField()),
                 ("ends_at_us", models.BigIntegerField()),
                 ("revoked_at_us", models.BigIntegerField(null=True)),
+                ("expired_position", models.BigIntegerField(null=True)),
                 ("uses", models.IntegerField(default=0)),
                 ("used_at_us", models.BigIntegerField(null=True)),
                 (
@@ -602,7 +605,12 @@ class Migration(migrations.Migration):
                         condition=models.Q(("revoked_at_us__isnull", True)),
                         fields=["project", "ends_at_us"],
                         name="exemption_live",
-                    )
+                    ),
+                    models.Index(
+                        condition=models.Q(("expired_position__isnull", True), ("revoked_at_us__isnull", True)),
+                        fields=["ends_at_us"],
+                        name="exemption_end_is_untold",
+                    ),
                 ],
                 "constraints": [
                     models.CheckConstraint(

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from evaluation.bench import clients, filling
+from evaluation.bench import clients, filling, meter
 from evaluation.bench.figures import Report, percentile
 from evaluation.bench.house import Installation, Server, clone, serve
 from evaluation.bench.person import Person
@@ -52,8 +52,8 @@ def measure(report: Report, small: Installation, *, rounds: int, reads: int, siz
         for server in (one, other):
             _post_measured(server, token)
         readers = {"small": _Reader(one), "large": _Reader(other)}
-        seen = _read(readers, rounds=rounds, reads=reads)
-        _tell(report, vendor, seen, sizes)
+        seen, cpu = _read(readers, rounds=rounds, reads=reads)
+        _tell(report, vendor, seen, cpu, sizes)
         _tell_size(report, readers, sizes)
 
 
@@ -66,14 +66,17 @@ def _post_measured(server: Server, token: str) -> None:
 
 
 Seen = dict[tuple[str, str], list[list[float]]]  # (what was read, size) -> rounds of milliseconds
+Cpu = dict[tuple[str, str], list[float]]  # the same -> the web server's processor milliseconds for one, by rounds
 
 
-def _read(readers: dict[str, "_Reader"], *, rounds: int, reads: int) -> Seen:
+def _read(readers: dict[str, "_Reader"], *, rounds: int, reads: int) -> tuple[Seen, Cpu]:
     seen: Seen = {}
+    cpu: Cpu = {}
     for number in range(rounds):
         sys.stderr.write(f"reading, round {number + 1} of {rounds}\n")
         for what in readers["small"].pages:
             spent: dict[str, list[float]] = {size: [] for size in readers}
+            before = {size: meter.cpu_s([reader.server.web]) for size, reader in readers.items()}
             for _ in range(reads):
                 for size, reader in readers.items():
                     started = time.perf_counter()
@@ -81,7 +84,9 @@ def _read(readers: dict[str, "_Reader"], *, rounds: int, reads: int) -> Seen:
                     spent[size].append(1000 * (time.perf_counter() - started))
             for size, values in spent.items():
                 seen.setdefault((what, size), []).append(values)
-    return seen
+                used = meter.cpu_s([readers[size].server.web]) - before[size]
+                cpu.setdefault((what, size), []).append(1000 * used / reads)
+    return seen, cpu
 
 
 class _Reader:
@@ -110,7 +115,7 @@ class _Reader:
             raise RuntimeError("the search found nothing: there is nothing to measure")
 
 
-def _tell(report: Report, vendor: str, seen: Seen, sizes: tuple[int, int]) -> None:
+def _tell(report: Report, vendor: str, seen: Seen, cpu: Cpu, sizes: tuple[int, int]) -> None:
     told = {"small": f"{sizes[0]:,}", "large": f"{sizes[1]:,}"}
     for what in dict.fromkeys(name for name, _ in seen):
         for size in ("small", "large"):
@@ -118,6 +123,7 @@ def _tell(report: Report, vendor: str, seen: Seen, sizes: tuple[int, int]) -> No
                 values = [percentile(values, share / 100) for values in seen[what, size]]
                 barred = what.startswith("search: ") and size == "large"
                 report.add(vendor, f"{what}, {told[size]} effects: p{share}", "ms", values, bar=bar if barred else None)
+            report.add(vendor, f"{what}, {told[size]} effects: CPU of the web server", "ms", cpu[what, size])
         if what == "session page":
             pairs = zip(seen[what, "large"], seen[what, "small"], strict=True)
             ratios = [percentile(large, 0.5) / percentile(small, 0.5) for large, small in pairs]

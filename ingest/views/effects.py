@@ -132,9 +132,10 @@ def dispatch_effect(call: Call, fields: shapes.DispatchEffect, origin: Origin, p
         computed = intent_digest(tool, fields.arguments, fields.free_text)
         return computed if fields.intent_digest in (None, computed) else ""
 
+    whole = fields.arguments if fields.free_text and fields.arguments is not msgspec.UNSET else None
     try:
         answered = leave.dispatch(
-            origin, path["effect"], process=fields.process, asked=asked, preconditions=fields.preconditions
+            origin, path["effect"], process=fields.process, asked=asked, preconditions=fields.preconditions, whole=whole
         )
     except LookupError:
         raise _no_effect() from None
@@ -145,13 +146,12 @@ def dispatch_effect(call: Call, fields: shapes.DispatchEffect, origin: Origin, p
 def acknowledge_effect(call: Call, fields: shapes.AcknowledgeEffect, origin: Origin, path: dict[str, UUID]) -> Reply:
     """Record what came of an attempt. Never held; a late one is kept as evidence (202)."""
     try:
-        answered = commands.acknowledge(
+        answered = leave.acknowledge(
             origin,
             path["effect"],
             attempt=fields.attempt,
             outcome=fields.outcome,
             external_reference=fields.external_reference or "",
-            observe=leave.observe,
         )
     except LookupError:
         raise _no_effect() from None

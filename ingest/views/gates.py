@@ -40,7 +40,7 @@ _REASON: Final = {
 }
 _STORED_IS_SHOWN: Final = (
     *("digest_mismatch", "precondition_changed", "requirement_changed"),
-    *("by_agent", "session_ended", "superseded", "bypassed"),
+    *("by_agent", "session_ended", "superseded", "bypassed", "happened", "denied_final"),
 )
 _WITH_WORDS: Final = {"denied": ("deny",), "denied_final": ("deny_final",), "returned": ("return",)}
 

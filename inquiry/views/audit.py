@@ -40,13 +40,13 @@ class Input:
 @member
 def audit(request: MemberRequest) -> HttpResponse:
     """Effects by fields, newest first. The query string is the whole question."""
-    stopped, found = False, search.Found()
+    stopped, found = None, search.Found()
     asked = search.read(dict(request.GET.lists()), request.membership.project, now_us())
     try:
-        with patience.limit():
+        with patience.limit(request.user.pk):
             found = found if asked.errors else search.find(asked)
-    except patience.Overran:
-        stopped = True
+    except patience.Overran as stop:
+        stopped = stop
     inputs = {name: _input(name, asked) for name in (*FIELDS, *TIMES)}
     rest = [one for name, one in inputs.items() if name not in FIRST and name != "state"]
     context = {
@@ -59,7 +59,7 @@ def audit(request: MemberRequest) -> HttpResponse:
         "place": Place(filters=asked.query()),
     }
     if stopped:
-        return patience.overran(request, "inquiry/audit.html", context)
+        return patience.overran(request, stopped, "inquiry/audit.html", context)
     return render(request, "inquiry/audit.html", context, status=400 if asked.errors else 200)
 
 

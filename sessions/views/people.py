@@ -20,7 +20,7 @@ MEANINGS = (
     ("viewer", "reads everything in the project"),
     ("reviewer", "and answers when a rule asks for leave, and stops what must not go on"),
     ("operator", "and answers what only a person can know, once that is built"),
-    ("administrator", "and keeps people, teams, tokens and repositories"),
+    ("administrator", "and keeps people, teams, tokens and repositories, and erases bodies"),
 )
 
 PAGE = 50

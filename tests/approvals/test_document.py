@@ -8,9 +8,12 @@ import jsonschema_rs
 import pytest
 import yaml
 from django.conf import settings
+from hypothesis import given
+from hypothesis import strategies as st
 
 from approvals import document, states
 from approvals.document import DocumentError
+from approvals.matching import compile_rules
 from approvals.requirement import DEFAULT, Requirement
 from approvals.schema import schema
 
@@ -220,3 +223,17 @@ def test_the_schema_for_editors_is_the_readers() -> None:
         "name: House\nrules: []",
     ):
         assert not editor.is_valid(yaml.load(text, Editor)), text  # noqa: S506 - as above
+
+
+@given(st.integers(0, len(EXAMPLE)), st.integers(0, 40), st.text(max_size=8))
+def test_a_text_is_read_or_refused_and_never_anything_else(at: int, cut: int, put: str) -> None:
+    refused: DocumentError | None = None
+    try:
+        read = document.read(EXAMPLE[:at] + put + EXAMPLE[at + cut :])
+    except DocumentError as error:
+        refused = error
+    if refused is None:
+        assert len(compile_rules(read).rules) == len(read["rules"])
+    else:
+        assert refused.line >= 1
+        assert refused.sentence.endswith((".", "?"))

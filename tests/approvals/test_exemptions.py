@@ -189,11 +189,13 @@ def test_its_end_is_in_the_book_once(ada: Membership) -> None:
     assert json.loads(said[0].facts) == {"uses": 0, "ended_at_us": first.ends_at_us}
 
 
-def test_the_sweep_pages_through_any_number(ada: Membership, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_sweep_tells_a_page_of_ends_and_the_next_the_rest(ada: Membership, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exemptions, "_PAGE", 2)
-    ended = [granted(ada) for _ in range(5)]
-    assert exemptions.sweep(max(one.ends_at_us for one in ended)) == 5
-    assert exemptions.sweep(max(one.ends_at_us for one in ended)) == 0
+    last = max(granted(ada).ends_at_us for _ in range(3))
+    assert [exemptions.sweep(last) for _ in range(3)] == [2, 1, 0]
+    with CaptureQueriesContext(connection) as queries:
+        exemptions.sweep(last)
+    assert len(queries) == 1, "what was told is not looked at again"
 
 
 @pytest.mark.parametrize(

@@ -341,13 +341,21 @@ def look_at_the_wrapper(path: Path) -> None:
             "foreign_keys": 1,
             "recursive_triggers": 1,
             "busy_timeout": 20000,
-            "cache_size": -65536,
+            "cache_size": -base.CACHE_KIB,
         }.items():
             cursor.execute(f"PRAGMA {pragma}")
             assert cursor.fetchone() == (expected,), pragma
     with wrapper.cursor() as cursor:
         cursor.execute("INSERT INTO line VALUES (%s)", [1])
         cursor.executemany("INSERT INTO line VALUES (%s)", [[2], [3]])
+    assert not wrapper.connection.place.held
+    said: list[str] = []
+    wrapper.connection.set_trace_callback(said.append)
+    with wrapper.cursor() as cursor:
+        for rows in (10, base.MANY_ROWS):
+            assert "PRAGMA shrink_memory" not in said
+            cursor.executemany("INSERT INTO line VALUES (%s)", [[1000 * rows + number] for number in range(rows)])
+    assert said.count("PRAGMA shrink_memory") == 1
     assert not wrapper.connection.place.held
     wrapper.set_autocommit(False, force_begin_transaction_with_broken_autocommit=True)
     assert wrapper.connection.place.held

@@ -1,6 +1,7 @@
 """A search that takes too long costs its author a clear page, and nobody else anything."""
 
 import re
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -82,7 +83,7 @@ def test_nothing_of_the_limit_stays_on_the_connection(committed: None, settings:
     settings.GATEBOOK_SEARCH_TIMEOUT_S = 0.05
     for statement in (ENDLESS, "SELECT 1"):
         try:
-            with patience.limit():
+            with patience.limit(7):
                 ask(statement)
         except patience.Overran:
             assert statement == ENDLESS
@@ -92,10 +93,26 @@ def test_nothing_of_the_limit_stays_on_the_connection(committed: None, settings:
 def test_the_limit_is_one_for_all_statements_of_a_page(committed: None, settings: Settings) -> None:
     settings.GATEBOOK_SEARCH_TIMEOUT_S = 0.3
     short = LONG.replace("3000000", "30000")
-    with pytest.raises(patience.Overran), patience.limit():
+    with pytest.raises(patience.Overran), patience.limit(7):
         any(ask(short) < 30_000 for _ in range(1_000_000))
 
 
 def test_other_troubles_of_the_database_stay_what_they_are(db: None, settings: Settings) -> None:
-    with pytest.raises(OperationalError, match="database is locked"), patience.limit():
+    with pytest.raises(OperationalError, match="database is locked"), patience.limit(7):
         raise OperationalError("database is locked")
+
+
+def test_one_person_cannot_take_all_the_connections(house: House, book: Book) -> None:
+    """Whoever has as many searches under way as one may is told; others, and the same person later, are answered."""
+    client, other = house.client("viewer"), house.client("operator")
+    person = house.members["viewer"].user.pk
+    with ExitStack() as stack:
+        for _ in range(patience.AT_ONCE):
+            stack.enter_context(patience.limit(person))
+        for page in ("/audit/?tool=mail.send", "/sessions/"):
+            answer = client.get(page)
+            assert answer.status_code == 429
+            assert "8 pages of yours are searching already" in answer.text
+            assert other.get(page).status_code == 200
+    assert client.get("/sessions/").status_code == 200
+    assert patience._searching == {}

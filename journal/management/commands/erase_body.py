@@ -1,0 +1,38 @@
+"""`manage.py erase_body POSITION --reason "…"`: destroy what an entry said; that it was said stays."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db import transaction
+
+from journal import erasures
+from journal.clock import now_us
+from journal.entries import SYSTEM_SOURCE
+from journal.models import Entry, Erasure
+
+LONGEST = Erasure._meta.get_field("reason").max_length or 0
+
+
+class Command(BaseCommand):
+    """Destroy the body of one journal entry, with its salt."""
+
+    help = "Destroy the body of a journal entry for good. The entry, its commitment and the reason stay."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("position", type=int, help="the entry's position in the journal, as pages show it")
+        parser.add_argument("--reason", required=True, help="a legal ground or ticket, without personal data")
+
+    def handle(self, *args: Any, **options: Any) -> str:
+        position, reason = options["position"], options["reason"].strip()
+        if not reason or len(reason) > LONGEST or not reason.isprintable():
+            raise CommandError(f"A reason is 1 to {LONGEST} printable characters.")
+        entry = Entry.objects.filter(position=position).first() if 0 < position < 2**63 else None
+        if entry is None:
+            raise CommandError(f"There is no entry at position {position}.")
+        try:
+            with transaction.atomic(durable=True):
+                erasures.erase(entry.project, position, reason=reason, actor=SYSTEM_SOURCE, now_us=now_us())
+        except erasures.NothingToErase as nothing:
+            raise CommandError(str(nothing)) from nothing
+        return f"The body of entry {position} ({entry.kind}) is destroyed. The entry and its commitment stay."

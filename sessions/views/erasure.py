@@ -1,0 +1,48 @@
+"""Destroying the body of a journal entry, for administrators; the entry and its commitment stay."""
+
+from django import forms
+from django.contrib import messages
+from django.db import transaction
+from django.http import Http404, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods
+
+from journal import erasures
+from journal.clock import now_us
+from journal.models import Entry
+from sessions import people
+from sessions.access import MemberRequest, requires
+
+HIGHEST = 2**63 - 1
+
+
+class ErasureForm(forms.Form):
+    """Why."""
+
+    reason = forms.CharField(
+        max_length=200,
+        widget=forms.TextInput(attrs={"autocomplete": "off"}),
+        help_text="A legal ground or a ticket. It stays for good: no personal data.",
+    )
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@requires("administrator")
+def erase_body(request: MemberRequest, position: int) -> HttpResponse:
+    """Ask why, then destroy the body of the entry at `position` of the current project. 404 when it has none."""
+    project = request.membership.project.id
+    entry = Entry.objects.filter(project=project, position=min(position, HIGHEST), body__isnull=False).first()
+    if entry is None:
+        raise Http404
+    form = ErasureForm(request.POST or None)
+    if request.method != "POST" or not form.is_valid():
+        context = {"entry": entry, "form": form}
+        return render(request, "sessions/erase_body.html", context, status=422 if form.errors else 200)
+    try:
+        with transaction.atomic(durable=True):
+            actor = people.pseudonym_of(request.user)
+            erasures.erase(project, position, reason=form.cleaned_data["reason"], actor=actor, now_us=now_us())
+    except erasures.NothingToErase as nothing:
+        raise Http404 from nothing
+    messages.success(request, f"The body of entry {position} is destroyed. The entry and its commitment stay.")
+    return redirect("effect", entry.effect) if entry.effect else redirect("home")

@@ -1,0 +1,364 @@
+"""Ways round a gate, each tried once: what was asked for one thing, for one agent, once, is leave for nothing else."""
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+import time_machine
+from django.db import transaction
+
+from approvals import exemptions, gates, rulings
+from approvals.models import Gate
+from approvals.states import OPEN, US
+from journal.clock import now_us
+from journal.models import Entry
+from ledger.models import Attempt, Effect
+from sessions import agents
+from sessions.models import Agent
+from tests.approvals.story import RULES, Desk
+from tests.ingest.caller import Caller, code
+from tests.pages.book import doors
+
+pytestmark = pytest.mark.django_db
+
+ALLOW = "name: house\nrules:\n  - {id: all, title: Everything, match: {}, outcome: allow}\n"
+BY_COMMAND = """
+name: shell
+rules:
+  - id: listing
+    title: Listing changes nothing
+    match: {tools: [shell.run], arguments: [{path: command, prefix: ls}]}
+    outcome: allow
+"""
+
+
+def dispatch(desk: Desk, effect: dict[str, Any], by: Caller | None = None, **fields: Any) -> Any:
+    body = {"process": "p-1", "intent_digest": effect["intent_digest"], **fields}
+    sent = {name: value for name, value in body.items() if value is not None}
+    return (by or desk.agent).post(f"/effects/{effect['id']}/dispatch", sent)
+
+
+def fact(identity: str, kind: str, effect_key: str = "e-1", **fields: Any) -> dict[str, Any]:
+    return {"id": identity, "kind": kind, "session": "s-1", "effect_key": effect_key, **fields}
+
+
+def approved(desk: Desk, effect_key: str = "e-1", **fields: Any) -> dict[str, Any]:
+    """An effect with leave by ruling."""
+    planned = desk.plan(effect_key, **fields)
+    assert desk.answer(desk.gate(planned), "reviewer").refusal is None
+    return planned
+
+
+def rejected(desk: Desk, planned: dict[str, Any]) -> None:
+    """Dispatch what has leave, and let the remote say no."""
+    assert dispatch(desk, planned).status_code == 200
+    desk.agent.fail(planned, "rejected", desk.effect(planned).attempt_count)
+
+
+@pytest.fixture
+def second(desk: Desk) -> Iterator[Caller]:
+    """Another agent of the same project, which the reviewer answers for."""
+    with doors(agents.ensure(desk.project, "build-9", desk.user("reviewer"))) as caller:
+        yield caller
+
+
+# --- for one thing, used for another ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rules", [BY_COMMAND, BY_COMMAND.replace("allow", "require\n    require: {minimum: 1}")])
+def test_calling_the_command_free_text_does_not_let_another_one_run(quiet: Desk, rules: str) -> None:
+    quiet.rules(rules)
+    quiet.declare("shell.run")
+    planned = quiet.plan(tool="shell.run", arguments={"command": "ls"}, free_text=["command"])
+    if planned["answer"] == "wait":
+        quiet.answer(quiet.gate(planned), "reviewer")
+    other: dict[str, Any] = {"arguments": {"command": "rm -rf /"}, "free_text": ["command"], "intent_digest": None}
+    assert code(dispatch(quiet, planned, **other)) == (409, "INTENT_MISMATCH")
+    assert not Attempt.objects.exists()
+    same: dict[str, Any] = {"arguments": {"command": "ls"}, "free_text": ["command"], "intent_digest": None}
+    assert dispatch(quiet, planned, **same).status_code == 200
+
+
+def test_what_policy_allowed_is_not_replaced_by_a_report_that_sorts_before(desk: Desk) -> None:
+    desk.agent.session("s-1")
+    desk.agent.report([fact("z", "effect.planned", tool="file.read", arguments={})])
+    assert desk.plan(tool="file.read", arguments={})["answer"] == "proceed"
+    desk.agent.report([fact("a", "effect.planned", tool="git.tag", arguments={"ref": "v1"})])
+    now = desk.agent.get(f"/effects/{Effect.objects.get().id}").json()
+    assert dispatch(desk, now).status_code == 200
+    assert Effect.objects.get().tool == "file.read"
+
+
+def test_leave_that_one_agent_has_is_not_used_by_another(desk: Desk, second: Caller) -> None:
+    """Else whoever answers for the second could say yes to what their own agent then does."""
+    planned = approved(desk)
+    assert code(dispatch(desk, planned, second)) == (409, "NO_LEAVE")
+    assert not Attempt.objects.exists()
+    assert dispatch(desk, planned).status_code == 200
+
+
+def test_leave_that_policy_gives_one_agent_is_not_used_by_another(desk: Desk, second: Caller) -> None:
+    desk.rules(ALLOW.replace("match: {}", "match: {agents: [deploy-7]}"))
+    planned = desk.plan()
+    assert planned["answer"] == "proceed"
+    assert dispatch(desk, planned, second).status_code == 409
+    assert not Attempt.objects.exists()
+
+
+def test_what_another_agent_reported_can_be_asked_and_done(desk: Desk, second: Caller) -> None:
+    """The gate binds the agent that asks, not the one whose report came first."""
+    desk.agent.session("s-1")
+    second.report([fact("z", "effect.planned", tool="git.push", arguments={"ref": "main"})])
+    planned = desk.plan()
+    desk.answer(desk.gate(planned), "administrator")
+    assert dispatch(desk, planned).status_code == 200
+
+
+def test_one_leave_covers_one_attempt_and_a_second_one_reported_ran_without(desk: Desk) -> None:
+    planned = approved(desk)
+    rejected(desk, planned)
+    desk.agent.report([fact("d", "effect.dispatched", attempt=2)])
+    effect = desk.effect(planned)
+    assert (effect.leave, effect.violates) == ("bypassed", True)
+    assert list(Attempt.objects.order_by("number").values_list("leave", flat=True)) == ["used", "bypassed"]
+
+
+def test_two_attempts_reported_at_once_do_not_share_leave(desk: Desk) -> None:
+    planned = approved(desk)
+    answer = desk.agent.report([fact("c", "effect.dispatched", attempt=1), fact("d", "effect.dispatched", attempt=2)])
+    assert answer.status_code == 200
+    gate = desk.gate(planned)
+    assert (gate.status, gate.reason, desk.effect(planned).leave) == ("cancelled", "bypassed", "bypassed")
+    assert set(Attempt.objects.values_list("leave", flat=True)) == {"bypassed"}
+
+
+# --- policy, clocks, exemptions ---------------------------------------------------------------------------------------
+
+
+def test_leave_by_rules_in_between_is_no_leave_by_the_first_ones(desk: Desk) -> None:
+    """The plan was judged by the first rules; leave came from the second; the first are in force again."""
+    planned = desk.plan()
+    desk.answer(desk.gate(planned), "reviewer", "return", "squash first")
+    desk.rules(ALLOW)
+    assert desk.plan()["answer"] == "proceed"
+    desk.rules()
+    assert code(dispatch(desk, planned)) == (409, "GATE_GONE")
+
+
+def test_a_gate_of_rules_in_between_is_measured_by_the_first_ones(desk: Desk) -> None:
+    strict = RULES.replace("minimum: 1", "minimum: 2")
+    desk.rules(strict)
+    planned = desk.plan()
+    desk.answer(desk.gate(planned), "reviewer", "return", "squash first")
+    desk.rules()
+    approved(desk)
+    desk.rules(strict)
+    refused = dispatch(desk, planned)
+    assert (code(refused), refused.json()["reason"]) == ((409, "GATE_GONE"), "requirement_changed")
+
+
+def test_what_was_planned_while_observing_and_then_returned_ran_without_approval(quiet: Desk) -> None:
+    quiet.rules(mode="observe")
+    quiet.declare("git.push")
+    planned = quiet.plan()
+    quiet.rules()
+    assert code(dispatch(quiet, planned)) == (409, "GATE_GONE")
+    quiet.answer(quiet.gate(quiet.plan()), "reviewer", "return", "squash first")
+    quiet.agent.report([fact("d", "effect.dispatched")])
+    effect = quiet.effect(planned)
+    assert (effect.leave, effect.violates) == ("bypassed", True)
+
+
+@pytest.mark.parametrize("mode", ["enforce", "observe"])
+def test_denied_for_good_outlives_a_laxer_policy(desk: Desk, mode: str) -> None:
+    planned = desk.plan("e-1")
+    desk.answer(desk.gate(planned), "reviewer", "deny_final", "never in this session")
+    desk.agent.post(f"/effects/{planned['id']}/supersede")
+    desk.rules(ALLOW, mode)
+    again = desk.plan("e-2")
+    assert (again["answer"], again["leave"]) == ("blocked", "refused")
+
+
+def test_denied_for_good_reaches_what_asks_the_same_beside_it(desk: Desk) -> None:
+    """Two calls of one turn ask for the same; one of them is denied for good, and the other is not let go for it."""
+    one, other = desk.plan("e-1", turn="t-1"), desk.plan("e-2", turn="t-1")
+    desk.answer(desk.gate(other), "administrator")
+    desk.answer(desk.gate(one), "reviewer", "deny_final", "never in this session")
+    assert dispatch(desk, other).status_code == 409
+    assert not Attempt.objects.exists()
+
+
+def test_leave_that_had_lapsed_is_not_used_by_a_report(desk: Desk) -> None:
+    planned = approved(desk)
+    with time_machine.travel((desk.gate(planned).leave_until_us or 0) / US + 1, tick=False):
+        desk.agent.report([fact("d", "effect.dispatched")])
+    effect = desk.effect(planned)
+    assert (desk.gate(planned).status, effect.leave, effect.violates) == ("lapsed", "bypassed", True)
+
+
+def test_a_deadline_that_had_passed_is_not_told_as_a_cancellation(desk: Desk) -> None:
+    planned = desk.plan()
+    with time_machine.travel(desk.gate(planned).decide_by_us / US + 1, tick=False):
+        desk.agent.report([fact("d", "effect.dispatched")])
+    assert (desk.gate(planned).status, desk.effect(planned).leave) == ("expired", "bypassed")
+
+
+def exempted(desk: Desk, **scope: Any) -> Any:
+    with transaction.atomic():
+        return exemptions.grant(
+            desk.project,
+            tool="git.push",
+            reason="a release is going on",
+            ends_at_us=now_us() + 60 * US,
+            user=desk.user("administrator"),
+            **scope,
+        )
+
+
+def test_an_exemption_from_one_rule_is_none_from_another_that_came_later(desk: Desk) -> None:
+    exempted(desk, rule="push")
+    planned = desk.plan()
+    assert planned["leave_basis"] == "exemption"
+    desk.rules(RULES.replace("id: push", "id: freeze"))
+    assert code(dispatch(desk, planned)) == (409, "GATE_GONE")
+
+
+def test_an_exemption_that_ended_is_no_gate(desk: Desk) -> None:
+    exemption = exempted(desk)
+    planned = desk.plan()
+    with time_machine.travel(exemption.ends_at_us / US + 1, tick=False):
+        assert code(dispatch(desk, planned)) == (409, "GATE_GONE")
+    assert "gate" not in desk.agent.get(f"/effects/{planned['id']}").json()
+
+
+# --- what stays open --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lane", ["command", "evidence"])
+@pytest.mark.parametrize("decided", [False, True])
+def test_a_late_word_on_the_attempt_before_ends_the_gate_for_the_next(desk: Desk, lane: str, decided: bool) -> None:
+    planned = approved(desk)
+    rejected(desk, planned)
+    first = desk.gate(planned)
+    desk.plan()
+    second = desk.gate(planned)
+    if decided:
+        desk.answer(second, "reviewer")
+    if lane == "command":
+        late = desk.agent.post(f"/effects/{planned['id']}/acknowledge", {"attempt": 1, "outcome": "ok"})
+        assert late.status_code == 202
+    else:
+        desk.agent.report([fact("a", "effect.acknowledged", outcome="ok")])
+    second.refresh_from_db()
+    effect = desk.effect(planned)
+    assert (effect.state, effect.leave, effect.leave_ref) == ("acknowledged", "used", first.id.hex)
+    assert (second.status, second.used_attempt) == ("cancelled", None)
+    assert not Gate.objects.filter(status__in=OPEN).exists()
+
+
+def test_an_attempt_that_was_only_observed_ends_the_gate_for_the_next_too(quiet: Desk) -> None:
+    quiet.agent.session("s-1")
+    quiet.agent.report([
+        fact("p", "effect.planned", tool="git.push", arguments={"ref": "main"}),
+        fact("d", "effect.dispatched"), fact("f", "effect.failed", reason="rejected"),
+    ])  # fmt: skip
+    quiet.rules()
+    quiet.declare("git.push")
+    planned = quiet.plan()
+    assert planned["answer"] == "wait"
+    quiet.agent.report([fact("a", "effect.acknowledged", outcome="ok")])
+    assert quiet.effect(planned).leave == "observed"
+    assert quiet.gate(planned).status == "cancelled"
+
+
+@pytest.mark.parametrize("lane", ["command", "evidence"])
+@pytest.mark.parametrize("decided", [False, True])
+def test_what_is_withdrawn_keeps_no_leave(desk: Desk, lane: str, decided: bool) -> None:
+    planned = approved(desk) if decided else desk.plan()
+    if lane == "command":
+        desk.agent.post(f"/effects/{planned['id']}/supersede")
+    else:
+        desk.agent.report([fact("s", "effect.superseded")])
+    effect = desk.effect(planned)
+    assert (effect.state, effect.leave, effect.leave_basis) == ("superseded", "held", "cancelled")
+    assert desk.gate(planned).status == "cancelled"
+
+
+def test_what_may_have_happened_after_all_is_not_done_again(quiet: Desk) -> None:
+    quiet.agent.session("s-1")
+    quiet.agent.report([
+        fact("p", "effect.planned", tool="git.push", arguments={"ref": "main"}),
+        fact("d", "effect.dispatched"), fact("z", "effect.failed", reason="rejected"),
+    ])  # fmt: skip
+    planned = quiet.plan()
+    assert planned["answer"] == "proceed"
+    quiet.agent.report([fact("a", "effect.failed", reason="timeout")])
+    assert code(dispatch(quiet, planned)) == (409, "ALREADY_DISPATCHED")
+
+
+# --- whose word counts ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["revoke", "extend"])
+@pytest.mark.parametrize("name", ["viewer", "neighbour"])
+def test_who_may_not_answer_may_neither_take_back_nor_put_off(desk: Desk, verb: str, name: str) -> None:
+    gate = desk.gate(approved(desk) if verb == "revoke" else desk.plan())
+    person = desk.house.neighbour if name == "neighbour" else desk.person(name)
+    with transaction.atomic():
+        outcome = rulings.revoke(gate, person, "because") if verb == "revoke" else rulings.extend(gate, person)
+    assert outcome.refusal is not None
+    assert outcome.refusal[0] == "not_eligible"
+    assert Gate.objects.get().version == gate.version
+
+
+def test_who_becomes_owner_while_it_waits_has_a_part_in_it(desk: Desk) -> None:
+    gate = desk.gate(desk.plan())
+    Agent.objects.filter(id=gate.agent_id).update(owner=desk.user("reviewer"))
+    assert desk.answer(gate, "reviewer").refusal[0] == "self_approval"  # type: ignore[index]
+
+
+# --- what the book alone tells ----------------------------------------------------------------------------------------
+
+
+def facts(effect: dict[str, Any], kind: str) -> list[str]:
+    found = Entry.objects.filter(effect=UUID(effect["id"]), kind=kind).order_by("position")
+    return list(found.values_list("facts", flat=True))
+
+
+def test_the_book_says_by_which_rule_leave_was_given(desk: Desk) -> None:
+    assert '"judged_by":"house@1/reads"' in facts(desk.plan(tool="file.read"), "effect.planned")[0]
+
+
+def test_the_book_says_that_leave_was_taken_back(desk: Desk) -> None:
+    planned = desk.plan(tool="file.read")
+    desk.rules(RULES.replace("outcome: allow", "outcome: deny"))
+    assert code(dispatch(desk, planned)) == (409, "GATE_GONE")
+    assert desk.effect(planned).leave == "held"
+    (told,) = facts(planned, "effect.granted")
+    assert told.startswith('{"basis":"revoked",')
+    assert '"leave":"held"' in told
+
+
+def test_the_book_says_what_a_gate_asks_and_until_when(desk: Desk) -> None:
+    planned = approved(desk)
+    gate = desk.gate(planned)
+    (requested,) = facts(planned, "gate.requested")
+    for one in (f'"decide_by_us":{gate.decide_by_us}', '"minimum":1', f'"policy_set":"{gate.policy_set_id.hex}"'):  # type: ignore[union-attr]
+        assert one in requested
+    assert f'"until_us":{gate.leave_until_us}' in facts(planned, "effect.granted")[0]
+
+
+def test_nothing_is_used_before_it_was_decided(desk: Desk) -> None:
+    """A dispatch that waited for the ruling's rows was received before the ruling, and used it afterwards."""
+    planned = desk.plan()
+    with time_machine.travel(now_us() / US - 5, tick=False):
+        early = now_us()
+    gate = desk.gate(planned)
+    desk.answer(gate, "reviewer")
+    gate.refresh_from_db()
+    with transaction.atomic():
+        _, locked = gates.lock(gate)
+        gates.use(locked, 1, early)
+    gate.refresh_from_db()
+    assert (gate.used_at_us or 0) >= (gate.decided_at_us or 0)

@@ -1,0 +1,83 @@
+"""Loading, activating and using at the same moment: on transactions that really commit."""
+
+from typing import Any
+
+import pytest
+from django.db import transaction
+
+from approvals import exemptions, policies
+from approvals.models import Activation, Exemption, PolicySet
+from journal.clock import now_us
+from journal.ids import uuid7
+from journal.models import Entry
+from sessions import agents, people, projects
+from sessions.models import Project
+from tests.journal.committed import committed, together
+from tests.sessions.speaking import origin
+
+__all__ = ["committed"]
+TEXT = "name: house\nrules:\n  - {id: all, title: Everything, match: {}, outcome: require}\n"
+pytestmark = pytest.mark.usefixtures("committed")
+
+
+@pytest.fixture
+def project(committed: None) -> Project:
+    with transaction.atomic():
+        return projects.create("of the races")
+
+
+def load(project: Project, text: str) -> Any:
+    with transaction.atomic():
+        return policies.load(project, text)
+
+
+def test_of_two_who_activate_at_once_one_is_in_force_and_both_are_recorded(project: Project) -> None:
+    first, second = load(project, TEXT), load(project, TEXT.replace("require", "deny"))
+
+    def activate(policy_set: PolicySet) -> Activation:
+        with transaction.atomic():
+            return policies.activate(project, policy_set, "enforce")
+
+    done = together(*(lambda one=one: activate(one) for one in (first, second) * 4))
+    assert all(isinstance(one, Activation) for one in done), done
+    assert Activation.objects.filter(is_current=True).count() == 1
+    current = policies.current(project)
+    assert current is not None
+    assert current == Activation.objects.latest("id")
+    assert Entry.objects.filter(kind="policy.activated").count() == Activation.objects.count() >= 2
+
+
+def test_the_same_text_loaded_at_once_is_loaded_once(project: Project) -> None:
+    done = together(*[lambda: load(project, TEXT)] * 6)
+    assert {one.pk for one in done} == {PolicySet.objects.get().pk}
+    assert Entry.objects.filter(kind="policy.loaded").count() == 1
+
+
+def test_different_texts_loaded_at_once_are_versions_of_their_own(project: Project) -> None:
+    texts = [TEXT + f"# {n}\n" for n in range(6)]
+    done = together(*(lambda text=text: load(project, text) for text in texts))
+    assert sorted(one.version for one in done) == [1, 2, 3, 4, 5, 6]
+
+
+def test_use_against_revocation_is_counted_or_refused(project: Project) -> None:
+    with transaction.atomic():
+        user = people.add(project, "ada", "operator", "slate-lantern-orbit-42").user
+        agent = agents.ensure(project, "deploy-7")
+        granted = exemptions.grant(
+            project, tool="*", reason="For the race of this test.", ends_at_us=now_us() + 60_000_000, user=user
+        )
+
+    def use() -> bool:
+        with transaction.atomic():
+            return exemptions.use(granted, origin(agent, uuid7().hex, received_us=now_us()), uuid7())
+
+    def revoke() -> bool:
+        with transaction.atomic():
+            return exemptions.revoke(granted, user)
+
+    done = together(use, use, use, revoke, use, use, use, revoke)
+    assert not any(isinstance(one, Exception) for one in done), done
+    assert [done[3], done[7]].count(True) == 1
+    used = [one for index, one in enumerate(done) if index not in (3, 7)].count(True)
+    assert Exemption.objects.get().uses == used == Entry.objects.filter(kind="exemption.used").count()
+    assert use() is False

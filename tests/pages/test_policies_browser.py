@@ -1,0 +1,118 @@
+"""The pages of policies, exemptions and teams in a real browser: reach, contrast, width, and without JavaScript."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.house.server import Server
+from tests.pages.test_frame_browser import complaints, enter, violations_by_day_and_night
+
+__all__ = ["complaints"]
+pytestmark = pytest.mark.browser
+
+PROJECT = "policies in a browser"
+PAGES = (
+    "/approvals/policies/",
+    "/approvals/policies/draft/",
+    "/approvals/policies/exemptions/",
+    "/approvals/policies/exemptions/grant/",
+    "/settings/teams/",
+)
+HOUSE = f"""
+from django.contrib.auth.models import User
+from django.db import transaction
+from approvals import exemptions, policies
+from journal.clock import now_us
+from sessions import people, projects, teams
+with transaction.atomic():
+    project = projects.named({PROJECT!r})
+    if project is None:
+        project = projects.create({PROJECT!r})
+        member = people.add(project, "%s", "administrator")
+        text = open("docs/examples/policies.yaml").read()
+        policies.activate(project, policies.load(project, text), "observe")
+        teams.add(teams.create(project, "team-leads"), member)
+        teams.create(project, "nobody-yet")
+        exemptions.grant(project, tool="git.*", rule="push-to-production", repository="web", user=member.user,
+                         reason="The release train of Friday.", ends_at_us=now_us() + 3_600_000_000)
+"""
+
+
+@pytest.fixture(scope="module")
+def server(live_server_process: Server) -> Server:
+    """The running house with a project of its own for these pages, so that every table has rows."""
+    live_server_process.run(HOUSE % live_server_process.administrator)
+    return live_server_process
+
+
+def inside(page: Page, server: Server, complaints: list[str] | None = None) -> Page:
+    """Be signed in, in that project."""
+    enter(page, server, complaints, anew=True)
+    page.get_by_label("Project", exact=True).select_option(label=PROJECT)
+    page.get_by_role("button", name="Switch").click()
+    return page
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("width", [320, 390, 1280])
+def test_everybody_can_use_every_page(
+    server: Server, new_page: Callable[..., Page], complaints: list[str], width: int
+) -> None:
+    page = inside(new_page(viewport={"width": width, "height": 800}, reduced_motion="reduce"), server, complaints)
+    found = []
+    for path in PAGES:
+        page.goto(server.url + path)
+        found += violations_by_day_and_night(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+    page.goto(server.url + PAGES[0])
+    page.get_by_role("link", name="house@1").first.click()
+    found += violations_by_day_and_night(page)
+    page.get_by_role("link", name="in force…").click()
+    found += violations_by_day_and_night(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert found == []
+
+
+def test_a_draft_comes_into_force_without_javascript(server: Server, new_page: Callable[..., Page]) -> None:
+    page = inside(new_page(java_script_enabled=False), server)
+    page.get_by_role("navigation", name="Rooms").get_by_role("link", name="Policies").click()
+    page.get_by_role("link", name="Draft and rehearse").click()
+    draft = page.get_by_label("Rules, as YAML")
+    text = draft.input_value()
+    assert "id: push-to-production" in text, "a draft begins with what is in force"
+    draft.fill(text.replace("outcome: require", "outcome: ask", 1))
+    page.get_by_role("button", name="Rehearse draft").click()
+    expect(page.locator(".errorlist")).to_contain_text(
+        re.compile(r"Line \d+: .*'ask'; choose one of allow, deny, require")
+    )
+    draft = page.get_by_label("Rules, as YAML")
+    draft.fill(text.replace("over: 20", "over: 7"))
+    page.get_by_role("button", name="Rehearse draft").click()
+    expect(page.get_by_role("heading", name="Rehearsal")).to_be_visible()
+    page.get_by_role("button", name="Load as the next version").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(re.compile(r"house@\d+"))
+    expect(page.get_by_text("not in force", exact=True)).to_be_visible()
+    page.get_by_role("link", name="in force…").click()
+    page.get_by_label("Enforce").check()
+    page.get_by_role("button", name="in force").click()
+    expect(page.locator(".said")).to_contain_text("is in force now, in mode enforce.")
+    expect(page.get_by_text("once 7 were planned within 1 h with this tool by the agent")).to_be_visible()
+
+
+def test_an_exemption_is_granted_and_revoked_without_javascript(server: Server, new_page: Callable[..., Page]) -> None:
+    page = inside(new_page(java_script_enabled=False), server)
+    page.goto(server.url + PAGES[2])
+    page.get_by_role("link", name="Grant an exemption").click()
+    page.get_by_label("Tool").fill("deploy.*")
+    page.get_by_label("Reason").fill("too short")
+    page.get_by_role("button", name="Grant exemption").click()
+    expect(page.get_by_role("alert")).to_contain_text("Say why, in 10")
+    page.get_by_label("Reason").fill("The move to the new rack, INC-311.")
+    page.get_by_role("button", name="Grant exemption").click()
+    expect(page.locator(".said")).to_contain_text("It ends by itself.")
+    page.get_by_role("link", name="Revoke the exemption of deploy.*").click()
+    page.get_by_role("button", name="End exemption").click()
+    expect(page.locator(".said")).to_contain_text("from now on the rules ask again")
+    expect(page.get_by_role("link", name="Revoke the exemption of deploy.*")).to_have_count(0)
