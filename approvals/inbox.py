@@ -6,6 +6,7 @@ while requests come and go.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final
 from uuid import UUID
 
@@ -16,13 +17,15 @@ from django.db.models.functions import Length, Substr
 from approvals.card import blank_run
 from approvals.gates import current_status
 from approvals.models import Gate, Vote
-from approvals.rulings import eligible
+from approvals.requirement import Requirement
 from approvals.words import RANKS
 from journal import untrusted
 from journal.clock import now_us
 from journal.models import Body
 from ledger.models import Effect
+from sessions.access import may
 from sessions.models import Membership, Project
+from sessions.teams import teams_of
 
 STATES: Final = ("pending", "mine", "decided", "expired")
 SIZE: Final = 50
@@ -112,7 +115,6 @@ def page(membership: Membership, state: str, *, risk: str = "", repository: str 
         rows = rows.filter(risk=risk)
     if repository:
         rows = rows.filter(repository_name=repository)
-    rows = rows.select_related("agent", "effect", "session_owner", "policy_set")
     if state in ("pending", "mine"):
         found, further = _pending(rows, membership, after, mine=state == "mine")
     elif state == "decided":
@@ -120,7 +122,7 @@ def page(membership: Membership, state: str, *, risk: str = "", repository: str 
     else:
         ended = Q(status__in=("expired", "lapsed", "cancelled")) | Q(status="pending", decide_by_us__lt=now_us())
         found, further = _by(rows.filter(ended), "opened_position", after)
-    return Listed(_rows(found), further)
+    return Listed(_rows(_whole(found)), further)
 
 
 def grouped(rows: Iterable[Row]) -> list[Row]:
@@ -167,7 +169,15 @@ _RANK: Final = Case(
 )
 
 
+def _whole(found: list[Gate]) -> list[Gate]:
+    """The gates of a page with what their rows name. They are found alone: to sort thousands, each must be small."""
+    joined = Gate.objects.select_related("agent", "effect", "session_owner").in_bulk([gate.id for gate in found])
+    return [joined[gate.id] for gate in found]
+
+
 def _pending(gates: "QuerySet[Gate]", membership: Membership, after: str, *, mine: bool) -> tuple[list[Gate], str]:
+    if mine and not may(membership, "reviewer"):
+        return [], ""
     rows: QuerySet[Any] = gates.filter(status="pending", decide_by_us__gte=now_us()).annotate(rank=_RANK)
     if mine:
         user = membership.user
@@ -184,13 +194,21 @@ def _pending(gates: "QuerySet[Gate]", membership: Membership, after: str, *, min
         )
     ordered = rows.order_by("rank", "decide_by_us", "opened_position")
     if mine:
-        able = (gate for gate in ordered[:MOST_TRIED] if eligible(gate, membership).refusal is None)
-        found = [gate for gate, _ in zip(able, range(SIZE + 1), strict=False)]
+        names = {user.get_username()}, teams_of(membership.project, user)
+        asked = ordered.only("id", "decide_by_us", "opened_position", "requirement")[:MOST_TRIED]
+        found = list(islice((gate for gate in asked if _asks(gate, *names)), SIZE + 1))
     else:
-        found = list(ordered[: SIZE + 1])
+        found = list(ordered.only("id", "decide_by_us", "opened_position")[: SIZE + 1])
     last: Any = found[SIZE - 1] if len(found) > SIZE else None
     further = f"{last.rank}-{last.decide_by_us}-{last.opened_position}" if last is not None else ""
     return found[:SIZE], further
+
+
+def _asks(gate: Gate, names: set[str], teams: set[str]) -> bool:
+    """True when the rule names this person or a team of theirs, or nobody in particular."""
+    needed = Requirement.of(gate.requirement)
+    named = bool(needed.people or needed.teams)
+    return not named or bool(names & set(needed.people)) or bool(teams & set(needed.teams))
 
 
 def _by(rows: "QuerySet[Gate]", column: str, after: str) -> tuple[list[Gate], str]:
@@ -200,7 +218,8 @@ def _by(rows: "QuerySet[Gate]", column: str, after: str) -> tuple[list[Gate], st
         below = {f"{column}__lt": key[0]}
         same: dict[str, Any] = {column: key[0], "opened_position__lt": key[1]}
         rows = rows.filter(Q(**below) | Q(**same))
-    found = list(rows.order_by(F(column).desc(), "-opened_position")[: SIZE + 1])
+    ordered = rows.order_by(F(column).desc(), "-opened_position").only("id", "opened_position", column)
+    found = list(ordered[: SIZE + 1])
     last = found[SIZE - 1] if len(found) > SIZE else None
     return found[:SIZE], f"{getattr(last, column)}-{last.opened_position}" if last is not None else ""
 

@@ -1,6 +1,6 @@
 """Deciding several requests of one shape together: each is listed whole, and each gets a vote of its own."""
 
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from django.contrib import messages
@@ -34,13 +34,14 @@ def confirm(request: MemberRequest) -> HttpResponse:
     wrong = _wrong(chosen)
     if request.method == "POST" and not wrong:
         return _decide(request, chosen)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for gate in chosen if not wrong else []:
         seen.note(gate, request.membership)
         shown = card.of(gate)
         votes = Vote.objects.filter(gate=gate).count()
         rows.append({"gate": gate, "card": shown, "token": seen.sign(gate, request.membership, shown, votes)})
-    context = {"rows": rows, "wrong": wrong, "reason": request.POST.get("reason", "")}
+    hidden = sum(row["card"].hidden for row in rows)
+    context = {"rows": rows, "hidden": hidden, "wrong": wrong, "reason": request.POST.get("reason", "")}
     return render(request, "approvals/batch.html", context, status=409 if wrong else 200)
 
 

@@ -15,6 +15,7 @@ from approvals.requirement import Requirement
 from approvals.states import RISKS, US
 from journal.clock import now_us
 from sessions.access import MemberRequest, may, member
+from sessions.standing import standing_of
 
 JOINED: Final = (
     *("effect", "effect__repository", "session", "agent", "policy_set"),
@@ -43,6 +44,7 @@ def inbox_page(request: MemberRequest) -> HttpResponse:
     )
     rows = inbox.grouped(listed.rows) if state in ("pending", "mine") else listed.rows
     opened = _opened(request)
+    observes = standing_of(request).mode != "enforce"
     context = {
         "state": state,
         "risk": risk,
@@ -58,8 +60,8 @@ def inbox_page(request: MemberRequest) -> HttpResponse:
         "kept": _kept(asked | {"state": state}),
         "expired": inbox.expired_count(project),
         "violations": inbox.violations(project) if state == "pending" else [],
-        "unheld": inbox.would_have_been_held(project) if state == "pending" else 0,
-        "stopped": stops.in_force(project),
+        "unheld": inbox.would_have_been_held(project) if state == "pending" and observes else 0,
+        "stopped": stops.in_force(project) if standing_of(request).has_stops else [],
         "last_decision": inbox.last_decision(project) if not rows else None,
         "may_rule": may(request.membership, "reviewer"),
         "batch_most": inbox.BATCH,
