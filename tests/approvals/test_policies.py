@@ -144,6 +144,9 @@ def test_the_schema_refuses_what_the_code_would_not_do(project: Project, stateme
     assert law in str(refused.value) or "approvals_activation.project_id" in str(refused.value)
 
 
+UNANSWERED = "Rule all: It wants 1 person and 0 could answer: what it holds can only expire.\n"
+
+
 def command(path: Path, *options: str) -> str:
     out = StringIO()
     call_command("load_policies", str(path), *options, stdout=out)
@@ -154,11 +157,13 @@ def test_the_command_says_what_it_did(project: Project, tmp_path: Path) -> None:
     path = tmp_path / "policies.yaml"
     path.write_text(TEXT)
     named = ("--project", project.name)
-    assert command(path, *named) == "of the tests: house@1 loaded, 1 rules.\nNo rules are in force.\n"
+    assert command(path, *named) == "of the tests: house@1 loaded, 1 rules.\nNo rules are in force.\n" + UNANSWERED
     assert command(path, *named, "--activate", "observe") == (
         "of the tests: this text is house@1 already; nothing was loaded.\nIn force now: house@1, mode observe.\n"
+        + UNANSWERED
     )
-    assert command(path, *named, "--activate", "observe").endswith("house@1 was in force in mode observe already.\n")
+    already = "house@1 was in force in mode observe already.\n"
+    assert command(path, *named, "--activate", "observe").endswith(already + UNANSWERED)
     path.write_text(OTHER)
     assert command(path, *named, "--activate", "enforce", "--unless-active") == ""
     assert command(path, *named, "--activate", "enforce").endswith(
