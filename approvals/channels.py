@@ -45,7 +45,7 @@ def add(
         channel.save(force_insert=True)
     except IntegrityError:
         raise RefusedError(f"{target} hears of this project already; change it in the list.") from None
-    _record(channel, "admin.channel_added", user, {"target": target})
+    _record(channel, "admin.channel_added", user, {"target": channel.shown})
     return channel
 
 

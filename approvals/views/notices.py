@@ -88,7 +88,7 @@ def notices_page(request: MemberRequest) -> HttpResponse:
         else:
             response = redirect("notices")
             if channel.kind == "webhook":
-                once.put(request, response, channels.secret_of(channel.id), kind="webhook", name=channel.target)
+                once.put(request, response, channels.secret_of(channel.id), kind="webhook", name=channel.shown)
             return response
     known = project.notice_channels.filter(removed_at_us__isnull=True).select_related("created_by")
     context: dict[str, Any] = {
@@ -112,7 +112,7 @@ def channel_page(request: MemberRequest, channel: UUID) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         with transaction.atomic(durable=True):
             channels.change(found, request.user, minimum_risk=form.cleaned_data["minimum_risk"], **form.switches())
-        messages.success(request, f"Stored what {found.target} hears of.")
+        messages.success(request, f"Stored what {found.shown} hears of.")
         return redirect("notices")
     return render(
         request, "approvals/channel.html", {"channel": found, "form": form}, status=422 if form.errors else 200
@@ -126,7 +126,7 @@ def switch_channel(request: MemberRequest, channel: UUID) -> HttpResponse:
     found = _of(request, channel)
     with transaction.atomic(durable=True):
         channels.change(found, request.user, enabled=not found.enabled)
-    messages.success(request, f"{found.target} is told {'again' if found.enabled else 'nothing for now'}.")
+    messages.success(request, f"{found.shown} is told {'again' if found.enabled else 'nothing for now'}.")
     return redirect("notices")
 
 
@@ -137,7 +137,7 @@ def remove_channel(request: MemberRequest, channel: UUID) -> HttpResponse:
     found = _of(request, channel)
     with transaction.atomic(durable=True):
         channels.remove(found, request.user)
-    messages.success(request, f"{found.target} is removed; nothing is sent there any more.")
+    messages.success(request, f"{found.shown} is removed; nothing is sent there any more.")
     return redirect("notices")
 
 
@@ -147,12 +147,12 @@ def try_channel(request: MemberRequest, channel: UUID) -> HttpResponse:
     """Send a test, by the way that every notice goes."""
     found = _of(request, channel)
     if not found.enabled:
-        messages.error(request, f"{found.target} is off; turn it on first.")
+        messages.error(request, f"{found.shown} is off; turn it on first.")
         return redirect("notices")
     with transaction.atomic(durable=True):
         notices.try_out(found, channels.noted_test(found, request.user))
     messages.success(
-        request, f"A test for {found.target} is on its way; in a few seconds the list says what came of it."
+        request, f"A test for {found.shown} is on its way; in a few seconds the list says what came of it."
     )
     return redirect("notices")
 
@@ -162,6 +162,6 @@ def _of(request: MemberRequest, channel: UUID) -> NoticeChannel:
 
 
 def _shown(channel: NoticeChannel) -> dict[str, Any]:
-    told = [words for name, words in TOPICS if getattr(channel, name)]
+    told = ", ".join(name for name in channels.SWITCHES if getattr(channel, name))
     kind = dict(KINDS)[channel.kind].partition(":")[0].partition(",")[0]
     return {"channel": channel, "kind": kind, "told": told}

@@ -4,7 +4,7 @@ import pytest
 from pytest_django import Settings
 
 from approvals.models_notices import Notice, NoticeChannel
-from journal.models import Entry
+from journal.models import Body, Entry
 from tests.pages.people import House
 
 pytestmark = pytest.mark.django_db
@@ -97,6 +97,16 @@ def test_a_test_goes_the_way_of_every_notice(house: House) -> None:
     assert "on its way" in answer.content.decode()
     notice = Notice.objects.get()
     assert (notice.topic, notice.state) == ("test", "due")
+
+
+def test_the_secret_part_of_a_chat_s_address_is_shown_nowhere(house: House) -> None:
+    path = "services/T000/B000/abcdefghijklmnop"
+    channel, client = added(house, "slack", f"https://hooks.example.org/{path}"), house.client("administrator")
+    for page in (PAGE, f"{PAGE}{channel.id}/"):
+        text = client.get(page).content.decode()
+        assert "hooks.example.org/…mnop" in text
+        assert path not in text
+    assert path not in Body.objects.get(entry__kind="admin.channel_added").text
 
 
 @pytest.mark.parametrize("verb", ["", "switch/", "remove/", "test/"])
