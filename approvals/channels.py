@@ -45,7 +45,7 @@ def add(
         channel.save(force_insert=True)
     except IntegrityError:
         raise RefusedError(f"{target} hears of this project already; change it in the list.") from None
-    _record(channel, "admin.channel_added", user, {"target": target})
+    _record(channel, "admin.channel_added", user, {"target": channel.shown})
     return channel
 
 
@@ -69,6 +69,11 @@ def remove(channel: NoticeChannel, user: User) -> None:
         _record(channel, "admin.channel_removed", user, {})
 
 
+def noted_test(channel: NoticeChannel, user: User) -> int:
+    """Put on record that somebody asked for a test, and return the entry's position."""
+    return _record(channel, "admin.channel_tested", user, {})
+
+
 def _check(kind: str, target: str, minimum_risk: str) -> None:
     if kind not in CHANNEL_KINDS or minimum_risk not in RISKS:
         raise RefusedError(f"A channel is one of {', '.join(CHANNEL_KINDS)}, a risk one of {', '.join(RISKS)}.")
@@ -83,13 +88,13 @@ def _check(kind: str, target: str, minimum_risk: str) -> None:
         raise RefusedError(str(refused)) from None
 
 
-def _record(channel: NoticeChannel, kind: str, user: User, words: Mapping[str, object]) -> None:
+def _record(channel: NoticeChannel, kind: str, user: User, words: Mapping[str, object]) -> int:
     facts: dict[str, str | int | None] = {
         "kind": channel.kind,
         "minimum_risk": channel.minimum_risk,
         "enabled": int(channel.enabled),
         **{name: int(getattr(channel, name)) for name in SWITCHES},
     }
-    record(
+    return record(
         channel.project_id, kind, actor=pseudonym_of(user), subject=channel.id, facts=facts, words={**facts, **words}
     )

@@ -13,6 +13,20 @@ _BOUND = (
     "session_owner_id", "agent_owner_id", "leave_for_s", "requested_at_us", "plan_position", "opened_position",
 )  # fmt: skip
 _BOUND_CHANGED = " OR ".join(f"NEW.{name} IS {{distinct}} OLD.{name}" for name in _BOUND if name != "requirement")
+_ACTIVATED = ("id", "project_id", "policy_set_id", "mode", "user_id", "actor", "activated_at_us")
+_ACTIVATED_CHANGED = " OR ".join(f"NEW.{name} IS {{distinct}} OLD.{name}" for name in _ACTIVATED)
+_GRANTED = (
+    "id", "project_id", "tool", "rule", "agent", "repository", "ref", "environment", "session_id", "granted_by_id",
+    "opened_position", "granted_at_us", "ends_at_us",
+)  # fmt: skip
+_GRANTED_CHANGED = " OR ".join(f"NEW.{name} IS {{distinct}} OLD.{name}" for name in _GRANTED)
+_TAKEN_BACK = " OR ".join(
+    (
+        "NEW.uses < OLD.uses",
+        "(OLD.revoked_at_us IS NOT NULL AND NEW.revoked_at_us IS {distinct} OLD.revoked_at_us)",
+        "(OLD.expired_position IS NOT NULL AND NEW.expired_position IS {distinct} OLD.expired_position)",
+    )
+)
 _MOVE = " OR ".join(
     f"(OLD.status = '{before}' AND NEW.status IN ({', '.join(repr(one) for one in after)}))"
     for before, after in MOVES.items()
@@ -70,6 +84,16 @@ _LAWS: dict[str, tuple[str, str, str, str]] = {
         "ledger_effect", "INSERT", "NEW.leave = 'granted' AND NEW.leave_basis = 'ruling'",
         "an effect is not born with leave by ruling",
     ),
+    "activation_only_ceases": (
+        "approvals_activation", "UPDATE", f"{_ACTIVATED_CHANGED} OR (NEW.is_current AND NOT OLD.is_current)",
+        "what was put in force stays on record; it can only cease to be the current one",
+    ),
+    "activation_never_goes": ("approvals_activation", "DELETE", "", "what was put in force stays on record"),
+    "exemption_never_changes_what_it_covers": (
+        "approvals_exemption", "UPDATE", f"{_GRANTED_CHANGED} OR {_TAKEN_BACK}",
+        "what an exemption covers and when it ends is fixed at the grant; a revocation stands and uses only grow",
+    ),
+    "exemption_never_goes": ("approvals_exemption", "DELETE", "", "an exemption is never deleted"),
     "policy_set_never_changes": ("approvals_policyset", "UPDATE", "", "rules are never changed once loaded"),
     "policy_set_never_goes": ("approvals_policyset", "DELETE", "", "rules are never deleted"),
 }  # fmt: skip

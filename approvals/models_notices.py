@@ -42,7 +42,15 @@ class NoticeChannel(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.target}"
+        return f"{self.kind} {self.shown}"
+
+    @property
+    def shown(self) -> str:
+        """The target as people see it: what stands behind a host is often a secret of its own."""
+        if self.kind == "email":
+            return self.target
+        start, _, path = self.target.partition("://")[2].partition("/")
+        return f"{start}/…{path[-4:]}" if len(path) > 12 else f"{start}/{path}"
 
 
 class Notice(models.Model):

@@ -209,9 +209,7 @@ def _look_for_unseen() -> None:
 
 
 def _was_seen(gate: Gate) -> bool:
-    looks = Entry.objects.filter(
-        project=gate.project_id, kind="access.viewed", subject=gate.id, received_us__gte=gate.requested_at_us
-    )
+    looks = Entry.objects.filter(effect=gate.effect_id, kind="access.viewed", subject=gate.id)
     names = set(looks.values_list("actor", flat=True))
     people = Membership.objects.filter(project=gate.project_id, user__person__pseudonym__in=names)
     return any(rulings.eligible(gate, person).refusal is None for person in people.select_related("user"))

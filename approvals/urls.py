@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from approvals.views import batch, decide, desk, exemptions, policies, stops
+from approvals.views import batch, decide, desk, exemptions, notices, policies, stops
 
 urlpatterns = [
     path("approvals/", desk.inbox_page, name="inbox"),
@@ -20,6 +20,11 @@ urlpatterns = [
     path(
         "approvals/policies/exemptions/<uuid:exemption>/revoke/", exemptions.revoke_exemption, name="revoke_exemption"
     ),
+    path("settings/notices/", notices.notices_page, name="notices"),
+    path("settings/notices/<uuid:channel>/", notices.channel_page, name="channel"),
+    path("settings/notices/<uuid:channel>/switch/", notices.switch_channel, name="switch_channel"),
+    path("settings/notices/<uuid:channel>/test/", notices.try_channel, name="try_channel"),
+    path("settings/notices/<uuid:channel>/remove/", notices.remove_channel, name="remove_channel"),
     path("approvals/<uuid:gate>/", desk.gate_page, name="gate"),
     path("approvals/<uuid:gate>/answer/", decide.answer, name="gate_answer"),
     path("approvals/<uuid:gate>/confirm/", decide.confirm, name="gate_confirm"),

@@ -12,7 +12,8 @@ import dj_database_url
 
 from config import embedded
 
-POOL_WAIT_S = 2
+# Threads are many and connections few, so a burst waits here for its turn.
+POOL_WAIT_S = 5
 # Repeated statements are prepared by the server from their third use on; Django's default is never.
 PREPARE_THRESHOLD = 3
 

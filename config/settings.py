@@ -38,7 +38,7 @@ GATEBOOK_PEPPER: bytes = (
 # --- databases ------------------------------------------------------------------------------------------------------
 # Most of them wait for people and hold no connection (approvals/waker.py): a parked thread costs little.
 WEB_THREADS = int(os.environ.get("GATEBOOK_THREADS") or 256)
-# Of one process to PostgreSQL. Whoever finds none free waits two seconds and is then answered 503.
+# Of one process to PostgreSQL. Whoever finds none free waits a few seconds for one and is then answered 503.
 POOL_SIZE = min(WEB_THREADS + 2, 24)
 # A command of the owner (migrations) may use another role than the application, which may only insert into history.
 _owner_url = os.environ.get("DATABASE_OWNER_URL", "")

@@ -12,6 +12,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 
 from approvals import budget, policies, rehearsal, rule_words, states
+from approvals.answerable import unanswerable
 from approvals.budget import Budget, Matches
 from approvals.document import MAX_BYTES, DocumentError
 from approvals.models import Activation, PolicySet
@@ -89,6 +90,7 @@ def policies_page(request: MemberRequest) -> HttpResponse:
         "current": current,
         "rules": rules,
         "unmatched": unmatched,
+        "unanswerable": unanswerable(project, current.policy_set.rules) if current else [],
         "asking": [rule for rule in rules if rule.budget.requests],
         "most": budget.MOST_EFFECTS,
         "days": budget.DAYS,
@@ -106,6 +108,7 @@ def policy_set_page(request: MemberRequest, policy_set: UUID) -> HttpResponse:
     context = {
         "policy_set": found,
         "rules": [_shown(rule, {}, {}) for rule in found.rules["rules"]],
+        "unanswerable": unanswerable(request.membership.project, found.rules),
         "current": policies.current(request.membership.project),
         "activations": _activations(found.activations.all()),
     }
@@ -154,7 +157,12 @@ def activate_page(request: MemberRequest, policy_set: UUID) -> HttpResponse:
         else:
             messages.success(request, f"{found} is in force now, in mode {mode}.")
             return redirect("policies")
-    context = {"form": form, "policy_set": found, "current": policies.current(project)}
+    context = {
+        "form": form,
+        "policy_set": found,
+        "current": policies.current(project),
+        "unanswerable": unanswerable(project, found.rules),
+    }
     return render(request, "approvals/activate.html", context, status=422 if form.errors else 200)
 
 

@@ -37,6 +37,7 @@ ADMINISTRATION = (
     Room("Teams", "teams", "administrator", also=("/settings/teams/",)),
     Room("Tokens", "tokens", "administrator", key="k"),
     Room("Repositories", "repositories", "administrator", key="r"),
+    Room("Notices", "notices", "administrator", key="n"),
 )
 
 

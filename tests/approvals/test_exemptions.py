@@ -198,17 +198,45 @@ def test_one_sweep_tells_a_page_of_ends_and_the_next_the_rest(ada: Membership, m
     assert len(queries) == 1, "what was told is not looked at again"
 
 
+COLUMNS = [str(field.column) for field in Exemption._meta.local_fields]
+
+
 @pytest.mark.parametrize(
-    ("assignment", "law"),
+    ("column", "value", "law"),
     [
-        ("tool = ''", "exemption_names_a_tool"),
-        ("ends_at_us = granted_at_us", "exemption_ends_within_thirty_days"),
-        ("ends_at_us = granted_at_us + 2592000000001", "exemption_ends_within_thirty_days"),
-        ("used_at_us = ends_at_us + 1", "exemption_is_used_before_it_ends"),
-        ("uses = -1", "exemption_uses_are_counted"),
+        ("tool", "''", "exemption_names_a_tool"),
+        ("ends_at_us", "granted_at_us", "exemption_ends_within_thirty_days"),
+        ("ends_at_us", "granted_at_us + 2592000000001", "exemption_ends_within_thirty_days"),
+        ("used_at_us", "ends_at_us + 1", "exemption_is_used_before_it_ends"),
+        ("uses", "-1", "exemption_uses_are_counted"),
     ],
 )
-def test_the_schema_refuses_what_the_code_would_not_do(ada: Membership, assignment: str, law: str) -> None:
-    exemption = granted(ada)
+def test_the_schema_refuses_a_grant_that_the_code_would_not_make(
+    ada: Membership, column: str, value: str, law: str
+) -> None:
+    granted(ada)
+    values = ["%s" if name == "id" else value if name == column else name for name in COLUMNS]
+    copy = f"INSERT INTO approvals_exemption ({', '.join(COLUMNS)}) SELECT {', '.join(values)} FROM approvals_exemption"
     with pytest.raises(DatabaseError, match=law), transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(f"UPDATE approvals_exemption SET {assignment} WHERE id = %s", [vendor_id(exemption.id)])
+        cursor.execute(copy, [vendor_id(uuid7())])
+
+
+@pytest.mark.parametrize(
+    ("statement", "law"),
+    [
+        ("UPDATE approvals_exemption SET ends_at_us = ends_at_us + 1", "exemption_never_changes_what_it_covers"),
+        ("UPDATE approvals_exemption SET rule = ''", "exemption_never_changes_what_it_covers"),
+        ("UPDATE approvals_exemption SET revoked_at_us = NULL", "exemption_never_changes_what_it_covers"),
+        ("UPDATE approvals_exemption SET uses = uses - 1", "exemption_never_changes_what_it_covers"),
+        ("DELETE FROM approvals_exemption", "exemption_never_goes"),
+    ],
+)
+def test_the_database_refuses_to_rewrite_a_grant(ada: Membership, agent: Agent, statement: str, law: str) -> None:
+    exemption = granted(ada, rule="push")
+    exemptions.use(exemption, origin(agent, received_us=now_us()), uuid7())
+    exemptions.revoke(exemption, ada.user)
+    with pytest.raises(DatabaseError, match=law), transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(statement)
+    exemption.refresh_from_db()
+    assert (exemption.uses, exemption.rule) == (1, "push")
+    assert exemption.revoked_at_us is not None

@@ -152,7 +152,9 @@ def test_one_policy_is_in_force(desk: Desk) -> None:
     current = Activation.objects.get()
     current.pk = None
     refused(r"project_has_one_policy_in_force|approvals_activation\.project_id", current.save)
-    refused("activation_mode_is_known", lambda: Activation.objects.update(mode="off"))
+    current.mode, current.is_current = "off", False
+    refused("activation_mode_is_known", current.save)
+    refused("activation_only_ceases", lambda: Activation.objects.update(mode="observe"))
 
 
 def test_an_exemption_ends(desk: Desk) -> None:

@@ -131,17 +131,38 @@ def test_what_is_in_force_costs_one_query(project: Project) -> None:
 @pytest.mark.parametrize(
     ("statement", "law"),
     [
-        ("UPDATE approvals_activation SET is_current = %s", "project_has_one_policy_in_force"),
-        ("UPDATE approvals_activation SET mode = 'dictate' WHERE is_current = %s", "activation_mode_is_known"),
+        ("UPDATE approvals_activation SET is_current = %s WHERE NOT is_current", "activation_only_ceases"),
+        ("UPDATE approvals_activation SET mode = 'observe' WHERE is_current = %s", "activation_only_ceases"),
+        ("UPDATE approvals_activation SET actor = 'p_other' WHERE is_current = %s", "activation_only_ceases"),
+        ("DELETE FROM approvals_activation WHERE is_current = %s", "activation_never_goes"),
+        ("UPDATE approvals_policyset SET text = 'name: house' WHERE %s", "policy_set_never_changes"),
+        ("DELETE FROM approvals_policyset WHERE %s", "policy_set_never_goes"),
     ],
 )
-def test_the_schema_refuses_what_the_code_would_not_do(project: Project, statement: str, law: str) -> None:
+def test_the_database_refuses_to_rewrite_what_was_in_force(project: Project, statement: str, law: str) -> None:
     for text in (TEXT, OTHER):
         policies.activate(project, policies.load(project, text), "enforce")
-    with pytest.raises(DatabaseError) as refused, transaction.atomic(), connection.cursor() as cursor:
+    with pytest.raises(DatabaseError, match=law), transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(statement, [True])
-    assert isinstance(refused.value, IntegrityError)
+    assert list(Activation.objects.order_by("id").values_list("mode", "is_current")) == [
+        ("enforce", False),
+        ("enforce", True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mode", "law"), [("enforce", "project_has_one_policy_in_force"), ("dictate", "activation_mode_is_known")]
+)
+def test_the_schema_refuses_a_second_one_in_force_and_an_unknown_mode(project: Project, mode: str, law: str) -> None:
+    before = policies.activate(project, policies.load(project, TEXT), "enforce")
+    with pytest.raises(IntegrityError) as refused, transaction.atomic():
+        Activation.objects.create(
+            project=project, policy_set=before.policy_set, mode=mode, actor="tests", activated_at_us=1
+        )
     assert law in str(refused.value) or "approvals_activation.project_id" in str(refused.value)
+
+
+UNANSWERED = "Rule all: It wants 1 person and 0 could answer: what it holds can only expire.\n"
 
 
 def command(path: Path, *options: str) -> str:
@@ -154,11 +175,13 @@ def test_the_command_says_what_it_did(project: Project, tmp_path: Path) -> None:
     path = tmp_path / "policies.yaml"
     path.write_text(TEXT)
     named = ("--project", project.name)
-    assert command(path, *named) == "of the tests: house@1 loaded, 1 rules.\nNo rules are in force.\n"
+    assert command(path, *named) == "of the tests: house@1 loaded, 1 rules.\nNo rules are in force.\n" + UNANSWERED
     assert command(path, *named, "--activate", "observe") == (
         "of the tests: this text is house@1 already; nothing was loaded.\nIn force now: house@1, mode observe.\n"
+        + UNANSWERED
     )
-    assert command(path, *named, "--activate", "observe").endswith("house@1 was in force in mode observe already.\n")
+    already = "house@1 was in force in mode observe already.\n"
+    assert command(path, *named, "--activate", "observe").endswith(already + UNANSWERED)
     path.write_text(OTHER)
     assert command(path, *named, "--activate", "enforce", "--unless-active") == ""
     assert command(path, *named, "--activate", "enforce").endswith(

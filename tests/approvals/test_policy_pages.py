@@ -11,6 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from approvals import exemptions, policies
+from approvals.answerable import unanswerable
 from approvals.budget import Budget
 from approvals.document import read
 from approvals.models import Activation, Exemption, PolicySet
@@ -20,7 +21,7 @@ from journal import erasures
 from journal.clock import now_us
 from journal.models import Entry
 from ledger.models import Effect
-from sessions import people
+from sessions import people, teams
 from sessions.models import ROLES, Session
 from tests.approvals.story import RULES, Desk
 
@@ -318,6 +319,32 @@ def test_an_erased_reason_is_said_to_be_erased(desk: Desk) -> None:
     granted = exempted(desk)
     erasures.erase(desk.project.id, granted.opened_position, reason="Art. 17", actor="tests", now_us=now_us())
     assert '<span class="quiet">erased</span>' in page(desk, "exemptions")
+
+
+def test_a_rule_that_asks_people_who_are_not_there_is_told(desk: Desk) -> None:
+    text = (
+        "name: house\nrules:\n"
+        "  - {id: two, title: T, match: {}, outcome: require, require: {teams: [leads], minimum: 2}}\n"
+        "  - {id: who, title: W, match: {}, outcome: require, require: {teams: [ops], people: [viewer, operator]}}\n"
+        "  - {id: any, title: A, match: {}, outcome: require, require: {minimum: 3}}\n"
+        "  - {id: all, title: A, match: {}, outcome: require, require: {minimum: 4}}\n"
+    )
+    with transaction.atomic():
+        leads = teams.create(desk.project, "leads")
+        for role in ("viewer", "reviewer"):
+            teams.add(leads, desk.house.members[role])
+        loaded = policies.load(desk.project, text)
+    assert unanswerable(desk.project, loaded.rules) == [
+        ("two", "It wants 2 people and 1 could answer: what it holds can only expire."),
+        ("who", "It asks the team ops, which this project does not have."),
+        ("who", "It asks viewer, who is no reviewer of this project."),
+        ("all", "It wants 4 people and 3 could answer: what it holds can only expire."),
+    ]
+    for door in ("policy_set", "activate_policy"):
+        assert "which this project does not have" in page(desk, door, loaded.pk, role="administrator")
+    assert "can only expire" not in page(desk, "policies")
+    desk.rules(text)
+    assert "can only expire" in page(desk, "policies")
 
 
 def test_the_rail_marks_one_room(desk: Desk) -> None:

@@ -8,6 +8,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 
 from approvals import policies, states
+from approvals.answerable import unanswerable
 from approvals.document import MAX_BYTES, DocumentError
 from approvals.models import PolicySet
 from sessions import projects
@@ -47,6 +48,7 @@ class Command(BaseCommand):
             else:
                 lines = [f"{project.name}: this text is {policy_set} already; nothing was loaded."]
             lines.append(activated(project, policy_set, options["activate"]))
+            lines += [f"Rule {rule}: {sentence}" for rule, sentence in unanswerable(project, policy_set.rules)]
         return "\n".join(lines)
 
 
