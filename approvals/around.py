@@ -71,13 +71,23 @@ def reason_at(position: int) -> str:
     return reason if isinstance(reason, str) else ""
 
 
-def chain(gate: Gate) -> list[Effect]:
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An effect of the chain; `rel` is "prev" or "next" for those just before and after the gate's own."""
+
+    effect: Effect
+    rel: str
+
+
+def chain(gate: Gate) -> list[Step]:
     """The effects just before and after in the session, in order, with the gate's own among them."""
     own = gate.effect
     beside = Effect.objects.filter(session=gate.session_id)
     before = beside.filter(opened_position__lt=own.opened_position).order_by("-opened_position")[:BEFORE]
     after = beside.filter(opened_position__gt=own.opened_position).order_by("opened_position")[:AFTER]
-    return [*reversed(before), own, *after]
+    behind = [Step(one, "" if index else "prev") for index, one in enumerate(before)]
+    ahead = [Step(one, "" if index else "next") for index, one in enumerate(after)]
+    return [*reversed(behind), Step(own, ""), *ahead]
 
 
 @dataclass(slots=True)

@@ -76,6 +76,15 @@ def whole(text: str) -> SafeString:
 
 
 @register.filter
+def plainly(text: str) -> str:
+    """Agents' text where no markup may stand, hidden characters as tokens."""
+    return "".join(piece.shown or piece.raw for piece in untrusted.pieces(text[:_OPTION], one_line=True))
+
+
+_OPTION: Final = 60
+
+
+@register.filter
 def source(line: Line) -> SafeString:
     """Whose word a line is, short, with the whole in its title. What is unknown says so itself."""
     if line.source == UNKNOWN:

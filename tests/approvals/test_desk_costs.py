@@ -4,6 +4,7 @@ import time
 from statistics import median
 from uuid import UUID
 
+from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse

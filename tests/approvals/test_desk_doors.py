@@ -12,7 +12,7 @@ from django.test import Client
 from django.urls import URLPattern, get_resolver, reverse
 from django.utils.regex_helper import normalize
 
-from approvals import exemptions, policies
+from approvals import channels, exemptions, policies
 from approvals.models import Gate, Vote
 from journal.clock import now_us
 from journal.models import Entry
@@ -32,6 +32,11 @@ LEAST: Final = {
     "revoke_exemption": "operator",
     "policy_draft": "administrator",
     "activate_policy": "administrator",
+    "notices": "administrator",
+    "channel": "administrator",
+    "switch_channel": "administrator",
+    "try_channel": "administrator",
+    "remove_channel": "administrator",
     "gate_answer": "reviewer",
     "gate_confirm": "reviewer",
     "gate_extend": "reviewer",
@@ -59,9 +64,11 @@ def ids(desk: Desk, gate: Gate) -> dict[str, UUID]:
         exemption = exemptions.grant(
             desk.project, tool="x", reason="for the drill", ends_at_us=now_us() + 10**9, user=desk.user("operator")
         )
+        channel = channels.add(desk.project, "email", "ops@example.org", desk.user("administrator"))
     active = policies.current(desk.project)
     assert active is not None
-    return {"gate": gate.id, "hold": hold.id, "exemption": exemption.id, "policy_set": active.policy_set_id}
+    ids = {"gate": gate.id, "hold": hold.id, "exemption": exemption.id, "channel": channel.id}
+    return {**ids, "policy_set": active.policy_set_id}
 
 
 def urls(ids: dict[str, UUID]) -> dict[str, str]:

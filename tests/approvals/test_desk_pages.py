@@ -10,8 +10,11 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 from django.utils.html import escape
+from hypothesis import given
+from hypothesis import strategies as st
 
 from approvals import card
+from approvals.changes import changes
 from approvals.models import Gate, Vote
 from journal.clock import now_us
 from journal.models import Entry
@@ -542,3 +545,95 @@ def test_an_edit_is_a_diff_of_which_nothing_is_left_out(desk: Desk, rita: Review
         pattern = rf'<tr class="{sign}">(?:(?!</tr>).)*>{re.escape(line)}</td></tr>'
         assert re.search(pattern, html), (sign, line)
     assert "+2 −1" in html
+
+
+def test_the_effect_page_names_its_gate_and_the_rule(desk: Desk, gate: Gate, rita: Reviewer) -> None:
+    page = reverse("effect", args=[gate.effect_id])
+    html = rita.page(page)
+    assert f'<a href="{url_of(gate)}">{gate}</a>' in html
+    assert "asks for leave, <span" in html
+    assert "house@1/push" in html
+    assert "not enforced" not in html
+    assert 'rel="next"' not in rita.page(url_of(gate))
+    later = desk.gate(desk.plan("e-2", arguments={"ref": "next"}))
+    assert f'<a href="{reverse("effect", args=[later.effect_id])}" rel="next">' in rita.page(url_of(gate))
+    desk.rules(mode="observe")
+    seen = desk.plan("seen", arguments={"ref": "seen"})
+    assert "<b>not enforced</b>" in rita.page(reverse("effect", args=[seen["id"]]))
+
+
+def test_what_ran_without_approval_is_said_on_its_page_and_found(desk: Desk, gate: Gate, rita: Reviewer) -> None:
+    report = {"id": "r-1", "kind": "effect.dispatched", "session": "s-1", "effect_key": "e-1"}
+    assert desk.agent.report([report]).status_code == 200
+    handle = str(desk.effect({"id": str(gate.effect_id)}))
+    assert "Executed without approval." in rita.page(reverse("effect", args=[gate.effect_id]))
+    assert "1 violation" in rita.page(reverse("session", args=[gate.session_id]))
+    for query in ({"violating": "1"}, {"leave": "bypassed"}, {"judged": "ask"}):
+        assert handle in rita.page(reverse("audit"), 200, **query), query
+    assert handle not in rita.page(reverse("audit"), judged="not_held")
+
+
+@pytest.mark.parametrize("scope", ["effect", "session", "agent", "tool"])
+def test_everything_is_stopped_where_it_is_shown(desk: Desk, gate: Gate, scope: str) -> None:
+    pages = {
+        "effect": reverse("effect", args=[gate.effect_id]),
+        "session": reverse("session", args=[gate.session_id]),
+        "agent": reverse("tokens"),
+        "tool": reverse("tools"),
+    }
+    administrator = Reviewer(desk, "administrator")
+    html = administrator.page(pages[scope])
+    subject = "git.push" if scope == "tool" else "[0-9a-f]{32}"
+    found = re.search(rf'href="(/approvals/holds/new/\?scope={scope}&amp;subject={subject}[^"]*)"', html)
+    assert found
+    form = found[1].replace("&amp;", "&")
+    assert 'name="reason"' in administrator.page(form)
+    query = dict(part.split("=") for part in form.partition("?")[2].split("&"))
+    assert administrator.client.post(reverse("stop"), {**query, "reason": "INC-9"}).status_code == 302
+    assert holds.stopping(gate.project_id, gate.session_id, gate.agent_id, gate.tool, gate.effect_id)
+    assert "Stopped." in administrator.page(pages["effect"])
+    viewer = Reviewer(desk, "viewer").page(pages["effect"])
+    assert "/approvals/holds/new/" not in viewer
+
+
+def test_two_people_are_not_told_of_each_others_drafts(desk: Desk, gate: Gate, rita: Reviewer) -> None:
+    rita.answer(gate, settled="")
+    sam = Reviewer(desk, desk.person("sam").user.username)
+    assert sam.client.get(reverse("gate_confirm", args=[gate.id]))["Location"] == url_of(gate)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "signs"),
+    [
+        ({"file_path": "a", "edits": [{"old_string": "x", "new_string": "y"}]}, "-+"),
+        ({"file_path": "a", "content": "one\ntwo\n"}, "++"),
+        ({"path": "a", "command": "str_replace", "old_str": "x\n", "new_str": ""}, "-"),
+        ({"input": "*** Begin Patch\n*** Update File: a\n@@\n-x\n+y\n*** End Patch"}, "@@@-+@"),
+        ({"patch": "--- a/a\n+++ b/a\n@@ -1 +1 @@\n-x\n+y\n--- a/b\n+++ b/b\n@@ -1 +1 @@\n z\n"}, "@@@-+@@@ "),
+        ({"command": "git push"}, ""),
+        (["a", "list"], ""),
+        (None, ""),
+    ],
+)
+def test_edits_are_read_in_the_shapes_of_many_agents(arguments: Any, signs: str) -> None:
+    found = changes(arguments)
+    assert "".join(row.sign for file in found.files for row in file.rows) == signs
+
+
+@pytest.mark.parametrize("more", [{"note": "x"}, {"sha": 7}, {"message": "two titles", "title": "x"}])
+def test_commits_that_say_more_are_shown_whole_with_the_arguments(more: dict[str, Any]) -> None:
+    plain = {"sha": "4be1c9e", "title": "fix", "author": "bob"}
+    assert changes({"commits": [plain]}).told == ("commits",)
+    assert changes({"commits": [plain | more]}).told == ()
+
+
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_the_rows_of_a_diff_hold_both_texts(old: str, new: str) -> None:
+    found = changes({"path": "a", "old_string": old, "new_string": new})
+    rows = [row for file in found.files for row in file.rows]
+    assert [row.text for row in rows if row.sign in "- "] == lines(old)
+    assert [row.text for row in rows if row.sign in "+ "] == lines(new)
+
+
+def lines(text: str) -> list[str]:
+    return text.removesuffix("\n").split("\n") if text else []
