@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evaluation.bench import batches, busy, commands, growth, reading
+from evaluation.bench import batches, busy, commands, gates, growth, reading
 from evaluation.bench.figures import Report
 from evaluation.bench.house import ROOT, VENDORS, Installation, ground, install, serve
 
@@ -35,19 +35,18 @@ class Size:
     calls: int  # of one importer
     growth_batches: int  # of one client and workload in a tenth
     growth_effects: int  # of one agent in a tenth
+    gates: int  # pending at once
 
 
-FULL = Size(3, 30, 60, (10_000, 1_000_000), 40, 6_000, 30, 60)
-QUICK = Size(3, 6, 15, (10_000, 100_000), 6, 1_500, 3, 6)
-PARTS = ("batch", "command", "memory", "busy", "read")
+FULL = Size(3, 30, 60, (10_000, 1_000_000), 40, 6_000, 30, 60, 5_000)
+QUICK = Size(3, 6, 15, (10_000, 100_000), 6, 1_500, 3, 6, 500)
+PARTS = ("batch", "command", "memory", "busy", "read", "gates")
 
 
 def main() -> int:
     """Run the chosen parts. A bar that is not met is told in the table, not by the exit code."""
     parser = argparse.ArgumentParser(prog="python -m evaluation.bench", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument(
-        "--quick", action="store_true", help="do less of everything and no memory; at most four minutes"
-    )
+    parser.add_argument("--quick", action="store_true", help="do less of everything; at most four minutes")
     parser.add_argument("--only", action="append", choices=PARTS, help="this part only; may be repeated")
     parser.add_argument("--database", choices=["sqlite", "postgres"], help="this database only")
     parser.add_argument("--rounds", type=int, help="rounds whose median is reported")
@@ -56,8 +55,6 @@ def main() -> int:
     size = QUICK if asked.quick else FULL
     if asked.rounds:
         size = Size(**{**vars(size), "rounds": asked.rounds})
-    # In a short run memory only shows what the first requests of each thread load, and takes a quarter of the time.
-    parts = asked.only or [part for part in PARTS if not (asked.quick and part == "memory")]
     vendors = [vendor for vendor in VENDORS if not asked.database or vendor.startswith(asked.database)]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything that was started is also ended
     began = time.time()
@@ -68,7 +65,7 @@ def main() -> int:
     cluster = f"/var/tmp/gatebook-bench-{os.getpid()}"  # noqa: S108 - guarded as said above
     try:
         for vendor in vendors:
-            measure(report, vendor, folder / vendor, Path(cluster), size, parts)
+            measure(report, vendor, folder / vendor, Path(cluster), size, asked.only or PARTS)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         # What was measured before something failed is told all the same.
@@ -84,6 +81,9 @@ def measure(report: Report, vendor: str, folder: Path, cluster: Path, size: Size
     with ground(vendor, folder, cluster) as found:
         if {"batch", "command", "memory", "busy"} & set(parts):
             _measure_writing(report, install(vendor, folder / "measured", found), size, parts)
+        if "gates" in parts:
+            with serve(install(vendor, folder / "desk", found)) as server:
+                gates.measure(report, server, gates=size.gates, rounds=size.rounds, batches=size.batches)
         if "read" in parts:
             small = install(vendor, folder / "small", found)
             reading.measure(report, small, rounds=size.rounds, reads=size.reads, sizes=size.sizes)
