@@ -229,9 +229,8 @@ class Part:
         for gate in taken:
             heard = [answer for identity, answer in told if identity == gate.id]
             wrong += heard.count("stands") != 1 or heard.count("not_resolved") != len(heard) - 1
-        self.report.add(
-            self.vendor, f"{deciders.PEOPLE} deciders, {number} rounds: not exactly one", "", [wrong], bar=0
-        )
+        name = f"{deciders.PEOPLE} deciders"
+        self.report.add(self.vendor, f"{name}, {number} rounds: not exactly one", "", [wrong], bar=0)
         self.report.add(self.vendor, f"{name}: a round", "ms", [1000 * spent_s / number])
 
     def revocations(self, number: int) -> None:
