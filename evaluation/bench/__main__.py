@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evaluation.bench import batches, busy, commands, growth, reading
+from evaluation.bench import batches, busy, commands, gates, growth, reading
 from evaluation.bench.figures import Report
 from evaluation.bench.house import ROOT, VENDORS, Installation, ground, install, serve
 
@@ -35,11 +35,12 @@ class Size:
     calls: int  # of one importer
     growth_batches: int  # of one client and workload in a tenth
     growth_effects: int  # of one agent in a tenth
+    gates: int  # pending at once
 
 
-FULL = Size(3, 30, 60, (10_000, 1_000_000), 40, 6_000, 30, 60)
-QUICK = Size(3, 6, 15, (10_000, 100_000), 6, 1_500, 3, 6)
-PARTS = ("batch", "command", "memory", "busy", "read")
+FULL = Size(3, 30, 60, (10_000, 1_000_000), 40, 6_000, 30, 60, 5_000)
+QUICK = Size(3, 6, 15, (10_000, 100_000), 6, 1_500, 3, 6, 500)
+PARTS = ("batch", "command", "memory", "busy", "read", "gates")
 
 
 def main() -> int:
@@ -84,6 +85,9 @@ def measure(report: Report, vendor: str, folder: Path, cluster: Path, size: Size
     with ground(vendor, folder, cluster) as found:
         if {"batch", "command", "memory", "busy"} & set(parts):
             _measure_writing(report, install(vendor, folder / "measured", found), size, parts)
+        if "gates" in parts:
+            with serve(install(vendor, folder / "desk", found)) as server:
+                gates.measure(report, server, gates=size.gates, rounds=size.rounds, batches=size.batches)
         if "read" in parts:
             small = install(vendor, folder / "small", found)
             reading.measure(report, small, rounds=size.rounds, reads=size.reads, sizes=size.sizes)

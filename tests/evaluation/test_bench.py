@@ -7,14 +7,16 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-from evaluation.bench import busy, filling, growth, house, reading
+from evaluation.bench import busy, deciders, filling, gates, growth, house, reading
 from evaluation.bench.__main__ import Size, measure
 from evaluation.bench.figures import Figure, Report, percentile
 from evaluation.bench.workload import BYTES, ITEMS, Writer
 
-TINY = Size(rounds=1, batches=3, effects=1, sizes=(400, 1_200), reads=1, calls=10, growth_batches=1, growth_effects=1)
+TINY = Size(
+    rounds=1, batches=3, effects=1, sizes=(400, 1_200), reads=1, calls=10, growth_batches=1, growth_effects=1, gates=25
+)
 # Each database proves what can only go wrong there, and starts as few servers as that takes.
-PARTS = {"sqlite": ("batch", "command", "memory", "busy"), "postgresql": ("batch", "read")}
+PARTS = {"sqlite": ("batch", "command", "memory", "busy"), "postgresql": ("batch", "read", "gates")}
 NAMED = {
     "sqlite": (
         "batch mixed: CPU",
@@ -29,6 +31,13 @@ NAMED = {
         "session page: 1,200 against 400",
         "search: failed of one tool, 1,200 effects: p95",
         "session page, 1,200 effects: queries",
+        "inbox with 25 pending: p95",
+        "ruling to agent, 3 idle waiters: p95",
+        "5 rulings 0 to 2 s after the wait began: lost",
+        "4 deciders, 1 rounds: not exactly one",
+        "revoke against use, 5 rounds: both or neither",
+        "evidence: p99 with 3 waiters against none",
+        "a plan against 200 rules: all of it",
     ),
 }
 
@@ -38,6 +47,9 @@ def test_a_tiny_run_measures_every_part(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(growth, "TENTHS", 2)
     monkeypatch.setattr(busy, "IMPORTERS", 2)
     monkeypatch.setattr(reading, "MEASURED_EFFECTS", 100)
+    monkeypatch.setattr(gates, "WAITERS", 3)
+    monkeypatch.setattr(gates, "JUDGEMENTS", 50)
+    monkeypatch.setattr(deciders, "PEOPLE", 4)
     vendor = "sqlite" if settings.DATABASES["default"]["ENGINE"] == "config.sqlite" else "postgresql"
     cluster = Path(f"/var/tmp/gatebook-bench-test-{os.getpid()}")
     report = Report({"size": "tiny"})
@@ -48,6 +60,8 @@ def test_a_tiny_run_measures_every_part(tmp_path: Path, monkeypatch: pytest.Monk
     assert set(NAMED[vendor]) <= figures.keys()
     assert all(math.isfinite(value) and value >= 0 for value in figures.values())
     assert figures["batch mixed: CPU"] > 0
+    wrong = ("lost", "not exactly one", "both or neither")
+    assert {value for name, value in figures.items() if name.endswith(wrong)} <= {0}
     assert figures.get("person's form beside 2 importers: errors", 0) == 0
     queries = [figures.get(f"session page, {size} effects: queries", 0) for size in ("400", "1,200")]
     assert queries[0] == queries[1]
