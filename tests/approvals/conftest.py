@@ -5,6 +5,8 @@ from collections.abc import Iterator
 import pytest
 from pytest_django import Settings
 
+from approvals.models import Gate
+from tests.approvals.reviewer import Reviewer
 from tests.approvals.story import Desk
 from tests.pages.book import doors
 from tests.pages.people import House, build
@@ -31,3 +33,24 @@ def desk(quiet: Desk) -> Desk:
     for name in ("git.push", "deploy"):
         quiet.declare(name)
     return quiet
+
+
+@pytest.fixture
+def rita(desk: Desk) -> Reviewer:
+    return Reviewer(desk)
+
+
+@pytest.fixture
+def gate(desk: Desk) -> Gate:
+    """A push that waits: compensable, medium risk."""
+    return desk.gate(desk.plan(arguments={"command": "git push origin main"}, why="Because <b>I</b> say so."))
+
+
+@pytest.fixture
+def final(desk: Desk) -> Gate:
+    """A deployment that cannot be undone, for one yes."""
+    desk.rules(
+        "name: strict\nrules:\n- {id: all, title: All, match: {}, outcome: require, require: {decide_within: 2h}}\n"
+    )
+    planned = desk.plan("final", tool="drop.table", arguments={"command": "DROP TABLE invoices"})
+    return desk.gate(planned)

@@ -1,0 +1,172 @@
+"""What an answer takes: the form of this page, its ticks, a code and a password, and a gate that has not moved on."""
+
+import re
+
+import time_machine
+from django.contrib.auth.models import User
+from django.urls import reverse
+
+from approvals import card
+from approvals.models import Gate, Vote
+from journal.clock import now_us
+from journal.models import Entry
+from tests.approvals.reviewer import REASON, Reviewer, url_of
+from tests.approvals.story import Desk
+from tests.pages.people import PASSWORD
+
+
+def test_without_script_every_answer_is_confirmed(gate: Gate, rita: Reviewer) -> None:
+    answer = rita.answer(gate, settled="")
+    confirm = reverse("gate_confirm", args=[gate.id])
+    assert answer["Location"] == confirm
+    assert not Vote.objects.exists()
+    html = rita.page(confirm)
+    assert "You are about to approve exactly this:" in html
+    assert "git push origin main" in html
+    assert REASON in html
+    assert 'name="code"' not in html  # nothing here is irreversible
+    assert rita.client.post(confirm).status_code == 302
+    assert Vote.objects.get().answer == "approve"
+    assert rita.client.get(confirm)["Location"] == url_of(gate)  # the draft is gone
+
+
+def test_what_cannot_be_undone_takes_the_code_and_a_password(final: Gate, rita: Reviewer) -> None:
+    confirm = reverse("gate_confirm", args=[final.id])
+    assert rita.answer(final)["Location"] == confirm
+    html = rita.page(confirm)
+    assert 'name="code"' in html
+    assert 'name="password"' in html
+    intent = card.code(final.effect.intent_digest)
+    wrong = rita.client.post(confirm, {"code": "zzzz", "password": PASSWORD})
+    assert wrong.status_code == 422
+    assert b"not the code of the intent" in wrong.content
+    wrong = rita.client.post(confirm, {"code": intent, "password": "guess"})
+    assert wrong.status_code == 422
+    assert b"not your password" in wrong.content
+    assert not Vote.objects.exists()
+    assert rita.client.post(confirm, {"code": intent, "password": PASSWORD}).status_code == 302
+    assert Vote.objects.get().step_up == "typed_digest"
+
+
+def test_a_password_is_good_for_five_minutes(desk: Desk, final: Gate, rita: Reviewer) -> None:
+    confirm = reverse("gate_confirm", args=[final.id])
+    rita.answer(final, "approve")
+    rita.client.post(confirm, {"code": card.code(final.effect.intent_digest), "password": PASSWORD})
+    other = desk.gate(desk.plan("again", tool="drop.table", arguments={"command": "DROP TABLE payments"}))
+    rita.answer(other)
+    assert 'name="password"' not in rita.page(reverse("gate_confirm", args=[other.id]))
+    with time_machine.travel(now_us() / 1e6 + 301, tick=True):
+        assert 'name="password"' in rita.page(reverse("gate_confirm", args=[other.id]))
+
+
+def test_five_wrong_passwords_close_the_name(final: Gate, rita: Reviewer) -> None:
+    rita.answer(final)
+    confirm = reverse("gate_confirm", args=[final.id])
+    intent = card.code(final.effect.intent_digest)
+    answers = [rita.client.post(confirm, {"code": intent, "password": "guess"}).status_code for _ in range(5)]
+    assert answers[:4] == [422] * 4
+    assert answers[4] == 429
+    assert rita.client.post(confirm, {"code": intent, "password": PASSWORD}).status_code == 429
+    assert not Vote.objects.exists()
+
+
+def test_the_code_is_asked_whatever_a_form_says(final: Gate, rita: Reviewer) -> None:
+    """`settled` is the page's word; the confirm page for what is dangerous is the server's."""
+    rita.answer(final, settled="1")
+    assert not Vote.objects.exists()
+    assert rita.client.post(reverse("gate_confirm", args=[final.id])).status_code == 422
+    assert not Vote.objects.exists()
+
+
+def test_hidden_characters_must_be_ticked(desk: Desk, rita: Reviewer) -> None:
+    gate = desk.gate(desk.plan(arguments={"command": "git push origin \u202eniam"}))
+    html = rita.page(url_of(gate))
+    assert "[U+202E]" in html
+    assert "\u202e" not in html
+    assert "1 hidden character." in html
+    refused = rita.answer(gate)
+    assert refused.status_code == 409
+    assert b"Tick that you have seen the hidden characters" in refused.content
+    assert REASON in refused.content.decode()
+    assert rita.answer(gate, hidden_seen="1").status_code == 302
+    assert Vote.objects.get().answer == "approve"
+
+
+def test_long_arguments_stand_whole_and_must_be_read(desk: Desk, rita: Reviewer) -> None:
+    text = "".join(f"echo step {n}\n" for n in range(400)) + "rm -rf /srv"
+    gate = desk.gate(desk.plan(arguments={"command": text}))
+    html = rita.page(url_of(gate))
+    assert html.count("rm -rf /srv") == 2  # in the box of fact 1 and whole below
+    assert "cut here" not in html
+    assert b"Tick that you have read all of it" in rita.answer(gate).content
+    assert rita.answer(gate, all_read="1").status_code == 302
+
+
+def test_what_cannot_be_shown_whole_cannot_be_approved(desk: Desk, gate: Gate, rita: Reviewer) -> None:
+    from journal import erasures
+
+    Entry.objects.get(position=gate.plan_position)
+    erasures.erase(gate.project_id, gate.plan_position, reason="t", actor="tests", now_us=now_us())
+    html = rita.page(url_of(gate))
+    assert "the plan cannot be read" in html
+    assert "It cannot be approved: not all of it can be shown." in html
+    refused = rita.answer(gate)
+    assert refused.status_code == 409
+    assert not Vote.objects.exists()
+    assert rita.answer(gate, "deny").status_code == 302
+
+
+def test_an_answer_to_an_old_page_is_refused_with_what_is_new_and_the_words_kept(desk: Desk, rita: Reviewer) -> None:
+    gate = desk.gate(desk.plan(tool="deploy", arguments={"version": "4.18"}))
+    seen = rita.seen(gate)
+    desk.answer(gate, "carol", reason="fine with me")
+    refused = rita.answer(gate, seen=seen, reason="my very own words")
+    html = refused.content.decode()
+    assert refused.status_code == 409
+    assert "The gate changed since your page was made." in html
+    assert re.search(r"<th scope=\"row\">Answers</th><td>0</td><td>1</td>", html)
+    assert "my very own words</textarea>" in html
+    assert "carol approved" in html
+    assert Vote.objects.filter(gate=gate).count() == 1
+    assert rita.answer(gate).status_code == 302
+    gate.refresh_from_db()
+    assert gate.status == "approved"
+
+
+def test_a_tool_declared_anew_makes_a_page_old(desk: Desk, gate: Gate, rita: Reviewer) -> None:
+    seen = rita.seen(gate)
+    desk.project.tools.filter(name="git.push").update(reversibility="irreversible")
+    refused = rita.answer(gate, seen=seen)
+    assert refused.status_code == 409
+    assert b"Facts of the card" in refused.content
+
+
+def test_two_people_decide_and_the_second_hears_who_was_first(desk: Desk, gate: Gate, rita: Reviewer) -> None:
+    seen = rita.seen(gate)
+    desk.answer(gate, "carol", "deny", "no, not today")
+    late = rita.answer(gate, seen=seen, reason="looks fine to me")
+    html = late.content.decode()
+    assert late.status_code == 409
+    assert "Your answer was not recorded." in html
+    assert "carol denied" in html
+    assert "no, not today" in html
+    assert "looks fine to me" in html
+    assert Vote.objects.count() == 1
+
+
+def test_forms_of_other_people_gates_and_days_are_worth_nothing(desk: Desk, gate: Gate, rita: Reviewer) -> None:
+    other = desk.gate(desk.plan("e-2", arguments={"command": "git push origin next"}))
+    sam = Reviewer(desk, desk.person("sam").user.username)
+    for seen in (sam.seen(gate), rita.seen(other), "", "x:y:z", rita.seen(gate)[:-1] + "!"):
+        assert rita.answer(gate, seen=seen or "none").status_code == 409
+    seen = rita.seen(gate)
+    with time_machine.travel(now_us() / 1e6 + 12 * 3600 + 5):
+        rita.client.force_login(User.objects.get(username="reviewer"))
+        assert rita.answer(gate, seen=seen).status_code == 409
+    assert not Vote.objects.exists()
+
+
+def test_two_people_are_not_told_of_each_others_drafts(desk: Desk, gate: Gate, rita: Reviewer) -> None:
+    rita.answer(gate, settled="")
+    sam = Reviewer(desk, desk.person("sam").user.username)
+    assert sam.client.get(reverse("gate_confirm", args=[gate.id]))["Location"] == url_of(gate)

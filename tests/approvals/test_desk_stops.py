@@ -1,0 +1,100 @@
+"""Stops set and lifted from pages, and what the pages of effects say of leave."""
+
+import re
+
+import pytest
+from django.urls import reverse
+
+from approvals.models import Gate
+from ledger import holds
+from ledger.models import Hold
+from tests.approvals.reviewer import Reviewer, url_of
+from tests.approvals.story import Desk
+from tests.ingest.caller import code
+
+
+def test_stop_takes_two_clicks_and_a_reason_and_is_lifted_with_one(desk: Desk, gate: Gate, rita: Reviewer) -> None:
+    found = re.search(r'href="(/approvals/holds/new/\?scope=session[^"]+)"', rita.page(url_of(gate)))
+    assert found
+    form = found[1].replace("&amp;", "&")
+    assert "Stop the session" in rita.page(form)
+    fields = {"scope": "session", "subject": gate.session_id.hex}
+    assert rita.client.post(reverse("stop"), {**fields, "reason": ""}).status_code == 422
+    assert not Hold.objects.exists()
+    assert rita.client.post(reverse("stop"), {**fields, "reason": "it loops"}).status_code == 302
+    assert holds.stopping(gate.project_id, gate.session_id, gate.agent_id, gate.tool, gate.effect_id)
+    assert "set by reviewer: whatever is decided here, nothing runs" in rita.page(url_of(gate))
+    assert "it loops" in rita.page(reverse("holds"))
+    rita.answer(gate)
+    dispatch = {"process": "p", "intent_digest": gate.effect.intent_digest}
+    assert code(desk.agent.post(f"/effects/{gate.effect_id}/dispatch", dispatch)) == (409, "HELD")
+    lift = reverse("lift", args=[Hold.objects.get().id])
+    assert rita.client.post(lift, {"reason": ""}).status_code == 422
+    assert rita.client.post(lift, {"reason": "it was me"}).status_code == 302
+    assert not holds.live(gate.project_id)
+    assert desk.agent.post(f"/effects/{gate.effect_id}/dispatch", dispatch).status_code == 200
+
+
+def test_a_stopped_project_says_so_on_every_page(desk: Desk, rita: Reviewer) -> None:
+    rita.client.post(reverse("stop"), {"scope": "project", "subject": "", "reason": "incident"})
+    assert "This project is stopped:" in rita.page("/tools/")
+
+
+@pytest.mark.parametrize("scope", ["effect", "session", "agent", "tool", "project", "house", ""])
+def test_nothing_of_another_project_is_stopped(desk: Desk, rita: Reviewer, scope: str) -> None:
+    foreign = {"agent": desk.house.other_token.agent_id.hex, "tool": "", "project": "x"}
+    query = {"scope": scope, "subject": foreign.get(scope, "0" * 32)}
+    if scope == "project":
+        return
+    rita.page(reverse("stop"), 404, **query)
+    assert rita.client.post(reverse("stop"), {**query, "reason": "because"}).status_code == 404
+    assert not Hold.objects.exists()
+
+
+def test_the_effect_page_names_its_gate_and_the_rule(desk: Desk, gate: Gate, rita: Reviewer) -> None:
+    page = reverse("effect", args=[gate.effect_id])
+    html = rita.page(page)
+    assert f'<a href="{url_of(gate)}">{gate}</a>' in html
+    assert "asks for leave, <span" in html
+    assert "house@1/push" in html
+    assert "not enforced" not in html
+    assert 'rel="next"' not in rita.page(url_of(gate))
+    later = desk.gate(desk.plan("e-2", arguments={"ref": "next"}))
+    assert f'<a href="{reverse("effect", args=[later.effect_id])}" rel="next">' in rita.page(url_of(gate))
+    desk.rules(mode="observe")
+    seen = desk.plan("seen", arguments={"ref": "seen"})
+    assert "<b>not enforced</b>" in rita.page(reverse("effect", args=[seen["id"]]))
+
+
+def test_what_ran_without_approval_is_said_on_its_page_and_found(desk: Desk, gate: Gate, rita: Reviewer) -> None:
+    report = {"id": "r-1", "kind": "effect.dispatched", "session": "s-1", "effect_key": "e-1"}
+    assert desk.agent.report([report]).status_code == 200
+    handle = str(desk.effect({"id": str(gate.effect_id)}))
+    assert "Executed without approval." in rita.page(reverse("effect", args=[gate.effect_id]))
+    assert "1 violation" in rita.page(reverse("session", args=[gate.session_id]))
+    for query in ({"violating": "1"}, {"leave": "bypassed"}, {"judged": "ask"}):
+        assert handle in rita.page(reverse("audit"), 200, **query), query
+    assert handle not in rita.page(reverse("audit"), judged="not_held")
+
+
+@pytest.mark.parametrize("scope", ["effect", "session", "agent", "tool"])
+def test_everything_is_stopped_where_it_is_shown(desk: Desk, gate: Gate, scope: str) -> None:
+    pages = {
+        "effect": reverse("effect", args=[gate.effect_id]),
+        "session": reverse("session", args=[gate.session_id]),
+        "agent": reverse("tokens"),
+        "tool": reverse("tools"),
+    }
+    administrator = Reviewer(desk, "administrator")
+    html = administrator.page(pages[scope])
+    subject = "git.push" if scope == "tool" else "[0-9a-f]{32}"
+    found = re.search(rf'href="(/approvals/holds/new/\?scope={scope}&amp;subject={subject}[^"]*)"', html)
+    assert found
+    form = found[1].replace("&amp;", "&")
+    assert 'name="reason"' in administrator.page(form)
+    query = dict(part.split("=") for part in form.partition("?")[2].split("&"))
+    assert administrator.client.post(reverse("stop"), {**query, "reason": "INC-9"}).status_code == 302
+    assert holds.stopping(gate.project_id, gate.session_id, gate.agent_id, gate.tool, gate.effect_id)
+    assert "Stopped." in administrator.page(pages["effect"])
+    viewer = Reviewer(desk, "viewer").page(pages["effect"])
+    assert "/approvals/holds/new/" not in viewer
