@@ -10,7 +10,7 @@ from uuid import UUID
 
 import orjson
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, Subquery
 
 from approvals import reading, waker
 from approvals.binding import preconditions_digest
@@ -47,8 +47,7 @@ class Request:
 def open_for(request: Request, effect: EffectRow, plan_position: int) -> None:
     """Write the gate and its request, and note who is to hear of it."""
     origin, now = request.origin, request.origin.received_us
-    session = Session.objects.get(id=effect.session_id)
-    agent = Agent.objects.get(id=origin.agent)
+    session_owner, agent_owner = _owners(effect.session_id, origin.agent)
     about = reading.reversibility_and_risk(origin.project, effect)
     needed = request.requirement.strengthened(about.reversibility)
     facts: dict[str, Any] = {
@@ -95,8 +94,8 @@ def open_for(request: Request, effect: EffectRow, plan_position: int) -> None:
         reversibility=about.reversibility,
         tool=effect.tool,
         repository_name=request.asked.repository,
-        session_owner_id=session.owner_id,
-        agent_owner_id=agent.owner_id,
+        session_owner_id=session_owner,
+        agent_owner_id=agent_owner,
         self_approval=needed.self_approval and about.risk == "low",
         minimum=needed.minimum,
         deny_threshold=needed.deny_threshold,
@@ -111,6 +110,13 @@ def open_for(request: Request, effect: EffectRow, plan_position: int) -> None:
         deduplication_key=f"gate.requested:{request.id.hex}",
         due_at_us=now,
     )
+
+
+def _owners(session: UUID, agent: UUID) -> tuple[int | None, int | None]:
+    """Who answers for a session, and who for the agent that asks in it (which need not be the one that opened it)."""
+    asking = Agent.objects.filter(id=agent).values("owner")
+    of_session, of_agent = Session.objects.values_list("owner", Subquery(asking)).get(id=session)
+    return of_session, of_agent
 
 
 def cancel(origin: Origin, gate: UUID) -> Gate | None:

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import structlog
 from django.db import transaction
-from django.db.models import F, Q, QuerySet
+from django.db.models import BigIntegerField, ExpressionWrapper, F, Q, QuerySet
 
 from approvals import delivery, gates, rulings
 from approvals.delivery import Message, Story
@@ -185,10 +185,12 @@ def _story(notice: Notice) -> Story | None:
 def _look_for_unseen() -> None:
     """When half of a gate's time has passed and nobody who may rule has opened it, say so, once."""
     now = now_us()
-    half_gone = Gate.objects.filter(
+    # Left to itself Django takes a sum for four bytes, and PostgreSQL would be sent the rest of the number.
+    both = ExpressionWrapper(F("requested_at_us") + F("decide_by_us"), output_field=BigIntegerField())
+    half_gone = Gate.objects.alias(both_ends=both).filter(
         status="pending",
         decide_by_us__gt=now,
-        decide_by_us__lte=2 * now - F("requested_at_us"),
+        both_ends__lte=2 * now,
         project__notice_channels__in=NoticeChannel.objects.filter(enabled=True, requests=True),
     ).exclude(id__in=Notice.objects.filter(topic="gate.unseen").values("gate"))
     for gate in half_gone.distinct().select_related("effect")[:100]:

@@ -1,10 +1,12 @@
 """The one writer of Outbox: what follows from an entry is noted in its transaction and sent later, at least once."""
 
 from collections.abc import Callable, Mapping
+from typing import Final
 from uuid import UUID
 
 from django.db import transaction
 
+from journal import sql
 from journal.clock import now_us
 from journal.models import Outbox
 from journal.text import column_text
@@ -31,11 +33,13 @@ def _to_all(row: Outbox) -> None:
 
 def put(project: UUID, *, entry: int, topic: str, deduplication_key: str, due_at_us: int) -> None:
     """Note that `topic` follows from the entry at position `entry`; the same deduplication key is noted once."""
-    Outbox.objects.get_or_create(
-        project=project,
-        deduplication_key=deduplication_key,
-        defaults={"entry_id": entry, "topic": topic, "due_at_us": due_at_us},
-    )
+    sql.write(_PUT, [sql.vendor_id(project), entry, topic, deduplication_key, due_at_us])
+
+
+_PUT: Final = (
+    "INSERT INTO journal_outbox (project, entry_id, topic, deduplication_key, due_at_us, tries, last_error)"
+    " VALUES (%s, %s, %s, %s, %s, 0, '') ON CONFLICT (project, deduplication_key) DO NOTHING"
+)
 
 
 def deliver_due(senders: Mapping[str, Sender] | None = None, *, most: int = 100) -> int:

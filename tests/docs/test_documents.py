@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -65,19 +66,54 @@ def test_the_readme_speaks_of_all_twenty_five_systems() -> None:
     assert [int(number) for number, _ in rows] == list(range(1, 26))
 
 
+# A reviewer who says yes to the first gate of a project, whenever it comes.
+APPROVER = """
+import time
+from approvals import rulings
+from approvals.models import Gate
+from approvals.rulings import Shown
+from journal.clock import now_us
+from sessions.models import Membership
+person = Membership.objects.select_related("project", "user").get(project__name="{project}")
+until = time.monotonic() + 60
+while (gate := Gate.objects.filter(project=person.project).first()) is None:
+    assert time.monotonic() < until, "nobody asked"
+    time.sleep(0.05)
+shown = Shown(gate.version, gate.digest, "0" * 64, True, now_us())
+outcome = rulings.answer(gate, person, "approve", "as the quickstart says", shown, step_up="typed_digest")
+assert outcome.refusal is None, outcome.refusal
+"""
+
+
 def test_the_quickstart_works_as_it_stands(live_server_process: Server, tmp_path: Path) -> None:
-    blocks = SHELL.findall((ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8"))
-    token = live_server_process.token("quickstart")
-    done = subprocess.run(
-        ["bash", "-e", "-c", "\n".join([*blocks, 'echo "RUN=$RUN"'])],
-        cwd=tmp_path,
-        env={"PATH": "/usr/local/bin:/usr/bin:/bin", "URL": live_server_process.url, "TOKEN": token},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+    text, project = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8"), "quickstart"
+    blocks = SHELL.findall(text)
+    rules = tmp_path / "first.yaml"
+    rules.write_text(text.partition("```yaml\n")[2].partition("```")[0], encoding="utf-8")
+    live_server_process.run(
+        f"""
+from django.db import transaction
+from sessions import people, projects
+with transaction.atomic():
+    people.add(projects.create("{project}"), "{project}", "reviewer", people.generated_password())
+"""
     )
+    live_server_process.manage("load_policies", "--project", project, str(rules), "--activate", "enforce")
+    token = live_server_process.token("quickstart", "--project", project)
+    with ThreadPoolExecutor(1) as beside:
+        approving = beside.submit(live_server_process.run, APPROVER.format(project=project))
+        done = subprocess.run(
+            ["bash", "-e", "-c", "\n".join([*blocks, 'echo "RUN=$RUN"'])],
+            cwd=tmp_path,
+            env={"PATH": "/usr/local/bin:/usr/bin:/bin", "URL": live_server_process.url, "TOKEN": token},
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+        approving.result()
     assert done.returncode == 0, done.stderr
+    assert f"approve it in the browser ({live_server_process.url}/approvals/" in done.stdout
     said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert [answer["status"] for answer in said if "title" in answer] == [409], "only the last dispatch is refused"
     assert [answer["answer"] for answer in said if "attempts" in answer] == ["done"]
@@ -89,4 +125,4 @@ def test_the_quickstart_works_as_it_stands(live_server_process: Server, tmp_path
         headers={"Authorization": f"Bearer {token}"},
     ).json()["items"]
     states = {effect["effect_key"]: effect["state"] for effect in found}
-    assert states == {"greet": "acknowledged", "look": "acknowledged", "pay": "dispatched"}
+    assert states == {"greet": "acknowledged", "deploy": "acknowledged", "look": "acknowledged", "pay": "dispatched"}
