@@ -59,7 +59,7 @@ class Card:
     intent: str
     verified: str  # "equal", "different", or "unknown": the arguments, hashed again, against the effect's intent
     pieces: tuple[Piece, ...]  # 1
-    hidden: int  # hidden characters in all that the agent sent
+    hidden: int  # hidden characters in what would run and in the names of its target
     blanks: int  # the longest run of blanks in the arguments, from the length that is shown as a count
     complete: bool
     changes: Changes  # 2
@@ -115,15 +115,14 @@ def of(gate: Gate) -> Card:
     pieces = _pieces(arguments, found.told)
     claim = plan["why"] if isinstance(plan.get("why"), str) else ""
     verified = _verified(gate.tool, arguments, plan, effect.intent_digest) if plan else "unknown"
-    hidden = untrusted.hidden_count(gate.tool) + sum(
-        untrusted.hidden_count(one.name) + untrusted.hidden_count(one.text) for one in pieces
-    )
+    names = (gate.tool, gate.repository_name, effect.ref, effect.environment, effect.resource)
+    sent = (*names, *(text for one in pieces for text in (one.name, one.text)))
     return Card(
         tool=gate.tool,
         intent=effect.intent_digest,
         verified=verified,
         pieces=pieces,
-        hidden=hidden,
+        hidden=sum(map(untrusted.hidden_count, sent)),
         blanks=max((blank_run(one.text) for one in pieces), default=0),
         complete=bool(plan) and verified != "different",
         changes=found,

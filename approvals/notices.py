@@ -187,12 +187,16 @@ def _look_for_unseen() -> None:
     now = now_us()
     # Left to itself Django takes a sum for four bytes, and PostgreSQL would be sent the rest of the number.
     both = ExpressionWrapper(F("requested_at_us") + F("decide_by_us"), output_field=BigIntegerField())
-    half_gone = Gate.objects.alias(both_ends=both).filter(
-        status="pending",
-        decide_by_us__gt=now,
-        both_ends__lte=2 * now,
-        project__notice_channels__in=NoticeChannel.objects.filter(enabled=True, requests=True),
-    ).exclude(id__in=Notice.objects.filter(topic="gate.unseen").values("gate"))
+    half_gone = (
+        Gate.objects.alias(both_ends=both)
+        .filter(
+            status="pending",
+            decide_by_us__gt=now,
+            both_ends__lte=2 * now,
+            project__notice_channels__in=NoticeChannel.objects.filter(enabled=True, requests=True),
+        )
+        .exclude(id__in=Notice.objects.filter(topic="gate.unseen").values("gate"))
+    )
     for gate in half_gone.distinct().select_related("effect")[:100]:
         seen = _was_seen(gate)
         for channel in _channels(gate.project_id, gate.risk).filter(requests=True):

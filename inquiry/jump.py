@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 from django.db.models import QuerySet
 from django.urls import reverse
 
+from approvals.models import Gate
 from inquiry.fields import NEWEST_SESSIONS, effect_ids
 from inquiry.handles import as_position, as_uuid, handle
 from inquiry.indexes import HAS_REFERENCE
@@ -93,6 +94,13 @@ def _reported(project: Project, text: str) -> "QuerySet[Entry]":
     return own.union(Entry.objects.filter(project=project.id, source__in=project.agents.values("name"), event_id=text))
 
 
+def _gates(project: Project, match: dict[str, Any]) -> list[Hit]:
+    return [
+        Hit("gate", str(one), one.tool, reverse("gate", args=[one.id]))
+        for one in Gate.objects.filter(project=project, **match)[:MOST]
+    ]
+
+
 def _sessions(project: Project, match: dict[str, Any]) -> list[Hit]:
     return [
         Hit("session", str(one), one.title or one.key, reverse("session", args=[one.id]))
@@ -143,4 +151,5 @@ _BY_LETTER: Final[dict[str, tuple[str, Callable[[Project, dict[str, Any]], list[
     "s": ("a session", _sessions),
     "t": ("a task", _tasks),
     "a": ("an artifact", _artifacts),
+    "g": ("a gate", _gates),
 }

@@ -24,6 +24,7 @@ from approvals.views.desk import facts_of, gate_of
 from sessions.access import MemberRequest, requires
 
 TRIES: Final = 5  # of a transaction that lost a race
+LONGEST: Final = rulings.MOST_REASON + 1  # of a field: one more than is accepted, so that the verb says so
 STALE: Final = (
     "stale_view",
     "This form was not made for you, or more than twelve hours ago. Look at what is here, then answer.",
@@ -38,9 +39,8 @@ UNREAD: Final = ("not_seen", "Tick that you have read all of it; without that it
 def answer(request: MemberRequest, gate: UUID) -> HttpResponse:
     """Take an answer from the page of a gate: decide at once, or go on to the confirm page."""
     found = gate_of(request, gate)
-    draft = {
-        name: request.POST.get(name, "") for name in ("answer", "reason", "seen", "hidden_seen", "all_read", "from")
-    }
+    names = ("answer", "reason", "seen", "hidden_seen", "all_read", "from")
+    draft = {name: request.POST.get(name, "")[:LONGEST] for name in names}
     refused = _unfit(request, found, draft)
     if refused is not None:
         return refused

@@ -29,7 +29,7 @@ JOINED: Final = (
 def inbox_page(request: MemberRequest) -> HttpResponse:
     """What waits, beside it the request that is open. A poll (`since`) is answered with news, or with 204."""
     project = request.membership.project
-    asked = {name: request.GET.get(name, "") for name in ("state", "risk", "repo")}
+    asked = {name: request.GET.get(name, "").replace("\0", "")[:200] for name in ("state", "risk", "repo")}
     state = asked["state"] if asked["state"] in inbox.STATES else "pending"
     if request.headers.get("HX-Request") == "true" and "since" in request.GET:
         news = inbox.news(project, request.GET["since"])
@@ -40,7 +40,7 @@ def inbox_page(request: MemberRequest) -> HttpResponse:
     risk = asked["risk"] if asked["risk"] in RISKS else ""
     standing = inbox.standing(project)  # before the rows: what comes between the two is then announced, never missed
     listed = inbox.page(
-        request.membership, state, risk=risk, repository=asked["repo"][:200], after=request.GET.get("after", "")
+        request.membership, state, risk=risk, repository=asked["repo"], after=request.GET.get("after", "")
     )
     rows = inbox.grouped(listed.rows) if state in ("pending", "mine") else listed.rows
     opened = _opened(request)
@@ -49,7 +49,7 @@ def inbox_page(request: MemberRequest) -> HttpResponse:
         "state": state,
         "risk": risk,
         "risks": RISKS,
-        "repo": asked["repo"][:200],
+        "repo": asked["repo"],
         "repositories": project.repositories.order_by("name").values_list("name", flat=True)[:50],
         "rows": rows,
         "further": listed.further,

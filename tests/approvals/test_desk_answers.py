@@ -170,3 +170,17 @@ def test_two_people_are_not_told_of_each_others_drafts(desk: Desk, gate: Gate, r
     rita.answer(gate, settled="")
     sam = Reviewer(desk, desk.person("sam").user.username)
     assert sam.client.get(reverse("gate_confirm", args=[gate.id]))["Location"] == url_of(gate)
+
+
+def test_hidden_characters_in_the_name_of_a_target_count_too(desk: Desk, rita: Reviewer) -> None:
+    planned = desk.plan(arguments={"command": "git push"}, target={"repository": "web", "ref": "ma\u200bin"})
+    gate = desk.gate(planned)
+    assert "1 hidden character." in rita.page(url_of(gate))
+    assert b"Tick that you have seen" in rita.answer(gate).content
+
+
+def test_a_reason_has_a_length(gate: Gate, rita: Reviewer) -> None:
+    refused = rita.answer(gate, reason="x" * 5000)
+    assert refused.status_code == 409
+    assert b"at most 4000 characters" in refused.content
+    assert not Vote.objects.exists()

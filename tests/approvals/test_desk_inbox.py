@@ -150,3 +150,12 @@ def test_what_does_not_belong_together_is_not_decided_together(
     rita.page(reverse("batch_confirm"), 409)
     assert rita.client.post(reverse("batch_confirm"), {"answer": "approve"}).status_code == 409
     assert Vote.objects.count() == before
+
+
+@pytest.mark.parametrize("value", ["\0", "x" * 5000, "'; DROP TABLE", "１-１", "-1-1", "9" * 40, "\u202e"])
+def test_any_query_string_is_answered(desk: Desk, gate: Gate, rita: Reviewer, value: str) -> None:
+    for name in ("state", "risk", "repo", "after", "open", "live"):
+        for state in ("pending", "mine", "decided", "expired"):
+            rita.page(reverse("inbox"), 200, **{"state": state, name: value})
+    headers = {"HX-Request": "true"}
+    assert rita.client.get(reverse("inbox"), {"since": value}, headers=headers).status_code == 200

@@ -153,3 +153,7 @@ def test_an_edit_is_a_diff_of_which_nothing_is_left_out(desk: Desk, rita: Review
         pattern = rf'<tr class="{sign}">(?:(?!</tr>).)*>{re.escape(line)}</td></tr>'
         assert re.search(pattern, html), (sign, line)
     assert "+2 −1" in html
+
+
+def test_the_box_goes_to_a_gate(gate: Gate, rita: Reviewer) -> None:
+    assert rita.client.get(reverse("go"), {"id": str(gate)})["Location"] == url_of(gate)
