@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from approvals import leave
+from approvals import last_look
 from ingest import openapi
 from tests.house.server import ROOT, Server
 from tests.ingest.caller import new_key
@@ -116,4 +116,4 @@ def test_every_call_and_every_code_is_spoken_of() -> None:
         raised |= set(re.findall(r'(?:\(|return |\d, )\s*"([A-Z]+_[A-Z]+)",\s*(?:f?"[A-Z]|detail|sentence)', text))
     # Faults that another code stands for before they are answered, and what plain HTTP cannot even ask.
     assert raised - told == {"number_out_of_range", "identifier_invalid", "bad_request", "not_json"}
-    assert {code for code in told if code.isupper()} <= raised | {leave.HELD.code}
+    assert {code for code in told if code.isupper()} <= raised | {last_look.HELD.code}

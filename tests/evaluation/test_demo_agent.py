@@ -295,6 +295,32 @@ def test_sent_back_it_withdraws_the_push(job: Job) -> None:
     assert "sent back: “first a test for 0 km”" in agent.said
 
 
+STOP = """
+from ledger import holds
+from approvals.models import Gate
+from sessions.models import Membership
+gate = Gate.objects.get(id="{gate}")
+person = Membership.objects.select_related("project", "user").get(project=gate.project)
+if {stop}:
+    holds.put(gate.project, "session", gate.session_id.hex, "look at the timetable first", person.user)
+else:
+    holds.lift(holds.live(gate.project_id)[0], "looked", person.user)
+"""
+
+
+def test_stopped_by_a_person_it_does_not_use_what_was_approved_until_the_stop_is_lifted(job: Job) -> None:
+    with Running("--url", job.server.url, "--token", job.token) as agent:
+        gate = agent.gate()
+        job.server.run(STOP.format(gate=gate, stop=True))
+        job.rule(gate, "approve")
+        waiting = job.get(f"/gates/{gate}").json()
+        assert (waiting["status"], waiting["held"], waiting["proceed"]) == ("approved", True, False)
+        job.server.run(STOP.format(gate=gate, stop=False))
+        assert "acknowledged" in agent.until("push-main")
+        assert agent.end()[0] == 0
+    assert job.get(f"/gates/{gate}").json()["status"] == "used"
+
+
 def test_unanswered_it_ends_when_the_time_to_answer_is_over(job: Job, tmp_path: Path) -> None:
     hasty = tmp_path / "hasty.yaml"
     hasty.write_text(POLICY.read_text(encoding="utf-8").replace("decide_within: 1h", "decide_within: 1s"))

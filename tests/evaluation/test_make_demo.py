@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.house.server import ROOT
@@ -16,29 +17,47 @@ from tests.house.test_supervisor import House, alive, processes_of, wait_until
 
 RECIPE = (ROOT / "Makefile").read_text(encoding="utf-8").partition("\ndemo:")[2].partition("\n\n")[0]
 WITHIN_S = 60
-APPROVE = """
-from approvals import rulings
-from approvals.models import Gate
-from approvals.rulings import Shown
-from journal.clock import now_us
-from sessions.models import Agent, Membership
-gate, admin = Gate.objects.get(id="{gate}"), Membership.objects.select_related("project", "user").get()
-assert Agent.objects.get().owner is None
-assert admin.user.username == "admin"
-shown = Shown(gate.version, gate.digest, "0" * 64, True, now_us())
-assert rulings.answer(gate, admin, "approve", "", shown).refusal is None
-"""
+
+
+def approve(url: str, gate: str, password: str) -> None:
+    """Sign in as the administrator and approve a gate: its page, the confirm page with code and password, the end."""
+    form = re.compile(r'name="(csrfmiddlewaretoken|seen)" value="([^"]+)"')
+    with httpx.Client(base_url=url, timeout=30) as browser:
+
+        def fields(path: str) -> tuple[str, dict[str, str]]:
+            page = browser.get(path)
+            assert page.status_code == 200, page.text
+            return page.text, dict(form.findall(page.text))
+
+        def send(path: str, **more: str) -> None:
+            answer = browser.post(path, data=fields(path)[1] | more)
+            assert answer.status_code == 302, answer.text
+
+        send("/sign-in/", username="admin", password=password)
+        page, found = fields(f"/approvals/{gate}/")
+        assert "refs/heads/main" in page
+        answer = browser.post(f"/approvals/{gate}/answer/", data=found | {"answer": "approve"})
+        confirm = answer.headers["Location"]
+        code = re.search(r"Type <code>(\w+)</code>", fields(confirm)[0])
+        assert code, "a push to production takes the code of the intent"
+        send(confirm, code=code[1], password=password)
 
 
 class Demo(House):
     """A new installation, prepared as the recipe does and served with the demo agent."""
 
-    def prepare(self) -> None:
+    def prepare(self) -> str:
+        """Do what the recipe does first; return the administrator's password."""
         commands = re.findall(r"manage\.py (.+?) &&", RECIPE)
         assert [command.split()[0] for command in commands] == ["setup", "load_tools", "load_policies"]
+        said = ""
         for command in commands:
             done = self.run("manage.py", *command.split())
             assert done.returncode == 0, done.stderr
+            said += done.stdout
+        found = re.search(r"Sign in as admin with the password (\S+)", said)
+        assert found
+        return found[1]
 
     @contextmanager
     def at_the_gate(self, file: Path) -> Iterator[tuple["subprocess.Popen[bytes]", str]]:
@@ -72,13 +91,12 @@ def stop(running: "subprocess.Popen[bytes]") -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_ctrl_c_ends_all_while_the_agent_waits_and_a_later_run_is_approved_by_the_administrator(tmp_path: Path) -> None:
     demo, first, second = Demo(tmp_path), tmp_path / "first", tmp_path / "second"
-    demo.prepare()
+    password = demo.prepare()
     with demo.at_the_gate(first) as (running, _):
         stop(running)
     assert "push-next" not in first.read_text()
     with demo.at_the_gate(second) as (running, gate):
-        approved = demo.run("manage.py", "shell", "--no-imports", "-c", APPROVE.format(gate=gate))
-        assert approved.returncode == 0, approved.stderr
+        approve(demo.url, gate, password)
         wait_until(lambda: f"done; see {demo.url}/sessions/" in second.read_text(), WITHIN_S)
         assert len(processes_of(running.pid)) >= 4, "the house goes on without its agent"
         stop(running)
