@@ -99,9 +99,14 @@ class Card:
         return sum(_lines(one.text) for one in self.pieces if not one.told)
 
     @property
+    def names(self) -> tuple[Line, ...]:
+        """Every name of the target and every precondition, for where they stand whole."""
+        return (Line("Tool", self.tool, SENT), *self.radius, *self.undo[1:])
+
+    @property
     def wide(self) -> bool:
-        """True when a name of the target is too long for its place in fact 3, and stands whole below."""
-        return any(len(line.text) > FITS_NAME for line in self.radius)
+        """True when one of `names` is too long for its place in facts 3 and 4, and all stand whole below."""
+        return any(max(len(line.text), len(line.label)) > FITS_NAME for line in self.names)
 
 
 def of(gate: Gate) -> Card:
@@ -233,9 +238,9 @@ def _asked(gate: Gate) -> tuple[Line, ...]:
     rules = policy.rules.get("rules", []) if policy is not None else []
     rule = next((one for one in rules if one.get("id") == gate.rule), None)
     if not gate.rule:
-        title = "No rule lets this through, and what no rule lets through is asked about."
+        title = "No rule lets this through, and what no rule lets through is asked about"
     else:
-        title = rule["title"] if rule is not None else gate.rule
+        title = rule["title"].rstrip(".") if rule is not None else gate.rule
     return (
         Line("Policy", f"{name}, rule {gate.rule}" if gate.rule else name, COMPUTED),
         Line("Rule", title, COMPUTED),

@@ -184,3 +184,18 @@ def test_a_reason_has_a_length(gate: Gate, rita: Reviewer) -> None:
     assert refused.status_code == 409
     assert b"at most 4000 characters" in refused.content
     assert not Vote.objects.exists()
+
+
+def test_no_name_title_or_precondition_is_cut(desk: Desk, rita: Reviewer) -> None:
+    """Whatever an agent sends can carry the words that matter at its very end."""
+    tool, name, head = "t" * 90 + "-tool", "n" * 300 + "-name", "h" * 300 + "-head"
+    planned = desk.plan(
+        tool=tool,
+        arguments={"command": "x", name: 1, "commits": [{"sha": "s" * 90 + "-sha", "title": "t" * 400 + "-title"}]},
+        target={"repository": "web", "ref": "r" * 190 + "-ref", "resource": "o" * 290 + "-resource"},
+        preconditions={"head": head},
+    )
+    html = rita.page(url_of(desk.gate(planned)))
+    for end in ("-tool", "-name", "-sha", "-title", "-ref", "-resource", "-head"):
+        assert re.search(rf"[tnsroh]{{60,}}{end}\b", html), end
+    assert "what no rule lets through is asked about. It needs" in html
