@@ -11,8 +11,9 @@ _BOUND = (
     "digest", "preconditions_digest", "requirement", "requirement_hash", "minimum", "deny_threshold", "effect_id",
     "session_id", "agent_id", "project_id", "risk", "reversibility", "self_approval", "requester_id",
     "session_owner_id", "agent_owner_id", "leave_for_s", "requested_at_us", "plan_position", "opened_position",
+    "policy_set_id", "rule", "tool", "repository_name",
 )  # fmt: skip
-_BOUND_CHANGED = " OR ".join(f"NEW.{name} IS {{distinct}} OLD.{name}" for name in _BOUND if name != "requirement")
+_BOUND_CHANGED = " OR ".join(f"NEW.{name} IS {{distinct}} OLD.{name}" for name in _BOUND)
 _ACTIVATED = ("id", "project_id", "policy_set_id", "mode", "user_id", "actor", "activated_at_us")
 _ACTIVATED_CHANGED = " OR ".join(f"NEW.{name} IS {{distinct}} OLD.{name}" for name in _ACTIVATED)
 _GRANTED = (
@@ -55,6 +56,9 @@ _LAWS: dict[str, tuple[str, str, str, str]] = {
     ),
     "gate_never_changes_what_it_binds": (
         "approvals_gate", "UPDATE", _BOUND_CHANGED, "what a gate binds is fixed when it opens",
+    ),
+    "gate_that_ended_never_changes": (
+        "approvals_gate", "UPDATE", "OLD.ended_at_us IS NOT NULL", "what ended stays as it is",
     ),
     "gate_opens_pending": (
         "approvals_gate", "INSERT", "NEW.status <> 'pending'", "a gate opens pending",

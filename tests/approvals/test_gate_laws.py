@@ -83,7 +83,10 @@ def test_a_gate_that_ended_takes_no_vote(desk: Desk, gate: Gate) -> None:
 @pytest.mark.parametrize("status", ["pending", "approved", "used", "lapsed"])
 def test_what_was_denied_stays_denied(desk: Desk, gate: Gate, status: str) -> None:
     desk.answer(gate, "reviewer", "deny", "not now")
-    refused("gate_moves_as_its_life_allows|gate_is_approved_by", update(gate, status=status, ended_at_us=None))
+    refused(
+        "gate_moves_as_its_life_allows|gate_is_approved_by|gate_that_ended",
+        update(gate, status=status, ended_at_us=None),
+    )
 
 
 @pytest.mark.parametrize(
@@ -91,13 +94,20 @@ def test_what_was_denied_stays_denied(desk: Desk, gate: Gate, status: str) -> No
     [
         ("digest", "v1:other"), ("minimum", 0), ("minimum", 2), ("requirement_hash", "0" * 64), ("risk", "low"),
         ("self_approval", True), ("session_owner", None), ("agent_owner", None), ("leave_for_s", 9),
-        ("requested_at_us", 1), ("plan_position", 1),
+        ("requested_at_us", 1), ("plan_position", 1), ("requirement", {"minimum": 1}), ("policy_set", None),
+        ("rule", "reads"), ("tool", "file.read"), ("repository_name", "elsewhere"),
     ],
 )  # fmt: skip
 def test_what_a_gate_binds_is_fixed(gate: Gate, column: str, value: Any) -> None:
     if getattr(gate, column) == value:
         value = gate.agent_owner_id if column == "session_owner" else "high"
     refused("gate_never_changes_what_it_binds|gate_needs", update(gate, **{column: value}))
+
+
+def test_a_gate_that_ended_stays_as_it_is(desk: Desk, gate: Gate) -> None:
+    desk.answer(gate, "reviewer", "deny")
+    for values in ({"decide_by_us": gate.decide_by_us + 1}, {"reason": "by_agent"}, {"version": 9}):
+        refused("gate_that_ended_never_changes", update(gate, **values))
 
 
 def test_gates_and_rules_are_never_deleted(desk: Desk, gate: Gate) -> None:

@@ -1,5 +1,7 @@
 """The page of those who hear of gates outside of the pages."""
 
+from typing import Any
+
 import pytest
 from pytest_django import Settings
 
@@ -56,7 +58,8 @@ def test_the_secret_of_a_webhook_is_shown_once(house: House) -> None:
     ],
 )
 def test_a_refused_channel_leaves_the_form_as_typed(house: House, sent: dict[str, str], sentence: str) -> None:
-    fields = {"kind": "email", "target": "team@example.org", "minimum_risk": "low", "topics": TOPICS, **sent}
+    fields: dict[str, Any] = {"kind": "email", "target": "team@example.org", "minimum_risk": "low", "topics": TOPICS}
+    fields |= sent
     answer = house.client("administrator").post(PAGE, fields)
     assert answer.status_code == 422
     assert sentence in answer.content.decode().replace("&#x27;", "'")

@@ -93,7 +93,11 @@ def test_what_is_shown_of_expiry_reasons_and_approvers_is_enforced(desk: Desk) -
 def test_the_tree_that_was_approved_is_the_tree_that_is_removed(desk: Desk) -> None:
     """`rm -rf` was approved, and the tree changed before it ran."""
     desk.declare("shell.run", "irreversible")
-    asked = {"tool": "shell.run", "arguments": {"command": "rm -rf build"}, "preconditions": {"tree": "4be1c9e"}}
+    asked: dict[str, Any] = {
+        "tool": "shell.run",
+        "arguments": {"command": "rm -rf build"},
+        "preconditions": {"tree": "4be1c9e"},
+    }
     planned = desk.plan(**asked)
     desk.answer(desk.gate(planned), "reviewer", step_up="typed_digest")
     refused = dispatch(desk, planned, preconditions={"tree": "9d02a77"})
@@ -126,7 +130,8 @@ def test_aisvs_9_2_3_an_approval_is_bound_by_a_keyed_hash_to_parameters_requeste
     planned = desk.plan(target={"environment": "staging"}, preconditions={"head": "4be1c9e"})
     gate = desk.gate(planned)
     effect = Effect.objects.get(id=planned["id"])
-    bound = (effect.session_id, effect.agent_id, effect.tool, effect.intent_digest, {"environment": "staging"})
+    bound: list[Any] = [effect.session_id, effect.agent_id, effect.tool, effect.intent_digest]
+    bound.append({"environment": "staging"})
     assert gate.digest == binding(*bound)
     changes: list[tuple[int, Any]] = [
         (0, effect.id), (1, effect.id), (2, "deploy"), (3, "v1:other"), (4, {"environment": "production"}),
