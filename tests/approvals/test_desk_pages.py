@@ -25,7 +25,8 @@ def test_the_gate_page_has_the_seven_facts_in_order_with_their_sources(gate: Gat
     assert "computed here: the arguments match the intent digest" in html
     assert "git push origin main" in html
     assert html.count("unknown, treat as worst case") >= 3  # what changes, the ref, the environment
-    assert "house@1, rule push: A push to a protected branch." in html
+    policy = reverse("policy_set", args=[gate.policy_set_id])
+    assert f'<a href="{policy}">house@1, rule push</a>: A push to a protected branch.' in html
     assert "<b>one reviewer, not operator.</b>" in html  # the agent's owner is called by their role
     assert "Because &lt;b&gt;I&lt;/b&gt; say so." in html
     claim = html.index("Because &lt;b&gt;")
