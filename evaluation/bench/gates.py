@@ -27,6 +27,7 @@ PARKED_WITHIN_S: Final = 30
 LOOK_S: Final = 0.5
 QUIET_SHARE: Final = 0.2  # of one processor
 SESSION_EFFECTS: Final = 100  # of one session
+MOST_RULINGS: Final = 200  # one after the other
 AT_ONCE: Final = 100  # agents that begin to wait in one moment
 OFFSETS_S: Final = 2.0
 WAIT_S: Final = 20
@@ -137,6 +138,11 @@ class Part:
         """Let so many agents wait for gates that nobody answers, until the block ends."""
         found = [self.gates[-1 - n % len(self.gates)].id for n in range(number)]
         with Herd(self.server.port, self.token, found) as herd:
+            self._until_parked()
+            # Whoever is new among those who wait reads once more at the next commit: here, and not while we measure.
+            agent = self.agent()
+            agent.ask("POST", "/sessions", {"key": uuid.uuid4().hex})
+            agent.close()
             self._until_parked()
             yield
             # The server goes on waiting for whoever hangs up; a stop lets all of them go.
@@ -323,7 +329,7 @@ def measure(report: Report, server: Server, *, gates: int, rounds: int, batches:
         part.open(gates)
         part.inbox(40)
         for waiters in (0, WAITERS):
-            part.unblocked(gates // 25, waiters)
+            part.unblocked(min(gates // 6, MOST_RULINGS), waiters)
         part.offsets(gates // 5)
         part.races(gates // 25)
         part.revocations(gates // 5)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-IDLE_WAIT_S: Final = 50
+IDLE_WAIT_S: Final = 50  # the longest; each waits for another time, so that they do not all ask again at once
 
 
 class Herd:
@@ -21,11 +21,12 @@ class Herd:
         self._thread = threading.Thread(target=self._go_on, daemon=True)
 
     def __enter__(self) -> "Herd":
-        for gate in self._gates:
+        for number, gate in enumerate(self._gates):
+            request = self._request(gate, IDLE_WAIT_S - number % (IDLE_WAIT_S // 2))
             line = socket.create_connection(("127.0.0.1", self._port))
             self._lines.append(line)
-            line.sendall(self._request(gate))
-            self._selector.register(line, selectors.EVENT_READ, (line, gate))
+            line.sendall(request)
+            self._selector.register(line, selectors.EVENT_READ, (line, request))
         self._thread.start()
         return self
 
@@ -51,17 +52,17 @@ class Herd:
 
     def _go_on(self) -> None:
         while not self._ending.is_set():
-            for line, gate in self._answered():
-                line.sendall(self._request(gate))
+            for line, request in self._answered():
+                line.sendall(request)
 
-    def _answered(self) -> list[tuple[socket.socket, str]]:
+    def _answered(self) -> list[tuple[socket.socket, bytes]]:
         found = [key.data for key, _ in self._selector.select(0.2)]
         for line, _ in found:
             line.recv(65536)
         return found
 
-    def _request(self, gate: str) -> bytes:
+    def _request(self, gate: str, wait_s: int) -> bytes:
         return (
-            f"GET /api/v1/gates/{gate}?wait={IDLE_WAIT_S}&since=1 HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+            f"GET /api/v1/gates/{gate}?wait={wait_s}&since=1 HTTP/1.1\r\nHost: 127.0.0.1\r\n"
             f"Authorization: Bearer {self._token}\r\n\r\n"
         ).encode()
