@@ -10,7 +10,7 @@ import contextlib
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
@@ -36,10 +36,11 @@ class Full(Exception):
 
 
 class _Waiter:
-    """One parked request: what it watches, and the bell that makes it read again."""
+    """One parked request: what it watches, the versions it has read, and the bell that makes it read again."""
 
     def __init__(self, gates: Iterable[UUID]) -> None:
         self.gates = frozenset(gates)
+        self.read: Mapping[UUID, int] = {}
         self.bell = threading.Event()
 
 
@@ -68,11 +69,18 @@ class Waker:
         """How many wait now."""
         return len(self._waiters)
 
-    def watch(self, gates: Iterable[UUID], read: Callable[[], T | None], timeout_s: float) -> T | None:
+    def watch(
+        self,
+        gates: Iterable[UUID],
+        read: Callable[[], T | None],
+        timeout_s: float,
+        versions: Callable[[], Mapping[UUID, int]] = dict,
+    ) -> T | None:
         """Return what `read` returns as soon as that is not None, and None after `timeout_s` or when the process ends.
 
         `read` is called at once, and again whenever one of `gates` may have changed, in the caller's thread and outside
-        any transaction; between two calls its database connection is given back. Raises Full without having read.
+        any transaction; between two calls its database connection is given back. `versions` says what it has read: who
+        does not say is also woken for nothing. Raises Full without having read.
         """
         waiter = _Waiter(gates)
         until = time.monotonic() + timeout_s
@@ -81,6 +89,7 @@ class Waker:
             while True:
                 waiter.bell.clear()
                 found = read()
+                waiter.read = versions()
                 left = until - time.monotonic()
                 if found is not None or left <= 0 or self._draining:
                     return found
@@ -127,6 +136,13 @@ class Waker:
                 if gates is None or not gates.isdisjoint(waiter.gates):
                     waiter.bell.set()
 
+    def _ring_who_read_less(self, now: Mapping[UUID, int] | None) -> None:
+        """Wake whoever has read another version of a gate than stands there `now`; everybody when None."""
+        with self._changed:
+            for waiter in self._waiters:
+                if now is None or any(waiter.read.get(gate) != now.get(gate) for gate in waiter.gates):
+                    waiter.bell.set()
+
     def _run(self) -> None:
         listen = self._listen if connection.vendor == "postgresql" else self._look
         while not self._ended:
@@ -160,21 +176,18 @@ class Waker:
         own = sqlite3.connect(str(connection.settings_dict["NAME"]), isolation_level=None)
         try:
             own.execute("PRAGMA query_only = ON")
-            self._ring(None)
             seen: Any = None
-            known: dict[str, int] = {}
-            holds: Any = None
+            holds = _holds(own)
+            self._ring(None)
             while not self._ended:
                 watched = self._watched()
                 began = time.monotonic()
                 (version,) = own.execute("PRAGMA data_version").fetchone()
                 if version != seen:
                     seen = version
-                    before, held_before = known, holds
-                    known, holds = _versions(own, watched), _holds(own)
-                    # One that is seen for the first time may have changed since its waiter read it.
-                    changed = {UUID(gate) for gate, now in known.items() if before.get(gate) != now}
-                    self._ring(None if holds != held_before else changed)
+                    now, held_before = _versions(own, watched), holds
+                    holds = _holds(own)
+                    self._ring_who_read_less(None if holds != held_before else now)
                 # Thousands of watched gates take longer to look through, and must not take a whole processor.
                 time.sleep(max(LOOK_EVERY_S, 2 * (time.monotonic() - began)))
         finally:
@@ -188,9 +201,10 @@ class Waker:
             return list({gate.hex for waiter in self._waiters for gate in waiter.gates})
 
 
-def _versions(own: sqlite3.Connection, gates: list[str]) -> dict[str, int]:
+def _versions(own: sqlite3.Connection, gates: list[str]) -> dict[UUID, int]:
     marks = ", ".join("?" * len(gates))
-    return dict(own.execute(f"SELECT id, version FROM approvals_gate WHERE id IN ({marks})", gates).fetchall())
+    found = own.execute(f"SELECT id, version FROM approvals_gate WHERE id IN ({marks})", gates).fetchall()
+    return {UUID(gate): version for gate, version in found}
 
 
 def _holds(own: sqlite3.Connection) -> Any:

@@ -101,6 +101,7 @@ class _Told:
     def __init__(self, bodies: list[dict[str, Any]], since: Mapping[UUID, int]) -> None:
         self.bodies = bodies
         self.changed = [body["id"] for body in bodies if _is_news(body, since[UUID(body["id"])])]
+        self.versions = {UUID(body["id"]): body["version"] for body in bodies}
         self.again_s: int | None = 0
         if any(body["held"] for body in bodies):
             self.again_s = HELD_FOR_S
@@ -130,7 +131,7 @@ def _watched(call: Call, since: Mapping[UUID, int], wait_s: int) -> _Told:
         return told
     try:
         while (left := until - time.monotonic()) > 0 and not waker.draining():
-            if waker.watch(since, read, min(left, _next_deadline_s(told.bodies))):
+            if waker.watch(since, read, min(left, _next_deadline_s(told.bodies)), lambda: told.versions):
                 return told
     except waker.Full:
         told.again_s = COME_AGAIN_S
