@@ -5,7 +5,7 @@ gate.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import orjson
@@ -24,7 +24,7 @@ from ledger import commands, effects
 from ledger.commands import Grant
 from ledger.rows import EffectRow
 from sessions.models import Agent, Session
-from sessions.origin import Origin
+from sessions.origin import Origin, Repeated
 
 
 class Gone(Exception):
@@ -127,9 +127,21 @@ def cancel(origin: Origin, gate: UUID) -> Gate | None:
     known = Gate.objects.filter(project=origin.project, id=gate, agent=origin.agent).first()
     if known is None:
         return None
-    row, locked = lock(known)
+    row, locked, _ = lock(known)
+    draft = origin.draft(
+        "gate.cancelled",
+        facts=_json({"reason": "by_agent"}),
+        session=known.session_id,
+        effect=known.effect_id,
+        subject=known.id,
+    )
+    # The command's own entry says it, under the agent's key; asked of a gate that has ended it moves nothing.
+    if entries.append([draft], origin.received_us)[0].status is not entries.Status.CREATED:
+        raise Repeated
     if current_status(locked, origin.received_us) in OPEN:
-        end(row, locked, "cancelled", "by_agent", origin.received_us, origin.actor)
+        move(locked, "cancelled", ended_at_us=origin.received_us, reason="by_agent")
+        _tell(locked, origin.received_us)
+        _follow(row, locked, origin.received_us)
     return locked
 
 
@@ -137,19 +149,28 @@ def cancel_of_session(session: UUID, received_us: int) -> int:
     """End every open gate of a session that ended, and return how many."""
     ended = 0
     for gate in Gate.objects.filter(session=session, status__in=OPEN).order_by("effect"):
-        row, locked = lock(gate)
+        row, locked, _ = lock(gate)
         if current_status(locked, received_us) in OPEN:
             end(row, locked, "cancelled", "session_ended", received_us)
             ended += 1
     return ended
 
 
-def lock(gate: Gate) -> tuple[EffectRow, Gate]:
+class Locked(NamedTuple):
+    """A gate and its effect, both locked and brought up to date as of `at_us`: whatever follows is of that moment."""
+
+    row: EffectRow
+    gate: Gate
+    at_us: int
+
+
+def lock(gate: Gate) -> Locked:
     """Lock a gate and its effect, in the order that dispatch takes them, and bring its clocks up to date."""
     row = effects.load([gate.effect_id])[gate.effect_id]
     locked = Gate.objects.select_for_update().get(id=gate.id)
-    settle(row, locked, now_us())
-    return row, locked
+    at_us = now_us()  # only now: whoever waited for the rows acts after whoever had them
+    settle(row, locked, at_us)
+    return Locked(row, locked, at_us)
 
 
 def current_status(gate: Gate, now: int) -> str:
@@ -176,8 +197,13 @@ def settle(row: EffectRow, gate: Gate, now: int) -> None:
 def end(row: EffectRow, gate: Gate, status: str, reason: str, now: int, actor: str = entries.SYSTEM_SOURCE) -> None:
     """Close a locked gate and let its effect's leave follow."""
     close(gate, status, reason, now, actor)
+    _follow(row, gate, now)
+
+
+def _follow(row: EffectRow, gate: Gate, now: int) -> None:
+    """Let the leave of a locked effect follow its gate, which has ended."""
     if row.leave in ("pending", "granted") and row.leave_ref == gate.id.hex:
-        leave, basis = LEAVE_OF[status]
+        leave, basis = LEAVE_OF[gate.status]
         commands.give_leave(row, Grant(leave, basis, gate.id.hex), now)
 
 
@@ -221,7 +247,7 @@ def _sweep_one(identity: UUID) -> bool:
     if gate is None:
         return False
     before = gate.status
-    _, locked = lock(gate)
+    locked = lock(gate).gate
     return locked.status != before
 
 

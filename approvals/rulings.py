@@ -3,7 +3,6 @@
 Every check is made again here, with the rows locked; the schema makes the hardest of them a third time.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
@@ -65,20 +64,20 @@ def answer(
     Refused answers change nothing; their code says what to do: not_resolved (it has ended), expired, stale_view,
     not_eligible, self_approval, duplicate_vote, rationale_required, step_up_required.
     """
-    row, locked = gates.lock(gate)
+    row, locked, at_us = gates.lock(gate)
     refusal = _refused(locked, membership, answer, reason.strip(), shown, step_up)
     if refusal is not None:
         return Outcome(locked, refusal)
-    vote = _vote(row, locked, membership, answer, reason.strip(), shown, step_up)
+    vote = _vote(locked, membership, answer, reason.strip(), shown, step_up, at_us)
     gates.touch(locked)
-    _resolve(row, locked, vote)
+    _resolve(row, locked, vote, at_us)
     return Outcome(locked, vote=vote)
 
 
 @transaction.atomic(savepoint=False)
 def revoke(gate: Gate, membership: Membership, reason: str) -> Outcome:
     """Take leave back that was given and not yet used. Any reviewer may: saying no is never a matter of eligibility."""
-    row, locked = gates.lock(gate)
+    row, locked, at_us = gates.lock(gate)
     if not _is_reviewer(locked, membership):
         return Outcome(locked, _NOT_A_REVIEWER)
     if locked.status == "used":
@@ -87,7 +86,7 @@ def revoke(gate: Gate, membership: Membership, reason: str) -> Outcome:
         return Outcome(locked, _ended(locked))
     if not LEAST_REASON <= len(reason.strip()) <= MOST_REASON:
         return Outcome(locked, _REASON)
-    gates.end(row, locked, "revoked", "by_person", now_us(), pseudonym_of(membership.user))
+    gates.end(row, locked, "revoked", "by_person", at_us, pseudonym_of(membership.user))
     _say(locked, "gate.ruled", membership.user, {"ruling": "revoked"}, {"reason": reason.strip()})
     return Outcome(locked)
 
@@ -95,13 +94,13 @@ def revoke(gate: Gate, membership: Membership, reason: str) -> Outcome:
 @transaction.atomic(savepoint=False)
 def extend(gate: Gate, membership: Membership, seconds: int = EXTENSION_S) -> Outcome:
     """Give people more time to decide; recorded. At most thirty days from the request."""
-    row, locked = gates.lock(gate)
+    row, locked, at_us = gates.lock(gate)
     if not _is_reviewer(locked, membership):
         return Outcome(locked, _NOT_A_REVIEWER)
     if locked.status != "pending":
         return Outcome(locked, _ended(locked))
     latest = locked.requested_at_us + LONGEST_DECIDE_WITHIN_S * US
-    until = min(max(locked.decide_by_us, now_us()) + seconds * US, latest)
+    until = min(max(locked.decide_by_us, at_us) + seconds * US, latest)
     if until <= locked.decide_by_us:
         return Outcome(locked, ("not_extended", "A gate stays open for at most thirty days, and this one has."))
     gates.extend(row, locked, until)
@@ -208,9 +207,7 @@ def _ended(gate: Gate) -> tuple[str, str]:
 _REASON: Final = ("rationale_required", f"Say why, in {LEAST_REASON} to {MOST_REASON} characters.")
 
 
-def _vote(
-    row: EffectRow, gate: Gate, membership: Membership, answer: str, reason: str, shown: Shown, step_up: str
-) -> Vote:
+def _vote(gate: Gate, membership: Membership, answer: str, reason: str, shown: Shown, step_up: str, at_us: int) -> Vote:
     identity = uuid7()
     facts = {"vote": answer, "card": shown.card_sha256, "shown_version": shown.version, "step_up": step_up}
     position = _say(gate, "gate.voted", membership.user, facts, {"reason": reason}, identity.hex)
@@ -230,14 +227,13 @@ def _vote(
         step_up=step_up,
         reason_characters=len(reason),
         position=position,
-        voted_at_us=max(now_us(), shown.at_us),
+        voted_at_us=max(at_us, shown.at_us),
     )
 
 
-def _resolve(row: EffectRow, gate: Gate, vote: Vote) -> None:
+def _resolve(row: EffectRow, gate: Gate, vote: Vote, now: int) -> None:
     """Let the gate move when the votes that stand are enough; a no is heard before a yes."""
     answers = list(Vote.objects.filter(gate=gate).values_list("answer", flat=True))
-    now = vote.voted_at_us
     ruling = ""
     if vote.answer == "return":
         ruling = "returned"
@@ -247,16 +243,11 @@ def _resolve(row: EffectRow, gate: Gate, vote: Vote) -> None:
         ruling = "approved"
     if not ruling:
         return
-    if now > gate.decide_by_us:  # the clock ran on between locking and here
-        gates.settle(row, gate, now)
-        return
     _say(gate, "gate.ruled", vote.user, {"ruling": ruling, "votes": len(answers)}, {})
-    move: Callable[[], None] = (
-        (lambda: gates.approve(row, gate, now))
-        if ruling == "approved"
-        else (lambda: gates.end(row, gate, ruling, "", now, vote.actor))
-    )
-    move()
+    if ruling == "approved":
+        gates.approve(row, gate, now)
+    else:
+        gates.end(row, gate, ruling, "", now, vote.actor)
 
 
 def _say(

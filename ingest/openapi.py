@@ -108,6 +108,7 @@ _WORDS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
     ("listEffects", "outcome"): SAID_OUTCOMES,
     ("listGates", "status"): GATE_STATUSES,
     ("postEvents", "atomic"): ("true", "false"),
+    ("postEvents", "judge"): ("true", "false"),
 }
 
 _TEXT: Final = {"type": "string"}

@@ -76,7 +76,7 @@ def cancel_gate(call: Call, _fields: shapes.Nothing, origin: Origin, path: dict[
     if found is None:
         raise _no_gate()
     (body,) = _bodies(call.project, [found])
-    return Reply(200, body, kept=False)
+    return Reply(200, body)
 
 
 @reading

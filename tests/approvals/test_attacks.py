@@ -358,7 +358,7 @@ def test_nothing_is_used_before_it_was_decided(desk: Desk) -> None:
     desk.answer(gate, "reviewer")
     gate.refresh_from_db()
     with transaction.atomic():
-        _, locked = gates.lock(gate)
+        locked = gates.lock(gate).gate
         gates.use(locked, 1, early)
     gate.refresh_from_db()
     assert (gate.used_at_us or 0) >= (gate.decided_at_us or 0)

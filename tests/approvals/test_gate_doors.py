@@ -10,6 +10,7 @@ import time_machine
 from approvals.models import Gate
 from approvals.states import US
 from journal.clock import now_us
+from journal.models import Entry
 from ledger import holds
 from tests.approvals.story import Desk
 from tests.ingest.caller import code
@@ -219,3 +220,16 @@ def test_what_has_not_changed_is_304_to_whoever_says_what_they_have(desk: Desk) 
     assert (again.status_code, again.headers["ETag"], again.content) == (304, tag, b"")
     approved(desk, gate)
     assert desk.agent.client.get(f"/gates/{gate.id}", headers={"If-None-Match": tag}).status_code == 200
+
+
+def test_a_cancellation_is_the_agents_own_fact_and_its_key_is_used_once(desk: Desk) -> None:
+    first, second = desk.gate(desk.plan("e-1")), desk.gate(desk.plan("e-2", arguments={"ref": "topic"}))
+    told = desk.agent.post(f"/gates/{first.id}/cancel", key="k-1")
+    again = desk.agent.post(f"/gates/{first.id}/cancel", key="k-1")
+    assert (told.status_code, again.status_code, again.json()) == (200, 200, told.json())
+    assert again.headers["idempotent-replay"] == "true"
+    entry = Entry.objects.get(kind="gate.cancelled")
+    assert (entry.source, entry.event_id, entry.subject) == ("deploy-7", "k-1", first.id)
+    assert code(desk.agent.post(f"/gates/{second.id}/cancel", key="k-1")) == (422, "key_reuse")
+    second.refresh_from_db()
+    assert second.status == "pending"

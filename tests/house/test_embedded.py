@@ -129,7 +129,7 @@ def test_the_address_chooses_the_database(tmp_path: Path, url: str, engine: str,
     assert Path(entry["NAME"]).name == name
     if engine != "config.sqlite":
         assert entry["CONN_MAX_AGE"] == 0
-        assert entry["OPTIONS"]["pool"] == {"min_size": 1, "max_size": 4, "timeout": 2}
+        assert entry["OPTIONS"]["pool"] == {"min_size": 1, "max_size": 4, "timeout": 5}
         assert entry["OPTIONS"]["prepare_threshold"] == 3
     else:
         assert entry["CONN_MAX_AGE"] is None

@@ -29,6 +29,7 @@ OF_THE_WORLD = {
     "content_differs",
     "key_reuse",
     "batch_refused",
+    "judge_is_for_imports",
 }
 
 
