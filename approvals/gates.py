@@ -135,13 +135,16 @@ def cancel(origin: Origin, gate: UUID) -> Gate | None:
         effect=known.effect_id,
         subject=known.id,
     )
-    # The command's own entry says it, under the agent's key; asked of a gate that has ended it moves nothing.
+    if current_status(locked, origin.received_us) not in OPEN:
+        if entries.look(draft, origin.received_us) is not None:
+            raise Repeated  # it ended by this very command
+        return locked
+    # The command's own entry says it, under the agent's key.
     if entries.append([draft], origin.received_us)[0].status is not entries.Status.CREATED:
         raise Repeated
-    if current_status(locked, origin.received_us) in OPEN:
-        move(locked, "cancelled", ended_at_us=origin.received_us, reason="by_agent")
-        _tell(locked, origin.received_us)
-        _follow(row, locked, origin.received_us)
+    move(locked, "cancelled", ended_at_us=origin.received_us, reason="by_agent")
+    _tell(locked, origin.received_us)
+    _follow(row, locked, origin.received_us)
     return locked
 
 
