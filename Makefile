@@ -39,7 +39,7 @@ check: .venv/.tests ## look at the code without running it: style, types, import
 	find templates -name '*.html' -print0 | xargs -0r $(BIN)/djade --target-version 5.2 --check
 	GATEBOOK_VAR=var/check DATABASE_URL= GATEBOOK_HTTPS=1 $(BIN)/python manage.py check --deploy --fail-level WARNING
 
-bench: .venv/.tests ## measure, up to 50 minutes; QUICK=1 takes about 6
+bench: .venv/.tests ## measure, up to 40 minutes; QUICK=1 takes at most 4
 	@$(BIN)/python -m evaluation.bench $(if $(QUICK),--quick) $(ARGS)
 
 format: .venv/.tests ## put code and templates into the house's form

@@ -27,6 +27,7 @@ class MemberRequest(HttpRequest):
     membership: Membership  # in the current project
     memberships: list[Membership]  # all of the person's, by project name
     person: Person
+    read_to: int  # set by a view that asked: the last position of the journal before it read its rows
 
 
 def attach(request: HttpRequest) -> Membership | None:

@@ -144,6 +144,8 @@ def _timeline(request: MemberRequest, found: Session, now: int) -> dict[str, Any
     paged = place.window != keyset.Window()
     # Read before the rows: whatever comes between the two is then shown twice, never missed.
     since = None if paged else last_position()
+    if since is not None:
+        request.read_to = since
     rows = timeline.timeline(found, wanted, place.window, now)
     return {
         "agent_session": found,

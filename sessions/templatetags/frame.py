@@ -63,10 +63,11 @@ def mode_of_project(context: dict[str, Any]) -> dict[str, bool]:
     return {"observes": standing.mode != "enforce", "stopped": standing.is_stopped}
 
 
-@register.inclusion_tag("_foot.html")
-def as_of() -> dict[str, object]:
-    """When this page was made and how far the journal had come."""
-    return {"now": datetime.now(UTC), "position": last_position()}
+@register.inclusion_tag("_foot.html", takes_context=True)
+def as_of(context: dict[str, Any]) -> dict[str, object]:
+    """When this page was made and how far the journal had come: when its rows were read, where the view has asked."""
+    position = getattr(context["request"], "read_to", None)
+    return {"now": datetime.now(UTC), "position": last_position() if position is None else position}
 
 
 def _only_the_innermost(rooms: list[dict[str, Any]]) -> None:
