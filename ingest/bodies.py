@@ -1,6 +1,7 @@
 """Reading a request's body: how it is framed, encoded and how long it may be. What it says is strict.py's matter."""
 
 import zlib
+from contextlib import suppress
 from typing import Any
 
 from django.http import HttpRequest, UnreadablePostError
@@ -49,6 +50,19 @@ def read_body(request: HttpRequest, *, limit: int, allow_empty: bool = False) ->
     check_charset(raw)
     check_utf8(raw)
     return raw
+
+
+def drain(request: HttpRequest, most: int = 4 * 1024 * 1024) -> None:
+    """Read what a refused request still sends, up to `most` bytes, so that its connection is fit for the next one.
+
+    A server that is left with unread bytes closes the connection, and the client's next request is lost with it.
+    """
+    stream = request.META.get("wsgi.input")
+    if stream is None or not request.META.get("wsgi.input_terminated"):
+        return
+    with suppress(OSError):  # whoever sent it is gone
+        while most > 0 and (part := stream.read(min(_CHUNK, most))):
+            most -= len(part)
 
 
 def check_charset(raw: bytes) -> None:

@@ -21,6 +21,7 @@ from django.db import DatabaseError, InterfaceError, OperationalError, transacti
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 
 from ingest import answers, problems, redaction, strict
+from ingest.bodies import drain
 from ingest.canonical import canonical_text
 from ingest.problems import Problem
 from ingest.reply import Reply
@@ -150,6 +151,7 @@ def guarded(*methods: str) -> Callable[[Handler], Handler]:
                     raise Problem(405, "method_not_allowed", f"Use {allowed} here.", headers=headers)
                 return door(request, **path)
             except Problem as problem:
+                drain(request)
                 return problems.response(problem)
             except (OperationalError, InterfaceError) as error:
                 log.error("database_unavailable", error=f"{type(error).__name__}: {error}"[:300])

@@ -99,7 +99,9 @@ def new_page(browser: Browser) -> Iterator[Callable[..., Page]]:
     with ExitStack() as stack:
 
         def make(**options: Any) -> Page:
-            context = browser.new_context(**{"viewport": {"width": 1280, "height": 720}, **options})
+            # Colours that are still changing are no colours to judge.
+            still = {"viewport": {"width": 1280, "height": 720}, "reduced_motion": "reduce"}
+            context = browser.new_context(**{**still, **options})
             context.set_default_timeout(10_000)
             stack.callback(context.close)
             return context.new_page()
