@@ -20,8 +20,8 @@ from approvals.reading import Asked
 from approvals.states import GIVEN, LEAVE_OF, MOVES, OPEN, US
 from journal import entries, outbox
 from journal.clock import now_us
-from ledger import commands, effects
-from ledger.commands import Grant
+from ledger import effects, leaves
+from ledger.leaves import Grant
 from ledger.rows import EffectRow
 from sessions.models import Agent, Session
 from sessions.origin import Origin, Repeated
@@ -207,14 +207,14 @@ def _follow(row: EffectRow, gate: Gate, now: int) -> None:
     """Let the leave of a locked effect follow its gate, which has ended."""
     if row.leave in ("pending", "granted") and row.leave_ref == gate.id.hex:
         leave, basis = LEAVE_OF[gate.status]
-        commands.give_leave(row, Grant(leave, basis, gate.id.hex), now)
+        leaves.give_leave(row, Grant(leave, basis, gate.id.hex), now)
 
 
 def approve(row: EffectRow, gate: Gate, now: int) -> None:
     """Let the effect go: the quorum is complete. Both rows are locked; the ruling's entry is the caller's."""
     until = now + gate.leave_for_s * US
     move(gate, "approved", decided_at_us=now, leave_until_us=until)
-    commands.give_leave(row, Grant(*LEAVE_OF["approved"], gate.id.hex, until), now)
+    leaves.give_leave(row, Grant(*LEAVE_OF["approved"], gate.id.hex, until), now)
     entries.record(
         gate.project_id,
         "effect.granted",
@@ -232,7 +232,7 @@ def approve(row: EffectRow, gate: Gate, now: int) -> None:
 def extend(row: EffectRow, gate: Gate, until: int) -> None:
     """Let people decide until `until`. Both rows are locked."""
     touch(gate, decide_by_us=until)
-    commands.give_leave(row, Grant(*LEAVE_OF["pending"], gate.id.hex, until), now_us())
+    leaves.give_leave(row, Grant(*LEAVE_OF["pending"], gate.id.hex, until), now_us())
 
 
 def touch(gate: Gate, **values: int) -> None:

@@ -9,8 +9,9 @@ from approvals.binding import binding, preconditions_digest, same
 from approvals.matching import Judgement, Requirement, Wish, is_stricter, judge
 from approvals.models import Gate
 from approvals.policies import InForce
-from ledger import commands, holds
-from ledger.commands import Grant, Plan, Refusal
+from ledger import holds, leaves
+from ledger.commands import Plan
+from ledger.leaves import Grant, Refusal
 from ledger.rows import EffectRow
 from sessions.origin import Origin
 
@@ -54,7 +55,7 @@ def check(
     if stops and holds.stopping(row.project_id, row.session_id, row.agent_id, row.tool, row.id) is not None:
         return HELD
     now = origin.received_us
-    if row.leave == "pending" and commands.lapsed(row, now):
+    if row.leave == "pending" and leaves.lapsed(row, now):
         gates.settle_of(row, now)
     if row.leave != "granted":
         return None
@@ -64,8 +65,8 @@ def check(
         gates.settle(row, gate, now)
         if gate.status != "approved":
             return None
-    elif commands.lapsed(row, now):
-        commands.change_leave(row, Grant("held", "lapsed"), now)
+    elif leaves.lapsed(row, now):
+        leaves.change_leave(row, Grant("held", "lapsed"), now)
         return None
     if force is not None and force.mode == "enforce" and origin.agent != row.agent_id:
         return _ANOTHERS
@@ -107,7 +108,7 @@ def _denied_meanwhile(row: EffectRow, gate: Gate | None, now: int) -> Refusal | 
         return None
     if gate is not None:
         gates.end(row, gate, "revoked", "denied_final", now)
-    commands.change_leave(row, Grant("refused", "ruling", denied.hex), now)
+    leaves.change_leave(row, Grant("refused", "ruling", denied.hex), now)
     return _DENIED
 
 
@@ -142,7 +143,7 @@ def _withdrawn(origin: Origin, row: EffectRow, force: InForce | None) -> Refusal
     """Take back leave that policy, exemption or observing gave, when the rules in force now would not give it."""
     now, exempted = origin.received_us, row.leave_basis == "exemption"
     if exempted and not exemptions.stands(UUID(hex=row.leave_ref), now):
-        commands.change_leave(row, Grant("held", "revoked"), now)
+        leaves.change_leave(row, Grant("held", "revoked"), now)
         return Refusal("GATE_GONE", "The exemption was revoked; plan the effect again to ask.", "revoked")
     judged = _judged_again(origin, row, force)
     if judged is None or judged.judgement.outcome == "allow":
@@ -150,7 +151,7 @@ def _withdrawn(origin: Origin, row: EffectRow, force: InForce | None) -> Refusal
     asking = judged.judgement.asking if judged.judgement.outcome == "ask" else ()
     if exempted and exemptions.covering(row.project_id, judged.wish, asking, row.session_id, now) is not None:
         return None
-    commands.change_leave(row, Grant("held", "revoked"), now)
+    leaves.change_leave(row, Grant("held", "revoked"), now)
     sentence = "The policy in force now asks for leave first; plan the effect again."
     return Refusal("GATE_GONE", sentence, "requirement_changed")
 

@@ -22,9 +22,10 @@ from approvals.states import LEAVE_OF, OPEN, US
 from journal.ids import derived, uuid7
 from journal.models import Entry
 from journal.order import is_of_a_command
-from ledger import commands, effects, holds
-from ledger.commands import Answered, Grant, Plan, Refusal
+from ledger import commands, effects, holds, leaves
+from ledger.commands import Answered, Plan
 from ledger.fold import Observation
+from ledger.leaves import Grant, Refusal
 from ledger.models import Attempt
 from ledger.rows import EffectRow
 from ledger.states import MOVED
@@ -65,7 +66,7 @@ def plan(origin: Origin, wish: Plan, asked: Asked) -> Answered:
     answered = commands.plan(origin, wish, decide, observe)
     for request in opening:
         gates.open_for(request, answered.effect, answered.position)
-    if answered.effect.leave == "pending" and commands.lapsed(answered.effect, origin.received_us):
+    if answered.effect.leave == "pending" and leaves.lapsed(answered.effect, origin.received_us):
         gates.settle_of(answered.effect, origin.received_us)
     return answered
 
@@ -164,7 +165,7 @@ def follow(rows: Iterable[EffectRow], received_us: int) -> None:
             gates.end(row, gate, "cancelled", "bypassed", received_us)
         else:
             gates.end(row, gate, "cancelled", "happened", received_us)
-            commands.change_leave(row, _leave_of_attempt(row), received_us)
+            leaves.change_leave(row, _leave_of_attempt(row), received_us)
 
 
 def _leave_of_attempt(row: EffectRow) -> Grant:

@@ -90,16 +90,29 @@ class Worker:
         return answer
 
     def push(self, key: str, ref: str, why: str, again: Callable[[], object] | None = None) -> Json:
-        """Push what is checked out to `ref`; the reference is the commit that stands there then."""
+        """Push what is checked out to `ref`; the reference is the commit that stands there then.
+
+        The commit is named, so that what a person allowed is what goes out, whatever is checked out by then. A push
+        that may have to catch up first cannot know its commit yet and says HEAD.
+        """
+        commit = "HEAD" if again else self.shop.head()
+        carried = {} if again else {"commits": self._carried(commit)}
+        refspec = f"{commit}:{ref}"
         return self.effect(
             key,
             "git.push",
-            {"remote": "origin", "refspec": f"HEAD:{ref}"},
-            lambda _key: self._push(f"HEAD:{ref}"),
+            {"remote": "origin", "refspec": refspec, **carried},
+            lambda _key: self._push(refspec),
             why=why,
             again=again,
             target={"repository": REPOSITORY, "ref": ref},
         )
+
+    def _carried(self, commit: str) -> list[Json]:
+        """The commits that main at the remote does not have yet, newest first."""
+        told = self.shop.git("log", "--format=%h%x09%an%x09%s", f"origin/main..{commit}").output
+        lines = [line.split("\t", 2) for line in told.splitlines()]
+        return [{"sha": sha, "author": author, "title": title} for sha, author, title in lines]
 
     def effect(
         self,

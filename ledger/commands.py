@@ -4,42 +4,23 @@ Every verb must run inside the door's transaction. A refusal that leaves a trace
 exception leaves nothing. `Repeated` means that the key of the command is in the book already.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from uuid import UUID
 
-import orjson
 from django.db import connection
 
 from journal import entries, sql
-from journal.clock import now_us
 from journal.entries import Status
 from journal.ids import derived
 from journal.order import is_of_a_command
-from ledger import effects, fold
+from ledger import effects, fold, leaves
 from ledger.fold import Fact, Observe
+from ledger.leaves import Grant, Refusal
 from ledger.rows import AttemptRow, EffectRow, columns, vendor_id
 from ledger.states import OPEN
 from sessions.origin import Origin, Repeated
-
-
-class Grant(NamedTuple):
-    """Leave for one attempt, as approvals decided it. `ref` is opaque to the ledger."""
-
-    leave: str
-    basis: str
-    ref: str = ""
-    until_us: int | None = None
-
-
-class Refusal(NamedTuple):
-    """A code of protocol.md with its sentence, and as `reason` why leave was not there, in a word of approvals.md."""
-
-    code: str
-    sentence: str
-    reason: str = ""
-
 
 Decide = Callable[[EffectRow | None], Grant]  # what leave an effect gets that needs it; None where it is new
 Check = Callable[[EffectRow], Refusal | None]  # a last look at an effect, its row locked, before its leave is used
@@ -98,18 +79,13 @@ def plan(origin: Origin, wish: Plan, decide: Decide, observe: Observe) -> Answer
         return Answered(own, 200, open_effect=ambiguous if needs_leave else None)
     # The same intent; what does not belong to it (free text, preconditions) is from now on as it was asked last.
     own.plan_position, own.replanned = appended[0].position, True
-    change_leave(own, decide(own), origin.received_us)
+    leaves.change_leave(own, decide(own), origin.received_us)
     return Answered(own, 200, position=appended[0].position)
-
-
-def lapsed(row: EffectRow, now_us: int) -> bool:
-    """True when leave was given and its time is over; whoever reads treats a passed deadline as passed."""
-    return row.lapsed(now_us)
 
 
 def _needs_leave(row: EffectRow, now_us: int) -> bool:
     """True when nothing of the effect is under way, and leave for its next attempt is neither given nor asked for."""
-    over = row.leave == "granted" and lapsed(row, now_us)
+    over = row.leave == "granted" and leaves.lapsed(row, now_us)
     standing = row.leave in ("granted", "pending") and not over
     rejected = row.state == "failed" and row.failure_reason == "rejected" and not standing
     return rejected or (row.state == "planned" and (row.leave == "held" or over))
@@ -128,8 +104,8 @@ def _first_plan(
     facts: dict[str, Any] = {"intent": wish.intent_digest}
     grant = decide(own) if released else None
     if grant is not None:
-        facts |= _said_of_leave(grant, wish.values)
-    draft = origin.draft("effect.planned", facts=_json(facts), session=wish.session, effect=identity)
+        facts |= leaves.said_of(grant, wish.values)
+    draft = origin.draft("effect.planned", facts=leaves.as_text(facts), session=wish.session, effect=identity)
     appended = entries.append([draft], origin.received_us)[0]
     if appended.status is not Status.CREATED:
         raise Repeated
@@ -151,7 +127,7 @@ def _first_plan(
         own.leave, own.leave_basis, own.leave_ref, own.leave_until_us = grant
     _fold(own, attempts, _fact(origin, "effect.planned", appended.position, 1, values), observe)
     if grant is None and ambiguous is None and _needs_leave(own, origin.received_us):
-        change_leave(own, decide(own), origin.received_us)  # reported before, and rejected
+        leaves.change_leave(own, decide(own), origin.received_us)  # reported before, and rejected
     return Answered(own, 201 if created else 200, created=created, open_effect=ambiguous, position=appended.position)
 
 
@@ -179,24 +155,26 @@ def dispatch(
             origin.lease_epoch,
         )
         if not same_asker:
-            return Answered(row, 409, _ALREADY_DISPATCHED)
+            return Answered(row, 409, leaves.ALREADY_DISPATCHED)
         draft = origin.draft("effect.dispatched", session=row.session_id, effect=row.id, attempt=current.number)
         if entries.append([draft], origin.received_us)[0].status is not Status.DUPLICATE:
             raise Repeated
         return Answered(row, 200, attempt=current)
     if row.state not in ("planned", "failed"):
-        return Answered(row, 409, _ALREADY_DISPATCHED if row.attempt_count else _wrong_state(row))
+        return Answered(row, 409, leaves.ALREADY_DISPATCHED if row.attempt_count else leaves.wrong_state(row))
     if row.leave != "granted":
-        return Answered(row, 409, _no_leave(row))
+        return Answered(row, 409, leaves.none_given(row))
     if row.state == "failed" and row.outcome == "unknown":
-        return Answered(row, 409, _ALREADY_DISPATCHED)  # it seemed rejected when leave for another attempt was given
+        return Answered(
+            row, 409, leaves.ALREADY_DISPATCHED
+        )  # it seemed rejected when leave for another attempt was given
     if row.compensates_id is not None and effects.another_compensation_is_open(row):
-        return Answered(row, 409, COMPENSATION_OPEN)
+        return Answered(row, 409, leaves.COMPENSATION_OPEN)
     number = row.attempt_count + 1
     draft = origin.draft("effect.dispatched", session=row.session_id, effect=row.id, attempt=number)
     appended = entries.append([draft], origin.received_us)[0]
     if appended.status is Status.DUPLICATE:
-        return Answered(row, 409, _ALREADY_DISPATCHED)  # this key opened an attempt that is closed by now
+        return Answered(row, 409, leaves.ALREADY_DISPATCHED)  # this key opened an attempt that is closed by now
     if appended.status is Status.CONFLICT:
         raise Repeated
     fact = _fact(origin, "effect.dispatched", appended.position, number, {"process": process})
@@ -222,7 +200,7 @@ def supersede(origin: Origin, effect: UUID, observe: Observe) -> Answered:
     """Withdraw an effect that has not happened. One that may have happened cannot be wished away: 409."""
     row, attempts = _locked(origin, effect)
     if row.state not in ("planned", "superseded") and (row.state, row.failure_reason) != ("failed", "rejected"):
-        return Answered(row, 409, _wrong_state(row))
+        return Answered(row, 409, leaves.wrong_state(row))
     position = _append(origin, "effect.superseded", row, None, {})
     _fold(row, attempts, _fact(origin, "effect.superseded", position, 1, {}), observe)
     return Answered(row, 200)
@@ -267,44 +245,11 @@ def _fold(row: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: 
 
 
 def _append(origin: Origin, kind: str, row: EffectRow, attempt: int | None, facts: dict[str, Any]) -> int:
-    draft = origin.draft(kind, facts=_json(facts), session=row.session_id, effect=row.id, attempt=attempt)
+    draft = origin.draft(kind, facts=leaves.as_text(facts), session=row.session_id, effect=row.id, attempt=attempt)
     appended = entries.append([draft], origin.received_us)[0]
     if appended.status is not Status.CREATED:
         raise Repeated
     return appended.position
-
-
-def give_leave(row: EffectRow, grant: Grant, received_us: int) -> None:
-    """Let a locked effect stand under `grant`; the entry that says why is the caller's."""
-    row.leave, row.leave_basis, row.leave_ref, row.leave_until_us = grant
-    row.changed_us = max(row.changed_us, received_us)
-    effects.write([row], [])
-
-
-def change_leave(row: EffectRow, grant: Grant, received_us: int) -> None:
-    """Let a locked effect stand under `grant`, given or taken back, and say so in the book."""
-    facts = _json(_said_of_leave(grant, {name: getattr(row, name) for name in _JUDGEMENT}))
-    entries.record(
-        row.project_id,
-        "effect.granted",
-        event_id=entries.keyed_digest("granted", str(row.id), str(row.version)),
-        text=_json({"effect": row.id, **orjson.loads(facts)}),
-        received_us=received_us,
-        facts=facts,
-        session=row.session_id,
-        effect=row.id,
-    )
-    give_leave(row, grant, received_us)
-
-
-_JUDGEMENT: Final = ("judged", "judged_by", "enforced")
-
-
-def _said_of_leave(grant: Grant, judgement: Mapping[str, Any]) -> dict[str, Any]:
-    """What the book keeps of leave: the word, its basis, what it refers to and until when, and what the policy said."""
-    said = {"leave": grant.leave, "basis": grant.basis, "ref": grant.ref, "until_us": grant.until_us}
-    said |= {name: judgement.get(name) for name in _JUDGEMENT}
-    return {name: value for name, value in said.items() if value}
 
 
 def _trace(origin: Origin, row: EffectRow, refusal: str) -> None:
@@ -316,7 +261,7 @@ def _trace(origin: Origin, row: EffectRow, refusal: str) -> None:
         text=origin.text,
         received_us=origin.received_us,
         actor=origin.actor,
-        facts=_json({"refused": refusal}),
+        facts=leaves.as_text({"refused": refusal}),
         session=row.session_id,
         effect=row.id,
     )
@@ -375,61 +320,3 @@ def _fact(
         agent=origin.agent,
         values=values,
     )
-
-
-COMPENSATION_OPEN: Final = Refusal(
-    "COMPENSATION_OPEN",
-    "Another compensation of this effect is open; finish or supersede it first.",
-)
-_ALREADY_DISPATCHED: Final = Refusal(
-    "ALREADY_DISPATCHED",
-    "Another process or key dispatched an attempt before; do not act, report what you know of it.",
-    "already_used",
-)
-
-
-_GONE: Final = ("cancelled", "revoked", "lapsed", "returned")
-
-
-def _wrong_state(row: EffectRow) -> Refusal:
-    sentence = f"The effect is {row.state}; this command does not apply to it. Read it and decide anew."
-    return Refusal("WRONG_STATE", sentence)
-
-
-def _no_leave(row: EffectRow) -> Refusal:
-    """The refusal that fits the leave."""
-    if row.leave == "pending":
-        return Refusal("GATE_PENDING", "People have not ruled yet; wait and ask again.", "not_resolved")
-    if row.leave == "refused" and row.leave_basis == "expired":
-        sentence = "Nobody ruled in time, and that is a no; do not act. Supersede the effect, or plan another."
-        return Refusal("GATE_EXPIRED", sentence, "expired")
-    if row.leave == "refused":
-        sentence = "Leave was refused; do not act. Supersede the effect or plan another."
-        return Refusal("GATE_DENIED", sentence, "denied")
-    if row.leave_basis in _GONE:
-        sentence = f"The leave is gone ({row.leave_basis}); do not act. Plan the effect again to ask anew."
-        return Refusal("GATE_GONE", sentence, row.leave_basis)
-    sentence = "This effect has no leave; plan it again and act only when the answer is proceed."
-    return Refusal("NO_LEAVE", sentence, "not_resolved")
-
-
-def answer(effect: EffectRow, open_effect: UUID | None = None) -> str:
-    """What the agent may do now: proceed | wait | blocked | done | ambiguous. Follows from state and leave alone."""
-    if effect.state in ("compensated", "superseded"):
-        return "done"
-    if effect.state == "acknowledged":
-        return "ambiguous" if effect.outcome == "unknown" else "done"
-    if effect.state == "dispatched" or (effect.state == "failed" and effect.outcome == "unknown"):
-        return "ambiguous"
-    if effect.leave == "granted":
-        return "wait" if lapsed(effect, now_us()) else "proceed"
-    if effect.leave == "pending":
-        return "blocked" if lapsed(effect, now_us()) else "wait"  # nobody ruled in time
-    if open_effect is not None:
-        return "ambiguous"
-    gone = effect.leave == "held" and effect.leave_basis in _GONE
-    return "blocked" if gone or effect.leave == "refused" or effect.state == "failed" else "wait"
-
-
-def _json(facts: dict[str, Any]) -> str:
-    return orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode()

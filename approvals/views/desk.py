@@ -52,6 +52,7 @@ def inbox_page(request: MemberRequest) -> HttpResponse:
         "repo": asked["repo"],
         "repositories": project.repositories.order_by("name").values_list("name", flat=True)[:50],
         "rows": rows,
+        "ticks": any(one.groups for row in rows for one in (row, *row.like)),
         "further": listed.further,
         "after": request.GET.get("after", ""),
         "standing": standing,

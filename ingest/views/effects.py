@@ -18,8 +18,9 @@ from ingest.paging import page, parameters
 from ingest.problems import Problem
 from ingest.reply import Reply
 from journal.ids import derived
-from ledger import commands
-from ledger.commands import Answered, Plan, Refusal
+from ledger import commands, leaves
+from ledger.commands import Answered, Plan
+from ledger.leaves import Refusal
 from ledger.models import Attempt, Effect
 from ledger.rows import AttemptRow, EffectRow
 from ledger.states import SAID_OUTCOMES, STATES
@@ -114,7 +115,7 @@ def compensate_effect(call: Call, fields: shapes.CompensateEffect, origin: Origi
         return _refused(Answered(_row(undone), 409, Refusal("WRONG_STATE", detail)))
     undecided = Q(state__in=("planned", "dispatched")) | Q(state="failed", outcome="unknown")
     if undone.compensations.filter(undecided, lane="command").exists():
-        return _refused(Answered(_row(undone), 409, commands.COMPENSATION_OPEN))
+        return _refused(Answered(_row(undone), 409, leaves.COMPENSATION_OPEN))
     return _plan(call, fields, origin, str(undone.session_id), undone.id)
 
 
@@ -228,7 +229,7 @@ def describe(effect: Effect | EffectRow) -> dict[str, Any]:
         "intent_digest": effect.intent_digest or None,
         "attempt": effect.attempt_count or None,
         "external_reference": effect.external_reference or None,
-        "answer": commands.answer(_row(effect) if isinstance(effect, Effect) else effect),
+        "answer": leaves.answer(_row(effect) if isinstance(effect, Effect) else effect),
     }
     return {name: value for name, value in body.items() if value is not None}
 
@@ -285,7 +286,7 @@ def _reply(answered: Answered, *, kept: bool = True, redactions: int = 0) -> Rep
     if answered.refusal is not None:
         return _refused(answered)
     body = describe(answered.effect)
-    body["answer"] = commands.answer(answered.effect, answered.open_effect)
+    body["answer"] = leaves.answer(answered.effect, answered.open_effect)
     if answered.attempt is not None:
         body |= {"attempt": answered.attempt.number, "remote_key": answered.attempt.remote_key}
     if answered.open_effect is not None:

@@ -7,7 +7,7 @@ from approvals import leave
 from approvals.reading import Asked
 from journal.ids import derived
 from journal.models import Entry
-from ledger import commands, effects
+from ledger import commands, effects, leaves
 from ledger.commands import Answered, Plan
 from ledger.fold import Fact
 from ledger.models import Effect
@@ -93,4 +93,4 @@ def violations() -> list[str]:
 
 def word(answered: Answered) -> str:
     """What the agent hears: a refusal's code, or what it may do."""
-    return answered.refusal[0] if answered.refusal else commands.answer(answered.effect, answered.open_effect)
+    return answered.refusal[0] if answered.refusal else leaves.answer(answered.effect, answered.open_effect)
