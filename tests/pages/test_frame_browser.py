@@ -74,7 +74,8 @@ _signed_in: dict[str, Any] = {}
 
 
 def violations(page: Page, rules: Mapping[str, object] = RULES) -> list[str]:
-    """What axe finds wrong with a page."""
+    """What axe finds wrong with a page, once all of it is there."""
+    page.wait_for_load_state()
     found = Axe().run(page, options=rules).response["violations"]
     return [f"{page.url} {one['id']}: {one['nodes'][0]['html']}" for one in found]
 
