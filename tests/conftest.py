@@ -17,6 +17,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from pytest_django import Settings
 
 from tests.house.server import Server, serve
+from tests.pages.people import House, build
 
 # Playwright's synchronous API keeps an event loop in the thread for the rest of the run, and Django would then refuse
 # the ORM in every later test of the same process.
@@ -74,6 +75,13 @@ def _own_files(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> 
         **settings.STORAGES,
         "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
     }
+
+
+@pytest.fixture
+def house(db: None, settings: Settings) -> House:
+    """Two projects and their people, whose passwords are hashed in no time."""
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    return build()
 
 
 @pytest.fixture(scope="session")

@@ -3,20 +3,12 @@
 from collections.abc import Iterator
 
 import pytest
-from pytest_django import Settings
 
 from approvals.models import Gate
 from tests.approvals.reviewer import Reviewer
 from tests.approvals.story import Desk
 from tests.pages.book import doors
-from tests.pages.people import House, build
-
-
-@pytest.fixture
-def house(db: None, settings: Settings) -> House:
-    """Two projects and their people, whose passwords are hashed in no time."""
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-    return build()
+from tests.pages.people import House
 
 
 @pytest.fixture

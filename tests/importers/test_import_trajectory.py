@@ -3,23 +3,19 @@
 import io
 import json
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.core.signals import request_finished, request_started
-from django.db import close_old_connections
 
 from ingest.importers import READERS, facts
 from ingest.importers.client import Client, RefusalError, Tally
 from ingest.importers.shapes import Trajectory
 from journal.models import Body, Entry
 from ledger.models import Attempt, Effect
-from sessions import projects
 from sessions.artifacts import path as stored_path
-from sessions.models import AgentToken, Artifact, Project, Session
+from sessions.models import AgentToken, Artifact, Session
 from tests.importers.samples import (
     FILES,
     RECORDED,
@@ -30,27 +26,11 @@ from tests.importers.samples import (
     write_lines,
 )
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("project", "in_process")]
 
 MAIN = "0b6f0c1e-5a52-4d4e-9f7c-0c1d5a1f0001"
 CHILD = f"{MAIN}/a1b2c3d"
 _FORMATS = sorted(READERS, key=len, reverse=True)
-
-
-@pytest.fixture(autouse=True)
-def project() -> Project:
-    return projects.ensure_default()
-
-
-@pytest.fixture(autouse=True)
-def _requests_share_the_tests_transaction() -> Iterator[None]:
-    """As Django's own test client does: a request in process must not close the connection it runs on."""
-    signals = (request_started, request_finished)
-    for signal in signals:
-        signal.disconnect(close_old_connections)
-    yield
-    for signal in signals:
-        signal.connect(close_old_connections)
 
 
 def _import(format_name: str, *files: Path) -> str:

@@ -1,42 +1,22 @@
 """Imports held against the policy in force: marked, counted by rule, and never taken for a breach."""
 
 import io
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.core.signals import request_finished, request_started
-from django.db import close_old_connections
 
 from approvals import policies
 from approvals.models import Gate
 from journal.models import Entry
 from ledger.models import Effect
-from sessions import projects
 from sessions.models import Project, Session
 from tests.importers.samples import FILES, RECORDED, format_of, needs_recordings, recorded_counts
 from tests.ingest.caller import Caller, code
 from tests.ingest.conftest import agent, application, call, importer, issue
 
 __all__ = ["agent", "application", "call", "importer", "issue"]
-pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def project() -> Project:
-    return projects.ensure_default()
-
-
-@pytest.fixture(autouse=True)
-def _requests_share_the_tests_transaction() -> Iterator[None]:
-    """As Django's own test client does: a request in process must not close the connection it runs on."""
-    signals = (request_started, request_finished)
-    for signal in signals:
-        signal.disconnect(close_old_connections)
-    yield
-    for signal in signals:
-        signal.connect(close_old_connections)
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("project", "in_process")]
 
 
 RULES = """

@@ -3,18 +3,10 @@
 from collections.abc import Iterator
 
 import pytest
-from pytest_django import Settings
 
 from tests.ingest.caller import Caller
 from tests.pages.book import Book, doors, fill
-from tests.pages.people import House, build
-
-
-@pytest.fixture
-def house(db: None, settings: Settings) -> House:
-    """Two projects and their people, whose passwords are hashed in no time."""
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-    return build()
+from tests.pages.people import House
 
 
 @pytest.fixture

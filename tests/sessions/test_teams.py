@@ -11,15 +11,9 @@ from journal.models import Body, Entry
 from sessions import people, projects, teams
 from sessions.models import ROLES, Membership, Team, TeamMember
 from sessions.refused import RefusedError
-from tests.pages.people import House, build
+from tests.pages.people import House
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def house(db: None, settings: Any) -> House:
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-    return build()
 
 
 def said(kind: str) -> list[dict[str, Any]]:
