@@ -2,6 +2,7 @@
 
 PostgreSQL tells it (LISTEN; `announce` notifies inside the ruling's transaction). On SQLite it asks the file every
 10 ms, while somebody waits, whether anything was committed, and then reads the versions of all watched gates at once.
+A ruling made in this very process rings without either, as soon as it is committed.
 A waiter registers first and reads afterwards, and whoever listens anew wakes everybody: no moment is left in which a
 ruling could pass unheard. Nobody is woken for certain knowledge, only to read again.
 """
@@ -16,7 +17,7 @@ from uuid import UUID
 
 import structlog
 from django.conf import settings
-from django.db import connection, connections
+from django.db import connection, connections, transaction
 
 from journal import announcing
 from journal.announcing import ALL, CHANNEL
@@ -45,8 +46,10 @@ class _Waiter:
 
 
 def announce(gates: Iterable[UUID]) -> None:
-    """Tell every process, when the present transaction commits, that `gates` changed."""
-    announcing.announce([gate.hex for gate in gates])
+    """Tell every process, when the present transaction commits, that `gates` changed; this one without a way round."""
+    changed = set(gates)
+    announcing.announce([gate.hex for gate in changed])
+    transaction.on_commit(lambda: _waker.ring(changed), robust=True)
 
 
 def most_waiters() -> int:
@@ -62,6 +65,7 @@ class Waker:
         self._waiters: set[_Waiter] = set()
         self._draining = False
         self._ended = False
+        self._lost = False
         self._thread: threading.Thread | None = None
 
     @property
@@ -108,7 +112,7 @@ class Waker:
     def drain(self) -> None:
         """Let everybody answer now and nobody wait any more: the process is to end."""
         self._draining = True
-        self._ring(None)
+        self.ring(None)
 
     def end(self) -> None:
         """Stop the thread and wait until its connection is closed. A later wait starts another."""
@@ -129,7 +133,7 @@ class Waker:
                 self._thread = threading.Thread(target=self._run, name="waker", daemon=True)
                 self._thread.start()
 
-    def _ring(self, gates: set[UUID] | None) -> None:
+    def ring(self, gates: set[UUID] | None) -> None:
         """Wake whoever watches one of `gates`; everybody when None."""
         with self._changed:
             for waiter in self._waiters:
@@ -149,8 +153,17 @@ class Waker:
             try:
                 listen()
             except Exception as error:  # whatever it was, those who wait must go on being heard
-                log.warning("waker_lost", error=f"{type(error).__name__}: {error}"[:300])
+                if not self._lost:  # a database that is away for minutes is told of once
+                    log.warning("waker_lost", error=f"{type(error).__name__}: {error}"[:300])
+                self._lost = True
                 time.sleep(AGAIN_AFTER_S)
+
+    def _hears(self) -> None:
+        """From now on nothing is missed; what was missed before is read by everybody."""
+        if self._lost:
+            log.warning("waker_back")
+        self._lost = False
+        self.ring(None)
 
     def _listen(self) -> None:
         """Hear PostgreSQL until the connection is lost."""
@@ -159,7 +172,7 @@ class Waker:
         parameters = connections["default"].get_connection_params() | {"application_name": "gatebook waker"}
         with psycopg.connect(**parameters, autocommit=True) as own:
             own.execute(f"LISTEN {CHANNEL}")
-            self._ring(None)
+            self._hears()
             while not self._ended:
                 heard = {notice.payload for notice in own.notifies(timeout=PULSE_S, stop_after=1)}
                 if heard:
@@ -167,7 +180,7 @@ class Waker:
                     for payload in heard - {ALL}:
                         with contextlib.suppress(ValueError):
                             gates.add(UUID(payload))
-                    self._ring(None if ALL in heard else gates)
+                    self.ring(None if ALL in heard else gates)
                 else:
                     own.execute("SELECT 1")
 
@@ -178,7 +191,7 @@ class Waker:
             own.execute("PRAGMA query_only = ON")
             seen: Any = None
             holds = _holds(own)
-            self._ring(None)
+            self._hears()
             while not self._ended:
                 watched = self._watched()
                 began = time.monotonic()
