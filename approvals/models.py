@@ -215,7 +215,13 @@ class Gate(models.Model):
             models.Index(fields=["decide_by_us"], name="gate_pending_by_deadline", condition=Q(status="pending")),
             models.Index(fields=["leave_until_us"], name="gate_approved_by_end", condition=Q(status="approved")),
             models.Index(fields=["session", "digest"], name="gate_denied_for_good", condition=Q(status="denied_final")),
-            models.Index(fields=["project", "tool", "opened_position"], name="gate_by_tool"),
+            models.Index(fields=["project", "tool", "repository_name", "opened_position"], name="gate_by_target"),
+            models.Index(fields=["project", "agent", "tool", "opened_position"], name="gate_by_agent"),
+            models.Index(
+                fields=["project", "opened_position"],
+                name="gate_unanswered",
+                condition=Q(status__in=states.UNANSWERED),
+            ),
             models.Index(fields=["session", "opened_position"], name="gate_by_session"),
             models.Index(fields=["project", "decided_at_us"], name="gate_by_decision"),
         ]

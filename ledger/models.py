@@ -208,6 +208,11 @@ class Effect(models.Model):
                 name="effect_judged_to_need_leave",
                 condition=Q(judged__in=["ask", "deny"]),
             ),
+            models.Index(
+                fields=["project", "intent_digest"],
+                name="effect_said_no",
+                condition=Q(leave_basis="returned") | Q(leave_basis="ruling", leave__in=["refused", "bypassed"]),
+            ),
         ]
 
     def __str__(self) -> str:

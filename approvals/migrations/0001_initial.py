@@ -291,7 +291,15 @@ class Migration(migrations.Migration):
                         fields=["session", "digest"],
                         name="gate_denied_for_good",
                     ),
-                    models.Index(fields=["project", "tool", "opened_position"], name="gate_by_tool"),
+                    models.Index(
+                        fields=["project", "tool", "repository_name", "opened_position"], name="gate_by_target"
+                    ),
+                    models.Index(fields=["project", "agent", "tool", "opened_position"], name="gate_by_agent"),
+                    models.Index(
+                        condition=models.Q(("status__in", ("expired", "lapsed", "cancelled"))),
+                        fields=["project", "opened_position"],
+                        name="gate_unanswered",
+                    ),
                     models.Index(fields=["session", "opened_position"], name="gate_by_session"),
                     models.Index(fields=["project", "decided_at_us"], name="gate_by_decision"),
                 ],

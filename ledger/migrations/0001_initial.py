@@ -184,6 +184,15 @@ class Migration(migrations.Migration):
                         fields=["project", "opened_position"],
                         name="effect_judged_to_need_leave",
                     ),
+                    models.Index(
+                        condition=models.Q(
+                            ("leave_basis", "returned"),
+                            models.Q(("leave__in", ["refused", "bypassed"]), ("leave_basis", "ruling")),
+                            _connector="OR",
+                        ),
+                        fields=["project", "intent_digest"],
+                        name="effect_said_no",
+                    ),
                 ],
                 "constraints": [
                     models.UniqueConstraint(fields=("session", "effect_key"), name="effect_key_is_unique_in_session"),
