@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from django.db import connections
 
-_EFFECTS: Final = {
+EFFECTS: Final = {
     "effect_by_opening": "1000000 1000000 1",
     "effect_by_session": "1000000 100 1",
     "effect_by_tool": "1000000 1000000 50000 1",
@@ -23,6 +23,8 @@ _EFFECTS: Final = {
     "effect_by_bad_outcome": "50000 50000 25000 1",
     "effect_by_compensated": "1000 1",
     "effect_violations": "1000 1000 1",
+    "effect_judged_to_need_leave": "50000 50000 1",
+    "effect_said_no": "1000 1000 2",
     # Made by SQLite for the primary key and for (session, effect_key).
     "sqlite_autoindex_ledger_effect_1": "1000000 1",
     "sqlite_autoindex_ledger_effect_2": "1000000 100 1",
@@ -44,6 +46,6 @@ def inform_after_migrate(using: str = "default", **_signal: Any) -> None:
             cursor.execute("PRAGMA analysis_limit = 100")
             cursor.execute("ANALYZE ledger_effect")
         cursor.execute("DELETE FROM sqlite_stat1 WHERE tbl = 'ledger_effect'")
-        rows = [("ledger_effect", index, figures) for index, figures in _EFFECTS.items() if index in present]
+        rows = [("ledger_effect", index, figures) for index, figures in EFFECTS.items() if index in present]
         cursor.executemany("INSERT INTO sqlite_stat1 (tbl, idx, stat) VALUES (%s, %s, %s)", rows)
         cursor.execute("ANALYZE sqlite_schema")  # this connection goes by them too

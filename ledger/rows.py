@@ -150,7 +150,7 @@ def _reader(row: Any, names: tuple[str, ...]) -> tuple[Callable[[Any], tuple[Any
 
 
 def parameters(rows: Sequence[EffectRow] | Sequence[AttemptRow], names: tuple[str, ...]) -> list[list[Any]]:
-    """The values of `names` of each row as SQLite takes them (UUIDs as 32 hex characters)."""
+    """The values of `names` of each row as plain SQL takes them on either vendor (UUIDs as 32 hex characters)."""
     if not rows:
         return []
     read, uuids = _reader(cast(Any, type(rows[0])), names)

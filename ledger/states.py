@@ -5,11 +5,11 @@ Editing one makes `makemigrations --check` fail until a migration says the same.
 
 from typing import Final
 
-# State of an effect -> (word for people, the leaves it may stand under, the outcomes it may have)
 MOVED: Final = ("used", "observed", "bypassed")  # leave under which something happened
 STILL: Final = ("held", "pending", "granted", "refused")  # leave under which nothing may happen yet
 LEAVES: Final = STILL + MOVED
 
+# State of an effect -> the leaves it may stand under.
 LEAVE_OF_STATE: Final[dict[str, tuple[str, ...]]] = {
     "planned": LEAVES,
     "dispatched": MOVED,
@@ -20,6 +20,7 @@ LEAVE_OF_STATE: Final[dict[str, tuple[str, ...]]] = {
 }
 SAID_OUTCOMES: Final = ("ok", "error", "unknown")
 OUTCOMES: Final = ("", *SAID_OUTCOMES)
+# State of an effect -> the outcomes it may have.
 OUTCOME_OF_STATE: Final[dict[str, tuple[str, ...]]] = {
     "planned": ("",),
     "dispatched": ("",),

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import orjson
 from django.db import connection
+from django.db.models import Count
 
 from journal import entries
 from journal.entries import Status
@@ -14,6 +15,7 @@ from sessions.models import Item, Task
 from sessions.origin import Origin, Repeated
 
 STATE_OF_KIND: Final = {"item.done": "done", "item.failed": "failed"}
+_KIND_OF_STATE: Final = {state: kind for kind, state in STATE_OF_KIND.items()}
 MOST: Final = 10_000  # items of one task
 
 
@@ -40,9 +42,9 @@ class Report:
 
 def put(origin: Origin, task: Task, states: Mapping[str, str]) -> dict[str, int]:
     """Set items (key to state) by command; returns how many of the task are in each state. Raises TooMany, Repeated."""
-    kinds = {"done": "item.done", "failed": "item.failed"}
+    wanted = set(states.values())
     draft = origin.draft(
-        kinds.get(next(iter(states.values())), "task.changed") if len(set(states.values())) == 1 else "task.changed",
+        _KIND_OF_STATE.get(wanted.pop(), "task.changed") if len(wanted) == 1 else "task.changed",
         facts=orjson.dumps({"count": len(states)}).decode(),
         session=task.session_id,
         subject=task.id,
@@ -94,8 +96,9 @@ def apply(reports: Sequence[Report]) -> None:
 
 
 def progress(tasks: Sequence[UUID]) -> dict[UUID, dict[str, int]]:
-    """How many items of each task are pending, done and failed."""
+    """How many items of each task are pending, done and failed. One query, counted by the database."""
     counts: dict[UUID, dict[str, int]] = {task: {"pending": 0, "done": 0, "failed": 0} for task in tasks}
-    for task, state in Item.objects.filter(task__in=tasks).values_list("task_id", "state"):
-        counts[task][state] += 1
+    counted = Item.objects.filter(task__in=tasks).values_list("task_id", "state").annotate(number=Count("id"))
+    for task, state, number in counted.order_by():
+        counts[task][state] = number
     return counts

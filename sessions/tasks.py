@@ -55,20 +55,20 @@ def create(origin: Origin, session: Session, values: Mapping[str, Any]) -> tuple
         if entries.look(origin.draft("task.created", session=session.id, subject=known.id), origin.received_us):
             raise Repeated
         return known, False
-    report_ = _command(origin, "task.created", session.id, values["key"], values)
-    return apply([report_])[report_.session, report_.key], True
+    report = _command(origin, "task.created", session.id, values["key"], values)
+    return apply([report])[report.session, report.key], True
 
 
 def change(origin: Origin, task: Task, values: Mapping[str, Any]) -> Task:
     """Change what `values` names (state, title, priority, worker, branch_label) by command. Raises Repeated."""
-    report_ = _command(origin, "task.changed", task.session_id, task.key, values)
-    return apply([report_])[report_.session, report_.key]
+    report = _command(origin, "task.changed", task.session_id, task.key, values)
+    return apply([report])[report.session, report.key]
 
 
 def finish(origin: Origin, task: Task) -> Task:
     """Say explicitly that a task is done. Raises Repeated."""
-    report_ = _command(origin, "task.done", task.session_id, task.key, {})
-    return apply([report_])[report_.session, report_.key]
+    report = _command(origin, "task.done", task.session_id, task.key, {})
+    return apply([report])[report.session, report.key]
 
 
 def find(session: Session, reference: str) -> Task | None:

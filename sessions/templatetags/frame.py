@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django import template
-from django.urls import NoReverseMatch, reverse
+from django.urls import reverse
 
 from journal.horizon import last_position
 from sessions.access import may
@@ -47,8 +47,7 @@ def rail(context: dict[str, Any]) -> dict[str, object]:
     request = context["request"]
     groups = []
     for rooms in (ROOMS, ADMINISTRATION):
-        group = [_shown(room, request.path) for room in rooms if may(request.membership, room.role)]
-        groups.append([room for room in group if room is not None])
+        groups.append([_shown(room, request.path) for room in rooms if may(request.membership, room.role)])
     _only_the_innermost([room for group in groups for room in group])
     for room in groups[0]:
         if room["key"] == "a":
@@ -77,11 +76,8 @@ def _only_the_innermost(rooms: list[dict[str, Any]]) -> None:
         room["current"] = room is max(current, key=lambda one: len(one["url"]))
 
 
-def _shown(room: Room, path: str) -> dict[str, Any] | None:
-    """A room as the rail shows it; None while its door is not built."""
-    try:
-        url = reverse(room.url_name)
-    except NoReverseMatch:
-        return None
+def _shown(room: Room, path: str) -> dict[str, Any]:
+    """A room as the rail shows it."""
+    url = reverse(room.url_name)
     current = path.startswith((url, *room.also))
     return {"name": room.name, "url": url, "key": room.key, "current": current, "exact": path == url}

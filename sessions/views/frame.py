@@ -5,7 +5,7 @@ from uuid import UUID
 from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.urls import NoReverseMatch, reverse
+from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST, require_safe
 
@@ -21,12 +21,8 @@ CLOCKS = ("utc", "local", "relative")
 @member
 def home(request: MemberRequest) -> HttpResponse:
     """The first page after signing in: what waits for a reviewer, else the sessions."""
-    if may(request.membership, "reviewer") and standing_of(request).waiting:
-        return redirect("inbox")
-    try:
-        return redirect("sessions")
-    except NoReverseMatch:
-        return redirect("tools")
+    waits = may(request.membership, "reviewer") and standing_of(request).waiting
+    return redirect("inbox" if waits else "sessions")
 
 
 @require_POST

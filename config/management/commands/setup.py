@@ -37,4 +37,6 @@ class Command(BaseCommand):
                 return
             people.create_administrator(ADMINISTRATOR, password, project)
         self.stdout.write(f"Sign in as {ADMINISTRATOR} with the password {password}")
-        self.stdout.write("It is shown this once; change it on the people page, or with `manage.py changepassword`.")
+        self.stdout.write(
+            "It is shown this once; change it under your name, Password, or with `manage.py changepassword`."
+        )
