@@ -11,10 +11,13 @@ import rfc8785
 from django.conf import settings
 
 
-def binding(session: UUID, agent: UUID, tool: str, intent: str, target: Mapping[str, Any]) -> str:
-    """`v1:` and the keyed hash of everything that leave is for: intent, target, agent and session."""
+def binding(session: UUID, agent: UUID, tool: str, intent: str, target: Mapping[str, Any], on_behalf_of: str) -> str:
+    """`v1:` and the keyed hash of everything that leave is for: intent, target, agent, session, and on whose behalf.
+
+    `on_behalf_of` is a pseudonym, or nothing.
+    """
     bound = [
-        *("v1", tool, intent, session.hex, agent.hex),
+        *("v1", tool, intent, session.hex, agent.hex, on_behalf_of),
         *(str(target.get(name) or "") for name in ("repository_id", "ref", "environment", "resource")),
     ]
     return "v1:" + hmac.new(settings.GATEBOOK_PEPPER, _canonical(["gate", *bound]), hashlib.sha256).hexdigest()

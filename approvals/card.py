@@ -241,11 +241,12 @@ def _asked(gate: Gate) -> tuple[Line, ...]:
         title = "No rule lets this through, and what no rule lets through is asked about"
     else:
         title = rule["title"].rstrip(".") if rule is not None else gate.rule
-    return (
+    found = (
         Line("Policy", f"{name}, rule {gate.rule}" if gate.rule else name, COMPUTED),
         Line("Rule", title, COMPUTED),
         Line("Needs", words.needs(needed, _parties(gate)), COMPUTED),
     )
+    return found if gate.requester is None else (*found, Line("For", gate.requester.get_username(), SENT))
 
 
 def _parties(gate: Gate) -> list[str]:

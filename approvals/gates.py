@@ -47,7 +47,7 @@ class Request:
 def open_for(request: Request, effect: EffectRow, plan_position: int) -> None:
     """Write the gate and its request, and note who is to hear of it."""
     origin, now = request.origin, request.origin.received_us
-    session_owner, agent_owner = _owners(effect.session_id, origin.agent)
+    parties = _parties(effect.session_id, origin.agent)
     about = reading.reversibility_and_risk(origin.project, effect)
     needed = request.requirement.strengthened(about.reversibility)
     facts: dict[str, Any] = {
@@ -64,6 +64,8 @@ def open_for(request: Request, effect: EffectRow, plan_position: int) -> None:
         "reversibility": about.reversibility,
         "plan": plan_position,
     }
+    if parties.on_behalf_of:
+        facts["on_behalf_of"] = parties.on_behalf_of
     appended = entries.record(
         origin.project,
         "gate.requested",
@@ -94,8 +96,9 @@ def open_for(request: Request, effect: EffectRow, plan_position: int) -> None:
         reversibility=about.reversibility,
         tool=effect.tool,
         repository_name=request.asked.repository,
-        session_owner_id=session_owner,
-        agent_owner_id=agent_owner,
+        requester_id=parties.requester,
+        session_owner_id=parties.session_owner,
+        agent_owner_id=parties.agent_owner,
         self_approval=needed.self_approval and about.risk == "low",
         minimum=needed.minimum,
         deny_threshold=needed.deny_threshold,
@@ -112,11 +115,20 @@ def open_for(request: Request, effect: EffectRow, plan_position: int) -> None:
     )
 
 
-def _owners(session: UUID, agent: UUID) -> tuple[int | None, int | None]:
-    """Who answers for a session, and who for the agent that asks in it (which need not be the one that opened it)."""
+class _Parties(NamedTuple):
+    """Who has a part in a request, by account: for whom it is made (and their pseudonym), who answers for what."""
+
+    requester: int | None
+    on_behalf_of: str | None
+    session_owner: int | None
+    agent_owner: int | None
+
+
+def _parties(session: UUID, agent: UUID) -> _Parties:
+    """Those of a session and of the agent that asks in it, which need not be the one that opened it."""
     asking = Agent.objects.filter(id=agent).values("owner")
-    of_session, of_agent = Session.objects.values_list("owner", Subquery(asking)).get(id=session)
-    return of_session, of_agent
+    names = ("on_behalf_of", "on_behalf_of__person__pseudonym", "owner", Subquery(asking))
+    return _Parties(*Session.objects.values_list(*names).get(id=session))
 
 
 def cancel(origin: Origin, gate: UUID) -> Gate | None:

@@ -38,10 +38,15 @@ def judgement_columns(force: InForce, judgement: Judgement) -> dict[str, Any]:
 
 
 def denied_for_good(agent: UUID, wish: Plan) -> UUID | None:
-    """The gate on which people denied the very same for the rest of the session, if there is one."""
-    digest = binding(wish.session, agent, wish.tool, wish.intent_digest, wish.values)
-    found = Gate.objects.filter(session=wish.session, digest=digest, status="denied_final")
-    return found.values_list("id", flat=True).first()
+    """The gate on which people denied the very same for the rest of the session, if there is one.
+
+    On whose behalf does not matter here: a session that says it only later, or anew, is denied all the same.
+    """
+    found = Gate.objects.filter(session=wish.session, status="denied_final")
+    names = set(found.values_list("requester__person__pseudonym", flat=True))
+    bound = (wish.session, agent, wish.tool, wish.intent_digest, wish.values)
+    denied = found.filter(digest__in=[binding(*bound, name or "") for name in names])
+    return denied.values_list("id", flat=True).first()
 
 
 HELD: Final = Refusal("HELD", "A person has stopped this; do not act. Wait until the stop is lifted, then ask again.")
@@ -113,7 +118,8 @@ def _denied_meanwhile(row: EffectRow, gate: Gate | None, now: int) -> Refusal | 
 
 
 def _unbound(row: EffectRow, gate: Gate, preconditions: Mapping[str, Any] | None, now: int) -> Refusal | None:
-    digest = binding(row.session_id, row.agent_id, row.tool, row.intent_digest, reading.target_of(row))
+    bound = (row.session_id, row.agent_id, row.tool, row.intent_digest, reading.target_of(row))
+    digest = binding(*bound, reading.on_behalf_of(row.session_id))
     if digest != gate.digest:
         gates.end(row, gate, "revoked", "digest_mismatch", now)
         sentence = "What is planned is no longer what people saw; plan it anew."

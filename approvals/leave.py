@@ -190,7 +190,8 @@ def _leave(origin: Origin, wish: Plan, asked: Asked, judged: Judged, opening: li
     if covering is not None and exemptions.use(covering, origin, identity, wish.session):
         return Grant("granted", "exemption", covering.id.hex, covering.ends_at_us)
     requirement = judgement.requirement or Requirement()
-    digest = binding(wish.session, origin.agent, wish.tool, wish.intent_digest, wish.values)
+    on_behalf_of = reading.on_behalf_of(wish.session)
+    digest = binding(wish.session, origin.agent, wish.tool, wish.intent_digest, wish.values, on_behalf_of)
     request = Request(uuid7(), origin, asked, force.policy_set, judgement.rule, requirement, digest)
     opening.append(request)
     return Grant(*LEAVE_OF["pending"], request.id.hex, origin.received_us + requirement.decide_within_s * US)

@@ -98,6 +98,12 @@ def repository_name(repository: UUID | None) -> str:
     return Repository.objects.values_list("name", flat=True).filter(id=repository).first() or ""
 
 
+def on_behalf_of(session: UUID) -> str:
+    """The pseudonym of the member for whom a session says that it works, or nothing."""
+    names = Session.objects.values_list("on_behalf_of__person__pseudonym", flat=True)
+    return names.filter(id=session).first() or ""
+
+
 def target_of(row: EffectRow) -> dict[str, Any]:
     """The columns of a stored effect's target, by name."""
     names = ("repository_id", "ref", "ref_class", "environment", "resource")

@@ -114,8 +114,9 @@ def eligible(gate: Gate, membership: Membership) -> Eligible:
     if not _is_reviewer(gate, membership):
         return Eligible(_NOT_A_REVIEWER)
     user = membership.user
-    if not gate.self_approval and user.pk in interested(gate):
-        return Eligible(_SELF_APPROVAL)
+    part = _part(gate, user)
+    if not gate.self_approval and part:
+        return Eligible(("self_approval", part))
     if not needed.teams and not needed.people:
         return Eligible(None)
     if user.get_username() in needed.people:
@@ -132,21 +133,26 @@ def _is_reviewer(gate: Gate, membership: Membership) -> bool:
 
 
 _NOT_A_REVIEWER: Final = ("not_eligible", "Only reviewers of this project answer its gates.")
-_SELF_APPROVAL: Final = (
-    "self_approval",
-    "You asked for this, or own its session or its agent; somebody else must say yes.",
+_PARTS: Final = (
+    "The agent says that it asks on your behalf; somebody else must say yes.",
+    "This session is yours; somebody else must say yes.",
+    "This agent is yours; somebody else must say yes.",
 )
 
 
-def interested(gate: Gate) -> set[int]:
-    """The people who have a part in it: requester, owner of the session, owner of the agent."""
-    named = (gate.requester_id, gate.session_owner_id, gate.agent_owner_id)
-    return {identity for identity in named if identity is not None}
+def _part(gate: Gate, user: User) -> str:
+    """Why this person may not say yes, in a sentence: they had a part in it when it was asked. Empty: they had none."""
+    return _part_of(user, gate.requester_id, gate.session_owner_id, gate.agent_owner_id)
 
 
-def _owners(gate: Gate) -> tuple[int | None, ...]:
-    """Who owns the session and the agent now; they may be others than when it was asked."""
-    return Gate.objects.values_list("session__owner", "agent__owner").get(id=gate.id)
+def _part_now(gate: Gate, user: User) -> str:
+    """The same as of now: session and agent may belong to others than when it was asked."""
+    now = Gate.objects.values_list("session__on_behalf_of", "session__owner", "agent__owner").get(id=gate.id)
+    return _part_of(user, *now)
+
+
+def _part_of(user: User, *parties: int | None) -> str:
+    return next((said for one, said in zip(parties, _PARTS, strict=True) if one == user.pk), "")
 
 
 def needs_reason(gate: Gate, answer: str) -> bool:
@@ -168,8 +174,8 @@ def _refused(
     # Whoever has a part in it may still say no.
     if able.refusal is not None and (answer == "approve" or able.refusal[0] != "self_approval"):
         return able.refusal
-    if answer == "approve" and not gate.self_approval and membership.user.pk in _owners(gate):
-        return _SELF_APPROVAL
+    if answer == "approve" and not gate.self_approval and (part := _part_now(gate, membership.user)):
+        return "self_approval", part
     if Vote.objects.filter(gate=gate, user=membership.user).exists():
         return "duplicate_vote", "You have answered this gate; others must answer now."
     if (shown.version, shown.digest) != (gate.version, gate.digest):

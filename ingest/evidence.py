@@ -180,7 +180,8 @@ def _draft(item: Item, parents: dict[str, UUID]) -> Draft:
         if "intent_digest" in item.values:
             facts["intent"] = item.values["intent_digest"]
     elif isinstance(fields, shapes.SessionFields):
-        facts = {"mode": fields.mode or "reported", "parent": parents.get(fields.parent or "")}
+        said = {"mode": fields.mode, "on_behalf_of": fields.on_behalf_of}
+        facts = sessions.started_facts(origin.project, said, parents.get(fields.parent or ""))
     elif isinstance(fields, shapes.ReportedEnd):
         facts = {"status": fields.status}
     elif isinstance(fields, shapes.ReportedTask | shapes.ReportedTaskEnd | shapes.ReportedItem):

@@ -77,6 +77,7 @@ class SessionFields(msgspec.Struct, kw_only=True):
     parent: Key | None = None
     mode: Mode | None = None
     owner: Annotated[str, Meta(min_length=1, max_length=150, pattern=_PLAIN)] | None = None
+    on_behalf_of: Annotated[str, Meta(min_length=1, max_length=150, pattern=_PLAIN)] | None = None
     labels: Labels = {}
 
 

@@ -30,7 +30,10 @@ def effect(project: Project, effect_id: UUID) -> Effect | None:
     beside = Effect.objects.filter(session=OuterRef("session"))
     before = beside.filter(opened_position__lt=OuterRef("opened_position")).order_by("-opened_position")
     after = beside.filter(opened_position__gt=OuterRef("opened_position")).order_by("opened_position")
-    joined = ("session", "agent", "task", "repository", "parent_effect", "compensates", "session__owner")
+    joined = (
+        *("session", "agent", "task", "repository", "parent_effect", "compensates"),
+        *("session__owner", "session__on_behalf_of"),
+    )
     return (
         Effect.objects.filter(project=project, id=effect_id)
         .select_related(*joined)

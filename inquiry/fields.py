@@ -80,6 +80,11 @@ def _agent(value: str, context: Context) -> list[Q]:
     return [Q(agent=Subquery(context.project.agents.filter(name=value).values("id")[:1]))]
 
 
+def _on_behalf_of(value: str, context: Context) -> list[Q]:
+    sessions = context.project.sessions.filter(on_behalf_of__username=value)
+    return [Q(session__in=Subquery(sessions.order_by().values("id")))]
+
+
 def _repository(value: str, context: Context) -> list[Q]:
     return [Q(repository=Subquery(context.project.repositories.filter(name=value).values("id")[:1]))]
 
@@ -140,6 +145,7 @@ FIELDS: Final[dict[str, Field]] = {
         Field("outcome", "Outcome", "", "effect_by_bad_outcome", _outcome, _OUTCOMES),
         Field("tool", "Tool", "its whole name", "effect_by_tool", _equals("tool")),
         Field("agent", "Agent", "its name", "", _agent),
+        Field("on_behalf_of", "On behalf of", "a user name, as the agent said", "", _on_behalf_of),
         Field("session", "Session", "s_41, id or key", "effect_by_session", _session, walled=True),
         Field("repository", "Repository", "its whole name", "effect_by_repository", _repository),
         Field("ref", "Ref", "branch or tag", "", _equals("ref")),

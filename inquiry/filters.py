@@ -16,7 +16,7 @@ _TEXT: Final = {"autocomplete": "off", "spellcheck": "false"}
 
 
 class SessionFilter(django_filters.FilterSet):  # type: ignore[misc]  # django-filter is untyped
-    """`status`, `mode`, `agent`, `repository`, `parent` exactly; `text` is the beginning of a title or a key."""
+    """`text` is the beginning of a title or a key; every other field is exact."""
 
     text = django_filters.CharFilter(
         label="Title or key begins",
@@ -39,6 +39,13 @@ class SessionFilter(django_filters.FilterSet):  # type: ignore[misc]  # django-f
         lookup_expr="exact",
         max_length=200,
         widget=forms.TextInput(attrs={**_TEXT, "list": "repositories"}),
+    )
+    on_behalf_of = django_filters.CharFilter(
+        label="On behalf of",
+        field_name="on_behalf_of__username",
+        lookup_expr="exact",
+        max_length=150,
+        widget=forms.TextInput(attrs=_TEXT),
     )
     parent = django_filters.CharFilter(
         label="Sub-session of",

@@ -21,7 +21,7 @@ DEEPEST: Final = 6  # levels of the task tree that are indented
 
 def session(project: Project, session_id: UUID) -> Session | None:
     """The session with its agent, owner, repository and parent, or None when it is not this project's."""
-    joined = project.sessions.select_related("agent", "owner", "repository", "parent", "branched_from")
+    joined = project.sessions.select_related("agent", "owner", "on_behalf_of", "repository", "parent", "branched_from")
     return joined.filter(id=session_id).first()
 
 

@@ -193,6 +193,9 @@ class Session(models.Model):
     owner = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="owned_sessions"
     )
+    on_behalf_of = models.ForeignKey(  # whom the agent says it works for
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
     repository = models.ForeignKey(Repository, null=True, on_delete=models.PROTECT, related_name="sessions")
     branch = models.CharField(max_length=200, default="", blank=True)
     parent = models.ForeignKey("self", null=True, on_delete=models.PROTECT, related_name="children")

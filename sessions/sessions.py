@@ -7,7 +7,7 @@ from typing import Any, Final
 from uuid import UUID
 
 import orjson
-from django.contrib.auth import get_user_model
+from django.contrib.auth.models import User
 from django.db import connection
 
 from journal import entries, sql
@@ -19,6 +19,7 @@ from journal.text import column_text
 from sessions import repositories
 from sessions.models import ENDED, Project, Session
 from sessions.origin import Origin, Repeated
+from sessions.people import pseudonym_of
 
 _FIRST: Final = (
     "title",
@@ -36,6 +37,10 @@ KINDS: Final = frozenset({"session.started", "session.ended", *_STATUS_OF_KIND})
 
 class UnknownOwner(Exception):
     """No person of that name belongs to the project; leave the owner out or add the person first."""
+
+
+class UnknownRequester(Exception):
+    """No person of that name belongs to the project: add them first, or leave on_behalf_of out."""
 
 
 class UnknownParent(Exception):
@@ -96,7 +101,7 @@ def open_session(origin: Origin, values: Mapping[str, Any]) -> tuple[Session, bo
     """Open the session that `values["key"]` names, by command. Returns it, whether it is new, and whether it agrees.
 
     A known key is the same session: nothing changes and nothing is recorded, and the third value says whether this
-    description agrees with the one that stands. Raises UnknownOwner, UnknownParent, Repeated.
+    description agrees with the one that stands. Raises UnknownOwner, UnknownRequester, UnknownParent, Repeated.
     """
     session = identity(origin.project, values["key"])
     parent = None
@@ -105,14 +110,15 @@ def open_session(origin: Origin, values: Mapping[str, Any]) -> tuple[Session, bo
             parent = find(origin.project, values["parent"]).id
         except NotFound as absent:
             raise UnknownParent(values["parent"]) from absent
-    owner = _owner(origin.project, values.get("owner"))
-    if values.get("owner") and owner is None:
+    if values.get("owner") and _member(origin.project, values["owner"]) is None:
         raise UnknownOwner(values["owner"])
+    if values.get("on_behalf_of") and _member(origin.project, values["on_behalf_of"]) is None:
+        raise UnknownRequester(values["on_behalf_of"])
     touch(origin, {session: values["key"]}, position=0)
     row = Session.objects.get(id=session)
     known = bool(row.started_mark)
     described = {**values, "mode": values.get("mode") or "one_shot"}
-    facts = {"mode": described["mode"], "parent": parent}
+    facts = started_facts(origin.project, described, parent)
     draft = origin.draft("session.started", facts=orjson.dumps(facts).decode(), session=session)
     if known:
         if entries.look(draft, origin.received_us) is not None:
@@ -127,6 +133,13 @@ def open_session(origin: Origin, values: Mapping[str, Any]) -> tuple[Session, bo
     fact = Report(session, values["key"], origin, "session.started", appended.position, described)
     _apply(row, [fact], {values["parent"]: parent} if parent else {})
     return row, True, True
+
+
+def started_facts(project: UUID, values: Mapping[str, Any], parent: UUID | None) -> dict[str, Any]:
+    """What a start says in the journal's own words; on whose behalf as a pseudonym, where it names a member."""
+    facts = {"mode": values.get("mode") or "reported", "parent": parent}
+    member = _member(project, values.get("on_behalf_of"))
+    return facts if member is None else facts | {"on_behalf_of": pseudonym_of(member)}
 
 
 def end(origin: Origin, session: Session, status: str) -> Session:
@@ -271,7 +284,8 @@ def _apply(row: Session, facts: Sequence[Report], parents: Mapping[str, UUID | N
             row.title = column_text(row.title)
             parent = parents.get(fact.values.get("parent") or "")
             row.parent_id = parent if parent != row.id else None
-            row.owner = _owner(row.project_id, fact.values.get("owner"))
+            row.owner = _member(row.project_id, fact.values.get("owner"))
+            row.on_behalf_of = _member(row.project_id, fact.values.get("on_behalf_of"))
             repository = fact.values.get("repository")
             row.repository = repositories.ensure(Project(id=row.project_id), repository) if repository else None
         elif fact.kind == "session.ended" and (row.status not in ENDED or earlier(mark, row.status_mark)):
@@ -289,13 +303,15 @@ def _agrees(row: Session, values: Mapping[str, Any], parent: UUID | None) -> boo
     """True when a second opening describes the session as the first did; what it leaves out is not compared."""
     repository = row.repository.name if row.repository else None
     told = {"repository": repository, "title": row.title, "branch": row.branch, "mode": row.mode, "labels": row.labels}
+    for name, person in (("owner", row.owner), ("on_behalf_of", row.on_behalf_of)):
+        told[name] = person.get_username() if person is not None else None
     asked = {**values, "title": column_text(values.get("title") or "")}
     differs = any(asked.get(name) and asked[name] != told[name] for name in told)
     return not differs and (parent is None or parent == row.parent_id)
 
 
-def _owner(project: UUID, username: str | None) -> Any:
+def _member(project: UUID, username: str | None) -> User | None:
     """The member of that name, or None."""
     if not username:
         return None
-    return get_user_model().objects.filter(username=username, memberships__project=project).first()
+    return User.objects.filter(username=username, memberships__project=project).first()

@@ -15,6 +15,8 @@ from sessions import items, sessions, tasks
 from sessions.models import STATUSES, Session, Task
 from sessions.origin import Origin
 
+_JOINED: Final = ("repository", "agent", "owner", "on_behalf_of")
+
 
 @command(shapes.OpenSession, "session.started")
 def open_session(_call: Call, fields: shapes.OpenSession, origin: Origin, _path: dict[str, UUID]) -> Reply:
@@ -25,6 +27,9 @@ def open_session(_call: Call, fields: shapes.OpenSession, origin: Origin, _path:
     except sessions.UnknownOwner:
         detail = "No person of that name belongs to this project; leave owner out or ask an administrator."
         raise Problem(422, "owner_unknown", detail, pointer="/owner") from None
+    except sessions.UnknownRequester:
+        detail = "No person of that name belongs to this project; leave on_behalf_of out or ask an administrator."
+        raise Problem(422, "on_behalf_of_unknown", detail, pointer="/on_behalf_of") from None
     except sessions.UnknownParent:
         raise Problem(422, "parent_unknown", str(sessions.UnknownParent.__doc__), pointer="/parent") from None
     if not agrees:
@@ -52,7 +57,7 @@ def get_session(call: Call, session: UUID) -> HttpResponse:
 def list_sessions(call: Call) -> HttpResponse:
     """Sessions of the project, newest first."""
     asked = parameters(call.request, {"limit", "after", "status", "key"})
-    rows = Session.objects.filter(project=call.project).select_related("repository", "agent")
+    rows = Session.objects.filter(project=call.project).select_related(*_JOINED)
     if "status" in asked:
         if asked["status"] not in STATUSES:
             raise Problem(422, "invalid", f"status is one of {', '.join(STATUSES)}.", pointer="/status")
@@ -130,6 +135,8 @@ def describe(session: Session) -> dict[str, Any]:
         "branch": session.branch,
         "parent": str(session.parent_id) if session.parent_id else None,
         "mode": session.mode,
+        "owner": session.owner.get_username() if session.owner else None,
+        "on_behalf_of": session.on_behalf_of.get_username() if session.on_behalf_of else None,
         "labels": session.labels,
         "effects": session.effect_count,
         "agent": session.agent.name,
@@ -168,7 +175,7 @@ def _describe_task(task: Task) -> dict[str, Any]:
 
 
 def _session(project: UUID, identity: UUID) -> Session:
-    found = Session.objects.select_related("repository", "agent").filter(project=project, id=identity).first()
+    found = Session.objects.select_related(*_JOINED).filter(project=project, id=identity).first()
     if found is None:
         raise Problem(404, "not_found", "This project has no such session; open it first with POST /sessions.")
     return found

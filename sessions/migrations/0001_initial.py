@@ -231,6 +231,16 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
+                    "on_behalf_of",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
                     "parent",
                     models.ForeignKey(
                         null=True,

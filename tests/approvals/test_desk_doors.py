@@ -18,7 +18,7 @@ from journal.clock import now_us
 from journal.models import Entry
 from ledger import holds
 from sessions.models import ROLES, Agent, Session
-from tests.approvals.story import Desk
+from tests.approvals.story import RULES, Desk
 
 # Who may at all, by the name of the door; the test fails for a door that is not here.
 LEAST: Final = {
@@ -128,20 +128,33 @@ def test_things_of_another_project_are_not_found(desk: Desk, ids: dict[str, UUID
     assert not Vote.objects.exists()
 
 
-@pytest.mark.parametrize("relation", ["nobody", "session_owner", "agent_owner"])
+@pytest.mark.parametrize("relation", ["nobody", "requester", "session_owner", "agent_owner"])
 @pytest.mark.parametrize("role", ROLES)
 def test_who_may_say_yes_and_no_by_role_and_by_part_in_it(desk: Desk, role: str, relation: str) -> None:
     desk.agent.session("s-1")
     user = desk.user(role)
     Agent.objects.filter(id=desk.house.agent.id).update(owner=user if relation == "agent_owner" else None)
-    Session.objects.filter(project=desk.project).update(owner=user if relation == "session_owner" else None)
+    for column, named in (("owner", "session_owner"), ("on_behalf_of", "requester")):
+        Session.objects.filter(project=desk.project).update(**{column: user if relation == named else None})
+    desk.rules(RULES.replace("match: {tools: [git.push]}", "match: {tools: [git.push, tidy]}"))
+    desk.declare("tidy", "reversible")
     gate = desk.gate(desk.plan(arguments={"ref": "main"}))
+    together = desk.gate(desk.plan("e-2", tool="tidy", arguments={"ref": "next"}))
+    approved = desk.plan("e-3", arguments={"ref": "third"})
+    desk.answer(desk.gate(approved), "carol")
     client = desk.house.client(role)
     reviews = ROLES.index(role) >= ROLES.index("reviewer")
     says_yes = reviews and relation == "nobody"
     assert answered(client, gate, "approve") == says_yes
+    assert answered_in_a_batch(client, together) == says_yes
     if not says_yes:
         assert answered(client, gate, "deny") == reviews
+    # To give time and to take back is nobody's privilege among those who review.
+    before = together.decide_by_us
+    client.post(reverse("gate_extend", args=[together.id]))
+    client.post(reverse("gate_revoke", args=[desk.gate(approved).id]), {"reason": "not now"})
+    assert (Gate.objects.get(id=together.id).decide_by_us > before) == (reviews and not says_yes)
+    assert desk.gate(approved).status == ("revoked" if reviews else "approved")
 
 
 def answered(client: Client, gate: Gate, answer: str) -> bool:
@@ -151,6 +164,15 @@ def answered(client: Client, gate: Gate, answer: str) -> bool:
     before = Vote.objects.filter(gate=gate, answer=answer).count()
     client.post(reverse("gate_answer", args=[gate.id]), fields)
     return Vote.objects.filter(gate=gate, answer=answer).count() > before
+
+
+def answered_in_a_batch(client: Client, gate: Gate) -> bool:
+    client.post(reverse("batch"), {"gate": [str(gate.id)]})
+    html = client.get(reverse("batch_confirm")).content.decode()
+    token = re.search(r'name="seen-[0-9a-f]+" value="([^"]+)"', html)
+    fields = {"answer": "approve", "reason": "agreed in INC-204", f"seen-{gate.id.hex}": token[1] if token else ""}
+    client.post(reverse("batch_confirm"), fields)
+    return Vote.objects.filter(gate=gate, answer="approve").exists()
 
 
 def rows() -> dict[str, list[Any]]:

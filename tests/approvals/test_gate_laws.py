@@ -93,14 +93,14 @@ def test_what_was_denied_stays_denied(desk: Desk, gate: Gate, status: str) -> No
     ("column", "value"),
     [
         ("digest", "v1:other"), ("minimum", 0), ("minimum", 2), ("requirement_hash", "0" * 64), ("risk", "low"),
-        ("self_approval", True), ("session_owner", None), ("agent_owner", None), ("leave_for_s", 9),
-        ("requested_at_us", 1), ("plan_position", 1), ("requirement", {"minimum": 1}), ("policy_set", None),
-        ("rule", "reads"), ("tool", "file.read"), ("repository_name", "elsewhere"),
+        ("self_approval", True), ("session_owner", None), ("agent_owner", None), ("requester", None),
+        ("leave_for_s", 9), ("requested_at_us", 1), ("plan_position", 1), ("requirement", {"minimum": 1}),
+        ("policy_set", None), ("rule", "reads"), ("tool", "file.read"), ("repository_name", "elsewhere"),
     ],
 )  # fmt: skip
 def test_what_a_gate_binds_is_fixed(gate: Gate, column: str, value: Any) -> None:
     if getattr(gate, column) == value:
-        value = gate.agent_owner_id if column == "session_owner" else "high"
+        value = gate.agent_owner_id if column in ("session_owner", "requester") else "high"
     refused("gate_never_changes_what_it_binds|gate_needs", update(gate, **{column: value}))
 
 

@@ -132,10 +132,11 @@ def test_aisvs_9_2_3_an_approval_is_bound_by_a_keyed_hash_to_parameters_requeste
     gate = desk.gate(planned)
     effect = Effect.objects.get(id=planned["id"])
     bound: list[Any] = [effect.session_id, effect.agent_id, effect.tool, effect.intent_digest]
-    bound.append({"environment": "staging"})
+    bound += [{"environment": "staging"}, ""]
     assert gate.digest == binding(*bound)
     changes: list[tuple[int, Any]] = [
         (0, effect.id), (1, effect.id), (2, "deploy"), (3, "v1:other"), (4, {"environment": "production"}),
+        (5, "p_0123456789abcdef"),
     ]  # fmt: skip
     for place, other in changes:
         assert binding(*[other if place == index else value for index, value in enumerate(bound)]) != gate.digest

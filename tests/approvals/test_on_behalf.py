@@ -1,0 +1,195 @@
+"""For whom an agent says that it works: whom it names can never say yes, and nobody gains anything by being named."""
+
+import re
+from itertools import combinations
+from typing import Any, Final
+
+import orjson
+import pytest
+from django.db import DatabaseError, IntegrityError, transaction
+from django.urls import reverse
+
+from approvals.models import Gate, Vote
+from journal.clock import now_us
+from journal.models import Body, Entry
+from sessions.models import ROLES, Agent, Session
+from tests.approvals.reviewer import Reviewer, url_of
+from tests.approvals.story import Desk
+from tests.ingest.caller import code
+
+UNVERIFIED: Final = "sent by the agent, unverified"
+
+
+def asked(desk: Desk, name: str = "reviewer", **fields: Any) -> Gate:
+    """A push that waits, in a session that works for `name`."""
+    desk.agent.session("s-1", on_behalf_of=name)
+    return desk.gate(desk.agent.plan(**fields))
+
+
+def pseudonym(desk: Desk, name: str) -> str:
+    return str(desk.person(name).user.person.pseudonym)
+
+
+def test_whom_it_works_for_is_kept_with_the_session_its_entry_and_the_gate(desk: Desk) -> None:
+    gate = asked(desk)
+    session = Session.objects.get()
+    user = desk.user("reviewer")
+    assert (session.on_behalf_of, gate.requester) == (user, user)
+    assert desk.agent.get(f"/sessions/{session.id}").json()["on_behalf_of"] == "reviewer"
+    for kind in ("session.started", "gate.requested"):
+        entry = Entry.objects.get(kind=kind)
+        assert orjson.loads(entry.facts)["on_behalf_of"] == pseudonym(desk, "reviewer")
+        assert "reviewer" not in entry.facts  # a pseudonym is the only name in the facts
+    assert orjson.loads(Body.objects.get(entry__kind="session.started").text)["on_behalf_of"] == "reviewer"
+
+
+@pytest.mark.parametrize("name", ["nobody", "neighbour", "Reviewer", "p_0123"])
+def test_an_unknown_name_is_refused_and_opens_nothing(desk: Desk, name: str) -> None:
+    answer = desk.agent.post("/sessions", {"key": "s-1", "on_behalf_of": name})
+    assert code(answer) == (422, "on_behalf_of_unknown")
+    assert answer.json()["pointer"] == "/on_behalf_of"
+    assert "ask an administrator" in answer.json()["detail"]
+    assert not Session.objects.exists()
+    assert not Entry.objects.filter(kind="session.started").exists()
+
+
+def test_an_open_session_is_not_said_to_be_for_somebody_else(desk: Desk) -> None:
+    desk.agent.session("s-1", on_behalf_of="reviewer", owner="viewer")
+    desk.agent.session("s-1", on_behalf_of="reviewer")
+    for other in ({"on_behalf_of": "administrator"}, {"owner": "operator"}):
+        assert code(desk.agent.post("/sessions", {"key": "s-1", **other})) == (409, "SESSION_DIFFERS")
+    assert Session.objects.get().on_behalf_of == desk.user("reviewer")
+
+
+def test_a_report_with_an_unknown_name_is_kept_and_names_nobody(desk: Desk) -> None:
+    report = {"id": "f-1", "kind": "session.started", "session": "night", "on_behalf_of": "nobody"}
+    assert desk.agent.report([report]).json()["accepted"] == 1
+    assert Session.objects.get(key="night").on_behalf_of is None
+    assert orjson.loads(Body.objects.get(entry__event_id="f-1").text)["on_behalf_of"] == "nobody"
+    known = {"id": "f-2", "kind": "session.started", "session": "day", "on_behalf_of": "viewer"}
+    assert desk.agent.report([known]).json()["accepted"] == 1
+    assert Session.objects.get(key="day").on_behalf_of == desk.user("viewer")
+
+
+def test_whom_it_is_for_says_no_and_never_yes_and_reads_why(desk: Desk) -> None:
+    gate = asked(desk)
+    rita = Reviewer(desk)
+    html = rita.page(url_of(gate))
+    assert "The agent says that it asks on your behalf; somebody else must say yes. You may still say no." in html
+    assert 'value="approve"' not in html
+    assert rita.answer(gate).status_code == 409
+    assert desk.answer(gate, "reviewer").refusal == (
+        "self_approval", "The agent says that it asks on your behalf; somebody else must say yes.",
+    )  # fmt: skip
+    assert not Vote.objects.exists()
+    assert str(gate.id) not in rita.page(reverse("inbox"), state="mine")
+    assert str(gate.id) in Reviewer(desk, "administrator").page(reverse("inbox"), state="mine")
+    assert rita.answer(gate, "deny").status_code == 302
+    assert Gate.objects.get().status == "denied"
+
+
+def test_the_database_itself_takes_no_yes_of_them(desk: Desk) -> None:
+    gate, now = asked(desk), now_us()
+    fields: dict[str, Any] = {
+        "project": desk.project, "gate": gate, "user": desk.user("reviewer"), "actor": "p_x", "card_sha256": "c" * 64,
+        "shown_version": 1, "shown_digest": gate.digest, "shown_at_us": now, "view_complete": True, "position": 1,
+        "voted_at_us": now,
+    }  # fmt: skip
+    with pytest.raises((IntegrityError, DatabaseError), match="nobody_with_a_part_in_it"), transaction.atomic():
+        Vote.objects.create(**fields, answer="approve")
+    Vote.objects.create(**fields, answer="deny")
+
+
+def test_pages_say_for_whom_and_whose_word_that_is(desk: Desk) -> None:
+    gate = asked(desk, "viewer")
+    reader = Reviewer(desk)
+    page = reader.page(url_of(gate))
+    assert "</a> for viewer" not in page
+    assert " for viewer in <a" in page
+    assert f'For <b>viewer</b> <small class="source" title="{UNVERIFIED}">' in page
+    assert "one reviewer, not operator, viewer." in page
+    by = re.search(r'<p class="by">(.*?)</p>', reader.page(reverse("inbox")))
+    assert by
+    assert re.sub(r"<[^>]+>", "", by[1]).startswith("deploy-7 for viewer, asked ")
+    for url in (reverse("session", args=[gate.session_id]), reverse("effect", args=[gate.effect_id])):
+        assert 'for viewer <span class="quiet">by its own word</span>' in reader.page(url)
+
+
+def test_what_is_done_for_somebody_is_found(desk: Desk) -> None:
+    asked(desk, "viewer")
+    desk.agent.session("s-2")
+    desk.agent.plan("e-2", "s-2", arguments={"ref": "next"})
+    reader = Reviewer(desk).client
+    found, others = Gate.objects.order_by("opened_position").values_list("effect__opened_position", flat=True)
+    html = reader.get(reverse("audit"), {"on_behalf_of": "viewer"}).content.decode()
+    assert (f"e_{found}" in html, f"e_{others}" in html) == (True, False)
+    html = reader.get(reverse("sessions"), {"on_behalf_of": "viewer"}).content.decode()
+    opened = dict(Session.objects.values_list("key", "opened_position"))
+    assert (f'id="s_{opened["s-1"]}"' in html, f'id="s_{opened["s-2"]}"' in html) == (True, False)
+
+
+def test_leave_is_for_whom_it_was_asked(desk: Desk) -> None:
+    """A session that is told to be for somebody else meanwhile is no longer what people said yes to."""
+    planned = desk.plan()
+    gate = desk.gate(planned)
+    Session.objects.update(on_behalf_of=desk.user("reviewer"))
+    assert desk.answer(gate, "reviewer").refusal[0] == "self_approval"  # type: ignore[index]
+    assert desk.answer(gate, "administrator").refusal is None
+    refused = desk.agent.post(
+        f"/effects/{planned['id']}/dispatch", {"process": "p", "intent_digest": planned["intent_digest"]}
+    )
+    assert (code(refused), refused.json()["reason"]) == ((409, "INTENT_MISMATCH"), "digest_mismatch")
+    assert (Gate.objects.get().status, desk.effect(planned).leave) == ("revoked", "held")
+    again = desk.gate(desk.plan())
+    assert again.digest != gate.digest
+    assert again.requester == desk.user("reviewer")
+
+
+def test_denied_for_good_stays_denied_whomever_it_is_for(desk: Desk) -> None:
+    """A session of which only reports are known may still be described: that frees it of nothing."""
+    desk.agent.report([{"id": "f-1", "kind": "moon.risen", "session": "s-1"}])
+    denied = desk.agent.plan()
+    desk.answer(desk.gate(denied), "reviewer", "deny_final", "never on a Friday")
+    desk.agent.post(f"/effects/{denied['id']}/supersede")
+    desk.agent.session("s-1", on_behalf_of="viewer")
+    assert Session.objects.get().on_behalf_of == desk.user("viewer")
+    again = desk.agent.plan("e-2")
+    assert (again["answer"], again["leave"]) == ("blocked", "refused")
+    assert Gate.objects.count() == 1
+
+
+def test_whoever_is_named_while_it_waits_has_a_part_in_it(desk: Desk) -> None:
+    """The agent plans before it opens its session, and names the reviewer only then."""
+    desk.agent.report([{"id": "f-1", "kind": "moon.risen", "session": "s-1"}])
+    gate = desk.gate(desk.agent.plan())
+    desk.agent.session("s-1", on_behalf_of="reviewer")
+    assert Gate.objects.get().requester is None
+    assert desk.answer(gate, "reviewer").refusal[0] == "self_approval"  # type: ignore[index]
+    assert not Vote.objects.exists()
+
+
+PARTS: Final = ("requester", "session_owner", "agent_owner", "nobody", "nobody else")
+
+
+@pytest.mark.parametrize("minimum", [1, 2, 3])
+@pytest.mark.parametrize("role", ROLES)
+def test_truth_table_of_quorum_distinctness_and_role(desk: Desk, minimum: int, role: str) -> None:
+    """Every set of up to three voters: a gate is approved when enough of them review and have no part in it."""
+    desk.rules(
+        "name: table\nrules:\n- {id: all, title: All, match: {}, outcome: require,"
+        f" require: {{minimum: {minimum}}}}}\n"
+    )
+    people = {part: desk.person(part.replace(" ", "-"), role).user for part in PARTS}
+    Agent.objects.filter(id=desk.house.agent.id).update(owner=people["agent_owner"])
+    desk.agent.session("s-1", on_behalf_of="requester", owner="session_owner")
+    reviews = ROLES.index(role) >= ROLES.index("reviewer")
+    for number, voters in enumerate(one for size in (1, 2, 3) for one in combinations(PARTS, size)):
+        gate = desk.gate(desk.agent.plan(f"e-{number}", arguments={"n": number}))
+        for part in (*voters, *voters):  # everybody tries twice
+            desk.answer(gate, part.replace(" ", "-"))
+        counted = [part for part in voters if reviews and part.startswith("nobody")]
+        counted = counted[:minimum]  # with the quorum it is decided
+        cast = set(Vote.objects.filter(gate=gate).values_list("user", flat=True))
+        assert cast == {people[part].pk for part in counted}, voters
+        approved = Gate.objects.get(id=gate.id).status == "approved"
+        assert approved == (len(counted) >= minimum), (voters, minimum)
