@@ -34,12 +34,16 @@ def effect(project: Project, effect_id: UUID) -> Effect | None:
         *("session", "agent", "task", "repository", "parent_effect", "compensates"),
         *("session__owner", "session__on_behalf_of"),
     )
-    return (
+    found = (
         Effect.objects.filter(project=project, id=effect_id)
         .select_related(*joined)
         .annotate(before_id=Subquery(before.values("id")[:1]), after_id=Subquery(after.values("id")[:1]))
         .first()
     )
+    # A report may name any id as its parent's, and nothing crosses the wall.
+    if found is not None and found.parent_effect is not None and found.parent_effect.project_id != project.id:
+        found.parent_effect = None
+    return found
 
 
 def attempts(effect: Effect) -> list[Attempt]:
@@ -79,16 +83,25 @@ class Facts:
     at: int | None = None
 
 
-# What agents' facts may say, and what only Gatebook itself says: the same words from an agent move nothing.
-AGENTS_KINDS: Final = frozenset(
+_REPORTED: Final = frozenset(
     {
         *(f"effect.{verb}" for verb in ("planned", "dispatched", "acknowledged", "failed", "superseded")),
         "artifact.recorded",
     }
 )
-OWN_KINDS: Final = frozenset(
-    {"effect.granted", "erasure.executed", "integrity.conflict", "integrity.violation", "integrity.fenced"}
-)
+# What is known, by lane: the words of Gatebook and of people move nothing when an agent reports them.
+KNOWN_KINDS: Final[dict[str, frozenset[str]]] = {
+    "evidence": _REPORTED,
+    "command": _REPORTED | {"gate.cancelled"},
+    "system": frozenset(
+        {
+            *(f"gate.{verb}" for verb in ("requested", "voted", "ruled", "extended", "used", "returned", "revoked")),
+            *(f"gate.{verb}" for verb in ("expired", "lapsed", "cancelled")),
+            *("access.viewed", "effect.granted", "exemption.used", "hold.set", "hold.lifted", "erasure.executed"),
+            *("integrity.conflict", "integrity.violation", "integrity.fenced"),
+        }
+    ),
+}
 
 
 def facts(effect: Effect, before: int | None = None, at: int | None = None) -> Facts:
@@ -124,7 +137,7 @@ def _fact(entry: Any) -> Fact:
         entry.erased_at_us,
         entry.erasure_reason or "",
         LANES.get(entry.lane, entry.lane),
-        entry.kind in (OWN_KINDS if entry.lane == "system" else AGENTS_KINDS),
+        entry.kind in KNOWN_KINDS[entry.lane],
     )
 
 

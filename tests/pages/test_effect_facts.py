@@ -1,0 +1,106 @@
+"""What the effect page says of facts that are not the agent's own, and of effects that are not this project's."""
+
+import re
+from typing import Any
+
+import pytest
+from django.db import transaction
+from django.urls import reverse
+
+from approvals import exemptions, rulings
+from journal.clock import now_us
+from journal.models import Entry
+from ledger import holds
+from ledger.models import Effect
+from tests.approvals.story import Desk
+from tests.ingest.caller import Caller, new_key
+from tests.pages.book import doors
+from tests.pages.people import House
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def desk(house: House, agent: Caller) -> Desk:
+    """A project whose rules hold pushes for people."""
+    found = Desk(house, agent)
+    found.rules()
+    found.declare("git.push")
+    return found
+
+
+def page_of(house: House, effect: str) -> str:
+    """The page of an effect, as a viewer gets it."""
+    text: str = house.client("viewer").get(reverse("effect", args=[effect])).content.decode()
+    return text
+
+
+def row_of(page: str, entry: Entry) -> str:
+    """The two rows in which one fact is told."""
+    return page.partition(f'id="p{entry.position}"')[2].partition('class="fact-row"')[0]
+
+
+def lived(desk: Desk) -> dict[str, Any]:
+    """An effect with a word of every kind that people and Gatebook say of one."""
+    planned = desk.plan()
+    gate = desk.gate(planned)
+    with transaction.atomic():
+        rulings.extend(gate, desk.person("rita"))
+    desk.answer(gate, "rita", "return", "name the ticket first")
+    planned = desk.plan()
+    desk.agent.post(f"/gates/{desk.gate(planned).id}/cancel")
+    planned = desk.plan()
+    desk.answer(desk.gate(planned), "rita")
+    with transaction.atomic():
+        rulings.revoke(desk.gate(planned), desk.person("rita"), "the branch is frozen")
+        stop = holds.put(desk.project, "effect", desk.effect(planned).id.hex, "look first", desk.user("rita"))
+        holds.lift(stop, "looked", desk.user("rita"))
+        exemptions.grant(
+            desk.project, tool="git.*", reason="the freeze is over", ends_at_us=now_us() + 10**9, user=desk.user("rita")
+        )
+    planned = desk.plan()
+    desk.agent.dispatch(planned)
+    desk.agent.acknowledge(planned)
+    return planned
+
+
+def test_what_people_and_gatebook_say_of_an_effect_is_known(desk: Desk) -> None:
+    effect = lived(desk)
+    told = set(Entry.objects.filter(effect=effect["id"]).values_list("kind", flat=True))
+    assert {"gate.requested", "gate.voted", "gate.ruled", "gate.extended", "gate.cancelled", "gate.revoked"} <= told
+    assert {"hold.set", "hold.lifted", "exemption.used", "effect.granted", "effect.acknowledged"} <= told
+    assert "unrecognised" not in page_of(desk.house, effect["id"])
+
+
+def test_the_same_words_reported_by_an_agent_move_nothing_and_it_is_said(desk: Desk) -> None:
+    effect = desk.plan()
+    kinds = ("gate.cancelled", "gate.ruled", "effect.granted", "hold.lifted")
+    items = [{"id": new_key(), "kind": kind, "session": "s-1", "effect_key": "e-1"} for kind in kinds]
+    assert desk.agent.report(items).status_code == 200
+    page = page_of(desk.house, effect["id"])
+    for entry in Entry.objects.filter(effect=effect["id"], lane="evidence"):
+        assert "unrecognised, moves nothing" in row_of(page, entry), entry.kind
+
+
+def test_only_what_an_agent_sent_is_labelled_as_its_words(desk: Desk) -> None:
+    effect = desk.plan()
+    desk.answer(desk.gate(effect), "rita", "deny", "not in this week")
+    page = page_of(desk.house, effect["id"])
+    for entry in Entry.objects.filter(effect=effect["id"]):
+        assert ("from agent: the item as stored" in row_of(page, entry)) == (entry.lane != "system"), entry.kind
+
+
+def test_an_effect_of_another_project_is_never_shown_as_a_relation(house: House, agent: Caller) -> None:
+    with doors(house.other_token.agent) as stranger:
+        stranger.session("theirs")
+        theirs = stranger.plan("e-1", "theirs", tool="payroll.pay")
+    agent.session("ours")
+    ours = agent.plan("e-1", "ours", tool="git.fetch")
+    for key, parent in (("of-theirs", theirs), ("of-ours", ours)):
+        plan = {"id": new_key(), "kind": "effect.planned", "session": "ours", "effect_key": key, "tool": "git.push"}
+        assert agent.report([{**plan, "arguments": {}, "parent_effect": parent["id"]}]).status_code == 200
+    pages = {key: page_of(house, str(Effect.objects.get(effect_key=key).id)) for key in ("of-theirs", "of-ours")}
+    assert re.search(rf"/effects/{ours['id']}/.*git\.fetch", pages["of-ours"])
+    assert "this one’s parent" not in pages["of-theirs"]
+    assert "payroll.pay" not in pages["of-theirs"]
+    assert f"/effects/{theirs['id']}/" not in pages["of-theirs"]
