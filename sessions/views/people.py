@@ -19,8 +19,8 @@ from sessions.refused import RefusedError
 MEANINGS = (
     ("viewer", "reads everything in the project"),
     ("reviewer", "and answers when a rule asks for leave, and stops what must not go on"),
-    ("operator", "and answers what only a person can know, once that is built"),
-    ("administrator", "and keeps people, teams, tokens and repositories, and erases bodies"),
+    ("operator", "and grants exemptions from asking, and ends them"),
+    ("administrator", "and keeps people, teams, tokens, policies, notices and repositories, and erases bodies"),
 )
 
 PAGE = 50
