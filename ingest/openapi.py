@@ -9,7 +9,7 @@ from django.conf import settings
 from approvals.states import RISKS
 from approvals.states import STATUSES as GATE_STATUSES
 from ingest import doors, shapes
-from ledger.states import SAID_OUTCOMES, STATES
+from ledger.states import BASES, LEAVES, SAID_OUTCOMES, STATES
 from sessions.models import STATUSES
 
 
@@ -151,10 +151,13 @@ _ANSWERS: Final[dict[str, Any]] = {
             "handle": _TEXT,
             "session": _ID,
             "effect_key": _TEXT,
-            "state": {"enum": ["planned", "dispatched", "acknowledged", "failed", "compensated", "superseded"]},
-            "leave": {"enum": ["held", "pending", "granted", "refused", "used", "observed", "bypassed"]},
+            "tool": _TEXT,
+            "state": {"enum": list(STATES)},
+            "leave": {"enum": list(LEAVES)},
             "answer": {"enum": ["proceed", "wait", "blocked", "done", "ambiguous"]},
         },
+        leave_basis={"enum": [basis for basis in BASES if basis]},
+        gate=_object({"id": _ID, "wait": _TEXT}),
         intent_digest=_TEXT,
         attempt=_NUMBER,
         remote_key=_TEXT,

@@ -8,13 +8,13 @@ from inquiry.keyset import MAX_POSITION
 from sessions.models import Project, Session
 from sessions.sessions import identity
 
-_HANDLE: Final = re.compile(r"([estag])_?(\d{1,19})", re.IGNORECASE)
+_HANDLE: Final = re.compile(r"([estag])_([0-9]{1,19})", re.IGNORECASE)
 
 
 def handle(text: str) -> tuple[str, int] | None:
     """`e_12` as ("e", 12); None for anything else. The letters: e effect, s session, t task, a artifact, g gate."""
     match = _HANDLE.fullmatch(text.strip())
-    if match is None or "_" not in text or int(match[2]) > MAX_POSITION:
+    if match is None or int(match[2]) > MAX_POSITION:
         return None
     return match[1].lower(), int(match[2])
 

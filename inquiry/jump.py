@@ -69,7 +69,7 @@ def jump(project: Project, text: str) -> Jump:
     result.tried += ["an external reference", f"an effect key of the {NEWEST_SESSIONS:,} newest sessions"]
     result.hits += _by_reference_or_key(project, text)
     if len(text) <= 64:
-        result.tried.append("the id of a journal entry")
+        result.tried.append("the id of a journal entry under its agent's own name")
         result.hits += _entries(_reported(project, text))
     result.hits = list({hit.url: hit for hit in result.hits}.values())
     return result
@@ -89,7 +89,10 @@ def _by_reference_or_key(project: Project, text: str) -> list[Hit]:
 
 
 def _reported(project: Project, text: str) -> "QuerySet[Entry]":
-    """The entries of that id, by whichever source of the project; two probes of one index for each agent."""
+    """The entries of that id from Gatebook and from each agent under its own name; a probe of one index for each.
+
+    What an agent put under a source of its own (its name, then / or : and more) is not looked up: no index leads there.
+    """
     own = Entry.objects.filter(project=project.id, source=SYSTEM_SOURCE, event_id=text)
     return own.union(Entry.objects.filter(project=project.id, source__in=project.agents.values("name"), event_id=text))
 

@@ -172,12 +172,13 @@ def fail_effect(call: Call, fields: shapes.FailEffect, origin: Origin, path: dic
 
 
 @command(shapes.Nothing, "effect.superseded")
-def supersede_effect(_call: Call, _fields: shapes.Nothing, origin: Origin, path: dict[str, UUID]) -> Reply:
+def supersede_effect(call: Call, _fields: shapes.Nothing, origin: Origin, path: dict[str, UUID]) -> Reply:
     """Withdraw an effect that has not happened."""
     try:
-        return _reply(leave.supersede(origin, path["effect"]))
+        answered = leave.supersede(origin, path["effect"])
     except LookupError:
         raise _no_effect() from None
+    return _seen(call, answered)
 
 
 @reading

@@ -96,7 +96,7 @@ def finish_task(call: Call, _fields: shapes.Nothing, origin: Origin, path: dict[
 
 @reading
 def list_tasks(call: Call, session: UUID) -> HttpResponse:
-    """The tasks of a session in the order they were opened."""
+    """The tasks of a session, newest first."""
     asked = parameters(call.request, {"limit", "after"})
     return as_json(200, page(_session(call.project, session).tasks.all(), asked, _describe_task))
 

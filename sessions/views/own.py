@@ -48,12 +48,12 @@ def appearance(request: MemberRequest) -> HttpResponse:
 @member
 def shortcuts(request: MemberRequest) -> HttpResponse:
     """The keys, and the switch that turns them off."""
-    form = ShortcutsForm(request.POST or None, initial={"single_keys": request.person.single_keys})
-    if request.method == "POST":
-        form = ShortcutsForm(request.POST)  # an unticked box sends nothing, which is an answer here
-        if form.is_valid():
-            with transaction.atomic(durable=True):
-                people.change_settings(request.user, **form.cleaned_data)
-            messages.success(request, "Stored. It holds wherever you sign in.")
-            return redirect("shortcuts")
+    # An unticked box sends nothing, which is an answer here.
+    sent = request.POST if request.method == "POST" else None
+    form = ShortcutsForm(sent, initial={"single_keys": request.person.single_keys})
+    if sent is not None and form.is_valid():
+        with transaction.atomic(durable=True):
+            people.change_settings(request.user, **form.cleaned_data)
+        messages.success(request, "Stored. It holds wherever you sign in.")
+        return redirect("shortcuts")
     return render(request, "sessions/shortcuts.html", {"form": form})

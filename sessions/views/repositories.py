@@ -13,6 +13,7 @@ from sessions import people, repositories
 from sessions.access import MemberRequest, requires
 from sessions.refused import RefusedError
 
+SHOWN = 500
 _AREA = {"rows": 6, "class": "is-code", "autocapitalize": "off", "autocomplete": "off", "spellcheck": "false"}
 
 
@@ -44,9 +45,10 @@ class PatternsForm(forms.Form):
 @require_safe
 @requires("administrator")
 def repositories_page(request: MemberRequest) -> HttpResponse:
-    """List the repositories of the project by name."""
-    known = request.membership.project.repositories.order_by("name")[:500]
-    return render(request, "sessions/repositories.html", {"repositories": known})
+    """List the repositories of the project by name, the first SHOWN of them."""
+    known = list(request.membership.project.repositories.order_by("name")[: SHOWN + 1])
+    context = {"repositories": known[:SHOWN], "more": len(known) > SHOWN, "most": SHOWN}
+    return render(request, "sessions/repositories.html", context)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

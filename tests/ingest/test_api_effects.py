@@ -276,6 +276,14 @@ def test_only_what_has_not_happened_can_be_superseded(agent: Caller) -> None:
     assert agent.post(f"/effects/{other['id']}/supersede").json()["state"] == "superseded"
 
 
+def test_an_agent_that_withdraws_was_heard_of(agent: Caller) -> None:
+    effect = agent.plan()
+    session = Session.objects.filter(id=effect["session"])
+    session.update(seen_at_us=1)
+    agent.post(f"/effects/{effect['id']}/supersede")
+    assert session.get().seen_at_us > 1
+
+
 def test_an_effect_is_read_back_with_its_attempts(agent: Caller) -> None:
     effect = agent.plan()
     agent.dispatch(effect)

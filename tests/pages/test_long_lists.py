@@ -10,7 +10,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from sessions import agents, tokens
-from sessions.models import Membership
+from sessions.models import Membership, Repository
+from sessions.views import repositories
 from tests.pages.people import House
 
 TOKENS, PEOPLE = "/settings/tokens/", "/settings/people/"
@@ -66,3 +67,15 @@ def test_an_agent_without_a_token_is_in_the_list(house: House) -> None:
     )
     assert text.count(f"gbk_{house.token.public_id}</code>") == 1
     assert house.other_token.public_id not in text
+
+
+def test_the_list_of_repositories_says_where_it_is_cut(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repositories, "SHOWN", 3)
+    client = house.client("administrator")
+    Repository.objects.bulk_create([Repository(project=house.project, name=f"lib-{n}") for n in range(2)])
+    assert "are shown" not in client.get("/settings/repositories/").content.decode()
+    Repository.objects.create(project=house.project, name="lib-2")
+    page = client.get("/settings/repositories/").content.decode()
+    assert "The first 3 by name are shown." in page
+    assert "lib-2" in page
+    assert ">web<" not in page

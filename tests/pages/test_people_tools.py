@@ -108,3 +108,12 @@ def test_a_project_must_exist(house: House) -> None:
 
 def test_no_tool_used_means_none_undeclared(house: House) -> None:
     assert tools.used_undeclared(Project.objects.get(name="default")) == []
+
+
+def test_a_tool_is_stopped_from_its_page_by_those_who_may_stop(house: House) -> None:
+    tools.declare(house.project, [Declaration("Read", "read_only", "read")])
+    link = "?scope=tool&amp;subject=Read"
+    assert link in house.client("reviewer").get("/tools/").content.decode()
+    page = house.client("viewer").get("/tools/").content.decode()
+    assert "Read" in page
+    assert link not in page
