@@ -14,6 +14,9 @@ from config import embedded
 
 # Threads are many and connections few, so a burst waits here for its turn.
 POOL_WAIT_S = 5
+# A connection that cannot be made is tried for so long, at ever longer intervals; then whoever asks next tries anew.
+# With the pool's five minutes, a server that was away for one would not be found again for another.
+RECONNECT_S = 4
 # Repeated statements are prepared by the server from their third use on; Django's default is never.
 PREPARE_THRESHOLD = 3
 
@@ -60,7 +63,8 @@ def _postgres(url: str, pool_size: int) -> dict[str, Any]:
     options.setdefault("prepare_threshold", PREPARE_THRESHOLD)
     # Parameters travel beside the statement: nothing is quoted here and lexed again there, and it can be prepared.
     options.setdefault("server_side_binding", True)
-    options.setdefault("pool", {"min_size": 1, "max_size": pool_size, "timeout": POOL_WAIT_S})
-    parsed.update(ENGINE="django.db.backends.postgresql", CONN_MAX_AGE=0, OPTIONS=options)
+    pool = {"min_size": 1, "max_size": pool_size, "timeout": POOL_WAIT_S, "reconnect_timeout": RECONNECT_S}
+    options.setdefault("pool", pool)
+    parsed.update(ENGINE="config.postgres", CONN_MAX_AGE=0, OPTIONS=options)
     parsed["TEST"] = {"NAME": f"test_{parsed['NAME']}_{os.getpid()}"}
     return parsed

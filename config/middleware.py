@@ -7,11 +7,11 @@ import structlog
 from django.conf import settings
 from django.contrib.auth import SESSION_KEY
 from django.contrib.auth.signals import user_logged_in
-from django.db import OperationalError
 from django.dispatch import receiver
 from django.http import HttpRequest, HttpResponse
 
 from config.logs import MESSAGE_CHARACTERS
+from sessions.views.errors import unavailable
 
 log = structlog.get_logger("gatebook.pages")
 
@@ -21,7 +21,6 @@ SIGNED_IN_S = "signed_in_s"
 SEEN_S = "seen_s"
 # The clock of a sign-in is written at most this often, so that reading pages does not queue for the one writer.
 SEEN_PRECISION_S = 60
-RETRY_AFTER_S = 2
 
 
 class NoStoreMiddleware:
@@ -68,7 +67,7 @@ def _start_clock(sender: object, request: HttpRequest, **kwargs: object) -> None
 
 
 class BusyMiddleware:
-    """Answers 503 when the database had no turn or no connection for the page in time; nothing was stored then."""
+    """Answers 503 when the database had no turn or no connection for the page in time, or was lost meanwhile."""
 
     def __init__(self, get_response: GetResponse) -> None:
         self.get_response = get_response
@@ -77,16 +76,7 @@ class BusyMiddleware:
         return self.get_response(request)
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
-        if not (isinstance(exception, OperationalError) and is_busy(exception)):
-            return None
-        log.warning("busy", path=request.path, reason=str(exception)[:MESSAGE_CHARACTERS])
-        words = "Gatebook is busy and could not answer in time. Nothing was recorded. Go back and try again.\n"
-        return HttpResponse(
-            words, status=503, content_type="text/plain; charset=utf-8", headers={"Retry-After": str(RETRY_AFTER_S)}
-        )
-
-
-def is_busy(error: OperationalError) -> bool:
-    """Return whether `error` says that the database is well but had no room: SQLite's lock or PostgreSQL's pool."""
-    cause = error.__cause__
-    return type(cause).__name__ == "PoolTimeout" or "database is locked" in str(error)
+        answer = unavailable(request, exception)
+        if answer is not None:
+            log.warning("busy", path=request.path, reason=str(exception)[:MESSAGE_CHARACTERS])
+        return answer

@@ -25,6 +25,7 @@ from ingest.bodies import drain
 from ingest.canonical import canonical_text
 from ingest.problems import Problem
 from ingest.reply import Reply
+from journal import again
 from journal.clock import now_us
 from ledger.effects import LostRace
 from sessions import tokens
@@ -39,7 +40,6 @@ BATCH_ITEMS: Final = 1_000
 DEPTH: Final = 32
 KEY_CHARACTERS: Final = 64
 _KEY: Final = re.compile(f"[!-~]{{1,{KEY_CHARACTERS}}}")
-TRIES: Final = 5  # of a transaction that lost a race or a deadlock
 JSON: Final = frozenset({"application/json"})
 
 Handler = Callable[..., HttpResponseBase]
@@ -170,7 +170,7 @@ def guarded(*methods: str) -> Callable[[Handler], Handler]:
 UNAVAILABLE: Final = Problem(
     503,
     "unavailable",
-    "The database cannot take this now; nothing was recorded. Send the same request again.",
+    "The database cannot take this now. Send the same request again, with the same key: what it asks is done once.",
     headers={"Retry-After": "1"},
 )
 
@@ -192,7 +192,7 @@ def by_method(**doors: Handler) -> Handler:
 
 def transact(run: Callable[[], Reply], replay: Callable[[], Reply | None]) -> Reply:
     """Run the door's transaction; again after a lost race or deadlock, from the book when its key is there already."""
-    for left in reversed(range(TRIES)):
+    for left in reversed(range(again.TRIES)):
         try:
             with transaction.atomic(durable=True):
                 return run()
@@ -207,8 +207,7 @@ def transact(run: Callable[[], Reply], replay: Callable[[], Reply | None]) -> Re
                     raise Problem(reply.status, reply.body["code"], reply.body["detail"]) from None
                 return reply
         except OperationalError as error:
-            # 40001 serialization_failure, 40P01 deadlock_detected: PostgreSQL asks us to run it again.
-            if getattr(error.__cause__, "sqlstate", None) not in ("40001", "40P01") or not left:
+            if not left or not again.asked(error):
                 raise
     raise UNAVAILABLE
 

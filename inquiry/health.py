@@ -1,6 +1,6 @@
 """/healthz and /readyz: whether this process lives, and whether it can do its work. Plain text, for machines."""
 
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, InterfaceError, connection
 from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
@@ -22,7 +22,7 @@ def readyz(request: HttpRequest) -> HttpResponse:
     """
     try:
         reason = _why_not()
-    except DatabaseError:
+    except (DatabaseError, InterfaceError):
         reason = "the database does not answer"
     return _text(f"not ready: {reason}" if reason else "ready", 503 if reason else 200)
 

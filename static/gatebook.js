@@ -82,6 +82,8 @@
     rows.before(notice);
   };
   document.addEventListener("htmx:beforeRequest", (event) => { if (polls(event) && document.hidden) event.preventDefault(); });
+  // A refusal in its place would take away what asks again.
+  document.addEventListener("htmx:beforeSwap", (event) => { if (polls(event) && event.detail.xhr.status >= 400) event.detail.shouldSwap = false; });
   document.addEventListener("htmx:afterRequest", (event) => {
     if (!polls(event)) return;
     failures = event.detail.successful ? 0 : failures + 1;

@@ -5,11 +5,11 @@ typed waits in the sign-in's session meanwhile.
 """
 
 import hmac
+from collections.abc import Callable
 from typing import Any, Final
 from uuid import UUID
 
 from django.contrib import messages
-from django.db import transaction
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -21,9 +21,9 @@ from approvals.rulings import Outcome
 from approvals.seen import Seen
 from approvals.states import ANSWERS
 from approvals.views.desk import facts_of, gate_of
+from journal import again
 from sessions.access import MemberRequest, requires
 
-TRIES: Final = 5  # of a transaction that lost a race
 LONGEST: Final = rulings.MOST_REASON + 1  # of a field: one more than is accepted, so that the verb says so
 STALE: Final = (
     "stale_view",
@@ -99,16 +99,9 @@ def revoke(request: MemberRequest, gate: UUID) -> HttpResponse:
     return redirect("gate", gate=found.id)
 
 
-def ruled(verb: Any) -> Outcome:
+def ruled(verb: Callable[[], Outcome]) -> Outcome:
     """Run a verb in a transaction of its own, and again when somebody else moved the gate meanwhile."""
-    for _ in range(TRIES):
-        try:
-            with transaction.atomic(durable=True):
-                outcome: Outcome = verb()
-                return outcome
-        except gates.Gone:
-            continue
-    raise gates.Gone
+    return again.durably(verb, gates.Gone)
 
 
 def refusal(

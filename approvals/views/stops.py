@@ -3,12 +3,12 @@
 from uuid import UUID
 
 from django.contrib import messages
-from django.db import transaction
 from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 
 from approvals import stops
+from journal import again
 from ledger import holds
 from ledger.states import HOLD_SCOPES
 from sessions.access import MemberRequest, may, member, requires
@@ -41,8 +41,7 @@ def stop(request: MemberRequest) -> HttpResponse:
     error = ""
     if request.method == "POST":
         try:
-            with transaction.atomic(durable=True):
-                holds.put(project, scope, subject, request.POST.get("reason", ""), request.user)
+            again.durably(lambda: holds.put(project, scope, subject, request.POST.get("reason", ""), request.user))
         except RefusedError as refusal:
             error = str(refusal)
         else:
@@ -61,8 +60,7 @@ def lift(request: MemberRequest, hold: UUID) -> HttpResponse:
     error = ""
     if request.method == "POST":
         try:
-            with transaction.atomic(durable=True):
-                lifted = holds.lift(found, request.POST.get("reason", ""), request.user)
+            lifted = again.durably(lambda: holds.lift(found, request.POST.get("reason", ""), request.user))
         except RefusedError as refusal:
             error = str(refusal)
         else:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -60,12 +60,13 @@ class Server:
 
 
 @contextmanager
-def serve(folder: Path, **environment: str) -> Iterator[Server]:
+def serve(folder: Path, *, database: str = "", **environment: str) -> Iterator[Server]:
     """Serve a fresh installation with its files in `folder` until the block ends.
 
-    On SQLite its database lies in `folder`; on PostgreSQL it is made beside the one of the test run, and dropped.
+    On SQLite its database lies in `folder`; on PostgreSQL it is made beside the one of the test run, and dropped, or is
+    the empty one that `database` names by its URL.
     """
-    with _database(folder) as (vendor, url):
+    with nullcontext(("postgresql", database)) if database else _database(folder) as (vendor, url):
         variables = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("DATABASE_", "GATEBOOK_"))},
             "DJANGO_SETTINGS_MODULE": "config.settings",

@@ -119,8 +119,8 @@ def test_a_missing_wheel_says_what_to_install(folder: Path, monkeypatch: pytest.
     [
         ("", "config.sqlite", "gatebook.sqlite3"),
         ("sqlite:////tmp/other.sqlite3", "config.sqlite", "other.sqlite3"),
-        ("postgres://me:pass@db.example:5433/book", "django.db.backends.postgresql", "book"),
-        ("postgresql://me@db.example/book?sslmode=require", "django.db.backends.postgresql", "book"),
+        ("postgres://me:pass@db.example:5433/book", "config.postgres", "book"),
+        ("postgresql://me@db.example/book?sslmode=require", "config.postgres", "book"),
     ],
 )
 def test_the_address_chooses_the_database(tmp_path: Path, url: str, engine: str, name: str) -> None:
@@ -129,7 +129,7 @@ def test_the_address_chooses_the_database(tmp_path: Path, url: str, engine: str,
     assert Path(entry["NAME"]).name == name
     if engine != "config.sqlite":
         assert entry["CONN_MAX_AGE"] == 0
-        assert entry["OPTIONS"]["pool"] == {"min_size": 1, "max_size": 4, "timeout": 5}
+        assert entry["OPTIONS"]["pool"] == {"min_size": 1, "max_size": 4, "timeout": 5, "reconnect_timeout": 4}
         assert entry["OPTIONS"]["prepare_threshold"] == 3
     else:
         assert entry["CONN_MAX_AGE"] is None

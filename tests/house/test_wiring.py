@@ -4,6 +4,7 @@ import io
 import json
 import logging
 import os
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -12,10 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 import structlog
 import time_machine
 from django.contrib.auth.models import User
+from django.contrib.sessions.backends.db import SessionStore
 from django.db import OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.test import Client
@@ -40,12 +43,28 @@ def locked(request: HttpRequest) -> HttpResponse:
     raise OperationalError("database is locked: waited 20 s for the turn to write")
 
 
+def lost(request: HttpRequest) -> HttpResponse:
+    raise OperationalError("the connection is lost") from psycopg.OperationalError("the connection is lost")
+
+
+def ended(request: HttpRequest) -> HttpResponse:
+    raise OperationalError("terminating connection") from psycopg.errors.AdminShutdown("terminating connection")
+
+
+def wrong(request: HttpRequest) -> HttpResponse:
+    raise OperationalError("no such table") from sqlite3.OperationalError("no such table")
+
+
 urlpatterns = [
     path("who", who),
     path("no-connection", no_connection),
     path("locked", locked),
+    path("lost", lost),
+    path("ended", ended),
+    path("wrong", wrong),
     *real_patterns,
 ]
+handler500 = "sessions.views.errors.server_error"
 
 CSP = {
     "default-src 'none'",
@@ -120,6 +139,38 @@ def test_a_page_without_room_in_the_database_says_503_and_when_to_return(url: st
     answer = Client().get(url)
     assert (answer.status_code, answer["Retry-After"]) == (503, "2")
     assert b"Nothing was recorded" in answer.content
+
+
+@pytest.mark.urls(__name__)
+@pytest.mark.parametrize("url", ["/lost", "/ended"])
+def test_a_page_whose_database_went_away_says_that_nobody_knows_what_was_recorded(url: str) -> None:
+    answer = Client().get(url)
+    assert (answer.status_code, answer["Retry-After"]) == (503, "2")
+    assert b"may be recorded or not" in answer.content
+    assert b"<h1>Gatebook cannot answer now</h1>" in answer.content
+    part = Client().get(url, headers={"HX-Request": "true"})
+    assert part["Content-Type"] == "text/plain; charset=utf-8"
+    assert b"may be recorded or not" in part.content
+
+
+@pytest.mark.urls(__name__)
+def test_another_fault_of_the_database_is_no_matter_of_time() -> None:
+    answer = Client(raise_request_exception=False).get("/wrong")
+    assert answer.status_code == 500
+    assert "Retry-After" not in answer
+
+
+@pytest.mark.urls(__name__)
+def test_a_sign_in_that_cannot_be_read_now_is_not_a_fault_and_not_ended(
+    person: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(SessionStore, "load", lambda _self: no_connection(HttpRequest()))
+        person.raise_request_exception = False
+        answer = person.get("/who")
+        assert (answer.status_code, answer["Retry-After"]) == (503, "2")
+        assert b"Nothing was recorded" in answer.content
+    assert person.get("/who").content == b"carol"
 
 
 def settings_under(tmp_path: Path, expression: str, **environment: str) -> Any:

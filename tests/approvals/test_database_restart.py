@@ -1,0 +1,165 @@
+"""PostgreSQL ends and comes back around rulings: what was recorded stands once and is heard, no more and no less."""
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.approvals.insisting import Browser, Insists
+from tests.house.cluster import Cluster, cluster
+from tests.house.server import ROOT, Server, serve
+from tests.ingest.caller import Caller, code, new_key
+
+RULES = "name: all\nrules:\n  - {id: all, title: Everything, match: {}, outcome: require}\n"
+WRITERS, WRITTEN = 3, 15
+PLAN = {"tool": "file.edit"}
+BOOK = """
+SELECT g.status, e.leave, (SELECT count(*) FROM approvals_vote v WHERE v.gate_id = g.id),
+    (SELECT array_agg(kind ORDER BY position) FROM journal_entry j WHERE j.subject = g.id AND j.kind LIKE 'gate.%%')
+FROM approvals_gate g JOIN ledger_effect e ON e.id = g.effect_id WHERE g.id = %s
+"""
+
+
+@dataclass
+class Place:
+    """A server on a PostgreSQL that this file alone uses, an agent whose every plan is held, and a person."""
+
+    base: Cluster
+    server: Server
+    token: str
+    person: Browser
+
+    def agent(self) -> Caller:
+        return Caller(self.token, address=self.server.url)
+
+    def open(self, number: int) -> list[str]:
+        """So many gates."""
+        agent = self.agent()
+        return [agent.plan(new_key(), arguments={"n": new_key()}, **PLAN)["gate"]["id"] for _ in range(number)]
+
+    def workers(self) -> set[str]:
+        """The processes that serve."""
+        assert self.server.child.process is not None
+        first = self.server.child.process.pid
+        return {str(first), *Path(f"/proc/{first}/task/{first}/children").read_text().split()}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    folder = tmp_path_factory.mktemp("restart")
+    rules = folder / "policies.yaml"
+    rules.write_text(RULES)
+    with cluster() as base, serve(folder / "var", database=base.url, GATEBOOK_THREADS="64") as server:
+        server.manage("load_tools", str(ROOT / "evaluation" / "demo_tools.yaml"))
+        server.manage("load_policies", str(rules), "--activate", "enforce")
+        place = Place(base, server, server.token(), Browser(server.url, server.administrator, server.password))
+        place.agent().session("s-1")
+        yield place
+
+
+def writes(place: Place, name: str) -> int:
+    """Plan effects one after the other, each until it is taken; return how often that was refused."""
+    insists = Insists(place.agent())
+    for number in range(WRITTEN):
+        body = {"session": "s-1", "effect_key": f"{name}-{number}", "arguments": {"n": number}, **PLAN}
+        insists.post("/effects", body)
+    return len(insists.refused)
+
+
+@pytest.mark.parametrize("mode", ["fast", "immediate", "kill"])
+def test_every_ruling_around_a_restart_of_postgresql_stands_once_and_is_heard(place: Place, mode: str) -> None:
+    gates = place.open(14)
+    before, moment, down, after, later = gates[:2], gates[2:8], gates[8:10], gates[10:12], gates[12:]
+    person, workers, recorded = place.person, place.workers(), set()
+    forms = {gate: person.look(gate) for gate in gates}
+    stopping = threading.Event()
+
+    def rules(gate: str, after_s: float) -> None:
+        assert stopping.wait(30)
+        time.sleep(after_s)
+        send(gate)
+
+    def send(gate: str) -> None:
+        answer = person.send(gate, forms[gate] or {})
+        if answer.status_code == 302:
+            recorded.add(gate)
+        else:
+            assert_calm(answer)
+
+    with ThreadPoolExecutor(40) as pool:
+        waiting = [pool.submit(Insists(place.agent()).wait, gate) for gate in gates[:-4]]
+        many = pool.submit(Insists(place.agent()).wait_for, gates[-4:])
+        send(before[0])
+        assert waiting[0].result()["status"] == "approved"
+        writers = [pool.submit(writes, place, f"{mode}-{number}") for number in range(WRITERS)]
+        ruling = [pool.submit(rules, gate, number * 0.004) for number, gate in enumerate(moment)]
+        send(before[1])
+        stopping.set()
+        place.base.stop(mode)
+        ruling += [pool.submit(send, gate) for gate in down]
+        place.base.start()
+        for gate in after:
+            send(gate)
+        for done in ruling:
+            done.result()
+        assert set(before) | set(after) <= recorded
+        stood = {gate: place.base.rows(BOOK, gate)[0] for gate in recorded}
+        for gate in set(gates) - recorded - set(later):
+            person.insist(gate)
+        for gate in later:
+            person.insist(gate)
+        heard = [future.result() for future in waiting] + many.result()
+        assert all(isinstance(done.result(), int) for done in writers)
+    assert [one["id"] for one in heard] == gates
+    assert {one["status"] for one in heard} == {"approved"}
+    once = ("approved", "granted", 1, ["gate.requested", "gate.voted", "gate.ruled"])
+    assert set(map(str, stood.values())) == {str(once)}, "a ruling that was answered as recorded is not there"
+    assert [place.base.rows(BOOK, gate)[0] for gate in gates] == [once] * len(gates)
+    planned = place.base.rows("SELECT count(*) FROM ledger_effect WHERE effect_key LIKE %s", f"{mode}-%")
+    assert planned == [(WRITERS * WRITTEN,)]
+    assert place.workers() == workers, "the server was started anew"
+
+
+def assert_calm(answer: httpx.Response) -> None:
+    """Fail unless a person is told in words that it did not work now, and when to come again."""
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2"), answer.text
+    assert "<h1>Gatebook cannot answer now</h1>" in answer.text
+    assert "Nothing was recorded" in answer.text or "may be recorded or not" in answer.text
+
+
+def test_while_postgresql_is_away_everybody_is_told_to_come_again_and_then_all_goes_on(place: Place) -> None:
+    (gate,) = place.open(1)
+    form, agent = place.person.look(gate), place.agent()
+    assert form is not None
+    plan = {"session": "s-1", "effect_key": new_key(), "arguments": {"n": 1}, **PLAN}
+    with ThreadPoolExecutor(8) as pool:
+        waiting = pool.submit(Insists(place.agent()).wait, gate)
+        place.base.stop("fast")
+        people = [
+            pool.submit(place.person.send, gate, form),
+            pool.submit(place.person.client.get, f"/approvals/{gate}/"),
+            pool.submit(httpx.get, f"{place.server.url}/sign-in/"),
+        ]
+        agents: list[Future[httpx.Response]] = [
+            pool.submit(agent.post, "/effects", plan),
+            pool.submit(agent.get, f"/gates/{gate}", wait=1),
+            pool.submit(agent.post, "/gates/wait", {"gates": {gate: 1}, "wait": 1}),
+        ]
+        ready = pool.submit(httpx.get, f"{place.server.url}/readyz")
+        for answer in (future.result() for future in people[:2]):
+            assert_calm(answer)
+        assert people[2].result().status_code == 200, "whoever is not signed in needs no database to see the form"
+        for answer in (future.result() for future in agents):
+            assert code(answer) == (503, "unavailable")
+            assert answer.headers["Retry-After"] == "1"
+        assert (ready.result().status_code, ready.result().text) == (503, "not ready: the database does not answer\n")
+        place.base.start()
+        assert place.person.look(gate) is not None, "a ruling was recorded that was answered as not recorded"
+        assert agent.post("/effects", plan).status_code == 201
+        place.person.insist(gate)
+        assert waiting.result()["status"] == "approved"

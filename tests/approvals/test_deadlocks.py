@@ -1,0 +1,198 @@
+"""PostgreSQL ends a deadlock by refusing one of two transactions: at people's doors that one is run again, unseen."""
+
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connection, transaction
+from django.urls import reverse
+
+from approvals.models import Gate, Vote
+from journal import again
+from journal.models import Entry
+from ledger import holds
+from ledger.models import Hold
+from tests.approvals.reviewer import REASON, Reviewer
+from tests.approvals.story import Desk
+from tests.approvals.test_races import approved, committed, desk, planned
+from tests.ingest.caller import new_key
+
+__all__ = ["committed", "desk"]
+
+GATE = "SELECT 1 FROM approvals_gate WHERE id = %s FOR UPDATE"
+EFFECT = "SELECT 1 FROM ledger_effect WHERE id = %s FOR UPDATE"
+PROJECT = "SELECT 1 FROM agent_sessions_project WHERE id = %s FOR UPDATE"
+HOLD = "SELECT 1 FROM ledger_hold WHERE id = %s FOR UPDATE"
+BLOCKED = "SELECT count(*) FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid))"
+SEEN = re.compile(r'name="seen-([0-9a-f]{32})" value="([^"]+)"')
+Prepared = tuple[Callable[[], Any], Callable[[], Any], Callable[[], Any]]
+ROUNDS = 10
+ANYTHING = "name: all\nrules:\n  - {id: all, title: Everything, match: {}, outcome: require}\n"
+
+
+@pytest.fixture(autouse=True)
+def _postgresql(desk: Desk) -> None:
+    if connection.vendor != "postgresql":
+        pytest.skip("SQLite has one writer at a time, and no deadlocks")
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Of each error that a transaction of the doors met, whether it was run again for it."""
+    told: list[bool] = []
+    whole = again.asked
+
+    def listens(error: BaseException) -> bool:
+        told.append(whole(error))
+        return told[-1]
+
+    monkeypatch.setattr(again, "asked", listens)
+    return told
+
+
+def statement(sql: str, *values: Any) -> Any:
+    with connection.cursor() as cursor:
+        cursor.execute(sql, values)
+        return cursor.fetchone()
+
+
+def gate_and_effect(gate: Gate, work: Callable[[], Any]) -> Prepared:
+    """`work`, and the two rows that it locks, the last first."""
+    return work, lambda: statement(GATE, gate.id), lambda: statement(EFFECT, gate.effect_id)
+
+
+def deadlocked(asked: list[bool], prepare: Callable[[], Prepared]) -> Any:
+    """What came of a work that met a deadlock: we have the first lock, it has the second and waits, and we ask for it.
+
+    PostgreSQL refuses whoever looks first, mostly the one who waits longer; `prepare` is called until that is not us.
+    """
+    for _ in range(ROUNDS):
+        work, first, second = prepare()
+
+        def works(work: Callable[[], Any] = work) -> Any:
+            try:
+                return work()
+            finally:
+                connection.close()
+
+        with ThreadPoolExecutor(1) as pool:
+            with suppress(OperationalError), transaction.atomic():
+                first()
+                doing = pool.submit(works)
+                while not statement(BLOCKED)[0]:
+                    assert not doing.done(), doing.result()
+                second()
+            answer = doing.result()
+        if asked:
+            return answer
+    raise AssertionError("it was never the door that was refused")
+
+
+def test_an_answer_that_meets_a_deadlock_is_recorded_once(desk: Desk, asked: list[bool]) -> None:
+    rita = Reviewer(desk)
+    gates: list[Gate] = []
+
+    def prepare() -> Prepared:
+        gates.append(planned(desk, new_key())[1])
+        seen = rita.seen(gates[-1])
+        return gate_and_effect(gates[-1], lambda: rita.answer(gates[-1], seen=seen))
+
+    answer = deadlocked(asked, prepare)
+    assert (answer.status_code, asked) == (302, [True])
+    gates[-1].refresh_from_db()
+    assert (gates[-1].status, Vote.objects.filter(gate=gates[-1]).count()) == ("approved", 1)
+    assert Entry.objects.filter(subject=gates[-1].id, kind="gate.voted").count() == 1
+
+
+def test_so_is_one_that_goes_through_the_confirm_page(desk: Desk, asked: list[bool]) -> None:
+    rita = Reviewer(desk)
+    gates: list[Gate] = []
+
+    def prepare() -> Prepared:
+        gates.append(planned(desk, new_key())[1])
+        url = reverse("gate_confirm", args=[gates[-1].id])
+        assert rita.answer(gates[-1], settled="").headers["Location"] == url
+        return gate_and_effect(gates[-1], lambda: rita.client.post(url))
+
+    answer = deadlocked(asked, prepare)
+    assert (answer.status_code, asked) == (302, [True])
+    gates[-1].refresh_from_db()
+    assert (gates[-1].status, Vote.objects.filter(gate=gates[-1]).count()) == ("approved", 1)
+
+
+def test_a_batch_goes_on_after_a_deadlock_with_one_of_its_gates(desk: Desk, asked: list[bool]) -> None:
+    desk.rules(ANYTHING)
+    desk.declare("note", "reversible")
+    rita = Reviewer(desk)
+    gates: list[Gate] = []
+
+    def prepare() -> Prepared:
+        gates[:] = [planned(desk, new_key(), tool="note")[1] for _ in range(2)]
+        rita.client.post(reverse("batch"), {"gate": [str(gate.id) for gate in gates]})
+        tokens = SEEN.findall(rita.page(reverse("batch_confirm")))
+        fields = {"answer": "approve", "reason": REASON, **{f"seen-{name}": token for name, token in tokens}}
+        return gate_and_effect(gates[0], lambda: rita.client.post(reverse("batch_confirm"), fields))
+
+    answer = deadlocked(asked, prepare)
+    assert (answer.status_code, asked) == (302, [True])
+    for gate in gates:
+        gate.refresh_from_db()
+        assert (gate.status, Vote.objects.filter(gate=gate).count()) == ("approved", 1)
+
+
+@pytest.mark.parametrize(("door", "status"), [("gate_revoke", "revoked"), ("gate_extend", "pending")])
+def test_a_revocation_and_an_extension_too(desk: Desk, asked: list[bool], door: str, status: str) -> None:
+    rita = Reviewer(desk)
+    gates: list[Gate] = []
+
+    def prepare() -> Prepared:
+        gates.append((approved if door == "gate_revoke" else planned)(desk, new_key())[1])
+        gates[-1].refresh_from_db()
+        url = reverse(door, args=[gates[-1].id])
+        return gate_and_effect(gates[-1], lambda: rita.client.post(url, {"reason": "on second thoughts"}))
+
+    answer = deadlocked(asked, prepare)
+    assert (answer.status_code, asked) == (302, [True])
+    now = Gate.objects.get(id=gates[-1].id)
+    assert (now.status, now.version) == (status, gates[-1].version + 1)
+
+
+def test_a_stop_is_set_once_and_lifted_once(desk: Desk, asked: list[bool]) -> None:
+    rita, project = Reviewer(desk), desk.project.id
+
+    def put() -> Prepared:
+        for standing in Hold.objects.filter(lifted_at_us=None):
+            holds.lift(standing, "once more", desk.user("operator"))
+        fields = {"scope": "project", "subject": "", "reason": "all hands off"}
+        send = lambda: rita.client.post(reverse("stop"), fields)  # noqa: E731
+        return send, lambda: statement(PROJECT, project), lambda: holds.share(project)
+
+    def lift() -> Prepared:
+        hold = holds.put(desk.project, "project", "", "all hands off", desk.user("operator"))
+        send = lambda: rita.client.post(reverse("lift", args=[hold.id]), {"reason": "go on"})  # noqa: E731
+        return send, lambda: statement(HOLD, hold.id), lambda: holds.share(project)
+
+    answer = deadlocked(asked, put)
+    assert (answer.status_code, asked) == (302, [True])
+    assert Hold.objects.filter(lifted_at_us=None).count() == 1
+    asked.clear()
+    answer = deadlocked(asked, lift)
+    assert (answer.status_code, asked) == (302, [True])
+    told = [Entry.objects.filter(kind=kind).count() for kind in ("hold.set", "hold.lifted")]
+    assert told == [Hold.objects.count()] * 2
+
+
+def test_what_is_refused_each_time_is_told_in_the_end() -> None:
+    tried: list[int] = []
+
+    def refused() -> None:
+        tried.append(1)
+        with connection.cursor() as cursor:
+            cursor.execute("DO $$ BEGIN RAISE SQLSTATE '40001'; END $$")
+
+    with pytest.raises(OperationalError):
+        again.durably(refused)
+    assert len(tried) == again.TRIES
