@@ -22,6 +22,7 @@ from approvals.words import RANKS
 from journal import untrusted
 from journal.clock import now_us
 from journal.models import Body
+from ledger import breaches
 from ledger.models import Effect
 from sessions.access import may
 from sessions.models import Membership, Project
@@ -140,11 +141,13 @@ def grouped(rows: Iterable[Row]) -> list[Row]:
     return found
 
 
-def violations(project: Project, most: int = 5) -> list[Effect]:
-    """The newest effects that ran without approval in the last seven days."""
+def violations(project: Project, most: int = 5) -> list[tuple[Effect, list[str]]]:
+    """The newest effects that ran without approval or while on hold in the last seven days, and what was found."""
     since = now_us() - WINDOW_US
-    found = Effect.objects.filter(project=project, violates=True, received_us__gte=since, leave="bypassed")
-    return list(found.select_related("agent", "session").order_by("-opened_position")[:most])
+    found = Effect.objects.filter(breaches.RAN_ALL_THE_SAME, project=project, violates=True, received_us__gte=since)
+    rows = list(found.select_related("agent", "session").order_by("-opened_position")[:most])
+    said = breaches.told(project.id, [one.id for one in rows]) if rows else {}
+    return [(one, said.get(one.id, [])) for one in rows]
 
 
 def would_have_been_held(project: Project) -> int:
@@ -171,7 +174,7 @@ _RANK: Final = Case(
 
 def _whole(found: list[Gate]) -> list[Gate]:
     """The gates of a page with what their rows name. They are found alone: to sort thousands, each must be small."""
-    joined = Gate.objects.select_related("agent", "effect", "session_owner").in_bulk([gate.id for gate in found])
+    joined = Gate.objects.select_related("agent", "effect", "requester", "session_owner").in_bulk([gate.id for gate in found])
     return [joined[gate.id] for gate in found]
 
 

@@ -57,7 +57,7 @@ def check(
 ) -> Refusal | None:
     """Why leave that looks granted is not used, or None. A gate whose leave may be used is put into `found`."""
     force, stops, final = policies.standing(row.project_id, row.session_id)
-    if stops and holds.stopping(row.project_id, row.session_id, row.agent_id, row.tool, row.id) is not None:
+    if stops and _is_stopped(origin, row):
         return HELD
     now = origin.received_us
     if row.leave == "pending" and leaves.lapsed(row, now):
@@ -87,6 +87,13 @@ def check(
     if refused is None:
         found.append(gate)
     return refused
+
+
+def _is_stopped(origin: Origin, row: EffectRow) -> bool:
+    """True when a stop covers the effect, by the agent that planned it or by the one that is about to start it."""
+    standing = holds.live(row.project_id)
+    agents = {row.agent_id, origin.agent}
+    return any(holds.covering(standing, row.session_id, agent, row.tool, row.id) for agent in agents)
 
 
 _ANOTHERS: Final = Refusal(

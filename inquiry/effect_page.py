@@ -97,7 +97,8 @@ KNOWN_KINDS: Final[dict[str, frozenset[str]]] = {
         {
             *(f"gate.{verb}" for verb in ("requested", "voted", "ruled", "extended", "used", "returned", "revoked")),
             *(f"gate.{verb}" for verb in ("expired", "lapsed", "cancelled")),
-            *("access.viewed", "effect.granted", "exemption.used", "hold.set", "hold.lifted", "erasure.executed"),
+            *("effect.granted", "effect.withheld", "exemption.used", "hold.set", "hold.lifted"),
+            *("access.viewed", "erasure.executed"),
             *("integrity.conflict", "integrity.violation", "integrity.fenced"),
         }
     ),

@@ -15,7 +15,7 @@ from journal import entries, sql
 from journal.entries import Status
 from journal.ids import derived
 from journal.order import is_of_a_command
-from ledger import effects, fold, leaves
+from ledger import effects, fold, leaves, stopped
 from ledger.fold import Fact, Observe
 from ledger.leaves import Grant, Refusal
 from ledger.rows import AttemptRow, EffectRow, columns, vendor_id
@@ -234,6 +234,7 @@ def _fold(row: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: 
     rows, tried = {row.id: row}, {row.id: attempts}
     if compensated or row.compensates_id is not None:
         effects.compensate(rows, tried, compensated)
+    names += [stopped.BREACH for _ in stopped.breaching(rows, tried, [(row.id, fact)])]
     touched = [attempts[fact.attempt]] if fact.attempt in attempts else []
     if row.replanned:
         touched = list(attempts.values())  # what the plan says may show under which leave they ran

@@ -15,7 +15,7 @@ from django.db.models import Q
 
 from journal import entries, outbox, sql
 from journal.clock import now_us
-from ledger import declared, fold
+from ledger import declared, fold, stopped
 from ledger.fold import Fact, Observe
 from ledger.models import Effect
 from ledger.rows import AttemptRow, EffectRow, as_uuid, columns, document, given, parameters, typed_marks
@@ -127,6 +127,8 @@ def record(reports: Sequence[Report], observe: Observe) -> dict[UUID, EffectRow]
         names += settle(row, numbered)
         breaches += [Breach(row, name) for name in dict.fromkeys(names)]
     compensate(rows, attempts, compensated)
+    facts = [(report.effect, report.fact) for report in reports]
+    breaches += [Breach(row, stopped.BREACH) for row in stopped.breaching(rows, attempts, facts)]
     write(rows.values(), [attempt for numbered in attempts.values() for attempt in numbered.values()])
     tell(breaches, now_us())
     return rows

@@ -16,7 +16,10 @@ from ledger.states import MOVED, OUTCOME_OF_REASON
 
 # The server's clocks, and pointers into the journal: no part of state.
 FOLLOW_DELIVERY: Final = frozenset(
-    {"received_us", "changed_us", "deadline_us", "opened_position", "plan_position", "answer_position", "version"}
+    {
+        *("received_us", "heard_us", "changed_us", "deadline_us"),
+        *("opened_position", "plan_position", "answer_position", "version"),
+    }
 )
 # What a plan says of its effect, and what each column is while no plan has said it.
 _UNSAID: Final = {
@@ -145,6 +148,8 @@ def _attempt(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, obs
             remote_key=remote_key(effect.id, fact.attempt),
             leave=effect.leave,
         )
+    if not fact.imports:
+        row.heard_us = min(fact.received_us, row.heard_us or fact.received_us)
     return row
 
 

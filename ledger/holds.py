@@ -10,6 +10,7 @@ from uuid import UUID
 import orjson
 from django.contrib.auth.models import User
 from django.db import connection, transaction
+from django.db.models import Q
 
 from journal import entries, sql
 from journal.announcing import ALL, announce
@@ -66,6 +67,11 @@ def live(project: UUID) -> list[Hold]:
     return list(
         Hold.objects.filter(project=project, lifted_at_us__isnull=True).select_related("set_by").order_by("-set_at_us")
     )
+
+
+def since(project: UUID, at_us: int) -> list[Hold]:
+    """Every stop of the project that was in force at `at_us` or has been set since."""
+    return list(Hold.objects.filter(Q(lifted_at_us__isnull=True) | Q(lifted_at_us__gt=at_us), project=project))
 
 
 @transaction.atomic(savepoint=False)

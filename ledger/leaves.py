@@ -45,11 +45,12 @@ def give_leave(row: EffectRow, grant: Grant, received_us: int) -> None:
 
 
 def change_leave(row: EffectRow, grant: Grant, received_us: int) -> None:
-    """Let a locked effect stand under `grant`, given or taken back, and say so in the book."""
+    """Let a locked effect stand under `grant`, given or withheld, and say so in the book."""
+    kind = "effect.withheld" if grant.leave in _WITHHELD else "effect.granted"
     facts = as_text(said_of(grant, {name: getattr(row, name) for name in _JUDGEMENT}))
     entries.record(
         row.project_id,
-        "effect.granted",
+        kind,
         event_id=entries.keyed_digest("granted", str(row.id), str(row.version)),
         text=as_text({"effect": row.id, **orjson.loads(facts)}),
         received_us=received_us,
@@ -60,6 +61,7 @@ def change_leave(row: EffectRow, grant: Grant, received_us: int) -> None:
     give_leave(row, grant, received_us)
 
 
+_WITHHELD: Final = ("held", "pending", "refused")
 _JUDGEMENT: Final = ("judged", "judged_by", "enforced")
 
 

@@ -242,6 +242,7 @@ class Attempt(models.Model):
         max_length=64, default="", blank=True
     )  # the entry id a repeated dispatch must bring
     received_us = models.BigIntegerField(null=True)  # the server's clock at that dispatch: the deadline counts from it
+    heard_us = models.BigIntegerField(null=True)  # the server's clock at the first fact of it that was no import
     dispatched_at_us = models.BigIntegerField(null=True)
     acknowledged_at_us = models.BigIntegerField(null=True)
     failed_at_us = models.BigIntegerField(null=True)

@@ -96,6 +96,7 @@ class AttemptRow:
     external_reference: str = ""
     dispatch_key: str = ""
     received_us: int | None = None
+    heard_us: int | None = None
     dispatched_at_us: int | None = None
     acknowledged_at_us: int | None = None
     failed_at_us: int | None = None

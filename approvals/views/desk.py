@@ -14,6 +14,7 @@ from approvals.models import Gate
 from approvals.requirement import Requirement
 from approvals.states import RISKS, US
 from journal.clock import now_us
+from ledger import breaches
 from sessions.access import MemberRequest, may, member
 from sessions.standing import standing_of
 
@@ -127,6 +128,7 @@ def facts_of(request: MemberRequest, gate: Gate, *, in_pane: bool = False, **mor
         "left_s": max(0, (gate.decide_by_us - now) // US),
         "leave_left_s": max(0, ((gate.leave_until_us or now) - now) // US),
         "stop": stops.covering(gate),
+        "breaches": breaches.of(gate.effect),
         "revoked_by": around.words_of(gate, "gate.ruled") if gate.status == "revoked" else ("", ""),
         "in_pane": in_pane,
         "h": 2 if in_pane else 1,

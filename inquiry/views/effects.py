@@ -13,7 +13,7 @@ from inquiry.handles import as_position
 from inquiry.keyset import MAX_POSITION
 from inquiry.views.place import place_of
 from journal.clock import now_us
-from ledger import holds
+from ledger import breaches, holds
 from ledger.models import Effect
 from sessions import artifacts
 from sessions.access import MemberRequest, may, member
@@ -41,6 +41,7 @@ def effect(request: MemberRequest, effect: UUID) -> HttpResponse:
         "children": children,
         "artifacts": effect_page.artifacts(found),
         "gates": effect_page.gates(found),
+        "breaches": breaches.of(found),
         "stop": holds.stopping(found.project_id, found.session_id, found.agent_id, found.tool, found.id)
         if standing_of(request).has_stops
         else None,

@@ -340,6 +340,7 @@ class Migration(migrations.Migration):
                 ("external_reference", models.CharField(blank=True, default="", max_length=300)),
                 ("dispatch_key", models.CharField(blank=True, default="", max_length=64)),
                 ("received_us", models.BigIntegerField(null=True)),
+                ("heard_us", models.BigIntegerField(null=True)),
                 ("dispatched_at_us", models.BigIntegerField(null=True)),
                 ("acknowledged_at_us", models.BigIntegerField(null=True)),
                 ("failed_at_us", models.BigIntegerField(null=True)),

@@ -335,7 +335,7 @@ def test_the_book_says_that_leave_was_taken_back(desk: Desk) -> None:
     desk.rules(RULES.replace("outcome: allow", "outcome: deny"))
     assert code(dispatch(desk, planned)) == (409, "GATE_GONE")
     assert desk.effect(planned).leave == "held"
-    (told,) = facts(planned, "effect.granted")
+    (told,) = facts(planned, "effect.withheld")
     assert told.startswith('{"basis":"revoked",')
     assert '"leave":"held"' in told
 

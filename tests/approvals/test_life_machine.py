@@ -323,7 +323,7 @@ def _leave_from_the_book(effect: UUID) -> str:
     ran: dict[int | None, str] = {}
     for entry in Entry.objects.filter(effect=effect).order_by("position"):
         facts = json.loads(entry.facts)
-        if entry.kind in ("effect.planned", "effect.granted") and "leave" in facts:
+        if entry.kind in ("effect.planned", "effect.granted", "effect.withheld") and "leave" in facts:
             word, until = facts["leave"], facts.get("until_us")
         elif entry.kind == "gate.requested":
             word = "pending"

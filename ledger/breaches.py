@@ -1,0 +1,47 @@
+"""What the book says that must not have been: the names of `integrity.violation`, in words for people."""
+
+from collections.abc import Iterable
+from typing import Final
+from uuid import UUID
+
+import orjson
+from django.db.models import Exists, OuterRef, Q
+
+from journal.models import Entry
+from ledger.models import Effect
+from ledger.stopped import BREACH
+
+WORDS: Final = {
+    "executed_without_leave": "Executed without approval.",
+    "executed_while_on_hold": "Executed while on hold.",
+    "acknowledged_twice": "Acknowledged twice: it may have happened twice.",
+    "key_reuse": "Its key was used for another intent.",
+    "class_claim": "The agent claimed a laxer class of tool than was declared.",
+}
+# Effects that ran although people had not let them, or had stopped them; best asked among those that violate.
+RAN_ALL_THE_SAME: Final = Q(leave="bypassed") | Exists(
+    Entry.objects.filter(
+        effect=OuterRef("id"),
+        kind="integrity.violation",
+        lane="system",
+        facts=orjson.dumps({"violation": BREACH}).decode(),
+    )
+)
+
+
+def of(effect: Effect) -> list[str]:
+    """What was found of one effect, in words; nothing where all is well."""
+    if not effect.violates:
+        return []
+    return told(effect.project_id, [effect.id]).get(effect.id) or [WORDS["executed_without_leave"]]
+
+
+def told(project: UUID, effects: Iterable[UUID]) -> dict[UUID, list[str]]:
+    """What was found of each effect, in the order it was found; effects without a breach are left out. One query."""
+    entries = Entry.objects.filter(project=project, effect__in=list(effects), kind="integrity.violation", lane="system")
+    found: dict[UUID, list[str]] = {}
+    for entry in entries.order_by("position").only("effect", "facts"):
+        name = orjson.loads(entry.facts)["violation"]
+        if entry.effect is not None:
+            found.setdefault(entry.effect, []).append(WORDS.get(name, name))
+    return found

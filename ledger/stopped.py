@@ -1,0 +1,61 @@
+"""What was reported although it had been stopped: told once as a breach, `executed_while_on_hold`.
+
+Only the server's clock counts. An attempt that no command opened is known to have happened from the moment it was first
+heard of; when a stop that covers it was in force at that moment, nothing here shows that it ran before. What agents say
+of the time acquits nobody, as it accuses nobody: the page shows it beside. Never a breach: an attempt that was
+dispatched by command (no command passes a stop) or was heard of before the stop, whenever its outcome is told; what
+was first heard of after the stop was lifted; and imports, which tell of what is long past.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from ledger import holds
+from ledger.fold import Fact
+from ledger.rows import AttemptRow, EffectRow
+
+BREACH: Final = "executed_while_on_hold"
+_MOVING: Final = ("effect.dispatched", "effect.acknowledged", "effect.failed")
+
+
+class _Told(NamedTuple):
+    """An attempt that happened without a command, when it was first heard of, and who told of it."""
+
+    row: EffectRow
+    heard_us: int
+    agent: UUID
+
+
+def breaching(
+    rows: Mapping[UUID, EffectRow],
+    attempts: Mapping[UUID, Mapping[int, AttemptRow]],
+    facts: Iterable[tuple[UUID, Fact]],
+) -> list[EffectRow]:
+    """Mark and return the effects that `facts`, folded already, show to have been done while a stop covered them.
+
+    At most one query. Facts give the same breaches in whatever order they come between two moves of a stop: who told of
+    an attempt is asked about with each fact, and what only a plan tells (tool, agent) once it is heard.
+    """
+    told = [one for effect, fact in facts for one in _told(rows[effect], attempts.get(effect, {}), fact)]
+    if not told:
+        return []
+    stops = holds.since(told[0].row.project_id, min(one.heard_us for one in told))
+    found: dict[UUID, EffectRow] = {}
+    for row, heard_us, agent in told if stops else ():
+        standing = [one for one in stops if one.set_at_us <= heard_us < (one.lifted_at_us or heard_us + 1)]
+        agents = {agent, row.agent_id if row.planned_mark else agent}
+        if any(holds.covering(standing, row.session_id, one, row.tool, row.id) for one in agents):
+            row.violates = True
+            found[row.id] = row
+    return list(found.values())
+
+
+def _told(row: EffectRow, attempts: Mapping[int, AttemptRow], fact: Fact) -> list[_Told]:
+    if fact.kind == "effect.planned":
+        asked, agent = list(attempts.values()) if row.replanned else [], row.agent_id
+    elif fact.kind in _MOVING and not fact.imports:
+        asked, agent = [attempts[fact.attempt]], fact.agent or row.agent_id
+    else:
+        return []
+    return [_Told(row, one.heard_us, agent) for one in asked if one.lane == "evidence" and one.heard_us is not None]
