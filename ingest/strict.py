@@ -2,7 +2,7 @@
 
 What is refused everywhere: lone surrogates, NaN and infinities (1e400 too), numbers of more than 64 characters, nesting
 deeper than 32, duplicate keys at any level. What is kept exactly: NUL and other control characters inside free text
-(written as escapes), integers past 2^53 in the evidence lane. Identifiers are narrower: `check_identifier`.
+(written as escapes), integers past 2^53 in the evidence lane. Identifiers are narrower: `ingest.shapes`.
 
 The reader is fast because it proves, rather than checks, the common case. msgspec decodes (strict about syntax, but it
 merges duplicate keys silently), orjson writes sorted keys, and two cheap facts make that text the canonical one:
@@ -35,7 +35,6 @@ __all__ = [
     "Lane",
     "Parsed",
     "check_content_type",
-    "check_identifier",
     "intent_text",
     "parse_batch",
     "parse_object",
@@ -140,18 +139,6 @@ def parse_batch(
             name = None if fault.pointer == "/id" else _id_of(item)
             results.append(ItemFault(index, name, fault.code, fault.detail, fault.pointer, "invalid"))
     return results
-
-
-def check_identifier(value: str, pointer: str, max_length: int) -> str:
-    """`value` itself, if it is 1 to `max_length` characters without control characters; otherwise Problem 422."""
-    if type(value) is str and 1 <= len(value) <= max_length and not _CONTROL.search(value):
-        return value
-    raise Problem(
-        422,
-        "identifier_invalid",
-        f"An identifier is text of 1 to {max_length} characters without NUL, control characters or lone surrogates.",
-        pointer=pointer,
-    )
 
 
 def _read(raw: bytes, max_depth: int, lane: Lane) -> Parsed:

@@ -1,4 +1,4 @@
-"""How far the book can be read: the last position below which nothing is still being written."""
+"""How far the book can be read: the last position that no running transaction wrote."""
 
 from typing import Final
 
@@ -19,8 +19,9 @@ _LAST: Final = {
 def last_position() -> int:
     """Return the last settled position of the journal, 0 when it is empty. One index probe.
 
-    On PostgreSQL positions are handed out before they commit, so entries of transactions that may still be running do
-    not count; SQLite has one writer, whose order of commits is the order of positions.
+    SQLite has one writer, whose order of commits is the order of positions: nothing comes below it any more. On
+    PostgreSQL positions are handed out before they commit; an entry counts when every transaction up to its own has
+    ended. A younger one that is still running may hold a lower position, which then appears below this one.
     """
     with connection.cursor() as cursor:
         cursor.execute(_LAST[connection.vendor])

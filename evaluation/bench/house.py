@@ -1,6 +1,7 @@
 """Gatebook under measurement: fresh databases, the real server as `python -m config.run` starts it, and a sign-in.
 
-The benchmark knows Gatebook only by its commands, by HTTP, and by the tables it fills. Every child is ended by its id.
+The benchmark knows Gatebook by its commands, by HTTP, by the tables it fills, and by the verbs that `deciders` calls in
+a child. Every child is ended by its id.
 """
 
 import ctypes

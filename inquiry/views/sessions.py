@@ -142,7 +142,7 @@ def _timeline(request: MemberRequest, found: Session, now: int) -> dict[str, Any
     place = place_of(request.GET, TIMELINE_FILTERS, ("since", "live"))
     wanted = _filters(request.GET, place)
     paged = place.window != keyset.Window()
-    # Read before the rows: whatever comes between the two is then shown twice, never missed.
+    # Read before the rows: what is committed between the two is then shown twice, not missed.
     since = None if paged else last_position()
     if since is not None:
         request.read_to = since

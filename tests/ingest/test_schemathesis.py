@@ -23,6 +23,7 @@ BOUNDED = settings(
 OF_THE_WORLD = {
     "int_range",
     "too_deep",
+    "on_behalf_of_unknown",
     "owner_unknown",
     "parent_unknown",
     "task_unknown",

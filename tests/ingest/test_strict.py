@@ -12,15 +12,7 @@ from hypothesis import strategies as st
 
 from ingest.canonical import canonical_text
 from ingest.problems import Problem
-from ingest.strict import (
-    ItemFault,
-    Lane,
-    Parsed,
-    check_identifier,
-    intent_text,
-    parse_batch,
-    parse_object,
-)
+from ingest.strict import ItemFault, Lane, Parsed, intent_text, parse_batch, parse_object
 from tests.ingest import fuzz_strict
 from tests.ingest.fuzz_strict import HOSTILE
 
@@ -283,18 +275,6 @@ def test_a_batch_reads_what_its_items_read_alone(items: list[dict[str, Any]], sp
     written = [json.dumps(item, **{**spelling, "indent": None}).encode() for item in items]
     raw = b"\n".join(written) if ndjson else b"[" + b" , ".join(written) + b"]"
     assert parse_batch(raw, ndjson=ndjson) == [parse_object(item, lane="evidence") for item in written]
-
-
-@pytest.mark.parametrize("good", ["a", "a b", "x" * 64, "é😀", "\u202e"])
-def test_identifiers_pass(good: str) -> None:
-    assert check_identifier(good, "/id", 64) == good
-
-
-@pytest.mark.parametrize("bad", ["", "x" * 65, "a\x00", "a\n", "\x7f", "\x85", "\ud800", 7, None])
-def test_identifiers_are_refused(bad: Any) -> None:
-    with pytest.raises(Problem) as caught:
-        check_identifier(bad, "/id", 64)
-    assert (caught.value.status, caught.value.code, caught.value.pointer) == (422, "identifier_invalid", "/id")
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, "\ud800", {"\ud800": 1}, {1: 2}, object(), {"a": {1, 2}}])
