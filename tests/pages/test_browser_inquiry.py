@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.house.server import Server
 from tests.ingest.caller import Caller
@@ -178,17 +178,27 @@ def test_news_arrives_by_itself_and_can_be_paused(shelf: Shelf, browser_page: Pa
 
 
 @pytest.mark.once
-def test_a_page_says_when_it_may_be_out_of_date(shelf: Shelf, new_page: Callable[..., Page]) -> None:
+@pytest.mark.parametrize("status", [None, 503])
+def test_a_page_says_when_it_may_be_out_of_date(
+    shelf: Shelf, new_page: Callable[..., Page], status: int | None
+) -> None:
+    def fail(route: Route) -> None:
+        if status is None:
+            route.abort()
+        else:
+            route.fulfill(status=status, body="Gatebook is busy")
+
     page = enter(new_page(), shelf.server)
     page.clock.install()
     page.goto(f"{shelf.server.url}/sessions/{shelf.book.session}/")
     warning = page.get_by_text("Gatebook has not answered twice")
-    page.route("**/timeline/**", lambda route: route.abort())
+    page.route("**/timeline/**", fail)
     for _ in range(2):
         expect(warning).to_be_hidden()
-        with page.expect_event("requestfailed"):
+        with page.expect_event("requestfailed" if status is None else "requestfinished"):
             page.clock.fast_forward(POLL_MS)
     expect(warning).to_be_visible()
+    expect(page.locator("#rows")).not_to_contain_text("busy")
     page.unroute("**/timeline/**")
     page.clock.fast_forward(POLL_MS)
     expect(warning).to_be_hidden()
