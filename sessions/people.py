@@ -7,6 +7,7 @@ from django.contrib.auth.models import User
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.db import transaction
+from django.db.models import Q
 
 from journal.entries import SYSTEM_SOURCE
 from sessions import teams
@@ -62,8 +63,12 @@ def add(
 
 @transaction.atomic(savepoint=False)
 def change_role(membership: Membership, role: str, *, actor: str) -> None:
-    """Give a member another role. Raises RefusedError when that would leave the project without an administrator."""
+    """Give a member another role; the one they have changes nothing.
+
+    Raises RefusedError when that would leave the project without an administrator, or when they are gone meanwhile.
+    """
     _check_role(role)
+    _lock(membership)
     before = membership.role
     if before == role:
         return
@@ -78,6 +83,7 @@ def change_role(membership: Membership, role: str, *, actor: str) -> None:
 @transaction.atomic(savepoint=False)
 def remove(membership: Membership, *, actor: str) -> None:
     """Take a person out of a project; what they did stays on record. Raises RefusedError as change_role."""
+    _lock(membership)
     if membership.role == "administrator":
         _keep_one_administrator(membership)
     teams.leave_all(membership, actor=actor)
@@ -136,10 +142,22 @@ def _check_role(role: str) -> None:
         raise RefusedError(f"There is no role {role!r}: choose one of {', '.join(ROLES)}.")
 
 
+def _lock(membership: Membership) -> None:
+    """Lock the member and the project's administrators in one order, and read the member's role as it is now.
+
+    So two who remove or demote each other at once do not both succeed, nor one who decided by a role that has changed.
+    """
+    concerned = Q(pk=membership.pk) | Q(role="administrator")
+    locked = Membership.objects.select_for_update().filter(concerned, project=membership.project_id).order_by("id")
+    roles = {each.pk: each.role for each in locked}
+    if membership.pk not in roles:
+        raise RefusedError(f"{membership.user.get_username()} does not belong to the project any more.")
+    membership.role = roles[membership.pk]
+
+
 def _keep_one_administrator(membership: Membership) -> None:
-    """Lock the project's administrators, so that two who remove each other at once do not both succeed."""
-    administrators = Membership.objects.select_for_update().filter(project=membership.project, role="administrator")
-    if not [other for other in administrators.order_by("id") if other.pk != membership.pk]:
+    others = Membership.objects.filter(project=membership.project_id, role="administrator").exclude(pk=membership.pk)
+    if not others.exists():
         raise RefusedError(
             f"{membership.user.get_username()} is the last administrator of {membership.project.name}. "
             "Make somebody else an administrator first."

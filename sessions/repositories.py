@@ -3,7 +3,6 @@
 from fnmatch import fnmatchcase
 
 from django.db import transaction
-from django.db.models import F
 
 from sessions.models import Project, Repository
 from sessions.records import record
@@ -73,14 +72,13 @@ def change_patterns(repository: Repository, *, production: str, protected: str, 
     Effects keep the class that was stamped on them when they arrived. Raises RefusedError.
     """
     wanted = ("\n".join(patterns(production)), "\n".join(patterns(protected)))
-    repository.refresh_from_db()
+    repository.refresh_from_db(from_queryset=Repository.objects.select_for_update())
     if wanted == (repository.production_refs, repository.protected_refs):
         return False
     before = {"production_before": repository.production_refs, "protected_before": repository.protected_refs}
-    Repository.objects.filter(pk=repository.pk).update(
-        production_refs=wanted[0], protected_refs=wanted[1], patterns_version=F("patterns_version") + 1
-    )
-    repository.refresh_from_db()
+    repository.production_refs, repository.protected_refs = wanted
+    repository.patterns_version += 1
+    repository.save(update_fields=["production_refs", "protected_refs", "patterns_version"])
     record(
         repository.project_id,
         "admin.repository_changed",

@@ -78,6 +78,25 @@ def test_one_of_two_administrators_can_go(house: House) -> None:
     assert json.loads(last_entry("admin.member_removed").facts)["role_before"] == "administrator"
 
 
+def test_who_became_the_last_administrator_meanwhile_stays(house: House) -> None:
+    as_read_before = Membership.objects.get(pk=house.members["viewer"].pk)
+    people.change_role(house.members["viewer"], "administrator", actor="gatebook")
+    people.remove(house.members["administrator"], actor="gatebook")
+    with refused("last administrator"):
+        people.change_role(as_read_before, "reviewer", actor="gatebook")
+    with refused("last administrator"):
+        people.remove(Membership.objects.get(pk=as_read_before.pk), actor="gatebook")
+
+
+def test_who_is_gone_meanwhile_is_given_no_role(house: House) -> None:
+    as_read_before = Membership.objects.get(pk=house.members["viewer"].pk)
+    people.remove(house.members["viewer"], actor="gatebook")
+    with refused("does not belong to the project any more"):
+        people.change_role(as_read_before, "reviewer", actor="gatebook")
+    with refused("does not belong to the project any more"):
+        people.remove(as_read_before, actor="gatebook")
+
+
 def test_an_agent_keeps_its_owner(house: House) -> None:
     assert agents.ensure(house.project, "deploy-7") == house.agent
     with refused("belongs to operator"):
