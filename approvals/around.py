@@ -6,6 +6,7 @@ from typing import Final
 
 import orjson
 
+from approvals.flags import NOES, REFUSED, Again, asked_again
 from approvals.gates import current_status
 from approvals.models import Gate, Vote
 from approvals.reading import plan_body
@@ -20,12 +21,15 @@ AFTER: Final = 3
 
 @dataclass(slots=True)
 class Similar:
-    """The last gates of the same tool and repository, newest first; the last no with its words; whether it is new."""
+    """The last gates of the same tool and repository, newest first; the last no with its words.
+
+    `again` is the last no to exactly this, in any session; it then stands in `last_no` too.
+    """
 
     gates: list[Gate] = field(default_factory=list)
     last_no: Vote | None = None
     said: str = ""
-    first_of_agent: bool = False
+    again: Again | None = None
 
     @property
     def counted(self) -> str:
@@ -43,23 +47,19 @@ _KIND: Final = {
 
 
 def similar(gate: Gate) -> Similar:
-    """How other requests for the same tool and target were decided, in at most four queries."""
+    """How other requests for the same tool and target were decided, in at most five queries."""
     same = Gate.objects.filter(project=gate.project_id, tool=gate.tool, repository_name=gate.repository_name)
     found = Similar(list(same.exclude(id=gate.id).order_by("-opened_position")[:SIMILAR]))
     now = now_us()
     for one in found.gates:
         one.status = current_status(one, now)
-    found.first_of_agent = not Gate.objects.filter(
-        project=gate.project_id, tool=gate.tool, agent=gate.agent_id, opened_position__lt=gate.opened_position
-    ).exists()
-    refused = [one.id for one in found.gates if one.status in ("denied", "denied_final", "returned")]
-    if refused:
-        found.last_no = (
-            Vote.objects.filter(gate__in=refused, answer__in=("deny", "deny_final", "return"))
-            .select_related("user")
-            .order_by("-voted_at_us")
-            .first()
-        )
+    found.again = asked_again(gate)
+    refused = [one.id for one in found.gates if one.status in REFUSED]
+    if found.again is not None:
+        found.last_no = found.again.vote
+    elif refused:
+        noes = Vote.objects.filter(gate__in=refused, answer__in=NOES).select_related("user")
+        found.last_no = noes.order_by("-voted_at_us").first()
     if found.last_no is not None:
         found.said = reason_at(found.last_no.position)
     return found

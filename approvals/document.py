@@ -6,12 +6,14 @@ language is told in docs/policies.md; docs/examples/policies.yaml shows it.
 
 import ipaddress
 import re
+import zoneinfo
 from collections.abc import Callable
 from typing import Any, Final
 
 from yaml.nodes import Node, ScalarNode
 
 from approvals import nodes, states
+from approvals.hours import DAYS, minutes
 from approvals.nodes import DocumentError, fault
 from approvals.predicates import OPERATORS, ORDERED
 from approvals.requirement import DEFAULT, PARTIES, Requirement
@@ -33,8 +35,11 @@ OUTCOMES: Final = ("allow", "deny", "require")
 WINDOWS: Final = ("tool", "agent", "session", "project")
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,23}")
 RULE_ID: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+CLOCK: Final = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]|24:00")
 
 TOP_KEYS: Final = ("name", "rules")
+MORE_KEYS: Final = ("hours",)
+HOURS_KEYS: Final = ("zone", "days", "from", "to")
 RULE_KEYS: Final = ("id", "title", "match", "outcome", "require")
 GLOBS: Final = ("tools", "operations", "repositories", "refs", "environments", "resources", "agents")
 CHOICES: Final[dict[str, tuple[str, ...]]] = {"ref_classes": REF_CLASSES, "reversibility": REVERSIBILITIES}
@@ -49,19 +54,20 @@ RATIONALE_KEYS: Final = ("on", "minimum_characters", "ticket")
 
 
 def read(text: str) -> dict[str, Any]:
-    """The rules in `text`: {"name", "rules": [{"id", "title", "match", "outcome", "require"}]}.
+    """The rules in `text`: {"name", "hours", "rules": [{"id", "title", "match", "outcome", "require"}]}.
 
-    `match` holds the conditions that were given; `require` is None or every field of a Requirement. Raises
-    DocumentError.
+    `hours` is None or {"zone", "days", "from", "to"}. `match` holds the conditions that were given; `require` is None
+    or every field of a Requirement. Raises DocumentError.
     """
     if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
         raise DocumentError(1, f"the text is larger than {MAX_BYTES // 1024} KiB.")
     root = nodes.compose(text)
-    top = nodes.mapping(root, "the file", TOP_KEYS)
+    top = nodes.mapping(root, "the file", (*TOP_KEYS, *MORE_KEYS))
     for key in TOP_KEYS:
         if key not in top:
             raise fault(root, f"the key `{key}` is missing.")
     name = _named(top["name"], "`name`", NAME, "1 to 24 characters of a-z, 0-9 and -")
+    hours = _hours(top["hours"]) if "hours" in top else None
     rules: list[dict[str, Any]] = []
     lines: dict[str, int] = {}
     for node in nodes.sequence(top["rules"], "`rules`", MAX_RULES, least=0):
@@ -70,7 +76,25 @@ def read(text: str) -> dict[str, Any]:
             raise fault(node, f"rule {rule['id']!r} is there twice, first on line {lines[rule['id']]}.")
         lines[rule["id"]] = nodes.line_of(node)
         rules.append(rule)
-    return {"name": name, "rules": rules}
+    return {"name": name, "hours": hours, "rules": rules}
+
+
+def _hours(node: Node) -> dict[str, Any]:
+    """Working hours. A clock is read as it is written: YAML would take 18:00 for a number to the base of sixty."""
+    given = nodes.mapping(node, "`hours`", HOURS_KEYS)
+    for key in HOURS_KEYS:
+        if key not in given:
+            raise fault(node, f"`hours` has no `{key}`.")
+    zone = nodes.text(given["zone"], "`zone` of `hours`", 64)
+    if zone not in zoneinfo.available_timezones():
+        raise fault(given["zone"], f"the zone {zone!r} is not known here; write it as Europe/Berlin or UTC.")
+    days = [
+        nodes.choice(item, "`days` of `hours`", DAYS) for item in nodes.sequence(given["days"], "`days`", len(DAYS))
+    ]
+    begin, end = (_named(given[key], f"`{key}` of `hours`", CLOCK, "a time such as 08:00") for key in ("from", "to"))
+    if minutes(begin) >= minutes(end):
+        raise fault(given["to"], f"`hours` end at {end} and begin at {begin}; they must end later on the same day.")
+    return {"zone": zone, "days": [day for day in DAYS if day in days], "from": begin, "to": end}
 
 
 def _rule(node: Node) -> dict[str, Any]:

@@ -218,12 +218,14 @@ class Gate(models.Model):
             models.Index(fields=["project", "tool", "repository_name", "opened_position"], name="gate_by_target"),
             models.Index(fields=["project", "agent", "tool", "opened_position"], name="gate_by_agent"),
             models.Index(
-                fields=["project", "opened_position"],
+                fields=["project", "status", "requested_at_us"],
                 name="gate_unanswered",
-                condition=Q(status__in=states.UNANSWERED),
+                condition=Q(decided_at_us__isnull=True, ended_at_us__isnull=False),
             ),
             models.Index(fields=["session", "opened_position"], name="gate_by_session"),
-            models.Index(fields=["project", "decided_at_us"], name="gate_by_decision"),
+            models.Index(
+                fields=["project", "decided_at_us"], name="gate_by_decision", condition=Q(decided_at_us__isnull=False)
+            ),
         ]
 
     def __str__(self) -> str:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from approvals import document as rules
 from approvals import states
+from approvals.hours import DAYS
 from approvals.predicates import OPERATORS, ORDERED
 from approvals.requirement import PARTIES
 
@@ -25,11 +26,21 @@ def schema() -> dict[str, Any]:
         **_object(
             {
                 "name": {"type": "string", "pattern": f"^{rules.NAME.pattern}$"},
+                "hours": _hours(),
                 "rules": {"type": "array", "maxItems": rules.MAX_RULES, "items": _rule()},
             },
             rules.TOP_KEYS,
         ),
     }
+
+
+def _hours() -> dict[str, Any]:
+    clock = {"type": "string", "pattern": f"^({rules.CLOCK.pattern})$"}
+    zone = {"type": "string", "minLength": 1, "maxLength": 64, "description": "As Europe/Berlin or UTC."}
+    days = {"type": "array", "minItems": 1, "maxItems": len(DAYS), "items": {"enum": list(DAYS)}}
+    found = {"zone": zone, "days": days, "from": clock, "to": clock}
+    about = "What is asked outside of these is marked on the desk; nothing is judged by them."
+    return _object(found, rules.HOURS_KEYS) | {"description": about}
 
 
 def _rule() -> dict[str, Any]:

@@ -10,7 +10,6 @@ MOVES: Final[dict[str, tuple[str, ...]]] = {
 OPEN: Final = tuple(MOVES)
 ENDS: Final = ("used", "denied", "denied_final", "returned", "expired", "lapsed", "revoked", "cancelled")
 STATUSES: Final = (*OPEN, *ENDS)
-UNANSWERED: Final = ("expired", "lapsed", "cancelled")  # ended, and not by what people said
 GIVEN: Final = ("approved", "used", "lapsed", "revoked")  # the quorum said yes at some time
 
 # What an effect's leave becomes with its gate: (leave, basis).

@@ -2,8 +2,8 @@
 
 Without statistics it holds one index of a project for as narrow as the next and walks the whole project for the three
 failed effects in it. The figures (rows, then rows per value of one, two … columns; see SQLite on sqlite_stat1) are
-those of a project with a million effects. They need only be in the right order, and hold for small books too.
-PostgreSQL keeps its own.
+those of a project with a million effects, a hundred thousand of which people were asked about. They need only be in the
+right order, and hold for small books too. PostgreSQL keeps its own.
 """
 
 from typing import Any, Final
@@ -24,11 +24,27 @@ EFFECTS: Final = {
     "effect_by_compensated": "1000 1",
     "effect_violations": "1000 1000 1",
     "effect_judged_to_need_leave": "50000 50000 1",
-    "effect_said_no": "1000 1000 2",
+    "effect_asked_about": "50000 50000 2",
     # Made by SQLite for the primary key and for (session, effect_key).
     "sqlite_autoindex_ledger_effect_1": "1000000 1",
     "sqlite_autoindex_ledger_effect_2": "1000000 100 1",
 }
+
+GATES: Final = {
+    "gate_by_opening": "100000 100000 1",
+    "gate_open": "5000 5000 1",
+    "gate_pending_by_deadline": "5000 1",
+    "gate_approved_by_end": "100 1",
+    "gate_denied_for_good": "100 2 1",
+    "gate_by_target": "100000 100000 20000 1000 1",
+    "gate_by_agent": "100000 100000 20000 5000 1",
+    "gate_by_session": "100000 100 1",
+    "gate_by_decision": "90000 90000 2",
+    "gate_unanswered": "8000 8000 4000 2",
+    "effect_has_at_most_one_open_gate": "5000 1",
+    "sqlite_autoindex_approvals_gate_1": "100000 1",
+}
+TABLES: Final = {"ledger_effect": EFFECTS, "approvals_gate": GATES}
 
 
 def inform_after_migrate(using: str = "default", **_signal: Any) -> None:
@@ -37,15 +53,21 @@ def inform_after_migrate(using: str = "default", **_signal: Any) -> None:
     if connection.vendor != "sqlite":
         return
     with connection.cursor() as cursor:
-        cursor.execute("SELECT name FROM sqlite_master WHERE type = 'index' AND tbl_name = 'ledger_effect'")
-        present = {row[0] for row in cursor.fetchall()}
-        if not present:
+        cursor.execute("SELECT tbl_name, name FROM sqlite_master WHERE type = 'index'")
+        present = set(cursor.fetchall())
+        rows = [
+            (table, index, figures)
+            for table, known in TABLES.items()
+            for index, figures in known.items()
+            if (table, index) in present
+        ]
+        if not rows:
             return
         cursor.execute("SELECT 1 FROM sqlite_master WHERE name = 'sqlite_stat1'")
         if cursor.fetchone() is None:  # ANALYZE alone can make the table; looking at a few rows is enough for that
             cursor.execute("PRAGMA analysis_limit = 100")
             cursor.execute("ANALYZE ledger_effect")
-        cursor.execute("DELETE FROM sqlite_stat1 WHERE tbl = 'ledger_effect'")
-        rows = [("ledger_effect", index, figures) for index, figures in EFFECTS.items() if index in present]
+        for table in TABLES:
+            cursor.execute("DELETE FROM sqlite_stat1 WHERE tbl = %s", [table])
         cursor.executemany("INSERT INTO sqlite_stat1 (tbl, idx, stat) VALUES (%s, %s, %s)", rows)
         cursor.execute("ANALYZE sqlite_schema")  # this connection goes by them too

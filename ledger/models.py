@@ -210,8 +210,8 @@ class Effect(models.Model):
             ),
             models.Index(
                 fields=["project", "intent_digest"],
-                name="effect_said_no",
-                condition=Q(leave_basis="returned") | Q(leave_basis="ruling", leave__in=["refused", "bypassed"]),
+                name="effect_asked_about",
+                condition=~Q(leave_ref=""),
             ),
         ]
 

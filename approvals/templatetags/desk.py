@@ -3,11 +3,13 @@
 from typing import Final
 
 from django import template
+from django.contrib.auth.models import AbstractBaseUser
 from django.utils.safestring import SafeString
 
 from approvals import words
 from approvals.card import SENT, UNKNOWN, Line
 from approvals.changes import Row
+from approvals.flags import Again
 from approvals.models import Gate
 from journal import untrusted
 from journal.clock import now_us
@@ -67,6 +69,14 @@ def ago(us: int) -> str:
         if seconds >= size:
             return f"{seconds // size} {unit}"
     return f"{seconds} s"
+
+
+@register.filter
+def said_no(again: Again, reader: AbstractBaseUser) -> str:
+    """Who refused the same before, and when: denied by rita 2 d ago."""
+    voter = again.vote.user
+    who = "you" if voter.pk == reader.pk else voter.get_username()
+    return f"{again.word} by {who} {ago(again.vote.voted_at_us)} ago"
 
 
 @register.filter

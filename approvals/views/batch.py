@@ -8,7 +8,7 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
-from approvals import card, gates, inbox, rulings, seen
+from approvals import card, entries, gates, inbox, rulings, seen
 from approvals.models import Gate, Vote
 from approvals.views.decide import ruled
 from approvals.views.desk import JOINED
@@ -71,7 +71,7 @@ def _wrong(chosen: list[Gate]) -> str:
         return f"At most {inbox.BATCH} are decided together, so that each can be read."
     if len({(gate.tool, gate.rule) for gate in chosen}) > 1:
         return "Only requests of the same tool under the same rule are decided together."
-    if not all(inbox.batchable(gate) for gate in chosen):
+    if not all(entries.batchable(gate) for gate in chosen):
         return "What cannot be put back, or is of more than medium risk, is decided by itself."
     if any(gate.status != "pending" for gate in chosen):
         return "One of them has ended meanwhile. Go back and choose again."

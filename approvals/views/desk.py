@@ -9,7 +9,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 from django.views.decorators.vary import vary_on_headers
 
-from approvals import around, card, gates, inbox, proof, rulings, seen, stops, words
+from approvals import around, card, flags, gates, inbox, proof, rulings, seen, stops, words
 from approvals.models import Gate
 from approvals.requirement import Requirement
 from approvals.states import RISKS, US
@@ -86,7 +86,9 @@ def gate_page(request: MemberRequest, gate: UUID) -> HttpResponse:
 
 def gate_of(request: MemberRequest, gate: UUID) -> Gate:
     """The gate of the current project, its clocks read as of now. Raises Http404."""
-    found = Gate.objects.select_related(*JOINED).filter(project=request.membership.project, id=gate).first()
+    firsts = {"first_of_agent": flags.FIRST_OF_AGENT, "first_in_project": flags.FIRST_IN_PROJECT}
+    joined = Gate.objects.select_related(*JOINED).annotate(**firsts)
+    found = joined.filter(project=request.membership.project, id=gate).first()
     if found is None:
         raise Http404
     found.status = gates.current_status(found, now_us())
@@ -110,6 +112,7 @@ def facts_of(request: MemberRequest, gate: Gate, *, in_pane: bool = False, **mor
         "status": words.STATUSES[gate.status],
         "why_ended": words.REASONS.get(gate.reason, ""),
         "similar": around.similar(gate),
+        "outside": flags.outside({gate.id: (gate.policy_set_id, gate.requested_at_us)}).get(gate.id),
         "chain": around.chain(gate),
         "votes": votes,
         "yes": yes,

@@ -15,6 +15,7 @@ from approvals import budget, policies, rehearsal, rule_words, states
 from approvals.answerable import unanswerable
 from approvals.budget import Budget, Matches
 from approvals.document import MAX_BYTES, DocumentError
+from approvals.hours import Hours
 from approvals.models import Activation, PolicySet
 from approvals.rehearsal import Change, Rehearsal
 from approvals.requirement import Requirement
@@ -90,6 +91,7 @@ def policies_page(request: MemberRequest) -> HttpResponse:
         "current": current,
         "rules": rules,
         "unmatched": unmatched,
+        "hours": Hours.of(current.policy_set.rules) if current else None,
         "unanswerable": unanswerable(project, current.policy_set.rules) if current else [],
         "asking": [rule for rule in rules if rule.budget.requests],
         "most": budget.MOST_EFFECTS,
@@ -108,6 +110,7 @@ def policy_set_page(request: MemberRequest, policy_set: UUID) -> HttpResponse:
     context = {
         "policy_set": found,
         "rules": [_shown(rule, {}, {}) for rule in found.rules["rules"]],
+        "hours": Hours.of(found.rules),
         "unanswerable": unanswerable(request.membership.project, found.rules),
         "current": policies.current(request.membership.project),
         "activations": _activations(found.activations.all()),

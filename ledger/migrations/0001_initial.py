@@ -185,13 +185,9 @@ class Migration(migrations.Migration):
                         name="effect_judged_to_need_leave",
                     ),
                     models.Index(
-                        condition=models.Q(
-                            ("leave_basis", "returned"),
-                            models.Q(("leave__in", ["refused", "bypassed"]), ("leave_basis", "ruling")),
-                            _connector="OR",
-                        ),
+                        condition=models.Q(("leave_ref", ""), _negated=True),
                         fields=["project", "intent_digest"],
-                        name="effect_said_no",
+                        name="effect_asked_about",
                     ),
                 ],
                 "constraints": [

@@ -42,6 +42,10 @@ def rule(match: str = "", outcome: str = "require", more: str = "") -> str:
     return RULE.format(match=match and f", {match}", outcome=outcome, more=more and f"    {more}\n")
 
 
+def hours(told: str) -> str:
+    return f"name: house\nhours: {{{told}}}\nrules: []\n"
+
+
 def only(text: str) -> dict[str, Any]:
     found: dict[str, Any] = document.read(text)["rules"][0]
     return found
@@ -108,6 +112,13 @@ def test_the_same_rules_written_otherwise_are_the_same() -> None:
     assert document.read(one) == document.read(other)
 
 
+def test_hours_are_read_as_they_are_written() -> None:
+    told = document.read(hours("zone: Europe/Berlin, to: 18:00, from: '08:00', days: [fri, mon, fri]"))["hours"]
+    assert told == {"zone": "Europe/Berlin", "days": ["mon", "fri"], "from": "08:00", "to": "18:00"}
+    assert document.read(hours("zone: UTC, days: [sun], from: 00:00, to: 24:00"))["hours"]["to"] == "24:00"
+    assert document.read("name: house\nrules: []\n")["hours"] is None
+
+
 def test_one_may_approve_ones_own_only_where_no_more_than_low_risk_can_match() -> None:
     own = only(rule("risk_at_most: low", more="require: {self_approval: true}"))["require"]
     assert (own["self_approval"], own["distinct_from"]) == (True, [])
@@ -132,6 +143,15 @@ def test_one_may_approve_ones_own_only_where_no_more_than_low_risk_can_match() -
         ("name: house\nrules: !!python/object:os.system []\n", 2, "rules"),
         ("name: house\x07\n", 1, "character"),
         ("name: house\nrules: {}\n", 2, "`rules` must be a list"),
+        (hours("zone: UTC, days: [mon], from: 08:00"), 2, "`hours` has no `to`"),
+        (hours("zone: Berlin, days: [mon], from: 08:00, to: 18:00"), 2, "'Berlin' is not known here"),
+        (hours("zone: ../UTC, days: [mon], from: 08:00, to: 18:00"), 2, "is not known here"),
+        (hours("zone: UTC, days: [], from: 08:00, to: 18:00"), 2, "is empty"),
+        (hours("zone: UTC, days: [monday], from: 08:00, to: 18:00"), 2, "choose one of mon"),
+        (hours("zone: UTC, days: [mon], from: 8:00, to: 18:00"), 2, "a time such as 08:00"),
+        (hours("zone: UTC, days: [mon], from: 08:00, to: 24:01"), 2, "a time such as 08:00"),
+        (hours("zone: UTC, days: [mon], from: 22:00, to: 06:00"), 2, "must end later on the same day"),
+        (hours("zone: UTC, days: [mon], from: 08:00, until: 18:00"), 2, "unknown key 'until'"),
         ("name: house\nrules:\n  - title: x\n", 3, "no `id`"),
         ("name: house\nrules:\n  - {id: a, match: {}, outcome: allow}\n", 3, "no `title`"),
         ("name: house\nrules:\n  - {id: a, title: A, outcome: allow}\n", 3, "says `match: {}`"),
@@ -216,7 +236,10 @@ def test_the_schema_for_editors_is_the_readers() -> None:
     assert stored == schema()
     editor = jsonschema_rs.Draft202012Validator(stored)
     assert editor.is_valid(yaml.load(EXAMPLE, Editor))  # noqa: S506 - safe, less words for true
+    assert editor.is_valid(yaml.load(hours("zone: UTC, days: [mon], from: '08:00', to: '24:00'"), Editor))  # noqa: S506
     for text in (
+        hours("zone: UTC, days: [mon], from: '8:00', to: '18:00'"),
+        hours("zone: UTC, days: [], from: '08:00', to: '18:00'"),
         rule("tool: [x]"),
         rule("refs: []"),
         rule(outcome="deny", more="require: {}"),

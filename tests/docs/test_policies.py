@@ -26,7 +26,8 @@ def test_every_example_is_read(example: str) -> None:
 def test_every_word_of_the_language_is_explained_and_used() -> None:
     told = set(re.findall(r"`(\w+)`", TEXT))
     words = {
-        *document.TOP_KEYS, *document.RULE_KEYS, *document.MATCH_KEYS, *document.RATE_KEYS, *document.REQUIRE_KEYS,
+        *document.TOP_KEYS, *document.MORE_KEYS, *document.HOURS_KEYS,
+        *document.RULE_KEYS, *document.MATCH_KEYS, *document.RATE_KEYS, *document.REQUIRE_KEYS,
         *document.RATIONALE_KEYS, *document.OUTCOMES, *OPERATORS, *states.STEP_UPS, *PARTIES,
     }  # fmt: skip
     assert words <= told, words - told

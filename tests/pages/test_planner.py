@@ -1,8 +1,13 @@
 """The figures that SQLite's planner goes by."""
 
+import pytest
+from django.db.models import Model
+
+from approvals.models import Gate
 from inquiry import planner
 from ledger.models import Effect
 
 
-def test_every_index_of_effects_has_its_figures() -> None:
-    assert {index.name for index in Effect._meta.indexes} <= planner.EFFECTS.keys()
+@pytest.mark.parametrize("table", [Effect, Gate])
+def test_every_index_has_its_figures(table: type[Model]) -> None:
+    assert {index.name for index in table._meta.indexes} <= planner.TABLES[table._meta.db_table].keys()

@@ -1,0 +1,104 @@
+"""The entries of the desk's lists: gates with what is said of each in a few lines, and what stands out about it."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import UUID
+
+from django.db.models import F
+from django.db.models.functions import Coalesce, Length, Substr
+
+from approvals import gists
+from approvals.card import blank_run
+from approvals.flags import ASK, FIRST_IN_PROJECT, FIRST_OF_AGENT, Again, Ask, Outside, again, outside
+from approvals.gates import current_status
+from approvals.models import Gate, Vote
+from journal import untrusted
+from journal.clock import now_us
+from journal.models import Body
+
+_READ: Final = 16_384  # characters of a plan that an entry looks at
+
+
+@dataclass(slots=True)
+class Row:
+    """A gate in a list: `gist` is agent text, `hidden` how many hidden characters the beginning of its plan holds."""
+
+    gate: Any  # a Gate with what _NAMED and _JOINED say
+    gist: str = ""
+    hidden: int = 0
+    blanks: int = 0  # length of the longest run of blanks that could push something out of sight
+    long: bool = False
+    again: Again | None = None  # what people said no to before, if this asks for the same once more
+    first: str = ""  # "project" for the first effect there with this tool, "agent" for its agent's first request for it
+    outside: Outside | None = None  # when it was asked, if that was outside the working hours
+    votes: int = 0
+    like: list["Row"] = field(default_factory=list)  # further ones of the same shape, folded under this
+
+    @property
+    def groups(self) -> bool:
+        """True when it may be decided together with its likes."""
+        return self.gate.status == "pending" and batchable(self.gate)
+
+    @property
+    def stands_out(self) -> bool:
+        """True when there is anything to flag."""
+        return bool(self.hidden or self.blanks or self.long or self.again or self.first or self.outside)
+
+
+def batchable(gate: Gate) -> bool:
+    """True for what may be decided with others: reversible and of at most medium risk."""
+    return gate.reversibility in ("read", "reversible") and gate.risk in ("low", "medium")
+
+
+def entries_of(listed: Sequence[UUID]) -> list[Row]:
+    """The entries of gates, in their order, in as many queries for one as for all."""
+    named = Gate.objects.only(*_NAMED).annotate(**_JOINED)
+    by_id: dict[UUID, Any] = named.in_bulk(listed)
+    gates, now = [by_id[one] for one in listed], now_us()
+    bodies = Body.objects.filter(entry__in=[gate.plan_position for gate in gates])
+    read = bodies.values_list("entry", Substr("text", 1, _READ), Length("text"))
+    heads = {entry: (head, length) for entry, head, length in read}
+    approvals = Vote.objects.filter(gate__in=listed, answer="approve").values_list("gate", flat=True)
+    yes = Counter(approvals)
+    refused = again(gates[0].project_id, map(_ask, gates)) if gates else {}
+    late = outside({gate.id: (gate.policy_set_id, gate.requested_at_us) for gate in gates})
+    rows = []
+    for gate in gates:
+        gate.status = current_status(gate, now)
+        head, length = heads.get(gate.plan_position, ("", 0))
+        value = gists.arguments(head) if head else None
+        texts = list(gists.texts(value))
+        rows.append(
+            Row(
+                gate,
+                gist=gists.gist(value),
+                hidden=sum(map(untrusted.hidden_count, texts)),
+                blanks=max(map(blank_run, texts), default=0),
+                long=length > _READ,
+                again=refused.get(gate.id),
+                first="project" if gate.first_in_project else "agent" if gate.first_of_agent else "",
+                outside=late.get(gate.id),
+                votes=yes[gate.id],
+            )
+        )
+    return rows
+
+
+# Names come as columns: fifty rows of five joined models would cost more than the whole rest of the page.
+_NAMED: Final = (
+    *("project", "policy_set", "status", "reversibility", "risk", "tool", "rule", "repository_name", "minimum"),
+    *("opened_position", "plan_position", "requested_at_us", "decide_by_us", "decided_at_us", "leave_until_us"),
+)
+_JOINED: Final[dict[str, Any]] = {
+    "agent_name": F("agent__name"),
+    "whom": Coalesce("requester__username", "session_owner__username"),
+    "first_of_agent": FIRST_OF_AGENT,
+    "first_in_project": FIRST_IN_PROJECT,
+    **{f"effect_{name}": F(f"effect__{name}") for name in ASK},
+}
+
+
+def _ask(gate: Any) -> Ask:
+    return Ask(gate.id, gate.opened_position, tuple(getattr(gate, f"effect_{name}") for name in ASK))
