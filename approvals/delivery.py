@@ -50,11 +50,16 @@ class Story:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What goes out at once: `key` is that of the first story, and stays the same however often it is sent."""
+    """What goes out at once."""
 
-    key: str
     topic: str
     stories: list[Story]
+
+    @property
+    def key(self) -> str:
+        """The same whenever the same stories are sent, and another as soon as one of them is new to the receiver."""
+        keys = sorted(story.key for story in self.stories)
+        return keys[0] if len(keys) == 1 else f"digest:{hashlib.sha256(' '.join(keys).encode()).hexdigest()[:32]}"
 
 
 def deliver(channel: NoticeChannel, message: Message) -> None:
@@ -118,9 +123,7 @@ def _email(channel: NoticeChannel, message: Message) -> None:
     identity = hashlib.sha256(f"{channel.id.hex} {message.key}".encode()).hexdigest()[:32]
     parts = ["\n".join(lines(story)) for story in message.stories]
     if len(parts) > 1:
-        parts = [
-            f"{headline(Message(s.key, s.topic, [s]))}\n{part}" for s, part in zip(message.stories, parts, strict=True)
-        ]
+        parts = [f"{headline(Message(s.topic, [s]))}\n{part}" for s, part in zip(message.stories, parts, strict=True)]
     EmailMessage(
         subject=f"Gatebook: {headline(message)}"[:200],
         body="\n\n".join(parts) + "\n",

@@ -16,7 +16,7 @@ from django.db.models import BigIntegerField, ExpressionWrapper, F, Q, QuerySet
 
 from approvals import delivery, gates, rulings
 from approvals.delivery import Message, Story
-from approvals.models import Gate
+from approvals.models import Gate, Vote
 from approvals.models_notices import Notice, NoticeChannel
 from approvals.states import RISKS
 from journal import outbox
@@ -56,11 +56,18 @@ def _resolved(row: Outbox) -> None:
     told = Q(notices__gate=gate.id, notices__topic="gate.requested", notices__tries__gt=0) & ~Q(kind="webhook")
     listens = Q(expiries=True) if expired else Q(rulings=True)
     listens &= Q(minimum_risk__in=RISKS[: RISKS.index(gate.risk) + 1])
-    channels = NoticeChannel.objects.filter(listens | told, project=row.project, enabled=True).distinct()
+    theirs = Q(person__in=_concerned(gate), person__memberships__project=row.project)
+    channels = NoticeChannel.objects.filter(listens | told | theirs, project=row.project, enabled=True).distinct()
     for channel in channels:
         _write(channel, "gate.expired" if expired else "gate.resolved", row, gate.id, now_us())
     waiting = Notice.objects.filter(gate=gate.id, topic__in=BEFORE_THE_RULING, state="due", tries=0)
     waiting.update(state="quiet")
+
+
+def _concerned(gate: Gate) -> set[int]:
+    """On whose behalf it was asked, and who voted on it: they hear what became of it, whatever else they listen to."""
+    voters = Vote.objects.filter(gate=gate).values_list("user", flat=True)
+    return {*voters, *([gate.requester_id] if gate.requester_id is not None else [])}
 
 
 def _breach(row: Outbox) -> None:
@@ -146,7 +153,7 @@ def _send(claimed: list[Notice]) -> int:
     if not claimed:
         return 0
     try:
-        delivery.deliver(channel, Message(claimed[0].key, claimed[0].topic, stories))
+        delivery.deliver(channel, Message(claimed[0].topic, stories))
     except Exception as error:  # whatever the receiver did, others are to hear and this one is tried again
         log.warning("notice_failed", channel=str(channel.id), kind=channel.kind, error=type(error).__name__)
         for notice in claimed:
