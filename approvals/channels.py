@@ -30,15 +30,27 @@ def secret_of(channel: UUID) -> str:
 
 @transaction.atomic(savepoint=False)
 def add(
-    project: Project, kind: str, target: str, user: User, *, minimum_risk: str = "low", **topics: bool
+    project: Project,
+    kind: str,
+    target: str,
+    user: User,
+    *,
+    person: User | None = None,
+    minimum_risk: str = "low",
+    **topics: bool,
 ) -> NoticeChannel:
-    """Let `target` (an e-mail address, or a URL) hear of what `topics` say. Raises RefusedError with a sentence."""
+    """Let `target` (an e-mail address, or a URL) hear of what `topics` say. Raises RefusedError with a sentence.
+
+    A member whose own address it is hears besides how gates were decided that are theirs or that they voted on.
+    """
     _check(kind, target, minimum_risk)
+    if person is not None and not project.memberships.filter(user=person).exists():
+        raise RefusedError(f"{person.get_username()} does not belong to {project.name}.")
     standing = NoticeChannel.objects.filter(project=project, kind=kind, target=target, removed_at_us__isnull=True)
     if standing.exists():
         raise RefusedError(f"{target} hears of this project already; change it in the list.")
-    channel = NoticeChannel(project=project, kind=kind, target=target, minimum_risk=minimum_risk, created_by=user)
-    channel.created_at_us = now_us()
+    channel = NoticeChannel(project=project, kind=kind, target=target, minimum_risk=minimum_risk, person=person)
+    channel.created_by, channel.created_at_us = user, now_us()
     for name in SWITCHES:
         setattr(channel, name, topics.get(name, False))
     try:
@@ -95,6 +107,8 @@ def _record(channel: NoticeChannel, kind: str, user: User, words: Mapping[str, o
         "enabled": int(channel.enabled),
         **{name: int(getattr(channel, name)) for name in SWITCHES},
     }
+    if channel.person is not None:
+        facts["person"] = pseudonym_of(channel.person)
     return record(
         channel.project_id, kind, actor=pseudonym_of(user), subject=channel.id, facts=facts, words={**facts, **words}
     )

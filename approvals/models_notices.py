@@ -16,6 +16,9 @@ class NoticeChannel(models.Model):
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="notice_channels")
     kind = models.CharField(max_length=7)
     target = models.CharField(max_length=300)  # an e-mail address or a URL
+    person = models.ForeignKey(  # whose own it is: they hear what became of what is theirs or what they voted on
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
+    )
     requests = models.BooleanField(default=True)  # a gate waits for people; and the alarm that nobody has looked
     rulings = models.BooleanField(default=True)  # people have ruled, or the agent withdrew
     expiries = models.BooleanField(default=True)  # its time passed

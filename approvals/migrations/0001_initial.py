@@ -38,6 +38,15 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
+                    "person",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
                     "project",
                     models.ForeignKey(
                         on_delete=django.db.models.deletion.PROTECT,

@@ -1,11 +1,12 @@
 """Who hears of gates and breaches outside of the pages, and what came of it. For administrators."""
 
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from django import forms
 from django.conf import settings
 from django.contrib import messages
+from django.contrib.auth.models import User
 from django.db import transaction
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -16,6 +17,7 @@ from approvals.models_notices import NoticeChannel
 from approvals.states import RISKS
 from sessions import once
 from sessions.access import MemberRequest, requires
+from sessions.models import Project
 from sessions.refused import RefusedError
 
 KINDS = [
@@ -62,7 +64,20 @@ class ChannelForm(SwitchesForm):
         widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "off", "spellcheck": "false"}),
         help_text="An e-mail address, or an https:// address at a host that the operator allows.",
     )
-    field_order = ["kind", "target", "minimum_risk", "topics"]
+    person = forms.ModelChoiceField(
+        User.objects.none(),
+        to_field_name="username",
+        label="Whose own it is",
+        required=False,
+        empty_label="nobody's own",
+        help_text="They also hear how gates were decided that are theirs or that they voted on.",
+    )
+    field_order = ["kind", "target", "person", "minimum_risk", "topics"]
+
+    def __init__(self, project: Project, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        members = User.objects.filter(memberships__project=project).order_by("username")
+        cast("forms.ModelChoiceField[User]", self.fields["person"]).queryset = members
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -70,7 +85,7 @@ class ChannelForm(SwitchesForm):
 def notices_page(request: MemberRequest) -> HttpResponse:
     """List the channels and the latest notices; POST adds a channel, whose secret the next page shows once."""
     project = request.membership.project
-    form = ChannelForm(request.POST or None)
+    form = ChannelForm(project, request.POST or None)
     if request.method == "POST" and form.is_valid():
         wanted = form.cleaned_data
         try:
@@ -80,6 +95,7 @@ def notices_page(request: MemberRequest) -> HttpResponse:
                     wanted["kind"],
                     wanted["target"].strip(),
                     request.user,
+                    person=wanted["person"],
                     minimum_risk=wanted["minimum_risk"],
                     **form.switches(),
                 )
@@ -90,7 +106,7 @@ def notices_page(request: MemberRequest) -> HttpResponse:
             if channel.kind == "webhook":
                 once.put(request, response, channels.secret_of(channel.id), kind="webhook", name=channel.shown)
             return response
-    known = project.notice_channels.filter(removed_at_us__isnull=True).select_related("created_by")
+    known = project.notice_channels.filter(removed_at_us__isnull=True).select_related("created_by", "person")
     context: dict[str, Any] = {
         "form": form,
         "channels": [_shown(channel) for channel in known.order_by("kind", "target")],

@@ -22,6 +22,7 @@ from approvals.states import US
 from journal import outbox
 from journal.clock import now_us
 from journal.models import Outbox
+from sessions import people
 from sessions.refused import RefusedError
 from tests.approvals.story import Desk
 from tests.house.server import ROOT, Server
@@ -191,6 +192,42 @@ def test_who_was_asked_hears_how_it_ended_though_they_do_not_listen_for_rulings(
     assert desk.answer(gate, "reviewer", answer, step_up="typed_digest").refusal is None
     assert tick() == 1
     assert mail.outbox[1].subject.endswith(f"(g_{gate.opened_position}) {words}")
+
+
+@pytest.mark.parametrize("answer", ["approve", "deny", "return"])
+def test_whose_it_is_and_who_voted_hear_what_became_of_it(
+    desk: Desk, hears: Callable[..., NoticeChannel], answer: str
+) -> None:
+    silent = dict.fromkeys(channels.SWITCHES, False) | {"minimum_risk": "critical"}
+    desk.agent.session("s-1", on_behalf_of="viewer")
+    for name in ("viewer", "reviewer", "administrator", "operator"):
+        hears(target=f"{name}@example.org", person=desk.user(name), **silent)
+    hears(target="off@example.org", **silent)
+    gate = risky(desk, "medium")
+    assert tick(15 * 60) == 0
+    assert desk.answer(gate, "reviewer", answer, "agreed in INC-204").refusal is None
+    assert tick() == 2
+    assert {letter.to[0] for letter in mail.outbox} == {"viewer@example.org", "reviewer@example.org"}
+    assert tick() == 0
+
+
+def test_whose_it_is_hears_that_it_expired(desk: Desk, hears: Callable[..., NoticeChannel]) -> None:
+    desk.agent.session("s-1", on_behalf_of="viewer")
+    hears(person=desk.user("viewer"), **dict.fromkeys(channels.SWITCHES, False))
+    risky(desk, "medium")
+    with time_machine.travel(now_us() / US + 3_700, tick=False):
+        gates.sweep()
+        tick()
+    assert mail.outbox[0].subject.endswith("expired: nobody ruled in time")
+
+
+def test_who_left_the_project_hears_nothing_of_it(desk: Desk, hears: Callable[..., NoticeChannel]) -> None:
+    desk.agent.session("s-1", on_behalf_of="viewer")
+    hears(person=desk.user("viewer"), **dict.fromkeys(channels.SWITCHES, False))
+    gate = risky(desk, "medium")
+    people.remove(desk.person("viewer"), actor="tests")
+    desk.answer(gate, "reviewer")
+    assert tick() == 0
 
 
 def test_expiry_is_told_to_who_listens_for_it(

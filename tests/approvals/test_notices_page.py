@@ -36,6 +36,20 @@ def test_a_channel_is_added_and_who_did_it_is_on_record(house: House) -> None:
     assert "team@example.org" in house.client("administrator").get(PAGE).content.decode()
 
 
+def test_a_channel_may_be_a_members_own(house: House) -> None:
+    channel = added(house, person="viewer")
+    assert channel.person == house.members["viewer"].user
+    facts = Entry.objects.get(kind="admin.channel_added").facts
+    assert house.members["viewer"].user.person.pseudonym in facts
+    client = house.client("administrator")
+    assert '<span class="quiet">of viewer</span>' in client.get(PAGE).content.decode()
+    sent = {"kind": "email", "target": "n@example.org", "minimum_risk": "low", "topics": TOPICS, "person": "neighbour"}
+    refused = client.post(PAGE, sent)
+    assert refused.status_code == 422
+    assert "Select a valid choice" in refused.content.decode()
+    assert NoticeChannel.objects.count() == 1
+
+
 def test_the_secret_of_a_webhook_is_shown_once(house: House) -> None:
     from approvals import channels
 
