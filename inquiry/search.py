@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, Final
 
-from django.db.models import F, Q, QuerySet, Subquery
+from django.db.models import F, QuerySet, Subquery
 
-from inquiry import handles, keyset
+from inquiry import handles, keyset, shown
 from inquiry.fields import FIELDS, NAMES, PAGING, TIMES, Context, Invalid, moment, nearest
 from inquiry.handles import as_position
 from inquiry.timeline import Row, as_rows, day_of, with_gists
@@ -164,15 +164,8 @@ def arms(search: Search) -> "list[QuerySet[Effect]]":
     for choices in alternatives:
         count *= len(choices)
     if count > _ARMS:
-        alternatives = [[_any(choices)] for choices in alternatives]
+        alternatives = [[shown.any_of(choices)] for choices in alternatives]
     return [effects.filter(*combination) for combination in product(*alternatives)]
-
-
-def _any(conditions: list[Q]) -> Q:
-    union = Q()
-    for condition in conditions:
-        union |= condition
-    return union
 
 
 def _within(effects: "QuerySet[Effect]", search: Search) -> "QuerySet[Effect]":

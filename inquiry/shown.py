@@ -60,6 +60,14 @@ def shown_status(session: Session) -> str:
     return NO_END if session.mode == "reported" and session.status == "running" else session.status
 
 
+def any_of(conditions: list[Q]) -> Q:
+    """Their union as one condition; of none, no condition at all."""
+    union = Q()
+    for condition in conditions:
+        union |= condition
+    return union
+
+
 def problems(now_us: int) -> list[Q]:
     """Return disjoint conditions for what deserves a look: bad outcomes, answers that never came, breaches of leave."""
     closed = Q(state__in=_CLOSED)

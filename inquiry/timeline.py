@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from typing import Any, Final
 
-from django.db.models import Expression, F, Q, QuerySet
+from django.db.models import Expression, F, QuerySet
 
 from inquiry import bodies, keyset, shown
 from inquiry.handles import as_position
@@ -138,9 +138,9 @@ def _filtered(session: Session, filters: Filters, now_us: int) -> "QuerySet[Effe
         task_key=F("task__key"),
     )
     if filters.state:
-        effects = effects.filter(_any(shown.arms(filters.state, now_us)))
+        effects = effects.filter(shown.any_of(shown.arms(filters.state, now_us)))
     if filters.problems:
-        effects = effects.filter(_any(shown.problems(now_us)))
+        effects = effects.filter(shown.any_of(shown.problems(now_us)))
     if filters.outcome:
         effects = effects.filter(outcome=filters.outcome)
     if filters.task is not None:
@@ -148,13 +148,6 @@ def _filtered(session: Session, filters: Filters, now_us: int) -> "QuerySet[Effe
     if filters.tool:
         effects = effects.filter(tool=filters.tool)
     return effects
-
-
-def _any(conditions: list[Q]) -> Q:
-    union = Q()
-    for condition in conditions:
-        union |= condition
-    return union
 
 
 def has_news(session: Session, since: int) -> bool:

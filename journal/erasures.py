@@ -3,6 +3,7 @@
 from uuid import UUID
 
 import orjson
+from django.db import IntegrityError
 
 from journal import entries
 from journal.models import Entry, Erasure
@@ -16,12 +17,16 @@ def erase(project: UUID, position: int, *, reason: str, actor: str, now_us: int)
     """Destroy the body and salt of the entry at `position`; the entry and its commitment stay.
 
     The order is the law's: the Erasure row is written first, then the body goes, then `erasure.executed` is appended.
-    Must run inside a transaction. Raises NothingToErase.
+    Must run inside a transaction, which ends with what is raised: NothingToErase, also when another who erases the same
+    entry was quicker.
     """
     entry = Entry.objects.filter(project=project, position=position, body__isnull=False).first()
     if entry is None:
         raise NothingToErase(f"Entry {position} has no body in this project; it may have been erased before.")
-    erasure = Erasure.objects.create(entry=entry, project=project, reason=reason, actor=actor, erased_at_us=now_us)
+    try:
+        erasure = Erasure.objects.create(entry=entry, project=project, reason=reason, actor=actor, erased_at_us=now_us)
+    except IntegrityError:
+        raise NothingToErase(f"Entry {position} is named for erasure already.") from None
     entries.destroy_body(position)
     facts = orjson.dumps({"entry": position}).decode()
     entries.record(

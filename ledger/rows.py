@@ -73,7 +73,7 @@ class EffectRow:
         return self.judged if self.enforced else ""
 
     def lapsed(self, now_us: int) -> bool:
-        """True when leave was given and its time is over; whoever reads treats a passed deadline as passed."""
+        """True when the time of leave, given or asked for, is over; what has passed needs no entry that says so."""
         return self.leave_until_us is not None and self.leave_until_us < now_us
 
 

@@ -25,6 +25,12 @@ class ErasureForm(forms.Form):
         help_text="A legal ground or a ticket. It stays for good: no personal data.",
     )
 
+    def clean_reason(self) -> str:
+        reason = str(self.cleaned_data["reason"])
+        if not reason.isprintable():
+            raise forms.ValidationError("A reason holds no line breaks and no invisible characters.")
+        return reason
+
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @requires("administrator")

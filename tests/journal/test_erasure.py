@@ -79,6 +79,17 @@ def test_a_second_erasure_is_refused() -> None:
     assert Entry.objects.filter(kind="erasure.executed").count() == 1
 
 
+def test_of_two_who_erase_at_once_the_second_hears_that_it_is_named() -> None:
+    if connection.vendor == "sqlite":
+        return  # one writer: the second finds no body
+    position = _stored()
+    Erasure.objects.create(entry_id=position, project=PROJECT, reason="request 16", actor="p_2", erased_at_us=NOW_US)
+    with pytest.raises(NothingToErase, match="named for erasure already"), transaction.atomic():
+        _erase(position)
+    assert Body.objects.filter(entry=position).exists()
+    assert not Entry.objects.filter(kind="erasure.executed").exists()
+
+
 def test_another_projects_entry_is_not_there_to_erase() -> None:
     position = _stored()
     with pytest.raises(NothingToErase):

@@ -28,6 +28,8 @@ def test_an_administrator_erases_a_body_from_the_effect_page(house: House, book:
     asked = client.get(url)
     assert "effect.planned" in asked.text
     assert client.post(url, {"reason": ""}).status_code == 422
+    assert client.post(url, {"reason": "request\n17"}).status_code == 422
+    assert client.post(url, {"reason": "request \u202e71"}).status_code == 422
     assert Body.objects.filter(entry=position).exists()
     done = client.post(url, {"reason": "request 17"}, follow=True)
     assert done.redirect_chain == [(page, 302)]
