@@ -102,7 +102,7 @@ def furnish(server: Server) -> Shelf:
     """Make the project and let its agent ask for the twelve."""
     token = server.run(_MAKE).strip().splitlines()[-1]
     shelf = Shelf(server, Caller(token, address=server.url))
-    shelf.agent.session("desk", title="Release 2.8.1", repository="payments-api", branch="main")
+    shelf.agent.session("desk", title="Release 2.8.1", repository="payments-api", branch="main", on_behalf_of="vera")
     done = shelf.agent.plan("test", "desk", tool="test.run", arguments={"command": "pytest -q"})
     shelf.agent.dispatch(done)
     shelf.agent.acknowledge(done)
