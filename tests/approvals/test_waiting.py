@@ -12,6 +12,8 @@ import pytest
 from tests.approvals.beside import People
 from tests.house.server import READY_WITHIN_S, Server, serve
 
+pytestmark = pytest.mark.django_db  # on both databases: they are reached through the server
+
 THREADS = 32
 CAP = THREADS - 16
 WAIT_S = 40

@@ -1,0 +1,118 @@
+"""Agents of several kinds wait for people while Gatebook falls and while they fall themselves: each acts once."""
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.approvals.beside import People
+from tests.house.server import ROOT, Server, serve
+from tests.ingest.caller import Caller
+
+RULES = "name: all\nrules:\n  - {id: all, title: Everything, match: {}, outcome: require}\n"
+AGENTS = Path(__file__).parent / "agents"
+WITHIN_S = 90
+
+
+@dataclass
+class Agent:
+    """A running agent; it says the ids of effect and gate before it waits."""
+
+    process: "subprocess.Popen[str]"
+    things: list[tuple[str, str]] = field(default_factory=list)
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def waits(self, number: int = 1) -> list[str]:
+        """The gates it is about to wait for."""
+        for _ in range(number):
+            effect, gate = self.line().split()
+            self.things.append((effect, gate))
+        return [gate for _, gate in self.things]
+
+    def killed(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def ended(self) -> list[str]:
+        """What it said in the end."""
+        said, _ = self.process.communicate(timeout=WITHIN_S)
+        assert self.process.returncode == 0
+        return said.split()
+
+
+@dataclass
+class Stage:
+    """A server of its own, people beside it, and what agents do to the world: a line in a file for each act."""
+
+    server: Server
+    people: People
+    token: str
+    world: Path
+    stack: ExitStack
+
+    def agent(self, program: str, *arguments: str) -> Agent:
+        command = [sys.executable, str(AGENTS / f"{program}.py"), self.server.url, self.token, str(self.world)]
+        process = subprocess.Popen([*command, *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        agent = Agent(process)
+        self.stack.callback(agent.killed)
+        return agent
+
+
+@pytest.fixture
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    folder = tmp_path_factory.mktemp("agents")
+    rules = folder / "policies.yaml"
+    rules.write_text(RULES)
+    with serve(folder, GATEBOOK_THREADS="64") as server:
+        server.manage("load_tools", str(ROOT / "evaluation" / "demo_tools.yaml"))
+        server.manage("load_policies", str(rules), "--activate", "enforce")
+        with People(server) as people, ExitStack() as stack:
+            yield Stage(server, people, server.token(), folder / "world", stack)
+
+
+@pytest.mark.django_db  # on both databases: they are reached through the server
+def test_each_goes_on_with_the_leave_it_waited_for_and_uses_it_once(stage: Stage) -> None:
+    book = Caller(stage.token, address=stage.server.url)
+    book.session("s-1")
+    patient, by_effect, by_gate = (stage.agent("loop", key) for key in ("patient", "by-effect", "by-gate"))
+    heard, many = stage.agent("loop", "heard", "pause"), stage.agent("at_once", "m-1", "m-2", "m-3")
+    twice = book.plan("twice", tool="file.edit", arguments={"line": "twice"})
+    gates = [agent.waits()[0] for agent in (patient, by_effect, by_gate, heard)]
+    first, second, third = many.waits(3)
+    stage.people.rule(gates[3])
+    assert heard.line() == "may"
+    stage.server.kill()
+    for agent in (by_effect, by_gate, heard, many):
+        agent.killed()
+    stage.people.rule(gates[0])
+    stage.people.rule(first)
+    stage.server.start()
+    again = [
+        stage.agent("from_id", "effects", by_effect.things[0][0]),
+        stage.agent("from_id", "gates", by_gate.things[0][1]),
+        stage.agent("loop", "heard"),
+    ]
+    both = [stage.agent("from_id", "effects", twice["id"]) for _ in range(2)]
+    many_again = stage.agent("at_once", "m-1", "m-2", "m-3")
+    assert [agent.waits()[0] for agent in again] == gates[1:]
+    assert {agent.waits()[0] for agent in both} == {twice["gate"]["id"]}
+    assert set(many_again.waits(3)) == {first, second, third}
+    for gate in (*gates[1:3], twice["gate"]["id"], second, third):
+        stage.people.rule(gate)
+    assert [agent.ended() for agent in (patient, *again)] == [["done"]] * 4
+    assert sorted(agent.ended()[0] for agent in both) == ["ALREADY_DISPATCHED", "done"]
+    assert many_again.ended() == ["done"] * 3
+    things = dict(thing for agent in (patient, *again, both[0], many_again) for thing in agent.things)
+    assert Counter(stage.world.read_text().split()) == dict.fromkeys(things, 1)
+    for effect, gate in things.items():
+        told = book.get(f"/effects/{effect}").json()
+        assert (told["state"], len(told["attempts"])) == ("acknowledged", 1)
+        assert book.get(f"/gates/{gate}").json()["status"] == "used"
