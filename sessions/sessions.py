@@ -101,15 +101,20 @@ def open_session(origin: Origin, values: Mapping[str, Any]) -> tuple[Session, bo
     """Open the session that `values["key"]` names, by command. Returns it, whether it is new, and whether it agrees.
 
     A known key is the same session: nothing changes and nothing is recorded, and the third value says whether this
-    description agrees with the one that stands. Raises UnknownOwner, UnknownRequester, UnknownParent, Repeated.
+    description agrees with the one that stands. One that names nobody for whom it works does so for whom its parent
+    does. Raises UnknownOwner, UnknownRequester, UnknownParent, Repeated.
     """
     session = identity(origin.project, values["key"])
+    described = {**values, "mode": values.get("mode") or "one_shot"}
     parent = None
     if values.get("parent"):
         try:
-            parent = find(origin.project, values["parent"]).id
+            above = find(origin.project, values["parent"])
         except NotFound as absent:
             raise UnknownParent(values["parent"]) from absent
+        parent = above.id
+        if not values.get("on_behalf_of") and above.on_behalf_of is not None:
+            described["on_behalf_of"] = above.on_behalf_of.get_username()
     if values.get("owner") and _member(origin.project, values["owner"]) is None:
         raise UnknownOwner(values["owner"])
     if values.get("on_behalf_of") and _member(origin.project, values["on_behalf_of"]) is None:
@@ -117,7 +122,6 @@ def open_session(origin: Origin, values: Mapping[str, Any]) -> tuple[Session, bo
     touch(origin, {session: values["key"]}, position=0)
     row = Session.objects.get(id=session)
     known = bool(row.started_mark)
-    described = {**values, "mode": values.get("mode") or "one_shot"}
     facts = started_facts(origin.project, described, parent)
     draft = origin.draft("session.started", facts=orjson.dumps(facts).decode(), session=session)
     if known:

@@ -71,6 +71,20 @@ def test_a_report_with_an_unknown_name_is_kept_and_names_nobody(desk: Desk) -> N
     assert Session.objects.get(key="day").on_behalf_of == desk.user("viewer")
 
 
+def test_a_session_under_another_one_works_for_the_same_person_unless_it_says_otherwise(desk: Desk) -> None:
+    desk.agent.session("s-1", on_behalf_of="reviewer")
+    for key, named in (("below", {}), ("other", {"on_behalf_of": "viewer"})):
+        desk.agent.session(key, parent="s-1", **named)
+        desk.agent.session(key, parent="s-1", **named)
+    assert dict(Session.objects.values_list("key", "on_behalf_of__username")) == {
+        "s-1": "reviewer", "below": "reviewer", "other": "viewer",
+    }  # fmt: skip
+    told = [orjson.loads(one) for one in Entry.objects.filter(kind="session.started").values_list("facts", flat=True)]
+    assert [one["on_behalf_of"] for one in told].count(pseudonym(desk, "reviewer")) == 2
+    gate = desk.gate(desk.agent.plan("e-1", "below"))
+    assert desk.answer(gate, "reviewer").refusal[0] == "self_approval"  # type: ignore[index]
+
+
 def test_whom_it_is_for_says_no_and_never_yes_and_reads_why(desk: Desk) -> None:
     gate = asked(desk)
     rita = Reviewer(desk)
