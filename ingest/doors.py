@@ -96,7 +96,7 @@ def command(
     def wrap(work: Callable[[Call, S, Origin, dict[str, UUID]], Reply]) -> Handler:
         @wraps(work)
         def door(request: HttpRequest, **path: UUID) -> HttpResponseBase:
-            call = _authenticated(request)
+            call = authenticated(request)
             call.key = _idempotency_key(request)
             parsed = read_object(request)
             value = _redacted(call, parsed)
@@ -127,7 +127,7 @@ def reading(work: Callable[..., HttpResponseBase]) -> Handler:
 
     @wraps(work)
     def door(request: HttpRequest, **path: UUID) -> HttpResponseBase:
-        response = work(_authenticated(request), **path)
+        response = work(authenticated(request), **path)
         if response.status_code == 200 and isinstance(response, HttpResponse):
             tag = f'"{hashlib.sha256(response.content).hexdigest()[:32]}"'
             if tag in request.META.get("HTTP_IF_NONE_MATCH", ""):
@@ -212,8 +212,10 @@ def transact(run: Callable[[], Reply], replay: Callable[[], Reply | None]) -> Re
     raise UNAVAILABLE
 
 
-def _authenticated(request: HttpRequest) -> Call:
-    if "token" in request.GET or "access_token" in request.GET or tokens.SHAPE.search(request.META["QUERY_STRING"]):
+def authenticated(request: HttpRequest) -> Call:
+    """Who calls, by the token of the request. Raises Problem 401, and 400 for a token in the address."""
+    address = request.META.get("QUERY_STRING", "")
+    if "token" in request.GET or "access_token" in request.GET or tokens.SHAPE.search(address):
         raise Problem(400, "token_in_query", "Send the token in the Authorization header, never in the address.")
     token = tokens.authenticate(request.META.get("HTTP_AUTHORIZATION"))
     if token is None:
@@ -221,9 +223,6 @@ def _authenticated(request: HttpRequest) -> Call:
         detail = "Send a valid token as Authorization: Bearer gbk_…; this one is missing, unknown, expired or revoked."
         raise Problem(401, "unauthorized", detail, headers=headers)
     return Call(request, token, now_us())
-
-
-authenticated = _authenticated
 
 
 def _idempotency_key(request: HttpRequest) -> str:

@@ -46,7 +46,7 @@
   };
   const keys = {
     d: () => mean("deny"), y: () => mean("approve"), o: () => focus(".run[tabindex]", ".run"), ".": () => follow("#go-live"),
-    j: () => step(1), k: () => step(-1), "/": () => focus("#q", "#go"), "?": () => follow("#help"),
+    j: () => step(1), k: () => step(-1), "/": () => focus("#go"), "?": () => follow("#help"),
     "[": () => follow("main [rel=prev]"), "]": () => follow("main [rel=next]"),
   };
   // d and y only say which button Ctrl+Enter in the reason means.
