@@ -74,7 +74,7 @@ _ANY_SINCE = "SELECT 1 FROM ledger_hold WHERE project_id = %s AND (lifted_at_us 
 
 def since(project: UUID, at_us: int) -> list[Hold]:
     """Every stop of the project that was in force at `at_us` or has been set since."""
-    if not sql.rows(_ANY_SINCE, [sql.vendor_id(project), at_us]):  # asked with every report, and nearly always so
+    if not sql.rows(_ANY_SINCE, [sql.vendor_id(project), at_us]):  # so it is nearly always, and every report asks
         return []
     return list(Hold.objects.filter(Q(lifted_at_us__isnull=True) | Q(lifted_at_us__gt=at_us), project=project))
 
