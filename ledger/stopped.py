@@ -34,9 +34,9 @@ def breaching(
 ) -> list[EffectRow]:
     """Mark and return the effects that `facts`, folded already, show to have been done while a stop covered them.
 
-    One query, a second where there are stops. Facts give the same breaches in whatever order they come between two moves
-    of a stop: who told of an attempt is asked about with each fact, and what only a plan tells (tool, agent) once it is
-    heard.
+    One query, a second where there are stops. Facts that agree give the same breaches in whatever order they come
+    between two moves of a stop: who told of an attempt is asked about with each fact, and what only a plan tells (tool,
+    agent) once it is heard.
     """
     told = [one for effect, fact in facts for one in _told(rows[effect], attempts.get(effect, {}), fact)]
     if not told:
