@@ -16,7 +16,7 @@ from sessions.origin import Origin, Repeated
 
 STATE_OF_KIND: Final = {"item.done": "done", "item.failed": "failed"}
 _KIND_OF_STATE: Final = {state: kind for kind, state in STATE_OF_KIND.items()}
-MOST: Final = 10_000  # items of one task
+MOST: Final = 10_000  # items of one task by command; what reports say happened is kept, however many
 
 
 class TooMany(Exception):

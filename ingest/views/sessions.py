@@ -114,11 +114,11 @@ def put_items(call: Call, fields: shapes.PutItems, origin: Origin, path: dict[st
 
 @reading
 def list_items(call: Call, task: UUID) -> HttpResponse:
-    """The items of a task by key; at most 10,000."""
+    """The first 10,000 items of a task by key, and how many of all are in each state: reports may have put more."""
     parameters(call.request, set())
     stored = _task(call.project, task)
     rows = stored.items.order_by("key").values("key", "state", "changed_at_us")
-    return as_json(200, {"items": list(rows), **items.progress([stored.id])[stored.id]})
+    return as_json(200, {"items": list(rows[: items.MOST]), **items.progress([stored.id])[stored.id]})
 
 
 sessions_door = by_method(POST=open_session, GET=list_sessions)

@@ -216,6 +216,20 @@ def test_a_task_takes_a_thousand_items_at_once_and_ten_thousand_in_all(
     assert put(5, 1).json()["done"] == 10_000
 
 
+def test_reports_may_tell_of_more_items_than_a_page_lists(
+    agent: Caller, make_task: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sessions.items.MOST", 2)
+    task = make_task()
+    path = f"/tasks/{task['id']}/items"
+    assert agent.post(path, {"items": [{"key": f"i-{n}", "state": "done"} for n in range(2)]}).status_code == 200
+    told = {"id": "e-1", "kind": "item.done", "session": "s-1", "task": task["key"], "item": "i-2"}
+    assert agent.post("/events", [told]).json()["accepted"] == 1
+    listed = agent.get(path).json()
+    assert [item["key"] for item in listed["items"]] == ["i-0", "i-1"]
+    assert listed["done"] == 3
+
+
 def test_tasks_are_listed_newest_first(agent: Caller, make_task: Callable[..., dict[str, Any]]) -> None:
     told = [make_task(f"t-{number}") for number in range(3)]
     page = agent.get(f"/sessions/{told[0]['session']}/tasks", limit=2).json()
