@@ -18,6 +18,7 @@ from ledger import breaches
 from sessions.access import MemberRequest, may, member
 from sessions.standing import standing_of
 
+DAY_US: Final = 86_400 * US  # what lies nearer is told by its clock alone
 JOINED: Final = (
     *("effect", "effect__repository", "session", "agent", "policy_set"),
     *("requester", "session_owner", "agent_owner"),
@@ -128,6 +129,7 @@ def facts_of(request: MemberRequest, gate: Gate, *, in_pane: bool = False, **mor
         "ticket": needed.ticket,
         "code": card.code(shown.intent),
         "token": seen.sign(gate, request.membership, shown, len(votes)),
+        "asked_lately": now - gate.requested_at_us < DAY_US,
         "left_s": max(0, (gate.decide_by_us - now) // US),
         "leave_left_s": max(0, ((gate.leave_until_us or now) - now) // US),
         "stop": stops.covering(gate),

@@ -95,6 +95,7 @@ def policies_page(request: MemberRequest) -> HttpResponse:
         "unanswerable": unanswerable(project, current.policy_set.rules) if current else [],
         "asking": [rule for rule in rules if rule.budget.requests],
         "most": budget.MOST_EFFECTS,
+        "most_votes": budget.MOST_VOTES,
         "days": budget.DAYS,
         "sets": PolicySet.objects.filter(project=project).defer("text", "rules").order_by("-loaded_at_us")[:HISTORY],
         "activations": _activations(project.activations.all()),

@@ -4,38 +4,43 @@ The project stands apart because the house is shared: the rules of this one hold
 """
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from playwright.sync_api import Page
 
+from approvals.hours import DAYS
 from tests.house.server import Server
 from tests.ingest.caller import Caller
 from tests.pages.people import PASSWORD
 
-RULES = """
+# A day that is neither today nor next to it: whatever the shelf asks for is asked outside the hours.
+FREE = DAYS[(datetime.now(UTC).weekday() + 3) % 7]
+RULES = f"""
 name: house
+hours: {{zone: Europe/Berlin, days: [{FREE}], from: "08:00", to: "18:00"}}
 rules:
   - id: push-to-main
     title: A push to a production branch
-    match: {tools: [git.push]}
+    match: {{tools: [git.push]}}
     outcome: require
-    require: {minimum: 1, rationale: {on: always, minimum_characters: 10}, decide_within: 1h}
+    require: {{minimum: 1, rationale: {{on: always, minimum_characters: 10}}, decide_within: 1h}}
   - id: deploy
     title: A deployment
-    match: {tools: [deploy.run]}
+    match: {{tools: [deploy.run]}}
     outcome: require
-    require: {minimum: 2, teams: [leads]}
+    require: {{minimum: 2, teams: [leads]}}
   - id: issues
     title: Closing issues
-    match: {tools: [issue.close]}
+    match: {{tools: [issue.close]}}
     outcome: require
   - id: edits
     title: Editing the working copy
-    match: {tools: [Edit, Write]}
+    match: {{tools: [Edit, Write]}}
     outcome: require
   - id: tests
     title: Testing
-    match: {tools: [test.run]}
+    match: {{tools: [test.run]}}
     outcome: allow
 """
 _MAKE = f"""

@@ -227,6 +227,38 @@ def test_new_requests_wait_behind_a_button(shelf: Shelf, browser_page: Page, com
     expect(page.locator(".entry", has_text="A late one")).to_be_visible()
 
 
+def test_what_stands_out_has_shape_and_words_and_leads_to_the_no_before(
+    shelf: Shelf, new_page: Callable[..., Page], complaints: list[str]
+) -> None:
+    arguments, target = {"subject": "Price change"}, {"environment": "again"}
+    shelf.ask("refused", "mail.send", arguments, target=target)
+    sam = shelf.enter(watched(new_page(), complaints), "sam")
+    sam.goto(shelf.gate_url("refused"))
+    sam.get_by_label("Reason").fill("we do not mail at night")
+    touch(sam)
+    sam.get_by_role("button", name="Deny", exact=True).click()
+    expect(sam.locator(".gate-line")).to_contain_text("denied")
+    shelf.agent.session("desk-again")
+    shelf.asked["asked-again"] = shelf.agent.plan(
+        "asked-again", "desk-again", tool="mail.send", arguments=arguments, target=target
+    )
+    page = shelf.enter(watched(new_page(), complaints))
+    entry = page.locator(".entry", has_text="Price change")
+    flags = entry.locator(".flag")
+    expect(flags).to_have_count(2)
+    expect(flags.nth(0)).to_contain_text("asked again: denied by sam")
+    expect(flags.nth(1)).to_contain_text("outside hours, ")
+    for n, shape in ((0, "#failed"), (1, "#hours")):
+        expect(flags.nth(n).locator("use")).to_have_attribute("href", shape)
+    page.goto(shelf.gate_url("asked-again"))
+    expect(page.locator(".fact-6")).to_contain_text("Asked again: denied by sam")
+    expect(page.locator(".fact-6")).to_contain_text("“we do not mail at night”")
+    page.goto(f"{shelf.server.url}/approvals/")
+    flags.nth(0).click()
+    expect(page).to_have_url(shelf.gate_url("refused"))
+    expect(page.locator(".quorum")).to_contain_text("we do not mail at night")
+
+
 @pytest.mark.once
 def test_what_is_buried_is_shown_and_must_be_read(shelf: Shelf, browser_page: Page, complaints: list[str]) -> None:
     page = shelf.enter(watched(browser_page, complaints))

@@ -115,7 +115,7 @@ def test_what_was_approved_expired_or_refused_elsewhere_is_no_no(desk: Desk, rit
 
 def test_a_tool_is_new_once_in_the_project_and_once_for_each_agent(desk: Desk, rita: Reviewer) -> None:
     first = ask(desk, "s-1")
-    assert "new tool in this project" in entry(rita, first)
+    assert "new tool here" in entry(rita, first)
     assert "New tool in this project: the book has no effect with it before." in words(rita, first)
     second = ask(desk, "s-2")
     assert "new tool" not in entry(rita, second)
@@ -132,7 +132,7 @@ def test_what_was_only_reported_makes_a_tool_known(desk: Desk, rita: Reviewer) -
     desk.agent.session("s-1")
     report = {"id": "r-1", "kind": "effect.planned", "session": "s-1", "effect_key": "seen", "tool": "git.push"}
     assert desk.agent.report([report | {"arguments": {}}]).status_code == 200
-    assert "new tool in this project" not in entry(rita, ask(desk, "s-2"))
+    assert "new tool here" not in entry(rita, ask(desk, "s-2"))
 
 
 def hours_without_today() -> str:
@@ -150,9 +150,7 @@ def test_what_is_asked_outside_the_working_hours_says_so(desk: Desk, rita: Revie
     desk.rules(RULES.replace("name: house", f"name: house\nhours: {hours_without_today()}"))
     late = ask(desk, "s-3")
     assert re.search(r"outside hours, (Mon|Tue|Wed|Thu|Fri|Sat|Sun) \d\d:\d\d", entry(rita, late))
-    assert re.search(
-        r"outside hours \(\w{3} \d\d:\d\d; worked are \w{3}, 08:00 to 18:00, Europe/Berlin\)", words(rita, late)
-    )
+    assert re.search(r"outside hours \(\w{3} \d\d:\d\d, Europe/Berlin\)", words(rita, late))
     assert "outside hours" not in entry(rita, within)  # each goes by the rules that asked
     assert "08:00 to 18:00, Europe/Berlin" in rita.page(reverse("policies"))
     assert "08:00 to 18:00, Europe/Berlin" in rita.page(reverse("policy_set", args=[late.policy_set_id]))
