@@ -50,6 +50,15 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
+class _Pair:
+    """The two texts of one edit. `names` are the arguments that they are, and no other argument is in the rows."""
+
+    old: str
+    new: str
+    names: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Changes:
     """All of it. `told` names the arguments whose whole text the rows show; `commits` are the agent's word."""
 
@@ -81,13 +90,14 @@ def _edits(named: Mapping[str, Any]) -> tuple[list[File], set[str]]:
     path = next((named[name] for name in PATHS if isinstance(named.get(name), str)), "")
     listed = named.get("edits")
     if isinstance(listed, list) and listed and all(_pair(one) is not None for one in listed):
-        pairs = [_pair(one) for one in listed]
-        # What else an edit says (replace_all) is shown with the arguments, so the list counts as told only when bare.
-        bare = all(set(one) <= {*OLD, *NEW} for one in listed)
-        return [_diff(path, *pair) for pair in pairs if pair is not None], {"edits"} if bare else set()
+        pairs = [pair for pair in map(_pair, listed) if pair is not None]
+        # What else an edit says (replace_all, a second new text) is shown with the arguments, so the list counts as
+        # told only when each edit is no more than what its rows show.
+        bare = all(set(one) == pair.names for one, pair in zip(listed, pairs, strict=True))
+        return [_diff(path, pair.old, pair.new) for pair in pairs], {"edits"} if bare else set()
     pair = _pair(named)
     if pair is not None:
-        return [_diff(path, *pair)], {name for name in (*OLD, *NEW) if name in named}
+        return [_diff(path, pair.old, pair.new)], set(pair.names)
     for name in WHOLE:
         if path and isinstance(named.get(name), str):
             lines = _lines(named[name])
@@ -99,13 +109,14 @@ def _edits(named: Mapping[str, Any]) -> tuple[list[File], set[str]]:
     return [], set()
 
 
-def _pair(value: Any) -> tuple[str, str] | None:
-    """The old and the new text of one edit; an edit may have only a new one."""
+def _pair(value: Any) -> _Pair | None:
+    """The old and the new text of one edit, the first of each that is a text; an edit may have only a new one."""
     if not isinstance(value, dict):
         return None
-    old = next((value[name] for name in OLD if isinstance(value.get(name), str)), None)
-    new = next((value[name] for name in NEW if isinstance(value.get(name), str)), None)
-    return None if new is None and old is None else (old or "", new or "")
+    found = [next((name for name in names if isinstance(value.get(name), str)), "") for names in (OLD, NEW)]
+    old, new = (value[name] if name else "" for name in found)
+    names = frozenset(name for name in found if name)
+    return _Pair(old, new, names) if names else None
 
 
 def _diff(path: str, old: str, new: str) -> File:

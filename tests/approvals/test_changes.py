@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from approvals.changes import changes
+from approvals.changes import NEW, OLD, changes
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,39 @@ def test_the_rows_of_a_diff_hold_both_texts(old: str, new: str) -> None:
 
 def lines(text: str) -> list[str]:
     return text.removesuffix("\n").split("\n") if text else []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"file_path": "a", "old_string": "x", "new_string": "y"}, ("new_string", "old_string")),
+        ({"file_path": "a", "old_string": "x", "new_string": "y", "new_text": "EVIL"}, ("new_string", "old_string")),
+        ({"file_path": "a", "old_string": ["EVIL"], "old_str": "x", "new_str": "y"}, ("new_str", "old_str")),
+        ({"file_path": "a", "old_string": "x", "new_string": {"EVIL": 1}}, ("old_string",)),
+        ({"file_path": "a", "edits": [{"old_string": "x", "new_string": "y"}]}, ("edits",)),
+        ({"file_path": "a", "edits": [{"old_string": "x", "new_string": "y", "new_str": "EVIL"}]}, ()),
+        ({"file_path": "a", "edits": [{"old_string": "x", "new_string": "y", "old_str": 1}]}, ()),
+        ({"file_path": "a", "edits": [{"new_string": "y"}], "new_string": "EVIL"}, ("edits",)),
+    ],
+)
+def test_only_what_the_rows_show_counts_as_told(arguments: Any, told: tuple[str, ...]) -> None:
+    found = changes(arguments)
+    assert found.told == told
+    assert "EVIL" not in "".join(row.text for file in found.files for row in file.rows)
+
+
+TEXTS = st.one_of(st.text(max_size=3), st.integers(), st.lists(st.text(max_size=2), max_size=2))
+ANY_EDIT = st.dictionaries(st.sampled_from([*OLD, *NEW, "replace_all"]), TEXTS, max_size=5)
+
+
+@given(ANY_EDIT, st.lists(ANY_EDIT, max_size=3))
+def test_every_argument_that_is_told_stands_in_the_rows(named: dict[str, Any], listed: list[dict[str, Any]]) -> None:
+    for arguments in (named, named | {"edits": listed}):
+        found = changes(arguments)
+        texts = [arguments[name] for name in found.told if name != "edits"]
+        if "edits" in found.told:
+            texts += [value for one in listed for value in one.values()]
+        rows = [(row.sign, row.text) for file in found.files for row in file.rows]
+        for text in texts:
+            assert isinstance(text, str)
+            assert {line for line in text.split("\n") if line} <= {line for _, line in rows}
