@@ -53,7 +53,8 @@ def read_slowly(raw: bytes, max_depth: int, lane: Lane) -> dict[str, Any]:
         raise FaultError("invalid_utf8", f"The text is not UTF-8 at byte {error.start}; encode it as UTF-8.") from None
     except json.JSONDecodeError as error:
         place = f"line {error.lineno} column {error.colno}"
-        raise FaultError("json_syntax", f"The text is not one JSON document: {error.msg} at {place}.") from None
+        said = error.msg.removesuffix(" at")  # some of the parser's sentences end with it
+        raise FaultError("json_syntax", f"The text is not one JSON document: {said} at {place}.") from None
     except RecursionError:
         raise too_deep(max_depth) from None
     value = _plain(tree, (), max_depth)
@@ -132,4 +133,12 @@ def too_deep(max_depth: int, pointer: str | None = None) -> FaultError:
 
 
 def not_an_object(value: Any) -> FaultError:
-    return FaultError("not_an_object", f"A JSON object is needed here, not {type(value).__name__}.", "")
+    return FaultError("not_an_object", f"A JSON object is needed here, not {json_kind(value)}.", "")
+
+
+def json_kind(value: Any) -> str:
+    """What a JSON value is, in JSON's own words: `an array`, `null`."""
+    if value is None:
+        return "null"
+    kinds = ((bool, "a boolean"), (int | float, "a number"), (str, "a string"), (list, "an array"), (dict, "an object"))
+    return next((words for kind, words in kinds if isinstance(value, kind)), "a number")

@@ -2,7 +2,7 @@
 
 A record belongs to the session `sessionId`, or to its sub-agent `sessionId/agentId`; so a file may tell several
 sessions, and several files one. Calls are the `tool_use` blocks of assistant records, results the `tool_result` blocks
-of user records. Progress records repeat what sub-agents do and are left out.
+of user records, wherever in the file they stand. Progress records repeat what sub-agents do and are left out.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ class _Transcript:
     def __init__(self) -> None:
         self.sessions: dict[str, _Session] = {}
         self._open = OpenCalls()
+        self._early: dict[str, list[tuple[dict[str, Json], int | None]]] = {}  # results told before their calls
 
     def add(self, line: int, record: Json) -> None:
         if not isinstance(record, dict) or not isinstance(record.get("type"), str):
@@ -118,17 +119,25 @@ class _Transcript:
                 sidechain=record.get("isSidechain") is True,
             )
             self._open.add(trajectory, call)
+            early = self._early.get(call.call_id or "")
+            if early:
+                self._answer(trajectory, *early.pop(0))
 
     def _user(self, session: _Session, record: dict[str, Json], content: Json, blocks: list[dict[str, Json]]) -> None:
         if record.get("isMeta") is not True:
             session.trajectory.describe(title=text_of(content))
+        moment = microseconds(record.get("timestamp"))
         for block in blocks:
             if block.get("type") != "tool_result":
                 continue
-            found = self._open.take(block.get("tool_use_id"), within=session.trajectory)
-            if found is None:
+            call_id = block.get("tool_use_id")
+            if isinstance(call_id, str) and not self._open.knows(call_id):
+                self._early.setdefault(call_id, []).append((block, moment))
                 continue
-            trajectory, call = found
+            self._answer(session.trajectory, block, moment)
+
+    def _answer(self, within: Trajectory, block: dict[str, Json], moment: int | None) -> None:
+        found = self._open.take(block.get("tool_use_id"), within=within)
+        if found is not None:
             outcome: Outcome = "error" if block.get("is_error") is True else "ok"
-            result = unwrapped(block.get("content", ""))
-            trajectory.answer(call, result, outcome, microseconds(record.get("timestamp")))
+            found[0].answer(found[1], unwrapped(block.get("content", "")), outcome, moment)

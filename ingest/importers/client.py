@@ -172,6 +172,13 @@ def _object(response: httpx.Response, path: str) -> dict[str, Json]:
 
 def _refused(result: dict[str, Json]) -> RefusalError:
     sentence = result.get("detail") or result.get("code") or result.get("status") or "refused without a reason"
+    if result.get("status") == "conflict":
+        # The server tells an agent to send a new id; whoever imports has files, and chose no ids.
+        sentence = (
+            "This session was imported before from a file that tells another beginning of it. Import the whole file; a "
+            "part of one, or one whose earlier lines were changed, cannot be told apart from a contradiction. What was "
+            "sent until here stays, and the contradiction is kept as evidence."
+        )
     return RefusalError(f"event {result.get('id')}", str(sentence))
 
 

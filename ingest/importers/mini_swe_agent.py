@@ -1,5 +1,8 @@
 """mini-swe-agent trajectories: a conversation in which a reply holds one bash block and the next message its outcome.
 
+From version 2 on a reply may ask by tool calls instead; messages of role `tool` answer them, and the end of the run the
+one that submitted.
+
 A reply with several blocks was refused by the agent's harness and nothing of it ran; it stays one call, of its first
 block, with outcome unknown, because the only sign of success is a return code and none was reported.
 """
@@ -10,11 +13,20 @@ import re
 from pathlib import Path
 
 from ingest.importers.reading import Document, collect, origin_labels, read_documents
-from ingest.importers.shapes import Json, Outcome, Trajectory, document_key, microseconds_of_seconds, text_of
+from ingest.importers.shapes import (
+    Json,
+    OpenCalls,
+    Outcome,
+    Trajectory,
+    arguments_of,
+    document_key,
+    microseconds_of_seconds,
+    text_of,
+)
 
 FORMAT = "mini-swe-agent"
 
-_BASH_BLOCK = re.compile(r"```bash\s*\n(.*?)\n```", re.DOTALL)
+_BASH_BLOCK = re.compile(r"```(?:bash|mswea_bash_action)\s*\n(.*?)\n```", re.DOTALL)
 _RETURN_CODE = re.compile(r"\s*<returncode>(-?\d+)</returncode>")
 
 
@@ -40,13 +52,37 @@ def _trajectory(document: Document) -> Trajectory:
     trajectory.describe(title=name, labels={"instance": name, "model": _model(info), **origin_labels(document.origin)})
     submitted = info.get("exit_status") == "Submitted"
     messages: list[dict[str, Json]] = raw["messages"]
+    requested = OpenCalls()
+    last: str | None = None
     turn = 0
     for place, message in enumerate(messages):
         if message["role"] != "assistant":
             if message["role"] == "user":
                 trajectory.describe(title=text_of(message.get("content")))
+            is_submission = submitted and message["role"] == "exit"
+            found = requested.take(last if is_submission else message.get("tool_call_id"))
+            if found is not None:
+                content = message.get("content", "")
+                trajectory.answer(found[1], content, _outcome(text_of(content), is_submission), _written(message))
             continue
         turn += 1
+        requests = _requests(message)
+        for request in requests:
+            moment = _written(message)
+            trajectory.started_us = trajectory.started_us if trajectory.calls else moment
+            function = request["function"]
+            call = trajectory.add_call(
+                function.get("name"),
+                arguments_of(function.get("arguments")),
+                turn=turn,
+                call_id=request.get("id"),
+                occurred_us=moment,
+            )
+            requested.add(trajectory, call)
+            # What ends the run names no call; of several, nobody knows which one it was.
+            last = call.call_id if len(requests) == 1 else None
+        if requests:
+            continue
         blocks = _BASH_BLOCK.findall(text_of(message.get("content")))
         if not blocks:
             continue
@@ -72,6 +108,18 @@ def _outcome(answer: str, is_submission: bool) -> Outcome:
     if code is not None:
         return "ok" if int(code.group(1)) == 0 else "error"
     return "ok" if is_submission else "unknown"
+
+
+def _requests(message: dict[str, Json]) -> list[dict[str, Json]]:
+    requests = message.get("tool_calls")
+    if not isinstance(requests, list):
+        return []
+    return [one for one in requests if isinstance(one, dict) and isinstance(one.get("function"), dict)]
+
+
+def _written(message: dict[str, Json]) -> int | None:
+    extra = message.get("extra")
+    return microseconds_of_seconds(extra.get("timestamp")) if isinstance(extra, dict) else None
 
 
 def _response(message: dict[str, Json]) -> dict[str, Json]:

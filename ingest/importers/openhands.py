@@ -51,7 +51,11 @@ def _stands_alone(value: Json) -> bool:
 def _is_event(value: Json) -> bool:
     if not isinstance(value, dict) or "role" in value:
         return False
-    return any(isinstance(value.get(name), str) for name in ("kind", "action", "observation"))
+    # V1 names its kinds by their classes; other programs' records have a `kind` too, of another sort.
+    kind = value.get("kind")
+    if isinstance(kind, str):
+        return kind[:1].isupper()
+    return any(isinstance(value.get(name), str) for name in ("action", "observation"))
 
 
 def _events(value: Json) -> list[dict[str, Json]] | None:

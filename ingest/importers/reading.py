@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from ingest.diagnosis import json_kind
 from ingest.importers.shapes import DistinctKeys, Json, Trajectory
 
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -143,7 +144,7 @@ def _whole(text: str, first_line: int) -> Json:
 
 
 def _syntax(fault: json.JSONDecodeError) -> str:
-    return f"not JSON: {fault.msg} (column {fault.colno})"
+    return f"not JSON: {fault.msg.removesuffix(' at')} (column {fault.colno})"
 
 
 def _unreadable(fault: Exception) -> str:
@@ -156,4 +157,4 @@ def _stranger(value: Json) -> str:
     if isinstance(value, dict):
         names = ", ".join(sorted(str(name) for name in value)[:8])
         return f"not a document of this format (an object with {names or 'no fields'})"
-    return f"not a document of this format (a JSON {type(value).__name__})"
+    return f"not a document of this format ({json_kind(value)})"

@@ -128,6 +128,10 @@ class OpenCalls:
         if call.call_id is not None:
             self._waiting.setdefault(call.call_id, []).append((trajectory, call))
 
+    def knows(self, call_id: Json) -> bool:
+        """Whether a call of that id was told already, answered or not."""
+        return isinstance(call_id, str) and call_id in self._waiting
+
     def take(self, call_id: Json, within: Trajectory | None = None) -> tuple[Trajectory, Call] | None:
         """The oldest unanswered call of that id, one of `within` first; None when no call waits for it."""
         waiting = self._waiting.get(call_id) if isinstance(call_id, str) else None
@@ -218,6 +222,17 @@ def unwrapped(content: Json) -> Json:
         if isinstance(block, dict) and block.keys() == {"type", "text"} and block["type"] == "text":
             return block["text"]
     return content
+
+
+def arguments_of(sent: Json) -> Json:
+    """The arguments of an OpenAI-style call: the sent text read as JSON; the text itself when it is no object."""
+    if not isinstance(sent, str):
+        return sent
+    try:
+        value = json.loads(sent)
+    except (ValueError, RecursionError):
+        return sent
+    return value if isinstance(value, dict) else sent
 
 
 def microseconds(moment: Json) -> int | None:

@@ -6,11 +6,10 @@ answer belongs to the oldest request of its id that waits. No times are told.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from ingest.importers.reading import Document, collect, origin_labels, read_documents
-from ingest.importers.shapes import Json, OpenCalls, Trajectory, document_key, text_of
+from ingest.importers.shapes import Json, OpenCalls, Trajectory, arguments_of, document_key, text_of
 
 FORMAT = "tau-bench"
 
@@ -47,7 +46,7 @@ def _trajectory(document: Document) -> Trajectory:
                 if isinstance(function, dict):
                     call = trajectory.add_call(
                         function.get("name"),
-                        _arguments(function.get("arguments")),
+                        arguments_of(function.get("arguments")),
                         turn=turn,
                         call_id=request.get("id"),
                     )
@@ -61,14 +60,3 @@ def _trajectory(document: Document) -> Trajectory:
     # A trial is written down once it was scored.
     trajectory.ended = "completed" if raw.get("reward") is not None else None
     return trajectory
-
-
-def _arguments(sent: Json) -> Json:
-    """The arguments the benchmark's tools were given: the sent text read as JSON; the text itself when it is none."""
-    if not isinstance(sent, str):
-        return sent
-    try:
-        value = json.loads(sent)
-    except (ValueError, RecursionError):
-        return sent
-    return value if isinstance(value, dict) else sent

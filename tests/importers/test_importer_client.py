@@ -95,15 +95,23 @@ def test_a_server_that_is_not_there_is_named_as_such_at_once() -> None:
     assert waits == []
 
 
-def test_a_refused_item_is_named_with_the_servers_sentence() -> None:
+@pytest.mark.parametrize(
+    ("status", "sentence"),
+    [
+        ("invalid", r"^event e1: It was told otherwise\.$"),
+        # The server's advice, a new id, is for agents; an importer's user has files.
+        ("conflict", r"^event e1: This session was imported before from a file that tells another beginning of it\."),
+    ],
+)
+def test_a_refused_item_is_named_with_a_sentence(status: str, sentence: str) -> None:
     def server(request: httpx.Request) -> httpx.Response:
         results = [
             {"index": 0, "id": "e0", "status": "created"},
             {
                 "index": 1,
                 "id": "e1",
-                "status": "conflict",
-                "code": "conflict",
+                "status": status,
+                "code": status,
                 "detail": "It was told otherwise.",
                 "retryable": False,
             },
@@ -112,7 +120,7 @@ def test_a_refused_item_is_named_with_the_servers_sentence() -> None:
         return httpx.Response(207, json={"accepted": 2, "results": results})
 
     client, _ = _client(server)
-    with pytest.raises(RefusalError, match=r"^event e1: It was told otherwise\.$"):
+    with pytest.raises(RefusalError, match=sentence):
         client.send(ITEMS)
 
 

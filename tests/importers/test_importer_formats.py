@@ -74,6 +74,14 @@ def test_claude_code_sessions_told_in_one_file_stay_apart(tmp_path: Path) -> Non
     assert (main.key, len(main.calls)) == (SESSION, 6)
 
 
+def test_claude_code_results_answer_their_calls_also_where_they_stand_before_them(tmp_path: Path) -> None:
+    records = json_lines(FILES / "claude-code-subagent.jsonl")
+    (told,) = _read("claude-code-subagent")
+    (backwards,) = READERS["claude-code"](write_lines(tmp_path / "backwards.jsonl", records[::-1]))
+    assert sorted(map(str, _calls(backwards))) == sorted(map(str, _calls(told)))
+    assert all(call.result is not None for call in backwards.calls)
+
+
 def test_pi_turns_that_were_cut_short_leave_calls_without_a_result() -> None:
     (trajectory,) = _read("pi")
     assert trajectory.key == "5d0b7d1e-0000-4000-8000-00000000beef"
@@ -103,6 +111,25 @@ def test_mini_swe_agent_reports_outcomes_by_return_code() -> None:
     # The same task in another run is another session; its last reply was never answered.
     assert second.key != first.key
     assert (_calls(second)[0][2], second.ended) == (None, "failed")
+
+
+def test_mini_swe_agent_that_asks_by_tool_calls_is_answered_by_their_ids_and_by_the_end_it_asked_for() -> None:
+    (trajectory,) = _read("mini-swe-agent-tools")
+    assert _calls(trajectory) == [
+        ("bash", {"command": "ls"}, ("<returncode>0</returncode>\n<output>\nbeads.py\n</output>", "ok")),
+        ("bash", {"command": "false"}, ("<returncode>1</returncode>\n<output>\n</output>", "error")),
+        ("bash", "sleep 9", None),
+        ("bash", {"command": "echo COMPLETE"}, ("fix\n", "ok")),  # the submission
+    ]
+    assert [call.turn for call in trajectory.calls] == [1, 1, 2, 3]
+    assert (trajectory.calls[0].occurred_us, trajectory.ended) == (1_795_167_458_500_000, "completed")
+
+
+def test_mini_swe_agent_whose_run_broke_off_was_not_answered_by_its_end(tmp_path: Path) -> None:
+    (document,) = json_lines(FILES / "mini-swe-agent-tools.jsonl")
+    document["raw"]["info"]["exit_status"] = "TimeExceeded"
+    (trajectory,) = READERS["mini-swe-agent"](write_lines(tmp_path / "broken.jsonl", [document]))
+    assert (trajectory.calls[-1].result, trajectory.ended) == (None, "failed")
 
 
 def test_swe_agent_steps_and_conversations_are_read_alike() -> None:

@@ -28,7 +28,7 @@ CLAUDE_LINE = json.dumps({"type": "progress", "sessionId": "s", "uuid": "u"}).en
         (b"\x89PNG\r\n\x1a\n\x00\x00", 1, "not text in UTF-8 (byte 0x89 at column 1)"),
         (b"\x00\x01\x02", 1, "not JSON: Expecting value (column 1)"),
         ('{"type": "ä"}'.encode("utf-16"), 1, "not text in UTF-8 (byte 0xff at column 1)"),
-        (CLAUDE_LINE + b'{"type": "user", "sess\n', 2, "not JSON: Invalid control character at (column 23)"),
+        (CLAUDE_LINE + b'{"type": "user", "sess\n', 2, "not JSON: Invalid control character (column 23)"),
         (CLAUDE_LINE * 3 + b"\xff\xfe\n", 4, "not text in UTF-8 (byte 0xff at column 1)"),
         (b"[\n1,\n2\n3\n]\n", 4, "not JSON: Expecting ',' delimiter (column 1)"),
         (b'{"type":' * 5000, 1, "the JSON is nested too deeply to be read"),
@@ -88,7 +88,12 @@ def test_recordings_that_are_no_trajectories_are_refused(format_name: str, name:
 
 @pytest.mark.parametrize("format_name", sorted(READERS))
 @pytest.mark.parametrize(
-    "stranger", ["{}", "[]", "null", "17", '"text"', '{"resourceSpans": []}', '{"_source": {"path": "x"}, "raw": {}}']
+    "stranger",
+    [
+        *("{}", "[]", "null", "17", '"text"', '{"resourceSpans": []}', '{"_source": {"path": "x"}, "raw": {}}'),
+        # A history of requests and responses: each has a kind, and none is an event.
+        '[{"kind": "request", "parts": []}, {"kind": "response", "parts": [{"part_kind": "tool-call"}]}]',
+    ],
 )
 def test_other_json_is_refused_by_every_format(tmp_path: Path, format_name: str, stranger: str) -> None:
     path = tmp_path / "stranger.json"

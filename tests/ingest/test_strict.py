@@ -177,6 +177,21 @@ def test_every_hostile_body_has_one_answer(name: str) -> None:
         assert problem.status == (415 if code == "unsupported_charset" else 422)
 
 
+@pytest.mark.parametrize(
+    ("raw", "sentence"),
+    [
+        (b"null", "A JSON object is needed here, not null."),
+        (b"[1]", "A JSON object is needed here, not an array."),
+        (b'"x"', "A JSON object is needed here, not a string."),
+        (b"true", "A JSON object is needed here, not a boolean."),
+        (b"1.5", "A JSON object is needed here, not a number."),
+        (b'{"a": "\x01"}', "The text is not one JSON document: Invalid control character at line 1 column 8."),
+    ],
+)
+def test_sentences_speak_of_json_and_not_of_the_parsers_language(raw: bytes, sentence: str) -> None:
+    assert refusal(raw).detail == sentence
+
+
 def test_integers_beyond_2_to_53_are_refused_in_the_command_lane_only() -> None:
     for number in (2**53, -(2**53), 2**63, 2**64, -(2**63) - 1, 10**63):
         raw = json.dumps({"a": {"b~/": [1, number]}}).encode()
