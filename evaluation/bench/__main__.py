@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evaluation.bench import batches, busy, commands, gates, growth, reading
+from evaluation.bench import batches, busy, commands, desk, growth, reading
 from evaluation.bench.figures import Report
 from evaluation.bench.house import ROOT, VENDORS, Installation, ground, install, serve
 
@@ -85,7 +85,7 @@ def measure(report: Report, vendor: str, folder: Path, cluster: Path, size: Size
             _measure_writing(report, install(vendor, folder / "measured", found), size, parts)
         if "gates" in parts:
             with serve(install(vendor, folder / "desk", found)) as server:
-                gates.measure(report, server, gates=size.gates, rounds=size.rounds, batches=size.batches)
+                desk.measure(report, server, pending=size.gates, rounds=size.rounds, batches=size.batches)
         if "read" in parts:
             small = install(vendor, folder / "small", found)
             reading.measure(report, small, rounds=size.rounds, reads=size.reads, sizes=size.sizes)

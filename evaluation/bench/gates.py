@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from evaluation.bench import clients, deciders
+from evaluation.bench import clients
 from evaluation.bench.deciders import Deciders
 from evaluation.bench.figures import Report, percentile
 from evaluation.bench.herd import IDLE_WAIT_S, Herd
@@ -33,12 +33,8 @@ OFFSETS_S: Final = 2.0
 WAIT_S: Final = 20
 LOST_AFTER_S: Final = 5.0  # whoever hears so long after the commit was not woken, and only asked again
 GIVE_UP_S: Final = 90
+COME_AGAIN_S: Final = 0.1
 INGEST_CLIENTS: Final = 2
-TOOLS: Final = """
-tools:
-  bench.push: {class: natural, reversibility: compensable}
-  git.push: {class: probeable, reversibility: compensable}
-"""
 RULES: Final = 200
 JUDGEMENTS: Final = 2_000
 
@@ -74,11 +70,23 @@ class Agent:
         answer = self._connection.getresponse()
         return answer.status, json.loads(answer.read())
 
-    def wait(self, gate: Gate) -> float:
-        """Wait until a gate is approved, as often as it takes; return when the answer came."""
+    def wait(self, gate: Gate, *, insist: bool = False) -> float:
+        """Wait until a gate is approved, as often as it takes; return when the answer came.
+
+        Who may `insist` connects again, and comes again after a 503, as agents are told to.
+        """
         until = time.monotonic() + GIVE_UP_S
         while time.monotonic() < until:
-            status, found = self.ask("GET", f"/gates/{gate.id}?wait={WAIT_S}&since=1")
+            try:
+                status, found = self.ask("GET", f"/gates/{gate.id}?wait={WAIT_S}&since=1")
+            except (OSError, http.client.HTTPException):
+                if not insist:
+                    raise
+                status, found = 503, {}
+                self._connection.close()
+            if status == 503 and insist:
+                time.sleep(COME_AGAIN_S)
+                continue
             if status == 200 and found["status"] == "approved":
                 return time.monotonic()
             if status != 200 or found["status"] != "pending":
@@ -227,40 +235,6 @@ class Part:
         self.report.add(self.vendor, f"{name}: lost", "", [lost], bar=0)
         self.report.add(self.vendor, f"{name}: p95 from the commit", "ms", [percentile(late, 0.95)])
 
-    def races(self, number: int) -> None:
-        """Whether of many who answer one gate at once exactly one rules."""
-        self.say(f"{number} rounds of all deciders")
-        taken, wrong = self.take(number), 0
-        spent_s, told = self.people.do("race", [gate.id for gate in taken])
-        for gate in taken:
-            heard = [answer for identity, answer in told if identity == gate.id]
-            wrong += heard.count("stands") != 1 or heard.count("not_resolved") != len(heard) - 1
-        name = f"{deciders.PEOPLE} deciders"
-        self.report.add(self.vendor, f"{name}, {number} rounds: not exactly one", "", [wrong], bar=0)
-        self.report.add(self.vendor, f"{name}: a round", "ms", [1000 * spent_s / number])
-
-    def revocations(self, number: int) -> None:
-        """Whether of a revocation and a dispatch in one moment exactly one comes through."""
-        self.say(f"{number:,} rounds of revoke against use")
-        agent, wrong, used = self.agent(), 0, 0
-        for start in range(0, number, AT_ONCE):
-            gates = self.take(min(AT_ONCE, number - start))
-            self.people.do("rule_many", [(gate.id, 0.0) for gate in gates])
-            for n, gate in enumerate(gates):
-                at = time.monotonic() + 0.01
-                # A dispatch comes over HTTP, a revocation does not: its start is spread over what that takes.
-                self.people.begin("revoke", gate.id, at + 0.01 * scattered(n))
-                time.sleep(max(0.0, at - time.monotonic()))
-                body = {"process": "p", "intent_digest": gate.intent_digest}
-                status, _ = agent.ask("POST", f"/effects/{gate.effect}/dispatch", body)
-                outcome = (status, self.people.end())
-                used += outcome == (200, "already_used")
-                wrong += outcome not in ((200, "already_used"), (409, "revoked"))
-        agent.close()
-        name = f"revoke against use, {number:,} rounds"
-        self.report.add(self.vendor, f"{name}: both or neither", "", [wrong], bar=0)
-        self.report.add(self.vendor, f"{name}: used", "", [used])
-
     def ingest(self, rounds: int, batches: int) -> None:
         """What the waiters cost those who send evidence."""
         seen: dict[int, list[list[float]]] = {0: [], WAITERS: []}
@@ -316,22 +290,3 @@ def two_hundred_rules() -> str:
     production = {"tools": ["git.push"], "ref_classes": ["production"]}
     rules.append({"id": "production", "title": "Production", "match": production, "outcome": "require"})
     return json.dumps({"name": "two-hundred", "rules": rules}, indent=1)
-
-
-def measure(report: Report, server: Server, *, gates: int, rounds: int, batches: int) -> None:
-    """Measure on a fresh installation with so many pending gates, of which about half are decided on the way."""
-    token = server.installation.token("bench")
-    tools = server.installation.folder / "tools.yaml"
-    tools.write_text(TOOLS, encoding="utf-8")
-    server.installation.manage("load_tools", str(tools))
-    with Deciders(server.installation) as people:
-        part = Part(report, server, people, token)
-        part.open(gates)
-        part.inbox(40)
-        for waiters in (0, WAITERS):
-            part.unblocked(min(gates // 6, MOST_RULINGS), waiters)
-        part.offsets(gates // 5)
-        part.races(gates // 25)
-        part.revocations(gates // 5)
-        part.ingest(rounds, batches)
-        part.plan()

@@ -124,6 +124,16 @@ class Server:
         """Resident memory of the web server, all its processes together."""
         return meter.resident_bytes([self.web])
 
+    def fall(self) -> None:
+        """End the web server by SIGKILL, as a crash would; returns when the rest of the house has stopped for it."""
+        os.killpg(self.web, signal.SIGKILL)
+        _wait_or_kill(self.supervisor)
+
+    def rise(self) -> None:
+        """Start the house again on the same port; returns when it answers."""
+        self.supervisor = _supervise(self.installation, self.port)
+        self.web = _when_ready(self.supervisor, self.port)
+
 
 @contextmanager
 def cluster(folder: Path, var: Path) -> Iterator[Cluster]:
@@ -213,8 +223,22 @@ def serve(installation: Installation) -> Iterator[Server]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
+    server = Server(installation, port, _supervise(installation, port), web=0)
+    try:
+        _settle(server)
+        yield server
+    except Exception:
+        # The folder is about to be removed, and the reason mostly stands at the end of this file.
+        sys.stderr.write((installation.folder / "server.log").read_text()[-3000:])
+        raise
+    finally:
+        server.supervisor.send_signal(signal.SIGTERM)
+        _wait_or_kill(server.supervisor)
+
+
+def _supervise(installation: Installation, port: int) -> subprocess.Popen[bytes]:
     with (installation.folder / "server.log").open("ab") as log:
-        supervisor = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, "-m", "config.run"],
             cwd=ROOT,
             env={**installation.environment, "PORT": str(port), "GATEBOOK_HOST": "127.0.0.1"},
@@ -224,33 +248,28 @@ def serve(installation: Installation) -> Iterator[Server]:
             process_group=0,
             preexec_fn=_die_with(os.getpid()),
         )
-        try:
-            yield _when_quiet(installation, supervisor, port)
-        except Exception:
-            # The folder is about to be removed, and the reason mostly stands at the end of this file.
-            sys.stderr.write((installation.folder / "server.log").read_text()[-3000:])
-            raise
-        finally:
-            supervisor.send_signal(signal.SIGTERM)
-            _wait_or_kill(supervisor)
 
 
-def _when_quiet(installation: Installation, supervisor: subprocess.Popen[bytes], port: int) -> Server:
-    """Wait until the server answers and its neighbours (job worker, clock) have stopped using the processor."""
+def _when_ready(supervisor: subprocess.Popen[bytes], port: int) -> int:
+    """Wait until the server answers; return the id of its first process."""
     until = time.monotonic() + READY_WITHIN_S
     while not _ready(port):
         if supervisor.poll() is not None or time.monotonic() > until:
             raise RuntimeError("the server did not start")
         time.sleep(0.1)
-    web = next(process for process in meter.tree(supervisor.pid) if "granian" in meter.command_line(process))
+    return next(process for process in meter.tree(supervisor.pid) if "granian" in meter.command_line(process))
+
+
+def _settle(server: Server) -> None:
+    """Wait until the server answers and its neighbours (job worker, clock) have stopped using the processor."""
+    server.web = _when_ready(server.supervisor, server.port)
     until = time.monotonic() + QUIET_WITHIN_S
-    used = meter.cpu_s([supervisor.pid])
+    used = meter.cpu_s([server.supervisor.pid])
     while time.monotonic() < until:
         time.sleep(1)
-        before, used = used, meter.cpu_s([supervisor.pid])
+        before, used = used, meter.cpu_s([server.supervisor.pid])
         if used - before < 0.05:
             break
-    return Server(installation, port, supervisor, web)
 
 
 def _die_with(parent: int) -> Callable[[], None]:

@@ -35,13 +35,16 @@ NAMED = {
         "ruling to agent, 3 idle waiters: p95",
         "5 rulings 0 to 2 s after the wait began: lost",
         "4 deciders, 1 rounds: not exactly one",
+        "4 users of one leave, 1 rounds: not exactly one",
         "revoke against use, 5 rounds: both or neither",
+        "5 rulings around a fall of the server: lost",
         "evidence: p99 with 3 waiters against none",
         "a plan against 200 rules: all of it",
     ),
 }
 
 
+@pytest.mark.django_db  # on both databases, each of which measures parts of its own
 def test_a_tiny_run_measures_every_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(house, "QUIET_WITHIN_S", 0)
     monkeypatch.setattr(growth, "TENTHS", 2)

@@ -1,0 +1,35 @@
+"""The part of the benchmark in which people decide: what is measured, in which order, and of how many gates."""
+
+from typing import Final
+
+from evaluation.bench import contests, gates
+from evaluation.bench.deciders import Deciders
+from evaluation.bench.figures import Report
+from evaluation.bench.house import Server
+
+TOOLS: Final = """
+tools:
+  bench.push: {class: natural, reversibility: compensable}
+  git.push: {class: probeable, reversibility: compensable}
+"""
+
+
+def measure(report: Report, server: Server, *, pending: int, rounds: int, batches: int) -> None:
+    """Measure on a fresh installation with so many pending gates, most of which are decided on the way."""
+    token = server.installation.token("bench")
+    tools = server.installation.folder / "tools.yaml"
+    tools.write_text(TOOLS, encoding="utf-8")
+    server.installation.manage("load_tools", str(tools))
+    with Deciders(server.installation) as people:
+        part = gates.Part(report, server, people, token)
+        part.open(pending)
+        part.inbox(40)
+        for waiters in (0, gates.WAITERS):
+            part.unblocked(min(pending // 8, gates.MOST_RULINGS), waiters)
+        part.offsets(pending // 5)
+        contests.of_deciders(part, pending // 25)
+        contests.of_users(part, pending // 25)
+        contests.of_revocations(part, pending // 5)
+        part.ingest(rounds, batches)
+        part.plan()
+        contests.of_restarts(part, pending // 5)
