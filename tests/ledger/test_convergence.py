@@ -11,6 +11,7 @@ from itertools import permutations
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import connection, transaction
 from django.db.models import F
 from hypothesis import HealthCheck, Phase, given, settings
@@ -23,7 +24,7 @@ from journal.ids import derived
 from journal.models import Entry, Outbox
 from ledger import effects, fold, tools
 from ledger.declarations import Declaration
-from ledger.models import Attempt, Effect
+from ledger.models import Attempt, Effect, Hold
 from sessions import agents, projects, repositories, sessions
 from sessions.models import Agent, Session
 from sessions.origin import Origin
@@ -122,12 +123,24 @@ def opened(tester: Agent) -> None:
     sessions.touch(origin, {sessions.identity(tester.project_id, "s"): "s"}, 1)
 
 
+def stopped(tester: Agent, scope: str) -> None:
+    """A stop that was in force from the beginning of time and still is."""
+    user = User.objects.create(username="rita")
+    subject = sessions.identity(tester.project_id, "s").hex if scope == "session" else ""
+    hold = Hold(project=tester.project, scope=scope, subject=subject, set_by=user, set_at_us=0, opened_position=1)
+    hold.save(force_insert=True)
+
+
 @SOME
-@given(told=stories(), chance=st.randoms(use_true_random=False))
-def test_record_gives_one_state_for_every_delivery(tester: Agent, told: list[Said], chance: random.Random) -> None:
+@given(told=stories(), chance=st.randoms(use_true_random=False), stop=st.sampled_from(["", "project", "session"]))
+def test_record_gives_one_state_for_every_delivery(
+    tester: Agent, told: list[Said], chance: random.Random, stop: str
+) -> None:
     def after(batches: Sequence[Sequence[Said]]) -> dict[str, Any]:
         with undone():
             opened(tester)
+            if stop:
+                stopped(tester, stop)
             for batch in batches:
                 record(tester, batch)
             return stored("s", clock=True)
