@@ -17,7 +17,8 @@ CODE := manage.py $(ROOMS) $(wildcard client evaluation) tests
 help: ## explain these words
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-install: .venv/.runtime ## put what Gatebook needs into .venv (quick when it is there already)
+# The embedded PostgreSQL comes with the tools for tests.
+install: .venv/.runtime $(if $(filter embedded:%,$(DATABASE_URL)),.venv/.tests) ## put what Gatebook needs into .venv (quick when it is there already)
 
 demo: install ## run Gatebook on http://127.0.0.1:8000 and let a demo agent work in it (PORT=… changes the port)
 	@$(BIN)/python manage.py setup && $(BIN)/python manage.py load_tools --unless-declared evaluation/demo_tools.yaml && \

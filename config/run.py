@@ -208,6 +208,14 @@ def is_ready(url: str) -> bool:
         return False
 
 
+def _port(text: str) -> int:
+    """Return the port that PORT names, or exit with a sentence."""
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:6]) <= 65535):
+        say(f"PORT={text} is no port. Choose a number from 1 to 65535, such as PORT=8001.")
+        raise SystemExit(1)
+    return int(text)
+
+
 def _refuse_taken_port(host: str, port: int) -> None:
     """Exit with a sentence when somebody listens there already; their /readyz must not be taken for ours."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
@@ -263,7 +271,7 @@ def main() -> int:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     # Without cached modules every worker of granian imports for seconds.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    host, port = os.environ.get("GATEBOOK_HOST") or "127.0.0.1", int(os.environ.get("PORT") or 8000)
+    host, port = os.environ.get("GATEBOOK_HOST") or "127.0.0.1", _port(os.environ.get("PORT") or "8000")
     _refuse_taken_port(host, port)
     vendor = _refuse_unsafe_start()
 

@@ -43,11 +43,15 @@ POOL_SIZE = min(WEB_THREADS + 2, 24)
 # A command of the owner (migrations) may use another role than the application, which may only insert into history.
 _owner_url = os.environ.get("DATABASE_OWNER_URL", "")
 _as_owner = bool(_owner_url) and len(sys.argv) > 1 and sys.argv[1] in {"migrate", "setup"}
-DATABASES = {
-    "default": databases.entry(
-        _owner_url if _as_owner else os.environ.get("DATABASE_URL", ""), VAR_DIR, BASE_DIR, POOL_SIZE
-    )
-}
+try:
+    DATABASES = {
+        "default": databases.entry(
+            _owner_url if _as_owner else os.environ.get("DATABASE_URL", ""), VAR_DIR, BASE_DIR, POOL_SIZE
+        )
+    }
+except ValueError as _reason:
+    # Every program begins here, and who starts one needs the sentence and not a traceback.
+    raise SystemExit(f"gatebook: {_reason}") from None
 # Whom `manage.py setup` grants the application's rights to; empty where one role does everything.
 APPLICATION_ROLE = (urlsplit(os.environ.get("DATABASE_URL", "")).username or "") if _as_owner else ""
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

@@ -243,6 +243,35 @@ def test_a_taken_port_is_told_before_anything_starts(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("port", ["abc", "0", "65536", "-1", "8000 ", "9" * 5000])
+def test_what_is_no_port_is_told_in_a_sentence(tmp_path: Path, port: str) -> None:
+    house = House(tmp_path)
+    house.environment["PORT"] = port
+    refused = house.run("-m", "config.run")
+    assert (refused.returncode, refused.stderr) == (
+        1,
+        f"gatebook: PORT={port} is no port. Choose a number from 1 to 65535, such as PORT=8001.\n",
+    )
+
+
+@pytest.mark.parametrize("program", [["-m", "config.run"], ["manage.py", "setup"]])
+def test_an_address_that_is_no_database_is_told_in_a_sentence(tmp_path: Path, program: list[str]) -> None:
+    house = House(tmp_path)
+    house.environment["DATABASE_URL"] = "mysql://elsewhere"
+    refused = house.run(*program)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("gatebook: DATABASE_URL is not understood. Leave it unset for SQLite")
+    assert refused.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(("url", "installs"), [("embedded:", True), ("embedded:/srv/pg", True), ("", False)])
+def test_make_installs_the_embedded_postgresql_where_it_is_asked_for(url: str, installs: bool) -> None:
+    # As after a change of the lock file, in a run that does nothing.
+    asked = ["make", "--dry-run", "--what-if=requirements-dev.lock", "install", f"DATABASE_URL={url}"]
+    done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ("--requirement requirements-dev.lock" in done.stdout) is installs
+
+
 def test_a_house_without_its_triggers_does_not_open(house: House) -> None:
     file = Path(house.environment["GATEBOOK_VAR"]) / "gatebook.sqlite3"
     with closing(sqlite3.connect(file)) as connection:
