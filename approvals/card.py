@@ -94,6 +94,11 @@ class Card:
         return sum(map(len, texts)) > FITS_CHARACTERS or sum(map(_lines, texts)) > FITS_LINES
 
     @property
+    def plain(self) -> bool:
+        """True when a glance shows all of it: nothing hidden, pushed out of sight, too long or missing."""
+        return self.complete and not (self.hidden or self.blanks or self.long)
+
+    @property
     def lines(self) -> int:
         """Lines of the arguments that fact 1 shows."""
         return sum(_lines(one.text) for one in self.pieces if not one.told)

@@ -10,7 +10,7 @@ from django.db.models import F
 from django.db.models.functions import Coalesce, Length, Substr
 
 from approvals import gists
-from approvals.card import blank_run
+from approvals.card import FITS_CHARACTERS, blank_run
 from approvals.flags import ASK, FIRST_IN_PROJECT, FIRST_OF_AGENT, Again, Ask, Outside, again, outside
 from approvals.gates import current_status
 from approvals.models import Gate, Vote
@@ -30,6 +30,7 @@ class Row:
     hidden: int = 0
     blanks: int = 0  # length of the longest run of blanks that could push something out of sight
     long: bool = False
+    fits: bool = True  # all that its arguments say can be taken in at a glance
     again: Again | None = None  # what people said no to before, if this asks for the same once more
     first: str = ""  # "project" for the first effect there with this tool, "agent" for its agent's first request for it
     outside: Outside | None = None  # when it was asked, if that was outside the working hours
@@ -38,8 +39,9 @@ class Row:
 
     @property
     def groups(self) -> bool:
-        """True when it may be decided together with its likes."""
-        return self.gate.status == "pending" and batchable(self.gate)
+        """True when it may be decided together with its likes: a trap among them would be the one nobody opens."""
+        plain = self.fits and not (self.hidden or self.blanks or self.long)
+        return plain and self.gate.status == "pending" and batchable(self.gate)
 
     @property
     def stands_out(self) -> bool:
@@ -77,6 +79,7 @@ def entries_of(listed: Sequence[UUID]) -> list[Row]:
                 hidden=sum(map(untrusted.hidden_count, texts)),
                 blanks=max(map(blank_run, texts), default=0),
                 long=length > _READ,
+                fits=sum(map(len, texts)) <= FITS_CHARACTERS,
                 again=refused.get(gate.id),
                 first="project" if gate.first_in_project else "agent" if gate.first_of_agent else "",
                 outside=late.get(gate.id),

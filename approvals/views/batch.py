@@ -1,5 +1,6 @@
 """Deciding several requests of one shape together: each is listed whole, and each gets a vote of its own."""
 
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -31,7 +32,7 @@ def choose(request: MemberRequest) -> HttpResponse:
 def confirm(request: MemberRequest) -> HttpResponse:
     """List what was ticked; POST decides each of it with the same words."""
     chosen = _chosen(request)
-    wrong = _wrong(chosen)
+    wrong = _wrong(chosen) or _too_much(chosen)
     if request.method == "POST" and not wrong:
         return _decide(request, chosen)
     rows: list[dict[str, Any]] = []
@@ -40,8 +41,7 @@ def confirm(request: MemberRequest) -> HttpResponse:
         shown = card.of(gate)
         votes = Vote.objects.filter(gate=gate).count()
         rows.append({"gate": gate, "card": shown, "token": seen.sign(gate, request.membership, shown, votes)})
-    hidden = sum(row["card"].hidden for row in rows)
-    context = {"rows": rows, "hidden": hidden, "wrong": wrong, "reason": request.POST.get("reason", "")}
+    context = {"rows": rows, "wrong": wrong, "reason": request.POST.get("reason", "")}
     return render(request, "approvals/batch.html", context, status=409 if wrong else 200)
 
 
@@ -78,27 +78,33 @@ def _wrong(chosen: list[Gate]) -> str:
     return ""
 
 
+def _too_much(chosen: list[Gate]) -> str:
+    """Which of them a glance does not show whole: among twenty-four harmless ones nobody would look twice."""
+    named = ", ".join(str(gate) for gate in chosen if not card.of(gate).plain)
+    reasons = "hidden characters, long blanks or more text than can be taken in at a glance"
+    return f"{named}: {reasons}. Decide such a request by itself." if named else ""
+
+
 def _decide(request: MemberRequest, chosen: list[Gate]) -> HttpResponse:
     answer, reason = request.POST.get("answer", ""), request.POST.get("reason", "")
-    hidden_seen, recorded, refused = bool(request.POST.get("hidden_seen")), 0, []
+    recorded, refused = 0, []
     for gate in chosen:
         shown = seen.read(request.POST.get(f"seen-{gate.id.hex}", ""), gate, request.membership)
         if shown is None:
             refused.append(f"{gate}: its form was not made for you.")
             continue
         now = card.of(gate)
-        if shown.shown.card_sha256 != now.sha256 or (answer == "approve" and now.hidden and not hidden_seen):
-            refused.append(f"{gate}: it changed, or its hidden characters were not ticked.")
+        if shown.shown.card_sha256 != now.sha256:
+            refused.append(f"{gate}: it changed since you looked.")
             continue
-        outcome = ruled(
-            lambda one=gate, page=shown: rulings.answer(one, request.membership, answer, reason, page.shown)
-        )
+        outcome = ruled(partial(rulings.answer, gate, request.membership, answer, reason, shown.shown))
         if outcome.refusal is not None:
             refused.append(f"{gate}: {outcome.refusal[1]}")
         else:
             recorded += 1
     if recorded:
-        messages.success(request, f"{recorded} answers are recorded, each with your words.")
+        told = "1 answer is" if recorded == 1 else f"{recorded} answers are"
+        messages.success(request, f"{told} recorded, each with your words.")
     for words in refused:
         messages.error(request, f"Not recorded. {words}", extra_tags="failed")
     request.session.pop(_KEY, None)
