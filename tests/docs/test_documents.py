@@ -85,6 +85,30 @@ assert outcome.refusal is None, outcome.refusal
 """
 
 
+def test_the_quickstart_proceeds_in_a_project_of_its_own_where_the_policy_of_the_demo_would_hold_it(
+    live_server_process: Server, tmp_path: Path
+) -> None:
+    server, text = live_server_process, (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8")
+    told = re.findall(r"^\.venv/bin/python manage\.py (.+)$", text, re.MULTILINE)
+    said = [server.manage(*line.replace(" admin", f" {server.administrator}").split()).strip() for line in told]
+    server.manage("create_project", "after-the-demo", "--administrator", server.administrator)
+    policy = str(ROOT / "evaluation" / "demo_policies.yaml")
+    server.manage("load_policies", "--project", "after-the-demo", policy, "--activate", "enforce")
+    codes = []
+    for token in (said[-1], server.token("first", "--project", "after-the-demo")):
+        done = subprocess.run(
+            ["bash", "-e", "-c", "\n".join(SHELL.findall(text)[:2])],
+            cwd=tmp_path,
+            env={"PATH": "/usr/local/bin:/usr/bin:/bin", "URL": server.url, "TOKEN": token},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        codes.append([json.loads(line).get("code") for line in done.stdout.splitlines() if line.startswith("{")])
+    assert codes == [[None] * 4, [None, "GATE_PENDING", "NOT_DISPATCHED", None]]
+
+
 def test_the_quickstart_works_as_it_stands(live_server_process: Server, tmp_path: Path) -> None:
     text, project = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8"), "quickstart"
     blocks = SHELL.findall(text)
