@@ -32,6 +32,7 @@ CLAIM_US: Final = 60 * US  # longer than any sending takes
 BACKOFF_US: Final = 30 * US  # doubled with each try
 LONGEST_WAIT_US: Final = 3_600 * US
 MOST_TRIES: Final = 24  # most of a day
+UNSEEN_AT_ONCE: Final = 100  # gates looked at in one run
 DIGEST_US: Final = {"medium": 15 * 60 * US, "low": 24 * 3_600 * US}
 BEFORE_THE_RULING: Final = ("gate.requested", "gate.unseen")
 
@@ -165,7 +166,7 @@ def _send(claimed: list[Notice]) -> int:
 
 
 def _after_failure(notice: Notice, error: Exception) -> dict[str, Any]:
-    said = column_text(f"{error or type(error).__name__}".encode(errors="replace").decode())[:200]
+    said = column_text((str(error) or type(error).__name__).encode(errors="replace").decode())[:200]
     if notice.tries >= MOST_TRIES:
         return {"state": "failed", "last_error": said}
     wait_us = min(BACKOFF_US << min(notice.tries - 1, 10), LONGEST_WAIT_US)
@@ -194,17 +195,18 @@ def _look_for_unseen() -> None:
     now = now_us()
     # Left to itself Django takes a sum for four bytes, and PostgreSQL would be sent the rest of the number.
     both = ExpressionWrapper(F("requested_at_us") + F("decide_by_us"), output_field=BigIntegerField())
+    # Only gates that some channel hears of: those nobody asked about would else stand before the others for ever.
+    heard = Q(pk__in=())
+    for number, risk in enumerate(RISKS):
+        listening = NoticeChannel.objects.filter(enabled=True, requests=True, minimum_risk=risk)
+        heard |= Q(project__in=listening.values("project"), risk__in=RISKS[number:])
     half_gone = (
         Gate.objects.alias(both_ends=both)
-        .filter(
-            status="pending",
-            decide_by_us__gt=now,
-            both_ends__lte=2 * now,
-            project__notice_channels__in=NoticeChannel.objects.filter(enabled=True, requests=True),
-        )
+        .filter(heard, status="pending", decide_by_us__gt=now, both_ends__lte=2 * now)
         .exclude(id__in=Notice.objects.filter(topic="gate.unseen").values("gate"))
+        .order_by("decide_by_us", "id")
     )
-    for gate in half_gone.distinct().select_related("effect")[:100]:
+    for gate in half_gone.select_related("effect")[:UNSEEN_AT_ONCE]:
         seen = _was_seen(gate)
         for channel in _channels(gate.project_id, gate.risk).filter(requests=True):
             Notice.objects.get_or_create(

@@ -382,6 +382,19 @@ def test_nobody_looked_for_half_of_its_time_and_that_is_told_once(
     assert tick(1_900) == 0
 
 
+def test_many_that_nobody_asked_to_hear_of_do_not_stand_before_one_that_somebody_did(
+    desk: Desk, hears: Callable[..., NoticeChannel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notices, "UNSEEN_AT_ONCE", 2)
+    hears(minimum_risk="critical")
+    for number in range(3):
+        risky(desk, "high", f"h-{number}")
+    critical = risky(desk, "critical", "c-1")
+    tick()
+    assert tick(1_810) == 1
+    assert Notice.objects.get(topic="gate.unseen").gate == critical.id
+
+
 @pytest.mark.parametrize(("person", "role", "told"), [("reviewer", "reviewer", 0), ("viewer", "viewer", 1)])
 def test_only_a_look_of_somebody_who_may_rule_counts(
     desk: Desk, hears: Callable[..., NoticeChannel], person: str, role: str, told: int
