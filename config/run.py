@@ -208,6 +208,20 @@ def is_ready(url: str) -> bool:
         return False
 
 
+def _opened(supervisor: Supervisor, url: str) -> bool | None:
+    """Watch until the server is ready (True) or patience ends (False); None when it was stopped or fell before."""
+    patience = time.monotonic() + READY_WITHIN_S
+    ready = False
+
+    def settled() -> bool:
+        # Asked once: agents that waited for it come at this moment, and a second answer may be late.
+        nonlocal ready
+        ready = is_ready(url)
+        return ready or time.monotonic() > patience
+
+    return ready if supervisor.watch(until=settled) else None
+
+
 def _port(text: str) -> int:
     """Return the port that PORT names, or exit with a sentence."""
     if not (text.isascii() and text.isdigit() and 1 <= int(text[:6]) <= 65535):
@@ -283,10 +297,9 @@ def main() -> int:
         [web_server(host, port, vendor, settings.WEB_THREADS), *job_children(settings.CELERY_FOLDER)]
     )
     supervisor.start()
-    patience = time.monotonic() + READY_WITHIN_S
     try:
-        if supervisor.watch(until=lambda: is_ready(url) or time.monotonic() > patience):
-            say(f"serving {url} (Ctrl-C stops it)" if is_ready(url) else f"not ready yet; ask {url}/readyz why")
+        if (ready := _opened(supervisor, url)) is not None:
+            say(f"serving {url} (Ctrl-C stops it)" if ready else f"not ready yet; ask {url}/readyz why")
             if demo:
                 supervisor.add(Child("demo agent", [*demo, "--url", url, "--token", token], vital=False))
             supervisor.watch()

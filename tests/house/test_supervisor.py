@@ -243,6 +243,16 @@ def test_a_taken_port_is_told_before_anything_starts(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(("answers", "opened"), [([False, True, False], True), ([False], False)])
+def test_who_answered_once_is_ready_however_busy_it_is_then(
+    monkeypatch: pytest.MonkeyPatch, answers: list[bool], opened: bool
+) -> None:
+    left = iter(answers)
+    monkeypatch.setattr(run, "is_ready", lambda url: next(left))
+    monkeypatch.setattr(run, "READY_WITHIN_S", 60.0 if opened else -1.0)
+    assert run._opened(Supervisor([]), "http://127.0.0.1:1") is opened
+
+
 @pytest.mark.parametrize("port", ["abc", "0", "65536", "-1", "8000 ", "9" * 5000])
 def test_what_is_no_port_is_told_in_a_sentence(tmp_path: Path, port: str) -> None:
     house = House(tmp_path)
