@@ -55,13 +55,17 @@ def minutes(clock: str) -> int:
 def of_sets(policy_sets: Iterable[UUID | None]) -> dict[UUID, Hours | None]:
     """The hours of sets, by id. They never change once loaded: one query for those that this process does not know."""
     wanted = {one for one in policy_sets if one is not None}
-    unknown = wanted - _known.keys()
+    known = dict(_known)  # another thread may empty it meanwhile
+    found = {one: known[one] for one in wanted & known.keys()}
+    unknown = wanted - found.keys()
     if unknown:
+        told = PolicySet.objects.filter(id__in=unknown).values_list("id", "rules__hours")
+        read = {identity: Hours.of({"hours": hours}) for identity, hours in told}
         if len(_known) >= _KEPT:
             _known.clear()
-        told = PolicySet.objects.filter(id__in=unknown).values_list("id", "rules__hours")
-        _known.update({identity: Hours.of({"hours": hours}) for identity, hours in told})
-    return {one: _known.get(one) for one in wanted}
+        _known.update(read)
+        found |= read
+    return found
 
 
 def _clock(minute: int) -> str:

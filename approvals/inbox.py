@@ -176,16 +176,17 @@ def _asking(waiting: "QuerySet[Gate]", membership: Membership) -> list[str]:
     """Hashes of the requirements among what waits that name this person, a team of theirs, or nobody in particular."""
     told = waiting.order_by().values_list("requirement_hash").annotate(sample=Max("opened_position"))
     hashes = dict(told)
-    unknown = [position for one, position in hashes.items() if one not in _asked]
+    found = {one: asked for one in hashes if (asked := _asked.get(one)) is not None}
+    unknown = [position for one, position in hashes.items() if one not in found]
     if unknown:
+        samples = waiting.filter(opened_position__in=unknown).values_list("requirement_hash", "requirement")
+        needed = {one: Requirement.of(requirement) for one, requirement in samples}
+        read = {one: (frozenset(of.people), frozenset(of.teams)) for one, of in needed.items()}
         if len(_asked) >= _MOST_ASKED:
             _asked.clear()
-        samples = waiting.filter(opened_position__in=unknown).values_list("requirement_hash", "requirement")
-        for one, requirement in samples:
-            needed = Requirement.of(requirement)
-            _asked[one] = frozenset(needed.people), frozenset(needed.teams)
+        _asked.update(read)
+        found |= read  # and not read back: another thread may have emptied it meanwhile
     name, teams = membership.user.get_username(), teams_of(membership.project, membership.user)
-    found = {one: _asked[one] for one in hashes if one in _asked}
     return [one for one, (people, of) in found.items() if not (people or of) or name in people or teams & of]
 
 
