@@ -10,11 +10,10 @@ from django.db.models import F
 from django.db.models.functions import Coalesce, Length, Substr
 
 from approvals import gists
-from approvals.card import FITS_CHARACTERS, blank_run
+from approvals.card import FITS_CHARACTERS
 from approvals.flags import ASK, FIRST_IN_PROJECT, FIRST_OF_AGENT, Again, Ask, Outside, again, outside
 from approvals.gates import current_status
 from approvals.models import Gate, Vote
-from journal import untrusted
 from journal.clock import now_us
 from journal.models import Body
 
@@ -72,12 +71,13 @@ def entries_of(listed: Sequence[UUID]) -> list[Row]:
         head, length = heads.get(gate.plan_position, ("", 0))
         value = gists.arguments(head) if head else None
         texts = list(gists.texts(value))
+        hidden, blanks = gists.lurking(texts)
         rows.append(
             Row(
                 gate,
                 gist=gists.gist(value),
-                hidden=sum(map(untrusted.hidden_count, texts)),
-                blanks=max(map(blank_run, texts), default=0),
+                hidden=hidden,
+                blanks=blanks,
                 long=length > _READ,
                 fits=sum(map(len, texts)) <= FITS_CHARACTERS,
                 again=refused.get(gate.id),

@@ -5,6 +5,8 @@ from typing import Any, Final
 
 import orjson
 
+from journal import untrusted
+
 _LINE: Final = 160
 _FIRST: Final = ("command", "cmd", "code", "file_path", "path", "url", "query", "subject", "name")
 
@@ -28,6 +30,18 @@ def texts(value: Any) -> Iterable[str]:
         for name, one in value.items():
             yield name
             yield from texts(one)
+
+
+def lurking(listed: Iterable[str]) -> tuple[int, int]:
+    """How many hidden characters texts hold, and the length of the longest run of blanks shown as a count."""
+    hidden = blanks = 0
+    for text in listed:
+        for piece in untrusted.pieces(text):
+            if piece.hidden:
+                hidden += len(piece.raw)
+            elif piece.shown:
+                blanks = max(blanks, len(piece.raw))
+    return hidden, blanks
 
 
 def gist(value: Any) -> str:
