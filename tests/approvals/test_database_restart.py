@@ -143,14 +143,14 @@ def test_while_postgresql_is_away_everybody_is_told_to_come_again_and_then_all_g
         people = [
             pool.submit(place.person.send, gate, form),
             pool.submit(place.person.client.get, f"/approvals/{gate}/"),
-            pool.submit(httpx.get, f"{place.server.url}/sign-in/"),
+            pool.submit(httpx.get, f"{place.server.url}/sign-in/", timeout=30),
         ]
         agents: list[Future[httpx.Response]] = [
             pool.submit(agent.post, "/effects", plan),
             pool.submit(agent.get, f"/gates/{gate}", wait=1),
             pool.submit(agent.post, "/gates/wait", {"gates": {gate: 1}, "wait": 1}),
         ]
-        ready = pool.submit(httpx.get, f"{place.server.url}/readyz")
+        ready = pool.submit(httpx.get, f"{place.server.url}/readyz", timeout=30)  # it waits its five seconds, too
         for answer in (future.result() for future in people[:2]):
             assert_calm(answer)
         assert people[2].result().status_code == 200, "whoever is not signed in needs no database to see the form"
