@@ -53,7 +53,7 @@ def similar(gate: Gate) -> Similar:
     now = now_us()
     for one in found.gates:
         one.status = current_status(one, now)
-    found.again = asked_again(gate)
+    found.again = asked_again([gate]).get(gate.id)
     refused = [one.id for one in found.gates if one.status in REFUSED]
     if found.again is not None:
         found.last_no = found.again.vote

@@ -4,7 +4,7 @@ A list asks for a whole page of gates at once, so that the number of queries doe
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -97,10 +97,10 @@ def again(project: UUID, asks: Iterable[Ask]) -> dict[UUID, Again]:
     }
 
 
-def asked_again(gate: Gate) -> Again | None:
-    """The same for one gate, whose effect is loaded."""
-    same = tuple(getattr(gate.effect, name) for name in ASK)
-    return again(gate.project_id, [Ask(gate.id, gate.opened_position, same)]).get(gate.id)
+def asked_again(gates: Sequence[Gate]) -> dict[UUID, Again]:
+    """The same for gates of one project, whose effects are loaded."""
+    asks = [Ask(one.id, one.opened_position, tuple(getattr(one.effect, name) for name in ASK)) for one in gates]
+    return again(gates[0].project_id, asks) if gates else {}
 
 
 def outside(asked: Mapping[UUID, tuple[UUID | None, int]]) -> dict[UUID, Outside]:

@@ -9,7 +9,7 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
-from approvals import card, entries, gates, inbox, rulings, seen
+from approvals import card, entries, flags, gates, inbox, rulings, seen
 from approvals.models import Gate, Vote
 from approvals.views.decide import ruled
 from approvals.views.desk import JOINED
@@ -36,11 +36,13 @@ def confirm(request: MemberRequest) -> HttpResponse:
     if request.method == "POST" and not wrong:
         return _decide(request, chosen)
     rows: list[dict[str, Any]] = []
+    refused = flags.asked_again(chosen) if not wrong else {}
     for gate in chosen if not wrong else []:
         seen.note(gate, request.membership)
         shown = card.of(gate)
         votes = Vote.objects.filter(gate=gate).count()
-        rows.append({"gate": gate, "card": shown, "token": seen.sign(gate, request.membership, shown, votes)})
+        token = seen.sign(gate, request.membership, shown, votes)
+        rows.append({"gate": gate, "card": shown, "token": token, "again": refused.get(gate.id)})
     context = {"rows": rows, "wrong": wrong, "reason": request.POST.get("reason", "")}
     return render(request, "approvals/batch.html", context, status=409 if wrong else 200)
 

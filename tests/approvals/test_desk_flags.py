@@ -3,6 +3,7 @@
 import re
 from datetime import UTC, datetime
 from html import unescape
+from typing import Any
 
 import pytest
 from django.db import connection, transaction
@@ -59,6 +60,22 @@ def test_the_same_asked_again_in_another_session_names_who_said_no_and_when(
     assert f"Asked again: {said} by you" in words(Reviewer(desk, "carol"), second)
 
 
+def test_what_is_asked_again_says_so_where_it_is_decided_among_others(desk: Desk, rita: Reviewer) -> None:
+    desk.declare("close", "reversible")
+    same: dict[str, Any] = {"tool": "close", "target": {"repository": "web"}}
+    first = ask(desk, "s-1", **same)
+    desk.answer(first, "carol", "deny", "still needed")
+    both = [ask(desk, "s-2", **same), ask(desk, "s-3", **same, arguments={"issue": 7})]
+    rita.client.post(reverse("batch"), {"gate": [str(one.id) for one in both]})
+    html = rita.page(reverse("batch_confirm"))
+    assert html.count("asked again: denied by carol") == 1
+    assert (
+        html.index(url_of(both[0]))
+        < html.index(f'<a class="flag" href="{url_of(first)}">')
+        < html.index(url_of(both[1]))
+    )
+
+
 def test_every_no_before_is_counted_and_the_last_is_told(desk: Desk, rita: Reviewer) -> None:
     first, second = ask(desk, "s-1"), ask(desk, "s-2")
     desk.answer(second, "carol", "deny", "not on a Friday")
@@ -108,7 +125,7 @@ def test_what_was_approved_expired_or_refused_elsewhere_is_no_no(desk: Desk, rit
     asks = [flags.Ask(asked.id, asked.opened_position, same)]
     desk.answer(ask(desk, "s-4"), "reviewer", "deny", "never this")
     last = ask(desk, "s-5")
-    assert flags.asked_again(last) is not None
+    assert last.id in flags.asked_again([last])
     assert flags.again(desk.project.id, asks) == {}  # that no came later
     assert flags.again(desk.house.other.id, [flags.Ask(last.id, last.opened_position, same)]) == {}
 
