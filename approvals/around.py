@@ -9,7 +9,9 @@ import orjson
 from approvals.flags import NOES, REFUSED, Again, asked_again
 from approvals.gates import current_status
 from approvals.models import Gate, Vote
+from approvals.quorum import faults
 from approvals.reading import plan_body
+from approvals.words import UNCOUNTED
 from journal.clock import now_us
 from journal.models import Body, Entry
 from ledger.models import Effect
@@ -92,11 +94,15 @@ def chain(gate: Gate) -> list[Step]:
 
 @dataclass(slots=True)
 class Cast:
-    """A vote and the words given with it; `same` says that its card's hash is that of the card shown now."""
+    """A vote and the words given with it; `same` says that its card's hash is that of the card shown now.
+
+    `uncounted` says why a yes does not count; empty where it does.
+    """
 
     vote: Vote
     reason: str
     same: bool
+    uncounted: str
 
 
 def votes(gate: Gate, card_sha256: str) -> list[Cast]:
@@ -104,7 +110,10 @@ def votes(gate: Gate, card_sha256: str) -> list[Cast]:
     found = list(Vote.objects.filter(gate=gate).select_related("user").order_by("position"))
     texts = dict(Body.objects.filter(entry__in=[one.position for one in found]).values_list("entry_id", "text"))
     said = {position: orjson.loads(text).get("reason", "") for position, text in texts.items()}
-    return [Cast(one, said.get(one.position, ""), one.card_sha256 == card_sha256) for one in found]
+    faulty = {identity: UNCOUNTED[fault] for identity, fault in faults(gate).items()} if found else {}
+    return [
+        Cast(one, said.get(one.position, ""), one.card_sha256 == card_sha256, faulty.get(one.id, "")) for one in found
+    ]
 
 
 def words_of(gate: Gate, kind: str) -> tuple[str, str]:

@@ -1,6 +1,5 @@
 """The entries of the desk's lists: gates with what is said of each in a few lines, and what stands out about it."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -13,7 +12,9 @@ from approvals import gists
 from approvals.card import FITS_CHARACTERS
 from approvals.flags import ASK, FIRST_IN_PROJECT, FIRST_OF_AGENT, Again, Ask, Outside, again, outside
 from approvals.gates import current_status
-from approvals.models import Gate, Vote
+from approvals.models import Gate
+from approvals.quorum import yeses
+from approvals.states import OPEN
 from journal.clock import now_us
 from journal.models import Body
 
@@ -49,8 +50,8 @@ class Row:
 
 
 def batchable(gate: Gate) -> bool:
-    """True for what may be decided with others: reversible and of at most medium risk."""
-    return gate.reversibility in ("read", "reversible") and gate.risk in ("low", "medium")
+    """True for what may be decided with others: reversible, of at most medium risk, and without a password."""
+    return gate.reversibility in ("read", "reversible") and gate.risk in ("low", "medium") and gate.step_up == "none"
 
 
 def entries_of(listed: Sequence[UUID]) -> list[Row]:
@@ -61,8 +62,7 @@ def entries_of(listed: Sequence[UUID]) -> list[Row]:
     bodies = Body.objects.filter(entry__in=[gate.plan_position for gate in gates])
     read = bodies.values_list("entry", Substr("text", 1, _READ), Length("text"))
     heads = {entry: (head, length) for entry, head, length in read}
-    approvals = Vote.objects.filter(gate__in=listed, answer="approve").values_list("gate", flat=True)
-    yes = Counter(approvals)
+    yes = yeses(listed)
     refused = again(gates[0].project_id, map(_ask, gates)) if gates else {}
     late = outside({gate.id: (gate.policy_set_id, gate.requested_at_us) for gate in gates})
     rows = []
@@ -83,7 +83,7 @@ def entries_of(listed: Sequence[UUID]) -> list[Row]:
                 again=refused.get(gate.id),
                 first="project" if gate.first_in_project else "agent" if gate.first_of_agent else "",
                 outside=late.get(gate.id),
-                votes=yes[gate.id],
+                votes=sum(not one.fault or gate.status not in OPEN for one in yes[gate.id]),
             )
         )
     return rows
@@ -91,7 +91,18 @@ def entries_of(listed: Sequence[UUID]) -> list[Row]:
 
 # Names come as columns: fifty rows of five joined models would cost more than the whole rest of the page.
 _NAMED: Final = (
-    *("project", "policy_set", "status", "reversibility", "risk", "tool", "rule", "repository_name", "minimum"),
+    *(
+        "project",
+        "policy_set",
+        "status",
+        "reversibility",
+        "risk",
+        "tool",
+        "rule",
+        "repository_name",
+        "minimum",
+        "step_up",
+    ),
     *("opened_position", "plan_position", "requested_at_us", "decide_by_us", "decided_at_us", "leave_until_us"),
 )
 _JOINED: Final[dict[str, Any]] = {

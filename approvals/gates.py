@@ -4,7 +4,9 @@ Every move is one conditional UPDATE on status and version. Rows are locked in o
 gate.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -49,7 +51,7 @@ def open_for(request: Request, effect: EffectRow, plan_position: int) -> None:
     origin, now = request.origin, request.origin.received_us
     parties = _parties(effect.session_id, origin.agent)
     about = reading.reversibility_and_risk(origin.project, effect)
-    needed = request.requirement.strengthened(about.reversibility)
+    needed = request.requirement.strengthened(about.reversibility, about.risk)
     facts: dict[str, Any] = {
         "digest": request.digest,
         "preconditions": preconditions_digest(request.asked.preconditions),
@@ -99,9 +101,11 @@ def open_for(request: Request, effect: EffectRow, plan_position: int) -> None:
         requester_id=parties.requester,
         session_owner_id=parties.session_owner,
         agent_owner_id=parties.agent_owner,
-        self_approval=needed.self_approval and about.risk == "low",
+        self_approval=needed.self_approval,
         minimum=needed.minimum,
         deny_threshold=needed.deny_threshold,
+        step_up=needed.step_up,
+        reason_of_yes=needed.reason_of_yes,
         requested_at_us=now,
         decide_by_us=facts["decide_by_us"],
         leave_for_s=needed.leave_for_s,
@@ -209,9 +213,17 @@ def settle(row: EffectRow, gate: Gate, now: int) -> None:
         end(row, gate, status, "", now)
 
 
-def end(row: EffectRow, gate: Gate, status: str, reason: str, now: int, actor: str = entries.SYSTEM_SOURCE) -> None:
-    """Close a locked gate and let its effect's leave follow."""
-    close(gate, status, reason, now, actor)
+def end(
+    row: EffectRow,
+    gate: Gate,
+    status: str,
+    reason: str,
+    now: int,
+    actor: str = entries.SYSTEM_SOURCE,
+    told: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
+    """Close a locked gate and let its effect's leave follow. `told` are more facts for the book."""
+    close(gate, status, reason, now, actor, told)
     _follow(row, gate, now)
 
 
@@ -290,11 +302,11 @@ def use(gate: Gate, attempt: int, received_us: int) -> None:
     _record(gate, "gate.used", now, {"attempt": attempt})
 
 
-def close(gate: Gate, status: str, reason: str, now: int, actor: str = entries.SYSTEM_SOURCE) -> None:
+def close(gate: Gate, status: str, reason: str, now: int, actor: str, told: Mapping[str, Any]) -> None:
     decided = {} if gate.decided_at_us is not None or status in ("expired", "cancelled") else {"decided_at_us": now}
     move(gate, status, ended_at_us=now, reason=reason, **decided)
     if status not in ("denied", "denied_final"):
-        _record(gate, f"gate.{status}", now, {"reason": reason}, actor)
+        _record(gate, f"gate.{status}", now, {"reason": reason, **told}, actor)
     _tell(gate, now)
 
 

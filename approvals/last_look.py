@@ -1,15 +1,17 @@
 """The last look before leave is used: stops, clocks, whose leave it is and for what, and rules that grew stricter."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from approvals import exemptions, gates, policies, reading
+from approvals import exemptions, gates, policies, quorum, reading
 from approvals.binding import binding, preconditions_digest, same
 from approvals.matching import Judgement, Requirement, Wish, is_stricter, judge
 from approvals.models import Gate
 from approvals.policies import InForce
-from ledger import holds, leaves
+from approvals.quorum import Yes
+from approvals.states import STEP_UPS
+from ledger import declared, holds, leaves
 from ledger.commands import Plan
 from ledger.leaves import Grant, Refusal
 from ledger.rows import EffectRow
@@ -25,16 +27,12 @@ class Judged(NamedTuple):
 
     @property
     def columns(self) -> dict[str, Any]:
-        return judgement_columns(self.force, self.judgement)
-
-
-def judgement_columns(force: InForce, judgement: Judgement) -> dict[str, Any]:
-    """What an effect keeps of what the policy said of its plan."""
-    return {
-        "judged": judgement.outcome,
-        "judged_by": f"{force.name}/{judgement.rule}",
-        "enforced": force.mode == "enforce",
-    }
+        return {
+            "judged": self.judgement.outcome,
+            "judged_by": f"{self.force.name}/{self.judgement.rule}",
+            "judged_as": f"{self.wish.tool_class}/{self.wish.reversibility}",
+            "enforced": self.force.mode == "enforce",
+        }
 
 
 def denied_for_good(agent: UUID, wish: Plan) -> UUID | None:
@@ -56,7 +54,7 @@ def check(
     origin: Origin, row: EffectRow, preconditions: Mapping[str, Any] | None, whole: Any, found: list[Gate]
 ) -> Refusal | None:
     """Why leave that looks granted is not used, or None. A gate whose leave may be used is put into `found`."""
-    force, stops, final = policies.standing(row.project_id, row.session_id)
+    force, stops, final, _, patterns = policies.standing(row.project_id, row.session_id, row.repository_id)
     if stops and _is_stopped(origin, row):
         return HELD
     now = origin.received_us
@@ -82,8 +80,14 @@ def check(
         if refused is not None:
             return refused
     if gate is None:
-        return _withdrawn(origin, row, force)
-    refused = _unbound(row, gate, preconditions, now) or _stricter(origin, row, gate, force)
+        return _withdrawn(origin, row, force, patterns)
+    yes = quorum.yeses([gate.id])[gate.id]
+    counting = [one for one in yes if not one.fault]
+    refused = _unbound(row, gate, preconditions, now)
+    if refused is None and len(counting) < gate.minimum:
+        gates.end(row, gate, "revoked", "quorum_lost", now, told=quorum.told(yes))
+        refused = _QUORUM_LOST
+    refused = refused or _stricter(origin, row, gate, counting, _judged_again(origin, row, force, patterns))
     if refused is None:
         found.append(gate)
     return refused
@@ -103,6 +107,9 @@ _OTHER_WORDS: Final = Refusal(
     "INTENT_MISMATCH",
     "Arguments that the intent leaves out are not as they were planned; send those, or plan anew.",
     "digest_mismatch",
+)
+_QUORUM_LOST: Final = Refusal(
+    "GATE_GONE", "Of those who approved this, too few may still rule; plan it again to ask others.", "quorum_lost"
 )
 _DENIED: Final = Refusal("GATE_DENIED", "People denied this for the rest of the session; do not act.", "denied_final")
 
@@ -138,42 +145,49 @@ def _unbound(row: EffectRow, gate: Gate, preconditions: Mapping[str, Any] | None
     return None
 
 
-def _stricter(origin: Origin, row: EffectRow, gate: Gate, force: InForce | None) -> Refusal | None:
-    """Refuse when the rules in force now would ask for more than the people who ruled were asked for."""
-    judged = _judged_again(origin, row, force)
+def _stricter(origin: Origin, row: EffectRow, gate: Gate, yes: Sequence[Yes], judged: Judged | None) -> Refusal | None:
+    """Refuse when the rules and facts of now ask for more than the people who ruled were asked for, or gave."""
     if judged is None or judged.judgement.outcome == "allow":
         return None
     if judged.judgement.outcome == "ask":
-        needed = (judged.judgement.requirement or Requirement()).strengthened(gate.reversibility)
-        if needed.hash == gate.requirement_hash or not is_stricter(needed, Requirement.of(gate.requirement)):
+        about = reading.about_now(gate)
+        needed = (judged.judgement.requirement or Requirement()).strengthened(about.reversibility, about.risk)
+        proof = min((one.step_up for one in yes), key=STEP_UPS.index)
+        met = Requirement.of(gate.requirement).met_by(proof, min(one.reason_characters for one in yes))
+        if needed.hash == gate.requirement_hash or not is_stricter(needed, met):
             return None
     gates.end(row, gate, "revoked", "requirement_changed", origin.received_us)
-    sentence = "The policy asks for more than it did when this was approved; plan it again."
+    sentence = "More is asked for than when this was approved; plan it again."
     return Refusal("GATE_GONE", sentence, "requirement_changed")
 
 
-def _withdrawn(origin: Origin, row: EffectRow, force: InForce | None) -> Refusal | None:
-    """Take back leave that policy, exemption or observing gave, when the rules in force now would not give it."""
+def _withdrawn(origin: Origin, row: EffectRow, force: InForce | None, patterns: int | None) -> Refusal | None:
+    """Take back leave that policy, exemption or observing gave, when rules and facts of now would not give it."""
     now, exempted = origin.received_us, row.leave_basis == "exemption"
     if exempted and not exemptions.stands(UUID(hex=row.leave_ref), now):
         leaves.change_leave(row, Grant("held", "revoked"), now)
         return Refusal("GATE_GONE", "The exemption was revoked; plan the effect again to ask.", "revoked")
-    judged = _judged_again(origin, row, force)
+    judged = _judged_again(origin, row, force, patterns)
     if judged is None or judged.judgement.outcome == "allow":
         return None
     asking = judged.judgement.asking if judged.judgement.outcome == "ask" else ()
     if exempted and exemptions.covering(row.project_id, judged.wish, asking, row.session_id, now) is not None:
         return None
     leaves.change_leave(row, Grant("held", "revoked"), now)
-    sentence = "The policy in force now asks for leave first; plan the effect again."
+    sentence = "As things are now, leave must be asked for first; plan the effect again."
     return Refusal("GATE_GONE", sentence, "requirement_changed")
 
 
-def _judged_again(origin: Origin, row: EffectRow, force: InForce | None) -> Judged | None:
-    """What the policy in force says now, if it is another than the one by which leave was decided; None if not."""
+def _judged_again(origin: Origin, row: EffectRow, force: InForce | None, patterns: int | None) -> Judged | None:
+    """What the policy in force says now; None where nothing is other than when leave was decided.
+
+    Other are the rules themselves, the declaration of the tool, or the repository's patterns of refs.
+    """
     if force is None or force.mode != "enforce":
         return None
-    if row.enforced and row.judged_by.startswith(f"{force.name}/"):
+    same_rules = row.enforced and row.judged_by.startswith(f"{force.name}/")
+    same_tool = row.judged_as == declared.tool(row.project_id, row.tool).judged_as
+    if same_rules and same_tool and row.ref_patterns_version in (None, patterns):
         return None
     seen = reading.wish_of_stored(row, origin.source)
     return Judged(force, seen, judge(force.compiled, seen, force.mode, reading.counter_of_stored(row)))

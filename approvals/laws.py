@@ -1,17 +1,19 @@
 """The laws of gates and votes that take more than one row, kept by the database itself on both vendors.
 
 Whoever writes, past all code: a gate moves only as approvals/states.py says and what it binds never changes; nobody
-with a part in it says yes; votes are never changed; leave by ruling needs an approved gate, and an approval its quorum.
+with a part in it says yes, and nobody without the proof and the words that the gate asks for; votes are never changed;
+leave by ruling needs an approved gate, and an approval the yes of people who may still rule.
 """
 
-from approvals.states import MOVES
+from approvals.quorum import ASKED, COUNTS, PART, REVIEWS, of_vendor
+from approvals.states import MOVES, OPEN, STEP_UPS
 from journal.triggers import Law
 
 _BOUND = (
-    "digest", "preconditions_digest", "requirement", "requirement_hash", "minimum", "deny_threshold", "effect_id",
+    "id", "digest", "preconditions_digest", "requirement", "requirement_hash", "minimum", "deny_threshold", "effect_id",
     "session_id", "agent_id", "project_id", "risk", "reversibility", "self_approval", "requester_id",
     "session_owner_id", "agent_owner_id", "leave_for_s", "requested_at_us", "plan_position", "opened_position",
-    "policy_set_id", "rule", "tool", "repository_name",
+    "policy_set_id", "rule", "tool", "repository_name", "step_up", "reason_of_yes",
 )  # fmt: skip
 _BOUND_CHANGED = " OR ".join(f"NEW.{name} IS {{distinct}} OLD.{name}" for name in _BOUND)
 _ACTIVATED = ("id", "project_id", "policy_set_id", "mode", "user_id", "actor", "activated_at_us")
@@ -33,17 +35,25 @@ _MOVE = " OR ".join(
     for before, after in MOVES.items()
 )
 _MOVED_WRONGLY = f"NEW.status <> OLD.status AND NOT ({_MOVE})"
-_INTERESTED = (
-    "EXISTS (SELECT 1 FROM {schema}approvals_gate gate WHERE gate.id = NEW.gate_id AND NOT gate.self_approval"
-    " AND NEW.user_id IN (gate.requester_id, gate.session_owner_id, gate.agent_owner_id))"
+
+
+def _of_gate(condition: str) -> str:
+    """True when `condition` holds of a vote about to be stored and its gate."""
+    found = "EXISTS (SELECT 1 FROM {schema}approvals_gate gate WHERE gate.id = NEW.gate_id AND "
+    return f"{found}{condition.replace('vote.', 'NEW.')})"
+
+
+_RANKS = " ".join(f"WHEN '{name}' THEN {rank}" for rank, name in enumerate(STEP_UPS))
+_UNPROVED = (
+    f"(CASE vote.step_up {_RANKS} END < CASE gate.step_up {_RANKS} END OR vote.reason_characters < gate.reason_of_yes)"
 )
 _NOT_PENDING = (
     "NOT EXISTS (SELECT 1 FROM {schema}approvals_gate gate WHERE gate.id = NEW.gate_id AND gate.status = 'pending'"
     " AND gate.digest = NEW.shown_digest)"
 )
 _NO_QUORUM = (
-    "(SELECT COUNT(*) FROM {schema}approvals_vote vote WHERE vote.gate_id = NEW.id AND vote.answer = 'approve')"
-    " < NEW.minimum"
+    "(SELECT COUNT(*) FROM {schema}approvals_vote vote WHERE vote.gate_id = NEW.id AND vote.answer = 'approve'"
+    f" AND {COUNTS.replace('gate.', 'NEW.')}) < NEW.minimum"
 )
 _NO_GATE = (
     "NOT EXISTS (SELECT 1 FROM {schema}approvals_gate gate WHERE gate.effect_id = NEW.id AND gate.status = 'approved')"
@@ -66,12 +76,20 @@ _LAWS: dict[str, tuple[str, str, str, str]] = {
     "gate_is_approved_by_its_quorum": (
         "approvals_gate", "UPDATE",
         f"NEW.status = 'approved' AND OLD.status <> 'approved' AND {_NO_QUORUM}",
-        "an approval needs the votes of its quorum",
+        "an approval needs as many yeses that count as its quorum",
     ),
     "gate_never_goes": ("approvals_gate", "DELETE", "", "a gate is never deleted"),
     "vote_is_of_nobody_with_a_part_in_it": (
-        "approvals_vote", "INSERT", f"NEW.answer = 'approve' AND {_INTERESTED}",
+        "approvals_vote", "INSERT", f"NEW.answer = 'approve' AND {_of_gate(PART)}",
         "requester, session owner and agent owner do not approve",
+    ),
+    "yes_is_of_somebody_who_is_asked": (
+        "approvals_vote", "INSERT", f"NEW.answer = 'approve' AND {_of_gate(f'NOT ({REVIEWS} AND {ASKED})')}",
+        "only active reviewers whom the gate asks approve",
+    ),
+    "yes_proves_what_its_gate_asks": (
+        "approvals_vote", "INSERT", f"NEW.answer = 'approve' AND {_of_gate(_UNPROVED)}",
+        "a yes comes with the proof and the reason that the gate asks for",
     ),
     "vote_is_on_a_pending_gate_as_shown": (
         "approvals_vote", "INSERT", _NOT_PENDING, "a vote is on a pending gate, and on what it binds",
@@ -106,7 +124,8 @@ _LAWS: dict[str, tuple[str, str, str, str]] = {
 def _postgresql() -> tuple[dict[str, tuple[str, str]], str]:
     triggers, functions = {}, []
     for name, (table, event, condition, said) in _LAWS.items():
-        test = condition.replace("{schema}", "{schema}.").replace("{distinct}", "DISTINCT FROM") or "TRUE"
+        test = of_vendor(condition, "postgresql").replace("{schema}", "{schema}.")
+        test = test.replace("{distinct}", "DISTINCT FROM") or "TRUE"
         functions.append(f"""
 CREATE OR REPLACE FUNCTION {table}_{name}() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -125,10 +144,36 @@ END $$;""")
     return triggers, "".join(functions)
 
 
-def _sqlite() -> dict[str, tuple[str, str]]:
+# What INSERT OR REPLACE would remove past the DELETE trigger on a connection without recursive_triggers: a row with the
+# same values in these columns, where both rows are as it says behind them. Nothing here is ever inserted over.
+_REPLACED: dict[str, tuple[tuple[tuple[str, ...], str], ...]] = {
+    "approvals_gate": ((("id",), ""), (("effect_id",), f"status IN ({', '.join(repr(one) for one in OPEN)})")),
+    "approvals_vote": ((("id",), ""), (("gate_id", "user_id"), "")),
+    "approvals_policyset": ((("id",), ""), (("project_id", "name", "version"), "")),
+    "approvals_activation": ((("id",), ""), (("project_id",), "is_current")),
+    "approvals_exemption": ((("id",), ""),),
+}
+
+
+def _kept() -> dict[str, tuple[str, str]]:
+    """Triggers that refuse to insert over a row, in the words of the uniqueness that is broken by it."""
     triggers = {}
+    for table, keys in _REPLACED.items():
+        for columns, being in keys:
+            alike = [f"{name} = NEW.{name}" for name in columns] + ([being, f"NEW.{being}"] if being else [])
+            said = ", ".join(f"{table}.{name}" for name in columns)
+            triggers[f"{table}_{'_'.join(columns)}_is_never_replaced"] = (
+                table,
+                f"BEFORE INSERT ON {table} WHEN EXISTS (SELECT 1 FROM {table} WHERE {' AND '.join(alike)})"
+                f" BEGIN SELECT RAISE(ABORT, 'UNIQUE constraint failed: {said}'); END",
+            )
+    return triggers
+
+
+def _sqlite() -> dict[str, tuple[str, str]]:
+    triggers = _kept()
     for name, (table, event, condition, said) in _LAWS.items():
-        test = condition.replace("{schema}", "").replace("{distinct}", "NOT")
+        test = of_vendor(condition, "sqlite").replace("{schema}", "").replace("{distinct}", "NOT")
         of = " OF leave, leave_basis" if (table, event) == ("ledger_effect", "UPDATE") else ""
         when = f" WHEN {test}" if test else ""
         statement = f"BEFORE {event}{of} ON {table}{when} BEGIN SELECT RAISE(ABORT, '{name}: {said}'); END"

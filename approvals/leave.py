@@ -5,7 +5,7 @@ answer comes through approvals/rulings.py.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import orjson
@@ -35,9 +35,11 @@ from sessions.origin import Origin
 def plan(origin: Origin, wish: Plan, asked: Asked) -> Answered:
     """Plan an effect and decide its leave, by the policy in force; where people must say yes, open a gate."""
     identity = derived(wish.session, wish.effect_key)
-    force, stops, final = policies.standing(origin.project, wish.session)
+    force, stops, final, ended, _ = policies.standing(origin.project, wish.session)
+    if ended and wish.values.get("compensates_id") is None and _asks(identity, origin):
+        return _refused(identity, origin, wish, SESSION_ENDED)
     if stops and holds.stopping(origin.project, wish.session, origin.agent, wish.tool, identity) is not None:
-        return _held(identity, origin, wish)
+        return _refused(identity, origin, wish, HELD)
     opening: list[Request] = []
     judged = _judge(force, origin, wish, asked) if force is not None else None
     if judged is not None:
@@ -49,9 +51,9 @@ def plan(origin: Origin, wish: Plan, asked: Asked) -> Answered:
             gates.end_lapsed(row, origin.received_us)
         if row is not None and is_of_a_command(row.planned_mark):
             # Asked again: the plan that was accepted stands, whatever target the repetition names. Leave is decided
-            # for whoever asks now, by the rules that hold now, and the effect says so.
+            # for whoever asks now, by the rules and patterns of refs that hold now, and the effect says so.
+            asked.repository = reading.stamp(row)
             wish.values, row.agent_id = reading.target_of(row), origin.agent
-            asked.repository = reading.repository_name(row.repository_id)
             if force is not None:
                 now_judged = _judge(force, origin, wish, asked)
                 for name, value in now_judged.columns.items():
@@ -197,11 +199,24 @@ def _leave(origin: Origin, wish: Plan, asked: Asked, judged: Judged, opening: li
     return Grant(*LEAVE_OF["pending"], request.id.hex, origin.received_us + requirement.decide_within_s * US)
 
 
-def _held(identity: UUID, origin: Origin, wish: Plan) -> Answered:
+SESSION_ENDED: Final = Refusal(
+    "SESSION_ENDED",
+    "This session has ended, and takes no new intentions; open one under another key and plan there. What was done here"
+    " can still be answered and compensated.",
+)
+
+
+def _asks(identity: UUID, origin: Origin) -> bool:
+    """Whether a plan would ask for leave, and not only how an effect that is there stands."""
+    row = effects.load([identity]).get(identity)
+    return row is None or commands.needs_leave(row, origin.received_us)
+
+
+def _refused(identity: UUID, origin: Origin, wish: Plan, refusal: Refusal) -> Answered:
     row = effects.load([identity]).get(identity)
     if row is None:
         row = EffectRow(
             identity, origin.project, wish.session, origin.agent, wish.effect_key, 0, origin.received_us,
             origin.received_us, tool=wish.tool, intent_digest=wish.intent_digest,
         )  # fmt: skip
-    return Answered(row, 409, HELD)
+    return Answered(row, 409, refusal)

@@ -145,6 +145,8 @@ class Gate(models.Model):
     self_approval = models.BooleanField(default=False)
     minimum = models.IntegerField(default=1)  # distinct people who must approve
     deny_threshold = models.IntegerField(default=1)
+    step_up = models.CharField(max_length=12, default="none")  # the least proof that a yes comes with
+    reason_of_yes = models.IntegerField(default=0)  # … and the least number of characters of its reason
 
     status = models.CharField(max_length=12, default="pending")
     reason = models.CharField(max_length=20, default="", blank=True)  # why it ended, where the status does not say it
@@ -163,9 +165,21 @@ class Gate(models.Model):
             models.UniqueConstraint(
                 fields=["effect"], condition=Q(status__in=states.OPEN), name="effect_has_at_most_one_open_gate"
             ),
-            models.CheckConstraint(condition=Q(reason__in=states.REASONS), name="gate_reason_is_known"),
-            models.CheckConstraint(condition=Q(risk__in=states.RISKS), name="gate_risk_is_known"),
-            models.CheckConstraint(condition=Q(reversibility__in=REVERSIBILITIES), name="gate_reversibility_is_known"),
+            models.CheckConstraint(condition=Q(reason__one_of=states.REASONS), name="gate_reason_is_known"),
+            models.CheckConstraint(condition=Q(risk__one_of=states.RISKS), name="gate_risk_is_known"),
+            models.CheckConstraint(
+                condition=Q(reversibility__one_of=REVERSIBILITIES), name="gate_reversibility_is_known"
+            ),
+            models.CheckConstraint(condition=Q(step_up__one_of=states.STEP_UPS), name="gate_step_up_is_known"),
+            models.CheckConstraint(
+                condition=Q(step_up="typed_digest") | ~(Q(reversibility="irreversible") | Q(risk__one_of=states.GRAVE)),
+                name="gate_of_what_is_grave_takes_the_code",
+            ),
+            models.CheckConstraint(
+                condition=Q(reason_of_yes__gte=states.LEAST_REASON)
+                | Q(reason_of_yes=0) & ~(Q(reversibility="irreversible") | Q(risk="critical")),
+                name="gate_of_what_is_final_takes_a_reason",
+            ),
             models.CheckConstraint(condition=~Q(digest=""), name="gate_binds_a_digest"),
             models.CheckConstraint(condition=Q(minimum__gte=1), name="gate_needs_at_least_one_person"),
             models.CheckConstraint(condition=Q(deny_threshold__gte=1), name="gate_is_denied_by_at_least_one"),
@@ -182,11 +196,11 @@ class Gate(models.Model):
                 name="gate_leave_lasts_at_most_a_day",
             ),
             models.CheckConstraint(
-                condition=~Q(status__in=states.GIVEN) | Q(decided_at_us__lte=F("decide_by_us")),
+                condition=~Q(status__one_of=states.GIVEN) | Q(decided_at_us__lte=F("decide_by_us")),
                 name="gate_is_approved_before_its_deadline",
             ),
             models.CheckConstraint(
-                condition=~Q(status__in=states.GIVEN)
+                condition=~Q(status__one_of=states.GIVEN)
                 | Q(leave_until_us=F("decided_at_us") + F("leave_for_s") * states.US),
                 name="gate_leave_has_an_end",
             ),
@@ -204,8 +218,8 @@ class Gate(models.Model):
                 name="gate_is_used_once",
             ),
             models.CheckConstraint(
-                condition=Q(status__in=states.OPEN, ended_at_us__isnull=True)
-                | Q(status__in=states.ENDS, ended_at_us__isnull=False),
+                condition=Q(status__one_of=states.OPEN, ended_at_us__isnull=True)
+                | Q(status__one_of=states.ENDS, ended_at_us__isnull=False),
                 name="gate_has_ended_or_is_open",
             ),
         ]

@@ -6,17 +6,18 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from django.contrib.auth.models import User
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import Max
 
 from approvals import document, states
 from approvals.matching import Compiled, Counted, Judgement, Wish, compile_rules, judge
 from approvals.models import Activation, PolicySet
+from journal import sql
 from journal.clock import now_us
 from journal.entries import SYSTEM_SOURCE
 from ledger import holds
 from ledger.rows import as_uuid, vendor_id
-from sessions.models import Project
+from sessions.models import ENDED, Project
 from sessions.records import record
 from sessions.refused import RefusedError
 
@@ -41,12 +42,15 @@ class InForce(NamedTuple):
 class Standing(NamedTuple):
     """What every plan and dispatch must know first: the rules in force, and whether anything at all is stopped.
 
-    `final` tells whether people denied anything for good in the session that was asked about.
+    `final` tells whether people denied anything for good in the session that was asked about, `ended` whether it has
+    ended, `patterns` is the version of the patterns of refs of the repository that was asked about.
     """
 
     force: InForce | None
     stops: bool
     final: bool
+    ended: bool
+    patterns: int | None
 
 
 def in_force(project: UUID) -> InForce | None:
@@ -54,26 +58,30 @@ def in_force(project: UUID) -> InForce | None:
     return standing(project).force
 
 
-def standing(project: UUID, session: UUID | None = None) -> Standing:
+def standing(project: UUID, session: UUID | None = None, repository: UUID | None = None) -> Standing:
     """What is in force in `project`, and whether a person has stopped anything there, in one query by indexes.
 
     Rules never change once loaded, so each process compiles a set once.
     """
-    identity = vendor_id(project)
-    with connection.cursor() as cursor:
-        cursor.execute(_STANDING, [identity, vendor_id(session or UUID(int=0)), identity])
-        policy_set, mode, stops, final = cursor.fetchone()
-    found = as_uuid(policy_set)
-    if found is None:
-        return Standing(None, bool(stops), bool(final))
-    name, compiled = _rules(found)
-    return Standing(InForce(found, name, mode, compiled), bool(stops), bool(final))
+    identity, asked = vendor_id(project), vendor_id(session or _NOTHING)
+    found = sql.rows(_STANDING, [identity, asked, asked, vendor_id(repository or _NOTHING), identity])
+    policy_set, mode, stops, final, ended, patterns = found[0]
+    present = bool(stops), bool(final), bool(ended), patterns
+    named = as_uuid(policy_set)
+    if named is None:
+        return Standing(None, *present)
+    name, compiled = _rules(named)
+    return Standing(InForce(named, name, mode, compiled), *present)
 
 
+_ENDED: Final = ", ".join(f"'{status}'" for status in ENDED)
+_NOTHING: Final = UUID(int=0)
 _STANDING: Final = (
     "SELECT current.policy_set_id, current.mode,"
     " EXISTS (SELECT 1 FROM ledger_hold WHERE project_id = %s AND lifted_at_us IS NULL),"
-    " EXISTS (SELECT 1 FROM approvals_gate WHERE session_id = %s AND status = 'denied_final')"
+    " EXISTS (SELECT 1 FROM approvals_gate WHERE session_id = %s AND status = 'denied_final'),"
+    f" EXISTS (SELECT 1 FROM agent_sessions_session WHERE id = %s AND status IN ({_ENDED})),"
+    " (SELECT patterns_version FROM agent_sessions_repository WHERE id = %s)"
     " FROM (SELECT 1) AS one"
     " LEFT JOIN approvals_activation AS current ON current.project_id = %s AND current.is_current"
 )

@@ -5,7 +5,6 @@ from typing import Final
 
 from django.contrib.auth import authenticate
 
-from approvals.models import Gate
 from sessions.access import MemberRequest
 
 GOOD_FOR_S: Final = 5 * 60
@@ -25,12 +24,3 @@ def prove(request: MemberRequest, password: str) -> bool:
         return False
     request.session[_PROVED_S] = int(time.time())
     return True
-
-
-def needed(gate: Gate) -> bool:
-    """True when a yes takes the code of the intent and a password."""
-    return (
-        gate.risk in ("high", "critical")
-        or gate.reversibility == "irreversible"
-        or gate.requirement.get("step_up", "none") != "none"
-    )

@@ -9,11 +9,16 @@ import orjson
 
 from approvals import counting
 from approvals.matching import Rate, Wish, risk_of
+from approvals.models import Gate
+from approvals.states import RISKS
 from journal.clock import now_us
 from journal.models import Body
 from ledger import declared
 from ledger.commands import Plan
+from ledger.models import Effect
 from ledger.rows import EffectRow
+from ledger.states import REVERSIBILITIES
+from sessions import repositories
 from sessions.models import Repository, Session
 from sessions.origin import Origin
 
@@ -79,9 +84,31 @@ def wish_of(project: UUID, session: UUID, agent: str, tool: str, values: Mapping
 
 
 def wish_of_stored(row: EffectRow, agent: str) -> Wish:
-    """A stored effect as rules see it when `agent` is about to start it; its arguments are read back from its plan."""
-    asked = Asked(plan_body(row.plan_position).get("arguments"), repository_name(row.repository_id))
-    return wish_of(row.project_id, row.session_id, agent, row.tool, target_of(row), asked)
+    """A stored effect as rules see it now that `agent` is about to start it; its arguments are those of its plan."""
+    repository = repository_of(row)
+    target = target_of(row)
+    target["ref_class"], _ = ref_class_now(repository, row)
+    asked = Asked(plan_body(row.plan_position).get("arguments"), repository.name if repository is not None else "")
+    return wish_of(row.project_id, row.session_id, agent, row.tool, target, asked)
+
+
+def stamp(row: EffectRow) -> str:
+    """Give a stored effect that is planned again the class that its ref has now; return its repository's name."""
+    repository = repository_of(row)
+    row.ref_class, row.ref_patterns_version = ref_class_now(repository, row)
+    return repository.name if repository is not None else ""
+
+
+def repository_of(row: EffectRow) -> Repository | None:
+    """The repository of a stored effect's target."""
+    return Repository.objects.filter(id=row.repository_id).first() if row.repository_id is not None else None
+
+
+def ref_class_now(repository: Repository | None, effect: EffectRow | Effect) -> tuple[str, int | None]:
+    """The class of an effect's ref by the present patterns, and their version; what is stamped where there is none."""
+    if repository is None or not effect.ref:
+        return effect.ref_class, effect.ref_patterns_version
+    return repositories.classify(repository, effect.ref)
 
 
 def plan_body(position: int | None) -> dict[str, Any]:
@@ -89,13 +116,6 @@ def plan_body(position: int | None) -> dict[str, Any]:
     text = Body.objects.values_list("text", flat=True).filter(entry=position).first() if position else None
     body = orjson.loads(text) if text else {}
     return body if isinstance(body, dict) else {}
-
-
-def repository_name(repository: UUID | None) -> str:
-    """A repository's name, or nothing."""
-    if repository is None:
-        return ""
-    return Repository.objects.values_list("name", flat=True).filter(id=repository).first() or ""
 
 
 def on_behalf_of(session: UUID) -> str:
@@ -116,6 +136,17 @@ def reversibility_and_risk(project: UUID, effect: EffectRow) -> About:
     is_declared = known is not declared.UNDECLARED
     risk = risk_of(known.reversibility, effect.environment, effect.ref_class, is_declared)
     return About(known.reversibility, risk)
+
+
+def about_now(gate: Gate) -> About:
+    """The worst of what was known when a gate opened and of what is known now: facts only ever raise it."""
+    effect = gate.effect
+    known = declared.tool(gate.project_id, gate.tool)
+    ref_class, _ = ref_class_now(effect.repository, effect)
+    risk = risk_of(known.reversibility, effect.environment, ref_class, known is not declared.UNDECLARED)
+    return About(
+        max(gate.reversibility, known.reversibility, key=REVERSIBILITIES.index), max(gate.risk, risk, key=RISKS.index)
+    )
 
 
 def counter(origin: Origin, wish: Plan) -> Callable[[Rate], int]:

@@ -39,11 +39,30 @@ class Requirement:
             values[name] = tuple(value) if isinstance(value, list) else value
         return cls(**values)
 
-    def strengthened(self, reversibility: str) -> "Requirement":
-        """The same, with what no rule may leave out: what cannot be undone takes the typed code and a reason."""
-        if reversibility != "irreversible":
-            return self
-        return replace(self, step_up="typed_digest", rationale="always")
+    def strengthened(self, reversibility: str, risk: str) -> "Requirement":
+        """The same, with what no rule may leave out.
+
+        What cannot be undone, or is of high or critical risk, takes the typed code; what cannot be undone, or is
+        critical, a reason; and nobody says yes to their own above low risk.
+        """
+        final = reversibility == "irreversible" or risk == "critical"
+        return replace(
+            self,
+            step_up="typed_digest" if final or risk in states.GRAVE else self.step_up,
+            rationale="always" if final else self.rationale,
+            self_approval=self.self_approval and risk == "low",
+        )
+
+    def met_by(self, step_up: str, reason_characters: int) -> "Requirement":
+        """What was met where every yes came with at least that proof and that long a reason: this, or more."""
+        said = self.rationale == "always" or reason_characters >= max(states.LEAST_REASON, self.rationale_characters)
+        proved = max(self.step_up, step_up, key=states.STEP_UPS.index)
+        return replace(self, step_up=proved, rationale="always" if said else self.rationale)
+
+    @property
+    def reason_of_yes(self) -> int:
+        """How many characters the reason of a yes has at least; 0 where it needs none."""
+        return max(states.LEAST_REASON, self.rationale_characters) if self.rationale == "always" else 0
 
     @property
     def hash(self) -> str:

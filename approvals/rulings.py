@@ -11,10 +11,10 @@ import orjson
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from approvals import gates
+from approvals import gates, quorum, reading
 from approvals.matching import Requirement
 from approvals.models import Gate, Vote
-from approvals.states import ANSWERS, LONGEST_DECIDE_WITHIN_S, OPEN, STEP_UPS, US
+from approvals.states import ANSWERS, LEAST_REASON, LONGEST_DECIDE_WITHIN_S, OPEN, STEP_UPS, US
 from journal import entries
 from journal.clock import now_us
 from journal.ids import uuid7
@@ -24,7 +24,6 @@ from sessions.access import may
 from sessions.models import Membership
 from sessions.people import pseudonym_of
 
-LEAST_REASON: Final = 3
 MOST_REASON: Final = 4000
 EXTENSION_S: Final = 15 * 60
 
@@ -65,10 +64,13 @@ def answer(
     not_eligible, self_approval, duplicate_vote, rationale_required, step_up_required.
     """
     row, locked, at_us = gates.lock(gate)
-    refusal = _refused(locked, membership, answer, reason.strip(), shown, step_up)
+    present = _present(membership)
+    if present is None:
+        return Outcome(locked, _NOT_A_REVIEWER)
+    refusal = _refused(locked, present, answer, reason.strip(), shown, step_up)
     if refusal is not None:
         return Outcome(locked, refusal)
-    vote = _vote(locked, membership, answer, reason.strip(), shown, step_up, at_us)
+    vote = _vote(locked, present, answer, reason.strip(), shown, step_up, at_us)
     gates.touch(locked)
     _resolve(row, locked, vote, at_us)
     return Outcome(locked, vote=vote)
@@ -108,14 +110,26 @@ def extend(gate: Gate, membership: Membership, seconds: int = EXTENSION_S) -> Ou
     return Outcome(locked)
 
 
+def asks(gate: Gate) -> Requirement:
+    """What a yes takes now: what the gate binds, raised by what has become known since. Facts never lower it."""
+    about = reading.about_now(gate)
+    return Requirement.of(gate.requirement).strengthened(about.reversibility, about.risk)
+
+
+def _present(membership: Membership) -> Membership | None:
+    """The membership as it stands, held so until the answer is stored; None when the person has left."""
+    held = Membership.objects.select_for_update(of=("self",), no_key=True).select_related("user", "project")
+    return held.filter(pk=membership.pk).first()
+
+
 def eligible(gate: Gate, membership: Membership) -> Eligible:
     """Whether this person's yes would count: their role, the teams or people the rule names, and no part in it."""
-    needed = Requirement.of(gate.requirement)
+    needed = asks(gate)
     if not _is_reviewer(gate, membership):
         return Eligible(_NOT_A_REVIEWER)
     user = membership.user
     part = _part(gate, user)
-    if not gate.self_approval and part:
+    if not needed.self_approval and part:
         return Eligible(("self_approval", part))
     if not needed.teams and not needed.people:
         return Eligible(None)
@@ -129,7 +143,7 @@ def eligible(gate: Gate, membership: Membership) -> Eligible:
 
 
 def _is_reviewer(gate: Gate, membership: Membership) -> bool:
-    return membership.project_id == gate.project_id and may(membership, "reviewer")
+    return membership.project_id == gate.project_id and membership.user.is_active and may(membership, "reviewer")
 
 
 _NOT_A_REVIEWER: Final = ("not_eligible", "Only reviewers of this project answer its gates.")
@@ -157,7 +171,7 @@ def _part_of(user: User, *parties: int | None) -> str:
 
 def needs_reason(gate: Gate, answer: str) -> bool:
     """True when this answer must come with words: every no, and a yes where the rule or the effect asks for them."""
-    needed = Requirement.of(gate.requirement)
+    needed = asks(gate)
     if answer != "approve":
         return answer == "return" or needed.rationale != "none"
     return needed.rationale == "always"
@@ -174,7 +188,7 @@ def _refused(
     # Whoever has a part in it may still say no.
     if able.refusal is not None and (answer == "approve" or able.refusal[0] != "self_approval"):
         return able.refusal
-    if answer == "approve" and not gate.self_approval and (part := _part_now(gate, membership.user)):
+    if answer == "approve" and not asks(gate).self_approval and (part := _part_now(gate, membership.user)):
         return "self_approval", part
     if Vote.objects.filter(gate=gate, user=membership.user).exists():
         return "duplicate_vote", "You have answered this gate; others must answer now."
@@ -187,7 +201,7 @@ def _refused(
 
 def _wanting(gate: Gate, answer: str, reason: str, step_up: str) -> tuple[str, str] | None:
     """What is missing of reason or proof."""
-    needed = Requirement.of(gate.requirement)
+    needed = asks(gate)
     if len(reason) > MOST_REASON:
         return "rationale_required", f"A reason has at most {MOST_REASON} characters."
     if needs_reason(gate, answer):
@@ -238,18 +252,19 @@ def _vote(gate: Gate, membership: Membership, answer: str, reason: str, shown: S
 
 
 def _resolve(row: EffectRow, gate: Gate, vote: Vote, now: int) -> None:
-    """Let the gate move when the votes that stand are enough; a no is heard before a yes."""
+    """Let the gate move when the votes are enough: a no is heard before a yes, and only a yes that counts now."""
     answers = list(Vote.objects.filter(gate=gate).values_list("answer", flat=True))
+    yes = quorum.yeses([gate.id])[gate.id]
     ruling = ""
     if vote.answer == "return":
         ruling = "returned"
     elif sum(one in ("deny", "deny_final") for one in answers) >= gate.deny_threshold:
         ruling = "denied_final" if "deny_final" in answers else "denied"
-    elif answers.count("approve") >= gate.minimum:
+    elif sum(not one.fault for one in yes) >= gate.minimum:
         ruling = "approved"
     if not ruling:
         return
-    _say(gate, "gate.ruled", vote.user, {"ruling": ruling, "votes": len(answers)}, {})
+    _say(gate, "gate.ruled", vote.user, {"ruling": ruling, "votes": len(answers), **quorum.told(yes)}, {})
     if ruling == "approved":
         gates.approve(row, gate, now)
     else:

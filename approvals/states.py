@@ -30,6 +30,8 @@ MODES: Final = ("observe", "enforce")
 STEP_UPS: Final = ("none", "reauth", "typed_digest")  # from the laxest to the strictest
 RATIONALES: Final = ("none", "on_deny", "always")
 RISKS: Final = ("low", "medium", "high", "critical")
+GRAVE: Final = ("high", "critical")  # a yes at these takes the typed code, whatever the rule says
+LEAST_REASON: Final = 3  # characters of any reason
 
 # Why a gate ended, beside its status; shown to people and, as `reason`, to agents.
 REASONS: Final = (
@@ -43,6 +45,7 @@ REASONS: Final = (
     "digest_mismatch",
     "precondition_changed",
     "requirement_changed",
+    "quorum_lost",  # too few of those who approved may still rule
     "by_person",
 )
 

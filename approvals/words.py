@@ -48,7 +48,13 @@ REASONS: Final[dict[str, str]] = {
     "digest_mismatch": "What was to run was no longer what people had seen.",
     "precondition_changed": "The named preconditions no longer held.",
     "requirement_changed": "The policy asked for more by then.",
+    "quorum_lost": "Of those who approved it, too few could still rule.",
     "by_person": "A person took the leave back.",
+}
+UNCOUNTED: Final[dict[str, str]] = {  # why a yes does not count
+    "no_reviewer": "no reviewer of this project any more",
+    "not_asked": "no longer among those whom the rule asks",
+    "part_in_it": "has a part in it by now",
 }
 ANSWERS: Final[dict[str, tuple[str, str]]] = {  # answer -> (what the voter did, verb of the button)
     "approve": ("approved", "Approve"),

@@ -60,6 +60,7 @@ _WHY = {
     "revoked": "the leave was taken back before it was used",
     "cancelled": "the request was withdrawn",
     "requirement_changed": "the policy asks for more now than when it was approved",
+    "quorum_lost": "of those who approved it, too few may still rule",
 }
 
 

@@ -74,16 +74,16 @@ def plan(origin: Origin, wish: Plan, decide: Decide, observe: Observe) -> Answer
     )
     if appended[0].status is Status.CONFLICT:
         raise Repeated
-    needs_leave = _needs_leave(own, origin.received_us)
-    if not needs_leave or ambiguous is not None:
-        return Answered(own, 200, open_effect=ambiguous if needs_leave else None)
+    asks = needs_leave(own, origin.received_us)
+    if not asks or ambiguous is not None:
+        return Answered(own, 200, open_effect=ambiguous if asks else None)
     # The same intent; what does not belong to it (free text, preconditions) is from now on as it was asked last.
     own.plan_position, own.replanned = appended[0].position, True
     leaves.change_leave(own, decide(own), origin.received_us)
     return Answered(own, 200, position=appended[0].position)
 
 
-def _needs_leave(row: EffectRow, now_us: int) -> bool:
+def needs_leave(row: EffectRow, now_us: int) -> bool:
     """True when nothing of the effect is under way, and leave for its next attempt is neither given nor asked for."""
     over = row.leave == "granted" and leaves.lapsed(row, now_us)
     standing = row.leave in ("granted", "pending") and not over
@@ -126,7 +126,7 @@ def _first_plan(
     if grant is not None:
         own.leave, own.leave_basis, own.leave_ref, own.leave_until_us = grant
     _fold(own, attempts, _fact(origin, "effect.planned", appended.position, 1, values), observe)
-    if grant is None and ambiguous is None and _needs_leave(own, origin.received_us):
+    if grant is None and ambiguous is None and needs_leave(own, origin.received_us):
         leaves.change_leave(own, decide(own), origin.received_us)  # reported before, and rejected
     return Answered(own, 201 if created else 200, created=created, open_effect=ambiguous, position=appended.position)
 

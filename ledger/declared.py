@@ -20,6 +20,11 @@ class Declared(NamedTuple):
     deadline_s: int
     reversibility: str
 
+    @property
+    def judged_as(self) -> str:
+        """What rules see of it, as an effect keeps it: another declaration asks for another judgement."""
+        return f"{self.tool_class}/{self.reversibility}"
+
 
 UNDECLARED: Final = Declared("opaque", DEFAULT_DEADLINE_S, "irreversible")
 

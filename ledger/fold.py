@@ -29,7 +29,7 @@ _UNSAID: Final = {
     in {
         *("tool", "claimed_class", "intent_digest", "call_id", "turn", "task_id", "repository_id", "ref", "ref_class"),
         *("ref_patterns_version", "environment", "resource", "parent_effect_id", "compensates_id", "redactions"),
-        *("judged", "judged_by", "enforced"),
+        *("judged", "judged_by", "judged_as", "enforced"),
     }
 }
 

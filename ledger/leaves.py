@@ -62,7 +62,7 @@ def change_leave(row: EffectRow, grant: Grant, received_us: int) -> None:
 
 
 _WITHHELD: Final = ("held", "pending", "refused")
-_JUDGEMENT: Final = ("judged", "judged_by", "enforced")
+_JUDGEMENT: Final = ("judged", "judged_by", "judged_as", "enforced")
 
 
 def said_of(grant: Grant, judgement: Mapping[str, Any]) -> dict[str, Any]:

@@ -89,6 +89,7 @@ class Effect(models.Model):
     redactions = models.IntegerField(default=0)
     judged = models.CharField(max_length=5, default="", blank=True)  # what the policy in force said of it
     judged_by = models.CharField(max_length=96, default="", blank=True)  # … by which rule: set@version/rule
+    judged_as = models.CharField(max_length=24, default="", blank=True)  # … of a tool declared so: class/reversibility
     enforced = models.BooleanField(default=False)  # … and whether its word counted, or the project only observed
 
     # Leave: permission to dispatch. `leave_ref` is opaque here.

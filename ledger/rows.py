@@ -43,6 +43,7 @@ class EffectRow:
     redactions: int = 0
     judged: str = ""
     judged_by: str = ""
+    judged_as: str = ""
     enforced: bool = False
     leave: str = "held"
     leave_basis: str = ""

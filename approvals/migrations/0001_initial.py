@@ -195,6 +195,8 @@ class Migration(migrations.Migration):
                 ("self_approval", models.BooleanField(default=False)),
                 ("minimum", models.IntegerField(default=1)),
                 ("deny_threshold", models.IntegerField(default=1)),
+                ("step_up", models.CharField(default="none", max_length=12)),
+                ("reason_of_yes", models.IntegerField(default=0)),
                 ("status", models.CharField(default="pending", max_length=12)),
                 ("reason", models.CharField(blank=True, default="", max_length=20)),
                 ("version", models.IntegerField(default=1)),
@@ -325,7 +327,7 @@ class Migration(migrations.Migration):
                     models.CheckConstraint(
                         condition=models.Q(
                             (
-                                "reason__in",
+                                "reason__one_of",
                                 (
                                     "",
                                     "by_agent",
@@ -337,6 +339,7 @@ class Migration(migrations.Migration):
                                     "digest_mismatch",
                                     "precondition_changed",
                                     "requirement_changed",
+                                    "quorum_lost",
                                     "by_person",
                                 ),
                             )
@@ -344,14 +347,47 @@ class Migration(migrations.Migration):
                         name="gate_reason_is_known",
                     ),
                     models.CheckConstraint(
-                        condition=models.Q(("risk__in", ("low", "medium", "high", "critical"))),
+                        condition=models.Q(("risk__one_of", ("low", "medium", "high", "critical"))),
                         name="gate_risk_is_known",
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
-                            ("reversibility__in", ("read", "reversible", "compensable", "irreversible"))
+                            ("reversibility__one_of", ("read", "reversible", "compensable", "irreversible"))
                         ),
                         name="gate_reversibility_is_known",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("step_up__one_of", ("none", "reauth", "typed_digest"))),
+                        name="gate_step_up_is_known",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("step_up", "typed_digest"),
+                            models.Q(
+                                ("reversibility", "irreversible"),
+                                ("risk__one_of", ("high", "critical")),
+                                _connector="OR",
+                                _negated=True,
+                            ),
+                            _connector="OR",
+                        ),
+                        name="gate_of_what_is_grave_takes_the_code",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("reason_of_yes__gte", 3),
+                            models.Q(
+                                ("reason_of_yes", 0),
+                                models.Q(
+                                    ("reversibility", "irreversible"),
+                                    ("risk", "critical"),
+                                    _connector="OR",
+                                    _negated=True,
+                                ),
+                            ),
+                            _connector="OR",
+                        ),
+                        name="gate_of_what_is_final_takes_a_reason",
                     ),
                     models.CheckConstraint(
                         condition=models.Q(("digest", ""), _negated=True), name="gate_binds_a_digest"
@@ -384,7 +420,7 @@ class Migration(migrations.Migration):
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
-                            models.Q(("status__in", ("approved", "used", "lapsed", "revoked")), _negated=True),
+                            models.Q(("status__one_of", ("approved", "used", "lapsed", "revoked")), _negated=True),
                             ("decided_at_us__lte", models.F("decide_by_us")),
                             _connector="OR",
                         ),
@@ -392,7 +428,7 @@ class Migration(migrations.Migration):
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
-                            models.Q(("status__in", ("approved", "used", "lapsed", "revoked")), _negated=True),
+                            models.Q(("status__one_of", ("approved", "used", "lapsed", "revoked")), _negated=True),
                             (
                                 "leave_until_us",
                                 django.db.models.expressions.CombinedExpression(
@@ -437,11 +473,11 @@ class Migration(migrations.Migration):
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
-                            models.Q(("ended_at_us__isnull", True), ("status__in", ("pending", "approved"))),
+                            models.Q(("ended_at_us__isnull", True), ("status__one_of", ("pending", "approved"))),
                             models.Q(
                                 ("ended_at_us__isnull", False),
                                 (
-                                    "status__in",
+                                    "status__one_of",
                                     (
                                         "used",
                                         "denied",

@@ -74,7 +74,7 @@ def _wrong(chosen: list[Gate]) -> str:
     if len({(gate.tool, gate.rule) for gate in chosen}) > 1:
         return "Only requests of the same tool under the same rule are decided together."
     if not all(entries.batchable(gate) for gate in chosen):
-        return "What cannot be put back, or is of more than medium risk, is decided by itself."
+        return "What cannot be put back, is of more than medium risk, or takes a password, is decided by itself."
     if any(gate.status != "pending" for gate in chosen):
         return "One of them has ended meanwhile. Go back and choose again."
     return ""

@@ -44,7 +44,7 @@ def answer(request: MemberRequest, gate: UUID) -> HttpResponse:
     refused = _unfit(request, found, draft)
     if refused is not None:
         return refused
-    if not request.POST.get("settled") or (draft["answer"] == "approve" and proof.needed(found)):
+    if not request.POST.get("settled") or _step_up(found, draft) != "none":
         request.session[_key(found)] = draft
         return redirect("gate_confirm", gate=found.id)
     return _decide(request, found, draft, "none")
@@ -63,12 +63,10 @@ def confirm(request: MemberRequest, gate: UUID) -> HttpResponse:
     refused = _unfit(request, found, draft)
     if refused is not None:
         return refused
-    step_up = "none"
-    if draft["answer"] == "approve" and proof.needed(found):
-        errors = _unproved(request, found)
-        if errors:
-            return _confirm(request, found, draft, errors)
-        step_up = "typed_digest"
+    step_up = _step_up(found, draft)
+    errors = _unproved(request, found, step_up)
+    if errors:
+        return _confirm(request, found, draft, errors)
     return _decide(request, found, draft, step_up)
 
 
@@ -144,10 +142,19 @@ def _is_stale(shown: Seen, gate: Gate, now: card.Card) -> bool:
     return (one.version, one.digest, one.card_sha256) != (gate.version, gate.digest, now.sha256)
 
 
-def _unproved(request: MemberRequest, gate: Gate) -> dict[str, str]:
+def _step_up(gate: Gate, draft: dict[str, str]) -> str:
+    """The proof that this answer takes: only a yes takes any."""
+    return rulings.asks(gate).step_up if draft["answer"] == "approve" else "none"
+
+
+def _unproved(request: MemberRequest, gate: Gate, step_up: str) -> dict[str, str]:
     """What is wrong with the code or the password, by field; the password is not asked while the code is wrong."""
+    if step_up == "none":
+        return {}
     code = request.POST.get("code", "").strip().lower()
-    if not hmac.compare_digest(code.encode(), card.code(gate.effect.intent_digest).encode()):
+    if step_up == "typed_digest" and not hmac.compare_digest(
+        code.encode(), card.code(gate.effect.intent_digest).encode()
+    ):
         return {"code": "This is not the code of the intent that is shown above."}
     if proof.fresh(request) or proof.prove(request, request.POST.get("password", "")):
         return {}
@@ -157,15 +164,15 @@ def _unproved(request: MemberRequest, gate: Gate) -> dict[str, str]:
 
 
 def _confirm(request: MemberRequest, gate: Gate, draft: dict[str, str], errors: dict[str, str]) -> HttpResponse:
-    proving = draft["answer"] == "approve" and proof.needed(gate)
+    step_up = _step_up(gate, draft)
     context = {
         "gate": gate,
         "effect": gate.effect,
         "card": card.of(gate),
         "draft": draft,
         "verb": words.ANSWERS[draft["answer"]][1],
-        "proving": proving,
-        "password": proving and not proof.fresh(request),
+        "typing": step_up == "typed_digest",
+        "password": step_up != "none" and not proof.fresh(request),
         "code": card.code(gate.effect.intent_digest),
         "errors": errors,
         "typed": request.POST.get("code", "")[:8],

@@ -9,10 +9,9 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 from django.views.decorators.vary import vary_on_headers
 
-from approvals import around, card, flags, gates, inbox, proof, rulings, seen, stops, words
+from approvals import around, card, flags, gates, inbox, rulings, seen, stops, words
 from approvals.models import Gate
-from approvals.requirement import Requirement
-from approvals.states import RISKS, US
+from approvals.states import LEAST_REASON, RISKS, US
 from journal.clock import now_us
 from ledger import breaches
 from sessions.access import MemberRequest, may, member
@@ -103,9 +102,9 @@ def facts_of(request: MemberRequest, gate: Gate, *, in_pane: bool = False, **mor
     votes = around.votes(gate, shown.sha256)
     able = rulings.eligible(gate, request.membership)
     mine = next((one for one in votes if one.vote.user_id == request.user.pk), None)
-    needed = Requirement.of(gate.requirement)
+    needed = rulings.asks(gate)
     now = now_us()
-    yes = sum(one.vote.answer == "approve" for one in votes)
+    yes = sum(one.vote.answer == "approve" and not one.uncounted for one in votes)
     return {
         "gate": gate,
         "effect": gate.effect,
@@ -123,9 +122,9 @@ def facts_of(request: MemberRequest, gate: Gate, *, in_pane: bool = False, **mor
         "able": able,
         "may_rule": may(request.membership, "reviewer"),
         "may_say_no": able.refusal is None or able.refusal[0] == "self_approval",
-        "proof": proof.needed(gate),
-        "reason_needed": rulings.needs_reason(gate, "approve"),
-        "least_reason": max(rulings.LEAST_REASON, needed.rationale_characters),
+        "step_up": needed.step_up,
+        "reason_needed": bool(needed.reason_of_yes),
+        "least_reason": max(LEAST_REASON, needed.rationale_characters),
         "ticket": needed.ticket,
         "code": card.code(shown.intent),
         "token": seen.sign(gate, request.membership, shown, len(votes)),

@@ -39,7 +39,7 @@ _REASON: Final = {
     "used": "already_used",
 }
 _STORED_IS_SHOWN: Final = (
-    *("digest_mismatch", "precondition_changed", "requirement_changed"),
+    *("digest_mismatch", "precondition_changed", "requirement_changed", "quorum_lost"),
     *("by_agent", "session_ended", "superseded", "bypassed", "happened", "denied_final"),
 )
 _WITH_WORDS: Final = {"denied": ("deny",), "denied_final": ("deny_final",), "returned": ("return",)}

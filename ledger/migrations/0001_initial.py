@@ -36,6 +36,7 @@ class Migration(migrations.Migration):
                 ("redactions", models.IntegerField(default=0)),
                 ("judged", models.CharField(blank=True, default="", max_length=5)),
                 ("judged_by", models.CharField(blank=True, default="", max_length=96)),
+                ("judged_as", models.CharField(blank=True, default="", max_length=24)),
                 ("enforced", models.BooleanField(default=False)),
                 ("leave", models.CharField(default="held", max_length=8)),
                 ("leave_basis", models.CharField(blank=True, default="", max_length=9)),

@@ -33,7 +33,7 @@ reviewer = Membership.objects.select_related("project", "user").get(user__userna
 
 def open_gates(agent, number, decide_within_s=3600, risk="high"):
     agent = Agent.objects.get(project=reviewer.project, name=agent)
-    now, made, needed = now_us(), [], Requirement()
+    now, made, needed = now_us(), [], Requirement().strengthened("irreversible", risk)
     with transaction.atomic():
         session = Session.objects.create(id=uuid7(), project=reviewer.project, agent=agent, key=uuid7().hex,
             opened_position=now, created_at_us=now, seen_at_us=now)
@@ -47,6 +47,7 @@ def open_gates(agent, number, decide_within_s=3600, risk="high"):
                 opened_position=entry.position, plan_position=now, digest="v1:" + "1" * 64,
                 requirement=needed.as_dict(), requirement_hash=needed.hash, risk=risk,
                 reversibility="irreversible", tool="git.push",
+                step_up=needed.step_up, reason_of_yes=needed.reason_of_yes,
                 requested_at_us=now, decide_by_us=now + int(decide_within_s * 1_000_000))
             made.append(str(gate))
     return made
@@ -56,7 +57,7 @@ def rule(gate, answer, reason="for a good reason"):
     at = now_us()
     shown = Shown(found.version, found.digest, "0" * 64, True, at)
     with transaction.atomic(durable=True):
-        outcome = rulings.answer(found, reviewer, answer, reason, shown)
+        outcome = rulings.answer(found, reviewer, answer, reason, shown, step_up="typed_digest")
     assert outcome.refusal is None, outcome.refusal
     return time.time()
 

@@ -11,7 +11,7 @@ from ledger.models import Effect
 
 def gate_of(effect: UUID | str, **columns: Any) -> Gate:
     """A pending gate of an effect, requested now, to be decided within an hour; `columns` go before that."""
-    held, needed, now = Effect.objects.get(id=effect), Requirement(), now_us()
+    held, needed, now = Effect.objects.get(id=effect), Requirement().strengthened("irreversible", "high"), now_us()
     lawful = {
         "project_id": held.project_id,
         "session_id": held.session_id,
@@ -24,6 +24,8 @@ def gate_of(effect: UUID | str, **columns: Any) -> Gate:
         "requirement_hash": needed.hash,
         "risk": "high",
         "reversibility": "irreversible",
+        "step_up": needed.step_up,
+        "reason_of_yes": needed.reason_of_yes,
         "tool": held.tool,
         "requested_at_us": now,
         "decide_by_us": now + 3_600_000_000,

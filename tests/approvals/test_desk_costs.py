@@ -41,6 +41,7 @@ def multiply(gate: Gate, number: int) -> None:
         row.opened_position += 1
         row.decide_by_us -= 1
         row.reversibility = kinds[n % 3]
+        row.step_up, row.reason_of_yes = ("typed_digest", 10) if n % 3 == 0 else ("none", 0)
         gates.append(Gate(**{one.attname: getattr(row, one.attname) for one in Gate._meta.concrete_fields}))
     Effect.objects.bulk_create(effects, batch_size=200)
     Gate.objects.bulk_create(gates, batch_size=200)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.db import DatabaseError, IntegrityError, transaction
+from django.db import DatabaseError, IntegrityError, connection, transaction
 from django.db.models import F
 
 from approvals.models import Activation, Exemption, Gate, PolicySet, Vote
@@ -96,6 +96,7 @@ def test_what_was_denied_stays_denied(desk: Desk, gate: Gate, status: str) -> No
         ("self_approval", True), ("session_owner", None), ("agent_owner", None), ("requester", None),
         ("leave_for_s", 9), ("requested_at_us", 1), ("plan_position", 1), ("requirement", {"minimum": 1}),
         ("policy_set", None), ("rule", "reads"), ("tool", "file.read"), ("repository_name", "elsewhere"),
+        ("step_up", "reauth"), ("reason_of_yes", 3),
     ],
 )  # fmt: skip
 def test_what_a_gate_binds_is_fixed(gate: Gate, column: str, value: Any) -> None:
@@ -114,6 +115,29 @@ def test_gates_and_rules_are_never_deleted(desk: Desk, gate: Gate) -> None:
     refused("gate_never_goes", lambda: Gate.objects.all()._raw_delete("default"))
     refused("policy_set_never_changes", lambda: PolicySet.objects.update(text="rules: []"))
     refused("policy_set_never_goes", lambda: PolicySet.objects.all()._raw_delete("default"))
+
+
+@pytest.mark.parametrize("recursive", ["ON", "OFF"])
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="only SQLite knows INSERT OR REPLACE")
+def test_nothing_that_people_decided_is_inserted_over(desk: Desk, gate: Gate, recursive: str) -> None:
+    """REPLACE removes a row, and fires no DELETE trigger on a connection that did not ask for it."""
+    desk.answer(gate, "reviewer", "deny", "not now")
+    vote(desk, desk.gate(desk.plan("e-2", arguments={"ref": "topic"})), "reviewer", answer="deny")()
+    tables = [model._meta.db_table for model in (Gate, Vote, PolicySet, Activation)]
+    with connection.cursor() as cursor:
+        cursor.execute(f"PRAGMA recursive_triggers = {recursive}")
+        for table in tables:
+            before = cursor.execute(f"SELECT * FROM {table}").fetchall()
+            names = [column[0] for column in cursor.description]
+            assert before
+            for key in ("id = id", *(["id = '0' || substr(id, 2)"] if table == "approvals_vote" else [])):
+                left = key.partition(" = ")[2]
+                values = ", ".join(left if name == "id" else name for name in names)
+                copied = f"INSERT OR REPLACE INTO {table} ({', '.join(names)}) SELECT {values} FROM {table}"
+                with pytest.raises((IntegrityError, DatabaseError)), transaction.atomic():
+                    cursor.execute(copied)
+            assert cursor.execute(f"SELECT * FROM {table}").fetchall() == before
+        cursor.execute("PRAGMA recursive_triggers = ON")
 
 
 def test_leave_by_ruling_needs_an_approved_gate(desk: Desk, gate: Gate) -> None:
@@ -154,7 +178,7 @@ def test_a_gate_opens_pending_and_no_ones_own_is_of_high_risk(gate: Gate) -> Non
     Gate.objects.filter(id=gate.id).update(status="cancelled", ended_at_us=1)
     gate.pk, gate.status = Effect.objects.get().id, "approved"
     refused("gate_opens_pending", lambda: gate.save(force_insert=True))
-    gate.status, gate.self_approval, gate.risk = "pending", True, "high"
+    gate.status, gate.self_approval, gate.risk, gate.step_up = "pending", True, "high", "typed_digest"
     refused("gate_of_ones_own_is_of_low_risk", lambda: gate.save(force_insert=True))
 
 

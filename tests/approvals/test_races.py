@@ -19,8 +19,8 @@ from journal.clock import now_us
 from journal.models import Entry
 from ledger import declared, holds
 from ledger.models import Attempt, Effect, Hold
-from sessions import tokens
-from sessions.models import Membership
+from sessions import people, tokens
+from sessions.models import Membership, Session
 from tests.approvals.story import RULES, Desk
 from tests.ingest.caller import Caller, code
 from tests.journal.committed import committed, together
@@ -199,6 +199,70 @@ def test_expiry_against_approval_the_clock_decides_and_all_agree(desk: Desk) -> 
         else:
             assert (stored.status, outcome.refusal[0]) == ("expired", "expired")
             assert not Vote.objects.filter(gate=gate).exists()
+
+
+def ender(desk: Desk, session: str) -> Callable[[], httpx.Response]:
+    """One process about to end a session, over a connection of its own."""
+    client = Caller(desk.agent.token, app=desk.agent.client._transport.app)  # type: ignore[attr-defined]
+    identity = Session.objects.get(key=session).id
+    return lambda: client.post(f"/sessions/{identity}/end", {"status": "completed"})
+
+
+def test_the_end_of_a_session_against_plans_in_it_leaves_nothing_open(desk: Desk) -> None:
+    for round_ in range(ROUNDS):
+        session = f"r{round_}"
+        desk.agent.session(session)
+        clients = [Caller(desk.agent.token, app=desk.agent.client._transport.app) for _ in range(5)]  # type: ignore[attr-defined]
+        plans = [
+            partial(
+                one.post, "/effects", {"session": session, "effect_key": f"e{n}", "tool": "git.push", "arguments": n}
+            )
+            for n, one in enumerate(clients)
+        ]
+        *answers, ended = together(*plans[:3], ender(desk, session), *plans[3:])
+        answers.append(ended)
+        assert {answer.status_code for answer in answers} <= {200, 201, 409}
+        refused = [answer for answer in answers if answer.status_code == 409]
+        assert {code(answer) for answer in refused} <= {(409, "SESSION_ENDED")}
+        gates_of = Gate.objects.filter(session__key=session)
+        assert gates_of.count() == 5 - len(refused)
+        assert set(gates_of.values_list("status", "reason")) <= {("cancelled", "session_ended")}
+        assert not Effect.objects.filter(session__key=session, leave__in=("pending", "granted")).exists()
+
+
+def test_the_end_of_a_session_against_an_approval_leaves_no_leave(desk: Desk) -> None:
+    for round_ in range(ROUNDS):
+        session = f"r{round_}"
+        desk.agent.session(session)
+        gate = desk.gate(desk.agent.plan("e", session))
+        ended, outcome = together(ender(desk, session), decider(desk, gate, "reviewer", "approve"))
+        assert ended.status_code == 200
+        assert outcome.refusal is None or outcome.refusal[0] in ("not_resolved", "stale_view")
+        gate.refresh_from_db()
+        assert (gate.status, gate.reason) == ("cancelled", "session_ended")
+        assert (gate.decided_at_us is None) == (outcome.refusal is not None)
+        assert Effect.objects.get(id=gate.effect_id).leave == "held"
+
+
+def test_who_leaves_against_the_vote_that_would_complete_a_quorum(desk: Desk) -> None:
+    """Whichever was first: an approval never stands on the yes of somebody who had left before it."""
+    for round_ in range(ROUNDS):
+        effect, gate = planned(desk, f"e{round_}", tool="deploy")
+        first = desk.person(f"first{round_}")
+        assert desk.answer(gate, f"first{round_}").refusal is None
+        leave = partial(people.change_role, first, "viewer", actor="tests")
+        outcome, left = together(decider(desk, gate, "reviewer", "approve"), leave)
+        assert left is None
+        assert outcome.refusal is None
+        gate.refresh_from_db()
+        assert gate.status in ("pending", "approved")
+        if gate.status == "pending":
+            assert desk.answer(gate, "administrator").refusal is None
+            gate.refresh_from_db()
+            assert gate.status == "approved"
+            assert starter(desk, effect)().status_code == 200
+        else:
+            assert code(starter(desk, effect)()) == (409, "GATE_GONE")
 
 
 def none_started_after(kind: str, answers: list[httpx.Response], refusal: str) -> None:

@@ -107,7 +107,7 @@ from sessions.models import Membership
 gate = Gate.objects.get(id="{gate}")
 member = Membership.objects.select_related("project", "user").get(project=gate.project, user__username="{person}")
 shown = Shown(gate.version, gate.digest, "0" * 64, True, now_us())
-assert rulings.answer(gate, member, "{answer}", "{reason}", shown).refusal is None
+assert rulings.answer(gate, member, "{answer}", "{reason}", shown, step_up="typed_digest").refusal is None
 """
     )
 

@@ -39,6 +39,7 @@ class World:
     last_number: int = 0
     project: Project = field(init=False)
     user: User = field(init=False)
+    reviewer: User = field(init=False)  # whose yes counts
     agent: Agent = field(init=False)
     session: Session = field(init=False)
     task: Task = field(init=False)
@@ -51,6 +52,7 @@ class World:
     def __post_init__(self) -> None:
         self.project = self.write(Project)
         self.user = self.new_user()
+        self.reviewer = self.new_reviewer()
         self.agent = self.write(Agent)
         self.session = self.write(Session)
         self.task = self.write(Task)
@@ -66,6 +68,11 @@ class World:
 
     def new_user(self) -> User:
         return User.objects.create(username=f"user {self.new()}")
+
+    def new_reviewer(self) -> User:
+        """Somebody whose yes counts in the project."""
+        membership: Membership = self.write(Membership, role="reviewer")
+        return membership.user
 
     def under(self, leave: str) -> Row:
         """The columns of an attempt that ran under `leave`, with an effect that stands under it too."""
@@ -212,7 +219,7 @@ LAWFUL: Final[dict[type[models.Model], Callable[[World], Row]]] = {
     Vote: lambda w: {
         "project": w.project,
         "gate": w.write(Gate),
-        "user": w.user,
+        "user": w.reviewer,
         "actor": "p_1",
         "answer": "deny",
         "card_sha256": "a" * 64,

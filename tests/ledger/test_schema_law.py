@@ -150,8 +150,23 @@ CASES: Final[dict[str, Case]] = {
     "exemption_uses_are_counted": check(Exemption, {"uses": -1}, {"uses": 1}),
     "effect_has_at_most_one_open_gate": same(Gate, lambda w: {"effect": w.used}, lambda w: {"effect": w.write(Effect)}),
     "gate_reason_is_known": check(Gate, {"reason": "mood"}, {"reason": "by_agent"}),
-    "gate_risk_is_known": check(Gate, {"risk": "none"}, {"risk": "critical"}),
-    "gate_reversibility_is_known": check(Gate, {"reversibility": "maybe"}, {"reversibility": "irreversible"}),
+    "gate_risk_is_known": check(
+        Gate, {"risk": "none"}, {"risk": "critical", "step_up": "typed_digest", "reason_of_yes": 3}
+    ),
+    "gate_reversibility_is_known": check(
+        Gate,
+        {"reversibility": "maybe"},
+        {"reversibility": "irreversible", "step_up": "typed_digest", "reason_of_yes": 3},
+    ),
+    "gate_step_up_is_known": check(Gate, {"step_up": "wink"}, {"step_up": "reauth"}),
+    "gate_of_what_is_grave_takes_the_code": check(
+        Gate, {"risk": "high", "step_up": "reauth"}, {"risk": "high", "step_up": "typed_digest"}
+    ),
+    "gate_of_what_is_final_takes_a_reason": check(
+        Gate,
+        {"reversibility": "irreversible", "step_up": "typed_digest"},
+        {"reversibility": "irreversible", "step_up": "typed_digest", "reason_of_yes": 3},
+    ),
     "gate_binds_a_digest": check(Gate, {"digest": ""}),
     "gate_needs_at_least_one_person": check(Gate, {"minimum": 0}, {"minimum": 3}),
     "gate_is_denied_by_at_least_one": check(Gate, {"deny_threshold": 0}, {"deny_threshold": 2}),
@@ -306,7 +321,7 @@ def _move(world: World, model: type[models.Model], columns: Row, *before: Row) -
     """Write a row, then change it step by step, the last time to `columns`; an approval gets the vote it needs."""
     gate = world.write(model)
     if columns.get("status") != "expired":
-        world.write(Vote, gate=gate, answer="approve", user=world.new_user())
+        world.write(Vote, gate=gate, answer="approve", user=world.new_reviewer())
     for step in (*before, columns):
         with transaction.atomic():
             Gate.objects.filter(id=gate.id).update(**step)

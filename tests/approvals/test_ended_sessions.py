@@ -1,0 +1,155 @@
+"""A session that has ended asks for nothing more: what waits in it is cancelled, and no plan opens another gate."""
+
+from typing import Any
+
+import pytest
+
+from approvals.models import Gate
+from journal.models import Entry
+from ledger.models import Attempt, Effect
+from sessions.models import Session
+from tests.approvals.story import Desk
+from tests.ingest.caller import code
+
+pytestmark = pytest.mark.django_db
+SENTENCE = "This session has ended, and takes no new intentions; open one under another key and plan there."
+
+
+def end(desk: Desk, how: str = "command", session: str = "s-1", status: str = "completed") -> None:
+    if how == "command":
+        answer = desk.agent.post(f"/sessions/{Session.objects.get(key=session).id}/end", {"status": status})
+        assert answer.status_code == 200
+    else:
+        answer = desk.agent.report([{"id": "end", "kind": "session.ended", "session": session, "status": status}])
+        assert answer.status_code == 200, answer.text
+
+
+def plan(desk: Desk, effect_key: str, **fields: Any) -> Any:
+    body = {"session": "s-1", "effect_key": effect_key, "tool": "git.push", "arguments": {"ref": "main"}}
+    return desk.agent.post("/effects", body | fields)
+
+
+@pytest.mark.parametrize("how", ["command", "evidence"])
+@pytest.mark.parametrize("status", ["completed", "failed", "cancelled"])
+def test_a_plan_in_a_session_that_has_ended_is_refused_and_leaves_nothing(desk: Desk, how: str, status: str) -> None:
+    desk.agent.session("s-1")
+    end(desk, how, status=status)
+    entries = Entry.objects.count()
+    refused = plan(desk, "e-1")
+    assert code(refused) == (409, "SESSION_ENDED")
+    assert refused.json()["detail"].startswith(SENTENCE)
+    assert (Gate.objects.count(), Effect.objects.count(), Entry.objects.count()) == (0, 0, entries)
+    assert Session.objects.get().effect_count == 0
+    desk.agent.session("s-2")
+    assert desk.agent.plan("e-1", "s-2")["answer"] == "wait"
+
+
+@pytest.mark.parametrize("tool", ["file.read", "git.tag", "mail.send"])
+def test_so_it_is_whatever_the_policy_says_of_it(desk: Desk, tool: str) -> None:
+    desk.agent.session("s-1")
+    end(desk)
+    assert code(plan(desk, "e-1", tool=tool)) == (409, "SESSION_ENDED")
+
+
+def test_so_it_is_where_nothing_was_ever_put_in_force(quiet: Desk) -> None:
+    quiet.agent.session("s-1")
+    end(quiet)
+    assert code(plan(quiet, "e-1")) == (409, "SESSION_ENDED")
+
+
+@pytest.mark.parametrize("status", ["session.waiting", "session.suspended"])
+def test_a_session_that_only_waits_goes_on(desk: Desk, status: str) -> None:
+    desk.agent.session("s-1")
+    assert desk.agent.report([{"id": "w", "kind": status, "session": "s-1"}]).status_code == 200
+    assert plan(desk, "e-1").json()["answer"] == "wait"
+
+
+def test_what_was_planned_before_is_told_as_it_stands(desk: Desk) -> None:
+    """Who comes back after a crash asks by planning again, and must hear what became of it."""
+    read, push = desk.plan("e-1", tool="file.read"), desk.plan("e-2")
+    desk.agent.dispatch(read)
+    end(desk)
+    assert plan(desk, "e-1", tool="file.read").json()["answer"] == "ambiguous"
+    desk.agent.acknowledge(read)
+    assert plan(desk, "e-1", tool="file.read").json()["answer"] == "done"
+    # The gate went with its session, and asking again would open another.
+    refused = plan(desk, "e-2")
+    assert code(refused) == (409, "SESSION_ENDED")
+    assert (refused.json()["effect"]["id"], refused.json()["effect"]["leave"]) == (push["id"], "held")
+    assert list(Gate.objects.values_list("status", "reason")) == [("cancelled", "session_ended")]
+
+
+def test_a_clean_rejection_is_not_tried_again_there(desk: Desk) -> None:
+    planned = desk.plan("e-1", tool="file.read")
+    desk.agent.dispatch(planned)
+    end(desk)
+    desk.agent.fail(planned, "rejected")
+    assert code(plan(desk, "e-1", tool="file.read")) == (409, "SESSION_ENDED")
+    assert Attempt.objects.count() == 1
+
+
+@pytest.mark.parametrize("decided", [False, True])
+@pytest.mark.parametrize("how", ["command", "evidence"])
+def test_its_end_takes_gates_and_leave_by_ruling_with_it(desk: Desk, how: str, decided: bool) -> None:
+    planned = desk.plan()
+    gate = desk.gate(planned)
+    if decided:
+        desk.answer(gate, "reviewer")
+    end(desk, how)
+    stored, effect = Gate.objects.get(), desk.effect(planned)
+    assert (stored.status, stored.reason, effect.leave, effect.leave_basis) == (
+        "cancelled", "session_ended", "held", "cancelled",
+    )  # fmt: skip
+    body = {"process": "p-1", "intent_digest": planned["intent_digest"]}
+    assert code(desk.agent.post(f"/effects/{planned['id']}/dispatch", body)) == (409, "GATE_GONE")
+    assert desk.answer(gate, "administrator").refusal[0] == "not_resolved"  # type: ignore[index]
+    assert desk.agent.get(f"/gates/{gate.id}").json()["reason"] == "session_ended"
+
+
+def test_what_was_done_there_can_still_be_undone(desk: Desk) -> None:
+    done = desk.plan("e-1", tool="file.read")
+    desk.agent.dispatch(done)
+    desk.agent.acknowledge(done)
+    end(desk)
+    undo = desk.agent.post(
+        f"/effects/{done['id']}/compensate", {"effect_key": "u-1", "tool": "git.push", "arguments": {}}
+    )
+    assert (undo.status_code, undo.json()["answer"]) == (201, "wait")
+    gate = desk.gate(undo.json())
+    desk.answer(gate, "reviewer")
+    body = {"process": "p-1", "intent_digest": undo.json()["intent_digest"]}
+    assert desk.agent.post(f"/effects/{undo.json()['id']}/dispatch", body).status_code == 200
+
+
+def test_the_end_of_its_parent_ends_no_session(desk: Desk) -> None:
+    """A child is an execution of its own, often with an agent of its own that waits: it ends by its own end."""
+    desk.agent.session("parent")
+    desk.agent.session("child", parent="parent")
+    first = desk.agent.plan("e-1", "child")
+    above = desk.agent.plan("e-1", "parent")
+    end(desk, session="parent")
+    assert desk.gate(above).reason == "session_ended"
+    assert desk.gate(first).status == "pending"
+    assert desk.agent.plan("e-2", "child", arguments={"ref": "topic"})["answer"] == "wait"
+    end(desk, session="child")
+    assert desk.gate(first).reason == "session_ended"
+
+
+def test_what_is_reported_of_it_is_kept(desk: Desk) -> None:
+    desk.agent.session("s-1")
+    end(desk)
+    facts: list[dict[str, Any]] = [
+        {
+            "id": "p",
+            "kind": "effect.planned",
+            "session": "s-1",
+            "effect_key": "e-1",
+            "tool": "file.read",
+            "arguments": {},
+        },
+        {"id": "d", "kind": "effect.dispatched", "session": "s-1", "effect_key": "e-1"},
+    ]
+    assert desk.agent.report(facts).status_code == 200
+    assert Effect.objects.get().state == "dispatched"
+    assert not Gate.objects.exists()
+    assert plan(desk, "e-1", tool="file.read", arguments={}).json()["answer"] == "ambiguous"

@@ -1,0 +1,289 @@
+"""Whose yes counts: people who may still rule when the quorum is counted, and again when its leave is used."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import DatabaseError, IntegrityError, transaction
+from django.db.models import F
+
+from approvals import quorum, rulings
+from approvals.models import Gate, Vote
+from approvals.states import US
+from approvals.words import UNCOUNTED
+from journal.clock import now_us
+from journal.models import Entry
+from sessions import people, teams
+from sessions.models import Agent, Session, Team
+from tests.approvals.reviewer import Reviewer, url_of
+from tests.approvals.story import RULES, Desk
+from tests.ingest.caller import code
+
+pytestmark = pytest.mark.django_db
+LEADS = RULES.replace("require: {minimum: 2,", "require: {minimum: 2, teams: [leads],")
+NAMED = RULES.replace("require: {minimum: 2,", "require: {minimum: 2, people: [ann, ben, cid],")
+
+
+def demoted(desk: Desk, name: str) -> None:
+    people.change_role(desk.person(name), "viewer", actor="tests")
+
+
+def removed(desk: Desk, name: str) -> None:
+    people.remove(desk.person(name), actor="tests")
+
+
+def deactivated(desk: Desk, name: str) -> None:
+    user = desk.user(name)
+    user.is_active = False
+    user.save()
+
+
+def owner_now(desk: Desk, name: str) -> None:
+    Session.objects.update(owner=desk.user(name))
+
+
+def owner_of_the_agent_now(desk: Desk, name: str) -> None:
+    Agent.objects.filter(name="deploy-7").update(owner=desk.user(name))
+
+
+def asked_for_it_now(desk: Desk, name: str) -> None:
+    Session.objects.update(on_behalf_of=desk.user(name))
+
+
+def out_of_the_team(desk: Desk, name: str) -> None:
+    teams.remove(Team.objects.get(), desk.person(name), actor="tests")
+
+
+def without_a_team(desk: Desk, _name: str) -> None:
+    teams.dissolve(Team.objects.get(), actor="tests")
+
+
+LEAVING: dict[str, tuple[str, Callable[[Desk, str], None], str]] = {
+    "demoted": (RULES, demoted, "no_reviewer"),
+    "removed": (RULES, removed, "no_reviewer"),
+    "deactivated": (RULES, deactivated, "no_reviewer"),
+    "owner of the session": (RULES, owner_now, "part_in_it"),
+    "owner of the agent": (RULES, owner_of_the_agent_now, "part_in_it"),
+    "on whose behalf": (RULES, asked_for_it_now, "part_in_it"),
+    "out of the team": (LEADS, out_of_the_team, "not_asked"),
+    "the team is gone": (LEADS, without_a_team, "not_asked"),
+    "removed from the team and the project": (LEADS, removed, "no_reviewer"),
+    "one of the named, removed": (NAMED, removed, "no_reviewer"),
+}
+
+
+@pytest.fixture
+def team(desk: Desk) -> Team:
+    """ann, ben and cid are reviewers and all of the team leads."""
+    team = teams.create(desk.project, "leads")
+    for name in ("ann", "ben", "cid"):
+        teams.add(team, desk.person(name))
+    return team
+
+
+def dispatch(desk: Desk, effect: dict[str, Any]) -> Any:
+    return desk.agent.post(
+        f"/effects/{effect['id']}/dispatch", {"process": "p-1", "intent_digest": effect["intent_digest"]}
+    )
+
+
+def asked(desk: Desk, rules: str = RULES) -> tuple[dict[str, Any], Gate]:
+    """A deployment that takes two."""
+    if rules != RULES:
+        desk.rules(rules)
+    planned = desk.plan(tool="deploy")
+    return planned, desk.gate(planned)
+
+
+def say_yes(desk: Desk, gate: Gate, name: str) -> str:
+    """Let a person approve through their page; return how the gate stands then."""
+    client = Reviewer(desk, name)
+    assert client.answer(gate).status_code == 302
+    return Gate.objects.get(id=gate.id).status
+
+
+@pytest.mark.parametrize("how", LEAVING)
+def test_who_may_no_longer_rule_does_not_count(desk: Desk, team: Team, how: str) -> None:
+    rules, leave, fault = LEAVING[how]
+    _, gate = asked(desk, rules)
+    desk.person("dot", "administrator")
+    assert say_yes(desk, gate, "ann") == "pending"
+    leave(desk, "ann")
+    if how == "the team is gone":
+        again = teams.create(desk.project, "leads")
+        for name in ("ben", "cid"):
+            teams.add(again, desk.person(name))
+    assert say_yes(desk, gate, "ben") == "pending"
+    assert f"no longer counts: {words(fault)}" in Reviewer(desk, "dot").page(url_of(gate))
+    assert "1 of 2" in Reviewer(desk, "dot").page(url_of(gate))
+    assert say_yes(desk, gate, "cid") == "approved"
+    first = Vote.objects.get(gate=gate, user__username="ann")  # it is told, and never deleted
+    ruled = Entry.objects.get(kind="gate.ruled", subject=gate.id).facts
+    assert f'"uncounted":{{"{first.id.hex}":"{fault}"}}' in ruled
+
+
+def words(fault: str) -> str:
+    return UNCOUNTED[fault]
+
+
+def test_who_comes_back_counts_again(desk: Desk, team: Team) -> None:
+    _, gate = asked(desk)
+    say_yes(desk, gate, "ann")
+    demoted(desk, "ann")
+    people.change_role(desk.person("ann"), "operator", actor="tests")
+    assert say_yes(desk, gate, "ben") == "approved"
+
+
+def test_a_no_stands_whoever_gave_it(desk: Desk, team: Team) -> None:
+    desk.rules(RULES.replace("require: {minimum: 2,", "require: {minimum: 2, deny_threshold: 2,"))
+    _, gate = asked(desk)
+    desk.answer(gate, "ann", "deny", "not on a Friday")
+    removed(desk, "ann")
+    desk.answer(gate, "ben", "deny", "not on a Friday")
+    assert Gate.objects.get(id=gate.id).status == "denied"
+
+
+@pytest.mark.parametrize("how", [how for how in LEAVING if how != "on whose behalf"])  # which the digest binds
+def test_leave_whose_quorum_no_longer_stands_is_not_used(desk: Desk, team: Team, how: str) -> None:
+    rules, leave, fault = LEAVING[how]
+    planned, gate = asked(desk, rules)
+    for name in ("ann", "ben"):
+        say_yes(desk, gate, name)
+    leave(desk, "ann")
+    assert "Too few of these count now" in Reviewer(desk, "administrator").page(url_of(gate))
+    refused = dispatch(desk, planned)
+    assert (code(refused), refused.json()["reason"]) == ((409, "GATE_GONE"), "quorum_lost")
+    stored, effect = Gate.objects.get(id=gate.id), desk.effect(planned)
+    assert (stored.status, stored.reason, effect.leave, effect.leave_basis) == (
+        "revoked", "quorum_lost", "held", "revoked",
+    )  # fmt: skip
+    assert f'"{fault}"' in Entry.objects.get(kind="gate.revoked", subject=gate.id).facts
+    assert f"did not count: {words(fault)}" in Reviewer(desk, "administrator").page(url_of(gate))
+    assert desk.agent.get(f"/gates/{gate.id}").json()["reason"] == "quorum_lost"
+    again = desk.plan(tool="deploy")
+    assert (again["answer"], again["gate"]["id"] != planned["gate"]["id"]) == ("wait", True)
+
+
+def test_leave_that_more_people_gave_than_were_needed_outlives_one_of_them(desk: Desk, team: Team) -> None:
+    """One yes did not count when the two others were enough; whether it counts later changes nothing."""
+    planned, gate = asked(desk)
+    say_yes(desk, gate, "ann")
+    demoted(desk, "ann")
+    for name in ("ben", "cid"):
+        say_yes(desk, gate, name)
+    people.change_role(desk.person("ann"), "reviewer", actor="tests")
+    demoted(desk, "ben")
+    assert dispatch(desk, planned).status_code == 200
+    assert "did not count: no reviewer of this project any more" in Reviewer(desk, "cid").page(url_of(gate))
+
+
+def test_what_was_used_is_not_told_otherwise_afterwards(desk: Desk, team: Team) -> None:
+    planned, gate = asked(desk)
+    for name in ("ann", "ben"):
+        say_yes(desk, gate, name)
+    assert dispatch(desk, planned).status_code == 200
+    removed(desk, "ann")
+    page = Reviewer(desk, "administrator").page(url_of(gate))
+    assert "count:" not in page
+    assert "2 of 2" in page
+
+
+def test_who_leaves_while_their_page_is_open_does_not_answer(desk: Desk, team: Team) -> None:
+    """The view read the membership before; the verb reads it again."""
+    _, gate = asked(desk)
+    membership = desk.person("ann")
+    seen = desk.shown(gate)
+    removed(desk, "ann")
+    with transaction.atomic():
+        outcome = rulings.answer(gate, membership, "approve", "agreed in INC-204", seen)
+    assert outcome.refusal is not None
+    assert outcome.refusal[0] == "not_eligible"
+    assert not Vote.objects.exists()
+
+
+def test_the_inbox_counts_what_counts(desk: Desk, team: Team) -> None:
+    _, gate = asked(desk)
+    say_yes(desk, gate, "ann")
+    client = Reviewer(desk, "cid")
+    assert quorum.yeses([gate.id])[gate.id][0].fault == ""
+    assert "1 of 2 approvals" in client.page("/approvals/")
+    demoted(desk, "ann")
+    assert "0 of 2 approvals" in client.page("/approvals/")
+
+
+# --- straight to the database -----------------------------------------------------------------------------------------
+
+
+def refused(name: str, write: Callable[[], Any]) -> None:
+    with pytest.raises((IntegrityError, DatabaseError), match=name), transaction.atomic():
+        write()
+
+
+def vote(desk: Desk, gate: Gate, person: str, **values: Any) -> Callable[[], Any]:
+    now = now_us()
+    fields = {
+        "project": desk.project, "gate": gate, "user": desk.user(person), "actor": "p_x", "answer": "approve",
+        "card_sha256": "c" * 64, "shown_version": 1, "shown_digest": gate.digest, "shown_at_us": now,
+        "view_complete": True, "position": 1, "voted_at_us": now,
+    }  # fmt: skip
+    return lambda: Vote.objects.create(**{**fields, **values})
+
+
+def approve(gate: Gate) -> Callable[[], Any]:
+    now = gate.requested_at_us + 1
+    values = {"status": "approved", "decided_at_us": now, "leave_until_us": now + gate.leave_for_s * US}
+    return lambda: Gate.objects.filter(id=gate.id).update(**values)
+
+
+@pytest.mark.parametrize("how", LEAVING)
+def test_the_database_counts_as_the_code_does(desk: Desk, team: Team, how: str) -> None:
+    rules, leave, fault = LEAVING[how]
+    _, gate = asked(desk, rules)
+    vote(desk, gate, "ann")()
+    vote(desk, gate, "ben")()
+    user = desk.user("ann")
+    leave(desk, "ann")
+    stands = {one.user: one.fault for one in quorum.yeses([gate.id])[gate.id]}
+    assert stands[user.pk] == fault
+    refused("gate_is_approved_by_its_quorum", approve(gate))
+    if how == "the team is gone":
+        return
+    vote(desk, gate, "cid")()
+    assert approve(gate)() == 1
+
+
+def test_nobody_votes_yes_past_the_code_who_is_not_asked(desk: Desk, team: Team) -> None:
+    _, gate = asked(desk, LEADS)
+    law = "yes_is_of_somebody_who_is_asked"
+    for name in ("viewer", "reviewer", "administrator", "neighbour"):
+        refused(law, vote(desk, gate, name))
+    deactivated(desk, "ann")
+    refused(law, vote(desk, gate, "ann"))
+    vote(desk, gate, "ben")()
+    vote(desk, gate, "reviewer", answer="deny")()
+
+
+def test_a_team_of_another_project_is_another_team(desk: Desk, team: Team) -> None:
+    _, gate = asked(desk, LEADS)
+    with transaction.atomic():
+        also = people.add(desk.house.other, "reviewer", "reviewer")
+        teams.add(teams.create(desk.house.other, "leads"), also)
+    refused("yes_is_of_somebody_who_is_asked", vote(desk, gate, "reviewer"))
+
+
+def test_who_became_owner_votes_no_yes_past_the_code(desk: Desk, team: Team) -> None:
+    _, gate = asked(desk)
+    owner_now(desk, "ann")
+    refused("vote_is_of_nobody_with_a_part_in_it", vote(desk, gate, "ann"))
+
+
+def test_an_approval_is_not_moved_about(desk: Desk, team: Team) -> None:
+    """A second approval of the same gate is no update that a law overlooks, and its votes are not lent."""
+    _, gate = asked(desk)
+    vote(desk, gate, "ann")()
+    other = desk.gate(desk.plan("e-2", tool="deploy", arguments={"ref": "topic"}))
+    vote(desk, other, "ben")()
+    refused("gate_is_approved_by_its_quorum", approve(gate))
+    refused("vote_never_changes", lambda: Vote.objects.filter(gate=other).update(gate=gate))
+    one_less = Gate.objects.filter(id=gate.id)
+    refused("gate_never_changes_what_it_binds", lambda: one_less.update(minimum=F("minimum") - 1))

@@ -1,0 +1,184 @@
+"""The proof that a yes takes is decided when the gate opens, and kept by the page, the verb and the database alike."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import DatabaseError, IntegrityError, transaction
+from django.urls import reverse
+
+from approvals import card
+from approvals.models import Gate, Vote
+from approvals.requirement import Requirement
+from journal.clock import now_us
+from ledger import declared
+from ledger.models import Tool
+from sessions import repositories
+from tests.approvals.reviewer import Reviewer, url_of
+from tests.approvals.story import RULES, Desk
+from tests.pages.people import PASSWORD
+
+pytestmark = pytest.mark.django_db
+REAUTH = RULES.replace("minimum: 1, rationale", "step_up: reauth, minimum: 1, rationale")
+MAIN: dict[str, Any] = {"target": {"repository": "web", "ref": "main"}}  # production
+TOPIC: dict[str, Any] = {"target": {"repository": "web", "ref": "topic"}}
+
+
+def declare_anew(name: str, reversibility: str) -> None:
+    Tool.objects.filter(name=name).update(reversibility=reversibility)
+    declared.forget()
+
+
+@pytest.mark.parametrize(
+    ("reversibility", "risk", "step_up", "rationale"),
+    [
+        ("reversible", "low", "none", "on_deny"),
+        ("compensable", "medium", "none", "on_deny"),
+        ("compensable", "high", "typed_digest", "on_deny"),
+        ("irreversible", "high", "typed_digest", "always"),
+        ("irreversible", "critical", "typed_digest", "always"),
+        ("irreversible", "medium", "typed_digest", "always"),
+        ("compensable", "critical", "typed_digest", "always"),
+    ],
+)
+def test_what_no_rule_leaves_out(reversibility: str, risk: str, step_up: str, rationale: str) -> None:
+    lax = Requirement(self_approval=True)
+    needed = lax.strengthened(reversibility, risk)
+    assert (needed.step_up, needed.rationale, needed.self_approval) == (step_up, rationale, risk == "low")
+    asked = Requirement(step_up="reauth", rationale="always").strengthened(reversibility, risk)
+    assert (asked.step_up, asked.rationale) == ("reauth" if step_up == "none" else step_up, "always")
+
+
+def test_high_risk_takes_the_code_and_a_password_though_it_can_be_undone(desk: Desk, rita: Reviewer) -> None:
+    gate = desk.gate(desk.plan(**MAIN))
+    assert (gate.risk, gate.reversibility) == ("high", "compensable")
+    assert (gate.requirement["step_up"], gate.step_up, gate.reason_of_yes) == ("typed_digest", "typed_digest", 0)
+    assert gate.requirement_hash == Requirement.of(gate.requirement).hash
+    for proof in ("none", "reauth"):
+        assert desk.answer(gate, "reviewer", step_up=proof).refusal[0] == "step_up_required"  # type: ignore[index]
+    confirm = rita.answer(gate)["Location"]
+    assert rita.client.post(confirm, {"password": PASSWORD}).status_code == 422
+    assert not Vote.objects.exists()
+    said = {"code": card.code(gate.effect.intent_digest), "password": PASSWORD}
+    assert rita.client.post(confirm, said).status_code == 302
+    assert Vote.objects.get().step_up == "typed_digest"
+    assert Gate.objects.get().status == "approved"
+
+
+def test_a_rule_that_wants_the_password_alone_gets_the_password_alone(desk: Desk, rita: Reviewer) -> None:
+    desk.rules(REAUTH)
+    gate = desk.gate(desk.plan())
+    page = rita.page(url_of(gate))
+    assert "Approving asks for your password." in page
+    assert "Approving asks for the code" not in page
+    assert desk.answer(gate, "reviewer").refusal[0] == "step_up_required"  # type: ignore[index]
+    confirm = rita.answer(gate)["Location"]
+    html = rita.page(confirm)
+    assert ('name="password"' in html, 'name="code"' in html) == (True, False)
+    assert rita.client.post(confirm, {"password": "guess"}).status_code == 422
+    assert not Vote.objects.exists()
+    assert rita.client.post(confirm, {"password": PASSWORD}).status_code == 302
+    assert Vote.objects.get().step_up == "reauth"
+    assert "; with password" in rita.page(url_of(gate))
+    # It is good for five minutes, and then the confirm page only asks once more.
+    again = desk.gate(desk.plan("e-2", arguments={"ref": "topic"}))
+    confirm = rita.answer(again)["Location"]
+    assert 'name="password"' not in rita.page(confirm)
+    assert rita.client.post(confirm).status_code == 302
+    assert Gate.objects.get(id=again.id).status == "approved"
+
+
+def test_a_no_takes_no_proof(desk: Desk, rita: Reviewer) -> None:
+    gate = desk.gate(desk.plan(tool="mail.send"))
+    assert rita.answer(gate, "deny").status_code == 302
+    assert (Vote.objects.get().step_up, Gate.objects.get().status) == ("none", "denied")
+
+
+def test_what_takes_a_password_is_not_decided_with_others(desk: Desk, rita: Reviewer) -> None:
+    desk.declare("note.write", "reversible")
+    rules = (
+        RULES + "  - {id: note, title: N, match: {tools: [note.write]}, outcome: require, require: {step_up: reauth}}\n"
+    )
+    desk.rules(rules)
+    gates = [desk.gate(desk.plan(f"e-{n}", tool="note.write", arguments={"n": n})) for n in range(2)]
+    assert {gate.risk for gate in gates} == {"low"}
+    rita.client.post(reverse("batch"), {"gate": [str(gate.id) for gate in gates]})
+    assert rita.client.get(reverse("batch_confirm")).status_code == 409
+
+
+# --- what becomes known while it waits --------------------------------------------------------------------------------
+
+
+def test_a_tool_declared_anew_raises_what_a_yes_takes(desk: Desk, rita: Reviewer) -> None:
+    planned = desk.plan()
+    gate = desk.gate(planned)
+    seen = rita.seen(gate)
+    declare_anew("git.push", "irreversible")
+    stale = rita.answer(gate, seen=seen)
+    assert stale.status_code == 409  # the card says now that it cannot be undone
+    assert desk.answer(gate, "reviewer").refusal[0] == "step_up_required"  # type: ignore[index]
+    assert desk.answer(gate, "reviewer", reason="", step_up="typed_digest").refusal[0] == "rationale_required"  # type: ignore[index]
+    confirm = rita.answer(gate)["Location"]
+    assert 'name="code"' in rita.page(confirm)
+    said = {"code": card.code(gate.effect.intent_digest), "password": PASSWORD}
+    assert rita.client.post(confirm, said).status_code == 302
+    assert (Gate.objects.get().status, Gate.objects.get().step_up) == ("approved", "none")
+    body = {"process": "p-1", "intent_digest": planned["intent_digest"]}
+    assert desk.agent.post(f"/effects/{planned['id']}/dispatch", body).status_code == 200
+
+
+def test_other_patterns_of_refs_raise_what_a_yes_takes(desk: Desk) -> None:
+    gate = desk.gate(desk.plan(**TOPIC))
+    assert (gate.risk, gate.step_up) == ("medium", "none")
+    repositories.change_patterns(desk.house.repository, production="topic", protected="", actor="tests")
+    assert desk.answer(gate, "reviewer").refusal[0] == "step_up_required"  # type: ignore[index]
+    assert desk.answer(gate, "reviewer", step_up="typed_digest").refusal is None
+
+
+def test_what_is_declared_laxer_later_lowers_nothing(desk: Desk) -> None:
+    gate = desk.gate(desk.plan(tool="mail.send"))
+    desk.declare("mail.send", "reversible")
+    assert desk.answer(gate, "reviewer").refusal[0] == "step_up_required"  # type: ignore[index]
+
+
+def test_nobodys_own_once_it_is_no_longer_of_low_risk(desk: Desk) -> None:
+    desk.declare("note.write", "reversible")
+    own = "  - {id: own, title: O, match: {tools: [note.write], risk_at_most: low}, outcome: require,"
+    own += " require: {self_approval: true}}\n"
+    desk.rules(RULES + own)
+    first, second = (desk.gate(desk.plan(f"e-{n}", tool="note.write", arguments={"n": n})) for n in range(2))
+    assert desk.answer(first, "operator").refusal is None  # who answers for the agent
+    declare_anew("note.write", "compensable")
+    assert desk.answer(second, "operator").refusal[0] == "self_approval"  # type: ignore[index]
+
+
+# --- straight to the database -----------------------------------------------------------------------------------------
+
+
+def vote(desk: Desk, gate: Gate, **values: Any) -> Callable[[], Any]:
+    now = now_us()
+    fields = {
+        "project": desk.project, "gate": gate, "user": desk.user("reviewer"), "actor": "p_x", "answer": "approve",
+        "card_sha256": "c" * 64, "shown_version": 1, "shown_digest": gate.digest, "shown_at_us": now,
+        "view_complete": True, "position": 1, "voted_at_us": now,
+    }  # fmt: skip
+    return lambda: Vote.objects.create(**{**fields, **values})
+
+
+@pytest.mark.parametrize(
+    ("step_up", "characters"), [("none", 40), ("reauth", 40), ("typed_digest", 9), ("typed_digest", 0)]
+)
+def test_the_database_takes_no_yes_with_less(desk: Desk, step_up: str, characters: int) -> None:
+    gate = desk.gate(desk.plan(tool="mail.send"))
+    assert (gate.step_up, gate.reason_of_yes) == ("typed_digest", 10)
+    with pytest.raises((IntegrityError, DatabaseError), match="yes_proves_what_its_gate_asks"), transaction.atomic():
+        vote(desk, gate, step_up=step_up, reason_characters=characters)()
+    vote(desk, gate, step_up=step_up, reason_characters=characters, answer="deny")()
+
+
+def test_the_database_takes_a_yes_with_enough(desk: Desk) -> None:
+    gate = desk.gate(desk.plan(tool="mail.send"))
+    vote(desk, gate, step_up="typed_digest", reason_characters=10)()
+    desk.rules(REAUTH)
+    gate = desk.gate(desk.plan("e-2", arguments={"ref": "topic"}))
+    vote(desk, gate, step_up="typed_digest")()
