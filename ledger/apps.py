@@ -4,14 +4,17 @@ from django.apps import AppConfig
 
 
 class LedgerConfig(AppConfig):
-    """Adds the law of attempts to the triggers that every database of Gatebook must have."""
+    """Adds the law of attempts to the triggers that every database must have, and stops to a project's standing."""
 
     name = "ledger"
     label = "ledger"
 
     def ready(self) -> None:
-        """Tell the journal's installer, which runs after every migration, about the ledger's triggers."""
+        """Tell the journal's installer, which runs after every migration, and the frame of pages what it brings."""
         from journal import triggers
+        from ledger import holds
         from ledger.triggers import LAW
+        from sessions import standing
 
         triggers.guard(LAW)
+        standing.tell(has_stops=holds.any_in, is_stopped=holds.of_all)

@@ -10,7 +10,7 @@ from uuid import UUID
 import orjson
 from django.contrib.auth.models import User
 from django.db import connection, transaction
-from django.db.models import Q
+from django.db.models import Exists, Q
 
 from journal import entries, sql
 from journal.announcing import ALL, announce
@@ -67,6 +67,16 @@ def live(project: UUID) -> list[Hold]:
     return list(
         Hold.objects.filter(project=project, lifted_at_us__isnull=True).select_related("set_by").order_by("-set_at_us")
     )
+
+
+def any_in(project: Project) -> Exists:
+    """Whether anything of the project is stopped, to be read beside its row."""
+    return Exists(Hold.objects.filter(project=project, lifted_at_us__isnull=True))
+
+
+def of_all(project: Project) -> Exists:
+    """Whether the whole project is."""
+    return Exists(Hold.objects.filter(project=project, lifted_at_us__isnull=True, scope="project"))
 
 
 _ANY_SINCE = "SELECT 1 FROM ledger_hold WHERE project_id = %s AND (lifted_at_us IS NULL OR lifted_at_us > %s) LIMIT 1"

@@ -1,37 +1,41 @@
-"""How the current project stands: what the frame of every page says, in one query a page."""
+"""How the current project stands: what the frame of every page says, in one query a page.
 
+The rooms above own what it is made of; each tells, when it is made ready, how its part is read.
+"""
+
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from django.db.models import Count, Exists, Subquery
+from django.db.models.expressions import Combinable
 
-from journal.clock import now_us
 from sessions.models import Project
+
+Part = Callable[[Project], Combinable]  # what to read beside the project's row
 
 
 class Standing(NamedTuple):
     """Requests that wait, the mode (None where nothing was ever put in force), and whether anything is stopped."""
 
-    waiting: int
-    mode: str | None
-    has_stops: bool
-    is_stopped: bool  # the whole of it
+    waiting: int = 0
+    mode: str | None = None
+    has_stops: bool = False
+    is_stopped: bool = False  # the whole of it
+
+
+_parts: dict[str, Part] = {}
+
+
+def tell(**parts: Part) -> None:
+    """Say how parts of a Standing are read, by name. Called once by a room above, when it is made ready."""
+    _parts.update(parts)
 
 
 def standing_of(request: Any) -> Standing:
     """The standing of the project of a MemberRequest; read once and kept on the request."""
     known: Standing | None = getattr(request, "standing", None)
-    if known is not None:
-        return known
-    project: Project = request.membership.project
-    waiting = project.gates.filter(status="pending", decide_by_us__gte=now_us()).order_by()
-    counted = waiting.values("project").annotate(n=Count("id")).values("n")
-    mode = project.activations.filter(is_current=True).values("mode")[:1]
-    stops = project.holds.filter(lifted_at_us__isnull=True)
-    found = (
-        Project.objects.filter(pk=project.pk)
-        .values_list(Subquery(counted), Subquery(mode), Exists(stops), Exists(stops.filter(scope="project")))
-        .first()
-    )
-    waits, in_mode, has_stops, is_stopped = found or (0, None, False, False)
-    known = request.standing = Standing(waits or 0, in_mode, has_stops, is_stopped)
+    if known is None:
+        project: Project = request.membership.project
+        read = {name: part(project) for name, part in _parts.items()}
+        values = Project.objects.filter(pk=project.pk).values_list(*read.values()).first() or ()
+        known = request.standing = Standing(**dict(zip(read, values, strict=False)))
     return known
