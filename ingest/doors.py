@@ -25,6 +25,7 @@ from ingest.bodies import drain
 from ingest.canonical import canonical_text
 from ingest.problems import Problem
 from ingest.reply import Reply
+from ingest.shapes import PATTERNS_IN_WORDS
 from journal import again
 from journal.clock import now_us
 from ledger.effects import LostRace
@@ -261,7 +262,10 @@ def convert(value: dict[str, Any], shape: type[S]) -> S:
     except msgspec.ValidationError as error:
         said = str(error)
         what, _, where = said.partition(" - at `")
-        pointer = where.rstrip("`").lstrip("$").replace("[", ".").replace("]", "").replace(".", "/")
+        what = next((words for pattern, words in PATTERNS_IN_WORDS.items() if what.endswith(repr(pattern))), what)
+        # Of a name that the sender chose it says `[...]`, or `key` in `…`: we point to what holds it.
+        path = where.removeprefix("key` in `").partition("[...]")[0]
+        pointer = path.rstrip("`").lstrip("$").replace("[", ".").replace("]", "").replace(".", "/")
         raise Problem(422, "invalid", f"{what}. Send what the API's description asks for.", pointer=pointer) from None
 
 

@@ -13,6 +13,16 @@ from msgspec import Meta
 # Python; the look-ahead means the same in every dialect that reads our JSON Schema.
 _END = "$(?!\\n)"
 _PLAIN = "^[^\\x00-\\x1f\\x7f-\\x9f]*" + _END
+_KIND = "^[a-z][a-z_]*\\.[a-z][a-z_]*" + _END
+_SHA256 = "^[0-9a-f]{64}" + _END
+_ID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}" + _END
+# What whoever breaks a pattern is told instead of it.
+PATTERNS_IN_WORDS = {
+    _PLAIN: "Expected text without control characters",
+    _KIND: "Expected a kind of the form `subject.verb`, in small letters",
+    _SHA256: "Expected a SHA-256 as 64 small hex digits",
+    _ID: "Expected a UUID",
+}
 
 Key = Annotated[str, Meta(min_length=1, max_length=200, pattern=_PLAIN)]
 EffectKey = Annotated[str, Meta(min_length=1, max_length=300, pattern=_PLAIN)]
@@ -30,8 +40,8 @@ Moment = Annotated[int, Meta(ge=0, le=2**53 - 1)]  # microseconds since the epoc
 Count = Annotated[int, Meta(ge=0, le=2**53 - 1)]
 Number = Annotated[int, Meta(ge=1, le=1_000_000)]
 Priority = Annotated[int, Meta(ge=-1_000_000, le=1_000_000)]
-Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}" + _END)]
-Id = Annotated[str, Meta(pattern="^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}" + _END)]
+Sha256 = Annotated[str, Meta(pattern=_SHA256)]
+Id = Annotated[str, Meta(pattern=_ID)]
 Mode = Literal["leased", "reported", "one_shot"]
 Ended = Literal["completed", "failed", "cancelled"]
 TaskState = Literal["pending", "running", "blocked", "done", "failed", "cancelled"]
@@ -49,7 +59,7 @@ class Envelope(msgspec.Struct, kw_only=True):
     """What every item of `POST /events` carries, beside the fields of its kind."""
 
     id: EntryId
-    kind: Annotated[str, Meta(max_length=64, pattern="^[a-z][a-z_]*\\.[a-z][a-z_]*" + _END)]
+    kind: Annotated[str, Meta(max_length=64, pattern=_KIND)]
     session: Key
     occurred_us: Moment | None = None
     effect_key: EffectKey | None = None

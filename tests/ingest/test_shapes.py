@@ -1,5 +1,6 @@
 """The shapes: what may name a thing; all prepared before the first request, as msgspec cannot do it twice at once."""
 
+import re
 import runpy
 from typing import Any
 
@@ -7,6 +8,8 @@ import msgspec
 import pytest
 
 from ingest import shapes
+from ingest.doors import convert
+from ingest.problems import Problem
 
 
 @pytest.mark.once
@@ -28,3 +31,43 @@ def test_identifiers_pass(good: str) -> None:
 def test_identifiers_are_refused(bad: Any) -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert(bad, shapes.Key)
+
+
+_PLAIN = "Expected text without control characters"
+_ADVICE = "Send what the API's description asks for."
+
+
+@pytest.mark.parametrize(
+    ("value", "shape", "sentence", "pointer"),
+    [
+        ({"key": "a\x00"}, shapes.OpenSession, _PLAIN, "/key"),
+        ({"key": "k", "labels": {"a": 5}}, shapes.OpenSession, "Expected `str`, got `int`", "/labels"),
+        (
+            {"key": "k", "labels": {"a": "\n"}},
+            shapes.OpenSession,
+            _PLAIN,
+            "/labels",
+        ),
+        (
+            {"key": "k", "labels": {"\n": "a"}},
+            shapes.OpenSession,
+            _PLAIN,
+            "/labels",
+        ),
+        ({"items": [{"key": "k", "state": "new"}]}, shapes.PutItems, "Invalid enum value 'new'", "/items/0/state"),
+    ],
+)
+def test_a_refusal_points_to_the_fault_and_says_in_words_what_was_expected(
+    value: dict[str, Any], shape: type[Any], sentence: str, pointer: str
+) -> None:
+    with pytest.raises(Problem) as refused:
+        convert(value, shape)
+    assert (refused.value.detail, refused.value.pointer) == (f"{sentence}. {_ADVICE}", pointer)
+
+
+def test_every_pattern_has_its_words() -> None:
+    text = msgspec.json.encode(msgspec.json.schema_components([shapes.OpenSession, *shapes.REPORTED.values()])).decode()
+    text += msgspec.json.encode(msgspec.json.schema(shapes.Envelope)).decode()
+    patterns = set(re.findall(r'"pattern":("(?:[^"\\]|\\.)*")', text))
+    assert patterns
+    assert {msgspec.json.decode(pattern) for pattern in patterns} <= shapes.PATTERNS_IN_WORDS.keys()
