@@ -9,6 +9,7 @@ from django.urls import reverse
 from approvals.models import Gate, Vote
 from tests.approvals.reviewer import Reviewer, url_of
 from tests.approvals.story import Desk
+from tests.approvals.test_desk_costs import multiply
 
 
 def test_the_first_page_is_what_waits_for_those_who_may_answer(desk: Desk, gate: Gate) -> None:
@@ -62,6 +63,42 @@ def test_lists_go_on_by_key(desk: Desk, rita: Reviewer, monkeypatch: pytest.Monk
     assert seen == [url_of(gate) for gate in all_of]
     assert not after
     assert rita.page(reverse("inbox"), after="x-1;--")
+
+
+def test_what_ended_without_a_decision_is_one_list_whoever_ended_it(
+    desk: Desk, rita: Reviewer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("approvals.inbox.SIZE", 2)
+    swept, late, cancelled, denied, open_still = (desk.gate(desk.plan(f"e-{n}", arguments={"n": n})) for n in range(5))
+    past = {"decide_by_us": late.requested_at_us + 1}
+    Gate.objects.filter(id=swept.id).update(status="expired", ended_at_us=late.requested_at_us + 2, **past)
+    Gate.objects.filter(id=late.id).update(**past)  # the sweeper has yet to come
+    assert desk.agent.post(f"/gates/{cancelled.id}/cancel").status_code == 200
+    desk.answer(denied, "carol", "deny")
+    first = rita.page(reverse("inbox"), state="expired")
+    found = re.search(r"amp;after=([\d-]+)", first)
+    assert found
+    second = rita.page(reverse("inbox"), state="expired", after=found[1])
+    seen = [re.findall(r'href="(/approvals/[0-9a-f-]{36}/)"', html) for html in (first, second)]
+    assert seen == [[url_of(cancelled), url_of(late)], [url_of(swept)]]
+    assert "Expired 2" in first  # nobody answered two of them in time
+    decided = rita.page(reverse("inbox"), state="decided")
+    assert url_of(denied) in decided
+    assert url_of(open_still) not in first + second + decided
+
+
+def test_mine_is_not_lost_behind_thousands_that_ask_others(desk: Desk, rita: Reviewer) -> None:
+    desk.rules(
+        "name: teams\nrules:\n"
+        "- {id: theirs, title: T, match: {tools: [git.push]}, outcome: require, require: {teams: [others]}}\n"
+        "- {id: ours, title: O, match: {tools: [deploy]}, outcome: require, require: {people: [reviewer]}}\n"
+    )
+    theirs = desk.gate(desk.plan(arguments={"n": 1}))
+    mine = desk.gate(desk.plan("e-2", tool="deploy", arguments={"version": "1"}))
+    multiply(theirs, 1100)
+    html = rita.page(reverse("inbox"), state="mine")
+    assert url_of(mine) in html
+    assert html.count("data-gate") == 1
 
 
 def test_news_is_told_and_its_absence_costs_nothing(desk: Desk, gate: Gate, rita: Reviewer) -> None:
