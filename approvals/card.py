@@ -214,8 +214,8 @@ def _radius(gate: Gate, arguments: Any) -> tuple[Line, ...]:
     if isinstance(arguments, dict):
         for name in _COUNTED:
             value = arguments.get(name)
-            if isinstance(value, int) and not isinstance(value, bool):
-                found.append(Line(name.capitalize(), f"{value:,}".replace(",", "\u202f"), SENT))
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                found.append(Line(name.capitalize(), f"{value:,}".replace(",", " "), SENT))
             elif isinstance(value, list):
                 found.append(Line(name.capitalize(), f"{len(value)} in the arguments", COMPUTED))
     if effect.redactions:

@@ -27,6 +27,7 @@ _MARKS = frozenset(["Mn", "Me"])
 _STACK = 4  # combining marks that one letter may carry; no living script needs more
 _PRESENTATION = frozenset("\ufe0e\ufe0f")  # text or emoji form of the sign before it
 _SIGNS = frozenset(["So", "Sm", "Po", "Nd"])
+_JOINER = "\u200d"  # makes one picture of two
 _NAMES = {
     "\x00": "NULL",
     "\x1b": "ESCAPE",
@@ -125,11 +126,17 @@ def _blank(run: str) -> Piece:
     return Piece(run, f"[{', '.join(words)}]", "", False)
 
 
+def _joins(before: str, after: str) -> bool:
+    """True between two pictures, as in a family: there a joiner can hide nothing."""
+    picture = unicodedata.category(before) == "So" or before == "\ufe0f" or "\U0001f3fb" <= before <= "\U0001f3ff"
+    return picture and after != "" and unicodedata.category(after) == "So"
+
+
 def _unusual(run: str, before: str) -> Iterator[Piece]:
     """Tell what may stand from what must be shown in a run of characters beyond printable ASCII."""
     plain: list[str] = []
     marks = 0
-    for character in run:
+    for at, character in enumerate(run):
         category = unicodedata.category(character)
         if category in _MARKS and ord(character) not in _IGNORABLE:
             marks += 1
@@ -139,6 +146,8 @@ def _unusual(run: str, before: str) -> Iterator[Piece]:
             hides = category in _HIDDEN_CATEGORIES or ord(character) in _IGNORABLE
             if character in _PRESENTATION and before:
                 hides = unicodedata.category(before) not in _SIGNS
+            elif character == _JOINER and before:
+                hides = not _joins(before, run[at + 1 : at + 2])
         if hides:
             if plain:
                 yield Piece("".join(plain), "", "", False)

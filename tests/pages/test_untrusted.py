@@ -90,6 +90,10 @@ def test_a_line_is_one_line(text: str) -> None:
         ("\t" * 40, "[40 tabs]"),
         ("a" + " \n" * 40 + "b", "[40 spaces, 40 line breaks]"),
         ("a\ufe0f", "[U+FE0F]"),
+        ("a\u200d👧", "[U+200D]"),
+        ("👩\u200db", "[U+200D]"),
+        ("👩\u200d", "[U+200D]"),
+        ("👩\u200d\u200d👧", "[U+200D]"),
     ],
 )
 def test_what_hides_becomes_a_token(text: str, token: str) -> None:
@@ -97,7 +101,17 @@ def test_what_hides_becomes_a_token(text: str, token: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["naïve café", "日本語", "Ελληνικά", "עברית", "हिन्दी", "☀️ done ✓", "    indented\n\n\tcode"]
+    "text",
+    [
+        "naïve café",
+        "日本語",
+        "Ελληνικά",
+        "עברית",
+        "हिन्दी",
+        "☀️ done ✓",
+        "👩\u200d👧 👩🏽\u200d💻 ❤️\u200d🔥",
+        "    indented\n\n\tcode",
+    ],
 )
 def test_ordinary_writing_stays_as_it_is(text: str) -> None:
     assert read(untrusted.render(text)).tokens == []
