@@ -208,6 +208,9 @@ def _radius(gate: Gate, arguments: Any) -> tuple[Line, ...]:
         version = f", by patterns v{effect.ref_patterns_version}" if effect.ref_patterns_version else ""
         known = f"{effect.ref_class}{version}" if effect.ref_class else WORST
         found.append(Line("Class of ref", known, COMPUTED if effect.ref_class else UNKNOWN))
+        now, version = reading.ref_class_now(effect.repository, effect)
+        if now != effect.ref_class:
+            found.append(Line("Class now", f"{now}, by patterns v{version}", COMPUTED))
     found.append(Line("Environment", effect.environment or WORST, SENT if effect.environment else UNKNOWN))
     if effect.resource:
         found.append(Line("Resource", effect.resource, SENT))

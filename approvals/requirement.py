@@ -54,10 +54,13 @@ class Requirement:
         )
 
     def met_by(self, step_up: str, reason_characters: int) -> "Requirement":
-        """What was met where every yes came with at least that proof and that long a reason: this, or more."""
-        said = self.rationale == "always" or reason_characters >= max(states.LEAST_REASON, self.rationale_characters)
+        """What was met where every yes came with at least that proof and that long a reason: this, or more.
+
+        Of words that nobody had to give, no one looked whether they name the ticket.
+        """
+        enough = not self.ticket and reason_characters >= max(states.LEAST_REASON, self.rationale_characters)
         proved = max(self.step_up, step_up, key=states.STEP_UPS.index)
-        return replace(self, step_up=proved, rationale="always" if said else self.rationale)
+        return replace(self, step_up=proved, rationale="always" if enough else self.rationale)
 
     @property
     def reason_of_yes(self) -> int:

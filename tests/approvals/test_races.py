@@ -265,6 +265,22 @@ def test_who_leaves_against_the_vote_that_would_complete_a_quorum(desk: Desk) ->
             assert code(starter(desk, effect)()) == (409, "GATE_GONE")
 
 
+def test_who_leaves_against_the_use_of_what_they_approved(desk: Desk) -> None:
+    for round_ in range(ROUNDS):
+        effect, gate = planned(desk, f"u{round_}")
+        name = f"leaver{round_}"
+        assert desk.answer(gate, name).refusal is None
+        leave = partial(people.remove, desk.person(name), actor="tests")
+        started, left = together(starter(desk, effect), leave)
+        assert left is None
+        stored = agree(gate)
+        if started.status_code == 200:
+            assert stored.status == "used"
+        else:
+            assert (code(started), stored.reason) == ((409, "GATE_GONE"), "quorum_lost")
+        assert code(starter(desk, effect, "p-2")())[0] == 409
+
+
 def none_started_after(kind: str, answers: list[httpx.Response], refusal: str) -> None:
     """Fail unless every start was either before the entry of `kind` or refused with `refusal`."""
     line = Entry.objects.filter(kind=kind).latest("position").position

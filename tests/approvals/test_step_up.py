@@ -127,10 +127,27 @@ def test_a_tool_declared_anew_raises_what_a_yes_takes(desk: Desk, rita: Reviewer
     assert desk.agent.post(f"/effects/{planned['id']}/dispatch", body).status_code == 200
 
 
-def test_other_patterns_of_refs_raise_what_a_yes_takes(desk: Desk) -> None:
+@pytest.mark.parametrize(
+    ("ticket", "step_up", "characters", "met"),
+    [
+        ("", "typed_digest", 10, ("typed_digest", "always")),
+        ("", "none", 10, ("reauth", "always")),
+        ("", "typed_digest", 9, ("typed_digest", "on_deny")),
+        ("INC-*", "typed_digest", 40, ("typed_digest", "on_deny")),  # nobody looked for the ticket
+    ],
+)
+def test_what_was_given_unasked_is_given(ticket: str, step_up: str, characters: int, met: tuple[str, str]) -> None:
+    found = Requirement(step_up="reauth", ticket=ticket).met_by(step_up, characters)
+    assert (found.step_up, found.rationale) == met
+
+
+def test_other_patterns_of_refs_raise_what_a_yes_takes(desk: Desk, rita: Reviewer) -> None:
     gate = desk.gate(desk.plan(**TOPIC))
     assert (gate.risk, gate.step_up) == ("medium", "none")
+    seen = rita.seen(gate)
     repositories.change_patterns(desk.house.repository, production="topic", protected="", actor="tests")
+    assert rita.answer(gate, seen=seen).status_code == 409
+    assert "production, by patterns v2" in rita.page(url_of(gate))
     assert desk.answer(gate, "reviewer").refusal[0] == "step_up_required"  # type: ignore[index]
     assert desk.answer(gate, "reviewer", step_up="typed_digest").refusal is None
 
