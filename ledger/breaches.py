@@ -8,6 +8,7 @@ import orjson
 from django.db.models import Exists, OuterRef, Q
 
 from journal.models import Entry
+from ledger.effects import facts_of
 from ledger.models import Effect
 from ledger.stopped import BREACH
 
@@ -18,13 +19,14 @@ WORDS: Final = {
     "key_reuse": "Its key was used for another intent.",
     "class_claim": "The agent claimed a laxer class of tool than was declared.",
 }
+NOT_FOUND: Final = "It is marked as a breach, and the entry that says which was not found."
 # Effects that ran although people had not let them, or had stopped them; best asked among those that violate.
 RAN_ALL_THE_SAME: Final = Q(leave="bypassed") | Exists(
     Entry.objects.filter(
         effect=OuterRef("id"),
         kind="integrity.violation",
         lane="system",
-        facts=orjson.dumps({"violation": BREACH}).decode(),
+        facts=facts_of(BREACH),
     )
 )
 
@@ -33,7 +35,7 @@ def of(effect: Effect) -> list[str]:
     """What was found of one effect, in words; nothing where all is well."""
     if not effect.violates:
         return []
-    return told(effect.project_id, [effect.id]).get(effect.id) or [WORDS["executed_without_leave"]]
+    return told(effect.project_id, [effect.id]).get(effect.id) or [NOT_FOUND]
 
 
 def told(project: UUID, effects: Iterable[UUID]) -> dict[UUID, list[str]]:

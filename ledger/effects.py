@@ -306,19 +306,23 @@ def _store(
     return sql.write_each(row_text, parameters(rows, names))
 
 
+def facts_of(breach: str) -> str:
+    """The facts of the entry that keeps a breach of that name; as one text they can also be looked up by."""
+    return orjson.dumps({"violation": breach}).decode()
+
+
 def tell(breaches: Sequence[Breach], received_us: int) -> None:
     """Keep each breach as an `integrity.violation` entry (once) and put it in the outbox."""
     for breach in breaches:
         effect = breach.effect
         event_id = entries.keyed_digest("violation", str(effect.id), breach.name)
-        facts = orjson.dumps({"violation": breach.name}).decode()
         appended = entries.record(
             effect.project_id,
             "integrity.violation",
             event_id=event_id,
             text=orjson.dumps({"effect": effect.id, "violation": breach.name}, option=orjson.OPT_SORT_KEYS).decode(),
             received_us=received_us,
-            facts=facts,
+            facts=facts_of(breach.name),
             session=effect.session_id,
             effect=effect.id,
         )

@@ -117,6 +117,16 @@ def reset_password(membership: Membership, by: User, *, actor: str) -> str:
 
 
 @transaction.atomic(savepoint=False)
+def change_password(user: User, password: str) -> None:
+    """Store a person's own new password, which its form has checked; it is on record wherever they have a role."""
+    user.set_password(password)
+    user.save(update_fields=["password"])
+    person = pseudonym_of(user)
+    for membership in Membership.objects.filter(user=user).select_related("user").order_by("id"):
+        _record(membership, "admin.password_changed", person, {"person": person})
+
+
+@transaction.atomic(savepoint=False)
 def change_settings(user: User, **settings: Any) -> None:
     """Store a person's own settings: `theme`, `clock`, `single_keys`. Nobody else's business, so not journalled."""
     pseudonym_of(user)

@@ -1,6 +1,6 @@
 """The one writer of Project."""
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 
 from journal.entries import SYSTEM_SOURCE
 from sessions.models import Project
@@ -18,9 +18,11 @@ def named(name: str) -> Project | None:
 @transaction.atomic(savepoint=False)
 def create(name: str, *, actor: str = SYSTEM_SOURCE) -> Project:
     """Create a project; a new one observes and redacts. Raises RefusedError."""
-    if named(name) is not None:
-        raise RefusedError(f"There is already a project called {name!r}.")
-    project = Project.objects.create(name=name)
+    try:
+        with transaction.atomic():
+            project = Project.objects.create(name=name)
+    except IntegrityError as error:
+        raise RefusedError(f"There is already a project called {name!r}.") from error
     record(
         project.id,
         "admin.project_created",

@@ -4,7 +4,7 @@ import re
 from typing import Final
 
 from django.contrib.auth.models import User
-from django.db import transaction
+from django.db import IntegrityError, transaction
 
 from journal.entries import SYSTEM_SOURCE
 from sessions import people
@@ -26,9 +26,11 @@ def create(project: Project, name: str, *, actor: str = SYSTEM_SOURCE) -> Team:
     """Create a team of nobody. Raises RefusedError for a name that rules cannot write, or that is taken."""
     if not _NAME.fullmatch(name):
         raise RefusedError("A team's name is 1 to 64 of a-z, 0-9 and -, as rules write it.")
-    if Team.objects.filter(project=project, name=name).exists():
-        raise RefusedError(f"There is already a team called {name!r}.")
-    team = Team.objects.create(project=project, name=name)
+    try:
+        with transaction.atomic():
+            team = Team.objects.create(project=project, name=name)
+    except IntegrityError as error:
+        raise RefusedError(f"There is already a team called {name!r}.") from error
     record(project.id, "admin.team_created", actor=actor, subject=team.id, facts={}, words={"name": name})
     return team
 

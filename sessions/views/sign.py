@@ -5,9 +5,11 @@ from typing import Any
 from django.contrib import messages
 from django.contrib.auth import views
 from django.contrib.auth.forms import AuthenticationForm, PasswordChangeForm
+from django.contrib.auth.models import User
 from django.http import HttpResponse
 from django.urls import reverse_lazy
 
+from sessions import people
 from sessions.access import attach
 
 
@@ -28,10 +30,20 @@ class SignIn(views.LoginView):
     redirect_authenticated_user = True
 
 
+class PasswordForm(PasswordChangeForm):
+    """The password of now, and the new one twice."""
+
+    def save(self, commit: bool = True) -> User:
+        """Store it through the verb, so that the change is in the book."""
+        people.change_password(self.user, self.cleaned_data["new_password1"])
+        return self.user
+
+
 class ChangePassword(views.PasswordChangeView):
     """A person's own new password; every other sign-in of theirs ends with it."""
 
     template_name = "sessions/password.html"
+    form_class = PasswordForm
     success_url = reverse_lazy("password")
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from django.db import transaction
 from django.urls import reverse
 
 from journal.models import Entry, Outbox
+from ledger import breaches as found_breaches
 from ledger import holds
 from ledger.models import Attempt, Effect, Hold
 from sessions import agents
@@ -242,3 +243,9 @@ def test_a_stopped_agent_starts_nothing_that_another_planned(quiet: Desk, beside
     body = {"process": "p", "intent_digest": planned["intent_digest"]}
     assert code(second.post(f"/effects/{planned['id']}/dispatch", body)) == (409, "HELD")
     assert quiet.agent.post(f"/effects/{planned['id']}/dispatch", body).status_code == 200
+
+
+def test_a_breach_whose_entry_is_not_there_is_not_guessed_at(quiet: Desk) -> None:
+    planned = quiet.plan("e-1")
+    Effect.objects.filter(id=planned["id"]).update(violates=True)
+    assert found_breaches.of(Effect.objects.get(id=planned["id"])) == [found_breaches.NOT_FOUND]

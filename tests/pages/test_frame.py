@@ -15,6 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from journal.clock import now_us
+from journal.models import Body, Entry
 from journal.templatetags import gatebook
 from ledger.models import Effect
 from sessions import people
@@ -169,6 +170,9 @@ def test_one_changes_ones_own_password_and_stays_signed_in(house: House) -> None
     assert "Your password was changed" in client.post("/settings/password/", sent, follow=True).content.decode()
     assert client.get("/tools/").status_code == 200
     assert elsewhere.get("/tools/").status_code == 302
+    entry = Entry.objects.get(kind="admin.password_changed")
+    assert entry.actor == Person.objects.get(user__username="viewer").pseudonym
+    assert new not in Body.objects.get(entry=entry).text
 
 
 def test_an_unknown_address_is_a_calm_404_in_the_frame(house: House) -> None:
