@@ -121,6 +121,24 @@ _LAWS: dict[str, tuple[str, str, str, str]] = {
 }  # fmt: skip
 
 
+# What INSERT OR REPLACE would remove past the DELETE trigger on a connection without recursive_triggers: a row with the
+# same values in these columns, where both rows are as it says behind them. Nothing here is ever inserted over.
+_REPLACED: dict[str, tuple[tuple[tuple[str, ...], str], ...]] = {
+    "approvals_gate": (
+        (("id",), ""),
+        (("rowid",), ""),
+        (("effect_id",), f"status IN ({', '.join(repr(one) for one in OPEN)})"),
+    ),
+    "approvals_vote": ((("id",), ""), (("rowid",), ""), (("gate_id", "user_id"), "")),
+    "approvals_policyset": ((("id",), ""), (("rowid",), ""), (("project_id", "name", "version"), "")),
+    "approvals_activation": ((("id",), ""), (("rowid",), ""), (("project_id",), "is_current")),
+    "approvals_exemption": (
+        (("id",), ""),
+        (("rowid",), ""),
+    ),
+}
+
+
 def _postgresql() -> tuple[dict[str, tuple[str, str]], str]:
     triggers, functions = {}, []
     for name, (table, event, condition, said) in _LAWS.items():
@@ -141,18 +159,18 @@ END $$;""")
             table,
             f"BEFORE {event}{of} ON {table} FOR EACH ROW{when} EXECUTE FUNCTION {table}_{name}()",
         )
+    for table in _REPLACED:
+        triggers[f"{table}_is_never_truncated"] = (
+            table,
+            f"BEFORE TRUNCATE ON {table} FOR EACH STATEMENT EXECUTE FUNCTION approvals_refuse_truncation()",
+        )
+    functions.append("""
+CREATE OR REPLACE FUNCTION approvals_refuse_truncation() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION '% is never truncated: what was decided stays on record', TG_TABLE_NAME
+    USING ERRCODE = 'restrict_violation';
+END $$;""")
     return triggers, "".join(functions)
-
-
-# What INSERT OR REPLACE would remove past the DELETE trigger on a connection without recursive_triggers: a row with the
-# same values in these columns, where both rows are as it says behind them. Nothing here is ever inserted over.
-_REPLACED: dict[str, tuple[tuple[tuple[str, ...], str], ...]] = {
-    "approvals_gate": ((("id",), ""), (("effect_id",), f"status IN ({', '.join(repr(one) for one in OPEN)})")),
-    "approvals_vote": ((("id",), ""), (("gate_id", "user_id"), "")),
-    "approvals_policyset": ((("id",), ""), (("project_id", "name", "version"), "")),
-    "approvals_activation": ((("id",), ""), (("project_id",), "is_current")),
-    "approvals_exemption": ((("id",), ""),),
-}
 
 
 def _kept() -> dict[str, tuple[str, str]]:
@@ -167,6 +185,11 @@ def _kept() -> dict[str, tuple[str, str]]:
                 f"BEFORE INSERT ON {table} WHEN EXISTS (SELECT 1 FROM {table} WHERE {' AND '.join(alike)})"
                 f" BEGIN SELECT RAISE(ABORT, 'UNIQUE constraint failed: {said}'); END",
             )
+        triggers[f"{table}_keeps_its_rowid"] = (
+            table,
+            f"BEFORE UPDATE ON {table} WHEN NEW.rowid <> OLD.rowid"
+            f" BEGIN SELECT RAISE(ABORT, '{table}_keeps_its_rowid: UPDATE OR REPLACE would remove another row'); END",
+        )
     return triggers
 
 

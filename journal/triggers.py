@@ -139,7 +139,10 @@ def tables(connection: BaseDatabaseWrapper) -> dict[str, str]:
 
 
 def missing(connection: BaseDatabaseWrapper) -> list[str]:
-    """Return the names of the triggers that are absent or disabled; empty when the law stands."""
+    """Return the names of the triggers that are absent, disabled or not as written here; empty when the law stands.
+
+    On PostgreSQL what a trigger does is said by its function, which `install` writes anew after every migration.
+    """
     if connection.vendor == "postgresql":
         # 'D' is disabled, 'R' fires for replicas alone; a trigger of that name on another table guards nothing.
         query = (
@@ -148,12 +151,18 @@ def missing(connection: BaseDatabaseWrapper) -> list[str]:
             " WHERE NOT trigger.tgisinternal AND trigger.tgenabled IN ('O', 'A')"
             " AND pg_table_is_visible(pg_class.oid)"
         )
+        wanted = [(name, table) for name, table in tables(connection).items()]
     else:
-        query = "SELECT name, tbl_name FROM sqlite_master WHERE type = 'trigger'"
+        query = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"
+        wanted = [
+            (name, f"CREATE TRIGGER {name} {statement}")
+            for law in _laws
+            for name, (_, statement) in law.triggers(connection).items()
+        ]
     with connection.cursor() as cursor:
         cursor.execute(query)
         present = set(cursor.fetchall())
-    return [name for name, table in tables(connection).items() if (name, table) not in present]
+    return [name for name, said in wanted if (name, said) not in present]
 
 
 def install(connection: BaseDatabaseWrapper) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from django.db import DatabaseError, IntegrityError, connection, transaction
-from django.db.models import F
+from django.db.models import F, Model
 
 from approvals.models import Activation, Exemption, Gate, PolicySet, Vote
 from approvals.states import US
@@ -123,21 +123,41 @@ def test_nothing_that_people_decided_is_inserted_over(desk: Desk, gate: Gate, re
     """REPLACE removes a row, and fires no DELETE trigger on a connection that did not ask for it."""
     desk.answer(gate, "reviewer", "deny", "not now")
     vote(desk, desk.gate(desk.plan("e-2", arguments={"ref": "topic"})), "reviewer", answer="deny")()
-    tables = [model._meta.db_table for model in (Gate, Vote, PolicySet, Activation)]
+    Exemption.objects.create(
+        project=desk.project, tool="git.push", granted_by=desk.user("reviewer"), opened_position=1,
+        granted_at_us=now_us(), ends_at_us=now_us() + US,
+    )  # fmt: skip
+    tables = [model._meta.db_table for model in (Gate, Vote, PolicySet, Activation, Exemption)]
+    twice = set(tables) - {"approvals_exemption"}  # those where more than the id is unique
     with connection.cursor() as cursor:
         cursor.execute(f"PRAGMA recursive_triggers = {recursive}")
         for table in tables:
             before = cursor.execute(f"SELECT * FROM {table}").fetchall()
             names = [column[0] for column in cursor.description]
             assert before
-            for key in ("id = id", *(["id = '0' || substr(id, 2)"] if table == "approvals_vote" else [])):
-                left = key.partition(" = ")[2]
-                values = ", ".join(left if name == "id" else name for name in names)
-                copied = f"INSERT OR REPLACE INTO {table} ({', '.join(names)}) SELECT {values} FROM {table}"
+            new = "hex(randomblob(16))" if table != "approvals_activation" else "id + 1000"
+            for rowid, identity in (("NULL", "id"), ("rowid", new), *((("NULL", new),) if table in twice else ())):
+                values = ", ".join(identity if name == "id" else name for name in names)
+                given = f"INSERT OR REPLACE INTO {table} (rowid, {', '.join(names)}) SELECT {rowid}, {values}"
                 with pytest.raises((IntegrityError, DatabaseError)), transaction.atomic():
-                    cursor.execute(copied)
+                    cursor.execute(f"{given} FROM {table}")
+            with pytest.raises((IntegrityError, DatabaseError)), transaction.atomic():
+                cursor.execute(f"UPDATE OR REPLACE {table} SET rowid = rowid + 1")
             assert cursor.execute(f"SELECT * FROM {table}").fetchall() == before
         cursor.execute("PRAGMA recursive_triggers = ON")
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="only PostgreSQL knows TRUNCATE")
+@pytest.mark.parametrize("model", [Gate, Vote, PolicySet, Activation, Exemption])
+def test_nothing_that_people_decided_is_truncated(desk: Desk, gate: Gate, model: type[Model]) -> None:
+    table = model._meta.db_table
+
+    def truncate() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")  # what is still to be checked would refuse it too
+            cursor.execute(f"TRUNCATE {table} CASCADE")
+
+    refused("is never truncated", truncate)
 
 
 def test_leave_by_ruling_needs_an_approved_gate(desk: Desk, gate: Gate) -> None:

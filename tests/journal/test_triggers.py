@@ -40,6 +40,18 @@ def test_each_dropped_trigger_is_reported_by_name_and_comes_back() -> None:
 
 
 @pytest.mark.django_db
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="on PostgreSQL the function says what it does")
+def test_a_trigger_of_the_same_name_that_does_nothing_counts_as_missing_and_is_mended() -> None:
+    name = "journal_entry_never_changes"
+    with connection.cursor() as cursor:
+        cursor.execute(f"DROP TRIGGER {name}")
+        cursor.execute(f"CREATE TRIGGER {name} BEFORE UPDATE ON journal_entry WHEN 0 BEGIN SELECT 1; END")
+    assert triggers.missing(connection) == [name]
+    triggers.install(connection)
+    assert triggers.missing(connection) == []
+
+
+@pytest.mark.django_db
 def test_nothing_is_installed_before_the_tables_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection.introspection, "table_names", lambda: ["auth_user"])
     with transaction.atomic():
