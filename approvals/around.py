@@ -1,11 +1,14 @@
 """Facts 6 and 7 of a card: how similar requests were decided, and what stands before and after in the session."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
+from approvals import anew
+from approvals.anew import Before, Conflict, Difference
 from approvals.flags import NOES, REFUSED, Again, asked_again
 from approvals.gates import current_status
 from approvals.models import Gate, Vote
@@ -65,6 +68,30 @@ def similar(gate: Gate) -> Similar:
     if found.last_no is not None:
         found.said = reason_at(found.last_no.position)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What was asked before with something changed, the changes name by name, and what went against the rules.
+
+    `erased` says that the words of the one before are gone; `more` counts the changes beyond those listed.
+    """
+
+    before: Before | None
+    differences: list[Difference]
+    more: int
+    erased: bool
+    conflicts: list[Conflict]
+
+
+def earlier(gate: Gate, plan: Mapping[str, Any]) -> Earlier:
+    """What came before `gate`, whose plan's body is `plan`. At most three queries."""
+    before = anew.of([gate]).get(gate.id)
+    old = plan_body(before.plan_position) if before is not None else {}
+    found = anew.differences(old, plan) if old else []
+    most = anew.MOST_DIFFERENCES
+    conflicts = anew.conflicts(gate, plan, before)
+    return Earlier(before, found[:most], max(0, len(found) - most), before is not None and not old, conflicts)
 
 
 def reason_at(position: int) -> str:

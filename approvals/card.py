@@ -19,13 +19,13 @@ from approvals.changes import Changes, changes
 from approvals.models import Gate, PolicySet
 from approvals.requirement import Requirement
 from journal import untrusted
+from journal.gists import RUNS
 from ledger.models import Tool
 
 COMPUTED: Final = "computed here"
 SENT: Final = "sent by the agent, unverified"
 UNKNOWN: Final = "unknown"
 WORST: Final = "unknown, treat as worst case"
-FIRST: Final = ("command", "cmd", "commands", "code", "script", "sql", "query", "url", "file_path", "path")
 FITS_CHARACTERS: Final = 1200  # in the box of fact 1; what is longer stands whole below and must be ticked
 FITS_LINES: Final = 10
 FITS_NAME: Final = 40  # characters of a name in fact 3
@@ -78,7 +78,7 @@ class Card:
     @property
     def first(self) -> Piece | None:
         """The argument that says by itself what will run, or the whole where it has no names."""
-        named = next((one for name in FIRST for one in self.pieces if one.name == name and not one.told), None)
+        named = next((one for name in RUNS for one in self.pieces if one.name == name and not one.told), None)
         return named or next((one for one in self.pieces if not one.name), None)
 
     @property
@@ -114,10 +114,10 @@ class Card:
         return any(max(len(line.text), len(line.label)) > FITS_NAME for line in self.names)
 
 
-def of(gate: Gate) -> Card:
-    """Compute the card of `gate`, whose `effect` and its `repository` are best loaded with it."""
+def of(gate: Gate, plan: Mapping[str, Any] | None = None) -> Card:
+    """Compute the card of `gate`, whose `effect` and its `repository` are best loaded with it, from its plan's body."""
     effect = gate.effect
-    plan = reading.plan_body(gate.plan_position)
+    plan = reading.plan_body(gate.plan_position) if plan is None else plan
     arguments, preconditions = plan.get("arguments"), plan.get("preconditions")
     preconditions = preconditions if isinstance(preconditions, dict) else {}
     found = changes(arguments, preconditions)
@@ -161,7 +161,7 @@ def _pieces(arguments: Any, told: tuple[str, ...]) -> tuple[Piece, ...]:
         return ()
     if not isinstance(arguments, dict):
         return (Piece("", _shown(arguments), _kind(arguments)),)
-    order = sorted(arguments, key=lambda name: (name not in FIRST, "\n" in str(arguments[name])))
+    order = sorted(arguments, key=lambda name: (name not in RUNS, "\n" in str(arguments[name])))
     return tuple(Piece(name, _shown(arguments[name]), _kind(arguments[name]), name in told) for name in order)
 
 
@@ -208,9 +208,9 @@ def _radius(gate: Gate, arguments: Any) -> tuple[Line, ...]:
         version = f", by patterns v{effect.ref_patterns_version}" if effect.ref_patterns_version else ""
         known = f"{effect.ref_class}{version}" if effect.ref_class else WORST
         found.append(Line("Class of ref", known, COMPUTED if effect.ref_class else UNKNOWN))
-        now, version = reading.ref_class_now(effect.repository, effect)
+        now, patterns = reading.ref_class_now(effect.repository, effect)
         if now != effect.ref_class:
-            found.append(Line("Class now", f"{now}, by patterns v{version}", COMPUTED))
+            found.append(Line("Class now", f"{now}, by patterns v{patterns}", COMPUTED))
     found.append(Line("Environment", effect.environment or WORST, SENT if effect.environment else UNKNOWN))
     if effect.resource:
         found.append(Line("Resource", effect.resource, SENT))

@@ -2,19 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final
 from uuid import UUID
 
 from django.db.models import F
 from django.db.models.functions import Coalesce, Length, Substr
 
-from approvals import gists
+from approvals import anew, lurking, pushes
+from approvals.anew import Asked, Before
 from approvals.card import FITS_CHARACTERS
 from approvals.flags import ASK, FIRST_IN_PROJECT, FIRST_OF_AGENT, Again, Ask, Outside, again, outside
 from approvals.gates import current_status
 from approvals.models import Gate
 from approvals.quorum import yeses
 from approvals.states import OPEN
+from journal import gists
 from journal.clock import now_us
 from journal.models import Body
 
@@ -31,7 +34,10 @@ class Row:
     blanks: int = 0  # length of the longest run of blanks that could push something out of sight
     long: bool = False
     fits: bool = True  # all that its arguments say can be taken in at a glance
+    takes: tuple[str, ...] = ()  # what a push takes away by its own arguments, in words
     again: Again | None = None  # what people said no to before, if this asks for the same once more
+    before: Before | None = None  # what ended without a yes before, if this asks for it with something changed
+    reused: bool = False  # under its key, or that of `before`, something else was tried
     first: str = ""  # "project" for the first effect there with this tool, "agent" for its agent's first request for it
     outside: Outside | None = None  # when it was asked, if that was outside the working hours
     votes: int = 0
@@ -46,7 +52,8 @@ class Row:
     @property
     def stands_out(self) -> bool:
         """True when there is anything to flag."""
-        return bool(self.hidden or self.blanks or self.long or self.again or self.first or self.outside)
+        grave = self.hidden or self.blanks or self.long or self.takes or self.again or self.before or self.reused
+        return bool(grave or self.first or self.outside)
 
 
 def batchable(gate: Gate) -> bool:
@@ -64,23 +71,33 @@ def entries_of(listed: Sequence[UUID]) -> list[Row]:
     heads = {entry: (head, length) for entry, head, length in read}
     yes = yeses(listed)
     refused = again(gates[0].project_id, map(_ask, gates)) if gates else {}
+    waiting = [_asked(gate) for gate in gates if gate.status == "pending"]
+    earlier = anew.before(gates[0].project_id, waiting) if waiting else {}
+    tried = {gate.id: [gate.effect_id] for gate in gates if gate.status == "pending"}
+    for identity, one in earlier.items():
+        tried[identity].append(one.effect)
+    reused = anew.reused(gates[0].project_id, chain.from_iterable(tried.values())) if tried else set()
     late = outside({gate.id: (gate.policy_set_id, gate.requested_at_us) for gate in gates})
     rows = []
     for gate in gates:
         gate.status = current_status(gate, now)
         head, length = heads.get(gate.plan_position, ("", 0))
-        value = gists.arguments(head) if head else None
-        texts = list(gists.texts(value))
-        hidden, blanks = gists.lurking(texts)
+        plan = gists.parsed(head) if length <= _READ else {}
+        value = plan.get("arguments")
+        texts = list(lurking.texts(value))
+        hidden, blanks = lurking.found(texts)
         rows.append(
             Row(
                 gate,
-                gist=gists.gist(value),
+                gist=gists.gist(value) if length <= _READ else gists.beginning(head),
                 hidden=hidden,
                 blanks=blanks,
                 long=length > _READ,
                 fits=sum(map(len, texts)) <= FITS_CHARACTERS,
+                takes=pushes.takes(gate.tool, value, plan.get("preconditions")),
                 again=refused.get(gate.id),
+                before=earlier.get(gate.id),
+                reused=not reused.isdisjoint(tried.get(gate.id, ())),
                 first="project" if gate.first_in_project else "agent" if gate.first_of_agent else "",
                 outside=late.get(gate.id),
                 votes=sum(not one.fault or gate.status not in OPEN for one in yes[gate.id]),
@@ -104,15 +121,21 @@ _NAMED: Final = (
         "step_up",
     ),
     *("opened_position", "plan_position", "requested_at_us", "decide_by_us", "decided_at_us", "leave_until_us"),
+    *("session", "agent", "effect", "ended_at_us", "reason"),
 )
 _JOINED: Final[dict[str, Any]] = {
     "agent_name": F("agent__name"),
     "whom": Coalesce("requester__username", "session_owner__username"),
     "first_of_agent": FIRST_OF_AGENT,
     "first_in_project": FIRST_IN_PROJECT,
-    **{f"effect_{name}": F(f"effect__{name}") for name in ASK},
+    **{f"effect_{name}": F(f"effect__{name}") for name in (*ASK, "ref_class")},
 }
 
 
 def _ask(gate: Any) -> Ask:
     return Ask(gate.id, gate.opened_position, tuple(getattr(gate, f"effect_{name}") for name in ASK))
+
+
+def _asked(gate: Any) -> Asked:
+    ask = _ask(gate)
+    return Asked(gate.id, gate.opened_position, gate.session_id, gate.agent_id, gate.requested_at_us, ask.same)

@@ -13,6 +13,7 @@ from inquiry import bodies
 from inquiry.bodies import Argument, Excerpt
 from inquiry.shown import shown_state
 from inquiry.timeline import DAY_US
+from journal import gists
 from journal.clock import now_us
 from journal.models import LANES, Entry
 from ledger.models import Attempt, Effect, Tool
@@ -169,12 +170,12 @@ def exchange(effect: Effect, tried: list[Attempt]) -> Exchange:
     texts = bodies.texts(effect.project_id, wanted) if wanted else {}
     result = Exchange(answer_position=answer)
     if effect.plan_position is not None:
-        plan = bodies.parsed(texts.get(effect.plan_position, ""))
+        plan = gists.parsed(texts.get(effect.plan_position, ""))
         result.plan_erased = effect.plan_position not in texts
         result.arguments = bodies.arguments(plan.get("arguments"))
         result.why = plan["why"] if isinstance(plan.get("why"), str) else ""
     if answer is not None:
-        said = bodies.parsed(texts.get(answer, ""))
+        said = gists.parsed(texts.get(answer, ""))
         result.result_erased = answer not in texts
         if said.get("result") is not None:
             result.result = bodies.excerpt(bodies.shown(said["result"]))

@@ -7,8 +7,9 @@ from typing import Any, Final
 
 from django.db.models import Expression, F, QuerySet
 
-from inquiry import bodies, keyset, shown
+from inquiry import keyset, shown
 from inquiry.handles import as_position
+from journal import gists
 from journal.models import Entry
 from ledger.models import Effect
 from sessions.models import Session
@@ -121,12 +122,12 @@ def timeline(session: Session, filters: Filters, window: keyset.Window, now_us: 
 
 def with_gists(effects: "QuerySet[Effect]", **joined: Expression | F) -> "QuerySet[Effect]":
     """What `as_rows` and the tables need, in the query of the effects themselves; `joined` are values of other rows."""
-    return effects.only(*_SHOWN).annotate(plan_head=bodies.plan_heads(), **joined)
+    return effects.only(*_SHOWN).annotate(plan_head=gists.plan_heads(), **joined)
 
 
 def as_rows(effects: Iterable[Any], at: int | None = None) -> list[Row]:
     """Rows for effects that were fetched `with_gists`; the one whose handle is `at` is marked."""
-    return [Row(effect, bodies.gist_of(effect.plan_head), effect.opened_position == at) for effect in effects]
+    return [Row(effect, gists.gist_of(effect.plan_head), effect.opened_position == at) for effect in effects]
 
 
 def _filtered(session: Session, filters: Filters, now_us: int) -> "QuerySet[Effect]":

@@ -9,7 +9,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 from django.views.decorators.vary import vary_on_headers
 
-from approvals import around, card, flags, gates, inbox, rulings, seen, stops, words
+from approvals import around, card, flags, gates, inbox, pushes, reading, rulings, seen, stops, words
 from approvals.models import Gate
 from approvals.states import LEAST_REASON, RISKS, US
 from journal.clock import now_us
@@ -98,7 +98,8 @@ def gate_of(request: MemberRequest, gate: UUID) -> Gate:
 def facts_of(request: MemberRequest, gate: Gate, *, in_pane: bool = False, **more: Any) -> dict[str, Any]:
     """What the page of a gate shows, with the token for its form; the look is recorded."""
     seen.note(gate, request.membership)
-    shown = card.of(gate)
+    plan = reading.plan_body(gate.plan_position)
+    shown = card.of(gate, plan)
     votes = around.votes(gate, shown.sha256)
     able = rulings.eligible(gate, request.membership)
     mine = next((one for one in votes if one.vote.user_id == request.user.pk), None)
@@ -111,6 +112,8 @@ def facts_of(request: MemberRequest, gate: Gate, *, in_pane: bool = False, **mor
         "card": shown,
         "status": words.STATUSES[gate.status],
         "why_ended": words.REASONS.get(gate.reason, ""),
+        "earlier": around.earlier(gate, plan),
+        "takes": pushes.takes(gate.tool, plan.get("arguments"), plan.get("preconditions")),
         "similar": around.similar(gate),
         "outside": flags.outside({gate.id: (gate.policy_set_id, gate.requested_at_us)}).get(gate.id),
         "chain": around.chain(gate),

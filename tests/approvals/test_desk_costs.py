@@ -15,7 +15,7 @@ from journal.ids import uuid7
 from ledger.models import Effect
 from tests.approvals.story import Desk
 
-MOST = 18  # of a page with a card and a no before, whose words it tells; a list asks fewer
+MOST = 21  # of a page with a card, a no before and a withdrawal, whose words it tells; a list asks fewer
 INBOX_MS = 60
 
 
@@ -51,7 +51,9 @@ def test_pages_ask_as_many_queries_for_many_requests_as_for_few(desk: Desk) -> N
     arguments = {"command": "git push origin main"}
     desk.agent.session("s-0")
     desk.answer(desk.gate(desk.agent.plan("e-0", "s-0", arguments=arguments)), "carol", "deny")
-    gate = desk.gate(desk.plan(arguments=arguments))
+    withdrawn = desk.plan("e-1", arguments={"command": "git push origin next"})
+    assert desk.agent.post(f"/effects/{withdrawn['id']}/supersede").status_code == 200
+    gate = desk.gate(desk.plan("e-2", arguments=arguments))
     client = desk.house.client("reviewer")
     urls = [reverse("inbox"), reverse("inbox") + "?state=mine", reverse("gate", args=[gate.id])]
     before = [asked(client, url)[0] for url in urls]
@@ -60,7 +62,9 @@ def test_pages_ask_as_many_queries_for_many_requests_as_for_few(desk: Desk) -> N
     assert [queries for queries, _ in after] == before
     assert max(before) <= MOST, before
     assert max(size for _, size in after) < 100_000
-    assert client.get(reverse("inbox")).content.count(b"asked again: denied by carol") == inbox.SIZE
+    html = client.get(reverse("inbox")).content
+    assert html.count(b"asked again: denied by carol") == inbox.SIZE
+    assert html.count(b"asked anew with other arguments: withdrawn by its agent") == inbox.SIZE
 
 
 def test_an_inbox_of_five_thousand_is_quick(desk: Desk) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from inquiry import bodies, handles
 from inquiry.fields import Invalid, moment
 from inquiry.keyset import MAX_POSITION, Window, page
+from journal import gists
 from sessions.models import Session
 from tests.ingest.caller import Caller
 
@@ -24,14 +25,14 @@ VALUES = st.recursive(
 def test_a_body_cut_anywhere_can_still_be_read(arguments: dict[str, Any], data: st.DataObject) -> None:
     text = json.dumps({"arguments": arguments, "tool": "shell"}, ensure_ascii=False, sort_keys=True)
     cut = data.draw(st.integers(len('{"arguments": {'), len(text)))
-    found = bodies.arguments_in(text[:cut])
+    found = gists.arguments_in(text[:cut])
     assert found is None or set(found) <= set(arguments)
 
 
 @given(value=VALUES)
 def test_a_gist_is_one_short_line(value: Any) -> None:
-    line = bodies.gist(value)
-    assert len(line) <= bodies.GIST_CHARACTERS
+    line = gists.gist(value)
+    assert len(line) <= gists.CHARACTERS
     assert len(line.splitlines()) <= 1
 
 
@@ -50,7 +51,7 @@ def test_a_gist_is_one_short_line(value: Any) -> None:
     ],
 )
 def test_the_gist_says_what_a_call_does(arguments: Any, gist: str) -> None:
-    assert bodies.gist(arguments) == gist
+    assert gists.gist(arguments) == gist
 
 
 @given(text=st.text(max_size=60), limit=st.integers(1, 50))

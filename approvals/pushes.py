@@ -1,0 +1,68 @@
+"""What a push would take away, told from what the agent sent alone: forced, a ref deleted, commits removed.
+
+Pure. A mark here only raises what a reader looks at: that there is none says nothing.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from approvals.changes import COMMITS
+from approvals.lurking import texts
+
+_COMMANDS: Final = ("command", "cmd", "commands", "code", "script")
+_FORCING: Final = ("force", "forced", "force_push", "force_with_lease", "mirror")
+_DELETING: Final = ("delete", "prune")
+_REFS: Final = ("ref", "refs", "refspec", "refspecs", "branch", "to")
+_NO: Final = (None, False, 0, "", "0", "no", "off", "false", "False")
+_ENDS: Final = re.compile(r"[;&|\n]+")
+_PUSH: Final = re.compile(r"(?:^|[\s('\"/])git\s+(?:\S+\s+)*?push(?:\s+|$)(.*)")
+
+
+def takes(tool: str, arguments: Any, preconditions: Any = None) -> tuple[str, ...]:
+    """Words for what is taken away: forced push, deletes a ref, removes 2 commits; nothing where nothing says so."""
+    named = arguments if isinstance(arguments, Mapping) else {}
+    found = set(_of_options(named)) if "push" in tool.casefold() else set()
+    for name in _COMMANDS:
+        found.update(_of_command(named.get(name)))
+    if not named:
+        found.update(_of_command(arguments))
+    removed = sum(_removed(one) for one in (named, preconditions) if isinstance(one, Mapping))
+    words = [word for word in ("forced push", "deletes a ref") if word in found]
+    return (*words, f"removes {removed} commit{'' if removed == 1 else 's'}") if removed else tuple(words)
+
+
+def _removed(named: Mapping[str, Any]) -> int:
+    listed = [named.get(name) for name, sign in COMMITS if sign == "-"]
+    return sum(len(one) for one in listed if isinstance(one, list))
+
+
+def _of_options(named: Mapping[str, Any]) -> Iterator[str]:
+    if any(named.get(name) not in _NO for name in _FORCING):
+        yield "forced push"
+    if any(named.get(name) not in _NO for name in _DELETING):
+        yield "deletes a ref"
+    for name in _REFS:
+        yield from _of_words(texts(named.get(name)))
+
+
+def _of_command(value: Any) -> Iterator[str]:
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        yield from _of_command(" ".join(value))
+        for one in value:
+            yield from _of_command(one)
+    elif isinstance(value, str) and "push" in value:
+        for line in _ENDS.split(value.replace("\\\n", " ")):
+            found = _PUSH.search(line)
+            if found is not None:
+                yield from _of_words(found[1].split())
+
+
+def _of_words(listed: Iterable[str]) -> Iterator[str]:
+    for quoted in listed:
+        word = quoted.strip("'\"()`")
+        short = re.fullmatch(r"-[A-Za-z]+", word) is not None
+        if word.startswith(("--force", "--mirror", "+")) or (short and "f" in word):
+            yield "forced push"
+        if word.startswith(("--delete", "--prune", ":")) or (short and "d" in word):
+            yield "deletes a ref"

@@ -1,0 +1,127 @@
+"""What a call says in a line: the arguments that tell it from its neighbours, read from the plan as the journal has it.
+
+Bodies hold whatever an agent sent, and a list reads only their beginnings. Nothing here marks anything up: templates
+show every line as untrusted text.
+"""
+
+import json
+from typing import Any, Final
+
+from django.db.models import Case, OuterRef, Subquery, TextField, When
+from django.db.models.functions import Length, Substr
+
+from journal.models import Body
+
+CHARACTERS: Final = 120  # of a line
+# Arguments that say by themselves what would run, the most telling first, in the words of the tools of many agents.
+RUNS: Final = ("command", "cmd", "commands", "code", "script", "sql", "query", "url", "file_path", "path")
+TELLING: Final = (*RUNS, "pattern", "prompt", "subject")
+_LAST: Final = ("description", "why", "thought", "explanation")  # what an agent says about a call, after the call
+_WHOLE: Final = 8192  # characters of a body that a list reads; of longer ones it reads the beginning
+_BEGINNING: Final = 1024
+_SHORT: Final = 100  # characters of an argument that tells more than a long one
+
+
+def plan_heads() -> Subquery:
+    """For a query of effects: the body of each one's plan, whole when short, else its beginning, for `gist_of`.
+
+    NULL where the plan has not arrived or its body was erased.
+    """
+    head = Case(
+        When(length__lte=_WHOLE, then="text"),
+        default=Substr("text", 1, _BEGINNING),
+        output_field=TextField(),
+    )
+    plan = Body.objects.filter(entry_id=OuterRef("plan_position")).annotate(length=Length("text"))
+    return Subquery(plan.annotate(head=head).values("head"))
+
+
+def gist_of(head: str | None) -> str | None:
+    """The gist of the call whose plan begins with `head` (see `plan_heads`)."""
+    return None if head is None else gist(arguments_in(head))
+
+
+def beginning(text: str) -> str:
+    """The gist of the call whose plan begins with `text`, from as much of it as a list reads of what is long."""
+    return gist(arguments_in(text[:_BEGINNING]))
+
+
+def parsed(text: str) -> dict[str, Any]:
+    """The body as sent; empty when it is no JSON object (bodies are strictly read on arrival, so that is rare)."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def arguments_in(text: str) -> Any:
+    """The `arguments` of a plan's body, which may be cut off anywhere; None when there are none."""
+    body = parsed(text)
+    if not body:
+        body = parsed(closed(text))
+    return body.get("arguments")
+
+
+def gist(value: Any) -> str:
+    """One line of at most CHARACTERS that tells this call from its neighbours: short arguments first."""
+    if not isinstance(value, dict):
+        return "" if value is None else _line(value)
+    pieces = [(_line(name), _line(piece)) for name, piece in value.items() if piece not in (None, "", [], {})]
+    if len(pieces) == 1:
+        return pieces[0][1]
+    pieces.sort(key=lambda piece: (piece[0] not in TELLING, piece[0] in _LAST, len(piece[1]) > _SHORT))
+    named = [f"{name}={line}" for name, line in pieces]
+    if pieces and pieces[0][0] in TELLING:
+        named[0] = pieces[0][1]
+    return _cut("  ".join(named))
+
+
+def _line(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    lines = text[: 4 * CHARACTERS].strip().splitlines()
+    return _cut(" ⏎ ".join(line.strip() for line in lines if line.strip()), len(text) > 4 * CHARACTERS)
+
+
+def _cut(line: str, more: bool = False) -> str:
+    if len(line) > CHARACTERS:
+        return line[: CHARACTERS - 1] + "…"
+    return line + "…" if more and not line.endswith("…") else line
+
+
+def closed(text: str) -> str:
+    """Close the brackets and strings that a cut left open, dropping a half-written last piece, so that it parses."""
+    stack: list[str] = []
+    in_string = escaped = False
+    complete, closers = 0, ""  # the longest beginning that ends with a whole value, and what closes it
+    for index, character in enumerate(text):
+        if in_string:
+            if escaped:
+                escaped = False
+            elif character == "\\":
+                escaped = True
+            elif character == '"':
+                in_string = False
+        elif character == '"':
+            in_string = True
+        elif character in "{[":
+            stack.append("}" if character == "{" else "]")
+            complete, closers = index + 1, "".join(reversed(stack))
+        elif character in "}]" and stack:
+            stack.pop()
+            complete, closers = index + 1, "".join(reversed(stack))
+        elif character == ",":
+            complete, closers = index, "".join(reversed(stack))
+    if in_string and _is_value(text):
+        # Inside a string value: keep what there is of it, less an escape cut in two.
+        tail = text[: text.rfind("\\")] if "\\" in text[-6:] else text
+        return tail + '"' + "".join(reversed(stack))
+    return text[:complete] + closers
+
+
+def _is_value(text: str) -> bool:
+    """True when the string left open at the end of `text` is a value and not a name."""
+    start = len(text) - 1
+    while start > 0 and not (text[start] == '"' and text[start - 1] in ":,[{ "):
+        start -= 1
+    return text[:start].rstrip().endswith((":", "["))

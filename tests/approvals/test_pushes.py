@@ -1,0 +1,78 @@
+"""What the arguments of a push say that it takes away."""
+
+from typing import Any
+
+import pytest
+
+from approvals.pushes import takes
+from tests.approvals.reviewer import Reviewer, url_of
+from tests.approvals.story import Desk
+from tests.approvals.test_desk_flags import entry, words
+
+FORCED = ("forced push",)
+DELETED = ("deletes a ref",)
+
+
+@pytest.mark.parametrize(
+    ("command", "found"),
+    [
+        ("git push --force origin main", FORCED),
+        ("git push --force-with-lease=main:4be1c9e origin 9d02a77:main", FORCED),
+        ("cd web && git -C . -c a=b push -uf origin main", FORCED),
+        ("git push origin +9d02a77:main", FORCED),
+        ("git push origin '+main'", FORCED),
+        ("git push --mirror", FORCED),
+        ("git push \\\n  --force", FORCED),
+        ("echo one\n/usr/bin/git push -f", FORCED),
+        ('bash -c "git push -f"', FORCED),
+        (["git", "push", "-f"], FORCED),
+        (["git fetch", "git push -f"], FORCED),
+        ("git push origin :old", DELETED),
+        ("git push -d origin old", DELETED),
+        ("git push --delete origin old", DELETED),
+        ("git push origin main", ()),
+        ("git push origin fix-force:main", ()),
+        ("git push origin main; rm -f out", ()),
+        ("git fetch --force", ()),
+        ("git stash push -f", FORCED),  # rather one flag too many
+    ],
+)
+def test_a_forced_push_is_told_by_its_command(command: Any, found: tuple[str, ...]) -> None:
+    assert takes("shell", {"command": command}) == found
+    assert takes("shell", command) == found or isinstance(command, list)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        ({"remote": "origin", "force": True}, FORCED),
+        ({"force_with_lease": "main:4be1c9e"}, FORCED),
+        ({"refspec": "+a:main"}, FORCED),
+        ({"refs": ["a:main", ":old"]}, DELETED),
+        ({"force": False, "ref": "main"}, ()),
+        ({"force": "false"}, ()),
+        ({"removed_commits": ["a1 one", {"sha": "b2"}]}, ("removes 2 commits",)),
+        ({"force": True, "commits_removed": ["a1"]}, ("forced push", "removes 1 commit")),
+        ({"removed_commits": "many"}, ()),
+        (None, ()),
+        ("main", ()),
+    ],
+)
+def test_a_forced_push_is_told_by_its_options(arguments: Any, found: tuple[str, ...]) -> None:
+    assert takes("git.push", arguments) == found
+
+
+def test_options_of_other_tools_are_not_those_of_a_push() -> None:
+    assert takes("file.copy", {"force": True, "delete": True}) == ()
+    assert takes("file.copy", {}, {"removed_commits": ["a1"]}) == ("removes 1 commit",)
+
+
+def test_what_a_push_takes_away_stands_in_the_list_and_on_its_page(desk: Desk, rita: Reviewer) -> None:
+    removed = [{"sha": "4be1c9e", "title": "fix rounding", "author": "bob"}]
+    gate = desk.gate(desk.plan(arguments={"command": "git push --force", "removed_commits": removed}))
+    told = entry(rita, gate)
+    assert "forced push" in told
+    assert "removes 1 commit" in told
+    assert "Forced push. Removes 1 commit. from the arguments" in words(rita, gate)
+    plain = desk.gate(desk.plan("e-2", arguments={"command": "git push origin main"}))
+    assert "forced" not in entry(rita, plain) + rita.page(url_of(plain)).replace("forced-colors", "")
