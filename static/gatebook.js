@@ -1,4 +1,4 @@
-// Gatebook. Everything works without this file; it retells times and moves about. No key decides anything.
+// Gatebook. Everything works without this file; it retells times and moves about. No single key decides anything.
 (() => {
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
   const root = document.documentElement;
@@ -49,19 +49,35 @@
     j: () => step(1), k: () => step(-1), "/": () => focus("#go"), "?": () => follow("#help"),
     "[": () => follow("main [rel=prev]"), "]": () => follow("main [rel=next]"),
   };
-  // d and y only say which button Ctrl+Enter in the reason means.
+  // d and y only say which button Ctrl+Enter in the reason means, and the page says it after them. While another row
+  // than that of the open request is in focus they mean nothing: they open it.
+  const hint = (words) => all(".hint").forEach((node) => { node.textContent = words; });
+  const meant = () => document.querySelector("[data-meant]");
   const mean = (answer) => {
+    const entry = document.activeElement.closest(".desk-list .entry");
+    if (entry && !entry.ariaCurrent) return entry.querySelector("a[data-gate]").click();
     const reason = document.querySelector("#reason");
-    if (reason) { reason.dataset.means = answer; reason.focus(); }
+    const button = reason?.form.querySelector(`[name=answer][value=${answer}]`);
+    if (!button || (button.disabled && !("settling" in button.dataset))) return;
+    delete meant()?.dataset.meant;
+    button.dataset.meant = "";
+    hint(`Ctrl+Enter: ${button.textContent.trim()}, Esc: back`);
+    reason.focus();
   };
   addEventListener("keydown", (event) => {
-    if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey) || !event.target.matches("#reason")) return;
-    event.preventDefault();
-    event.target.form?.querySelector(`[name=answer][value="${CSS.escape(event.target.dataset.means || "")}"]`)?.click();
+    if (!event.target.matches?.("#reason") || event.isComposing) return;
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+      event.preventDefault();
+      meant() ? meant().click() : hint("Ctrl+Enter means nothing yet: press a button, or Esc and then d or y.");
+    } else if (event.key === "Escape") {
+      delete meant()?.dataset.meant;
+      hint("");
+      document.querySelector(".gate-title")?.focus({ preventScroll: true });
+    }
   });
   let going = 0;
   if (root.dataset.keys === "on") addEventListener("keydown", (event) => {
-    if (event.target.closest("input, textarea, select") || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target.closest("input, textarea, select") || event.ctrlKey || event.metaKey || event.altKey || event.repeat && !"jk".includes(event.key)) return;
     const room = going > Date.now() - 1500 && document.querySelector(`.rail [data-key="${CSS.escape(event.key)}"]`);
     going = event.key === "g" ? Date.now() : 0;
     if (room) { event.preventDefault(); room.click(); }
@@ -110,10 +126,13 @@
   setInterval(tick, 1000);
 
   // Nobody decides by a click that was meant for another page: for 700 ms after the page comes into view, and until a
-  // real pointer or key has moved in it, the buttons do nothing.
+  // real pointer or key has moved in it, the buttons do nothing. Why they do nothing is said where it lasts.
+  const INERT = "The buttons wait until you move the pointer here or press a key.";
+  const told = (from, to) => all(".hint").filter((node) => node.textContent === from).forEach((node) => { node.textContent = to; });
   let timer, settled = false, touched = false;
   const buttons = () => all("[data-settle]");
   const open = () => {
+    if (settled) told(touched ? INERT : "", touched ? "" : INERT);
     if (!settled || !touched) return;
     buttons().filter((button) => "settling" in button.dataset).forEach((button) => { button.disabled = false; delete button.dataset.settling; });
     all("[data-settled]").forEach((field) => { field.value = "1"; });
@@ -131,6 +150,16 @@
   document.addEventListener("visibilitychange", settle);
   addEventListener("pageshow", (event) => { if (event.persisted) settle(); });
   settle();
+
+  // Beside the list the facts scroll, not the page: the keys that turn pages turn theirs, wherever else the focus is.
+  const turns = { PageDown: 0.9, PageUp: -0.9, End: Infinity, Home: -Infinity };
+  addEventListener("keydown", (event) => {
+    const facts = Object.hasOwn(turns, event.key) && shown() && pane.querySelector(".facts");
+    if (!facts || event.ctrlKey || event.altKey || event.target.closest("input, textarea, select, .facts, .desk-list")) return;
+    event.preventDefault();
+    const by = turns[event.key] * facts.clientHeight;
+    facts.scrollTop = Number.isFinite(by) ? facts.scrollTop + by : by > 0 ? facts.scrollHeight : 0;
+  });
 
   // Where the pane is shown, a request opens in it; everywhere else its link is a link.
   const pane = document.getElementById("pane");

@@ -6,7 +6,9 @@ import pytest
 
 from approvals.models import Gate
 from tests.approvals.reviewer import Reviewer
+from tests.approvals.shelf import Shelf, furnish
 from tests.approvals.story import Desk
+from tests.house.server import Server
 from tests.pages.book import doors
 from tests.pages.people import House
 
@@ -46,3 +48,17 @@ def final(desk: Desk) -> Gate:
     )
     planned = desk.plan("final", tool="drop.table", arguments={"command": "DROP TABLE invoices"})
     return desk.gate(planned)
+
+
+@pytest.fixture(scope="session")
+def shelf(live_server_process: Server) -> Shelf:
+    """The desk in the running house. Several files share it: let a test decide only what it asked for itself."""
+    return furnish(live_server_process)
+
+
+@pytest.fixture
+def complaints() -> Iterator[list[str]]:
+    """What the browser's console and its policy complained of; must stay empty."""
+    said: list[str] = []
+    yield said
+    assert said == []

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from approvals.hours import DAYS
 from tests.house.server import Server
@@ -82,6 +82,7 @@ class Shelf:
     server: Server
     agent: Caller
     asked: dict[str, dict[str, Any]] = field(default_factory=dict)
+    first: tuple[str, ...] = ()  # what `furnish` asked for, which no test decides
 
     def ask(self, name: str, tool: str, arguments: Any, **more: Any) -> dict[str, Any]:
         """Plan an effect that must be held, and return the answer."""
@@ -101,6 +102,24 @@ class Shelf:
         page.get_by_label("Password").fill(PASSWORD)
         page.get_by_role("button", name="Sign in").click()
         return page
+
+
+def watched(page: Page, complaints: list[str]) -> Page:
+    """Note policy violations, dialogs and errors, but not answers that are refusals."""
+    page.on("console", lambda one: complaints.append(one.text) if "status of 40" not in one.text else None)
+    page.on("pageerror", lambda one: complaints.append(str(one)))
+    page.on("dialog", lambda one: complaints.append(one.message))
+    page.add_init_script(
+        "addEventListener('securitypolicyviolation', event => console.error('policy: ' + event.violatedDirective))"
+    )
+    return page
+
+
+def touch(page: Page) -> None:
+    """Move the pointer as a person would, and wait until answers are open."""
+    page.mouse.move(300, 300)
+    page.mouse.move(310, 310)
+    expect(page.get_by_role("button", name="Deny", exact=True)).to_be_enabled()
 
 
 def furnish(server: Server) -> Shelf:
@@ -143,4 +162,5 @@ def furnish(server: Server) -> Shelf:
     shelf.ask("bidi", "git.push", {"command": BIDI}, target=TARGET, why="Approved by carol already\u200b.")
     shelf.ask("blanks", "git.push", {"command": BLANKS}, target=TARGET)
     shelf.ask("buried", "git.push", {"command": BURIED}, target=TARGET)
+    shelf.first = tuple(shelf.asked)
     return shelf

@@ -1,13 +1,12 @@
 """The desk in a real browser: what stands above the fold, who can use it, and what no stray click or key can do."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.approvals.shelf import BURIED, Shelf, furnish
-from tests.house.server import Server
+from tests.approvals.shelf import BURIED, Shelf, touch, watched
 from tests.pages.people import PASSWORD
 from tests.pages.test_frame_browser import violations_by_day_and_night
 
@@ -16,43 +15,11 @@ pytestmark = pytest.mark.browser
 REASON = "agreed in INC-204"
 
 
-@pytest.fixture(scope="module")
-def shelf(live_server_process: Server) -> Shelf:
-    """The desk in the running house."""
-    return furnish(live_server_process)
-
-
-@pytest.fixture
-def complaints() -> Iterator[list[str]]:
-    """What the browser's console and its policy complained of; must stay empty."""
-    said: list[str] = []
-    yield said
-    assert said == []
-
-
-def watched(page: Page, complaints: list[str]) -> Page:
-    """Note policy violations, dialogs and errors, but not answers that are refusals."""
-    page.on("console", lambda one: complaints.append(one.text) if "status of 40" not in one.text else None)
-    page.on("pageerror", lambda one: complaints.append(str(one)))
-    page.on("dialog", lambda one: complaints.append(one.message))
-    page.add_init_script(
-        "addEventListener('securitypolicyviolation', event => console.error('policy: ' + event.violatedDirective))"
-    )
-    return page
-
-
-def touch(page: Page) -> None:
-    """Move the pointer as a person would, and wait until answers are open."""
-    page.mouse.move(300, 300)
-    page.mouse.move(310, 310)
-    expect(page.get_by_role("button", name="Deny", exact=True)).to_be_enabled()
-
-
 @pytest.mark.once
 def test_facts_clock_and_answers_are_above_the_fold(shelf: Shelf, browser_page: Page, complaints: list[str]) -> None:
     page = shelf.enter(watched(browser_page, complaints))
     low: dict[str, list[str]] = {}
-    for name in shelf.asked:
+    for name in shelf.first:
         page.goto(shelf.gate_url(name))
         for part in (".fact-1", ".fact-2 h2 + *", ".fact-3", ".fact-4", ".clock", "[value=deny]", "[value=approve]"):
             box = page.locator(part).first.bounding_box()

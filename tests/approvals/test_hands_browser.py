@@ -1,0 +1,109 @@
+"""Hands at the desk, in a real browser: what keys, scrolling and buttons do, and that the page says so."""
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.approvals.shelf import Shelf, watched
+
+pytestmark = pytest.mark.browser
+
+HEIGHT = "document.documentElement.scrollHeight"
+
+
+def inbox(shelf: Shelf, page: Page, query: str = "") -> Page:
+    """The inbox, with its first request open beside it."""
+    page.goto(f"{shelf.server.url}/approvals/{query}")
+    expect(page.locator("#pane .gate-title")).to_be_visible()
+    page.wait_for_load_state("networkidle")
+    return page
+
+
+def test_keys_answer_the_open_request_alone_and_the_page_says_which_answer(
+    shelf: Shelf, browser_page: Page, complaints: list[str]
+) -> None:
+    page = inbox(shelf, shelf.enter(watched(browser_page, complaints)), "?repo=payments-api")
+    rows = page.locator(".entry h3 a")
+    opened, other = rows.nth(0), rows.nth(1)
+    approve = page.locator("#pane [value=approve]")
+    hint, reason = page.locator("#pane .hint"), page.get_by_label("Reason")
+    page.keyboard.press("y")
+    expect(reason).to_be_focused()
+    expect(hint).to_have_text(f"Ctrl+Enter: {(approve.text_content() or '').strip()}, Esc: back")
+    expect(page.locator("[data-meant]")).to_have_attribute("value", "approve")
+    page.keyboard.press("Escape")
+    expect(page.locator("#pane .gate-title")).to_be_focused()
+    expect(page.locator("[data-meant]")).to_have_count(0)
+    page.keyboard.press("d")
+    expect(page.locator("[data-meant]")).to_have_attribute("value", "deny")
+    page.keyboard.press("Escape")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    expect(other).to_be_focused()
+    expect(page.locator(".entry[aria-current] h3 a").first).to_have_attribute(
+        "href", opened.get_attribute("href") or ""
+    )
+    page.keyboard.press("y")  # another row than the open one: it opens, and nothing is meant
+    expect(page.locator(".entry[aria-current] h3 a").first).to_have_attribute("href", other.get_attribute("href") or "")
+    expect(page.locator("#pane .gate-title")).to_be_focused()
+    expect(page.locator("[data-meant]")).to_have_count(0)
+    reason.focus()
+    page.keyboard.press("Control+Enter")
+    expect(hint).to_contain_text("means nothing yet")
+    expect(page.locator("#pane .gate-line")).to_contain_text("awaiting approval")
+
+
+@pytest.mark.once
+def test_beside_the_list_the_facts_scroll_and_the_document_never_does(
+    shelf: Shelf, browser_page: Page, complaints: list[str]
+) -> None:
+    page = shelf.enter(watched(browser_page, complaints))
+    for name in shelf.first:
+        inbox(shelf, page, f"?open={shelf.asked[name]['gate']['id']}")
+        assert page.evaluate(HEIGHT) == 720, name
+    inbox(shelf, page, f"?open={shelf.asked['diff']['gate']['id']}")
+    facts = page.locator("#pane .facts")
+    for key, moves in (("PageDown", True), ("Home", False), ("End", True), ("PageUp", True)):
+        page.keyboard.press(key)
+        assert (facts.evaluate("one => one.scrollTop") > 0) is moves, key
+    expect(page.get_by_role("button", name="Deny", exact=True)).to_be_in_viewport(ratio=1)
+
+
+@pytest.mark.once
+def test_a_field_made_larger_survives_the_next_request(shelf: Shelf, browser_page: Page, complaints: list[str]) -> None:
+    page = inbox(shelf, shelf.enter(watched(browser_page, complaints)))
+    page.get_by_label("Reason").evaluate("one => { one.style.height = '120px' }")  # as dragging its corner does
+    page.locator(".entry h3 a").nth(1).click()
+    expect(page.locator(".entry[aria-current] h3 a")).to_have_attribute(
+        "href", page.locator(".entry h3 a").nth(1).get_attribute("href") or ""
+    )
+    page.wait_for_load_state("networkidle")
+
+
+@pytest.mark.once
+def test_buttons_that_wait_for_a_hand_say_so(shelf: Shelf, browser_page: Page, complaints: list[str]) -> None:
+    page = shelf.enter(watched(browser_page, complaints))
+    page.clock.install()
+    page.goto(shelf.gate_url("mail"))
+    hint, deny = page.locator(".hint"), page.get_by_role("button", name="Deny", exact=True)
+    page.clock.run_for(300)
+    expect(hint).to_be_empty()  # most hands move before it could be read
+    page.clock.run_for(500)
+    expect(hint).to_have_text("The buttons wait until you move the pointer here or press a key.")
+    expect(deny).to_be_disabled()
+    page.mouse.move(300, 300)
+    page.mouse.move(310, 310)
+    expect(deny).to_be_enabled()
+    expect(hint).to_be_empty()
+
+
+@pytest.mark.once
+def test_without_a_script_nothing_is_offered_that_only_a_script_does(
+    shelf: Shelf, new_page: Callable[..., Page]
+) -> None:
+    page = shelf.enter(new_page(java_script_enabled=False))
+    expect(page.get_by_text("it opens as a page of its own")).to_be_visible()
+    for words in ("it opens here", "Pause live"):
+        expect(page.get_by_text(words)).to_be_hidden()
+    expect(page.locator(".keys")).to_be_hidden()
