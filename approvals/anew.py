@@ -110,11 +110,10 @@ def before(project: UUID, listed: Iterable[Asked]) -> dict[UUID, Before]:
     if not asked:
         return {}
     since = min(one.at_us for one in asked) - WITHIN_US
-    near = Q(session__in={one.session for one in asked}) | Q(agent__in={one.agent for one in asked})
-    tools = {one.same[0] for one in asked}
-    ended = Gate.objects.filter(near, project=project, tool__in=tools, status__in=_REFUSED, ended_at_us__gte=since)
+    ended = Gate.objects.filter(project=project, status__in=_REFUSED, ended_at_us__gte=since)
     ended = ended.exclude(reason__in=_HARMLESS).order_by()
-    # Two lists in one, each by an index of its own: what people ended, and what ended before anybody had answered.
+    # Two lists in one, each by an index of its own: what people ended, and what ended before anybody had answered. The
+    # rest is sorted out below: told more, SQLite would rather read everything of an agent or a session that waits.
     decided = ended.filter(decided_at_us__gte=since - LONGEST_LEAVE_FOR_S * US)
     alone = ended.filter(decided_at_us__isnull=True, ended_at_us__isnull=False, status="cancelled")
     rows = decided.values_list(*_COLUMNS).union(alone.values_list(*_COLUMNS), all=True)

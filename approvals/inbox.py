@@ -94,11 +94,11 @@ def page(membership: Membership, state: str, *, risk: str = "", repository: str 
 
 
 def grouped(rows: Iterable[Row]) -> list[Row]:
-    """Fold rows of the same tool and rule that may be decided together under the first of them."""
-    heads: dict[tuple[str, str], Row] = {}
+    """Fold rows that may be decided together under the first of them: one agent's, of one tool, rule and repository."""
+    heads: dict[tuple[Any, ...], Row] = {}
     found: list[Row] = []
     for row in rows:
-        shape = (row.gate.tool, row.gate.rule)
+        shape = (row.gate.tool, row.gate.rule, row.gate.agent_id, row.gate.repository_name)
         if row.groups and shape in heads:
             heads[shape].like.append(row)
             continue

@@ -195,13 +195,18 @@ def risk_of(reversibility: str, environment: str, ref_class: str, declared: bool
     The reversibility is the operator's declaration and the ref class was stamped on arrival. The environment is the
     agent's word; it can only raise the risk.
     """
-    words = environment.casefold().replace("-", " ").replace("_", " ").replace("/", " ").replace(".", " ").split()
-    production = ref_class == "production" or not _PRODUCTION.isdisjoint(words)
+    production = ref_class == "production" or names_production(environment)
     if reversibility == "irreversible":
         return "critical" if production else "high"
     if production:
         return "high"
     return "medium" if reversibility == "compensable" or ref_class == "protected" or not declared else "low"
+
+
+def names_production(environment: str) -> bool:
+    """True when the name of an environment has a word for production in it."""
+    words = environment.casefold().replace("-", " ").replace("_", " ").replace("/", " ").replace(".", " ").split()
+    return not _PRODUCTION.isdisjoint(words)
 
 
 def _compiled(rule: dict[str, Any]) -> Rule:

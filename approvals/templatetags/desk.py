@@ -1,5 +1,6 @@
 """What the pages of the desk say in one way: the state of a gate, its deadline, rows of a diff, and the STOP."""
 
+from functools import lru_cache
 from typing import Final
 
 from django import template
@@ -7,13 +8,14 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.utils.safestring import SafeString
 
 from approvals import words
-from approvals.card import SENT, UNKNOWN, Line
+from approvals.card import FITS_LINES, SENT, UNKNOWN, Line
 from approvals.changes import Row
 from approvals.flags import Again
+from approvals.matching import names_production
 from approvals.models import Gate
 from journal import untrusted
 from journal.clock import now_us
-from journal.templatetags.gatebook import mark, moment, shown_state, state_word
+from journal.templatetags.gatebook import grouped, mark, moment, shown_state, state_word, untrusted_line
 from journal.untrusted import markup
 from ledger.models import Effect
 
@@ -44,6 +46,18 @@ def undoing(reversibility: str) -> SafeString:
     shape = {"compensable": "undoable", "reversible": "either"}.get(reversibility, "dash")
     word = "changes nothing" if reversibility == "read" else reversibility
     return markup('<span class="risk">{}{}</span>', mark(shape), word)
+
+
+@register.simple_tag
+@lru_cache(maxsize=256)
+def place(environment: str, ref_class: str = "") -> SafeString:
+    """Where something would happen. Production is stamped, whoever says so; any other name is only the agent's word."""
+    said = names_production(environment)
+    stamp = markup('<span class="env is-prod">{}</span>', untrusted_line(environment, 20) if said else "production")
+    if said or not environment:
+        return stamp if said or ref_class == "production" else SafeString("")
+    word = markup('<span class="quiet says">says {}</span>', untrusted_line(environment, 20))
+    return stamp + word if ref_class == "production" else word
 
 
 @register.filter
@@ -83,6 +97,19 @@ def said_no(again: Again, reader: AbstractBaseUser) -> str:
 def whole(text: str) -> SafeString:
     """Agents' text, all of it, inert; hidden characters are tokens."""
     return untrusted.render(text, None)
+
+
+@register.filter
+def numbered(text: str) -> SafeString:
+    """As `whole`; what has more lines than a glance takes in, with their numbers."""
+    return untrusted.render_lines(text) if text.count("\n") > FITS_LINES else whole(text)
+
+
+@register.filter
+def line_count(text: str) -> str:
+    """1 line, 2 426 lines."""
+    count = text.rstrip("\n").count("\n") + 1
+    return f"{grouped(count)} line{'' if count == 1 else 's'}"
 
 
 @register.filter
