@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from approvals.views import batch, decide, desk, exemptions, notices, policies, stops
+from approvals.views import batch, decide, desk, exemptions, notices, policies, stops, whole
 
 urlpatterns = [
     path("approvals/", desk.inbox_page, name="inbox"),
@@ -26,6 +26,8 @@ urlpatterns = [
     path("settings/notices/<uuid:channel>/test/", notices.try_channel, name="try_channel"),
     path("settings/notices/<uuid:channel>/remove/", notices.remove_channel, name="remove_channel"),
     path("approvals/<uuid:gate>/", desk.gate_page, name="gate"),
+    path("approvals/<uuid:gate>/whole/", whole.whole_page, name="gate_whole"),
+    path("approvals/<uuid:gate>/arguments/<int:number>/", whole.argument, name="gate_argument"),
     path("approvals/<uuid:gate>/answer/", decide.answer, name="gate_answer"),
     path("approvals/<uuid:gate>/confirm/", decide.confirm, name="gate_confirm"),
     path("approvals/<uuid:gate>/extend/", decide.extend, name="gate_extend"),

@@ -89,6 +89,41 @@ def render_line(text: str, limit: int = 120) -> SafeString:
     return _join(text, limit, one_line=True)
 
 
+def render_lines(text: str) -> SafeString:
+    """The whole of `text` as `render` shows it, each line an element with its number, which is no part of the text.
+
+    A run of blanks that stands as its count ends a line where line breaks are in it; the numbers go on behind it.
+    """
+    found: list[str] = []
+    line: list[str] = []
+    number = here = 1  # the line that is being written, and the one that the text has come to
+
+    def end() -> None:
+        nonlocal number
+        found.append(f'<span class="ln" data-n="{number}">{"".join(line)}</span>')
+        line.clear()
+        number = here
+
+    for piece in pieces(text):
+        breaks = piece.raw.count("\n")
+        if piece.shown:
+            line.append(_markup(piece))
+            here += breaks
+            if breaks:
+                end()
+            continue
+        *whole, last = piece.raw.split("\n")
+        for part in whole:
+            here += 1
+            line.append(html.escape(part) + "\n")
+            end()
+        if last:
+            line.append(html.escape(last))
+    if line or not found:
+        end()
+    return SafeString("".join(found))
+
+
 def byte_length(text: str) -> int:
     """Bytes of `text` in UTF-8, counting a lone surrogate as three."""
     return len(text.encode("utf-8", "surrogatepass"))

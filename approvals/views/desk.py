@@ -10,6 +10,7 @@ from django.views.decorators.http import require_safe
 from django.views.decorators.vary import vary_on_headers
 
 from approvals import around, card, flags, gates, inbox, pushes, reading, rulings, seen, stops, words
+from approvals.changes import Changes
 from approvals.models import Gate
 from approvals.states import LEAST_REASON, RISKS, US
 from journal.clock import now_us
@@ -110,6 +111,8 @@ def facts_of(request: MemberRequest, gate: Gate, *, in_pane: bool = False, **mor
         "gate": gate,
         "effect": gate.effect,
         "card": shown,
+        "longest": _longest(shown),
+        "below": _says_more(shown.changes),
         "status": words.STATUSES[gate.status],
         "why_ended": words.REASONS.get(gate.reason, ""),
         "earlier": around.earlier(gate, plan),
@@ -142,6 +145,20 @@ def facts_of(request: MemberRequest, gate: Gate, *, in_pane: bool = False, **mor
         "s": 3 if in_pane else 2,
         **more,
     }
+
+
+def _longest(shown: card.Card) -> dict[str, Any]:
+    """The longest argument of what must be read, and its number among all."""
+    if not shown.long:
+        return {}
+    number = max(range(len(shown.pieces)), key=lambda one: (not shown.pieces[one].told, len(shown.pieces[one].text)))
+    return {"number": number, "name": shown.pieces[number].name}
+
+
+def _says_more(changed: Changes) -> bool:
+    """True when fact 2 is only the head of it: a diff, or commits that do not stand there at their full length."""
+    short = all(len(one.name) <= 12 and len(one.title) <= 60 and len(one.author) <= 20 for one in changed.commits)
+    return bool(changed.files) or len(changed.commits) > 6 or not short
 
 
 def _opened(request: MemberRequest) -> Gate | None:

@@ -230,7 +230,8 @@ def test_what_stands_out_has_shape_and_words_and_leads_to_the_no_before(
 def test_what_is_buried_is_shown_and_must_be_read(shelf: Shelf, browser_page: Page, complaints: list[str]) -> None:
     page = shelf.enter(watched(browser_page, complaints))
     page.goto(shelf.gate_url("buried"))
-    assert page.locator("#whole code").text_content() == BURIED
+    assert page.locator(".run code").text_content() == BURIED
+    expect(page.locator(".ln").last).to_have_attribute("data-n", "401")
     expect(page.get_by_label("I have read all 401 lines of it")).to_be_visible()
     page.goto(shelf.gate_url("blanks"))
     expect(page.get_by_text("600 blanks in a row.")).to_be_visible()
