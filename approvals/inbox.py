@@ -93,6 +93,20 @@ def page(membership: Membership, state: str, *, risk: str = "", repository: str 
     return Listed(entries_of(found), further)
 
 
+def following(membership: Membership, gate: Gate) -> UUID | None:
+    """Of what waits for a person, the request that comes after `gate` in the order of the list; None at its end."""
+    rows = Gate.objects.filter(project=membership.project)
+    after = f"{RANKS[gate.reversibility]}-{gate.decide_by_us}-{gate.opened_position}"
+    found, _ = _pending(rows, membership, after, mine=True)
+    return found[0] if found else None
+
+
+def first(membership: Membership) -> UUID | None:
+    """The first of what waits for a person."""
+    found, _ = _pending(Gate.objects.filter(project=membership.project), membership, "", mine=True)
+    return found[0] if found else None
+
+
 def grouped(rows: Iterable[Row]) -> list[Row]:
     """Fold rows that may be decided together under the first of them: one agent's, of one tool, rule and repository."""
     heads: dict[tuple[Any, ...], Row] = {}

@@ -178,5 +178,5 @@
   });
   document.addEventListener("htmx:afterSettle", (event) => { if (event.target === pane) { settle(); tick(); } });
   const first = document.querySelector(".desk-list a[data-gate]");
-  if (first && shown() && !pane.querySelector(".gate")) show(first, false);
+  if (first && shown() && !("still" in pane.dataset)) show(first, false);
 })();

@@ -7,6 +7,7 @@ from uuid import UUID
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
 
 from approvals import card, entries, flags, gates, inbox, rulings, seen
@@ -110,4 +111,4 @@ def _decide(request: MemberRequest, chosen: list[Gate]) -> HttpResponse:
     for words in refused:
         messages.error(request, f"Not recorded. {words}", extra_tags="failed")
     request.session.pop(_KEY, None)
-    return redirect("inbox")
+    return redirect(f"{reverse('inbox')}?open=none")  # what comes next is no part of what was just decided

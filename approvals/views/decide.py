@@ -15,13 +15,15 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
 
-from approvals import card, gates, proof, rulings, seen, words
+from approvals import card, gates, inbox, proof, rulings, seen, words
 from approvals.models import Gate
 from approvals.rulings import Outcome
 from approvals.seen import Seen
 from approvals.states import ANSWERS
+from approvals.views import drafts
 from approvals.views.desk import facts_of, gate_of
 from journal import again
+from journal.untrusted import markup
 from sessions.access import MemberRequest, requires
 
 LONGEST: Final = rulings.MOST_REASON + 1  # of a field: one more than is accepted, so that the verb says so
@@ -39,13 +41,12 @@ UNREAD: Final = ("not_seen", "Tick that you have read all of it; without that it
 def answer(request: MemberRequest, gate: UUID) -> HttpResponse:
     """Take an answer from the page of a gate: decide at once, or go on to the confirm page."""
     found = gate_of(request, gate)
-    names = ("answer", "reason", "seen", "hidden_seen", "all_read", "from")
-    draft = {name: request.POST.get(name, "")[:LONGEST] for name in names}
+    draft = {name: request.POST.get(name, "")[:LONGEST] for name in drafts.FIELDS}
     refused = _unfit(request, found, draft)
     if refused is not None:
         return refused
     if not request.POST.get("settled") or _step_up(found, draft) != "none":
-        request.session[_key(found)] = draft
+        request.session[drafts.key(found)] = draft
         return redirect("gate_confirm", gate=found.id)
     return _decide(request, found, draft, "none")
 
@@ -55,7 +56,7 @@ def answer(request: MemberRequest, gate: UUID) -> HttpResponse:
 def confirm(request: MemberRequest, gate: UUID) -> HttpResponse:
     """Ask once more, naming exactly what would run; a yes to what is dangerous takes the code and a password."""
     found = gate_of(request, gate)
-    draft = request.session.get(_key(found))
+    draft = request.session.get(drafts.key(found))
     if draft is None:
         return redirect("gate", gate=found.id)
     if request.method != "POST":
@@ -79,6 +80,8 @@ def extend(request: MemberRequest, gate: UUID) -> HttpResponse:
     if outcome.refusal is not None:
         return refusal(request, found.id, outcome.refusal, reason=request.POST.get("reason", ""))
     messages.success(request, "Open for 15 minutes more. It is recorded.")
+    if request.POST.get("from") == "inbox":
+        return redirect(f"{_list(request.POST.get('list', ''))}open={found.id}")
     return redirect("gate", gate=found.id)
 
 
@@ -109,10 +112,11 @@ def refusal(
     *,
     reason: str = "",
     differences: Any = (),
+    ticked: Any = (),
 ) -> HttpResponse:
     """The page of the gate as it is now, with what was refused, what is new, and the reason as it was typed."""
     found = gate_of(request, gate)
-    more = {"refused": refused, "differences": differences, "reason": reason}
+    more = {"refused": refused, "differences": differences, "reason": reason, "ticked": ticked}
     return render(request, "approvals/gate.html", facts_of(request, found, **more), status=409)
 
 
@@ -133,8 +137,9 @@ def _unfit(request: MemberRequest, gate: Gate, draft: dict[str, str]) -> HttpRes
         refused = ("rationale_required", f"Say why: {words.ANSWERS[draft['answer']][1].lower()} needs a reason here.")
     if refused is None:
         return None
-    request.session.pop(_key(gate), None)
-    return refusal(request, gate.id, refused, reason=draft["reason"], differences=differences)
+    request.session.pop(drafts.key(gate), None)
+    ticked = () if refused in (STALE, CHANGED) else [name for name in ("hidden_seen", "all_read") if draft[name]]
+    return refusal(request, gate.id, refused, reason=draft["reason"], differences=differences, ticked=ticked)
 
 
 def _is_stale(shown: Seen, gate: Gate, now: card.Card) -> bool:
@@ -165,6 +170,7 @@ def _unproved(request: MemberRequest, gate: Gate, step_up: str) -> dict[str, str
 
 def _confirm(request: MemberRequest, gate: Gate, draft: dict[str, str], errors: dict[str, str]) -> HttpResponse:
     step_up = _step_up(gate, draft)
+    here = reverse("gate", args=[gate.id])
     context = {
         "gate": gate,
         "effect": gate.effect,
@@ -174,6 +180,7 @@ def _confirm(request: MemberRequest, gate: Gate, draft: dict[str, str], errors: 
         "typing": step_up == "typed_digest",
         "password": step_up != "none" and not proof.fresh(request),
         "code": card.code(gate.effect.intent_digest),
+        "back": f"{_list(draft['list'])}open={gate.id}" if draft["from"] == "inbox" else here,
         "errors": errors,
         "typed": request.POST.get("code", "")[:8],
     }
@@ -184,18 +191,26 @@ def _decide(request: MemberRequest, gate: Gate, draft: dict[str, str], step_up: 
     shown = seen.read(draft["seen"], gate, request.membership)
     if shown is None:
         return refusal(request, gate.id, STALE, reason=draft["reason"])
+    onward = inbox.following(request.membership, gate)
     outcome = ruled(
         lambda: rulings.answer(gate, request.membership, draft["answer"], draft["reason"], shown.shown, step_up=step_up)
     )
-    request.session.pop(_key(gate), None)
+    request.session.pop(drafts.key(gate), None)
     if outcome.refusal is not None:
         now = gate_of(request, gate.id)
         differences = seen.differences(shown, now, card.of(now)) if outcome.refusal[0] == "stale_view" else ()
         return refusal(request, gate.id, outcome.refusal, reason=draft["reason"], differences=differences)
     position = outcome.vote.position if outcome.vote is not None else 0
-    messages.success(request, f"Your answer on {gate} is recorded at position {position}: {_became(outcome)}.")
+    here = reverse("gate", args=[gate.id])
+    said = markup('Your answer on <a href="{}">{}</a> is recorded at position {}: ', here, str(gate), str(position))
+    said += markup("{}.", _became(outcome))
     if draft["from"] == "inbox":
-        return redirect(reverse("inbox"))
+        messages.success(request, said)
+        return redirect(f"{_list(draft['list'])}open={onward or 'none'}")
+    onward = onward or inbox.first(request.membership)
+    if onward is not None:
+        said += markup(' <a href="{}">Next request</a>', reverse("gate", args=[onward]))
+    messages.success(request, said)
     return redirect("gate", gate=gate.id)
 
 
@@ -205,5 +220,7 @@ def _became(outcome: Outcome) -> str:
     return words.STATUSES[outcome.gate.status][0]
 
 
-def _key(gate: Gate) -> str:
-    return f"answer:{gate.id.hex}"
+def _list(filters: str) -> str:
+    """The list that an answer came from, ready for one thing more in its query."""
+    query = drafts.filters(filters)
+    return f"{reverse('inbox')}?{query}&" if query else f"{reverse('inbox')}?"

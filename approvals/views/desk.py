@@ -13,6 +13,7 @@ from approvals import around, card, flags, gates, inbox, pushes, reading, ruling
 from approvals.changes import Changes
 from approvals.models import Gate
 from approvals.states import LEAST_REASON, RISKS, US
+from approvals.views import drafts
 from journal.clock import now_us
 from ledger import breaches
 from sessions.access import MemberRequest, may, member
@@ -49,6 +50,7 @@ def inbox_page(request: MemberRequest) -> HttpResponse:
     observes = standing_of(request).mode != "enforce"
     context = {
         "state": state,
+        "still": "open" in request.GET,  # then the script opens nothing by itself
         "risk": risk,
         "risks": RISKS,
         "repo": asked["repo"],
@@ -105,12 +107,17 @@ def facts_of(request: MemberRequest, gate: Gate, *, in_pane: bool = False, **mor
     able = rulings.eligible(gate, request.membership)
     mine = next((one for one in votes if one.vote.user_id == request.user.pk), None)
     needed = rulings.asks(gate)
+    kept = drafts.kept(request, gate, shown)
     now = now_us()
     yes = sum(one.vote.answer == "approve" and not one.uncounted for one in votes)
     return {
         "gate": gate,
         "effect": gate.effect,
         "card": shown,
+        "kept_reason": kept.reason,
+        "ticked": kept.ticked,
+        "list": drafts.list_of(request) if in_pane else "",
+        "next": None if in_pane or (gate.status == "pending" and mine is None) else _next(request, gate),
         "longest": _longest(shown),
         "below": _says_more(shown.changes),
         "status": words.STATUSES[gate.status],
@@ -145,6 +152,12 @@ def facts_of(request: MemberRequest, gate: Gate, *, in_pane: bool = False, **mor
         "s": 3 if in_pane else 2,
         **more,
     }
+
+
+def _next(request: MemberRequest, gate: Gate) -> Gate | None:
+    """Where to go on from a request that is answered: to what comes after it for this person, or to the first."""
+    found = inbox.following(request.membership, gate) or inbox.first(request.membership)
+    return Gate.objects.filter(id=found).first() if found is not None else None
 
 
 def _longest(shown: card.Card) -> dict[str, Any]:

@@ -5,9 +5,11 @@ from uuid import UUID
 from django.contrib import messages
 from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_safe
 
 from approvals import stops
+from approvals.models import Gate
 from journal import again
 from ledger import holds
 from ledger.states import HOLD_SCOPES
@@ -38,6 +40,9 @@ def stop(request: MemberRequest) -> HttpResponse:
     name, url = stops.named(project.id, scope, subject) if scope in HOLD_SCOPES else ("", "")
     if not name or "\0" in subject:
         raise Http404
+    gate = _gate_of(request, asked.get("gate", ""))
+    if gate is not None:
+        url = reverse("gate", args=[gate.id])  # back to where it was asked from
     error = ""
     if request.method == "POST":
         try:
@@ -47,7 +52,7 @@ def stop(request: MemberRequest) -> HttpResponse:
         else:
             messages.success(request, "Stopped. Nothing of it is dispatched until somebody lifts the stop.")
             return redirect(url or "holds")
-    context = {"scope": scope, "subject": subject, "name": name, "url": url, "error": error}
+    context = {"scope": scope, "subject": subject, "name": name, "url": url, "gate": gate, "error": error}
     context["reason"] = request.POST.get("reason", "")
     return render(request, "approvals/stop.html", context, status=422 if error else 200)
 
@@ -69,3 +74,11 @@ def lift(request: MemberRequest, hold: UUID) -> HttpResponse:
             return redirect("holds")
     context = {"stop": stops.described([found])[0], "error": error, "reason": request.POST.get("reason", "")}
     return render(request, "approvals/lift.html", context, status=422 if error else 200)
+
+
+def _gate_of(request: MemberRequest, text: str) -> Gate | None:
+    """The request that a stop was asked for beside; None for what is no id of this project."""
+    try:
+        return Gate.objects.filter(project=request.membership.project, id=UUID(text)).first()
+    except ValueError:
+        return None

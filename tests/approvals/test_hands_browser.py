@@ -107,3 +107,13 @@ def test_without_a_script_nothing_is_offered_that_only_a_script_does(
     for words in ("it opens here", "Pause live"):
         expect(page.get_by_text(words)).to_be_hidden()
     expect(page.locator(".keys")).to_be_hidden()
+
+
+@pytest.mark.once
+def test_nothing_opens_by_itself_where_nothing_is_to_be_open(
+    shelf: Shelf, browser_page: Page, complaints: list[str]
+) -> None:
+    page = shelf.enter(watched(browser_page, complaints))
+    page.goto(f"{shelf.server.url}/approvals/?open=none")
+    page.wait_for_load_state("networkidle")
+    expect(page.locator("#pane")).to_have_text("Choose a request: it opens here.")

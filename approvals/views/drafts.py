@@ -1,0 +1,51 @@
+"""An answer on its way: what was typed and ticked waits in the sign-in's session until it is given or refused.
+
+It holds the fields of the form (`FIELDS`), so that who goes back from the confirm page finds them as they were.
+"""
+
+from typing import Final, NamedTuple
+from urllib.parse import urlencode, urlsplit
+
+from django.http import HttpRequest, QueryDict
+
+from approvals import seen
+from approvals.card import Card
+from approvals.models import Gate
+from sessions.access import MemberRequest
+
+FIELDS: Final = ("answer", "reason", "seen", "hidden_seen", "all_read", "from", "list")
+FILTERS: Final = ("state", "risk", "repo")
+
+
+class Kept(NamedTuple):
+    """What the form of a gate begins with: the reason, and the names of the ticks that still say what they said."""
+
+    reason: str
+    ticked: frozenset[str]
+
+
+def key(gate: Gate) -> str:
+    """Where the draft of an answer on `gate` lies in the session."""
+    return f"answer:{gate.id.hex}"
+
+
+def kept(request: MemberRequest, gate: Gate, card: Card) -> Kept:
+    """What was typed before. Ticks are of what was shown then: of another card they say nothing."""
+    draft = request.session.get(key(gate))
+    if draft is None:
+        return Kept("", frozenset())
+    shown = seen.read(draft["seen"], gate, request.membership)
+    same = shown is not None and shown.shown.card_sha256 == card.sha256
+    return Kept(draft["reason"], frozenset(name for name in ("hidden_seen", "all_read") if same and draft[name]))
+
+
+def list_of(request: HttpRequest) -> str:
+    """The filters of the list that a pane stands beside, as a query; a pane that was fetched says where it is."""
+    return filters(urlsplit(request.headers.get("HX-Current-URL") or request.get_full_path()).query)
+
+
+def filters(query: str) -> str:
+    """Of a query from outside the filters alone."""
+    asked = QueryDict(query[:1000])
+    found = [(name, asked.get(name, "").replace("\0", "")[:200]) for name in FILTERS]
+    return urlencode([(name, value) for name, value in found if value])
