@@ -1,73 +1,26 @@
-"""Facts 6 and 7 of a card: how similar requests were decided, and what stands before and after in the session."""
+"""What surrounds a card: what was asked before in other words, the chain in the session (fact 7), and the votes."""
 
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
+from django.db.models import OuterRef, Subquery
+from django.db.models.functions import Substr
 
 from approvals import anew
 from approvals.anew import Before, Conflict, Difference
-from approvals.flags import NOES, REFUSED, Again, asked_again
-from approvals.gates import current_status
 from approvals.models import Gate, Vote
 from approvals.quorum import faults
 from approvals.reading import plan_body
 from approvals.words import UNCOUNTED
-from journal.clock import now_us
+from journal import gists
 from journal.models import Body, Entry
-from ledger.models import Effect
+from ledger.models import Attempt, Effect
 
-SIMILAR: Final = 5
 BEFORE: Final = 4
+_ANSWER: Final = 2048  # characters of an answer that a line is made of
 AFTER: Final = 3
-
-
-@dataclass(slots=True)
-class Similar:
-    """The last gates of the same tool and repository, newest first; the last no with its words.
-
-    `again` is the last no to exactly this, in any session; it then stands in `last_no` too.
-    """
-
-    gates: list[Gate] = field(default_factory=list)
-    last_no: Vote | None = None
-    said: str = ""
-    again: Again | None = None
-
-    @property
-    def counted(self) -> str:
-        """How they were decided, in words: 3 approved, 1 denied, 1 waiting."""
-        kinds = Counter(_KIND[gate.status] for gate in self.gates)
-        return ", ".join(f"{number} {kind}" for kind, number in kinds.items())
-
-
-_KIND: Final = {
-    **dict.fromkeys(("approved", "used", "lapsed"), "approved"),
-    **dict.fromkeys(("denied", "denied_final"), "denied"),
-    **{name: name for name in ("returned", "expired", "revoked", "cancelled")},
-    "pending": "waiting",
-}
-
-
-def similar(gate: Gate) -> Similar:
-    """How other requests for the same tool and target were decided, in at most five queries."""
-    same = Gate.objects.filter(project=gate.project_id, tool=gate.tool, repository_name=gate.repository_name)
-    found = Similar(list(same.exclude(id=gate.id).order_by("-opened_position")[:SIMILAR]))
-    now = now_us()
-    for one in found.gates:
-        one.status = current_status(one, now)
-    found.again = asked_again([gate]).get(gate.id)
-    refused = [one.id for one in found.gates if one.status in REFUSED]
-    if found.again is not None:
-        found.last_no = found.again.vote
-    elif refused:
-        noes = Vote.objects.filter(gate__in=refused, answer__in=NOES).select_related("user")
-        found.last_no = noes.order_by("-voted_at_us").first()
-    if found.last_no is not None:
-        found.said = reason_at(found.last_no.position)
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,21 +55,34 @@ def reason_at(position: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """An effect of the chain; `rel` is "prev" or "next" for those just before and after the gate's own."""
+    """An effect of the chain, what it ran in a line and what came of it; both are agents' text.
+
+    `rel` is "prev" or "next" for those just before and after the gate's own. `gist` is None without a plan to read.
+    """
 
     effect: Effect
     rel: str
+    gist: str | None
+    result: str
 
 
 def chain(gate: Gate) -> list[Step]:
-    """The effects just before and after in the session, in order, with the gate's own among them."""
-    own = gate.effect
-    beside = Effect.objects.filter(session=gate.session_id)
-    before = beside.filter(opened_position__lt=own.opened_position).order_by("-opened_position")[:BEFORE]
-    after = beside.filter(opened_position__gt=own.opened_position).order_by("opened_position")[:AFTER]
-    behind = [Step(one, "" if index else "prev") for index, one in enumerate(before)]
-    ahead = [Step(one, "" if index else "next") for index, one in enumerate(after)]
-    return [*reversed(behind), Step(own, ""), *ahead]
+    """The effects just before and after in the session, in order, with the gate's own among them. Two queries."""
+    own = gate.effect.opened_position
+    answers = Attempt.objects.filter(effect=OuterRef("pk"), answer_position__isnull=False).order_by("-number")
+    answer = Body.objects.filter(entry=OuterRef("answer")).annotate(head=Substr("text", 1, _ANSWER)).values("head")
+    beside = Effect.objects.filter(session=gate.session_id).annotate(
+        plan_head=gists.plan_heads(), answer=Subquery(answers.values("answer_position")[:1])
+    )
+    beside = beside.annotate(answer_head=Subquery(answer))
+    before = beside.filter(opened_position__lte=own).order_by("-opened_position")[: BEFORE + 1]
+    after = beside.filter(opened_position__gt=own).order_by("opened_position")[:AFTER]
+    behind = [_step(one, "prev" if index == 1 else "") for index, one in enumerate(before)]
+    return [*reversed(behind), *(_step(one, "" if index else "next") for index, one in enumerate(after))]
+
+
+def _step(effect: Any, rel: str) -> Step:
+    return Step(effect, rel, gists.gist_of(effect.plan_head), gists.said(effect.answer_head or ""))
 
 
 @dataclass(slots=True)

@@ -17,6 +17,8 @@ CHARACTERS: Final = 120  # of a line
 RUNS: Final = ("command", "cmd", "commands", "code", "script", "sql", "query", "url", "file_path", "path")
 TELLING: Final = (*RUNS, "pattern", "prompt", "subject")
 _LAST: Final = ("description", "why", "thought", "explanation")  # what an agent says about a call, after the call
+_EXITS: Final = ("exit", "exit_code", "exitcode", "returncode", "return_code")
+_OUTPUTS: Final = ("error", "stderr", "output", "stdout", "content", "text", "message")
 _WHOLE: Final = 8192  # characters of a body that a list reads; of longer ones it reads the beginning
 _BEGINNING: Final = 1024
 _SHORT: Final = 100  # characters of an argument that tells more than a long one
@@ -75,6 +77,20 @@ def gist(value: Any) -> str:
     if pieces and pieces[0][0] in TELLING:
         named[0] = pieces[0][1]
     return _cut("  ".join(named))
+
+
+def said(text: str) -> str:
+    """The gist of an answer, whose body begins with `text`: what came back, or why it failed. Exit codes come first."""
+    body = parsed(text) or parsed(closed(text))
+    value = body.get("result")
+    if value is None:
+        return _line(next((body[name] for name in ("detail", "reason") if isinstance(body.get(name), str)), ""))
+    if not isinstance(value, dict):
+        return _line(value)
+    codes = [f"exit {_line(value[name])}" for name in _EXITS if name in value]
+    texts = [_line(value[name]) for name in _OUTPUTS if value.get(name)]
+    rest = [f"{name}={_line(one)}" for name, one in value.items() if name not in (*_EXITS, *_OUTPUTS)]
+    return _cut("  ".join([*codes, *texts, *rest]))
 
 
 def _line(value: Any) -> str:

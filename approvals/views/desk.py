@@ -9,7 +9,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 from django.views.decorators.vary import vary_on_headers
 
-from approvals import around, card, flags, gates, inbox, pushes, reading, rulings, seen, stops, words
+from approvals import around, card, flags, gates, inbox, pushes, reading, rulings, seen, similar, stops, words
 from approvals.changes import Changes
 from approvals.models import Gate
 from approvals.states import LEAST_REASON, RISKS, US
@@ -124,7 +124,7 @@ def facts_of(request: MemberRequest, gate: Gate, *, in_pane: bool = False, **mor
         "why_ended": words.REASONS.get(gate.reason, ""),
         "earlier": around.earlier(gate, plan),
         "takes": pushes.takes(gate.tool, plan.get("arguments"), plan.get("preconditions")),
-        "similar": around.similar(gate),
+        "similar": similar.similar(gate, plan),
         "outside": flags.outside({gate.id: (gate.policy_set_id, gate.requested_at_us)}).get(gate.id),
         "chain": around.chain(gate),
         "votes": votes,

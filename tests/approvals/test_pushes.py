@@ -73,6 +73,6 @@ def test_what_a_push_takes_away_stands_in_the_list_and_on_its_page(desk: Desk, r
     told = entry(rita, gate)
     assert "forced push" in told
     assert "removes 1 commit" in told
-    assert "Forced push. Removes 1 commit. from the arguments" in words(rita, gate)
+    assert "Forced push. Removes 1 commit. computed here" in words(rita, gate)
     plain = desk.gate(desk.plan("e-2", arguments={"command": "git push origin main"}))
     assert "forced" not in entry(rita, plain) + rita.page(url_of(plain)).replace("forced-colors", "")
