@@ -64,13 +64,12 @@ def news(project: Project, since: str) -> tuple[int, Standing] | None:
     return _waiting(project).filter(opened_position__gt=int(newest)).count(), now
 
 
-def expired_count(project: Project) -> int:
-    """How many ended in the last seven days because nobody answered in time, whether or not the sweeper has been."""
-    now = now_us()
-    lately = project.gates.filter(requested_at_us__gte=now - WINDOW_US).order_by()
-    told = lately.filter(_UNANSWERED, status="expired").values("project").annotate(n=Count("id")).values("n")
-    late = lately.filter(_late(now)).values("project").annotate(n=Count("id")).values("n")
-    counts = Project.objects.filter(pk=project.pk).values_list(Subquery(told), Subquery(late)).first()
+def unanswered_count(project: Project) -> int:
+    """How many ended in the last seven days without a decision, whether or not the sweeper has been."""
+    since = now_us() - WINDOW_US
+    lists = [rows.filter(**{f"{ended}__gte": since}).order_by() for rows, ended in _unanswered(project.gates.all())]
+    counted = [Subquery(rows.values("project").annotate(n=Count("id")).values("n")) for rows in lists]
+    counts = Project.objects.filter(pk=project.pk).values_list(*counted).first()
     return sum(count or 0 for count in counts or ())
 
 
@@ -84,12 +83,9 @@ def page(membership: Membership, state: str, *, risk: str = "", repository: str 
     if state in ("pending", "mine"):
         found, further = _pending(rows, membership, after, mine=state == "mine")
     elif state == "decided":
-        found, further = _by((rows.filter(decided_at_us__isnull=False),), "decided_at_us", after)
+        found, further = _by([(rows.filter(decided_at_us__isnull=False), "decided_at_us")], after)
     else:
-        # Several lists in one, since each can be read by an index: what has ended, and what the sweeper has yet to end.
-        ended = [rows.filter(_UNANSWERED, status=status) for status in ("expired", "cancelled")]
-        ended.append(rows.filter(_late(now_us())))
-        found, further = _by(ended, "requested_at_us", after)
+        found, further = _by(_unanswered(rows), after)
     return Listed(entries_of(found), further)
 
 
@@ -152,8 +148,13 @@ def _waiting(project: Project) -> "QuerySet[Gate]":
     return Gate.objects.filter(project=project, status="pending", decide_by_us__gte=now_us())
 
 
-def _late(now: int) -> Q:
-    return Q(status="pending", decide_by_us__lt=now)
+def _unanswered(rows: "QuerySet[Gate]") -> list[tuple["QuerySet[Gate]", str]]:
+    """What ended without a decision and the column of its end: several lists, since each is read by an index.
+
+    What the sweeper has yet to end ended when its time did.
+    """
+    ended = [(rows.filter(_UNANSWERED, status=status), "ended_at_us") for status in ("expired", "cancelled")]
+    return [*ended, (rows.filter(status="pending", decide_by_us__lt=now_us()), "decide_by_us")]
 
 
 _RANK: Final = Case(
@@ -208,11 +209,11 @@ _asked: dict[str, tuple[frozenset[str], frozenset[str]]] = {}  # hash of a requi
 _MOST_ASKED: Final = 1000
 
 
-def _by(lists: Iterable["QuerySet[Gate]"], column: str, after: str) -> tuple[list[UUID], str]:
-    """The newest of all lists by one column, position second."""
+def _by(lists: Iterable[tuple["QuerySet[Gate]", str]], after: str) -> tuple[list[UUID], str]:
+    """The newest of all lists, each by its column, position second."""
     key = _key(after, 2)
     found: list[tuple[int, int, UUID]] = []
-    for rows in lists:
+    for rows, column in lists:
         if key is not None:
             below = {f"{column}__lte": key[0]}
             same: dict[str, Any] = {column: key[0], "opened_position__gte": key[1]}

@@ -232,7 +232,7 @@ class Gate(models.Model):
             models.Index(fields=["project", "tool", "repository_name", "opened_position"], name="gate_by_target"),
             models.Index(fields=["project", "agent", "tool", "opened_position"], name="gate_by_agent"),
             models.Index(
-                fields=["project", "status", "requested_at_us"],
+                fields=["project", "status", "ended_at_us"],
                 name="gate_unanswered",
                 condition=Q(decided_at_us__isnull=True, ended_at_us__isnull=False),
             ),

@@ -308,7 +308,7 @@ class Migration(migrations.Migration):
                     models.Index(fields=["project", "agent", "tool", "opened_position"], name="gate_by_agent"),
                     models.Index(
                         condition=models.Q(("decided_at_us__isnull", True), ("ended_at_us__isnull", False)),
-                        fields=["project", "status", "requested_at_us"],
+                        fields=["project", "status", "ended_at_us"],
                         name="gate_unanswered",
                     ),
                     models.Index(fields=["session", "opened_position"], name="gate_by_session"),

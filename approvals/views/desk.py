@@ -63,7 +63,7 @@ def inbox_page(request: MemberRequest) -> HttpResponse:
         "since": str(standing),
         "polls": state in ("pending", "mine") and request.GET.get("live") != "off",
         "kept": _kept(asked | {"state": state}),
-        "expired": inbox.expired_count(project),
+        "unanswered": inbox.unanswered_count(project),
         "violations": inbox.violations(project) if state == "pending" else [],
         "unheld": inbox.would_have_been_held(project) if state == "pending" and observes else 0,
         "stopped": stops.in_force(project) if standing_of(request).has_stops else [],

@@ -7,6 +7,8 @@ import pytest
 from django.urls import reverse
 
 from approvals.models import Gate, Vote
+from journal.clock import now_us
+from journal.templatetags.gatebook import moment
 from tests.approvals.reviewer import Reviewer, url_of
 from tests.approvals.story import Desk
 from tests.approvals.test_desk_costs import multiply
@@ -71,7 +73,8 @@ def test_what_ended_without_a_decision_is_one_list_whoever_ended_it(
     monkeypatch.setattr("approvals.inbox.SIZE", 2)
     swept, late, cancelled, denied, open_still = (desk.gate(desk.plan(f"e-{n}", arguments={"n": n})) for n in range(5))
     past = {"decide_by_us": late.requested_at_us + 1}
-    Gate.objects.filter(id=swept.id).update(status="expired", ended_at_us=late.requested_at_us + 2, **past)
+    # Asked first and swept last: the list goes by when each ended.
+    Gate.objects.filter(id=swept.id).update(status="expired", ended_at_us=now_us() + 10**9, **past)
     Gate.objects.filter(id=late.id).update(**past)  # the sweeper has yet to come
     assert desk.agent.post(f"/gates/{cancelled.id}/cancel").status_code == 200
     desk.answer(denied, "carol", "deny")
@@ -80,8 +83,11 @@ def test_what_ended_without_a_decision_is_one_list_whoever_ended_it(
     assert found
     second = rita.page(reverse("inbox"), state="expired", after=found[1])
     seen = [re.findall(r'href="(/approvals/[0-9a-f-]{36}/)"', html) for html in (first, second)]
-    assert seen == [[url_of(cancelled), url_of(late)], [url_of(swept)]]
-    assert "Expired 2" in first  # nobody answered two of them in time
+    assert seen == [[url_of(swept), url_of(cancelled)], [url_of(late)]]
+    assert "Unanswered 3</a>" in first
+    swept.refresh_from_db()
+    assert moment(swept.ended_at_us) in first  # dated by its end too
+    assert moment(past["decide_by_us"]) in second
     decided = rita.page(reverse("inbox"), state="decided")
     assert url_of(denied) in decided
     assert url_of(open_still) not in first + second + decided
