@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from types import SimpleNamespace
 from typing import Any, Final
 from uuid import UUID
 
@@ -14,13 +15,18 @@ from approvals.anew import Asked, Before
 from approvals.card import FITS_CHARACTERS
 from approvals.flags import ASK, FIRST_IN_PROJECT, FIRST_OF_AGENT, Again, Ask, Outside, again, outside
 from approvals.gates import current_status
-from approvals.models import Gate
+from approvals.models import Gate, Vote
 from approvals.quorum import yeses
 from approvals.states import OPEN
+from approvals.words import afterwards
 from journal import gists
 from journal.clock import now_us
 from journal.models import Body
+from journal.templatetags.gatebook import shown_state
 
+# The answer that ended a gate of this status; all others were approved.
+_ANSWER_OF: Final = {"denied": "deny", "denied_final": "deny_final", "returned": "return"}
+_OUTCOME: Final = ("state", "leave", "outcome", "deadline_us")
 _READ: Final = 16_384  # characters of a plan that an entry looks at
 
 
@@ -41,6 +47,9 @@ class Row:
     first: str = ""  # "project" for the first effect there with this tool, "agent" for its agent's first request for it
     outside: Outside | None = None  # when it was asked, if that was outside the working hours
     votes: int = 0
+    deciders: str = ""  # who gave the answers that ended it: rita, sam
+    became: str = ""  # the state of its effect, once it was used
+    afterwards: str = ""  # … and in words, when it was not
     like: list["Row"] = field(default_factory=list)  # further ones of the same shape, folded under this
 
     @property
@@ -77,6 +86,8 @@ def entries_of(listed: Sequence[UUID]) -> list[Row]:
     for identity, one in earlier.items():
         tried[identity].append(one.effect)
     reused = anew.reused(gates[0].project_id, chain.from_iterable(tried.values())) if tried else set()
+    ended = [gate.id for gate in gates if gate.decided_at_us is not None]
+    deciders = _deciders(ended) if ended else {}
     late = outside({gate.id: (gate.policy_set_id, gate.requested_at_us) for gate in gates})
     rows = []
     for gate in gates:
@@ -100,6 +111,11 @@ def entries_of(listed: Sequence[UUID]) -> list[Row]:
                 reused=not reused.isdisjoint(tried.get(gate.id, ())),
                 first="project" if gate.first_in_project else "agent" if gate.first_of_agent else "",
                 outside=late.get(gate.id),
+                deciders=", ".join(deciders.get((gate.id, _ANSWER_OF.get(gate.status, "approve")), ())),
+                became=_became(gate, now) if gate.status == "used" else "",
+                afterwards=afterwards(gate.status, gate.effect_state, gate.effect_leave)
+                if gate.status not in (*OPEN, "used")
+                else "",
                 votes=sum(not one.fault or gate.status not in OPEN for one in yes[gate.id]),
             )
         )
@@ -128,8 +144,21 @@ _JOINED: Final[dict[str, Any]] = {
     "whom": Coalesce("requester__username", "session_owner__username"),
     "first_of_agent": FIRST_OF_AGENT,
     "first_in_project": FIRST_IN_PROJECT,
-    **{f"effect_{name}": F(f"effect__{name}") for name in (*ASK, "ref_class")},
+    **{f"effect_{name}": F(f"effect__{name}") for name in (*ASK, *_OUTCOME, "ref_class")},
 }
+
+
+def _deciders(gates: Sequence[UUID]) -> dict[tuple[UUID, str], list[str]]:
+    """Who gave which answer to each of `gates`, in the order they gave it. One query."""
+    found: dict[tuple[UUID, str], list[str]] = {}
+    votes = Vote.objects.filter(gate__in=gates).order_by("position")
+    for gate, answer, name in votes.values_list("gate", "answer", "user__username"):
+        found.setdefault((gate, answer), []).append(name)
+    return found
+
+
+def _became(gate: Any, now: int) -> str:
+    return shown_state(SimpleNamespace(**{name: getattr(gate, f"effect_{name}") for name in _OUTCOME}), now)
 
 
 def _ask(gate: Any) -> Ask:

@@ -30,7 +30,10 @@ _COMMANDS: Final = ("command", "cmd", "commands", "code", "script", "sql")
 _PARTS: Final = re.compile(r"[;&|\n]+")
 _BEFORE_A_PROGRAM: Final = re.compile(r"(?:\w+=\S*\s+|sudo\s+|env\s+|time\s+|nohup\s+|\s+)*")
 _WITH_VERBS: Final = frozenset(
-    "apt apt-get aws az brew cargo docker gcloud gh git go helm kubectl make npm pip pnpm systemctl terraform uv yarn".split()
+    [
+        *("apt", "apt-get", "aws", "az", "brew", "cargo", "docker", "gcloud", "gh", "git", "go", "helm", "kubectl"),
+        *("make", "npm", "pip", "pnpm", "systemctl", "terraform", "uv", "yarn"),
+    ]
 )
 _WORD: Final = re.compile(r"[A-Za-z][\w-]*")
 

@@ -64,6 +64,27 @@ ANSWERS: Final[dict[str, tuple[str, str]]] = {  # answer -> (what the voter did,
 }
 
 
+def afterwards(status: str, state: str, leave: str) -> str:
+    """What became of an effect whose request ended like that without being used; empty where it went another way."""
+    if state == "superseded":
+        return _GIVEN_UP.get(status, "The agent gave it up.")
+    if state == "planned" and status in ("denied", "denied_final"):
+        return "It has not run, and the agent has not given it up."
+    if state == "planned" and status == "returned" and leave != "pending":
+        return "It has not run, and the agent has not asked anew under its key."
+    if state == "planned":
+        return "It was asked for anew." if leave == "pending" else "It has not run."
+    return ""
+
+
+_GIVEN_UP: Final[dict[str, str]] = {
+    "denied": "The agent gave it up after the no.",
+    "denied_final": "The agent gave it up after the no.",
+    "returned": "The agent gave it up after changes were asked for.",
+    "cancelled": "The agent withdrew it.",
+}
+
+
 def who(needed: Requirement) -> str:
     """Whose yes counts: team-leads, or any reviewer."""
     return " or ".join([*needed.teams, *needed.people]) or ("reviewer" if needed.minimum == 1 else "reviewers")

@@ -15,7 +15,7 @@ from journal import gists
 from sessions import agents
 from tests.approvals.reviewer import Reviewer, url_of
 from tests.approvals.story import Desk
-from tests.approvals.test_desk_flags import ask
+from tests.approvals.test_desk_flags import ask, entry
 from tests.pages.book import doors
 
 
@@ -174,3 +174,59 @@ def test_the_chain_says_what_ran_and_what_came_of_it(desk: Desk, rita: Reviewer)
 )
 def test_an_answer_is_told_in_a_line(body: str, line: str) -> None:
     assert gists.said(body) == line
+
+
+def decided(rita: Reviewer, gate: Gate) -> str:
+    """The words of a gate in the list of what was decided."""
+    html = rita.page(reverse("inbox"), state="decided")
+    found = next(one for one in html.split('<li class="entry') if f'href="{url_of(gate)}" data-gate' in one)
+    return plainly(found)
+
+
+def test_what_was_decided_says_by_whom_and_what_came_of_it(desk: Desk, rita: Reviewer) -> None:
+    gate = ask(desk, "s-1", **TARGET)
+    assert "By " not in entry(rita, gate)
+    desk.answer(gate, "carol")
+    assert "By carol ." in decided(rita, gate)
+    planned = desk.agent.get(f"/effects/{gate.effect_id}").json()
+    desk.agent.dispatch(planned)
+    assert "By carol . dispatched" in decided(rita, gate)
+    desk.agent.acknowledge(planned, result={"exit": 0, "output": "pushed <i>it</i>"})
+    assert "By carol . acknowledged ok" in decided(rita, gate)
+    told = plainly(rita.page(url_of(gate)))
+    assert re.search(r"It stands as acknowledged ok sent by the agent exit 0 pushed <i>it</i>", told)
+    assert "on a page that held all of it, card" in told
+
+
+@pytest.mark.parametrize(
+    ("answer", "before", "after"),
+    [
+        ("deny", "It has not run, and the agent has not given it up.", "The agent gave it up after the no."),
+        (
+            "return",
+            "It has not run, and the agent has not asked anew under its key.",
+            "The agent gave it up after changes were asked for.",
+        ),
+    ],
+)
+def test_after_a_no_it_says_what_the_agent_did(
+    desk: Desk, rita: Reviewer, answer: str, before: str, after: str
+) -> None:
+    gate = ask(desk, "s-1", **TARGET)
+    desk.answer(gate, "carol", answer, "not now")
+    assert f"By carol . {before}" in decided(rita, gate)
+    assert before in plainly(rita.page(url_of(gate)))
+    assert desk.agent.post(f"/effects/{gate.effect_id}/supersede").status_code == 200
+    assert f"By carol . {after}" in decided(rita, gate)
+    assert after in plainly(rita.page(url_of(gate)))
+
+
+def test_a_vote_says_whether_its_voter_ticked_what_was_long(desk: Desk, rita: Reviewer) -> None:
+    long: dict[str, Any] = {"arguments": {"command": "echo step\n" * 40}, **TARGET}
+    no = ask(desk, "s-1", **long)
+    rita.answer(no, "deny", "too much")
+    assert "on a page that held all of it, for a no no tick is asked, card" in plainly(rita.page(url_of(no)))
+    yes = ask(desk, "s-2", **long)
+    rita.answer(yes, "approve", all_read="1")
+    assert Gate.objects.get(id=yes.id).status == "approved"
+    assert "on a page that held all of it, ticked as read, card" in plainly(rita.page(url_of(yes)))
