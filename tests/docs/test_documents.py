@@ -91,11 +91,11 @@ def test_the_quickstart_proceeds_in_a_project_of_its_own_where_the_policy_of_the
     server, text = live_server_process, (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8")
     told = re.findall(r"^\.venv/bin/python manage\.py (.+)$", text, re.MULTILINE)
     said = [server.manage(*line.replace(" admin", f" {server.administrator}").split()).strip() for line in told]
-    server.manage("create_project", "after-the-demo", "--administrator", server.administrator)
+    server.manage("create_project", "with-the-demo", "--administrator", server.administrator)
     policy = str(ROOT / "evaluation" / "demo_policies.yaml")
-    server.manage("load_policies", "--project", "after-the-demo", policy, "--activate", "enforce")
+    server.manage("load_policies", "--project", "with-the-demo", policy, "--activate", "enforce")
     codes = []
-    for token in (said[-1], server.token("first", "--project", "after-the-demo")):
+    for token in (said[-1], server.token("first", "--project", "with-the-demo")):
         done = subprocess.run(
             ["bash", "-e", "-c", "\n".join(SHELL.findall(text)[:2])],
             cwd=tmp_path,

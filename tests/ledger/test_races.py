@@ -8,8 +8,7 @@ import httpx
 import pytest
 from django.db import transaction
 
-from ingest import doors
-from journal import entries
+from journal import again, entries
 from journal.models import Entry
 from ledger import effects
 from ledger.models import Attempt, Effect
@@ -109,7 +108,7 @@ def test_commands_and_reports_of_one_effect_do_not_lock_each_other_out(
     agent: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every transaction of a session takes its locks in one order: none has to be run again."""
-    monkeypatch.setattr(doors, "TRIES", 1)
+    monkeypatch.setattr(again, "TRIES", 1)
     effect = agent.plan("e")
     agent.dispatch(effect)
     application = agent.client._transport.app  # type: ignore[attr-defined]  # that of WSGITransport

@@ -9,7 +9,9 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
 from inquiry.views import sessions as views
+from journal.clock import now_us
 from journal.models import Body, Entry
+from ledger import effects
 from ledger.models import Effect
 from sessions.models import Artifact, Session, Task
 from tests.ingest.caller import Caller, new_key
@@ -246,6 +248,8 @@ def test_an_effect_without_a_plan_says_what_is_missing(viewer: Client, book: Boo
 
 def test_a_breach_of_leave_stands_out(viewer: Client, book: Book) -> None:
     Effect.objects.filter(id=book.effects["ok"]).update(leave="bypassed", leave_basis="policy", violates=True)
+    row = effects.load([book.effects["ok"]])[book.effects["ok"]]
+    effects.tell([effects.Breach(row, "executed_without_leave")], now_us())
     assert "Executed without approval." in effect_page(viewer, book, "ok")
     assert "1 violation" in words(viewer.get(reverse("session", args=[book.session])))
     assert "bypassed, policy" in words(viewer.get("/audit/?leave=bypassed"))
