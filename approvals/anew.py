@@ -23,6 +23,7 @@ from ledger import breaches
 from ledger.models import Effect
 
 WITHIN_US: Final = 24 * 3600 * US  # from the end of the one before to the request that is told of it
+OVERLAP_US: Final = 600 * US  # … and from a request to the end of one that its agent withdrew only after it
 MOST_DIFFERENCES: Final = 12
 MOST_CONFLICTS: Final = 5
 _EFFECTS: Final = 100  # of a session with one tool, the newest, that are looked at for conflicts
@@ -156,6 +157,7 @@ def _precedes(old: Before, new: Asked) -> bool:
     return (
         old.position < new.position
         and old.ended_at_us >= new.at_us - WITHIN_US
+        and old.ended_at_us <= new.at_us + (OVERLAP_US if old.status == "cancelled" else 0)
         and old.same[0] == new.same[0]
         and old.same != new.same
         and (old.session == new.session or (old.agent == new.agent and old.same[2:] == new.same[2:]))

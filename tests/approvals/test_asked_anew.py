@@ -106,6 +106,19 @@ def test_a_decoy_between_does_not_hide_the_first(desk: Desk, rita: Reviewer) -> 
     assert f"{third} , withdrawn" not in told  # the very same
 
 
+def test_what_was_asked_before_the_no_is_nothing_anew(desk: Desk, rita: Reviewer) -> None:
+    first, beside = ask(desk, "prune", **STAGE), ask(desk, "prune-2", **PRD)
+    desk.answer(first, "carol", "deny", "never")
+    assert "asked anew" not in entry(rita, beside)
+    second, third = ask(desk, "a", tool="deploy", arguments={"v": 1}), ask(desk, "b", tool="deploy", arguments={"v": 2})
+    withdraw(desk, second)  # only after the other was asked: an exchange all the same
+    assert ANEW in entry(rita, third)
+    told = anew.of([third])[third.id]
+    same = anew.Asked(third.id, third.opened_position, third.session_id, third.agent_id, 0, ("deploy", "v1:1"))
+    at = told.ended_at_us - anew.OVERLAP_US
+    assert [bool(anew.before(desk.project.id, [same._replace(at_us=one)])) for one in (at, at - 1)] == [True, False]
+
+
 def test_only_what_ended_within_a_day_is_told(desk: Desk, rita: Reviewer) -> None:
     first = ask(desk, "prune", **STAGE)
     withdraw(desk, first)
