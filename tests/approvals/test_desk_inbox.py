@@ -84,7 +84,7 @@ def test_what_ended_without_a_decision_is_one_list_whoever_ended_it(
     second = rita.page(reverse("inbox"), state="expired", after=found[1])
     seen = [re.findall(r'href="(/approvals/[0-9a-f-]{36}/)"', html) for html in (first, second)]
     assert seen == [[url_of(swept), url_of(cancelled)], [url_of(late)]]
-    assert "Unanswered 3</a>" in first
+    assert "No answer 3</a>" in first
     swept.refresh_from_db()
     assert moment(swept.ended_at_us) in first  # dated by its end too
     assert moment(past["decide_by_us"]) in second

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.approvals.shelf import Shelf, watched
+from tests.approvals.shelf import BURIED, Shelf, watched
 
 pytestmark = pytest.mark.browser
 
@@ -59,10 +59,11 @@ def test_beside_the_list_the_facts_scroll_and_the_document_never_does(
     shelf: Shelf, browser_page: Page, complaints: list[str]
 ) -> None:
     page = shelf.enter(watched(browser_page, complaints))
-    for name in shelf.first:
+    for name in ("push", "buried"):
         inbox(shelf, page, f"?open={shelf.asked[name]['gate']['id']}")
         assert page.evaluate(HEIGHT) == 720, name
     inbox(shelf, page, f"?open={shelf.asked['diff']['gate']['id']}")
+    assert page.evaluate(HEIGHT) == 720
     facts = page.locator("#pane .facts")
     for key, moves in (("PageDown", True), ("Home", False), ("End", True), ("PageUp", True)):
         page.keyboard.press(key)
@@ -116,4 +117,38 @@ def test_nothing_opens_by_itself_where_nothing_is_to_be_open(
     page = shelf.enter(watched(browser_page, complaints))
     page.goto(f"{shelf.server.url}/approvals/?open=none")
     page.wait_for_load_state("networkidle")
-    expect(page.locator("#pane")).to_have_text("Choose a request: it opens here.")
+    expect(page.get_by_text("Choose a request: it opens here.")).to_be_visible()
+    expect(page.locator("#pane .gate")).to_have_count(0)
+
+
+@pytest.mark.once
+def test_the_heads_of_every_fact_stand_over_their_columns(
+    shelf: Shelf, browser_page: Page, complaints: list[str]
+) -> None:
+    page = shelf.enter(watched(browser_page, complaints))
+    page.goto(shelf.gate_url("mail"))
+    page.locator(".gate-ref a").first.click()
+    table = page.locator("table.facts")
+    heads = table.locator("thead th").evaluate_all("all => all.map(one => one.getBoundingClientRect().right)")
+    cells = table.locator(".fact-row").first.locator("th, td")
+    assert heads == cells.evaluate_all("all => all.map(one => one.getBoundingClientRect().right)")
+
+
+@pytest.mark.once
+def test_the_way_to_the_decision_is_short_on_a_phone(
+    shelf: Shelf, new_page: Callable[..., Page], complaints: list[str]
+) -> None:
+    page = shelf.enter(watched(new_page(viewport={"width": 390, "height": 844}), complaints))
+    for name, box in (("buried", ".run"), ("diff", ".bounded")):
+        page.goto(shelf.gate_url(name))
+        assert page.evaluate(HEIGHT) < 4 * 844, name
+        inner = page.locator(box)
+        assert inner.evaluate("one => one.scrollHeight > 4 * one.clientHeight"), name  # all of it is in there
+    with page.expect_download() as saved:
+        page.goto(shelf.gate_url("buried"))
+        page.get_by_role("link", name="command as text").click()
+    assert saved.value.path().read_text() == BURIED
+    page.get_by_role("link", name="whole, 401 lines").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("The whole of g_")
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    assert page.locator(".agent").text_content() == BURIED
