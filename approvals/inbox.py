@@ -37,7 +37,7 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Waiting:
     """What waits in a project: how many, and the newest of them. As text it is what a page polls with."""
 
     count: int
@@ -47,15 +47,15 @@ class Standing:
         return f"{self.count}-{self.newest}"
 
 
-def standing(project: Project) -> Standing:
+def waiting(project: Project) -> Waiting:
     """What waits now."""
     found = _waiting(project).aggregate(count=Count("id"), newest=Max("opened_position"))
-    return Standing(found["count"], found["newest"] or 0)
+    return Waiting(found["count"], found["newest"] or 0)
 
 
-def news(project: Project, since: str) -> tuple[int, Standing] | None:
-    """How many requests came since the standing that `since` names, and the new standing; None for no news."""
-    now = standing(project)
+def news(project: Project, since: str) -> tuple[int, Waiting] | None:
+    """How many requests came since what `since` names, and what waits now; None for no news."""
+    now = waiting(project)
     if since == str(now):
         return None
     newest = since.rpartition("-")[2]

@@ -35,7 +35,7 @@ from sessions.origin import Origin
 def plan(origin: Origin, wish: Plan, asked: Asked) -> Answered:
     """Plan an effect and decide its leave, by the policy in force; where people must say yes, open a gate."""
     identity = derived(wish.session, wish.effect_key)
-    force, stops, final, ended, _ = policies.standing(origin.project, wish.session)
+    force, stops, final, ended, _ = policies.grounds(origin.project, wish.session)
     if ended and wish.values.get("compensates_id") is None and _asks(identity, origin):
         return _refused(identity, origin, wish, SESSION_ENDED)
     if stops and holds.stopping(origin.project, wish.session, origin.agent, wish.tool, identity) is not None:

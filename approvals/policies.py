@@ -39,7 +39,7 @@ class InForce(NamedTuple):
         return judge(self.compiled, wish, self.mode, counted)
 
 
-class Standing(NamedTuple):
+class Grounds(NamedTuple):
     """What every plan and dispatch must know first: the rules in force, and whether anything at all is stopped.
 
     `final` tells whether people denied anything for good in the session that was asked about, `ended` whether it has
@@ -55,28 +55,28 @@ class Standing(NamedTuple):
 
 def in_force(project: UUID) -> InForce | None:
     """What is in force in `project`, or None where nothing ever was: such a project only observes."""
-    return standing(project).force
+    return grounds(project).force
 
 
-def standing(project: UUID, session: UUID | None = None, repository: UUID | None = None) -> Standing:
+def grounds(project: UUID, session: UUID | None = None, repository: UUID | None = None) -> Grounds:
     """What is in force in `project`, and whether a person has stopped anything there, in one query by indexes.
 
     Rules never change once loaded, so each process compiles a set once.
     """
     identity, asked = vendor_id(project), vendor_id(session or _NOTHING)
-    found = sql.rows(_STANDING, [identity, asked, asked, vendor_id(repository or _NOTHING), identity])
+    found = sql.rows(_GROUNDS, [identity, asked, asked, vendor_id(repository or _NOTHING), identity])
     policy_set, mode, stops, final, ended, patterns = found[0]
     present = bool(stops), bool(final), bool(ended), patterns
     named = as_uuid(policy_set)
     if named is None:
-        return Standing(None, *present)
+        return Grounds(None, *present)
     name, compiled = _rules(named)
-    return Standing(InForce(named, name, mode, compiled), *present)
+    return Grounds(InForce(named, name, mode, compiled), *present)
 
 
 _ENDED: Final = ", ".join(f"'{status}'" for status in ENDED)
 _NOTHING: Final = UUID(int=0)
-_STANDING: Final = (
+_GROUNDS: Final = (
     "SELECT current.policy_set_id, current.mode,"
     " EXISTS (SELECT 1 FROM ledger_hold WHERE project_id = %s AND lifted_at_us IS NULL),"
     " EXISTS (SELECT 1 FROM approvals_gate WHERE session_id = %s AND status = 'denied_final'),"

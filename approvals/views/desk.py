@@ -41,7 +41,7 @@ def inbox_page(request: MemberRequest) -> HttpResponse:
         context = {"arrived": news[0], "standing": news[1], "since": request.GET["since"], "kept": _kept(asked)}
         return render(request, "approvals/_news.html", context)
     risk = asked["risk"] if asked["risk"] in RISKS else ""
-    standing = inbox.standing(project)  # before the rows: what comes between the two is then announced, never missed
+    standing = inbox.waiting(project)  # before the rows: what comes between the two is then announced, never missed
     listed = inbox.page(
         request.membership, state, risk=risk, repository=asked["repo"], after=request.GET.get("after", "")
     )
