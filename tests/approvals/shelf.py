@@ -3,6 +3,7 @@
 The project stands apart because the house is shared: the rules of this one hold nobody else.
 """
 
+import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -113,6 +114,13 @@ def watched(page: Page, complaints: list[str]) -> Page:
         "addEventListener('securitypolicyviolation', event => console.error('policy: ' + event.violatedDirective))"
     )
     return page
+
+
+def still(page: Page) -> None:
+    """Stop the clock of every page to come, so that only `page.clock.run_for` moves it, however busy the machine is."""
+    now = time.time()
+    page.clock.install(time=now)
+    page.clock.pause_at(now + 1)
 
 
 def touch(page: Page) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.approvals.shelf import BURIED, Shelf, touch, watched
+from tests.approvals.shelf import BURIED, Shelf, still, touch, watched
 from tests.pages.people import PASSWORD
 from tests.pages.test_frame_browser import violations_by_day_and_night
 
@@ -71,7 +71,7 @@ def test_everybody_can_use_every_page_and_hostile_words_do_nothing(
 @pytest.mark.once
 def test_no_stray_click_and_no_single_key_decides(shelf: Shelf, browser_page: Page, complaints: list[str]) -> None:
     page = shelf.enter(watched(browser_page, complaints))
-    page.clock.install()
+    still(page)
     url = shelf.gate_url("diff")
     page.goto(url)
     deny = page.get_by_role("button", name="Deny", exact=True)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.approvals.shelf import BURIED, Shelf, watched
+from tests.approvals.shelf import BURIED, Shelf, still, watched
 
 pytestmark = pytest.mark.browser
 
@@ -85,7 +85,7 @@ def test_a_field_made_larger_survives_the_next_request(shelf: Shelf, browser_pag
 @pytest.mark.once
 def test_buttons_that_wait_for_a_hand_say_so(shelf: Shelf, browser_page: Page, complaints: list[str]) -> None:
     page = shelf.enter(watched(browser_page, complaints))
-    page.clock.install()
+    still(page)
     page.goto(shelf.gate_url("mail"))
     hint, deny = page.locator(".hint"), page.get_by_role("button", name="Deny", exact=True)
     page.clock.run_for(300)
