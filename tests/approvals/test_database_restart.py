@@ -71,7 +71,7 @@ def writes(place: Place, name: str) -> int:
     return len(insists.refused)
 
 
-@pytest.mark.parametrize("mode", ["fast", "immediate", "kill"])
+@pytest.mark.parametrize("mode", ["fast", "kill"])
 def test_every_ruling_around_a_restart_of_postgresql_stands_once_and_is_heard(place: Place, mode: str) -> None:
     gates = place.open(14)
     before, moment, down, after, later = gates[:2], gates[2:8], gates[8:10], gates[10:12], gates[12:]

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from django.core import mail
+from django.db import connection
 from pytest_django import Settings
 
 from approvals import channels, notices
@@ -181,8 +182,9 @@ POINTS = [
 ]
 
 
+# Each of them on SQLite; on PostgreSQL those at which something is half done in the database.
 @pytest.mark.django_db
-@pytest.mark.parametrize(("point", "before"), POINTS)
+@pytest.mark.parametrize(("point", "before"), POINTS if connection.vendor == "sqlite" else POINTS[1:7:2])
 def test_killed_at_any_step_the_next_process_goes_on_under_the_same_key(place: Place, point: str, before: int) -> None:
     receiver = place.receiver
     receiver.heard.clear()

@@ -26,7 +26,7 @@ class Cluster:
     url: str
 
     def stop(self, mode: str) -> None:
-        """End it: `fast` (sessions are ended), `immediate` (as by a crash) or `kill` (its first process by SIGKILL)."""
+        """End it: `fast` (sessions are ended) or `kill` (its first process by SIGKILL)."""
         if mode == "kill":
             os.kill(int((self.folder / "data" / "postmaster.pid").read_text().split()[0]), signal.SIGKILL)
         else:
