@@ -13,6 +13,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+from django.urls import set_urlconf
 from playwright.sync_api import Browser, Page, sync_playwright
 from pytest_django import Settings
 
@@ -75,6 +76,13 @@ def _own_files(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> 
         **settings.STORAGES,
         "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
     }
+
+
+@pytest.fixture(autouse=True)
+def _doors_of_people() -> Iterator[None]:
+    """A request that a test broke off leaves the thread with the URLs of the agents' doors."""
+    yield
+    set_urlconf(None)
 
 
 @pytest.fixture

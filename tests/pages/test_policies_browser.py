@@ -56,7 +56,7 @@ def inside(page: Page, server: Server, complaints: list[str] | None = None) -> P
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("width", [320, 390, 1280])
+@pytest.mark.parametrize("width", [320, 1280])
 def test_everybody_can_use_every_page(
     server: Server, new_page: Callable[..., Page], complaints: list[str], width: int
 ) -> None:
