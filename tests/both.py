@@ -20,7 +20,9 @@ ROOT = Path(__file__).resolve().parent.parent
 DATABASE_ONLY = "not once"
 NO_TESTS_COLLECTED = 5
 # A file stays with one worker, because its tests share a server and a book; conftest.py puts the long files first.
-SIDE_BY_SIDE = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+SIDE_BY_SIDE = ("--dist", "loadfile", "--no-loadscope-reorder")
+# Browsers and servers leave two cores idle for a quarter of the time when only two workers wait for them.
+WORKERS = {"SQLite": "3", "PostgreSQL": "2"}
 
 
 def main(options: list[str]) -> int:
@@ -45,7 +47,7 @@ def run(name: str, url: str, options: list[str], report: Path) -> Counter[str]:
     # A cached module that was not written would be compiled again by every child that the tests start.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     code = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", *SIDE_BY_SIDE, f"--junit-xml={report}", *options],
+        [sys.executable, "-m", "pytest", "-q", "-n", WORKERS[name], *SIDE_BY_SIDE, f"--junit-xml={report}", *options],
         cwd=ROOT,
         env={**environment, "DATABASE_URL": url},
         check=False,
