@@ -66,10 +66,11 @@ def arguments_in(text: str) -> Any:
 
 
 def gist(value: Any) -> str:
-    """One line of at most CHARACTERS that tells this call from its neighbours: short arguments first."""
+    """One line of at most CHARACTERS that tells this call from its neighbours: short and simple arguments first."""
     if not isinstance(value, dict):
         return "" if value is None else _line(value)
-    pieces = [(_line(name), _line(piece)) for name, piece in value.items() if piece not in (None, "", [], {})]
+    told = sorted(value.items(), key=lambda named: _is_nested(named[1]))
+    pieces = [(_line(name), _line(piece)) for name, piece in told if piece not in (None, "", [], {})]
     if len(pieces) == 1:
         return pieces[0][1]
     pieces.sort(key=lambda piece: (piece[0] not in TELLING, piece[0] in _LAST, len(piece[1]) > _SHORT))
@@ -77,6 +78,11 @@ def gist(value: Any) -> str:
     if pieces and pieces[0][0] in TELLING:
         named[0] = pieces[0][1]
     return _cut("  ".join(named))
+
+
+def _is_nested(value: Any) -> bool:
+    """True for an object, and for a list with one: brackets tell less than words."""
+    return isinstance(value, dict) or (isinstance(value, list) and any(isinstance(one, dict | list) for one in value))
 
 
 def said(text: str) -> str:

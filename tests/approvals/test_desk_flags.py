@@ -136,13 +136,13 @@ def test_a_tool_is_new_once_in_the_project_and_once_for_each_agent(desk: Desk, r
     assert "New tool in this project: the book has no effect with it before." in words(rita, first)
     second = ask(desk, "s-2")
     assert "new tool" not in entry(rita, second)
-    assert "has asked for this tool before." in words(rita, second)
+    assert "has asked people about this tool before." in words(rita, second)
     with transaction.atomic():
         other = agents.ensure(desk.project, "fresh-hand", None)
     with doors(other) as caller:
         third = ask(Desk(desk.house, caller), "s-3")
-    assert "new tool for its agent" in entry(rita, third)
-    assert "New tool for its agent: fresh-hand never asked for it before." in words(rita, third)
+    assert "first request of its agent" in entry(rita, third)
+    assert "First request of its agent: fresh-hand never asked people about this tool before." in words(rita, third)
 
 
 def test_what_was_only_reported_makes_a_tool_known(desk: Desk, rita: Reviewer) -> None:

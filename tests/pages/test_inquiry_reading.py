@@ -43,6 +43,7 @@ def test_a_gist_is_one_short_line(value: Any) -> None:
         ({"content": "x" * 300, "file_path": "a.py"}, "a.py  content=" + "x" * 105 + "…"),
         ({"description": "Push it", "command": "git push"}, "git push  description=Push it"),
         ({"a": 1, "b": [1, 2]}, "a=1  b=[1, 2]"),
+        ({"commits": [{"sha": "c1c03a6"}], "refspec": "c1:main"}, 'refspec=c1:main  commits=[{"sha": "c1c03a6"}]'),
         ({"a": "one\ntwo\n\n three"}, "one ⏎ two ⏎ three"),
         (["ls", "-l"], '["ls", "-l"]'),
         ("plain", "plain"),
