@@ -76,10 +76,12 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	@$(PIP) install --require-hashes --requirement requirements-dev.lock
 	@touch .venv/.runtime $@
 
-# A browser of the system is preferred; as root with apt it is installed, elsewhere playwright fetches one.
+# A browser of the system is preferred; as root with apt it is installed, elsewhere playwright fetches one. The headless
+# shell does the same with half of the work, but not every distribution has it.
 browser: .venv/.tests
-	@for name in chromium chromium-browser google-chrome google-chrome-stable; do \
+	@for name in chromium-headless-shell chromium chromium-browser google-chrome google-chrome-stable; do \
 		command -v $$name >/dev/null 2>&1 && exit 0; done; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
-		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium; \
-	else $(BIN)/playwright install chromium; fi
+		apt-get update -qq && for name in chromium-headless-shell chromium; do \
+			DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $$name && exit 0; done; exit 1; \
+	else $(BIN)/playwright install --only-shell chromium; fi

@@ -4,6 +4,7 @@
 not skip, where they cannot be had.
 """
 
+import gc
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -33,8 +34,11 @@ hypothesis.settings.load_profile("house")
 # A test that needs none of these, nor is marked `django_db`, cannot reach the database.
 DATABASE_FIXTURES = {"db", "transactional_db", "live_server_process"}
 FOLDERS_OF_PROGRAMS = {"evaluation", "house"}
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+# The shell, which is the same engine without the windows, needs half of the processor for a page.
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 BROWSER_ARGUMENTS = [
+    # One process renders for everybody: each new one would begin with half a second of a processor.
+    *("--renderer-process-limit=1", "--disable-site-isolation-trials"),
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 ]
@@ -66,6 +70,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "live_server_process" in fixtures or item.path.parent.name in FOLDERS_OF_PROGRAMS:
             long.add(item.path)
     items.sort(key=lambda item: item.path not in long)
+
+
+def pytest_collection_finish() -> None:
+    """Four thousand collected tests are no garbage: leave them out of every search for some."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,7 @@ from typing import Any
 
 from evaluation.bench import batches, busy, commands, desk, growth, reading
 from evaluation.bench.figures import Report
-from evaluation.bench.house import ROOT, VENDORS, Installation, ground, install, serve
+from evaluation.bench.house import ROOT, VENDORS, Installation, clone, ground, install, serve
 
 
 @dataclass(frozen=True)
@@ -81,13 +81,14 @@ def main() -> int:
 def measure(report: Report, vendor: str, folder: Path, cluster: Path, size: Size, parts: Sequence[str]) -> None:
     """Measure `parts` on one database. `folder` and `cluster` (PostgreSQL's own) are made, and `cluster` removed."""
     with ground(vendor, folder, cluster) as found:
+        fresh = install(vendor, folder / "fresh", found)
         if {"batch", "command", "memory", "busy"} & set(parts):
-            _measure_writing(report, install(vendor, folder / "measured", found), size, parts)
+            _measure_writing(report, clone(fresh, "measured"), size, parts)
         if "gates" in parts:
-            with serve(install(vendor, folder / "desk", found)) as server:
+            with serve(clone(fresh, "desk")) as server:
                 desk.measure(report, server, pending=size.gates, rounds=size.rounds, batches=size.batches)
         if "read" in parts:
-            small = install(vendor, folder / "small", found)
+            small = clone(fresh, "small")
             reading.measure(report, small, rounds=size.rounds, reads=size.reads, sizes=size.sizes)
 
 

@@ -81,13 +81,16 @@ class Cluster:
         return f"host={self.folder} user=postgres dbname={database}"
 
     @contextmanager
-    def statements(self) -> Iterator[list[str]]:
-        """Yield a list that holds, after the block, every query that the cluster was asked in it."""
+    def statements(self) -> Iterator[dict[int, list[str]]]:
+        """Yield what holds, after the block, every query asked in it: process of the connection -> its queries.
+
+        By connection, since the ticks of the clock may fall into the block and are no part of what is measured.
+        """
         import psycopg
 
         log = self.folder / "log"
         with psycopg.connect(self.address("postgres"), autocommit=True) as connection:
-            found: list[str] = []
+            found: dict[int, list[str]] = {}
             for value in ("all", "none"):
                 connection.execute(f"ALTER SYSTEM SET log_statement = '{value}'".encode())
                 connection.execute("SELECT pg_reload_conf()")
@@ -96,7 +99,9 @@ class Cluster:
                     start = log.stat().st_size
                     yield found
             said = log.read_bytes()[start:].decode(errors="replace")
-        found += re.findall(r"LOG:  (?:statement|execute [^:]+): ((?:SELECT|INSERT|UPDATE|DELETE|WITH)\b.*)", said)
+        asked = r"\[(\d+)\] LOG:  (?:statement|execute [^:]+): ((?:SELECT|INSERT|UPDATE|DELETE|WITH)\b.*)"
+        for process, query in re.findall(asked, said):
+            found.setdefault(int(process), []).append(query)
 
 
 @dataclass

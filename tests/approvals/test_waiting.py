@@ -11,6 +11,7 @@ import pytest
 
 from tests.approvals.beside import People
 from tests.house.server import READY_WITHIN_S, Server, serve
+from tests.ingest.caller import NO_TLS
 
 pytestmark = pytest.mark.django_db  # on both databases: they are reached through the server
 
@@ -42,7 +43,7 @@ def agent(server: Server) -> Callable[[], httpx.Client]:
 
 def _clients(server: Server) -> Callable[[], httpx.Client]:
     headers = {"Authorization": f"Bearer {server.token()}"}
-    return lambda: httpx.Client(base_url=f"{server.url}/api/v1", headers=headers, timeout=WAIT_S + 20)
+    return lambda: httpx.Client(base_url=f"{server.url}/api/v1", headers=headers, timeout=WAIT_S + 20, verify=NO_TLS)
 
 
 def waits(client: httpx.Client, gate: str, wait_s: int = WAIT_S) -> tuple[float, httpx.Response]:

@@ -1,11 +1,14 @@
 """The real server as a child of a test run, on a database of its own, so that nothing of it is ever flushed."""
 
+import json
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -23,7 +26,10 @@ THREADS = 8
 
 @dataclass
 class Server:
-    """A running Gatebook. `url` has no slash at its end; `environment` is what its processes were started with."""
+    """A running Gatebook. `url` has no slash at its end; `environment` is what its processes were started with.
+
+    `manage` and `run` are done by one child that stays: to start Django anew for each takes a second of a processor.
+    """
 
     url: str
     var: Path
@@ -32,6 +38,7 @@ class Server:
     administrator: str
     password: str
     child: Child
+    shell: "Shell"
 
     def kill(self) -> None:
         """End every process of the web server by SIGKILL, as a crash would; returns when none is left."""
@@ -48,15 +55,48 @@ class Server:
 
     def manage(self, *arguments: str) -> str:
         """Run `manage.py` with `arguments` against the server's database; return what it printed."""
-        return _run([sys.executable, "manage.py", *arguments], self.environment)
+        return self.shell.do({"manage": list(arguments)})
 
     def run(self, code: str) -> str:
         """Run Python `code` with Django set up against the server's database; return what it printed."""
-        return _run([sys.executable, "-c", f"import django\ndjango.setup()\n{code}"], self.environment)
+        return self.shell.do({"run": code})
 
     def token(self, agent: str = "tester", *options: str) -> str:
         """Issue a token for `agent` (made when it is new) and return it; `options` as in `issue_token`."""
         return self.manage("issue_token", "--agent", agent, *options).strip()
+
+
+class Shell:
+    """A child process with Django set up against the server's database, which does one thing after the other."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self._lock = threading.Lock()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.house.shell"],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def do(self, what: dict[str, object]) -> str:
+        """Let it do `what`, as tests/house/shell.py says, and return what was printed."""
+        told, answers = self._process.stdin, self._process.stdout
+        assert told is not None
+        assert answers is not None
+        with self._lock:
+            told.write(json.dumps(what) + "\n")
+            told.flush()
+            assert select.select([answers], [], [], COMMAND_WITHIN_S)[0], f"{what} is not done yet"
+            done, said = json.loads(answers.readline() or '[false, "the child ended"]')
+        assert done, f"{what} failed:\n{said}"
+        return str(said)
+
+    def close(self) -> None:
+        """End the child."""
+        self._process.kill()
+        self._process.communicate()
 
 
 @contextmanager
@@ -69,7 +109,7 @@ def serve(folder: Path, *, database: str = "", **environment: str) -> Iterator[S
     with nullcontext(("postgresql", database)) if database else _database(folder) as (vendor, url):
         variables = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("DATABASE_", "GATEBOOK_"))},
-            "DJANGO_SETTINGS_MODULE": "config.settings",
+            "DJANGO_SETTINGS_MODULE": "tests.house.settings",
             "GATEBOOK_VAR": str(folder),
             "DATABASE_URL": url,
             # Without its cached modules every worker of granian imports for seconds.
@@ -78,20 +118,22 @@ def serve(folder: Path, *, database: str = "", **environment: str) -> Iterator[S
             "GATEBOOK_THREADS": str(THREADS),
             **environment,
         }
-        said = _run([sys.executable, "manage.py", "setup"], variables)
+        shell = Shell(variables)
+        said = shell.do({"manage": ["setup"]})
         found = re.search(r"Sign in as (\S+) with the password (\S+)", said)
         assert found, f"setup did not print a sign-in: {said}"
         port = free_port()
         child = web_server("127.0.0.1", port, vendor, int(variables["GATEBOOK_THREADS"]))
         child.environment = variables
         supervisor = Supervisor([child])
-        server = Server(f"http://127.0.0.1:{port}", folder, vendor, variables, found[1], found[2], child)
+        server = Server(f"http://127.0.0.1:{port}", folder, vendor, variables, found[1], found[2], child, shell)
         try:
             child.start()
             _wait_until_ready(server)
             yield server
         finally:
             supervisor.stop()
+            shell.close()
 
 
 def free_port() -> int:
@@ -109,14 +151,6 @@ def _wait_until_ready(server: Server) -> None:
         assert server.child.process.poll() is None, "the server ended while it started"
         assert time.monotonic() < until, "the server did not become ready"
         time.sleep(0.05)
-
-
-def _run(command: list[str], environment: dict[str, str]) -> str:
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=COMMAND_WITHIN_S, check=False
-    )
-    assert done.returncode == 0, f"{command[1:]} failed:\n{done.stdout}\n{done.stderr}"
-    return done.stdout
 
 
 @contextmanager
