@@ -1,4 +1,4 @@
-"""Run the whole suite twice, on SQLite and on a real PostgreSQL, and end with one line of counts over both.
+"""Run the whole suite on SQLite and on a real PostgreSQL, side by side, and end with one line of counts over both.
 
     python -m tests.both [pytest's options]
 
@@ -14,6 +14,7 @@ import time
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from pathlib import Path
+from typing import IO
 
 ROOT = Path(__file__).resolve().parent.parent
 # The others cannot tell one database from the other; conftest.py marks them.
@@ -21,37 +22,55 @@ DATABASE_ONLY = "not once"
 NO_TESTS_COLLECTED = 5
 # A file stays with one worker, because its tests share a server and a book; conftest.py puts the long files first.
 SIDE_BY_SIDE = ("--dist", "loadfile", "--no-loadscope-reorder")
-# Browsers and servers leave two cores idle for a quarter of the time when only two workers wait for them.
-WORKERS = {"SQLite": "3", "PostgreSQL": "2"}
+WORKERS = "2"
 
 
 def main(options: list[str]) -> int:
-    """Run both, print the line, return the exit code."""
+    """Run both side by side, print the line, return the exit code.
+
+    One after the other they would take longer by half: the workers of either wait for servers, browsers and disks. What
+    the second says is printed when the first has ended.
+    """
     started = time.monotonic()
-    total: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory() as folder:
-        for name, url, extra in (
-            ("SQLite", "", []),
-            ("PostgreSQL", os.environ.get("GATEBOOK_TEST_DATABASE") or "embedded:", ["-m", DATABASE_ONLY]),
-        ):
-            total += run(name, url, [*options, *extra], Path(folder) / f"{name}.xml")
+    postgresql = os.environ.get("GATEBOOK_TEST_DATABASE") or "embedded:"
+    with tempfile.TemporaryDirectory() as told:
+        folder = Path(told)
+        said = folder / "PostgreSQL.txt"
+        with said.open("w") as out:
+            # What was started second may still want the databases that the first left: end it before the folder goes.
+            second = start(postgresql, [*options, "-m", DATABASE_ONLY], folder / "PostgreSQL.xml", out)
+            try:
+                print("== SQLite", flush=True)  # noqa: T201
+                first = start("", options, folder / "SQLite.xml")
+                total = ended(first, folder / "SQLite.xml")
+                print("== PostgreSQL", flush=True)  # noqa: T201
+                total += ended(second, folder / "PostgreSQL.xml")
+            finally:
+                second.terminate()
+                second.wait()
+        print(said.read_text(), flush=True)  # noqa: T201
     words = ", ".join(f"{total[kind]} {kind}" for kind in ("passed", "failed", "skipped"))
     print(f"{words} on SQLite and PostgreSQL in {time.monotonic() - started:.0f} s", flush=True)  # noqa: T201
     return 1 if total["failed"] or not total["passed"] else 0
 
 
-def run(name: str, url: str, options: list[str], report: Path) -> Counter[str]:
-    """Run the suite once with DATABASE_URL set to `url` and return how many tests passed, failed and were skipped."""
-    print(f"== {name}", flush=True)  # noqa: T201
+def start(url: str, options: list[str], report: Path, out: IO[str] | None = None) -> subprocess.Popen[bytes]:
+    """Start the suite with DATABASE_URL set to `url`."""
     environment = {key: value for key, value in os.environ.items() if key not in {"DATABASE_OWNER_URL", "PORT"}}
     # A cached module that was not written would be compiled again by every child that the tests start.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    code = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-n", WORKERS[name], *SIDE_BY_SIDE, f"--junit-xml={report}", *options],
+    return subprocess.Popen(
+        [sys.executable, "-m", "pytest", "-q", "-n", WORKERS, *SIDE_BY_SIDE, f"--junit-xml={report}", *options],
         cwd=ROOT,
         env={**environment, "DATABASE_URL": url},
-        check=False,
-    ).returncode
+        stdout=out,
+        stderr=out,
+    )
+
+
+def ended(suite: subprocess.Popen[bytes], report: Path) -> Counter[str]:
+    """Wait for the suite and return how many tests passed, failed and were skipped."""
+    code = suite.wait()
     counts = counted(report)
     if code not in {0, NO_TESTS_COLLECTED} and not counts["failed"]:
         counts["failed"] += 1

@@ -162,9 +162,13 @@ def test_news_arrives_by_itself_and_can_be_paused(shelf: Shelf, browser_page: Pa
     first = shelf.agent.plan("first", "live", arguments={"command": "git fetch"})
     url = f"{shelf.server.url}/sessions/{opened['id']}/"
     page.goto(url)
-    with page.expect_response(lambda one: "/timeline/" in one.url) as quiet:
-        page.clock.fast_forward(POLL_MS)
-    assert quiet.value.status == 204
+    # On PostgreSQL news is told again while anybody on the cluster, as another test, has a transaction from before open.
+    for _ in range(20):
+        with page.expect_response(lambda one: "/timeline/" in one.url) as answer:
+            page.clock.fast_forward(POLL_MS)
+        if answer.value.status == 204:
+            break
+    assert answer.value.status == 204
     page.locator("#rows").get_by_role("link", name=first["handle"]).focus()
     shelf.agent.plan("second", "live", arguments={"command": "git rebase"})
     page.clock.fast_forward(POLL_MS)
