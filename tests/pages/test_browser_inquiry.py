@@ -162,7 +162,7 @@ def test_news_arrives_by_itself_and_can_be_paused(shelf: Shelf, browser_page: Pa
     first = shelf.agent.plan("first", "live", arguments={"command": "git fetch"})
     url = f"{shelf.server.url}/sessions/{opened['id']}/"
     page.goto(url)
-    # On PostgreSQL news is told again while anybody on the cluster, as another test, has a transaction from before open.
+    # On PostgreSQL news is told again while anybody on the cluster, as another test, has an older transaction open.
     for _ in range(20):
         with page.expect_response(lambda one: "/timeline/" in one.url) as answer:
             page.clock.fast_forward(POLL_MS)
