@@ -44,7 +44,14 @@ GATES: Final = {
     "effect_has_at_most_one_open_gate": "5000 1",
     "sqlite_autoindex_approvals_gate_1": "100000 1",
 }
-TABLES: Final = {"ledger_effect": EFFECTS, "approvals_gate": GATES}
+ENTRIES: Final = {
+    "entry_by_session": "5000000 500 1",
+    "entry_by_effect": "4000000 4 1",
+    "entry_by_received_us": "5000000 2",
+    # Made by SQLite for (project, source, event_id).
+    "sqlite_autoindex_journal_entry_1": "5000000 5000000 500000 1",
+}
+TABLES: Final = {"ledger_effect": EFFECTS, "approvals_gate": GATES, "journal_entry": ENTRIES}
 
 
 def inform_after_migrate(using: str = "default", **_signal: Any) -> None:

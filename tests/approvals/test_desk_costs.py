@@ -2,6 +2,7 @@
 
 from uuid import UUID
 
+import pytest
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -62,3 +63,27 @@ def test_pages_ask_as_many_queries_for_many_requests_as_for_few(desk: Desk) -> N
     html = client.get(reverse("inbox")).content
     assert html.count(b"asked again: denied by carol") == inbox.SIZE
     assert html.count(b"asked anew with other arguments: withdrawn by its agent") == inbox.SIZE
+
+
+def test_sqlite_walks_no_projects_journal_for_a_page(desk: Desk) -> None:
+    """Each reads the few entries of its effects; an index that begins with the project would lead through them all."""
+    if connection.vendor != "sqlite":
+        pytest.skip("PostgreSQL goes by what it has seen of the rows")
+    desk.answer(desk.gate(desk.plan("e-1", arguments={"command": "git push origin next"})), "carol", "deny")
+    gate = desk.gate(desk.plan("e-2", arguments={"command": "git push origin main"}))
+    Effect.objects.filter(id=gate.effect_id).update(violates=True)
+    client = desk.house.client("reviewer")
+    urls = [reverse("inbox"), reverse("inbox") + "?state=decided", reverse("gate", args=[gate.id])]
+    urls += [
+        reverse("effect", args=[gate.effect_id]),
+        reverse("session", args=[gate.session_id]),
+        "/sessions/",
+        "/audit/",
+    ]
+    with CaptureQueriesContext(connection) as queries:
+        assert [client.get(url).status_code for url in urls] == [200] * len(urls)
+    reading = [one["sql"] for one in queries if one["sql"].startswith("SELECT") and '"journal_entry"' in one["sql"]]
+    assert len(reading) > len(urls)
+    with connection.cursor() as cursor:
+        plans = [(sql, cursor.execute(f"EXPLAIN QUERY PLAN {sql}").fetchall()) for sql in reading]
+    assert [sql for sql, plan in plans if "sqlite_autoindex_journal_entry_1 (project=?)" in str(plan)] == []
