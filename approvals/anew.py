@@ -26,6 +26,7 @@ WITHIN_US: Final = 24 * 3600 * US  # from the end of the one before to the reque
 OVERLAP_US: Final = 600 * US  # … and from a request to the end of one that its agent withdrew only after it
 MOST_DIFFERENCES: Final = 12
 MOST_CONFLICTS: Final = 5
+_KNOWN: Final = 1_000  # of either kind, the newest, that are compared with what is asked
 _EFFECTS: Final = 100  # of a session with one tool, the newest, that are looked at for conflicts
 _READ: Final = 65_536  # characters of a refused plan that are compared
 _REFUSED: Final = ("denied", "denied_final", "returned", "revoked", "cancelled")
@@ -106,18 +107,22 @@ class Conflict:
 
 
 def before(project: UUID, listed: Iterable[Asked]) -> dict[UUID, Before]:
-    """What came before each request, by gate; those that nothing came before are left out. One query."""
+    """What came before each request, by gate; those that nothing came before are left out. Two queries.
+
+    Of what ended in the time that matters the newest are looked at: an agent that asks and withdraws all day makes no
+    page of anybody's slow.
+    """
     asked = list(listed)
     if not asked:
         return {}
-    since = min(one.at_us for one in asked) - WITHIN_US
-    ended = Gate.objects.filter(project=project, status__in=_REFUSED, ended_at_us__gte=since)
-    ended = ended.exclude(reason__in=_HARMLESS).order_by()
-    # Two lists in one, each by an index of its own: what people ended, and what ended before anybody had answered. The
-    # rest is sorted out below: told more, SQLite would rather read everything of an agent or a session that waits.
-    decided = ended.filter(decided_at_us__gte=since - LONGEST_LEAVE_FOR_S * US)
-    alone = ended.filter(decided_at_us__isnull=True, ended_at_us__isnull=False, status="cancelled")
-    rows = decided.values_list(*_COLUMNS).union(alone.values_list(*_COLUMNS), all=True)
+    since, until = min(one.at_us for one in asked) - WITHIN_US, max(one.at_us for one in asked) + OVERLAP_US
+    ended = Gate.objects.filter(project=project, status__in=_REFUSED, ended_at_us__range=(since, until))
+    ended = ended.exclude(reason__in=_HARMLESS)
+    # Two lists, each by an index of its own: what people ended, and what ended before anybody had answered. The rest is
+    # sorted out below: told more, SQLite would rather read everything of an agent or a session that waits.
+    decided = ended.filter(decided_at_us__range=(since - LONGEST_LEAVE_FOR_S * US, until)).order_by("-decided_at_us")
+    alone = ended.filter(decided_at_us__isnull=True, status="cancelled").order_by("-ended_at_us")
+    rows = [row for one in (decided, alone) for row in one.values_list(*_COLUMNS)[:_KNOWN]]
     known = [Before(**dict(zip(_OWN, row, strict=False)), same=row[len(_OWN) :]) for row in rows]
     known.sort(key=lambda one: one.position)
     found = {}

@@ -5,6 +5,8 @@ from html import unescape
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from approvals import anew, around, reading
@@ -51,6 +53,22 @@ def test_what_was_withdrawn_and_is_asked_with_another_bucket_says_so(desk: Desk,
     assert "bucket halden-backups-stg halden-backups-prd" in told
     assert "older_than_days 35 35" not in told
     assert "Asked anew" not in band(rita, first)
+
+
+def test_of_many_that_came_before_the_newest_are_compared(
+    desk: Desk, rita: Reviewer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often an agent asks and withdraws, a page reads no more than so many."""
+    monkeypatch.setattr(anew, "_KNOWN", 2)
+    before = [ask(desk, f"prune-{n}", **STAGE | {"arguments": {"bucket": f"b-{n}"}}) for n in range(4)]
+    for one in before:
+        withdraw(desk, one)
+    last = ask(desk, "prune-9", **PRD)
+    (found,) = anew.of([last]).values()
+    assert (str(found), found.others) == (str(before[3]), (str(before[2]),))
+    with CaptureQueriesContext(connection) as queries:
+        assert anew.of([before[0]]) == {}
+    assert len([one for one in queries if '"approvals_gate"' in one["sql"]]) == 2
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from journal.ids import uuid7
 from ledger.models import Effect
 from tests.approvals.story import Desk
 
-MOST = 21  # of a page with a card, a no before and a withdrawal, whose words it tells; a list asks fewer
+MOST = 22  # of a page with a card, a no before and a withdrawal, whose words it tells; a list asks fewer
 
 
 def asked(client: Client, url: str) -> tuple[int, int]:
