@@ -8,7 +8,9 @@ import http.client
 import ipaddress
 import socket
 import ssl
+import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
@@ -112,16 +114,25 @@ def _loopback(address: str) -> bool:
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str], resolve: Resolve = look_up) -> None:
-    """POST `body` to `url`; anything but a 2xx raises Failed, an address that may not be spoken to Refused."""
+    """POST `body` to `url`; anything but a 2xx raises Failed, an address that may not be spoken to Refused.
+
+    Once the name is looked up it takes at most TIMEOUT_S, also where somebody answers a byte at a time.
+    """
     place = read(url)
     connection = _Connection(place, address_of(place, resolve))
+    watch = threading.Timer(TIMEOUT_S, connection.break_off)
+    watch.daemon = True
+    watch.start()
     try:
         sent = {"User-Agent": "Gatebook", "Connection": "close", "Content-Type": "application/json", **headers}
         connection.request("POST", place.path, body=body, headers=sent)
         status = connection.getresponse().status
     except (OSError, http.client.HTTPException) as error:
+        if connection.is_broken_off:
+            raise Failed(f"{place.host} took longer than {TIMEOUT_S:g} s.") from error
         raise Failed(f"{place.host}: {type(error).__name__}: {error}"[:200]) from error
     finally:
+        watch.cancel()
         connection.close()
     if not 200 <= status < 300:
         raise Failed(f"{place.host} answered {status}.")
@@ -133,9 +144,27 @@ class _Connection(http.client.HTTPConnection):
     def __init__(self, place: Place, address: str) -> None:
         super().__init__(place.host, place.port, timeout=TIMEOUT_S)
         self.address, self.secure = address, place.secure
+        self.is_broken_off = False
+        self._line: socket.socket | None = None
 
     def connect(self) -> None:
         """To the address, not to whatever the name means by now."""
         self.sock = socket.create_connection((self.address, self.port), TIMEOUT_S)
+        self._line = self.sock.dup()  # the other one is given to TLS, and is not there while hands are shaken
+        if self.is_broken_off:
+            raise TimeoutError
         if self.secure:
             self.sock = ssl.create_default_context().wrap_socket(self.sock, server_hostname=self.host)
+
+    def break_off(self) -> None:
+        """Let whoever reads or writes fail at once; called by another thread."""
+        self.is_broken_off = True
+        with suppress(OSError):
+            if self._line is not None:
+                self._line.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Hang up."""
+        super().close()
+        if self._line is not None:
+            self._line.close()

@@ -2,7 +2,9 @@
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
@@ -141,10 +143,19 @@ def test_nothing_is_allowed_until_the_operator_lists_it(settings: Settings, conn
     assert connections == []
 
 
+DRIPS = "/1"
+
+
 class _Receiver(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         length = int(self.headers["Content-Length"])
         self.server.got.append((self.path, self.headers["Host"], self.rfile.read(length)))  # type: ignore[attr-defined]
+        if self.path == DRIPS:
+            with suppress(OSError):
+                for _ in range(500):
+                    self.wfile.write(b"H")
+                    time.sleep(0.02)
+            return
         self.send_response(int(self.path.strip("/")))
         self.send_header("Location", "/200")
         self.send_header("Content-Length", "0")
@@ -185,6 +196,13 @@ def test_a_redirect_is_not_followed_and_is_no_success(receiver: Any, status: int
     with pytest.raises(outside.Failed, match=str(status)):
         outside.post(receiver(status), b"{}", {}, lambda *_: ["127.0.0.1"])
     assert [path for path, _, _ in receiver.got] == [f"/{status}"]
+
+
+def test_who_answers_a_byte_at_a_time_is_not_waited_for(receiver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outside, "TIMEOUT_S", 0.3)  # more than any of its bytes takes, and less than all
+    with pytest.raises(outside.Failed, match=r"took longer than 0\.3 s"):
+        outside.post(receiver(int(DRIPS.strip("/"))), b"{}", {})
+    assert len(receiver.got) == 1
 
 
 def test_this_machine_is_not_reached_without_the_word_for_it(receiver: Any, settings: Settings) -> None:
