@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 from django.apps import apps
+from django.contrib.auth.models import User
 from django.db import transaction
 from django.test import Client
 from django.urls import URLPattern, get_resolver, reverse
@@ -50,6 +51,9 @@ LEAST: Final = {
 }
 
 
+RELATIONS: Final = ("nobody", "requester", "session_owner", "agent_owner")
+
+
 def patterns(urlconf: str) -> list[URLPattern]:
     return [one for one in get_resolver(urlconf).url_patterns if isinstance(one, URLPattern)]
 
@@ -89,8 +93,18 @@ def test_every_door_of_the_desk_is_in_the_table_and_declares_its_role(ids: dict[
         assert getattr(one.callback, "required_role", None) == LEAST[str(one.name)], one.name
 
 
+def take_part(desk: Desk, user: User, relation: str) -> None:
+    """Let `user` have one part in what is asked for, and nobody any other."""
+    Agent.objects.filter(id=desk.house.agent.id).update(owner=user if relation == "agent_owner" else None)
+    for column, named in (("owner", "session_owner"), ("on_behalf_of", "requester")):
+        Session.objects.filter(project=desk.project).update(**{column: user if relation == named else None})
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("role", ROLES)
-def test_doors_open_from_their_role_upwards(desk: Desk, ids: dict[str, UUID], role: str) -> None:
+def test_doors_open_from_their_role_upwards(desk: Desk, ids: dict[str, UUID], role: str, relation: str) -> None:
+    """A part in what is asked for opens no door and closes none: what it takes is the yes, of which below."""
+    take_part(desk, desk.user(role), relation)
     client = desk.house.client(role)
     for name, url in urls(ids).items():
         allowed = ROLES.index(role) >= ROLES.index(LEAST[name])
@@ -130,14 +144,11 @@ def test_things_of_another_project_are_not_found(desk: Desk, ids: dict[str, UUID
     assert not Vote.objects.exists()
 
 
-@pytest.mark.parametrize("relation", ["nobody", "requester", "session_owner", "agent_owner"])
+@pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("role", ROLES)
 def test_who_may_say_yes_and_no_by_role_and_by_part_in_it(desk: Desk, role: str, relation: str) -> None:
     desk.agent.session("s-1")
-    user = desk.user(role)
-    Agent.objects.filter(id=desk.house.agent.id).update(owner=user if relation == "agent_owner" else None)
-    for column, named in (("owner", "session_owner"), ("on_behalf_of", "requester")):
-        Session.objects.filter(project=desk.project).update(**{column: user if relation == named else None})
+    take_part(desk, desk.user(role), relation)
     desk.rules(RULES.replace("match: {tools: [git.push]}", "match: {tools: [git.push, tidy]}"))
     desk.declare("tidy", "reversible")
     gate = desk.gate(desk.plan(arguments={"ref": "main"}))
