@@ -34,7 +34,7 @@ class _Loader(yaml.SafeLoader):
 
     def compose_node(self, parent: Node | None, index: int) -> Node | None:
         if self.check_event(yaml.AliasEvent):
-            event = self.get_event()  # type: ignore[no-untyped-call]
+            event = self.get_event()  # type: ignore[no-untyped-call]  # PyYAML's types leave it out
             raise yaml.composer.ComposerError(None, None, "aliases are not read; write the value out", event.start_mark)
         return super().compose_node(parent, index)
 

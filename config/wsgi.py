@@ -12,14 +12,14 @@ import django
 
 django.setup()
 
-from django.core.handlers.exception import convert_exception_to_response  # noqa: E402 - needs the apps to be loaded
-from django.core.handlers.wsgi import WSGIHandler  # noqa: E402
-from django.http import HttpRequest, HttpResponseBase  # noqa: E402
-from django.urls import set_urlconf  # noqa: E402
+from django.core.handlers.exception import convert_exception_to_response
+from django.core.handlers.wsgi import WSGIHandler
+from django.http import HttpRequest, HttpResponseBase
+from django.urls import set_urlconf
 
-from approvals import waker  # noqa: E402
-from config.draining import before_end  # noqa: E402
-from config.sqlite.queue import for_a_person  # noqa: E402
+from approvals import waker
+from config.draining import before_end
+from config.sqlite.queue import for_a_person
 
 AGENTS_URLCONF = "config.agents_urls"
 AGENTS_PREFIX = "/api/"
