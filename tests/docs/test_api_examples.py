@@ -115,6 +115,6 @@ def test_every_call_and_every_code_is_spoken_of() -> None:
         text = file.read_text(encoding="utf-8")
         raised |= set(re.findall(r'(?:Problem|FaultError|BadNumber)\(\s*(?:\d{3},\s*)?"([a-z_]+)"', text))
         raised |= set(re.findall(r'(?:\(|return |\d, )\s*"([A-Z]+_[A-Z]+)",\s*(?:f?"[A-Z]|detail|sentence)', text))
-    # Faults that another code stands for before they are answered, and what plain HTTP cannot even ask.
-    assert raised - told == {"number_out_of_range", "bad_request", "not_json"}
+    # Faults that another code stands for before they are answered.
+    assert raised - told == {"number_out_of_range", "not_json"}
     assert {code for code in told if code.isupper()} <= raised | {last_look.HELD.code}
