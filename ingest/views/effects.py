@@ -108,7 +108,8 @@ def compensate_effect(call: Call, fields: shapes.CompensateEffect, origin: Origi
     undone = _effect(call.project, str(path["effect"]))
     digest = intent_digest(fields.tool, fields.arguments, fields.free_text)
     other = derived(undone.session_id, key_of(fields, digest))
-    if undone.compensations.filter(id=other).exists():
+    # One that was merely reported gave no answer yet that could be asked for again.
+    if undone.compensations.filter(id=other, lane="command").exists():
         return _plan(call, fields, origin, str(undone.session_id), undone.id)
     if undone.state in ("planned", "superseded", "compensated"):
         detail = f"The effect is {undone.state}; there is nothing to compensate."

@@ -262,6 +262,36 @@ def test_a_compensation_is_an_effect_of_its_own_and_open_once(agent: Caller) -> 
     assert code(agent.post(path, {**undo, "effect_key": "undo-3"})) == (409, "WRONG_STATE")
 
 
+def test_a_reported_compensation_is_asked_for_like_a_new_one(agent: Caller) -> None:
+    effect = agent.plan("e")
+    path = f"/effects/{effect['id']}/compensate"
+    undo = {"tool": "git.revert", "arguments": {}}
+
+    def report(key: str, *more: dict[str, Any]) -> None:
+        said = {"kind": "effect.planned", "compensates": "e", **undo}
+        of = {"session": "s-1", "effect_key": key}
+        facts = [{"id": f"{key}-{n}", **of, **one} for n, one in enumerate([said, *more])]
+        assert agent.report(facts).status_code == 200
+
+    report("told-1")
+    refused = agent.post(path, {**undo, "effect_key": "told-1"})  # of what did not happen yet
+    assert code(refused) == (409, "WRONG_STATE")
+    agent.dispatch(effect)
+    agent.acknowledge(effect)
+    other = agent.post(path, {**undo, "effect_key": "asked", "arguments": {"all": True}})
+    assert other.status_code == 201
+    for _ in range(2):
+        assert code(agent.post(path, {**undo, "effect_key": "told-1"})) == (409, "COMPENSATION_OPEN")
+    agent.post(f"/effects/{other.json()['id']}/supersede")
+    taken = agent.post(path, {**undo, "effect_key": "told-1"}, key="k")
+    assert (taken.status_code, taken.json()["leave"]) == (200, "granted")
+    assert agent.post(path, {**undo, "effect_key": "told-1"}, key="k").status_code == 200
+    report("told-2", {"kind": "effect.dispatched"}, {"kind": "effect.acknowledged", "outcome": "ok"})
+    assert row(effect).state == "compensated"
+    assert code(agent.post(path, {**undo, "effect_key": "told-2"})) == (409, "WRONG_STATE")
+    assert Effect.objects.filter(compensates=effect["id"], lane="command").count() == 2
+
+
 def test_only_what_has_not_happened_can_be_superseded(agent: Caller) -> None:
     effect = agent.plan("e-1")
     told = agent.post(f"/effects/{effect['id']}/supersede")
