@@ -1,8 +1,9 @@
-"""The laws of gates and votes that take more than one row, kept by the database itself on both vendors.
+"""The laws of gates, votes, leave and stops that a CHECK cannot keep, kept by the database itself on both vendors.
 
 Whoever writes, past all code: a gate moves only as approvals/states.py says and what it binds never changes; nobody
 with a part in it says yes, and nobody without the proof and the words that the gate asks for; votes are never changed;
-leave by ruling needs an approved gate, and an approval the yes of people who may still rule.
+leave by ruling needs an approved gate, and an approval the yes of people who may still rule; only leave that was given
+is used, and what was refused stays so until it is asked for anew; a stop stands until it is lifted, and is lifted once.
 """
 
 from approvals.quorum import ASKED, COUNTS, PART, REVIEWS, of_vendor
@@ -30,6 +31,9 @@ _TAKEN_BACK = " OR ".join(
         "(OLD.expired_position IS NOT NULL AND NEW.expired_position IS {distinct} OLD.expired_position)",
     )
 )
+_SET = ("id", "project_id", "scope", "subject", "set_by_id", "set_at_us", "opened_position")
+_SET_CHANGED = " OR ".join(f"NEW.{name} IS {{distinct}} OLD.{name}" for name in _SET)
+_LIFT_CHANGED = " OR ".join(f"NEW.{name} IS {{distinct}} OLD.{name}" for name in ("lifted_at_us", "lifted_by_id"))
 _MOVE = " OR ".join(
     f"(OLD.status = '{before}' AND NEW.status IN ({', '.join(repr(one) for one in after)}))"
     for before, after in MOVES.items()
@@ -57,6 +61,19 @@ _NO_QUORUM = (
 )
 _NO_GATE = (
     "NOT EXISTS (SELECT 1 FROM {schema}approvals_gate gate WHERE gate.effect_id = NEW.id AND gate.status = 'approved')"
+)
+_WAITS = "EXISTS (SELECT 1 FROM {schema}approvals_gate gate WHERE gate.effect_id = NEW.id AND gate.status = 'pending')"
+_TRIED = "EXISTS (SELECT 1 FROM {schema}ledger_attempt attempt WHERE attempt.effect_id = NEW.id"
+# Leave asked for after a clean rejection is for the next attempt; that the one before happened all the same, a late
+# acknowledgement says, and it brings back the leave which that one had used.
+_NEVER_GIVEN = (
+    "NEW.leave = 'used' AND OLD.leave NOT IN ('granted', 'used') AND NOT"
+    f" (NEW.state IN ('acknowledged', 'compensated', 'superseded') AND {_TRIED} AND attempt.leave = 'used'))"
+)
+# After a clean rejection, and then alone, is leave for another attempt decided anew.
+_TAKEN_UP = (
+    "OLD.leave = 'refused' AND NEW.leave IN ('held', 'pending', 'granted')"
+    f" AND NOT (OLD.state = 'failed' AND OLD.failure_reason = 'rejected' AND {_TRIED}))"
 )
 
 # name -> (table, event, condition, what it says). A condition sees NEW, and OLD where there is one.
@@ -106,6 +123,16 @@ _LAWS: dict[str, tuple[str, str, str, str]] = {
         "ledger_effect", "INSERT", "NEW.leave = 'granted' AND NEW.leave_basis = 'ruling'",
         "an effect is not born with leave by ruling",
     ),
+    "leave_waits_for_its_gate": (
+        "ledger_effect", "UPDATE", f"NEW.leave = 'granted' AND OLD.leave NOT IN ('granted', 'pending') AND {_WAITS}",
+        "no leave is given while people are asked for it",
+    ),
+    "leave_is_given_before_it_is_used": (
+        "ledger_effect", "UPDATE", _NEVER_GIVEN, "only leave that was given is used",
+    ),
+    "leave_that_was_refused_stays_refused": (
+        "ledger_effect", "UPDATE", _TAKEN_UP, "what was refused is decided anew only after an attempt was rejected",
+    ),
     "activation_only_ceases": (
         "approvals_activation", "UPDATE", f"{_ACTIVATED_CHANGED} OR (NEW.is_current AND NOT OLD.is_current)",
         "what was put in force stays on record; it can only cease to be the current one",
@@ -116,6 +143,11 @@ _LAWS: dict[str, tuple[str, str, str, str]] = {
         "what an exemption covers and when it ends is fixed at the grant; a revocation stands and uses only grow",
     ),
     "exemption_never_goes": ("approvals_exemption", "DELETE", "", "an exemption is never deleted"),
+    "hold_is_only_lifted_and_once": (
+        "ledger_hold", "UPDATE", f"{_SET_CHANGED} OR (OLD.lifted_at_us IS NOT NULL AND ({_LIFT_CHANGED}))",
+        "a stop stays as it was set, and as it was lifted",
+    ),
+    "hold_never_goes": ("ledger_hold", "DELETE", "", "a stop is never deleted"),
     "policy_set_never_changes": ("approvals_policyset", "UPDATE", "", "rules are never changed once loaded"),
     "policy_set_never_goes": ("approvals_policyset", "DELETE", "", "rules are never deleted"),
 }  # fmt: skip
@@ -136,6 +168,19 @@ _REPLACED: dict[str, tuple[tuple[tuple[str, ...], str], ...]] = {
         (("id",), ""),
         (("rowid",), ""),
     ),
+    "ledger_hold": (
+        (("id",), ""),
+        (("rowid",), ""),
+        (("project_id", "scope", "subject"), "lifted_at_us IS NULL"),
+    ),
+}
+# When PostgreSQL calls a law of effects at all: they are written by the thousand, and hardly one might offend.
+_CALLED: dict[str, str] = {
+    "leave_by_ruling_has_an_approved_gate": "NEW.leave = 'granted'",
+    "leave_by_ruling_is_never_born": "NEW.leave = 'granted'",
+    "leave_waits_for_its_gate": "NEW.leave = 'granted'",
+    "leave_is_given_before_it_is_used": "NEW.leave = 'used' AND OLD.leave NOT IN ('granted', 'used')",
+    "leave_that_was_refused_stays_refused": "OLD.leave = 'refused'",
 }
 
 
@@ -153,8 +198,7 @@ BEGIN
   RETURN {"OLD" if event == "DELETE" else "NEW"};
 END $$;""")
         of = " OF leave, leave_basis" if (table, event) == ("ledger_effect", "UPDATE") else ""
-        # A function is only called for what might offend: effects are written by the thousand.
-        when = " WHEN (NEW.leave = 'granted')" if table == "ledger_effect" else ""
+        when = f" WHEN ({_CALLED[name]})" if name in _CALLED else ""
         triggers[name] = (
             table,
             f"BEFORE {event}{of} ON {table} FOR EACH ROW{when} EXECUTE FUNCTION {table}_{name}()",

@@ -1,7 +1,9 @@
 """The laws of gates, votes and leave by ruling, broken once each by going round the code straight to the database."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.db import DatabaseError, IntegrityError, connection, transaction
@@ -10,7 +12,8 @@ from django.db.models import F, Model
 from approvals.models import Activation, Exemption, Gate, PolicySet, Vote
 from approvals.states import US
 from journal.clock import now_us
-from ledger.models import Effect, Hold
+from ledger import holds
+from ledger.models import Attempt, Effect, Hold
 from tests.approvals.story import Desk
 
 pytestmark = pytest.mark.django_db
@@ -127,7 +130,8 @@ def test_nothing_that_people_decided_is_inserted_over(desk: Desk, gate: Gate, re
         project=desk.project, tool="git.push", granted_by=desk.user("reviewer"), opened_position=1,
         granted_at_us=now_us(), ends_at_us=now_us() + US,
     )  # fmt: skip
-    tables = [model._meta.db_table for model in (Gate, Vote, PolicySet, Activation, Exemption)]
+    stop(desk)
+    tables = [model._meta.db_table for model in (Gate, Vote, PolicySet, Activation, Exemption, Hold)]
     twice = set(tables) - {"approvals_exemption"}  # those where more than the id is unique
     with connection.cursor() as cursor:
         cursor.execute(f"PRAGMA recursive_triggers = {recursive}")
@@ -148,7 +152,7 @@ def test_nothing_that_people_decided_is_inserted_over(desk: Desk, gate: Gate, re
 
 
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="only PostgreSQL knows TRUNCATE")
-@pytest.mark.parametrize("model", [Gate, Vote, PolicySet, Activation, Exemption])
+@pytest.mark.parametrize("model", [Gate, Vote, PolicySet, Activation, Exemption, Hold])
 def test_nothing_that_people_decided_is_truncated(desk: Desk, gate: Gate, model: type[Model]) -> None:
     table = model._meta.db_table
 
@@ -168,6 +172,64 @@ def test_leave_by_ruling_needs_an_approved_gate(desk: Desk, gate: Gate) -> None:
     effect = Effect.objects.get()
     effect.pk, effect.effect_key, effect.leave, effect.leave_basis = gate.id, "forged", "granted", "ruling"
     refused("leave_by_ruling_is_never_born", lambda: effect.save(force_insert=True))
+
+
+DISPATCHED = {"leave": "used", "state": "dispatched", "attempt_count": 1}
+
+
+def forge(**values: Any) -> Callable[[], Any]:
+    return lambda: Effect.objects.update(**values)
+
+
+@pytest.mark.parametrize("answer", ["", "return", "deny"])
+def test_leave_is_used_only_after_it_was_given(desk: Desk, gate: Gate, answer: str) -> None:
+    """Pending, held or refused: the row that an attempt by command needs does not come to be."""
+    if answer:
+        desk.answer(gate, "reviewer", answer, "not now")
+    law = "leave_is_given_before_it_is_used"
+    refused(law, forge(**DISPATCHED))
+    refused(law, forge(leave="used"))
+    refused(law, forge(leave="used", state="acknowledged", outcome="ok", attempt_count=1))
+    Effect.objects.update(**{**DISPATCHED, "leave": "observed"})  # what was merely reported is never refused
+
+
+def test_leave_that_was_given_is_used(desk: Desk, gate: Gate) -> None:
+    desk.answer(gate, "reviewer")
+    assert forge(**DISPATCHED)() == 1
+
+
+def rejected(desk: Desk, planned: dict[str, Any]) -> Gate:
+    """Let a planned effect go, have it rejected cleanly and ask anew: the second gate."""
+    desk.answer(desk.gate(planned), "reviewer")
+    desk.agent.dispatch(planned)
+    desk.agent.fail(planned, "rejected")
+    assert desk.plan()["leave"] == "pending"
+    return desk.gate(planned)
+
+
+def test_leave_for_the_next_attempt_is_given_before_it_is_used_too(desk: Desk) -> None:
+    planned = desk.plan()
+    rejected(desk, planned)
+    refused("leave_is_given_before_it_is_used", forge(**DISPATCHED | {"attempt_count": 2}))
+    late = desk.agent.post(f"/effects/{planned['id']}/acknowledge", {"attempt": 1, "outcome": "ok"})
+    assert late.status_code == 202  # the first attempt happened after all, under the leave that it had
+    assert desk.effect(planned).leave == "used"
+
+
+@pytest.mark.parametrize("disguise", [{}, {"state": "failed", "failure_reason": "rejected", "outcome": "error"}])
+def test_what_was_refused_stays_refused(desk: Desk, gate: Gate, disguise: dict[str, Any]) -> None:
+    desk.answer(gate, "reviewer", "deny", "not now")
+    forge(**disguise, attempt_count=len(disguise) // 3)()
+    for leave in ("granted", "pending", "held"):
+        refused("leave_that_was_refused_stays_refused", forge(leave=leave, leave_basis="policy"))
+    assert not Attempt.objects.exists()
+
+
+def test_no_leave_is_given_while_people_are_asked_for_it(gate: Gate) -> None:
+    forge(leave="held", leave_basis="cancelled")()
+    refused("leave_waits_for_its_gate", forge(leave="granted", leave_basis="policy"))
+    Gate.objects.update(status="cancelled", ended_at_us=gate.requested_at_us)
+    assert forge(leave="granted", leave_basis="policy")() == 1
 
 
 def test_the_clocks_of_a_gate_are_the_schemas(desk: Desk, gate: Gate) -> None:
@@ -235,3 +297,39 @@ def test_a_stop_names_what_it_stops_and_who_lifted_it(desk: Desk) -> None:
     refused("hold_names_what_it_stops", lambda: Hold.objects.create(**{**fields, "subject": ""}))
     refused("hold_scope_is_known", lambda: Hold.objects.create(**{**fields, "scope": "planet"}))
     refused("hold_is_lifted_by_a_person", lambda: Hold.objects.update(lifted_at_us=1))
+
+
+def stop(desk: Desk) -> Hold:
+    with transaction.atomic():
+        return holds.put(desk.project, "tool", "git.push", "it deletes too much", desk.user("reviewer"))
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("scope", "project"), ("subject", "git.tag"), ("project", "other"), ("set_by", "operator"), ("set_at_us", 1),
+        ("opened_position", 1), ("id", UUID(int=1)),
+    ],
+)  # fmt: skip
+def test_a_stop_stays_as_it_was_set(desk: Desk, column: str, value: Any) -> None:
+    stop(desk)
+    value = {"project": desk.house.other, "set_by": desk.user("operator")}.get(column, value)
+    changed = {column: value, **({"subject": ""} if value == "project" else {})}
+    refused("hold_is_only_lifted_and_once", lambda: Hold.objects.update(**changed))
+    refused("hold_never_goes", lambda: Hold.objects.all()._raw_delete("default"))
+    assert holds.live(desk.project.id)
+
+
+def test_a_stop_is_lifted_once(desk: Desk) -> None:
+    hold = stop(desk)
+    assert holds.lift(hold, "looked into it", desk.user("reviewer"))
+    at_us = Hold.objects.get().lifted_at_us
+    assert at_us is not None
+    changes: list[dict[str, Any]] = [
+        {"lifted_at_us": None, "lifted_by": None}, {"lifted_at_us": at_us - 1}, {"lifted_by": desk.user("operator")},
+        {"subject": "git.tag"},
+    ]  # fmt: skip
+    for changed in changes:
+        refused("hold_is_only_lifted_and_once", partial(Hold.objects.update, **changed))
+    refused("hold_never_goes", lambda: Hold.objects.all()._raw_delete("default"))
+    assert stop(desk).id != hold.id  # the same is stopped again by another

@@ -386,11 +386,15 @@ def test_a_state_has_only_the_outcomes_of_the_table(world: World, state: str, ou
 @pytest.mark.parametrize("leave", states.STILL)
 @pytest.mark.parametrize("state", ["dispatched", "acknowledged"])
 def test_an_effect_that_was_forgotten_can_never_move(world: World, leave: str, state: str) -> None:
-    """Code that forgets approvals gets an effect that fails closed, by UPDATE too."""
+    """Code that forgets approvals gets an effect that fails closed, by UPDATE too; only what was granted is used."""
     write(world, Effect, {"effect_key": "e", "leave": leave, "leave_basis": "observe"})
     moving = {"state": state, "attempt_count": 1, "outcome": states.OUTCOME_OF_STATE[state][0]}
     with pytest.raises(IntegrityError), transaction.atomic():
         Effect.objects.filter(effect_key="e").update(**moving)
+    if leave != "granted":
+        with pytest.raises(IntegrityError, match="leave_is_given_before_it_is_used"), transaction.atomic():
+            Effect.objects.filter(effect_key="e").update(**moving, leave="used")
+        return
     assert Effect.objects.filter(effect_key="e").update(**moving, leave="used") == 1
 
 
