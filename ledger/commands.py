@@ -84,9 +84,12 @@ def plan(origin: Origin, wish: Plan, decide: Decide, observe: Observe) -> Answer
 
 
 def needs_leave(row: EffectRow, now_us: int) -> bool:
-    """True when nothing of the effect is under way, and leave for its next attempt is neither given nor asked for."""
+    """True when nothing of the effect is under way, and leave for its next attempt is neither given nor asked for.
+
+    Nor refused: a no stands for this effect, also when it was said of an attempt after the first.
+    """
     over = row.leave == "granted" and leaves.lapsed(row, now_us)
-    standing = row.leave in ("granted", "pending") and not over
+    standing = row.leave in ("granted", "pending", "refused") and not over
     rejected = row.state == "failed" and row.failure_reason == "rejected" and not standing
     return rejected or (row.state == "planned" and (row.leave == "held" or over))
 

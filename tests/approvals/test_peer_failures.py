@@ -11,19 +11,31 @@ import time_machine
 from django.db import transaction
 from django.urls import reverse
 
+from approvals import exemptions
 from approvals.binding import binding
 from approvals.models import Gate, Vote
+from approvals.states import US
+from journal.clock import now_us
 from journal.models import Body, Entry
 from ledger.models import Attempt, Effect
-from tests.approvals.story import Desk
+from tests.approvals.story import RULES, Desk
 from tests.ingest.caller import code
 
 pytestmark = pytest.mark.django_db
+ALLOW = "name: house\nrules:\n  - {id: all, title: Everything, match: {}, outcome: allow}\n"
 
 
 def dispatch(desk: Desk, effect: dict[str, Any], **fields: Any) -> Any:
     body = {"process": "p-1", "intent_digest": effect["intent_digest"], **fields}
     return desk.agent.post(f"/effects/{effect['id']}/dispatch", body)
+
+
+def exempt(desk: Desk) -> None:
+    with transaction.atomic():
+        exemptions.grant(
+            desk.project, tool="git.push", reason="a release is going on", ends_at_us=now_us() + 60 * US,
+            user=desk.user("administrator"),
+        )  # fmt: skip
 
 
 # --- peer failures ----------------------------------------------------------------------------------------------------
@@ -42,10 +54,34 @@ def test_a_rejected_tool_does_not_run_because_the_question_was_asked_again(desk:
     """On resume "does this need approval?" was asked anew, and the rejected call ran."""
     planned = desk.plan()
     desk.answer(desk.gate(planned), "reviewer", "deny", "not on a Friday")
-    desk.rules("name: house\nrules:\n  - {id: all, title: Everything, match: {}, outcome: allow}\n")
+    desk.rules(ALLOW)
     assert desk.plan()["answer"] == "blocked"
     assert code(dispatch(desk, planned)) == (409, "GATE_DENIED")
     assert not Attempt.objects.exists()
+
+
+@pytest.mark.parametrize("no", ["denied", "expired"])
+@pytest.mark.parametrize("then", ["as before", "allowed", "exempted", "observed"])
+def test_nor_does_it_run_because_an_attempt_before_was_let_go_and_failed(desk: Desk, no: str, then: str) -> None:
+    planned = desk.plan()
+    desk.answer(desk.gate(planned), "reviewer")
+    assert dispatch(desk, planned).status_code == 200
+    desk.agent.fail(planned, "rejected")
+    assert desk.plan()["answer"] == "wait"
+    second = desk.gate(planned)
+    if no == "denied":
+        desk.answer(second, "reviewer", "deny", "not a second time")
+    with time_machine.travel((second.decide_by_us if no == "expired" else now_us()) / US + 1, tick=False):
+        if then == "exempted":
+            exempt(desk)
+        elif then != "as before":
+            desk.rules(ALLOW if then == "allowed" else RULES, "observe" if then == "observed" else "enforce")
+        for _ in range(2):
+            again = desk.plan()
+            assert (again["answer"], again["leave"]) == ("blocked", "refused")
+        assert code(dispatch(desk, planned)) == (409, "GATE_DENIED" if no == "denied" else "GATE_EXPIRED")
+    assert list(Attempt.objects.values_list("number", flat=True)) == [1]
+    assert list(Gate.objects.order_by("opened_position").values_list("status", flat=True)) == ["used", no]
 
 
 def test_the_approver_is_who_signed_in_and_never_a_word_of_the_body(desk: Desk) -> None:
