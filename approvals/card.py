@@ -6,7 +6,7 @@ Facts 1 to 5 and the claim are what was asked; their canonical JSON is hashed, a
 
 import hashlib
 import hmac
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,7 +26,7 @@ COMPUTED: Final = "computed here"
 SENT: Final = "sent by the agent, unverified"
 UNKNOWN: Final = "unknown"
 WORST: Final = "unknown, treat as worst case"
-FITS_CHARACTERS: Final = 1200  # in the box of fact 1; what is longer stands whole below and must be ticked
+FITS_CHARACTERS: Final = 1200  # in the box of fact 1 and in fact 2 together; what is longer must be ticked as read
 FITS_LINES: Final = 10
 FITS_NAME: Final = 40  # characters of a name in fact 3
 _COUNTED: Final = ("recipients", "count", "limit", "amount", "number", "rows", "issues", "files", "total", "quantity")
@@ -89,9 +89,8 @@ class Card:
 
     @property
     def long(self) -> bool:
-        """True when the arguments do not fit the box of fact 1 at a glance."""
-        texts = [one.text for one in self.pieces if not one.told]
-        return sum(map(len, texts)) > FITS_CHARACTERS or sum(map(_lines, texts)) > FITS_LINES
+        """True when the arguments, and what fact 2 shows in their place, are more than a glance takes in."""
+        return sum(map(len, self._texts())) > FITS_CHARACTERS or self.lines > FITS_LINES
 
     @property
     def plain(self) -> bool:
@@ -100,8 +99,13 @@ class Card:
 
     @property
     def lines(self) -> int:
-        """Lines of the arguments that fact 1 shows."""
-        return sum(_lines(one.text) for one in self.pieces if not one.told)
+        """Lines that must be read: of the arguments that fact 1 shows, and of what fact 2 shows."""
+        return sum(map(_lines, self._texts()))
+
+    def _texts(self) -> Iterator[str]:
+        yield from (one.text for one in self.pieces if not one.told)
+        yield from (row.text for file in self.changes.files for row in file.rows)
+        yield from (f"{one.name} {one.title} {one.author}" for one in self.changes.commits)
 
     @property
     def names(self) -> tuple[Line, ...]:

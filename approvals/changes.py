@@ -1,13 +1,17 @@
 """What a call would change, read out of its arguments: edits as a unified diff, and the commits of a push.
 
 Pure. The shapes are those of the tools of many agents (Edit, MultiEdit, Write, apply_patch, str_replace …). Nothing is
-left out: every line of both texts is a row, so that a person who read the rows has read the arguments.
+left out: every line of both texts is a row, so that a person who read the rows has read the arguments. What only
+resembles a patch stays with the arguments.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from typing import Any, Final
+
+from approvals import patches
+from approvals.diffs import Budget, File, diff, new_file
+from journal.gists import RUNS
 
 PATHS: Final = ("file_path", "path", "notebook_path", "filename")
 OLD: Final = ("old_string", "old_str", "old_text")
@@ -16,27 +20,8 @@ WHOLE: Final = ("content", "file_text", "new_source")
 PATCH: Final = ("patch", "diff", "input")
 _SHA, _TITLE, _AUTHOR = ("sha", "id", "commit", "hash"), ("title", "subject", "message"), ("author",)
 COMMITS: Final = (("removed_commits", "-"), ("commits_removed", "-"), ("commits", "+"), ("added_commits", "+"))
-_MOST_ROWS: Final = 3000  # of one file; beyond it the two texts stand under each other, whole
-_MOST_COMPARISONS: Final = 2_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A line of a diff: `sign` is "+", "-", "@" for a heading, or " " for what stays."""
-
-    sign: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class File:
-    """What would change in one file. `whole` says that the text replaces whatever is there, which is not known."""
-
-    path: str
-    added: int
-    removed: int
-    rows: tuple[Row, ...]
-    whole: bool = False
+# Beside one of these, what looks like a patch is what a program is fed.
+_PROGRAMS: Final = tuple(name for name in RUNS if name not in PATHS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +61,11 @@ class Changes:
         """Lines that would go."""
         return sum(one.removed for one in self.files)
 
+    @property
+    def deleted(self) -> int:
+        """Files that would go."""
+        return sum(one.deletes for one in self.files)
+
 
 def changes(arguments: Any, preconditions: Any = None) -> Changes:
     """Read what `arguments`, and the named facts sent beside them, say would change."""
@@ -87,25 +77,28 @@ def changes(arguments: Any, preconditions: Any = None) -> Changes:
 
 
 def _edits(named: Mapping[str, Any]) -> tuple[list[File], set[str]]:
-    path = next((named[name] for name in PATHS if isinstance(named.get(name), str)), "")
+    path, budget = _text(named, *PATHS), Budget()
     listed = named.get("edits")
     if isinstance(listed, list) and listed and all(_pair(one) is not None for one in listed):
         pairs = [pair for pair in map(_pair, listed) if pair is not None]
-        # What else an edit says (replace_all, a second new text) is shown with the arguments, so the list counts as
-        # told only when each edit is no more than what its rows show.
+        # What else an edit says (a path of its own, replace_all, a second new text) is shown with the arguments, so the
+        # list counts as told only when each edit is no more than what its rows show.
         bare = all(set(one) == pair.names for one, pair in zip(listed, pairs, strict=True))
-        return [_diff(path, pair.old, pair.new) for pair in pairs], {"edits"} if bare else set()
+        files = [
+            diff(_text(one, *PATHS) or path, pair.old, pair.new, budget)
+            for one, pair in zip(listed, pairs, strict=True)
+        ]
+        return files, {"edits"} if bare else set()
     pair = _pair(named)
     if pair is not None:
-        return [_diff(path, pair.old, pair.new)], set(pair.names)
+        return [diff(path, pair.old, pair.new, budget)], set(pair.names)
     for name in WHOLE:
         if path and isinstance(named.get(name), str):
-            lines = _lines(named[name])
-            return [File(path, len(lines), 0, _rows("+", lines, named[name]), whole=True)], {name}
-    for name in PATCH:
-        text = named.get(name)
-        if isinstance(text, str) and _is_patch(text):
-            return _patch(text), {name}
+            return [new_file(path, named[name])], {name}
+    for name in PATCH if not any(one in named for one in _PROGRAMS) else ():
+        files = patches.read(named[name]) if isinstance(named.get(name), str) else []
+        if files:
+            return files, {name}
     return [], set()
 
 
@@ -117,70 +110,6 @@ def _pair(value: Any) -> _Pair | None:
     old, new = (value[name] if name else "" for name in found)
     names = frozenset(name for name in found if name)
     return _Pair(old, new, names) if names else None
-
-
-def _diff(path: str, old: str, new: str) -> File:
-    before, after = _lines(old), _lines(new)
-    if len(before) + len(after) > _MOST_ROWS or len(before) * len(after) > _MOST_COMPARISONS:
-        rows = [Row(sign, text) for sign, text in (("-", old), ("+", new)) if text]
-        return File(path, len(after), len(before), tuple(rows))
-    found: list[Row] = []
-    for tag, start, end, first, last in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
-        if tag == "equal":
-            found += [Row(" ", line) for line in before[start:end]]
-        else:
-            found += [Row("-", line) for line in before[start:end]] + [Row("+", line) for line in after[first:last]]
-    if (old == "" or old.endswith("\n")) != (new == "" or new.endswith("\n")) and old and new:
-        found.append(Row("@", f"only the {'old' if old.endswith(chr(10)) else 'new'} text ends with a line break"))
-    return File(path, _count(found, "+"), _count(found, "-"), tuple(found))
-
-
-def _lines(text: str) -> list[str]:
-    """The lines of a text; other characters that some programs break lines at stay within them, as visible tokens."""
-    lines = text.split("\n")
-    return lines[:-1] if lines[-1] == "" else lines
-
-
-def _rows(sign: str, lines: list[str], text: str) -> tuple[Row, ...]:
-    return (Row(sign, text),) if len(lines) > _MOST_ROWS else tuple(Row(sign, line) for line in lines)
-
-
-def _is_patch(text: str) -> bool:
-    return text.startswith(("*** Begin Patch", "diff --git ", "--- ", "Index: ")) or "\n@@ " in text
-
-
-def _patch(text: str) -> list[File]:
-    """A patch by its files, each line as it stands."""
-    files: list[File] = []
-    path, rows = "", list[Row]()
-
-    def close() -> None:
-        if rows:
-            files.append(File(path, _count(rows, "+"), _count(rows, "-"), tuple(rows)))
-
-    for line in _lines(text):
-        begins = line.startswith(("diff --git ", "*** Update File: ", "*** Add File: ", "*** Delete File: ", "Index: "))
-        if begins or (line.startswith("--- ") and any(row.sign in "+-" for row in rows)):
-            close()
-            path, rows = "", []
-        head = begins or line.startswith(("--- ", "+++ ", "@@", "***"))
-        path = _path_in(line) or path
-        rows.append(Row("@", line) if head else Row(line[0], line[1:]) if line[:1] in ("+", "-") else Row(" ", line))
-    close()
-    return files
-
-
-def _path_in(line: str) -> str:
-    """The file that a line of a patch names, if it names one."""
-    if line.startswith("*** ") and " File: " in line:
-        return line.partition(" File: ")[2]
-    if line.startswith(("+++ ", "--- ")) and not line.endswith("/dev/null"):
-        return line[4:].removeprefix("b/").removeprefix("a/")
-    return ""
-
-
-def _count(rows: Iterable[Row], sign: str) -> int:
-    return sum(row.sign == sign for row in rows)
 
 
 def _is_plain(listed: Any) -> bool:

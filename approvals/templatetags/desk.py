@@ -9,7 +9,7 @@ from django.utils.safestring import SafeString
 
 from approvals import words
 from approvals.card import FITS_LINES, SENT, UNKNOWN, Line
-from approvals.changes import Row
+from approvals.diffs import Row
 from approvals.flags import Again
 from approvals.matching import names_production
 from approvals.models import Gate

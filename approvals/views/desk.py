@@ -164,9 +164,9 @@ def _next(request: MemberRequest, gate: Gate) -> Gate | None:
 
 def _longest(shown: card.Card) -> dict[str, Any]:
     """The longest argument of what must be read, and its number among all."""
-    if not shown.long:
+    if not shown.long or not shown.pieces:
         return {}
-    number = max(range(len(shown.pieces)), key=lambda one: (not shown.pieces[one].told, len(shown.pieces[one].text)))
+    number = max(range(len(shown.pieces)), key=lambda one: len(shown.pieces[one].text))
     return {"number": number, "name": shown.pieces[number].name}
 
 

@@ -1,0 +1,79 @@
+"""Requests made to be misread, or to keep the desk from answering: as they stand on the pages where people decide."""
+
+import re
+from typing import Any
+
+import pytest
+from django.urls import reverse
+
+from approvals.models import Gate, Vote
+from tests.approvals.reviewer import Reviewer, url_of
+from tests.approvals.story import Desk
+from tests.approvals.test_desk_facts import fact
+
+LOOKS_LIKE_A_PATCH = "--- nightly cleanup\nDROP TABLE users;\n"
+DELETING = "*** Begin Patch\n*** Delete File: src/ledger.py\n*** End Patch"
+
+
+def test_what_a_program_is_fed_stands_where_it_says_what_will_run(desk: Desk, rita: Reviewer) -> None:
+    gate = desk.gate(desk.plan(arguments={"command": "psql prod", "input": LOOKS_LIKE_A_PATCH}))
+    assert "DROP TABLE users;" in fact(rita, gate, 1)
+    told = fact(rita, gate, 2)
+    assert "unknown, treat as worst case." in told
+    assert "file" not in told
+    assert "Diff of fact 2" not in rita.page(url_of(gate))
+
+
+def test_a_patch_names_what_it_writes_to_and_what_it_deletes(desk: Desk, rita: Reviewer) -> None:
+    patch = "--- a/etc/sudoers\n+++ b/etc/sudoers\n@@ -1 +1,2 @@\n root\n+++ b/README.md\n"
+    told = fact(rita, desk.gate(desk.plan("e-1", arguments={"patch": patch})), 2)
+    assert "1 file, +1 −0 lines" in told
+    assert "etc/sudoers +1 −0" in told
+    assert "README" not in told
+    told = fact(rita, desk.gate(desk.plan("e-2", arguments={"patch": DELETING})), 2)
+    assert "1 file, +0 −0 lines, 1 deleted , from the arguments." in told
+    assert "src/ledger.py deletes the file" in told
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"file_path": "a", "old_string": "x\n", "new_string": "".join(f"{n}\n" for n in range(40))},
+        {"file_path": "a", "content": "x" * 2000},
+        {"patch": "--- a/a\n+++ b/a\n@@ -1 +1,40 @@\n z\n" + "".join(f"+{n}\n" for n in range(39))},
+        {"commits": [f"{n:040} and so on" for n in range(12)]},
+    ],
+    ids=["edit", "file", "patch", "commits"],
+)
+def test_what_fact_2_shows_in_place_of_arguments_must_be_read_too(
+    desk: Desk, rita: Reviewer, arguments: dict[str, Any]
+) -> None:
+    desk.declare("close", "reversible")
+    short = desk.gate(desk.plan("e-1", tool="close", arguments={"issue": 7}))
+    gate = desk.gate(desk.plan("e-2", tool="close", arguments=arguments))
+    found = re.search(r"I have read all (\d+) lines? of it, those of fact 2 too", rita.page(url_of(gate)))
+    assert found
+    rita.client.post(reverse("batch"), {"gate": [str(one.id) for one in (short, gate)]})
+    assert f"{gate}: hidden characters, long blanks or more text" in rita.page(reverse("batch_confirm"), 409)
+    refused = rita.answer(gate)
+    assert refused.status_code == 409
+    assert b"Tick that you have read all of it" in refused.content
+    assert not Vote.objects.exists()
+    assert rita.answer(gate, all_read="1").status_code == 302
+    assert Vote.objects.get().answer == "approve"
+
+
+def test_an_edit_that_a_glance_takes_in_asks_for_no_tick(desk: Desk, rita: Reviewer) -> None:
+    gate = desk.gate(desk.plan(arguments={"file_path": "a", "old_string": "x", "new_string": "y"}))
+    assert "I have read all" not in rita.page(url_of(gate))
+    assert rita.answer(gate).status_code == 302
+
+
+def test_no_edit_keeps_its_page_or_its_answer_waiting(desk: Desk, rita: Reviewer) -> None:
+    """The diff of one of these takes some hundred million steps, and there are thirty."""
+    old, new = ("".join(f"c\n{line}\n" for _ in range(700)) for line in "xy")
+    gate = desk.gate(desk.plan(arguments={"path": "a", "edits": [{"old_string": old, "new_string": new}] * 30}))
+    told = fact(rita, gate, 2)
+    assert "30 files, +42 000 −42 000 lines" in told.replace("\u202f", " ")
+    assert rita.answer(gate, "deny", "unreadable").status_code == 302
+    assert Gate.objects.get(id=gate.id).status == "denied"
