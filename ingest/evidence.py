@@ -12,8 +12,8 @@ from uuid import UUID
 import orjson
 
 from approvals import gates, leave, policies
-from approvals.policies import InForce
 from approvals.reading import Asked
+from approvals.reported import Batch
 from ingest import redaction, shapes
 from ingest.canonical import canonical_text
 from ingest.doors import Call, convert
@@ -27,6 +27,7 @@ from journal.ids import derived
 from ledger import effects, fold
 from ledger.effects import Report
 from ledger.fold import Fact
+from ledger.named import opening
 from sessions import artifacts, items, sessions, tasks
 from sessions.origin import Origin
 
@@ -234,19 +235,23 @@ def _post(call: Call, created: list[Item], parents: dict[str, UUID]) -> None:
 
 
 def _touch_sessions(created: list[Item], parents: dict[str, UUID]) -> None:
-    """Store or move the clock of every session spoken of; a parent that no fact has named yet is opened as a stub."""
+    """Store or move the clock of every session spoken of; a parent of which nobody has told yet is opened as a stub."""
     keys: dict[UUID, str | None] = {}
     opened: dict[UUID, int] = {}
     for item in created:
         if item.session not in keys:
             keys[item.session], opened[item.session] = item.session_key, item.position
+    above: dict[UUID, str] = {}
     for item in created:
         fields = item.fields
         if isinstance(fields, shapes.SessionFields) and fields.parent:
             parent = parents[fields.parent]
             if parent not in keys and parent == sessions.identity(item.origin.project, fields.parent):
-                keys[parent], opened[parent] = fields.parent, item.position
-    sessions.touch(created[0].origin, keys, opened)
+                above[parent] = fields.parent
+    named = sessions.name(created[0].origin, above)
+    for parent, key in above.items():
+        keys[parent] = key if parent in named else None
+    sessions.touch(created[0].origin, keys, opened | named)
 
 
 def _post_tasks(created: list[Item]) -> None:
@@ -272,18 +277,13 @@ def _post_tasks(created: list[Item]) -> None:
 
 
 def _effect_reports(call: Call, created: list[Item]) -> list[Report]:
-    targets: dict[bytes, dict[str, Any]] = {}
     reports = []
-    plans = any(isinstance(item.fields, shapes.ReportedPlan) for item in created)
-    force = policies.in_force(call.project) if plans and _is_judged(call) else None
+    named: dict[UUID, Report] = {}
+    _fill_plans(call, [item for item in created if isinstance(item.fields, shapes.ReportedPlan)])
     for item in created:
         kind = item.envelope.kind
         if kind not in fold.KINDS or item.effect is None:
             continue
-        if isinstance(item.fields, shapes.ReportedPlan):
-            _plan_values(call, item, targets)
-            if force is not None:
-                item.values |= _judgement(force, item, item.fields)
         fact = Fact(
             kind=kind,
             mark=item.origin.mark,
@@ -301,11 +301,10 @@ def _effect_reports(call: Call, created: list[Item]) -> list[Report]:
         reports.append(Report(item.effect, call.project, item.session, call.token.agent, item.effect_key, fact))
         if isinstance(item.fields, shapes.ReportedPlan) and item.fields.compensates:
             # What a compensation names is stored from now on, so that its acknowledgement finds it.
-            named = replace(fact, kind="effect.named", values={})
-            key = item.fields.compensates
-            target = item.values["compensates_id"]
-            reports.append(Report(target, call.project, item.session, call.token.agent, key, named))
-    return reports
+            target, key = item.values["compensates_id"], item.fields.compensates
+            said = replace(fact, kind="effect.named", values={})
+            named.setdefault(target, Report(target, call.project, item.session, call.token.agent, key, said))
+    return reports + opening(named, {report.effect for report in reports}, call.project, call.received_us)
 
 
 def _is_judged(call: Call) -> bool:
@@ -313,10 +312,25 @@ def _is_judged(call: Call) -> bool:
     return call.token.scope != "import" or call.request.GET.get("judge") == "true"
 
 
-def _judgement(force: InForce, item: Item, fields: shapes.ReportedPlan) -> dict[str, Any]:
+def _fill_plans(call: Call, plans: list[Item]) -> None:
+    """Give reported plans the columns that need other tables, and then those that the policy in force says of them."""
+    targets: dict[bytes, dict[str, Any]] = {}
+    for item in plans:
+        _plan_values(call, item, targets)
+    force = policies.in_force(call.project) if plans and _is_judged(call) else None
+    if force is None:
+        return
+    named = [(item.effect, item.fields.tool) for item in plans if item.effect is not None]
+    batch = Batch(force, call.project, call.token.agent, call.received_us, named)
+    for item in plans:
+        if item.effect is not None:
+            item.values |= _judgement(batch, item, item.effect, item.fields)
+
+
+def _judgement(batch: Batch, item: Item, effect: UUID, fields: shapes.ReportedPlan) -> dict[str, Any]:
     repository = (fields.target.repository or "") if fields.target is not None else ""
     asked = Asked(fields.arguments, repository, fields.preconditions)
-    columns = leave.judge_reported(force, item.origin, item.session, fields.tool, item.values, asked)
+    columns = batch.judge(item.origin, item.session, effect, fields.tool, item.values, asked)
     # What was imported happened before there was anybody to ask: marked, and never taken for a breach.
     return columns | ({"enforced": False} if item.origin.imports else {})
 

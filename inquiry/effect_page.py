@@ -98,7 +98,7 @@ KNOWN_KINDS: Final[dict[str, frozenset[str]]] = {
         {
             *(f"gate.{verb}" for verb in ("requested", "voted", "ruled", "extended", "used", "returned", "revoked")),
             *(f"gate.{verb}" for verb in ("expired", "lapsed", "cancelled")),
-            *("effect.granted", "effect.withheld", "exemption.used", "hold.set", "hold.lifted"),
+            *("effect.named", "effect.granted", "effect.withheld", "exemption.used", "hold.set", "hold.lifted"),
             *("access.viewed", "erasure.executed"),
             *("integrity.conflict", "integrity.violation", "integrity.fenced"),
         }

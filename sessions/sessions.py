@@ -10,7 +10,7 @@ import orjson
 from django.contrib.auth.models import User
 from django.db import connection
 
-from journal import entries, sql
+from journal import entries, naming, sql
 from journal.entries import Status
 from journal.ids import derived
 from journal.order import earlier, is_of_a_command
@@ -83,7 +83,9 @@ def by_reference(project: UUID, references: Iterable[str]) -> dict[str, tuple[UU
             except ValueError:
                 continue
     if shaped:
-        stored = set(Session.objects.filter(project=project, id__in=shaped.values()).values_list("id", flat=True))
+        # By ids alone: beside them the project tempts SQLite to read all of its sessions.
+        named = Session.objects.filter(id__in=shaped.values()).values_list("id", "project_id")
+        stored = {session for session, home in named if home == project}
         meant.update({reference: (value, None) for reference, value in shaped.items() if value in stored})
     return meant
 
@@ -246,6 +248,16 @@ def touch(origin: Origin, sessions: Mapping[UUID, str | None], position: int | M
     project, agent = origin.project.hex, origin.agent.hex
     values = [(session.hex, project, key, agent, opened, now_us, now_us) for session, key, opened in new]
     sql.write_each(_TOUCH_SQLITE, values)
+
+
+def name(origin: Origin, sessions: Iterable[UUID]) -> dict[UUID, int]:
+    """Say in the book that facts name these sessions; return, for each that is not stored yet, the position to open it.
+
+    A position of its own, since that of the fact which names it opens the session that this fact is of.
+    """
+    wanted = set(sessions)
+    stored = set(Session.objects.filter(id__in=wanted).values_list("id", flat=True)) if wanted else set()
+    return naming.name_sessions(origin.project, sorted(wanted - stored), origin.received_us)
 
 
 def count_effects(new_effects: Mapping[UUID, int]) -> None:
