@@ -16,7 +16,7 @@ _DELETING: Final = ("delete", "prune")
 _REFS: Final = ("ref", "refs", "refspec", "refspecs", "branch", "to")
 _NO: Final = (None, False, 0, "", "0", "no", "off", "false", "False")
 _ENDS: Final = re.compile(r"[;&|\n]+")
-_PUSH: Final = re.compile(r"(?:^|[\s('\"/])git\s+(?:\S+\s+)*?push(?:\s+|$)(.*)")
+_QUOTES: Final = "'\"()`"
 
 
 def takes(tool: str, arguments: Any, preconditions: Any = None) -> tuple[str, ...]:
@@ -53,14 +53,27 @@ def _of_command(value: Any) -> Iterator[str]:
             yield from _of_command(one)
     elif isinstance(value, str) and "push" in value:
         for line in _ENDS.split(value.replace("\\\n", " ")):
-            found = _PUSH.search(line)
-            if found is not None:
-                yield from _of_words(found[1].split())
+            yield from _of_words(_pushed(line.split()))
+
+
+def _pushed(words: list[str]) -> list[str]:
+    """The words behind the first `push` that comes after a `git`: in one pass, however often either stands there."""
+    at = next((at for at, word in enumerate(words) if _program(word) == "git"), len(words))
+    push = next((at for at in range(at + 1, len(words)) if words[at].strip(_QUOTES) == "push"), len(words))
+    return words[push + 1 :]
+
+
+def _program(word: str) -> str:
+    """The name that a word ends with, behind its folder, a quote or a bracket."""
+    name = word.rstrip(_QUOTES)
+    for before in ("/", *_QUOTES):
+        name = name.rpartition(before)[2]
+    return name
 
 
 def _of_words(listed: Iterable[str]) -> Iterator[str]:
     for quoted in listed:
-        word = quoted.strip("'\"()`")
+        word = quoted.strip(_QUOTES)
         short = re.fullmatch(r"-[A-Za-z]+", word) is not None
         if word.startswith(("--force", "--mirror", "+")) or (short and "f" in word):
             yield "forced push"

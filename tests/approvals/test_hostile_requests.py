@@ -69,6 +69,15 @@ def test_an_edit_that_a_glance_takes_in_asks_for_no_tick(desk: Desk, rita: Revie
     assert rita.answer(gate).status_code == 302
 
 
+def test_no_command_keeps_the_inbox_or_its_page_from_answering(desk: Desk, rita: Reviewer) -> None:
+    """Looked at from each of its words, this would take thousands of millions of steps."""
+    gate = desk.gate(desk.plan(arguments={"command": "pushd x\n" + "git " * 60_000}))
+    more = [desk.gate(desk.plan(f"push-{n}", arguments={"command": f"pushd {n}\n" + "git " * 4000})) for n in range(3)]
+    html = rita.page(reverse("inbox"))
+    assert all(url_of(one) in html for one in (gate, *more))
+    assert "git git git" in rita.page(url_of(gate))
+
+
 def test_no_edit_keeps_its_page_or_its_answer_waiting(desk: Desk, rita: Reviewer) -> None:
     """The diff of one of these takes some hundred million steps, and there are thirty."""
     old, new = ("".join(f"c\n{line}\n" for _ in range(700)) for line in "xy")

@@ -35,6 +35,12 @@ DELETED = ("deletes a ref",)
         ("git push origin main; rm -f out", ()),
         ("git fetch --force", ()),
         ("git stash push -f", FORCED),  # rather one flag too many
+        ('echo "$(git push -f)"', FORCED),
+        ('"git" push "-f"', FORCED),
+        ("cd legit && legit push -f", ()),
+        ("git pushed -f", ()),
+        ("push git -f", ()),
+        ("git fetch git push -f git", FORCED),
     ],
 )
 def test_a_forced_push_is_told_by_its_command(command: Any, found: tuple[str, ...]) -> None:
