@@ -26,7 +26,10 @@ _HIDDEN_CATEGORIES = frozenset(["Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs"])
 _MARKS = frozenset(["Mn", "Me"])
 _STACK = 4  # combining marks that one letter may carry; no living script needs more
 _PRESENTATION = frozenset("\ufe0e\ufe0f")  # text or emoji form of the sign before it
-_SIGNS = frozenset(["So", "Sm", "Po", "Nd"])
+_SIGNS = frozenset(["So", "Sm"])  # that have both forms; "<", "+" and their like are signs too, but have one
+_SIGNS_TOO = frozenset("\u203c\u2049")  # two exclamation marks, and one with a question mark
+_ON_KEYS = frozenset("0123456789#*")
+_KEYCAP = "\u20e3"  # draws the key around what has a selector between the two
 _JOINER = "\u200d"  # makes one picture of two
 _NAMES = {
     "\x00": "NULL",
@@ -167,6 +170,13 @@ def _joins(before: str, after: str) -> bool:
     return picture and after != "" and unicodedata.category(after) == "So"
 
 
+def _has_forms(before: str, after: str) -> bool:
+    """True where a selector of form has something to choose; behind any other character it would hide."""
+    if before.isascii():
+        return before in _ON_KEYS and after == _KEYCAP
+    return unicodedata.category(before) in _SIGNS or before in _SIGNS_TOO
+
+
 def _unusual(run: str, before: str) -> Iterator[Piece]:
     """Tell what may stand from what must be shown in a run of characters beyond printable ASCII."""
     plain: list[str] = []
@@ -180,7 +190,7 @@ def _unusual(run: str, before: str) -> Iterator[Piece]:
             marks = 0
             hides = category in _HIDDEN_CATEGORIES or ord(character) in _IGNORABLE
             if character in _PRESENTATION and before:
-                hides = unicodedata.category(before) not in _SIGNS
+                hides = not _has_forms(before, run[at + 1 : at + 2])
             elif character == _JOINER and before:
                 hides = not _joins(before, run[at + 1 : at + 2])
         if hides:

@@ -86,3 +86,13 @@ def test_no_edit_keeps_its_page_or_its_answer_waiting(desk: Desk, rita: Reviewer
     assert "30 files, +42 000 −42 000 lines" in told.replace("\u202f", " ")
     assert rita.answer(gate, "deny", "unreadable").status_code == 302
     assert Gate.objects.get(id=gate.id).status == "denied"
+
+
+@pytest.mark.parametrize("command", ["git push origin v1.2\ufe0f", "git push;\ufe0f ls", "a &\ufe0e b"])
+def test_a_selector_that_selects_nothing_is_shown_and_counted(desk: Desk, rita: Reviewer, command: str) -> None:
+    gate = desk.gate(desk.plan(arguments={"command": command}))
+    html = rita.page(url_of(gate))
+    assert "1 hidden character." in html
+    assert "\ufe0f" not in html
+    assert "\ufe0e" not in html
+    assert b"Tick that you have seen the hidden characters" in rita.answer(gate).content

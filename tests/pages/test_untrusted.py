@@ -94,6 +94,11 @@ def test_a_line_is_one_line(text: str) -> None:
         ("👩\u200db", "[U+200D]"),
         ("👩\u200d", "[U+200D]"),
         ("👩\u200d\u200d👧", "[U+200D]"),
+        *((f"v1{sign}\ufe0f", "[U+FE0F]") for sign in "0/.&;:'\"=+<>|#*@!\u0663\uff11\u00b7"),
+        ("v1.2\ufe0e", "[U+FE0E]"),
+        (";\ufe0f\u20e3", "[U+FE0F]"),
+        ("1\ufe0fa", "[U+FE0F]"),
+        ("☀\ufe0f\ufe0f", "[U+FE0F]"),
     ],
 )
 def test_what_hides_becomes_a_token(text: str, token: str) -> None:
@@ -109,6 +114,7 @@ def test_what_hides_becomes_a_token(text: str, token: str) -> None:
         "עברית",
         "हिन्दी",
         "☀️ done ✓",
+        "1\ufe0f\u20e3 #\ufe0f\u20e3 ↔\ufe0f ‼\ufe0f",
         "👩\u200d👧 👩🏽\u200d💻 ❤️\u200d🔥",
         "    indented\n\n\tcode",
     ],
