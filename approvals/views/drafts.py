@@ -41,7 +41,11 @@ def kept(request: MemberRequest, gate: Gate, card: Card) -> Kept:
 
 def list_of(request: HttpRequest) -> str:
     """The filters of the list that a pane stands beside, as a query; a pane that was fetched says where it is."""
-    return filters(urlsplit(request.headers.get("HX-Current-URL") or request.get_full_path()).query)
+    try:
+        here = urlsplit(request.headers.get("HX-Current-URL") or request.get_full_path())
+    except ValueError:  # what a browser never sends
+        return ""
+    return filters(here.query)
 
 
 def filters(query: str) -> str:

@@ -96,3 +96,11 @@ def test_a_selector_that_selects_nothing_is_shown_and_counted(desk: Desk, rita: 
     assert "\ufe0f" not in html
     assert "\ufe0e" not in html
     assert b"Tick that you have seen the hidden characters" in rita.answer(gate).content
+
+
+@pytest.mark.parametrize("here", ["http://[", "http://[::1", "//℀/", "http://x]/?state=mine", "%", "?" * 2000])
+def test_a_pane_is_answered_wherever_it_says_it_is(gate: Gate, rita: Reviewer, here: str) -> None:
+    headers = {"HX-Request": "true", "HX-Current-URL": here}
+    answer = rita.client.get(url_of(gate), headers=headers)
+    assert answer.status_code == 200
+    assert '<input type="hidden" name="list" value="">' in answer.content.decode()
