@@ -50,8 +50,15 @@ def denied_for_good(agent: UUID, wish: Plan) -> UUID | None:
 HELD: Final = Refusal("HELD", "A person has stopped this; do not act. Wait until the stop is lifted, then ask again.")
 
 
+class Whole(NamedTuple):
+    """All arguments that are about to be used, and whether the intent was said to leave out some of them."""
+
+    arguments: Any
+    leaves_out: bool
+
+
 def check(
-    origin: Origin, row: EffectRow, preconditions: Mapping[str, Any] | None, whole: Any, found: list[Gate]
+    origin: Origin, row: EffectRow, preconditions: Mapping[str, Any] | None, whole: Whole | None, found: list[Gate]
 ) -> Refusal | None:
     """Why leave that looks granted is not used, or None. A gate whose leave may be used is put into `found`."""
     force, stops, final, _, patterns = policies.grounds(row.project_id, row.session_id, row.repository_id)
@@ -73,8 +80,10 @@ def check(
         return None
     if force is not None and force.mode == "enforce" and origin.agent != row.agent_id:
         return _ANOTHERS
-    if whole is not None and row.leave_basis != "observe" and not _as_planned(row, whole):
-        return _OTHER_WORDS
+    if whole is not None and row.leave_basis != "observe":
+        refused = _other_words(row, whole)
+        if refused is not None:
+            return refused
     if final:
         refused = _denied_meanwhile(row, gate, now)
         if refused is not None:
@@ -108,16 +117,25 @@ _OTHER_WORDS: Final = Refusal(
     "Arguments that the intent leaves out are not as they were planned; send those, or plan anew.",
     "digest_mismatch",
 )
+_ERASED: Final = Refusal(
+    "INTENT_MISMATCH",
+    "What was planned has been erased, so nothing can be compared with it; plan a new effect.",
+    "digest_mismatch",
+)
 _QUORUM_LOST: Final = Refusal(
     "GATE_GONE", "Of those who approved this, too few may still rule; plan it again to ask others.", "quorum_lost"
 )
 _DENIED: Final = Refusal("GATE_DENIED", "People denied this for the rest of the session; do not act.", "denied_final")
 
 
-def _as_planned(row: EffectRow, whole: Any) -> bool:
-    """True when all arguments, also those that the intent leaves out, are those of the plan that got leave."""
+def _other_words(row: EffectRow, whole: Whole) -> Refusal | None:
+    """Refuse where arguments that the intent leaves out, by the plan's word or now, are not those that got leave."""
     planned = reading.plan_body(row.plan_position)
-    return "arguments" in planned and same(planned["arguments"], whole)
+    if not planned:
+        return _ERASED
+    if not (whole.leaves_out or planned.get("free_text")):
+        return None  # the intent holds them all
+    return None if same(planned.get("arguments", {}), whole.arguments) else _OTHER_WORDS
 
 
 def _denied_meanwhile(row: EffectRow, gate: Gate | None, now: int) -> Refusal | None:

@@ -13,7 +13,7 @@ import orjson
 from approvals import exemptions, gates, last_look, policies, reading
 from approvals.binding import binding
 from approvals.gates import Request
-from approvals.last_look import HELD, Judged, denied_for_good
+from approvals.last_look import HELD, Judged, Whole, denied_for_good
 from approvals.matching import Requirement, judge
 from approvals.models import Gate
 from approvals.policies import InForce
@@ -108,12 +108,12 @@ def dispatch(
     process: str,
     asked: Callable[[str], str],
     preconditions: Mapping[str, Any] | None,
-    whole: Any = None,
+    whole: Whole | None = None,
 ) -> Answered:
     """Use the leave and open the next attempt, in one transaction; a gate is used in the same.
 
-    `whole` are the arguments about to be used where the intent leaves out some of them. Raises LookupError when the
-    project has no such effect.
+    `whole` are the arguments about to be used, where they were sent. Raises LookupError when the project has no such
+    effect.
     """
     holds.share(origin.project)
     found: list[Gate] = []

@@ -11,6 +11,7 @@ from django.db.models import Q
 from django.http import HttpResponse
 
 from approvals import leave
+from approvals.last_look import Whole
 from approvals.reading import Asked
 from ingest import shapes, strict
 from ingest.doors import Call, as_json, by_method, command, reading
@@ -134,7 +135,7 @@ def dispatch_effect(call: Call, fields: shapes.DispatchEffect, origin: Origin, p
         computed = intent_digest(tool, fields.arguments, fields.free_text)
         return computed if fields.intent_digest in (None, computed) else ""
 
-    whole = fields.arguments if fields.free_text and fields.arguments is not msgspec.UNSET else None
+    whole = None if fields.arguments is msgspec.UNSET else Whole(fields.arguments, bool(fields.free_text))
     try:
         answered = leave.dispatch(
             origin, path["effect"], process=fields.process, asked=asked, preconditions=fields.preconditions, whole=whole

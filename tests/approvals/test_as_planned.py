@@ -1,0 +1,42 @@
+"""What runs is what was planned and people saw: arguments that the intent leaves out too."""
+
+from typing import Any
+
+import pytest
+
+from ledger.models import Attempt
+from tests.approvals.story import Desk
+from tests.ingest.caller import code
+
+pytestmark = pytest.mark.django_db
+
+
+def dispatch(desk: Desk, effect: dict[str, Any], **fields: Any) -> Any:
+    return desk.agent.post(f"/effects/{effect['id']}/dispatch", {"process": "p-1", **fields})
+
+
+def approved(desk: Desk, **fields: Any) -> dict[str, Any]:
+    planned = desk.plan(**fields)
+    assert desk.answer(desk.gate(planned), "reviewer").refusal is None
+    return planned
+
+
+@pytest.mark.parametrize("arguments", [{}, {"dry_run": False}, {"dry_run": True, "confirm": False}])
+def test_what_the_plan_called_free_text_is_not_left_out_of_what_runs(desk: Desk, arguments: dict[str, bool]) -> None:
+    """The card showed dry_run; the dispatch sends arguments without it, and does not say that anything is free."""
+    desk.declare("shell.run", "reversible")
+    said: dict[str, Any] = {"command": "deploy", "dry_run": True}
+    planned = approved(desk, tool="shell.run", arguments=said, free_text=["dry_run", "confirm"])
+    free_text = list(arguments)  # left out of the intent, so that its digest is the plan's
+    other = {"command": "deploy", **arguments}
+    assert code(dispatch(desk, planned, arguments=other, free_text=free_text)) == (409, "INTENT_MISMATCH")
+    assert not Attempt.objects.exists()
+    assert dispatch(desk, planned, arguments=said, free_text=["dry_run"]).status_code == 200
+
+
+def test_arguments_that_the_plan_left_to_their_default_are_as_they_were_planned(desk: Desk) -> None:
+    desk.agent.session("s-1")
+    body = {"session": "s-1", "effect_key": "e-1", "tool": "git.push", "free_text": ["note"]}
+    planned = desk.agent.post("/effects", body).json()
+    desk.answer(desk.gate(planned), "reviewer")
+    assert dispatch(desk, planned, arguments={}).status_code == 200
