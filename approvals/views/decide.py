@@ -32,6 +32,15 @@ STALE: Final = (
     "This form was not made for you, or more than twelve hours ago. Look at what is here, then answer.",
 )
 CHANGED: Final = ("stale_view", "The gate changed since your page was made. Look at what is new, then answer.")
+GONE: Final = (
+    "stale_view",
+    "The answer that your page asked about waits no more: it was given, or dropped, from another page. "
+    "What is recorded stands below.",
+)
+OTHER: Final = (
+    "Nothing was recorded. Your page asked about another answer than the one begun last, perhaps in a second window. "
+    "The one begun last is shown here."
+)
 HIDDEN: Final = ("not_seen", "Tick that you have seen the hidden characters; without that it cannot be approved.")
 UNREAD: Final = ("not_seen", "Tick that you have read all of it; without that it cannot be approved.")
 
@@ -41,7 +50,7 @@ UNREAD: Final = ("not_seen", "Tick that you have read all of it; without that it
 def answer(request: MemberRequest, gate: UUID) -> HttpResponse:
     """Take an answer from the page of a gate: decide at once, or go on to the confirm page."""
     found = gate_of(request, gate)
-    draft = {name: request.POST.get(name, "")[:LONGEST] for name in drafts.FIELDS}
+    draft = _draft(request)
     refused = _unfit(request, found, draft)
     if refused is not None:
         return refused
@@ -57,10 +66,12 @@ def confirm(request: MemberRequest, gate: UUID) -> HttpResponse:
     """Ask once more, naming exactly what would run; a yes to what is dangerous takes the code and a password."""
     found = gate_of(request, gate)
     draft = request.session.get(drafts.key(found))
-    if draft is None:
-        return redirect("gate", gate=found.id)
+    if draft is None or not draft["answer"]:  # none, or one that was only kept
+        return redirect("gate", gate=found.id) if request.method != "POST" else refusal(request, found.id, GONE)
     if request.method != "POST":
         return _confirm(request, found, draft, {})
+    if request.POST.get("seen_draft", "") != drafts.digest(draft):
+        return _confirm(request, found, draft, {}, other=OTHER)
     refused = _unfit(request, found, draft)
     if refused is not None:
         return refused
@@ -74,11 +85,14 @@ def confirm(request: MemberRequest, gate: UUID) -> HttpResponse:
 @require_POST
 @requires("reviewer")
 def extend(request: MemberRequest, gate: UUID) -> HttpResponse:
-    """Give everybody a quarter of an hour more."""
+    """Give everybody a quarter of an hour more. What was typed and ticked for an answer meanwhile is kept."""
     found = gate_of(request, gate)
+    draft = _draft(request) | {"answer": ""}
     outcome = ruled(lambda: rulings.extend(found, request.membership))
     if outcome.refusal is not None:
-        return refusal(request, found.id, outcome.refusal, reason=request.POST.get("reason", ""))
+        return refusal(request, found.id, outcome.refusal, reason=draft["reason"], ticked=_ticked(draft))
+    if draft["reason"] or _ticked(draft):
+        request.session[drafts.key(found)] = draft
     messages.success(request, "Open for 15 minutes more. It is recorded.")
     if request.POST.get("from") == "inbox":
         return redirect(f"{_list(request.POST.get('list', ''))}open={found.id}")
@@ -138,8 +152,17 @@ def _unfit(request: MemberRequest, gate: Gate, draft: dict[str, str]) -> HttpRes
     if refused is None:
         return None
     request.session.pop(drafts.key(gate), None)
-    ticked = () if refused in (STALE, CHANGED) else [name for name in ("hidden_seen", "all_read") if draft[name]]
+    ticked = () if refused in (STALE, CHANGED) else _ticked(draft)
     return refusal(request, gate.id, refused, reason=draft["reason"], differences=differences, ticked=ticked)
+
+
+def _draft(request: MemberRequest) -> dict[str, str]:
+    """What the form of a gate sent."""
+    return {name: request.POST.get(name, "")[:LONGEST] for name in drafts.FIELDS}
+
+
+def _ticked(draft: dict[str, str]) -> list[str]:
+    return [name for name in drafts.TICKS if draft[name]]
 
 
 def _is_stale(shown: Seen, gate: Gate, now: card.Card) -> bool:
@@ -168,7 +191,10 @@ def _unproved(request: MemberRequest, gate: Gate, step_up: str) -> dict[str, str
     }
 
 
-def _confirm(request: MemberRequest, gate: Gate, draft: dict[str, str], errors: dict[str, str]) -> HttpResponse:
+def _confirm(
+    request: MemberRequest, gate: Gate, draft: dict[str, str], errors: dict[str, str], *, other: str = ""
+) -> HttpResponse:
+    """The page that asks once more. It says of what draft it asks, since a second window may begin another."""
     step_up = _step_up(gate, draft)
     here = reverse("gate", args=[gate.id])
     context = {
@@ -182,9 +208,11 @@ def _confirm(request: MemberRequest, gate: Gate, draft: dict[str, str], errors: 
         "code": card.code(gate.effect.intent_digest),
         "back": f"{_list(draft['list'])}open={gate.id}" if draft["from"] == "inbox" else here,
         "errors": errors,
-        "typed": request.POST.get("code", "")[:8],
+        "typed": request.POST.get("code", "")[:8] if not other else "",
+        "digest": drafts.digest(draft),
+        "other": other,
     }
-    return render(request, "approvals/confirm.html", context, status=422 if errors else 200)
+    return render(request, "approvals/confirm.html", context, status=409 if other else 422 if errors else 200)
 
 
 def _decide(request: MemberRequest, gate: Gate, draft: dict[str, str], step_up: str) -> HttpResponse:

@@ -1,11 +1,14 @@
 """An answer on its way: what was typed and ticked waits in the sign-in's session until it is given or refused.
 
-It holds the fields of the form (`FIELDS`), so that who goes back from the confirm page finds them as they were.
+It holds the fields of the form (`FIELDS`), so that who goes back from the confirm page, or gives everybody more time,
+finds them as they were. Without an `answer` it is only kept: no confirm page asks about it.
 """
 
+import hashlib
 from typing import Final, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
+import orjson
 from django.http import HttpRequest, QueryDict
 
 from approvals import seen
@@ -13,7 +16,8 @@ from approvals.card import Card
 from approvals.models import Gate
 from sessions.access import MemberRequest
 
-FIELDS: Final = ("answer", "reason", "seen", "hidden_seen", "all_read", "from", "list")
+TICKS: Final = ("hidden_seen", "all_read")
+FIELDS: Final = ("answer", "reason", "seen", *TICKS, "from", "list")
 FILTERS: Final = ("state", "risk", "repo")
 
 
@@ -29,6 +33,11 @@ def key(gate: Gate) -> str:
     return f"answer:{gate.id.hex}"
 
 
+def digest(draft: dict[str, str]) -> str:
+    """What tells this answer from any other on the same gate, as 64 hex characters."""
+    return hashlib.sha256(orjson.dumps([draft[name] for name in ("answer", "reason", "seen", *TICKS)])).hexdigest()
+
+
 def kept(request: MemberRequest, gate: Gate, card: Card) -> Kept:
     """What was typed before. Ticks are of what was shown then: of another card they say nothing."""
     draft = request.session.get(key(gate))
@@ -36,7 +45,7 @@ def kept(request: MemberRequest, gate: Gate, card: Card) -> Kept:
         return Kept("", frozenset())
     shown = seen.read(draft["seen"], gate, request.membership)
     same = shown is not None and shown.shown.card_sha256 == card.sha256
-    return Kept(draft["reason"], frozenset(name for name in ("hidden_seen", "all_read") if same and draft[name]))
+    return Kept(draft["reason"], frozenset(name for name in TICKS if same and draft[name]))
 
 
 def list_of(request: HttpRequest) -> str:

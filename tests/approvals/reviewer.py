@@ -10,6 +10,7 @@ from approvals.models import Gate
 from tests.approvals.story import Desk
 
 TOKEN = re.compile(r'name="seen" value="([^"]+)"')
+DRAFT = re.compile(r'name="seen_draft" value="([^"]+)"')
 REASON = "agreed in INC-204"
 
 
@@ -30,6 +31,17 @@ class Reviewer:
         seen = more.pop("seen", None) or self.seen(gate)
         fields = {"answer": answer, "reason": reason, "seen": seen, "settled": "1", **more}
         return self.client.post(reverse("gate_answer", args=[gate.id]), fields)
+
+    def confirm(self, gate: Gate, **more: str) -> Any:
+        """Look at the confirm page of an answer that was begun, then send its form."""
+        url = reverse("gate_confirm", args=[gate.id])
+        return self.client.post(url, {"seen_draft": self.draft(gate), **more})
+
+    def draft(self, gate: Gate) -> str:
+        """What the confirm page says of the answer that it asks about."""
+        found = DRAFT.search(self.page(reverse("gate_confirm", args=[gate.id])))
+        assert found, "the page has no form"
+        return found[1]
 
     def seen(self, gate: Gate) -> str:
         found = TOKEN.search(self.page(url_of(gate)))

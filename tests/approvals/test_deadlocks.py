@@ -115,7 +115,8 @@ def test_so_is_one_that_goes_through_the_confirm_page(desk: Desk, asked: list[bo
         gates.append(planned(desk, new_key())[1])
         url = reverse("gate_confirm", args=[gates[-1].id])
         assert rita.answer(gates[-1], settled="").headers["Location"] == url
-        return gate_and_effect(gates[-1], lambda: rita.client.post(url))
+        sent = {"seen_draft": rita.draft(gates[-1])}
+        return gate_and_effect(gates[-1], lambda: rita.client.post(url, sent))
 
     answer = deadlocked(asked, prepare)
     assert (answer.status_code, asked) == (302, [True])

@@ -2,11 +2,12 @@
 
 import re
 
+import pytest
 import time_machine
 from django.contrib.auth.models import User
 from django.urls import reverse
 
-from approvals import card
+from approvals import around, card
 from approvals.models import Gate, Vote
 from journal.clock import now_us
 from journal.models import Entry
@@ -25,7 +26,7 @@ def test_without_script_every_answer_is_confirmed(gate: Gate, rita: Reviewer) ->
     assert "git push origin main" in html
     assert REASON in html
     assert 'name="code"' not in html  # nothing here is irreversible
-    assert rita.client.post(confirm).status_code == 302
+    assert rita.confirm(gate).status_code == 302
     assert Vote.objects.get().answer == "approve"
     assert rita.client.get(confirm)["Location"] == url_of(gate)  # the draft is gone
 
@@ -37,21 +38,20 @@ def test_what_cannot_be_undone_takes_the_code_and_a_password(final: Gate, rita: 
     assert 'name="code"' in html
     assert 'name="password"' in html
     intent = card.code(final.effect.intent_digest)
-    wrong = rita.client.post(confirm, {"code": "zzzz", "password": PASSWORD})
+    wrong = rita.confirm(final, code="zzzz", password=PASSWORD)
     assert wrong.status_code == 422
     assert b"not the code of the intent" in wrong.content
-    wrong = rita.client.post(confirm, {"code": intent, "password": "guess"})
+    wrong = rita.confirm(final, code=intent, password="guess")
     assert wrong.status_code == 422
     assert b"not your password" in wrong.content
     assert not Vote.objects.exists()
-    assert rita.client.post(confirm, {"code": intent, "password": PASSWORD}).status_code == 302
+    assert rita.confirm(final, code=intent, password=PASSWORD).status_code == 302
     assert Vote.objects.get().step_up == "typed_digest"
 
 
 def test_a_password_is_good_for_five_minutes(desk: Desk, final: Gate, rita: Reviewer) -> None:
-    confirm = reverse("gate_confirm", args=[final.id])
     rita.answer(final, "approve")
-    rita.client.post(confirm, {"code": card.code(final.effect.intent_digest), "password": PASSWORD})
+    rita.confirm(final, code=card.code(final.effect.intent_digest), password=PASSWORD)
     other = desk.gate(desk.plan("again", tool="drop.table", arguments={"command": "DROP TABLE payments"}))
     rita.answer(other)
     assert 'name="password"' not in rita.page(reverse("gate_confirm", args=[other.id]))
@@ -61,12 +61,11 @@ def test_a_password_is_good_for_five_minutes(desk: Desk, final: Gate, rita: Revi
 
 def test_five_wrong_passwords_close_the_name(final: Gate, rita: Reviewer) -> None:
     rita.answer(final)
-    confirm = reverse("gate_confirm", args=[final.id])
     intent = card.code(final.effect.intent_digest)
-    answers = [rita.client.post(confirm, {"code": intent, "password": "guess"}).status_code for _ in range(5)]
+    answers = [rita.confirm(final, code=intent, password="guess").status_code for _ in range(5)]
     assert answers[:4] == [422] * 4
     assert answers[4] == 429
-    assert rita.client.post(confirm, {"code": intent, "password": PASSWORD}).status_code == 429
+    assert rita.confirm(final, code=intent, password=PASSWORD).status_code == 429
     assert not Vote.objects.exists()
 
 
@@ -74,8 +73,54 @@ def test_the_code_is_asked_whatever_a_form_says(final: Gate, rita: Reviewer) -> 
     """`settled` is the page's word; the confirm page for what is dangerous is the server's."""
     rita.answer(final, settled="1")
     assert not Vote.objects.exists()
-    assert rita.client.post(reverse("gate_confirm", args=[final.id])).status_code == 422
+    assert rita.confirm(final).status_code == 422
     assert not Vote.objects.exists()
+
+
+@pytest.mark.parametrize(("first", "second"), [("deny", "approve"), ("approve", "deny"), ("deny", "deny")])
+def test_a_confirm_page_records_the_answer_that_it_shows_or_none(
+    gate: Gate, rita: Reviewer, first: str, second: str
+) -> None:
+    """Two windows of one person: the second begins another answer while the first still asks about its own."""
+    confirm = reverse("gate_confirm", args=[gate.id])
+    rita.answer(gate, first, "words of the first window", settled="")
+    asked = rita.draft(gate)
+    rita.answer(gate, second, "words of the second window", settled="")
+    for stale in ({"seen_draft": asked}, {"seen_draft": ""}, {}):
+        answer = rita.client.post(confirm, stale)
+        html = answer.content.decode()
+        assert answer.status_code == 409
+        assert "Nothing was recorded. Your page asked about another answer" in html
+        assert f"You are about to {second}" in html
+        assert "words of the second window</q>" in html
+        assert "words of the first window" not in html
+    assert not Vote.objects.exists()
+    assert rita.confirm(gate).status_code == 302  # from the page as it is now
+    vote = Vote.objects.get()
+    assert (vote.answer, around.reason_at(vote.position)) == (second, "words of the second window")
+
+
+def test_ticks_are_part_of_the_answer_that_a_confirm_page_shows(desk: Desk, rita: Reviewer) -> None:
+    gate = desk.gate(desk.plan(arguments={"command": "echo\n" * 40}))
+    rita.answer(gate, settled="", all_read="1", seen=(seen := rita.seen(gate)))
+    asked = rita.draft(gate)
+    rita.answer(gate, "deny", settled="", seen=seen)
+    assert rita.draft(gate) != asked
+    rita.answer(gate, settled="", all_read="1", seen=seen)
+    assert rita.draft(gate) == asked
+
+
+def test_a_confirm_page_whose_answer_was_given_elsewhere_says_so(gate: Gate, rita: Reviewer) -> None:
+    rita.answer(gate, "deny", "words of the first window", settled="")
+    asked = rita.draft(gate)
+    rita.answer(gate, "approve")  # at once, in the second window
+    late = rita.client.post(reverse("gate_confirm", args=[gate.id]), {"seen_draft": asked})
+    html = late.content.decode()
+    assert late.status_code == 409
+    assert "Your answer was not recorded." in html
+    assert "it was given, or dropped, from another page" in html
+    assert "reviewer approved" in html
+    assert Vote.objects.get().answer == "approve"
 
 
 def test_hidden_characters_must_be_ticked(desk: Desk, rita: Reviewer) -> None:

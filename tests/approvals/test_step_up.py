@@ -56,11 +56,11 @@ def test_high_risk_takes_the_code_and_a_password_though_it_can_be_undone(desk: D
     assert gate.requirement_hash == Requirement.of(gate.requirement).hash
     for proof in ("none", "reauth"):
         assert desk.answer(gate, "reviewer", step_up=proof).refusal[0] == "step_up_required"  # type: ignore[index]
-    confirm = rita.answer(gate)["Location"]
-    assert rita.client.post(confirm, {"password": PASSWORD}).status_code == 422
+    rita.answer(gate)
+    assert rita.confirm(gate, password=PASSWORD).status_code == 422
     assert not Vote.objects.exists()
     said = {"code": card.code(gate.effect.intent_digest), "password": PASSWORD}
-    assert rita.client.post(confirm, said).status_code == 302
+    assert rita.confirm(gate, **said).status_code == 302
     assert Vote.objects.get().step_up == "typed_digest"
     assert Gate.objects.get().status == "approved"
 
@@ -75,17 +75,32 @@ def test_a_rule_that_wants_the_password_alone_gets_the_password_alone(desk: Desk
     confirm = rita.answer(gate)["Location"]
     html = rita.page(confirm)
     assert ('name="password"' in html, 'name="code"' in html) == (True, False)
-    assert rita.client.post(confirm, {"password": "guess"}).status_code == 422
+    assert rita.confirm(gate, password="guess").status_code == 422
     assert not Vote.objects.exists()
-    assert rita.client.post(confirm, {"password": PASSWORD}).status_code == 302
+    assert rita.confirm(gate, password=PASSWORD).status_code == 302
     assert Vote.objects.get().step_up == "reauth"
     assert "; with password" in rita.page(url_of(gate))
     # It is good for five minutes, and then the confirm page only asks once more.
     again = desk.gate(desk.plan("e-2", arguments={"ref": "topic"}))
     confirm = rita.answer(again)["Location"]
     assert 'name="password"' not in rita.page(confirm)
-    assert rita.client.post(confirm).status_code == 302
+    assert rita.confirm(again).status_code == 302
     assert Gate.objects.get(id=again.id).status == "approved"
+
+
+def test_a_password_that_is_still_good_gives_no_yes_to_who_was_shown_a_no(desk: Desk, rita: Reviewer) -> None:
+    """Nothing has to be typed for five minutes, so a confirm page in a second window is one press away."""
+    desk.rules(REAUTH)
+    first = desk.gate(desk.plan())
+    rita.answer(first)
+    assert rita.confirm(first, password=PASSWORD).status_code == 302
+    gate = desk.gate(desk.plan("e-2", arguments={"ref": "topic"}))
+    rita.answer(gate, "deny", "not to topic", settled="")
+    shown = rita.draft(gate)
+    confirm = rita.answer(gate)["Location"]
+    assert 'name="password"' not in rita.page(confirm)
+    assert rita.client.post(confirm, {"seen_draft": shown}).status_code == 409
+    assert not Vote.objects.filter(gate=gate).exists()
 
 
 def test_a_no_takes_no_proof(desk: Desk, rita: Reviewer) -> None:
@@ -121,7 +136,7 @@ def test_a_tool_declared_anew_raises_what_a_yes_takes(desk: Desk, rita: Reviewer
     confirm = rita.answer(gate)["Location"]
     assert 'name="code"' in rita.page(confirm)
     said = {"code": card.code(gate.effect.intent_digest), "password": PASSWORD}
-    assert rita.client.post(confirm, said).status_code == 302
+    assert rita.confirm(gate, **said).status_code == 302
     assert (Gate.objects.get().status, Gate.objects.get().step_up) == ("approved", "none")
     body = {"process": "p-1", "intent_digest": planned["intent_digest"]}
     assert desk.agent.post(f"/effects/{planned['id']}/dispatch", body).status_code == 200
