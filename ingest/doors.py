@@ -107,6 +107,8 @@ def command(
             origin = call.origin(text, lease_epoch=getattr(body, "lease_epoch", None))
 
             def run() -> Reply:
+                # The clocks of leave run on while a body is held back, or a transaction is waited for or tried again.
+                call.received_us = origin.received_us = now_us()
                 reply = work(call, body, origin, path)
                 if reply.kept and 200 <= reply.status < 300 and not reply.replay:
                     answers.keep(origin, reply.status, reply.body)

@@ -12,6 +12,7 @@ from uuid import UUID
 from django.db import connection
 
 from journal import entries, sql
+from journal.clock import now_us
 from journal.entries import Status
 from journal.ids import derived
 from journal.order import is_of_a_command
@@ -143,6 +144,7 @@ def dispatch(
     still looks granted here. Raises LookupError when the project has no such effect.
     """
     row, attempts = _locked(origin, effect)
+    origin.received_us = max(origin.received_us, now_us())  # whoever waited for the row acts after whoever had it
     if row.intent_digest != asked(row.tool):
         _trace(origin, row, "INTENT_MISMATCH")
         sentence = "These are not the arguments that were planned; plan them as a new effect and ask for leave."

@@ -1,0 +1,128 @@
+"""Leave ends when its time does, also for a dispatch that was begun before: no clock is held back with a request."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import time_machine
+from django.db import transaction
+
+from approvals import exemptions, leave
+from approvals.states import US
+from journal.clock import now_us
+from ledger import commands
+from ledger.effects import LostRace
+from ledger.models import Attempt
+from tests.approvals.story import Desk
+from tests.ingest.caller import Caller, code
+
+pytestmark = pytest.mark.django_db
+Wait = Callable[[], Any]
+
+
+class Withheld:
+    """A request's body of which nothing comes until `wait` was called."""
+
+    def __init__(self, body: Any, wait: Wait) -> None:
+        self.body, self.wait = body, wait
+
+    def read(self, size: int = -1) -> bytes:
+        self.wait()
+        read: bytes = self.body.read(size)
+        return read
+
+    readline = read
+
+
+def held_back(desk: Desk, wait: Wait) -> Caller:
+    """The agent, at whose requests `wait` is called between the headers and the body."""
+    from config.wsgi import application
+
+    def slow(environ: dict[str, Any], start: Any) -> Any:
+        return application({**environ, "wsgi.input": Withheld(environ["wsgi.input"], wait)}, start)
+
+    caller = Caller(desk.agent.token, app=slow)
+    caller.client.event_hooks = desk.agent.client.event_hooks
+    return caller
+
+
+def waits_for_the_row(patch: pytest.MonkeyPatch, wait: Wait) -> None:
+    locked = commands._locked
+
+    def slow(*arguments: Any) -> Any:
+        wait()
+        return locked(*arguments)
+
+    patch.setattr(commands, "_locked", slow)
+
+
+def waits_for_another_try(patch: pytest.MonkeyPatch, wait: Wait) -> None:
+    """The first try finds its clock in order, and loses a race."""
+    dispatched, tries = leave.dispatch, iter([True])
+
+    def slow(*arguments: Any, **named: Any) -> Any:
+        if next(tries, False):
+            wait()
+            raise LostRace
+        return dispatched(*arguments, **named)
+
+    patch.setattr(leave, "dispatch", slow)
+
+
+def dispatch(desk: Desk, effect: dict[str, Any], where: str, patch: pytest.MonkeyPatch, wait: Wait) -> Any:
+    """Dispatch, and let `wait` be called where the request has to wait."""
+    caller = desk.agent
+    if where == "the body":
+        caller = held_back(desk, wait)
+    elif where == "the row":
+        waits_for_the_row(patch, wait)
+    else:
+        waits_for_another_try(patch, wait)
+    body = {"process": "p-1", "intent_digest": effect["intent_digest"]}
+    return caller.post(f"/effects/{effect['id']}/dispatch", body)
+
+
+def with_leave(desk: Desk, basis: str) -> tuple[dict[str, Any], int]:
+    """An effect that has leave, and when that ends."""
+    if basis == "exemption":
+        with transaction.atomic():
+            exemptions.grant(
+                desk.project, tool="git.push", reason="a release is going on", ends_at_us=now_us() + 60 * US,
+                user=desk.user("administrator"),
+            )  # fmt: skip
+    planned = desk.plan()
+    if basis == "ruling":
+        assert desk.answer(desk.gate(planned), "reviewer").refusal is None
+    effect = desk.effect(planned)
+    assert (effect.leave, effect.leave_basis) == ("granted", basis)
+    return planned, effect.leave_until_us or 0
+
+
+WHERE = pytest.mark.parametrize("where", ["the body", "the row", "another try"])
+
+
+@WHERE
+@pytest.mark.parametrize("basis", ["ruling", "exemption"])
+def test_leave_that_ends_while_a_dispatch_waits_is_not_used(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, basis: str, where: str
+) -> None:
+    planned, until = with_leave(desk, basis)
+    with time_machine.travel(now_us() / US, tick=False) as clock:
+        late = dispatch(desk, planned, where, monkeypatch, lambda: clock.move_to(until / US + 1))
+    assert code(late) == (409, "GATE_GONE")
+    assert not Attempt.objects.exists()
+    effect = desk.effect(planned)
+    assert (effect.leave, effect.leave_basis) == ("held", "lapsed")
+
+
+@WHERE
+def test_a_dispatch_that_waited_is_of_the_moment_when_it_came_through(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    planned, until = with_leave(desk, "ruling")
+    late = (until // US - 1) * US
+    with time_machine.travel(now_us() / US, tick=False) as clock:
+        done = dispatch(desk, planned, where, monkeypatch, lambda: clock.move_to(late / US))
+    assert done.status_code == 200
+    attempt, gate = Attempt.objects.get(), desk.gate(planned)
+    assert (attempt.received_us, attempt.dispatched_at_us, gate.used_at_us) == (late, late, late)
