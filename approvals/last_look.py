@@ -207,5 +207,8 @@ def _judged_again(origin: Origin, row: EffectRow, force: InForce | None, pattern
     same_tool = row.judged_as == declared.tool(row.project_id, row.tool).judged_as
     if same_rules and same_tool and row.ref_patterns_version in (None, patterns):
         return None
-    seen = reading.wish_of_stored(row, origin.source)
+    plan = reading.plan_body(row.plan_position)
+    seen = reading.wish_of_stored(row, origin.source, plan)
+    if not plan:  # erased: a rule that looks at arguments would find none, and nobody is let through by that
+        return Judged(force, seen, Judgement("deny", "", None, "the plan was erased"))
     return Judged(force, seen, judge(force.compiled, seen, force.mode, reading.counter_of_stored(row)))

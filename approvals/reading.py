@@ -83,12 +83,12 @@ def wish_of(project: UUID, session: UUID, agent: str, tool: str, values: Mapping
     )
 
 
-def wish_of_stored(row: EffectRow, agent: str) -> Wish:
-    """A stored effect as rules see it now that `agent` is about to start it; its arguments are those of its plan."""
+def wish_of_stored(row: EffectRow, agent: str, plan: Mapping[str, Any]) -> Wish:
+    """A stored effect as rules see it now that `agent` is about to start it; its arguments are those of `plan`."""
     repository = repository_of(row)
     target = target_of(row)
     target["ref_class"], _ = ref_class_now(repository, row)
-    asked = Asked(plan_body(row.plan_position).get("arguments"), repository.name if repository is not None else "")
+    asked = Asked(plan.get("arguments", {}), repository.name if repository is not None else "")
     return wish_of(row.project_id, row.session_id, agent, row.tool, target, asked)
 
 

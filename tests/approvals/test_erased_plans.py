@@ -1,0 +1,78 @@
+"""A plan whose body was erased: nothing can be compared with it, and no rule lets it pass for want of arguments."""
+
+from typing import Any
+
+import pytest
+from django.db import transaction
+from django.urls import reverse
+
+from approvals import exemptions
+from approvals.states import US
+from journal.clock import now_us
+from ledger.models import Attempt
+from tests.approvals.story import Desk
+from tests.ingest.caller import code
+
+pytestmark = pytest.mark.django_db
+ALLOW = "name: house\nrules:\n  - {id: all, title: Everything, match: {}, outcome: allow}\n"
+NO_FORCE = ALLOW + "  - {id: force, title: Force, match: {arguments: [{path: force, eq: true}]}, outcome: deny}\n"
+
+
+def dispatch(desk: Desk, effect: dict[str, Any], **fields: Any) -> Any:
+    """Dispatch with what `fields` say, or by the digest alone."""
+    body = {"process": "p-1", **(fields or {"intent_digest": effect["intent_digest"]})}
+    return desk.agent.post(f"/effects/{effect['id']}/dispatch", body)
+
+
+def approved(desk: Desk, **fields: Any) -> dict[str, Any]:
+    planned = desk.plan(**fields)
+    assert desk.answer(desk.gate(planned), "reviewer").refusal is None
+    return planned
+
+
+def erase_plan(desk: Desk, planned: dict[str, Any]) -> None:
+    """Let an administrator destroy the body of the plan."""
+    position = desk.effect(planned).plan_position
+    page = reverse("erase_body", args=[position])
+    assert desk.house.client("administrator").post(page, {"reason": "a ticket"}).status_code == 302
+
+
+def test_arguments_are_not_compared_with_a_plan_that_was_erased(desk: Desk) -> None:
+    planned = approved(desk, arguments={"ref": "main", "dry_run": True}, free_text=["dry_run"])
+    erase_plan(desk, planned)
+    refused = dispatch(desk, planned, arguments={"ref": "main"})
+    assert (code(refused), "erased" in refused.json()["detail"]) == ((409, "INTENT_MISMATCH"), True)
+    assert not Attempt.objects.exists()
+
+
+@pytest.mark.parametrize("basis", ["policy", "ruling", "exemption"])
+@pytest.mark.parametrize("erased", [True, False])
+def test_rules_let_nothing_pass_whose_arguments_were_erased(desk: Desk, basis: str, erased: bool) -> None:
+    """What forces and what does not are the same to a rule that finds no arguments to look at."""
+    if basis == "policy":
+        desk.rules(ALLOW)
+    if basis == "exemption":
+        with transaction.atomic():
+            exemptions.grant(
+                desk.project, tool="git.push", reason="a release is going on", ends_at_us=now_us() + 60 * US,
+                user=desk.user("administrator"),
+            )  # fmt: skip
+    arguments = {"ref": "main", "force": erased}
+    planned = approved(desk, arguments=arguments) if basis == "ruling" else desk.plan(arguments=arguments)
+    assert desk.effect(planned).leave_basis == basis
+    desk.rules(NO_FORCE)
+    if not erased:
+        assert dispatch(desk, planned).status_code == 200
+        return
+    erase_plan(desk, planned)
+    refused = dispatch(desk, planned)
+    assert (code(refused), refused.json()["reason"]) == ((409, "GATE_GONE"), "requirement_changed")
+    assert not Attempt.objects.exists()
+    assert desk.effect(planned).leave == "held"
+    assert desk.plan(arguments=arguments)["answer"] == "blocked"  # asked again the rules see it, and deny
+
+
+def test_a_plan_that_was_erased_is_leave_by_digest_while_nothing_else_changed(desk: Desk) -> None:
+    planned = approved(desk)
+    erase_plan(desk, planned)
+    assert dispatch(desk, planned).status_code == 200
