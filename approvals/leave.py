@@ -128,12 +128,26 @@ def dispatch(
 
 
 def supersede(origin: Origin, effect: UUID) -> Answered:
-    """Withdraw an effect that has not happened, and its open gate with it."""
-    answered = commands.supersede(origin, effect, observe)
+    """Withdraw an effect that has not happened, and its open gate with it, which only the agent that asked may."""
+    asking: list[Gate] = []
+
+    def check(row: EffectRow) -> Refusal | None:
+        for gate in Gate.objects.select_for_update().filter(effect=row.id, status__in=OPEN):
+            gates.settle(row, gate, origin.received_us)
+            if gate.status in OPEN:
+                asking.append(gate)
+        return None if all(gate.agent_id == origin.agent for gate in asking) else _ANOTHERS_REQUEST
+
+    answered = commands.supersede(origin, effect, observe, check)
     if answered.refusal is None:
-        for gate in Gate.objects.select_for_update().filter(effect=effect, status__in=OPEN):
+        for gate in asking:
             gates.end(answered.effect, gate, "cancelled", "superseded", origin.received_us, origin.actor)
     return answered
+
+
+_ANOTHERS_REQUEST: Final = Refusal(
+    "NO_LEAVE", "Another agent asked for leave for this, and only that agent withdraws it; leave it to them."
+)
 
 
 def acknowledge(origin: Origin, effect: UUID, *, attempt: int, outcome: str, external_reference: str) -> Answered:

@@ -201,11 +201,17 @@ def fail(origin: Origin, effect: UUID, *, attempt: int, reason: str, observe: Ob
     return _answer_attempt(origin, effect, "effect.failed", attempt, {"reason": reason}, {"reason": reason}, observe)
 
 
-def supersede(origin: Origin, effect: UUID, observe: Observe) -> Answered:
-    """Withdraw an effect that has not happened. One that may have happened cannot be wished away: 409."""
+def supersede(origin: Origin, effect: UUID, observe: Observe, check: Check | None = None) -> Answered:
+    """Withdraw an effect that has not happened. One that may have happened cannot be wished away: 409.
+
+    `check` may refuse what could be withdrawn.
+    """
     row, attempts = _locked(origin, effect)
     if row.state not in ("planned", "superseded") and (row.state, row.failure_reason) != ("failed", "rejected"):
         return Answered(row, 409, leaves.wrong_state(row))
+    refused = check(row) if check is not None else None
+    if refused is not None:
+        return Answered(row, 409, refused)
     position = _append(origin, "effect.superseded", row, None, {})
     _fold(row, attempts, _fact(origin, "effect.superseded", position, 1, {}), observe)
     return Answered(row, 200)
