@@ -141,10 +141,13 @@ class Waker:
                     waiter.bell.set()
 
     def _ring_who_read_less(self, now: Mapping[UUID, int] | None) -> None:
-        """Wake whoever has read another version of a gate than stands there `now`; everybody when None."""
+        """Wake whoever has read another version of a gate than stands there `now`; everybody when None.
+
+        A gate that is not in `now` was not looked at: whoever began to watch it since is woken to read again.
+        """
         with self._changed:
             for waiter in self._waiters:
-                if now is None or any(waiter.read.get(gate) != now.get(gate) for gate in waiter.gates):
+                if now is None or any(gate not in now or waiter.read.get(gate) != now[gate] for gate in waiter.gates):
                     waiter.bell.set()
 
     def _run(self) -> None:
