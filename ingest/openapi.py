@@ -169,6 +169,7 @@ _ANSWERS: Final[dict[str, Any]] = {
         open_effect=_ID,
         redactions=_NUMBER,
         attempts={"type": "array", "items": {"type": "object"}},
+        attempts_in_all=_NUMBER,
     ),
     "Gate": _GATE,
     "Gates": _object({"gates": {"type": "array", "items": _GATE}, "changed": {"type": "array", "items": _ID}}),

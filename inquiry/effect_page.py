@@ -21,6 +21,7 @@ from sessions.models import Artifact, Project
 
 FACTS: Final = 50  # on one page, newest first
 RELATED: Final = 20
+ATTEMPTS: Final = 50
 
 
 def effect(project: Project, effect_id: UUID) -> Effect | None:
@@ -47,9 +48,16 @@ def effect(project: Project, effect_id: UUID) -> Effect | None:
     return found
 
 
-def attempts(effect: Effect) -> list[Attempt]:
-    """Every attempt, in order."""
-    return list(Attempt.objects.filter(effect=effect).order_by("number"))
+def attempts(effect: Effect) -> tuple[list[Attempt], int]:
+    """The newest attempts, and the one whose answer stands, in order; and how many there are in all."""
+    rows = Attempt.objects.filter(effect=effect).order_by("-number")
+    found = list(rows[: ATTEMPTS + 1])
+    if len(found) <= ATTEMPTS:
+        return found[::-1], len(found)
+    del found[ATTEMPTS:]
+    if not any(one.acknowledged_mark for one in found):
+        found += rows.filter(number__lt=found[-1].number).exclude(acknowledged_mark="")[:1]
+    return found[::-1], rows.count()
 
 
 def tool(effect: Effect) -> Tool | None:

@@ -45,15 +45,15 @@ class Known:
     detail: Sentence = field(default_factory=list)
 
 
-def known(effect: Effect, attempts: Sequence[Attempt], now_us: int) -> Known:
-    """Say what is known of `effect` at `now_us`. `attempts` are all of its attempts, in order."""
+def known(effect: Effect, attempts: Sequence[Attempt], times: int, now_us: int) -> Known:
+    """Say what is known of `effect` at `now_us`. `attempts` are its newest, in order, of `times` in all."""
     state = shown_state(effect, now_us)
     said = _SAY.get(effect.state, _planned)(effect, attempts[-1] if attempts else None, now_us)
     said.state, said.looks = state, said.looks or state
     if effect.resolution:
         said.detail += [" A person resolved it: ", effect.resolution.replace("_", " "), "."]
-    if len(attempts) > 1:
-        said.detail.append(f" It was attempted {len(attempts)} times.")
+    if times > 1:
+        said.detail.append(f" It was attempted {times} times.")
     if not effect.planned_mark:
         said.detail.append(" Its plan has not arrived: its tool, arguments and target are not known yet.")
     return said

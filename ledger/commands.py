@@ -246,13 +246,7 @@ def _fold(row: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: 
     if compensated or row.compensates_id is not None:
         effects.compensate(rows, tried, compensated)
     names += [stopped.BREACH for _ in stopped.breaching(rows, tried, [(row.id, fact)])]
-    touched = [attempts[fact.attempt]] if fact.attempt in attempts else []
-    if row.replanned:
-        touched = list(attempts.values())  # what the plan says may show under which leave they ran
-    before = attempts.get(fact.attempt - 1)
-    if before is not None:
-        touched.insert(0, before)  # an attempt that this one replaces
-    effects.write(rows.values(), touched)
+    effects.write(rows.values(), attempts.values())
     effects.tell([effects.Breach(row, name) for name in dict.fromkeys(names)], fact.received_us)
 
 

@@ -263,12 +263,19 @@ def load_attempts(identities: Iterable[UUID]) -> dict[UUID, dict[int, AttemptRow
         named["project_id"], named["effect_id"] = as_uuid(named["project_id"]), as_uuid(named["effect_id"])
         named["is_open"], named["replaced"] = bool(named["is_open"]), bool(named["replaced"])
         row = AttemptRow(**named)  # type: ignore[arg-type]  # the columns are those of the dataclass, in its order
+        row.stored = _of_attempt(row)
         attempts.setdefault(row.effect_id, {})[row.number] = row
     return attempts
 
 
+_of_attempt: Final = attrgetter(*_ATTEMPT)
+
+
 def write(rows: Iterable[EffectRow], attempts: Iterable[AttemptRow]) -> None:
-    """Store rows and attempts, raising each version by one. Raises LostRace (see `record`)."""
+    """Store rows, raising each version by one, and those attempts that changed. Raises LostRace (see `record`).
+
+    An effect may have any number of attempts, and a fact speaks of one of them.
+    """
     new: list[EffectRow] = []
     moved: list[EffectRow] = []
     replanned: list[EffectRow] = []
@@ -276,7 +283,7 @@ def write(rows: Iterable[EffectRow], attempts: Iterable[AttemptRow]) -> None:
         (new if row.version == 0 else replanned if row.replanned else moved).append(row)
         row.version += 1
     # The attempt that closes is written before the one that opens: at most one is open at any moment.
-    tries = sorted(attempts, key=_by_effect_and_number)
+    tries = sorted((row for row in attempts if row.stored != _of_attempt(row)), key=_by_effect_and_number)
     if connection.vendor == "postgresql" and len(moved) == len(tries) == 1 and not new and not replanned:
         written = sql.write(_MOVE_AND_TRY, [*parameters(moved, _MOVED)[0], *parameters(tries, _ATTEMPT)[0]])
         tries = []

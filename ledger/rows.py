@@ -1,7 +1,7 @@
 """Effect and Attempt as plain rows: what the fold changes and what the writing module reads and writes set-wise."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cache, lru_cache
 from operator import attrgetter
 from typing import Any, Final, cast
@@ -105,6 +105,7 @@ class AttemptRow:
     dispatched_mark: str = ""
     acknowledged_mark: str = ""
     failed_mark: str = ""
+    stored: tuple[object, ...] = field(default=(), compare=False)  # no column: the columns as they are in the table
 
 
 _POSTGRESQL_TYPES: Final[dict[object, str]] = {
@@ -119,12 +120,18 @@ _POSTGRESQL_TYPES: Final[dict[object, str]] = {
 
 def columns(row: type[EffectRow] | type[AttemptRow]) -> tuple[str, ...]:
     """Column names in the order of the dataclass."""
-    return tuple(column.name for column in fields(row) if column.name not in ("replanned", "spent_by"))
+    return tuple(column.name for column in fields(row) if column.name not in ("replanned", "spent_by", "stored"))
+
+
+def _types(row: type[EffectRow] | type[AttemptRow]) -> dict[str, str]:
+    """What PostgreSQL calls the type of each column, by name."""
+    stored = columns(row)
+    return {column.name: _POSTGRESQL_TYPES[column.type] for column in fields(row) if column.name in stored}
 
 
 def given(row: type[EffectRow] | type[AttemptRow], names: tuple[str, ...]) -> str:
     """What stands after FROM on PostgreSQL to read one parameter, a `document` of rows, as the table `given`."""
-    types = {column.name: _POSTGRESQL_TYPES[column.type] for column in fields(row)}
+    types = _types(row)
     numbered = ", ".join(f'"{number}" {types[name]}' for number, name in enumerate(names))
     return f"(SELECT * FROM json_to_recordset(%s::json) AS numbered({numbered})) AS given({', '.join(names)})"
 
@@ -140,14 +147,14 @@ _KEYS: Final = [str(number) for number in range(len(fields(EffectRow)))]
 
 def typed_marks(row: type[EffectRow] | type[AttemptRow], names: tuple[str, ...]) -> str:
     """The marks of `names` with their types, for a SELECT on PostgreSQL that has no column to take them from."""
-    types = {column.name: _POSTGRESQL_TYPES[column.type] for column in fields(row)}
+    types = _types(row)
     return ", ".join(f"%s::{types[name]}" for name in names)
 
 
 @cache
 def _reader(row: Any, names: tuple[str, ...]) -> tuple[Callable[[Any], tuple[Any, ...]], list[int]]:
     """How to take `names` from a row at once, and which of them are UUIDs."""
-    uuids = {column.name for column in fields(row) if _POSTGRESQL_TYPES[column.type] == "uuid"}
+    uuids = {name for name, kind in _types(row).items() if kind == "uuid"}
     return attrgetter(*names), [index for index, name in enumerate(names) if name in uuids]
 
 

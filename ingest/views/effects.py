@@ -185,12 +185,15 @@ def supersede_effect(call: Call, _fields: shapes.Nothing, origin: Origin, path: 
 
 @reading
 def get_effect(call: Call, effect: UUID) -> HttpResponse:
-    """One effect with its attempts."""
+    """One effect with its newest attempts, in order."""
     row = _effect(call.project, str(effect))
-    attempts = [_attempt(attempt) for attempt in row.attempts.order_by("number")]
-    return as_json(200, describe(row) | {"attempts": attempts})
+    found = list(row.attempts.order_by("-number")[: ATTEMPTS + 1])
+    times = len(found) if len(found) <= ATTEMPTS else row.attempts.count()
+    attempts = [_attempt(attempt) for attempt in reversed(found[:ATTEMPTS])]
+    return as_json(200, describe(row) | {"attempts": attempts, "attempts_in_all": times})
 
 
+ATTEMPTS: Final = 100
 _FILTERS: Final = {"state", "tool", "external_reference", "effect_key", "session", "outcome", "limit", "after"}
 
 

@@ -27,13 +27,14 @@ def effect(request: MemberRequest, effect: UUID) -> HttpResponse:
     found = _effect(request, effect)
     now = now_us()
     place = place_of(request.GET, (), ("fact",))
-    tried = effect_page.attempts(found)
+    tried, times = effect_page.attempts(found)
     undoing, children = effect_page.related(found)
     context = {
         "effect": found,
-        "known": sentences.known(found, tried, now),
+        "known": sentences.known(found, tried, times, now),
         "life": effect_page.life(found, tried, now),
         "attempts": tried,
+        "attempts_in_all": times,
         "tool": effect_page.tool(found),
         "exchange": effect_page.exchange(found, tried),
         "facts": effect_page.facts(found, place.window.before, as_position(request.GET.get("fact", ""))),

@@ -1,0 +1,100 @@
+"""One effect of which very many attempts are told: a fact writes the attempt it speaks of, and no reader meets all."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+from django.urls import reverse
+
+from ingest.views.effects import ATTEMPTS
+from inquiry import effect_page
+from journal import sql
+from ledger.models import Attempt, Effect
+from tests.ingest.caller import Caller
+from tests.pages.people import House
+
+MANY = 300
+
+
+def said(kind: str, attempt: int, **fields: Any) -> dict[str, Any]:
+    named = {"id": f"{kind}-{attempt}", "kind": f"effect.{kind}", "session": "s", "effect_key": "e"}
+    return {**named, "attempt": attempt, **fields}
+
+
+@pytest.fixture
+def effect(agent: Caller) -> Effect:
+    """An effect that was dispatched very often; its fifth attempt was acknowledged."""
+    agent.report([said("dispatched", n) for n in range(1, MANY + 1)])
+    agent.report([said("acknowledged", 5, outcome="ok", external_reference="the-fifth")])
+    return Effect.objects.get()
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows of attempts each statement writes from now on."""
+    counts: list[int] = []
+
+    def counted(write: Any) -> Any:
+        def run(text: str, parameters: Sequence[Any] | Iterable[Sequence[Any]] = ()) -> int:
+            rows: int = write(text, parameters)
+            if "INTO ledger_attempt" in text:
+                counts.append(rows)
+            return rows
+
+        return run
+
+    monkeypatch.setattr(sql, "write", counted(sql.write))
+    monkeypatch.setattr(sql, "write_each", counted(sql.write_each))
+    return counts
+
+
+def test_a_fact_writes_only_the_attempts_that_it_changes(agent: Caller, effect: Effect, written: list[int]) -> None:
+    for facts, expected in (
+        ([said("acknowledged", 7, outcome="error")], 1),
+        ([said("dispatched", MANY + 1)], 2),  # and the one that it replaces
+        ([said("failed", 9, reason="rejected"), said("failed", 10, reason="timeout")], 2),
+        ([{"id": "p", "kind": "effect.planned", "session": "s", "effect_key": "e", "tool": "t"}], 0),
+        ([{"id": "w", "kind": "effect.superseded", "session": "s", "effect_key": "e"}], 0),
+    ):
+        written.clear()
+        assert agent.report(facts).json()["accepted"] == len(facts)
+        assert sum(written) == expected, facts
+    assert Attempt.objects.count() == MANY + 1
+    assert Attempt.objects.filter(replaced=True).count() == MANY - 4  # but 5, 7, 9 and 10, and the newest
+    assert Attempt.objects.get(is_open=True).number == MANY + 1
+
+
+def test_a_command_writes_only_the_attempts_that_it_changes(agent: Caller, written: list[int]) -> None:
+    agent.session("s")
+    for number in range(1, 6):
+        planned = agent.plan("e", "s")
+        written.clear()
+        agent.dispatch(planned)
+        agent.fail(planned, "rejected", number)
+        assert sum(written) == 2
+    assert list(Attempt.objects.order_by("number").values_list("outcome", flat=True)) == ["error"] * 5
+
+
+def test_the_api_answers_with_the_newest_and_says_how_many_there_are(agent: Caller, effect: Effect) -> None:
+    told = agent.get(f"/effects/{effect.id}").json()
+    assert [one["attempt"] for one in told["attempts"]] == list(range(MANY - ATTEMPTS + 1, MANY + 1))
+    assert (told["attempts_in_all"], told["outcome"], told["external_reference"]) == (MANY, "ok", "the-fifth")
+
+
+def test_the_page_shows_the_newest_and_the_one_whose_answer_stands(house: House, effect: Effect) -> None:
+    text = house.client("viewer").get(reverse("effect", args=[effect.id])).text
+    rows = re.findall(r'data-label="Attempt">(\d+)', text.partition('id="attempts"')[2].partition("</section>")[0])
+    assert rows == ["5", *(str(n) for n in range(MANY - effect_page.ATTEMPTS + 1, MANY + 1))]
+    assert f"{effect_page.ATTEMPTS + 1} of {MANY}: the newest, and the one whose answer stands" in text
+    assert f"It was attempted {MANY} times." in text
+
+
+def test_few_attempts_are_shown_whole(house: House, agent: Caller) -> None:
+    agent.report([said("dispatched", n) for n in (1, 2)])
+    effect = Effect.objects.get()
+    told = agent.get(f"/effects/{effect.id}").json()
+    assert ([one["attempt"] for one in told["attempts"]], told["attempts_in_all"]) == ([1, 2], 2)
+    text = house.client("viewer").get(reverse("effect", args=[effect.id])).text
+    assert 'data-label="Attempt">1 ' in text
+    assert "the one whose answer stands" not in text
