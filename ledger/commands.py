@@ -76,7 +76,9 @@ def plan(origin: Origin, wish: Plan, decide: Decide, observe: Observe) -> Answer
     if appended[0].status is Status.CONFLICT:
         raise Repeated
     asks = needs_leave(own, origin.received_us)
-    if not asks or ambiguous is not None:
+    # Delivered twice is not asked twice: what was decided when the request came first stands, and what became of it.
+    decided = appended[0].status is Status.DUPLICATE and bool(own.leave_basis)
+    if not asks or decided or ambiguous is not None:
         return Answered(own, 200, open_effect=ambiguous if asks else None)
     # The same intent; what does not belong to it (free text, preconditions) is from now on as it was asked last.
     own.plan_position, own.replanned = appended[0].position, True

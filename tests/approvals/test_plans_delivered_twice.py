@@ -1,0 +1,87 @@
+"""A plan that comes again under its own key, as a proxy may send it: it hears how things stand, and asks nobody."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import time_machine
+
+from approvals.models import Gate
+from approvals.states import US
+from journal.clock import now_us
+from journal.models import Entry
+from tests.approvals.story import Desk
+
+pytestmark = pytest.mark.django_db
+BODY = {"session": "s-1", "effect_key": "e-1", "tool": "git.push", "arguments": {"ref": "main"}}
+
+
+def plan(desk: Desk, key: str) -> dict[str, Any]:
+    """Plan the one effect under an idempotency key."""
+    answer = desk.agent.post("/effects", BODY, key=key)
+    assert answer.status_code in (200, 201), answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def returned(desk: Desk, gate: Gate) -> None:
+    desk.answer(gate, "reviewer", "return", "squash it first")
+
+
+def cancelled(desk: Desk, gate: Gate) -> None:
+    assert desk.agent.post(f"/gates/{gate.id}/cancel").status_code == 200
+
+
+def rejected(desk: Desk, gate: Gate) -> None:
+    desk.answer(gate, "reviewer")
+    effect = plan(desk, "K1")
+    desk.agent.dispatch(effect)
+    desk.agent.fail(effect, "rejected")
+
+
+@pytest.mark.parametrize("ends", [returned, cancelled, rejected])
+def test_it_opens_no_gate_and_another_key_does(desk: Desk, ends: Callable[[Desk, Gate], None]) -> None:
+    desk.agent.session("s-1")
+    first = plan(desk, "K1")
+    gate = desk.gate(first)
+    ends(desk, gate)
+    before = desk.effect(first)
+    entries = Entry.objects.count()
+    for _ in range(2):
+        again = plan(desk, "K1")
+        assert (again["answer"], again["leave"]) == ("blocked", before.leave)
+    assert (Gate.objects.count(), Entry.objects.count()) == (1, entries)
+    assert desk.effect(first).version == before.version
+
+    anew = plan(desk, "K2")
+    assert (anew["answer"], anew["leave"]) == ("wait", "pending")
+    at = Entry.objects.get(event_id="K2").position
+    assert desk.effect(first).plan_position == desk.gate(anew).plan_position == at
+    desk.agent.post(f"/gates/{desk.gate(anew).id}/cancel")
+    for key in ("K1", "K2"):
+        assert plan(desk, key)["answer"] == "blocked"
+    assert Gate.objects.count() == 2
+    assert desk.effect(first).plan_position == at, "and never goes back"
+
+
+def test_leave_that_lapsed_is_not_asked_for_by_the_request_that_it_was_for(desk: Desk) -> None:
+    desk.agent.session("s-1")
+    gate = desk.gate(plan(desk, "K1"))
+    desk.answer(gate, "reviewer")
+    with time_machine.travel(now_us() / US + gate.leave_for_s + 2, tick=False):
+        assert plan(desk, "K1")["answer"] == "wait"
+        assert desk.agent.get(f"/gates/{gate.id}").json()["status"] == "lapsed"
+        assert Gate.objects.count() == 1
+        assert plan(desk, "K2")["answer"] == "wait"
+    assert Gate.objects.count() == 2
+
+
+def test_what_was_never_decided_is_decided_when_it_comes_again(desk: Desk) -> None:
+    """It was ambiguous, and no leave was asked for; now it is not."""
+    desk.agent.session("s-1")
+    other = desk.agent.plan("e-0")
+    assert plan(desk, "K1")["answer"] == "ambiguous"
+    desk.agent.post(f"/effects/{other['id']}/supersede")
+    decided = plan(desk, "K1")
+    assert (decided["answer"], decided["leave"]) == ("wait", "pending")
+    assert desk.gate(decided).plan_position == Entry.objects.get(event_id="K1").position
