@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 from uuid import UUID
 
-from django.db.models import F
+from django.db.models import F, OuterRef, Subquery
 from django.db.models.functions import Coalesce, Length, Substr
 
 from approvals import anew, lurking, pushes
@@ -15,14 +15,18 @@ from approvals.anew import Asked, Before
 from approvals.card import FITS_CHARACTERS
 from approvals.flags import ASK, FIRST_IN_PROJECT, FIRST_OF_AGENT, Again, Ask, Outside, again, outside
 from approvals.gates import current_status
+from approvals.matching import risk_of
 from approvals.models import Gate, Vote
 from approvals.quorum import yeses
+from approvals.reading import About
 from approvals.states import OPEN
 from approvals.words import afterwards
 from journal import gists
 from journal.clock import now_us
 from journal.models import Body
 from journal.templatetags.gatebook import shown_state
+from ledger.declared import UNDECLARED
+from ledger.models import Tool
 
 # The answer that ended a gate of this status; all others were approved.
 _ANSWER_OF: Final = {"denied": "deny", "denied_final": "deny_final", "returned": "return"}
@@ -55,19 +59,32 @@ class Row:
     @property
     def groups(self) -> bool:
         """True when it may be decided together with its likes: a trap among them would be the one nobody opens."""
-        plain = self.fits and not (self.hidden or self.blanks or self.long)
-        return plain and self.gate.status == "pending" and batchable(self.gate)
+        plain = self.fits and not (self.hidden or self.blanks or self.long or self.suspicious)
+        asked, step_up = About(self.gate.reversibility, self.gate.risk), self.gate.step_up
+        return plain and self.gate.status == "pending" and all(batchable(one, step_up) for one in (asked, self.now))
+
+    @property
+    def now(self) -> About:
+        """How bad it would be if it were asked now, by what its tool is declared."""
+        gate, undo = self.gate, self.gate.declared_now or UNDECLARED.reversibility
+        declared = gate.declared_now is not None
+        return About(undo, risk_of(undo, gate.effect_environment, gate.effect_ref_class, declared))
+
+    @property
+    def suspicious(self) -> bool:
+        """True for what takes something away, was refused before, or comes after something like it without a yes."""
+        return bool(self.takes or self.again or self.before or self.reused)
 
     @property
     def stands_out(self) -> bool:
         """True when there is anything to flag."""
-        grave = self.hidden or self.blanks or self.long or self.takes or self.again or self.before or self.reused
+        grave = self.hidden or self.blanks or self.long or self.suspicious
         return bool(grave or self.first or self.outside)
 
 
-def batchable(gate: Gate) -> bool:
+def batchable(known: About, step_up: str) -> bool:
     """True for what may be decided with others: reversible, of at most medium risk, and without a password."""
-    return gate.reversibility in ("read", "reversible") and gate.risk in ("low", "medium") and gate.step_up == "none"
+    return known.reversibility in ("read", "reversible") and known.risk in ("low", "medium") and step_up == "none"
 
 
 def entries_of(listed: Sequence[UUID]) -> list[Row]:
@@ -141,6 +158,9 @@ _NAMED: Final = (
 )
 _JOINED: Final[dict[str, Any]] = {
     "agent_name": F("agent__name"),
+    "declared_now": Subquery(
+        Tool.objects.filter(project=OuterRef("project"), name=OuterRef("tool")).values("reversibility")[:1]
+    ),
     "whom": Coalesce("requester__username", "session_owner__username"),
     "first_of_agent": FIRST_OF_AGENT,
     "first_in_project": FIRST_IN_PROJECT,

@@ -1,0 +1,200 @@
+"""Several decided together: only what is harmless now and unmarked, all of it said, and no word typed for it lost."""
+
+import re
+from html import unescape
+from typing import Any
+
+import pytest
+from django.urls import reverse
+
+from approvals import around
+from approvals.models import Gate, Vote
+from ledger import holds
+from sessions import repositories
+from sessions.models import Session
+from tests.approvals.reviewer import Reviewer
+from tests.approvals.story import Desk
+from tests.approvals.test_step_up import declare_anew
+
+SEEN = re.compile(r'name="(seen-\w{32})" value="([^"]+)"')
+WORDS = "stale <since> March"
+ALONE = "What cannot be put back, is of more than medium risk, or takes a password, is decided by itself."
+
+
+def close(desk: Desk, key: str, session: str = "s-1", **fields: Any) -> Gate:
+    desk.agent.session(session)
+    asked: dict[str, Any] = {"tool": "close", "arguments": {"issue": key}, "target": {"repository": "web"}}
+    return desk.gate(desk.agent.plan(key, session, **(asked | fields)))
+
+
+@pytest.fixture
+def closings(desk: Desk) -> list[Gate]:
+    """Three requests of one shape that can be put back."""
+    desk.declare("close", "reversible")
+    return [close(desk, f"c-{n}") for n in range(3)]
+
+
+def choose(rita: Reviewer, *gates: Gate, status: int = 200) -> str:
+    """Tick them in the inbox and return the page that lists them."""
+    rita.client.post(reverse("batch"), {"gate": [str(gate.id) for gate in gates]})
+    return rita.page(reverse("batch_confirm"), status)
+
+
+def decide(rita: Reviewer, page: str, answer: str = "approve", reason: str = WORDS) -> Any:
+    """Send the form of `page`."""
+    return rita.client.post(reverse("batch_confirm"), {**dict(SEEN.findall(page)), "answer": answer, "reason": reason})
+
+
+def typed(page: str) -> str:
+    found = re.search(r'<textarea id="reason"[^>]*>([^<]*)</textarea>', page)
+    assert found, "the page has no form"
+    return unescape(found[1])
+
+
+def plainly(page: str) -> str:
+    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", "", page)))
+
+
+# --- what may be among them -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("now", ["compensable", "irreversible"])
+def test_a_tool_declared_anew_is_no_longer_decided_among_others(
+    desk: Desk, closings: list[Gate], rita: Reviewer, now: str
+) -> None:
+    page = choose(rita, *closings)
+    declare_anew("close", now)
+    answer = decide(rita, page)
+    assert answer.status_code == 409
+    assert ALONE in answer.content.decode()
+    assert ALONE in choose(rita, *closings, status=409)
+    assert not Vote.objects.exists()
+    html = rita.page(reverse("inbox"))
+    assert 'name="gate"' not in html
+    assert "more of the same shape" not in html
+    declare_anew("close", "read")  # and what is declared laxer is what it was
+    assert "2 more of the same shape" in rita.page(reverse("inbox"))
+
+
+def test_a_ref_that_is_production_now_is_no_longer_decided_among_others(desk: Desk, rita: Reviewer) -> None:
+    desk.declare("close", "reversible")
+    both = [close(desk, f"c-{n}", target={"repository": "web", "ref": "topic"}) for n in range(2)]
+    page = choose(rita, *both)
+    repositories.change_patterns(desk.house.repository, production="topic", protected="", actor="tests")
+    assert decide(rita, page).status_code == 409
+    assert ALONE in choose(rita, *both, status=409)
+    assert not Vote.objects.exists()
+
+
+def takes(desk: Desk) -> Gate:
+    return close(desk, "trap", arguments={"command": "git push --force origin main"})
+
+
+def again(desk: Desk) -> Gate:
+    desk.answer(close(desk, "no", "s-0"), "carol", "deny", "still needed")
+    return close(desk, "trap", "s-2", arguments={"issue": "no"})
+
+
+def before(desk: Desk) -> Gate:
+    withdrawn = close(desk, "scratch")
+    assert desk.agent.post(f"/effects/{withdrawn.effect_id}/supersede").status_code == 200
+    return close(desk, "trap")
+
+
+def reused(desk: Desk) -> Gate:
+    gate = close(desk, "trap")
+    other = {"session": "s-1", "effect_key": "trap", "tool": "close", "arguments": {"issue": "another"}}
+    assert desk.agent.post("/effects", {**other, "target": {"repository": "web"}}).status_code == 422
+    return gate
+
+
+@pytest.mark.parametrize(
+    ("make", "flag", "why"),
+    [
+        (takes, "forced push", "by its own arguments it takes something away"),
+        (again, "asked again: denied by carol", "the same was refused before"),
+        (before, "asked anew with other arguments", "it is asked anew, with something changed"),
+        (reused, "key sent with other content", "its key was sent with other content"),
+    ],
+)
+def test_what_the_list_marks_is_never_decided_among_others(
+    desk: Desk, closings: list[Gate], rita: Reviewer, make: Any, flag: str, why: str
+) -> None:
+    trap = make(desk)
+    html = rita.page(reverse("inbox"))
+    assert flag in plainly(html)
+    assert "2 more of the same shape" in html
+    ticks = re.findall(r'name="gate" value="([^"]+)"', html)
+    assert sorted(ticks) == sorted(str(one.id) for one in closings)
+    refused = f"{trap}: {why}. Decide such a request by itself."
+    assert refused in choose(rita, *closings, trap, status=409)
+    assert rita.client.post(reverse("batch_confirm"), {"answer": "approve", "reason": WORDS}).status_code == 409
+    assert not Vote.objects.filter(gate__in=[*closings, trap]).exists()
+    assert decide(rita, choose(rita, *closings)).status_code == 302
+    assert Vote.objects.filter(gate__in=closings).count() == 3
+
+
+def test_each_of_them_says_how_it_is_undone_what_is_unknown_and_what_stops_it(
+    desk: Desk, closings: list[Gate], rita: Reviewer
+) -> None:
+    other = close(desk, "c-9", "s-9", preconditions={"head": "4be1c9e"})
+    holds.put(desk.project, "session", other.session_id.hex, "it loops", desk.user("operator"))
+    told = plainly(choose(rita, closings[0], other))
+    assert told.count("Yes, it can be put back.") == 2
+    assert told.count("Ref unknown, treat as worst case") == 2
+    assert told.count("Environment unknown, treat as worst case") == 2
+    assert told.count("What changes: unknown, treat as worst case") == 2
+    assert told.count("Only while head is 4be1c9e agent, unverified") == 1
+    stopped = "A stop on its session stands, set by operator: whatever is decided here, nothing runs until"
+    assert told.count(stopped) == 1
+    assert told.index(str(other)) < told.index(stopped)
+
+
+# --- what was typed for them ------------------------------------------------------------------------------------------
+
+
+def test_words_for_them_are_kept_when_one_ends_meanwhile(desk: Desk, closings: list[Gate], rita: Reviewer) -> None:
+    page = choose(rita, *closings)
+    desk.answer(closings[0], "carol", "deny", "not this one")
+    late = decide(rita, page)
+    html = late.content.decode()
+    assert late.status_code == 409
+    assert "One of them has ended meanwhile." in html
+    assert "stale &lt;since&gt; March</q>" in html
+    assert Vote.objects.count() == 1
+    assert typed(choose(rita, *closings[1:])) == WORDS
+    fresh = close(desk, "c-4", "s-4", target={"repository": "elsewhere"})
+    assert typed(choose(rita, closings[1], fresh)) == ""  # nobody typed them for this one
+
+
+@pytest.mark.parametrize("reason", ["", "no"])
+def test_an_answer_that_wants_a_reason_is_asked_again_with_everything_there(
+    closings: list[Gate], rita: Reviewer, reason: str
+) -> None:
+    refused = decide(rita, choose(rita, *closings), "deny", reason)
+    html = refused.content.decode()
+    assert refused.status_code == 409
+    assert f"{', '.join(map(str, closings))}: Say why, in at least" in html
+    assert typed(html) == reason
+    assert not Vote.objects.exists()
+    assert decide(rita, html, "deny").status_code == 302
+    votes = Vote.objects.filter(answer="deny")
+    assert sorted(one.gate_id for one in votes) == sorted(one.id for one in closings)
+    assert {around.reason_at(one.position) for one in votes} == {WORDS}
+    assert rita.page(reverse("batch_confirm"), 409).count("Nothing was ticked.") == 1  # done with
+
+
+def test_those_that_were_refused_stay_ticked_with_their_words(desk: Desk, closings: list[Gate], rita: Reviewer) -> None:
+    desk.agent.session("s-7")
+    Session.objects.filter(key="s-7").update(owner=desk.user("reviewer"))
+    own = close(desk, "own", "s-7")
+    answer = decide(rita, choose(rita, *closings, own))
+    assert answer["Location"] == reverse("batch_confirm")
+    assert {one.gate_id for one in Vote.objects.all()} == {one.id for one in closings}
+    page = rita.page(reverse("batch_confirm"))
+    assert "3 answers are recorded, each with your words." in page
+    assert f"Not recorded. {own}: This session is yours; somebody else must say yes." in page
+    assert len(SEEN.findall(page)) == 1
+    assert typed(page) == WORDS
+    assert decide(rita, page, "deny")["Location"] == f"{reverse('inbox')}?open=none"
+    assert Vote.objects.get(gate=own).answer == "deny"
