@@ -1,14 +1,38 @@
 """Counts what was planned before an effect, as a rule's rate asks. Each question costs at most two index ranges."""
 
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import Final
 from uuid import UUID
 
-from approvals.matching import Counted, Rate
+from django.db import connection
+
+from approvals.matching import Compiled, Counted, Rate
 from approvals.states import US
+from journal import sql
 from journal.models import Entry
 from ledger.models import Effect
 
 _SLACK_US: Final = 60 * US  # by how much positions and the server's clock may disagree about what came first
+_BEYOND_SESSION: Final = frozenset(
+    {"tool", "agent", "project"}
+)  # whose plans the lock of a session does not keep apart
+_PER: Final = (*sorted(_BEYOND_SESSION), "session", "session_effects")
+_LOCK: Final = 0x6762  # keeps our advisory locks apart from others'; 0x6761 is that of stops (ledger/holds.py)
+_Alike = tuple[tuple[str, UUID | str], ...]
+
+
+def alone(project: UUID, compiled: Compiled, tools: Iterable[str]) -> None:
+    """Where a rate beyond one session might count plans of these tools, wait for whoever else plans under one.
+
+    They count what we plan and we what they planned, so no two pass one limit at once; kept until the transaction ends.
+    Call it with the rows of sessions locked and before those of effects, as every plan does: then nobody waits round.
+    """
+    if connection.vendor == "postgresql" and any(
+        rate.per in _BEYOND_SESSION for tool in set(tools) for rule in compiled.of(tool) for rate in rule.rates
+    ):  # SQLite has one writer at a time
+        number = int.from_bytes(project.bytes[-4:], "big", signed=True)
+        sql.rows("SELECT pg_advisory_xact_lock(%s, %s)", [_LOCK, number])
 
 
 def counter(project: UUID, agent: UUID, session: UUID, tool: str, at_us: int, before: int | None = None) -> Counted:
@@ -19,21 +43,60 @@ def counter(project: UUID, agent: UUID, session: UUID, tool: str, at_us: int, be
     """
 
     def counted(rate: Rate) -> int:
-        rows = Effect.objects.filter(project=project)
-        if rate.per in ("session", "session_effects"):
-            rows = rows.filter(session=session)
-        if rate.per == "agent":
-            rows = rows.filter(agent=agent)
-        if rate.per in ("tool", "agent", "session"):
-            rows = rows.filter(tool=tool)
-        if before is not None:
-            rows = rows.filter(opened_position__lt=before)
-        if rate.within_s:
-            since = at_us - rate.within_s * US
-            rows = rows.filter(opened_position__gt=position_at(since - _SLACK_US), received_us__gt=since)
-        return rows.order_by("-opened_position")[: rate.over].count()
+        return _stored(project, rate, _alike(rate.per, agent, session, tool), at_us, before, position_at)
 
     return counted
+
+
+class Tally:
+    """Counts for all plans that one agent reports at once: the book is asked each question once, and they count too."""
+
+    def __init__(self, project: UUID, agent: UUID, at_us: int) -> None:
+        self._project, self._agent, self._at_us = project, agent, at_us
+        self._stored: dict[tuple[Rate, _Alike], int] = {}
+        self._positions: dict[int, int] = {}
+        self._planned: Counter[tuple[str, _Alike]] = Counter()
+
+    def counter(self, session: UUID, tool: str) -> Counted:
+        """A function that counts what was planned before the next of them."""
+
+        def counted(rate: Rate) -> int:
+            alike = _alike(rate.per, self._agent, session, tool)
+            if (rate, alike) not in self._stored:
+                found = _stored(self._project, rate, alike, self._at_us, None, self._position_at)
+                self._stored[rate, alike] = found
+            return self._stored[rate, alike] + self._planned[rate.per, alike]
+
+        return counted
+
+    def planned(self, session: UUID, tool: str) -> None:
+        """Count one that is new from now on."""
+        self._planned.update((per, _alike(per, self._agent, session, tool)) for per in _PER)
+
+    def _position_at(self, at_us: int) -> int:
+        if at_us not in self._positions:
+            self._positions[at_us] = position_at(at_us)
+        return self._positions[at_us]
+
+
+def _alike(per: str, agent: UUID, session: UUID, tool: str) -> _Alike:
+    """Which columns are the same, and what they hold, in all that a rate `per` this counts."""
+    alike: _Alike = (("tool", tool),) if per in ("tool", "agent", "session") else ()
+    if per in ("session", "session_effects"):
+        return (("session", session), *alike)
+    return (("agent", agent), *alike) if per == "agent" else alike
+
+
+def _stored(
+    project: UUID, rate: Rate, alike: _Alike, at_us: int, before: int | None, position: Callable[[int], int]
+) -> int:
+    rows = Effect.objects.filter(project=project, **dict(alike))
+    if before is not None:
+        rows = rows.filter(opened_position__lt=before)
+    if rate.within_s:
+        since = at_us - rate.within_s * US
+        rows = rows.filter(opened_position__gt=position(since - _SLACK_US), received_us__gt=since)
+    return rows.order_by("-opened_position")[: rate.over].count()
 
 
 def position_at(at_us: int) -> int:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import orjson
 
-from approvals import exemptions, gates, last_look, policies, reading
+from approvals import counting, exemptions, gates, last_look, policies, reading
 from approvals.binding import binding
 from approvals.gates import Request
 from approvals.last_look import HELD, Judged, Whole, denied_for_good
@@ -74,15 +74,9 @@ def plan(origin: Origin, wish: Plan, asked: Asked) -> Answered:
 
 
 def _judge(force: InForce, origin: Origin, wish: Plan, asked: Asked) -> Judged:
+    counting.alone(origin.project, force.compiled, [wish.tool])
     seen = reading.wish_of(origin.project, wish.session, origin.source, wish.tool, wish.values, asked)
     return Judged(force, seen, judge(force.compiled, seen, force.mode, reading.counter(origin, wish)))
-
-
-def judge_reported(
-    force: InForce, origin: Origin, session: UUID, tool: str, values: Mapping[str, Any], asked: Asked
-) -> dict[str, Any]:
-    """The columns that a reported plan gets: the policy is asked, and nobody waits for the answer."""
-    return _judge(force, origin, Plan(session, "", tool, "", dict(values)), asked).columns
 
 
 def observe(leave: str, imports: bool, judged: str) -> Observation:

@@ -61,8 +61,16 @@ class Labels(Mapping[str, str]):
         return len(self._labels())
 
 
-def wish_of(project: UUID, session: UUID, agent: str, tool: str, values: Mapping[str, Any], asked: Asked) -> Wish:
-    """A plan as rules see it. `values` holds the columns of its target."""
+def wish_of(
+    project: UUID,
+    session: UUID,
+    agent: str,
+    tool: str,
+    values: Mapping[str, Any],
+    asked: Asked,
+    labels: Labels | None = None,
+) -> Wish:
+    """A plan as rules see it. `values` holds the columns of its target; `labels` its session's, where known already."""
     known = declared.tool(project, tool)
     environment, ref_class = values.get("environment") or "", values.get("ref_class") or ""
     is_declared = known is not declared.UNDECLARED
@@ -78,7 +86,7 @@ def wish_of(project: UUID, session: UUID, agent: str, tool: str, values: Mapping
         declared=is_declared,
         risk=risk_of(known.reversibility, environment, ref_class, is_declared),
         agent=agent,
-        labels=Labels(session),
+        labels=Labels(session) if labels is None else labels,
         arguments=asked.arguments,
     )
 

@@ -7,15 +7,19 @@ from django.db import transaction
 
 from approvals import exemptions, policies
 from approvals.models import Activation, Exemption, PolicySet
+from journal import again
 from journal.clock import now_us
 from journal.ids import uuid7
 from journal.models import Entry
 from sessions import agents, people, projects
 from sessions.models import Project
+from tests.approvals.story import Desk
+from tests.approvals.test_races import desk
+from tests.ingest.caller import Caller
 from tests.journal.committed import committed, together
 from tests.sessions.speaking import origin
 
-__all__ = ["committed"]
+__all__ = ["committed", "desk"]
 TEXT = "name: house\nrules:\n  - {id: all, title: Everything, match: {}, outcome: require}\n"
 pytestmark = pytest.mark.usefixtures("committed")
 
@@ -81,3 +85,80 @@ def test_use_against_revocation_is_counted_or_refused(project: Project) -> None:
     used = [one for index, one in enumerate(done) if index not in (3, 7)].count(True)
     assert Exemption.objects.get().uses == used == Entry.objects.filter(kind="exemption.used").count()
     assert use() is False
+
+
+MANY = 16  # sessions
+
+
+def often(desk: Desk, per: str, over: int) -> None:
+    """Rules by which the plans of git.push beyond `over` an hour ask people."""
+    match = f"{{tools: [git.push], rate: {{over: {over}, within_s: 1h, per: {per}}}}}"
+    desk.rules(
+        f"name: house\nrules:\n  - {{id: often, title: Often, match: {match}, outcome: require}}\n"
+        "  - {id: rest, title: Rest, match: {}, outcome: allow}\n"
+    )
+
+
+def beside(desk: Desk) -> Caller:
+    """The same agent over a connection of its own."""
+    return Caller(desk.agent.token, app=desk.agent.client._transport.app)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("per", ["agent", "tool", "project"])
+def test_of_many_sessions_that_plan_at_once_no_more_pass_than_the_rate_lets(desk: Desk, per: str) -> None:
+    often(desk, per, 4)
+    for number in range(MANY):
+        desk.agent.session(f"s-{number}")
+    callers = [beside(desk) for _ in range(MANY)]
+    done = together(*(lambda one=one, n=n: one.plan(f"e-{n}", f"s-{n}")["leave"] for n, one in enumerate(callers)))
+    assert sorted(done) == ["granted"] * 4 + ["pending"] * (MANY - 4)
+
+
+def test_batches_and_plans_that_count_one_another_never_wait_in_a_circle(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They share sessions, and repositories that are new to all of them, in orders of their own."""
+    often(desk, "agent", 10)
+    for number in range(5):
+        desk.agent.session(f"s-{number}")
+    met: list[BaseException] = []
+
+    def once(error: BaseException) -> bool:
+        met.append(error)
+        return False
+
+    monkeypatch.setattr(again, "asked", once)
+
+    def reports(batch: int) -> list[int]:
+        caller = beside(desk)
+        return [
+            caller.report(
+                [
+                    {
+                        "id": f"{batch}-{turn}-{n}", "kind": "effect.planned", "tool": "git.push", "arguments": {},
+                        "session": f"s-{(batch + 2 * n) % 5}", "effect_key": f"b-{batch}-{turn}-{n}",
+                        "target": {"repository": f"new-{turn}-{(batch * n) % 7}", "ref": "main"},
+                    }
+                    for n in range(10)
+                ]
+            ).status_code
+            for turn in range(4)
+        ]  # fmt: skip
+
+    def plans(agent: int) -> list[int]:
+        caller = beside(desk)
+        return [
+            caller.post(
+                "/effects",
+                {
+                    "session": f"s-{(agent + turn) % 5}", "effect_key": f"p-{agent}-{turn}", "tool": "git.push",
+                    "arguments": {"n": f"{agent} {turn}"},
+                    "target": {"repository": f"new-{turn % 4}-{agent}", "ref": "main"},
+                },
+            ).status_code
+            for turn in range(8)
+        ]  # fmt: skip
+
+    done = together(*(lambda n=n: reports(n) for n in range(4)), *(lambda n=n: plans(n) for n in range(4)))
+    assert done == [[200] * 4] * 4 + [[201] * 8] * 4, met
+    assert not met
