@@ -17,7 +17,7 @@ from django.conf import settings
 from approvals import reading, words
 from approvals.changes import Changes, changes
 from approvals.models import Gate, PolicySet
-from approvals.requirement import Requirement
+from approvals.requirement import PARTIES, Requirement
 from journal import untrusted
 from journal.gists import RUNS
 from ledger.models import Tool
@@ -263,7 +263,6 @@ def _asked(gate: Gate) -> tuple[Line, ...]:
 
 def _parties(gate: Gate) -> list[str]:
     """The names of those who may not say yes because it is theirs."""
-    if gate.self_approval:
-        return []
-    people = (gate.requester, gate.session_owner, gate.agent_owner)
-    return sorted({one.get_username() for one in people if one is not None})
+    kept_away = Requirement.of(gate.requirement).kept_away
+    people = zip(PARTIES, (gate.requester, gate.session_owner, gate.agent_owner), strict=True)
+    return sorted({one.get_username() for party, one in people if one is not None and party in kept_away})

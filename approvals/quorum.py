@@ -21,7 +21,8 @@ from sessions.models import ROLES
 FAULTS: Final = ("no_reviewer", "not_asked", "part_in_it")  # why a yes does not count, the first that is so
 
 _RULING: Final = ", ".join(f"'{role}'" for role in ROLES[ROLES.index("reviewer") :])
-# Each is a condition on rows called `vote` and `gate`; {people:…} and {teams:…} are the names in a requirement.
+# Each is a condition on rows called `vote` and `gate`; {people:…}, {teams:…} and {distinct_from:…} are names in a
+# requirement.
 _MEMBER: Final = (
     "SELECT 1 FROM {schema}agent_sessions_membership member JOIN {schema}auth_user person ON person.id = member.user_id"
     " WHERE member.project_id = gate.project_id AND member.user_id = vote.user_id"
@@ -34,12 +35,19 @@ ASKED: Final = (
     " JOIN {schema}agent_sessions_team team ON team.id = one.team_id"
     " WHERE team.project_id = gate.project_id AND team.name IN ({teams:gate.requirement}))))"
 )
+_PARTIES: Final = {
+    "requester": "gate.requester_id, session.on_behalf_of_id",
+    "session_owner": "gate.session_owner_id, session.owner_id",
+    "agent_owner": "gate.agent_owner_id, agent.owner_id",
+}
+_KEPT_AWAY: Final = " OR ".join(
+    f"vote.user_id IN ({people}) AND (NOT gate.self_approval OR '{party}' IN ({{distinct_from:gate.requirement}}))"
+    for party, people in _PARTIES.items()
+)
 PART: Final = (
-    "(NOT gate.self_approval AND EXISTS (SELECT 1 FROM {schema}agent_sessions_session session"
+    "EXISTS (SELECT 1 FROM {schema}agent_sessions_session session"
     " JOIN {schema}agent_sessions_agent agent ON agent.id = gate.agent_id WHERE session.id = gate.session_id"
-    " AND vote.user_id IN"
-    " (gate.requester_id, gate.session_owner_id, gate.agent_owner_id,"
-    " session.on_behalf_of_id, session.owner_id, agent.owner_id)))"
+    f" AND ({_KEPT_AWAY}))"
 )
 COUNTS: Final = f"{REVIEWS} AND {ASKED} AND NOT {PART}"
 
@@ -51,7 +59,7 @@ _NAMES: Final = {
 
 def of_vendor(condition: str, vendor: str) -> str:
     """`condition` as a database of `vendor` reads it, but for the schema."""
-    return re.sub(r"\{(people|teams):([\w.]+)\}", _NAMES[vendor], condition)
+    return re.sub(r"\{(people|teams|distinct_from):([\w.]+)\}", _NAMES[vendor], condition)
 
 
 class Yes(NamedTuple):

@@ -63,6 +63,11 @@ class Requirement:
         return replace(self, step_up=proved, rationale="always" if enough else self.rationale)
 
     @property
+    def kept_away(self) -> tuple[str, ...]:
+        """Those of PARTIES who may not say yes: all of them, unless people may approve what is their own."""
+        return self.distinct_from if self.self_approval else PARTIES
+
+    @property
     def reason_of_yes(self) -> int:
         """How many characters the reason of a yes has at least; 0 where it needs none."""
         return max(states.LEAST_REASON, self.rationale_characters) if self.rationale == "always" else 0

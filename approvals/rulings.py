@@ -14,6 +14,7 @@ from django.db import transaction
 from approvals import gates, quorum, reading
 from approvals.matching import Requirement
 from approvals.models import Gate, Vote
+from approvals.requirement import PARTIES
 from approvals.states import ANSWERS, LEAST_REASON, LONGEST_DECIDE_WITHIN_S, OPEN, STEP_UPS, US
 from journal import entries
 from journal.clock import now_us
@@ -128,8 +129,8 @@ def eligible(gate: Gate, membership: Membership) -> Eligible:
     if not _is_reviewer(gate, membership):
         return Eligible(_NOT_A_REVIEWER)
     user = membership.user
-    part = _part(gate, user)
-    if not needed.self_approval and part:
+    part = _part(gate, user, needed)
+    if part:
         return Eligible(("self_approval", part))
     if not needed.teams and not needed.people:
         return Eligible(None)
@@ -147,26 +148,27 @@ def _is_reviewer(gate: Gate, membership: Membership) -> bool:
 
 
 _NOT_A_REVIEWER: Final = ("not_eligible", "Only reviewers of this project answer its gates.")
-_PARTS: Final = (
-    "The agent says that it asks on your behalf; somebody else must say yes.",
-    "This session is yours; somebody else must say yes.",
-    "This agent is yours; somebody else must say yes.",
-)
+_PARTS: Final = {
+    "requester": "The agent says that it asks on your behalf; somebody else must say yes.",
+    "session_owner": "This session is yours; somebody else must say yes.",
+    "agent_owner": "This agent is yours; somebody else must say yes.",
+}
 
 
-def _part(gate: Gate, user: User) -> str:
+def _part(gate: Gate, user: User, needed: Requirement) -> str:
     """Why this person may not say yes, in a sentence: they had a part in it when it was asked. Empty: they had none."""
-    return _part_of(user, gate.requester_id, gate.session_owner_id, gate.agent_owner_id)
+    return _part_of(user, needed, gate.requester_id, gate.session_owner_id, gate.agent_owner_id)
 
 
-def _part_now(gate: Gate, user: User) -> str:
+def _part_now(gate: Gate, user: User, needed: Requirement) -> str:
     """The same as of now: session and agent may belong to others than when it was asked."""
     now = Gate.objects.values_list("session__on_behalf_of", "session__owner", "agent__owner").get(id=gate.id)
-    return _part_of(user, *now)
+    return _part_of(user, needed, *now)
 
 
-def _part_of(user: User, *parties: int | None) -> str:
-    return next((said for one, said in zip(parties, _PARTS, strict=True) if one == user.pk), "")
+def _part_of(user: User, needed: Requirement, *parties: int | None) -> str:
+    theirs = [party for party, one in zip(PARTIES, parties, strict=True) if one == user.pk]
+    return next((_PARTS[party] for party in theirs if party in needed.kept_away), "")
 
 
 def needs_reason(gate: Gate, answer: str) -> bool:
@@ -188,7 +190,7 @@ def _refused(
     # Whoever has a part in it may still say no.
     if able.refusal is not None and (answer == "approve" or able.refusal[0] != "self_approval"):
         return able.refusal
-    if answer == "approve" and not asks(gate).self_approval and (part := _part_now(gate, membership.user)):
+    if answer == "approve" and (part := _part_now(gate, membership.user, asks(gate))):
         return "self_approval", part
     if Vote.objects.filter(gate=gate, user=membership.user).exists():
         return "duplicate_vote", "You have answered this gate; others must answer now."
