@@ -3,13 +3,24 @@
 from collections.abc import Callable
 from typing import Any, Final
 
+import structlog
+from django.conf import settings
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from ingest.problems import Problem
+from inquiry import patience
+
+log = structlog.get_logger("gatebook.ingest")
 
 MOST: Final = 200
 USUAL: Final = 50
+_TOO_LONG: Final = Problem(
+    503,
+    "unavailable",
+    "This list took too long to read and was stopped. Ask for less (one session, one tool), or again later.",
+    headers={"Retry-After": "5"},
+)
 
 
 def parameters(request: HttpRequest, allowed: set[str]) -> dict[str, str]:
@@ -29,12 +40,20 @@ def parameters(request: HttpRequest, allowed: set[str]) -> dict[str, str]:
 
 
 def page(rows: QuerySet[Any], asked: dict[str, str], describe: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-    """One page: `{"items": […], "next": cursor or null}`; the cursor goes into `after`."""
+    """One page: `{"items": […], "next": cursor or null}`; the cursor goes into `after`.
+
+    Problem 503 when it would take longer to read than a person's search may.
+    """
     limit = whole_number(asked, "limit", USUAL, MOST)
     after = whole_number(asked, "after", 0, 2**63 - 1)
     if after:
         rows = rows.filter(opened_position__lt=after)
-    found = list(rows.order_by("-opened_position")[: limit + 1])
+    try:
+        with patience.in_time():
+            found = list(rows.order_by("-opened_position")[: limit + 1])
+    except patience.Overran:
+        log.warning("list_stopped", names=sorted(asked), limit_s=settings.GATEBOOK_SEARCH_TIMEOUT_S)
+        raise _TOO_LONG from None
     more = len(found) > limit
     return {
         "items": [describe(row) for row in found[:limit]],

@@ -55,7 +55,7 @@ def limit(person: int) -> Iterator[None]:
             raise TooMany
         _searching[person] += 1
     try:
-        with _stopped_in_time():
+        with in_time():
             yield
     finally:
         with _counting:
@@ -65,7 +65,8 @@ def limit(person: int) -> Iterator[None]:
 
 
 @contextmanager
-def _stopped_in_time() -> Iterator[None]:
+def in_time() -> Iterator[None]:
+    """Stop what this connection reads meanwhile after settings.GATEBOOK_SEARCH_TIMEOUT_S in all. Raises Overran."""
     until = time.monotonic() + settings.GATEBOOK_SEARCH_TIMEOUT_S
     try:
         with (_limit_postgresql if connection.vendor == "postgresql" else _limit_sqlite)(until):

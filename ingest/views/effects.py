@@ -18,6 +18,7 @@ from ingest.doors import Call, as_json, by_method, command, reading
 from ingest.paging import page, parameters
 from ingest.problems import Problem
 from ingest.reply import Reply
+from inquiry.indexes import HAS_BAD_OUTCOME, HAS_REFERENCE, IS_NOT_ACKNOWLEDGED
 from journal.ids import derived
 from ledger import commands, leaves
 from ledger.commands import Answered, Plan
@@ -195,6 +196,9 @@ def get_effect(call: Call, effect: UUID) -> HttpResponse:
 
 ATTEMPTS: Final = 100
 _FILTERS: Final = {"state", "tool", "external_reference", "effect_key", "session", "outcome", "limit", "after"}
+# What must stand beside a value so that an index of the few serves it; most effects are acknowledged and went well.
+_OF_INDEX: Final = {"state": IS_NOT_ACKNOWLEDGED, "external_reference": HAS_REFERENCE, "outcome": HAS_BAD_OUTCOME}
+_OF_THE_MASS: Final = (("state", "acknowledged"), ("outcome", "ok"))
 
 
 @reading
@@ -205,12 +209,19 @@ def list_effects(call: Call) -> HttpResponse:
     for name, known in (("state", STATES), ("outcome", SAID_OUTCOMES)):
         if name in asked and asked[name] not in known:
             raise Problem(422, "invalid", f"{name} is one of {', '.join(known)}.", pointer=f"/{name}")
-    for name in ("state", "tool", "external_reference", "effect_key", "outcome"):
+    for name in ("state", "tool", "external_reference", "outcome"):
         if name in asked:
             rows = rows.filter(**{name: asked[name]})
+            if name in _OF_INDEX and (name, asked[name]) not in _OF_THE_MASS:
+                rows = rows.filter(_OF_INDEX[name])
+    if "effect_key" in asked and "session" not in asked:
+        detail = "An effect key names an effect of its session; send session beside it."
+        raise Problem(422, "invalid", detail, pointer="/effect_key")
     if "session" in asked:
         meant, _key = sessions.by_reference(call.project, [asked["session"]])[asked["session"]]
         rows = rows.filter(session=meant)
+        if "effect_key" in asked:
+            rows = rows.filter(id=derived(meant, asked["effect_key"]))
     return as_json(200, page(rows, asked, describe))
 
 

@@ -4,6 +4,9 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from django.db import transaction
+from django.db.models.expressions import RawSQL
+from pytest_django import Settings
 
 from journal.models import Entry
 from ledger.models import Attempt, Effect
@@ -329,6 +332,39 @@ def test_an_effect_is_read_back_with_its_attempts(agent: Caller) -> None:
     assert (told["external_reference"], told["answer"]) == ("sha", "done")
 
 
+def test_what_is_sent_slowly_is_received_when_it_is_here(agent: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, read = [now_us()], strict.read_body
+
+    def slowly(*args: Any, **kwargs: Any) -> bytes:
+        raw = read(*args, **kwargs)
+        clock[0] += 600_000_000
+        return raw
+
+    monkeypatch.setattr("ingest.doors.now_us", lambda: clock[0])
+    monkeypatch.setattr(strict, "read_body", slowly)
+    assert row(agent.plan()).received_us == clock[0]
+    assert agent.report([{"id": "f", "kind": "session.noted", "session": "s-1"}]).status_code == 200
+    assert Entry.objects.get(event_id="f").received_us == clock[0]
+
+
+def test_a_list_that_takes_too_long_is_stopped(
+    agent: Caller, monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> None:
+    agent.plan()
+    endless = "(WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n)"
+    for path, rows in (("/effects", Effect), ("/sessions", Session)):
+        settings.GATEBOOK_SEARCH_TIMEOUT_S = 0.05
+        with monkeypatch.context() as patched, transaction.atomic():
+            never = rows.objects.annotate(number=RawSQL(endless, [])).filter(number=0)  # noqa: S611
+            patched.setattr(rows.objects, "filter", lambda *_, never=never, **__: never)
+            refused = agent.get(path)
+            transaction.set_rollback(True)  # PostgreSQL takes nothing more after a statement that it stopped
+        assert code(refused) == (503, "unavailable")
+        assert refused.headers["retry-after"] == "5"
+        settings.GATEBOOK_SEARCH_TIMEOUT_S = 60.0
+        assert agent.get(path).status_code == 200
+
+
 def test_effects_are_listed_by_exact_fields_and_paged(agent: Caller) -> None:
     for number in range(5):
         agent.plan(f"e-{number}", tool=f"tool.{number % 2}", arguments={"n": number})
@@ -344,7 +380,12 @@ def test_effects_are_listed_by_exact_fields_and_paged(agent: Caller) -> None:
     assert agent.get("/effects", session="s-2").json()["items"] == []
     agent.acknowledge(first["items"][0], external_reference="abc")
     assert len(agent.get("/effects", external_reference="abc", outcome="ok").json()["items"]) == 1
-    assert len(agent.get("/effects", effect_key="e-1").json()["items"]) == 1
+    assert agent.get("/effects", external_reference="ok").json()["items"] == []
+    assert len(agent.get("/effects", effect_key="e-1", session="s-1").json()["items"]) == 1
+    assert agent.get("/effects", effect_key="e-1", session="s-2").json()["items"] == []
+    assert agent.get("/effects", effect_key="e-1", session="s-1", state="failed").json()["items"] == []
+    refused = agent.get("/effects", effect_key="e-1")
+    assert (code(refused), refused.json()["pointer"]) == ((422, "invalid"), "/effect_key")
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from sessions.models import Artifact, Session, Task
 from tests.ingest.caller import Caller
 from tests.pages.book import REFERENCE, REPORT, Book, many, pass_deadline
 from tests.pages.people import House
+from tests.pages.plans import explained
 
 pytestmark = pytest.mark.django_db
 
@@ -162,6 +163,19 @@ SERVED = {
     "state=unknown": "effect_by_bad_outcome|effect_by_state",
 }
 
+# What agents list -> the same.
+LISTED = {
+    "external_reference=x": "effect_by_reference",
+    "external_reference=ok&tool=git.push": "effect_by_reference|effect_by_tool",
+    "state=failed": "effect_by_state",
+    "state=failed&tool=git.push": "effect_failed_by_tool|effect_by_state|effect_by_tool",
+    "state=planned&session=deploy-web": "effect_by_session|effect_open_intent|effect_by_state",
+    "outcome=error": "effect_by_bad_outcome",
+    "outcome=unknown&state=acknowledged": "effect_by_bad_outcome",
+    "effect_key=ok&session=deploy-web": "sqlite_autoindex_ledger_effect_1|ledger_effect_pkey|effect_by_session",
+    "tool=git.push": "effect_by_tool",
+}
+
 
 def test_what_people_ask_most_is_served_by_an_index(house: House, agent: Caller, book: Book) -> None:
     many(agent, "bulk", 3000, answered=2800)
@@ -174,6 +188,12 @@ def test_what_people_ask_most_is_served_by_an_index(house: House, agent: Caller,
         assert not asked.slow
         arms = [arm.only("id", "opened_position").order_by("-opened_position") for arm in search.arms(asked)]
         plan = "\n".join(arm[: search.SIZE].explain() for arm in arms)
+        assert re.search(index, plan), f"{query}\n{plan}"
+        assert "effect_by_opening" not in plan, f"{query}\n{plan}"
+    for query, index in LISTED.items():
+        with explained() as plans:
+            assert agent.get(f"/effects?{query}").status_code == 200
+        (plan,) = (plan for sql, plan in plans.items() if 'FROM "ledger_effect"' in sql)
         assert re.search(index, plan), f"{query}\n{plan}"
         assert "effect_by_opening" not in plan, f"{query}\n{plan}"
 
