@@ -132,13 +132,15 @@ def stands(exemption: UUID, at_us: int) -> bool:
 
 
 @transaction.atomic(savepoint=False)
-def use(exemption: Exemption, origin: Origin, effect: UUID, session: UUID | None = None) -> bool:
+def use(exemption: Exemption, origin: Origin, effect: UUID, session: UUID | None = None, attempts: int = 0) -> bool:
     """Count one use for `effect` and put it in the book; False when the exemption has ended meanwhile.
 
-    The same command repeated is one use. Then what it was for must be asked for after all.
+    `attempts` is how many the effect has had. The same command repeated is one use, but for another attempt it is
+    another. Where it is False, what it was for must be asked for after all.
     """
     at = origin.received_us
-    event_id = entries.keyed_digest("exemption.used", exemption.id.hex, effect.hex, origin.source, origin.key)
+    used_by = (effect.hex, str(attempts), origin.source, origin.key)
+    event_id = entries.keyed_digest("exemption.used", exemption.id.hex, *used_by)
     if Entry.objects.filter(project=exemption.project_id, source=entries.SYSTEM_SOURCE, event_id=event_id).exists():
         return True
     if not _live(exemption.project_id, at).filter(pk=exemption.pk).update(uses=F("uses") + 1, used_at_us=at):

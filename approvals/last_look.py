@@ -189,11 +189,23 @@ def _withdrawn(origin: Origin, row: EffectRow, force: InForce | None, patterns: 
     if judged is None or judged.judgement.outcome == "allow":
         return None
     asking = judged.judgement.asking if judged.judgement.outcome == "ask" else ()
-    if exempted and exemptions.covering(row.project_id, judged.wish, asking, row.session_id, now) is not None:
+    if exempted and _still_exempted(origin, row, judged.wish, asking):
         return None
     leaves.change_leave(row, Grant("held", "revoked"), now)
     sentence = "As things are now, leave must be asked for first; plan the effect again."
     return Refusal("GATE_GONE", sentence, "requirement_changed")
+
+
+def _still_exempted(origin: Origin, row: EffectRow, wish: Wish, asking: Sequence[str]) -> bool:
+    """True when an exemption covers what asks now; where it is another one, leave moves there, and that is a use."""
+    now = origin.received_us
+    found = exemptions.covering(row.project_id, wish, asking, row.session_id, now)
+    if found is None or found.id.hex == row.leave_ref:
+        return found is not None
+    if not exemptions.use(found, origin, row.id, row.session_id, row.attempt_count):
+        return False
+    leaves.change_leave(row, Grant("granted", "exemption", found.id.hex, found.ends_at_us), now)
+    return True
 
 
 def _judged_again(origin: Origin, row: EffectRow, force: InForce | None, patterns: int | None) -> Judged | None:

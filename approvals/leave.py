@@ -63,7 +63,7 @@ def plan(origin: Origin, wish: Plan, asked: Asked) -> Answered:
             return Grant("refused", "ruling", denied.hex)
         if now_judged is None or now_judged.force.mode == "observe":
             return Grant("granted", "observe")
-        return _leave(origin, wish, asked, now_judged, opening)
+        return _leave(origin, wish, asked, now_judged, opening, row.attempt_count if row is not None else 0)
 
     answered = commands.plan(origin, wish, decide, observe)
     for request in opening:
@@ -189,7 +189,7 @@ def _leave_of_attempt(row: EffectRow) -> Grant:
     return Grant(row.leave, next((one["basis"] for one in given if one.get("leave") == "granted"), "observe"))
 
 
-def _leave(origin: Origin, wish: Plan, asked: Asked, judged: Judged, opening: list[Request]) -> Grant:
+def _leave(origin: Origin, wish: Plan, asked: Asked, judged: Judged, opening: list[Request], attempts: int) -> Grant:
     force, seen, judgement = judged
     if judgement.outcome == "allow":
         return Grant("granted", "policy")
@@ -197,7 +197,7 @@ def _leave(origin: Origin, wish: Plan, asked: Asked, judged: Judged, opening: li
         return Grant("refused", "policy")
     covering = exemptions.covering(origin.project, seen, judgement.asking, wish.session, origin.received_us)
     identity = derived(wish.session, wish.effect_key)
-    if covering is not None and exemptions.use(covering, origin, identity, wish.session):
+    if covering is not None and exemptions.use(covering, origin, identity, wish.session, attempts):
         return Grant("granted", "exemption", covering.id.hex, covering.ends_at_us)
     requirement = judgement.requirement or Requirement()
     on_behalf_of = reading.on_behalf_of(wish.session)

@@ -1,0 +1,89 @@
+"""Every effect that an exemption lets go is a use of that exemption: counted, in the book, and named by the effect."""
+
+from typing import Any
+
+import pytest
+from django.db import transaction
+
+from approvals import exemptions
+from approvals.models import Exemption, Gate
+from approvals.states import US
+from journal.clock import now_us
+from journal.models import Entry
+from tests.approvals.story import RULES, Desk
+from tests.ingest.caller import code
+from tests.sessions.speaking import origin
+
+pytestmark = pytest.mark.django_db
+FROZEN = RULES.replace("id: push", "id: freeze")
+
+
+def granted(desk: Desk, rule: str, seconds: int = 60) -> Exemption:
+    with transaction.atomic():
+        return exemptions.grant(
+            desk.project, tool="git.push", rule=rule, reason="a release is going on",
+            ends_at_us=now_us() + seconds * US, user=desk.user("administrator"),
+        )  # fmt: skip
+
+
+def dispatch(desk: Desk, effect: dict[str, Any]) -> Any:
+    body = {"process": "p-1", "intent_digest": effect["intent_digest"]}
+    return desk.agent.post(f"/effects/{effect['id']}/dispatch", body)
+
+
+def uses() -> dict[str, int]:
+    """How often each exemption was used, by the rule it is from; the book and the counter agree."""
+    counted = {one.id: one.uses for one in Exemption.objects.all()}
+    told = Entry.objects.filter(kind="exemption.used")
+    assert {identity: told.filter(subject=identity).count() for identity in counted} == counted
+    return dict(Exemption.objects.values_list("rule", "uses"))
+
+
+def test_another_exemption_that_covers_what_asks_now_is_used(desk: Desk) -> None:
+    granted(desk, "push")
+    planned = desk.plan()
+    assert (planned["leave_basis"], uses()) == ("exemption", {"push": 1})
+    other = granted(desk, "freeze", 30)
+    desk.rules(FROZEN)
+    assert dispatch(desk, planned).status_code == 200
+    effect = desk.effect(planned)
+    assert (effect.leave, effect.leave_basis, effect.leave_ref) == ("used", "exemption", other.id.hex)
+    assert effect.leave_until_us == other.ends_at_us
+    assert uses() == {"push": 1, "freeze": 1}
+    assert not Gate.objects.exists()
+
+
+def test_the_same_exemption_that_still_covers_what_asks_is_used_once(desk: Desk) -> None:
+    whole = granted(desk, "")
+    planned = desk.plan()
+    desk.rules(FROZEN)
+    assert dispatch(desk, planned).status_code == 200
+    assert (desk.effect(planned).leave_ref, uses()) == (whole.id.hex, {"": 1})
+
+
+def test_an_exemption_that_covers_nothing_that_asks_now_is_not_used(desk: Desk) -> None:
+    granted(desk, "push")
+    planned = desk.plan()
+    granted(desk, "deploy")
+    desk.rules(FROZEN)
+    assert code(dispatch(desk, planned)) == (409, "GATE_GONE")
+    assert uses() == {"push": 1, "deploy": 0}
+
+
+def test_every_attempt_is_a_use_of_its_own(desk: Desk) -> None:
+    granted(desk, "push")
+    for number in (1, 2):
+        planned = desk.plan()
+        assert dispatch(desk, planned).status_code == 200
+        assert uses() == {"push": number}
+        desk.agent.fail(planned, "rejected", number)
+
+
+def test_a_use_is_of_an_attempt_and_not_of_the_key_that_asked(desk: Desk) -> None:
+    exemption = granted(desk, "push")
+    effect = desk.effect(desk.plan())
+    asked = origin(desk.house.agent, "one", received_us=now_us())
+    for attempts in (0, 1, 1):
+        with transaction.atomic():
+            assert exemptions.use(exemption, asked, effect.id, effect.session_id, attempts)
+    assert uses() == {"push": 3}  # by the plan's own key, and by this one twice
