@@ -1,12 +1,13 @@
 """Who may see which page: a signed-in person, in one of their projects, with a role there.
 
 Views start from `request.membership.project` to fetch anything, so an object of another project is simply not found.
-Rights are read at every request: a removed member is out at the next click.
+Rights are read at every request: a removed member is out at the next click. A form acts in the project that its page
+showed, or not at all.
 """
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Concatenate, ParamSpec, cast
+from typing import Concatenate, Final, ParamSpec, cast
 from uuid import UUID
 
 from django.contrib.auth.models import User
@@ -17,6 +18,11 @@ from django.shortcuts import render
 from sessions.models import ROLES, Membership, Person, Project
 
 PROJECT = "project"  # key in the login session: the project a person last chose
+IN_PROJECT: Final = "in_project"  # hidden in every form that acts in a project: the id of the one its page showed
+_NOBODYS_WORDS: Final = {  # what a form sends that nobody typed, or that is shown to nobody
+    *("csrfmiddlewaretoken", IN_PROJECT, "password", "code", "settled", "from", "list", "version", "scope", "subject"),
+    *("gate", "member", "do", "answer", "hidden_seen", "all_read"),
+}
 P = ParamSpec("P")
 
 
@@ -69,7 +75,8 @@ View = Callable[Concatenate[MemberRequest, P], HttpResponseBase]
 def requires(role: str) -> Callable[[View[P]], Callable[Concatenate[HttpRequest, P], HttpResponseBase]]:
     """Let only people with `role` or above in the current project into a view; `required_role` on it says so to tests.
 
-    Strangers are sent to sign in; people without a project, or with a lesser role, get a page that says what to do.
+    Strangers are sent to sign in; people without a project, or with a lesser role, get a page that says what to do, and
+    so does whoever sends a form that was opened in another project.
     """
     if role not in ROLES:
         raise ValueError(f"{role!r} is no role")
@@ -82,6 +89,8 @@ def requires(role: str) -> Callable[[View[P]], Callable[Concatenate[HttpRequest,
             membership = attach(request)
             if membership is None:
                 return render(request, "sessions/no_project.html", status=403)
+            if shown_elsewhere(request, membership):
+                return other_project(cast(MemberRequest, request))
             if not may(membership, role):
                 return lacks_role(request, role)
             return view(cast(MemberRequest, request), *args, **kwargs)
@@ -97,6 +106,17 @@ def member(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseB
     return requires("viewer")(view)
 
 
+def shown_elsewhere(request: HttpRequest, current: Membership) -> bool:
+    """True for a form whose page showed another project than the current one, which any tab of the sign-in may change.
+
+    A POST that names no project is let through: every form of ours names one (a test walks the templates), so it came
+    from no page, and what a program sends by hand is meant for the project that it chose itself.
+    """
+    if request.method != "POST":
+        return False
+    return any(shown != str(current.project_id) for shown in request.POST.getlist(IN_PROJECT))
+
+
 def sign_in_first(request: HttpRequest) -> HttpResponse:
     """Send a stranger to the sign-in page, and back afterwards when they were only reading."""
     if request.method in ("GET", "HEAD"):
@@ -107,3 +127,20 @@ def sign_in_first(request: HttpRequest) -> HttpResponse:
 def lacks_role(request: HttpRequest, role: str) -> HttpResponse:
     """The page for members whose role is not enough."""
     return render(request, "sessions/lacks_role.html", {"role": role}, status=403)
+
+
+def other_project(request: MemberRequest) -> HttpResponse:
+    """409 for a form of another project: which one, that nothing was recorded, and what was typed."""
+    shown = request.POST.getlist(IN_PROJECT)
+    others = (one.project for one in request.memberships if one.project_id != request.membership.project_id)
+    context = {
+        "was": next((project for project in others if str(project.id) in shown), None),
+        "typed": [
+            (name.replace("_", " "), value)
+            for name, values in request.POST.lists()
+            if name not in _NOBODYS_WORDS and not name.startswith("seen")
+            for value in values
+            if value.strip()
+        ],
+    }
+    return render(request, "sessions/other_project.html", context, status=409)
