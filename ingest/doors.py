@@ -62,6 +62,10 @@ class Call:
         """The token's project: the wall."""
         return self.token.project
 
+    def arrived(self) -> None:
+        """Note that the whole request is here: however slowly it was sent, it is received now."""
+        self.received_us = now_us()
+
     def origin(self, text: str, *, lane: Lane = "command", lease_epoch: int | None = None) -> Origin:
         """The envelope of the fact that this command is."""
         return Origin(

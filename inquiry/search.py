@@ -19,8 +19,9 @@ SIZE: Final = 50
 # Positions that one search by slow fields reads at most; the page says how far back it looked and goes on from there.
 SLOW_WINDOW: Final = 300_000
 _ARMS: Final = 3  # more disjoint conditions than this are asked as one
-# The journal is written as it arrives, but positions are handed out a moment before: that much slack at either end.
-_SLACK_US: Final = 60_000_000
+# Positions are handed out in the transaction that follows upon the arrival of a whole request. It may have to wait for
+# others, and clocks are set; that it takes longer than this is out of the question.
+_SLACK_US: Final = 3_600_000_000
 LATEST_US: Final = 2**62
 
 
@@ -169,26 +170,38 @@ def arms(search: Search) -> "list[QuerySet[Effect]]":
 
 
 def _within(effects: "QuerySet[Effect]", search: Search) -> "QuerySet[Effect]":
-    """Only effects whose first fact arrived in the time asked for: a range of positions, then exactly. One query."""
+    """Only effects whose first fact arrived in the time asked for. One query more.
+
+    The time they arrived decides. Beside it stands a range of positions, so that an index leads there: above the last
+    entry that arrived too long before to stand among them, below the first that arrived too long after.
+    """
     since, until = search.since_us, search.until_us
     if since is None and until is None:
         return effects
     bounds = Project.objects.filter(id=search.context.project.id).values_list(
-        Subquery(_at(since - _SLACK_US if since is not None else 0)),
-        Subquery(_at(until + _SLACK_US if until is not None else LATEST_US)),
+        Subquery(_before(since - _SLACK_US if since is not None else 0)),
+        Subquery(_from(until + _SLACK_US if until is not None else LATEST_US)),
     )
-    first, beyond = bounds[0]
+    last_before, first_after = bounds[0]
     if since is not None:
-        effects = effects.filter(received_us__gte=since, opened_position__gte=first) if first else effects.none()
+        effects = effects.filter(received_us__gte=since)
+    if last_before is not None:
+        effects = effects.filter(opened_position__gt=last_before)
     if until is not None:
         effects = effects.filter(received_us__lt=until)
-        effects = effects.filter(opened_position__lt=beyond) if beyond is not None else effects
+    if first_after is not None:
+        effects = effects.filter(opened_position__lt=first_after)
     return effects
 
 
-def _at(us: int) -> "QuerySet[Any, Any]":
+def _before(us: int) -> "QuerySet[Any, Any]":
+    """The position of the last entry that arrived before `us`. One index probe."""
+    return Entry.objects.filter(received_us__lt=us).order_by("-received_us", "-position").values("position")[:1]
+
+
+def _from(us: int) -> "QuerySet[Any, Any]":
     """The position of the first entry that arrived at `us` or later. One index probe."""
-    return Entry.objects.filter(received_us__gte=us).order_by("received_us").values("position")[:1]
+    return Entry.objects.filter(received_us__gte=us).order_by("received_us", "position").values("position")[:1]
 
 
 def _newest(project: Project) -> int:

@@ -39,6 +39,7 @@ def post_events(request: HttpRequest) -> HttpResponseBase:
         detail = "Lines in chunks may have been cut short; for all or nothing send a Content-Length, gzip or an array."
         raise Problem(411, "length_required", detail)
     raw = strict.read_body(request, limit=BATCH_BYTES)
+    call.arrived()
     parsed = strict.parse_batch(raw, ndjson=lines, max_items=BATCH_ITEMS, max_item_bytes=ITEM_BYTES)
     found, refused = evidence.read(call, parsed)
 

@@ -8,6 +8,8 @@ from django.db import transaction
 from django.db.models.expressions import RawSQL
 from pytest_django import Settings
 
+from ingest import strict
+from journal.clock import now_us
 from journal.models import Entry
 from ledger.models import Attempt, Effect
 from sessions.models import Session

@@ -2,8 +2,10 @@
 
 import hashlib
 import re
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+from uuid import UUID
 
 import pytest
 from django.db import connection
@@ -107,6 +109,28 @@ def test_nonsense_is_told_in_place_and_nothing_is_searched(
     assert answer.status_code == (400 if sentence else 200)
     assert sentence in page
     assert "<tbody" not in page
+
+
+def test_who_was_overtaken_while_writing_is_found_by_the_time_of_arrival(
+    viewer: Client, agent: Caller, book: Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Positions follow the order of writing, and of two requests the one that came first may be written last."""
+    start = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)  # after a quiet day
+
+    def arrive(name: str, seconds: int) -> None:
+        us = int((start + timedelta(seconds=seconds)).timestamp()) * 1_000_000
+        monkeypatch.setattr("ingest.doors.now_us", lambda: us)
+        planned = agent.plan(name, "deploy-web", tool="overtaken", arguments={"name": name})
+        book.effects[name] = UUID(planned["id"])
+
+    for name, seconds in {"quick": 2, "before": -1, "slow": 1, "after": 300, "slowest": 3}.items():
+        arrive(name, seconds)
+    times = {"since": f"{start:%Y-%m-%dT%H:%M:%SZ}", "until": f"{start + timedelta(minutes=1):%Y-%m-%dT%H:%M:%SZ}"}
+    among = {"quick", "slow", "slowest"}
+    assert found(viewer, book, {"tool": "overtaken", **times}) == among
+    assert found(viewer, book, {"tool": "overtaken", "since": times["since"]}) == among | {"after"}
+    assert found(viewer, book, {"tool": "overtaken", "until": times["until"]}) == among | {"before"}
+    assert found(viewer, book, {"session": "deploy-web", **times}) == among
 
 
 def test_pages_of_a_search_meet_without_gap_or_overlap(viewer: Client, agent: Caller, book: Book) -> None:
