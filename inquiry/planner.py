@@ -51,7 +51,45 @@ ENTRIES: Final = {
     # Made by SQLite for (project, source, event_id).
     "sqlite_autoindex_journal_entry_1": "5000000 5000000 500000 1",
 }
-TABLES: Final = {"ledger_effect": EFFECTS, "approvals_gate": GATES, "journal_entry": ENTRIES}
+VOTES: Final = {
+    "vote_by_time": "100000 100000 1",
+    "approvals_vote_user_id_33a98cf1": "100000 2000",
+    "sqlite_autoindex_approvals_vote_1": "100000 1",
+    "sqlite_autoindex_approvals_vote_2": "100000 2 1",  # (gate, user)
+}
+SESSIONS: Final = {
+    "session_by_opening": "20000 20000 1",
+    "agent_sessions_session_agent_id_1bc73aad": "20000 2000",
+    "agent_sessions_session_owner_id_5a08c69b": "20000 2000",
+    "agent_sessions_session_on_behalf_of_id_fcdf630d": "20000 500",
+    "agent_sessions_session_repository_id_88474a72": "20000 1000",
+    "agent_sessions_session_parent_id_5f9b06e5": "20000 4",
+    "agent_sessions_session_branched_from_id_2284b11d": "20000 2",
+    "sqlite_autoindex_agent_sessions_session_1": "20000 1",
+    "sqlite_autoindex_agent_sessions_session_2": "20000 20000 1",  # (project, key)
+}
+TASKS: Final = {
+    "task_by_opening": "100000 100000 1",
+    "agent_sessions_task_parent_id_ae15ab2e": "100000 4",
+    "sqlite_autoindex_agent_sessions_task_1": "100000 1",
+    "sqlite_autoindex_agent_sessions_task_2": "100000 5 1",  # (session, key)
+}
+ARTIFACTS: Final = {
+    "artifact_by_opening": "200000 200000 1",
+    "artifact_by_session": "200000 20 1",
+    "artifact_by_effect": "200000 2",
+    "artifact_by_hash": "200000 200000 2",
+    "sqlite_autoindex_agent_sessions_artifact_1": "200000 1",
+}
+TABLES: Final = {
+    "ledger_effect": EFFECTS,
+    "approvals_gate": GATES,
+    "approvals_vote": VOTES,
+    "journal_entry": ENTRIES,
+    "agent_sessions_session": SESSIONS,
+    "agent_sessions_task": TASKS,
+    "agent_sessions_artifact": ARTIFACTS,
+}
 
 
 def inform_after_migrate(using: str = "default", **_signal: Any) -> None:

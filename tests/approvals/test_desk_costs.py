@@ -1,6 +1,7 @@
 """What the desk costs: queries that do not grow with what waits, and light pages."""
 
-from uuid import UUID
+import re
+from uuid import UUID, uuid4
 
 import pytest
 from django.db import connection
@@ -13,6 +14,7 @@ from approvals.models import Gate
 from journal.ids import uuid7
 from ledger.models import Effect
 from tests.approvals.story import Desk
+from tests.pages.plans import explained
 
 MOST = 22  # of a page with a card, a no before and a withdrawal, whose words it tells; a list asks fewer
 
@@ -65,25 +67,79 @@ def test_pages_ask_as_many_queries_for_many_requests_as_for_few(desk: Desk) -> N
     assert html.count(b"asked anew with other arguments: withdrawn by its agent") == inbox.SIZE
 
 
-def test_sqlite_walks_no_projects_journal_for_a_page(desk: Desk) -> None:
-    """Each reads the few entries of its effects; an index that begins with the project would lead through them all."""
+# Tables that grow with what agents do.
+GROWING = [
+    *("journal_entry", "journal_outbox", "ledger_effect", "ledger_attempt", "approvals_gate", "approvals_vote"),
+    *("agent_sessions_session", "agent_sessions_task", "agent_sessions_item", "agent_sessions_artifact"),
+]
+WALK = re.compile(r"INDEX (\w+) \(project(?:_id)?=\?\)")
+NEWEST = re.compile(
+    r'WHERE "\w+"\."project_id" = %s ORDER BY (?:2|"\w+"\."opened_position") DESC LIMIT'
+)  # a list in order
+
+
+def whole() -> set[str]:
+    """The indexes that begin with the project and leave none of its rows out."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT known.name FROM sqlite_master AS grown, pragma_index_list(grown.name) AS known,"
+            " pragma_index_info(known.name) AS held WHERE NOT known.partial AND held.seqno = 0"
+            f" AND held.name IN ('project', 'project_id') AND grown.name IN ({', '.join(['%s'] * len(GROWING))})",
+            GROWING,
+        )
+        return {name for (name,) in cursor.fetchall()}
+
+
+def walked(plans: dict[str, str]) -> dict[str, str]:
+    """The statements that read a project from end to end for the few rows they ask for."""
+    known = whole()
+    assert len(known) > len(GROWING)
+    return {sql: plan for sql, plan in plans.items() if known & set(WALK.findall(plan)) and not NEWEST.search(sql)}
+
+
+def test_sqlite_walks_no_project_for_what_it_is_asked(desk: Desk) -> None:
+    """Each reads a few rows; an index that begins with the project would lead through all there are in it."""
     if connection.vendor != "sqlite":
         pytest.skip("PostgreSQL goes by what it has seen of the rows")
+    agent = desk.agent
     desk.answer(desk.gate(desk.plan("e-1", arguments={"command": "git push origin next"})), "carol", "deny")
     gate = desk.gate(desk.plan("e-2", arguments={"command": "git push origin main"}))
-    Effect.objects.filter(id=gate.effect_id).update(violates=True)
-    client = desk.house.client("reviewer")
-    urls = [reverse("inbox"), reverse("inbox") + "?state=decided", reverse("gate", args=[gate.id])]
-    urls += [
-        reverse("effect", args=[gate.effect_id]),
-        reverse("session", args=[gate.session_id]),
-        "/sessions/",
-        "/audit/",
+    effect, session, position = str(gate.effect_id), str(gate.session_id), gate.opened_position
+    Effect.objects.filter(id=effect).update(violates=True)
+    told = {"type": "log", "sha256": "ab" * 32, "size": 1, "media_type": "text/plain"}
+    artifact = agent.post("/artifacts", {"session": "s-1", "effect": effect, **told}).json()["id"]
+    task = agent.post(f"/sessions/{session}/tasks", {"key": "t"}).json()["id"]
+    agents = [
+        "/limits",
+        "/effects",
+        "/sessions",
+        "/gates",
+        "/events/receipt?id=x",
+        "/effects?external_reference=x",
+        "/effects?state=planned",
     ]
-    with CaptureQueriesContext(connection) as queries:
-        assert [client.get(url).status_code for url in urls] == [200] * len(urls)
-    reading = [one["sql"] for one in queries if one["sql"].startswith("SELECT") and '"journal_entry"' in one["sql"]]
-    assert len(reading) > len(urls)
-    with connection.cursor() as cursor:
-        plans = [(sql, cursor.execute(f"EXPLAIN QUERY PLAN {sql}").fetchall()) for sql in reading]
-    assert [sql for sql, plan in plans if "sqlite_autoindex_journal_entry_1 (project=?)" in str(plan)] == []
+    agents += ["/effects?outcome=error", "/effects?effect_key=e-1&session=s-1", "/effects?session=s-1"]
+    agents += ["/sessions?key=s-1", "/gates?session=s-1", f"/sessions/{session}/tasks", f"/tasks/{task}/items"]
+    agents += [f"/effects/{effect}", f"/sessions/{session}", f"/artifacts/{artifact}", f"/gates/{gate.id}"]
+    ids = [effect, session, artifact, task, gate.id, "ab" * 32, "s-1", "e-1", "nothing", position]
+    ids += [f"{letter}_{position}" for letter in "estag"]
+    pages = [reverse("effect", args=[effect]), reverse("gate", args=[gate.id])]
+    pages += [reverse(name, args=[session]) for name in ("session", "session_tasks", "session_artifacts")]
+    pages += [reverse("inbox"), reverse("inbox") + "?state=decided", "/sessions/", "/audit/"]
+    pages += [reverse("task", args=[task]), *(f"{reverse('go')}?id={one}" for one in ids)]
+    client = desk.house.client("reviewer")
+    with explained() as plans:
+        assert {client.get(page).status_code for page in pages} == {200, 302}
+        assert {agent.get(path).status_code for path in agents} <= {200, 404}
+    assert walked(plans) == {}
+    assert len(plans) > len(pages) + len(agents)
+
+
+def test_sqlite_walks_no_project_for_a_batch_that_names_its_sessions_by_ids(desk: Desk) -> None:
+    if connection.vendor != "sqlite":
+        pytest.skip("PostgreSQL goes by what it has seen of the rows")
+    facts = [{"id": f"f-{n}", "kind": "session.noted", "session": str(uuid4())} for n in range(200)]
+    with explained() as plans:
+        assert desk.agent.report(facts).json()["accepted"] == len(facts)
+    assert [sql for sql in plans if 'FROM "agent_sessions_session"' in sql]
+    assert walked(plans) == {}
