@@ -29,8 +29,9 @@ _ATTEMPT_LIST: Final = ", ".join(_ATTEMPT)
 # What a move (dispatch, acknowledgement, failure …) may change. Only these are written for an effect that is stored and
 # whose plan did not change: databases then leave the other indexes and foreign keys alone.
 _MOVING: Final = (
-    "leave", "leave_basis", "leave_ref", "leave_until_us", "state", "outcome", "attempt_count", "failure_reason",
-    "external_reference", "violates", "dispatched_at_us", "settled_at_us", "changed_us", "deadline_us",
+    "leave", "leave_basis", "leave_ref", "leave_until_us", "leave_aside", "leave_aside_until_us",
+    "state", "outcome", "attempt_count", "failure_reason", "external_reference", "violates",
+    "dispatched_at_us", "settled_at_us", "changed_us", "deadline_us",
     "superseded_mark", "resolved_mark", "resolution", "compensated", "version",
 )  # fmt: skip
 _FIXED: Final = {"id", "project_id", "session_id", "effect_key", "opened_position", "received_us"}

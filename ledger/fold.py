@@ -125,6 +125,10 @@ def _see(effect: EffectRow, attempts: dict[int, AttemptRow], seen: Observation) 
 def _attempt(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe) -> AttemptRow:
     """The attempt a moving fact speaks of. A new one happened: the effect's leave is spent or found wanting."""
     row = attempts.get(fact.attempt)
+    if row is None and effect.leave_aside:
+        # The attempt after the one that was rejected, and then had happened: leave is judged as it stood for this one.
+        effect.leave, effect.leave_until_us = effect.leave_aside, effect.leave_aside_until_us
+        effect.leave_aside, effect.leave_aside_until_us = "", None
     if effect.leave in _SEEN and effect.leave_basis in _OBSERVED_BASES:
         # Import and live evidence of one effect may arrive either way round: the weightier basis stays.
         if effect.leave_basis == "import" and not fact.imports:
@@ -132,6 +136,7 @@ def _attempt(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, obs
     elif row is not None:
         # Leave asked for since a rejection is for the next attempt: a late word on this one does not spend it.
         if effect.leave not in MOVED and fact.kind == "effect.acknowledged":
+            effect.leave_aside, effect.leave_aside_until_us = effect.leave, effect.leave_until_us
             effect.leave = row.leave
     elif effect.leave == "granted" and not effect.lapsed(fact.received_us):
         effect.leave, effect.spent_by = "used", fact.attempt

@@ -97,6 +97,9 @@ class Effect(models.Model):
     leave_basis = models.CharField(max_length=9, default="", blank=True)
     leave_ref = models.CharField(max_length=64, default="", blank=True)
     leave_until_us = models.BigIntegerField(null=True)
+    # What stood for the next attempt when a late word said that one before it happened: counts if that one ran as well.
+    leave_aside = models.CharField(max_length=8, default="", blank=True)
+    leave_aside_until_us = models.BigIntegerField(null=True)
 
     # What the fold derives from the marks.
     state = models.CharField(max_length=12, default="planned")
@@ -133,6 +136,9 @@ class Effect(models.Model):
             models.CheckConstraint(condition=~Q(effect_key=""), name="effect_has_a_key"),
             models.CheckConstraint(condition=Q(leave__one_of=states.LEAVES), name="effect_leave_is_known"),
             models.CheckConstraint(condition=Q(leave_basis__one_of=states.BASES), name="effect_leave_basis_is_known"),
+            models.CheckConstraint(
+                condition=Q(leave_aside__one_of=["", *states.STILL]), name="effect_leave_aside_is_of_the_next_attempt"
+            ),
             models.CheckConstraint(
                 condition=Q(leave="held") | ~Q(leave_basis=""), name="effect_leave_has_a_basis_once_it_is_not_held"
             ),

@@ -49,6 +49,8 @@ class EffectRow:
     leave_basis: str = ""
     leave_ref: str = ""
     leave_until_us: int | None = None
+    leave_aside: str = ""
+    leave_aside_until_us: int | None = None
     state: str = "planned"
     outcome: str = ""
     attempt_count: int = 0

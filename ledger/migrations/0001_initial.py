@@ -42,6 +42,8 @@ class Migration(migrations.Migration):
                 ("leave_basis", models.CharField(blank=True, default="", max_length=9)),
                 ("leave_ref", models.CharField(blank=True, default="", max_length=64)),
                 ("leave_until_us", models.BigIntegerField(null=True)),
+                ("leave_aside", models.CharField(blank=True, default="", max_length=8)),
+                ("leave_aside_until_us", models.BigIntegerField(null=True)),
                 ("state", models.CharField(default="planned", max_length=12)),
                 ("outcome", models.CharField(blank=True, default="", max_length=7)),
                 ("attempt_count", models.IntegerField(default=0)),
@@ -229,6 +231,10 @@ class Migration(migrations.Migration):
                             )
                         ),
                         name="effect_leave_basis_is_known",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("leave_aside__one_of", ["", "held", "pending", "granted", "refused"])),
+                        name="effect_leave_aside_is_of_the_next_attempt",
                     ),
                     models.CheckConstraint(
                         condition=models.Q(

@@ -245,6 +245,7 @@ CASES: Final[dict[str, Case]] = {
     "effect_leave_is_known": check(
         Effect, {"leave": "assumed", "state": "nowhere", "leave_basis": "observe"}, {"leave": "held"}
     ),
+    "effect_leave_aside_is_of_the_next_attempt": check(Effect, {"leave_aside": "used"}, {"leave_aside": "granted"}),
     "effect_leave_basis_is_known": check(Effect, {"leave_basis": "hope"}, {"leave_basis": "returned"}),
     "effect_leave_has_a_basis_once_it_is_not_held": check(
         Effect, {"leave": "granted"}, {"leave": "granted", "leave_basis": "policy"}

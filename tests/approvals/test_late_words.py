@@ -1,0 +1,81 @@
+"""A rejected attempt that had happened after all, and the next one that people had approved: reported either way round.
+
+Of what people said the book knows when it came, so which gate ended how may differ; what is held against an agent not.
+"""
+
+from collections.abc import Callable
+from itertools import permutations
+from typing import Any
+
+import pytest
+import time_machine
+from django.db import transaction
+
+from approvals.models import Gate
+from approvals.states import US
+from journal.clock import now_us
+from journal.models import Entry
+from ledger.models import Attempt
+from tests.approvals.story import Desk
+
+pytestmark = pytest.mark.django_db
+SAID: dict[str, Any] = {"session": "s-1", "effect_key": "e-1"}
+LATE = {**SAID, "id": "late", "kind": "effect.acknowledged", "outcome": "ok"}
+SECOND = {**SAID, "id": "second", "kind": "effect.dispatched", "attempt": 2}
+
+
+def approved(desk: Desk, gate: Gate) -> None:
+    desk.answer(gate, "reviewer")
+
+
+def refused(desk: Desk, gate: Gate) -> None:
+    desk.answer(gate, "reviewer", "deny", "not a second time")
+
+
+def nothing(_desk: Desk, _gate: Gate) -> None:
+    """Nobody rules."""
+
+
+@pytest.mark.parametrize(
+    ("ruling", "after_s", "leave"),
+    [
+        (approved, 1, "used"),
+        (approved, 3_600, "bypassed"),
+        (refused, 1, "bypassed"),
+        (nothing, 1, "bypassed"),
+    ],
+    ids=["approved", "too late", "refused", "nobody ruled"],
+)
+def test_the_next_attempt_is_judged_by_the_leave_that_stood_for_it(
+    desk: Desk, ruling: Callable[[Desk, Gate], None], after_s: int, leave: str
+) -> None:
+    first = desk.plan()
+    desk.answer(desk.gate(first), "reviewer")
+    desk.agent.dispatch(first)
+    desk.agent.fail(first, "rejected")
+    ruling(desk, desk.gate(desk.plan()))
+    found = []
+    for order in permutations([LATE, SECOND]):
+        savepoint = transaction.savepoint()
+        for said in order:
+            at = now_us() / US + (after_s if said is SECOND else 0)
+            with time_machine.travel(at, tick=False):
+                assert desk.agent.report([said]).status_code == 200
+        found.append(outcome(desk, first))
+        transaction.savepoint_rollback(savepoint)
+    assert found[0] == found[1]
+    assert found[0]["effect"] == ("acknowledged", leave, "", leave == "bypassed")
+    assert found[0]["attempts"] == [(1, "used"), (2, leave)]
+    assert found[0]["violations"] == (["executed_without_leave"] if leave == "bypassed" else [])
+
+
+def outcome(desk: Desk, planned: dict[str, Any]) -> dict[str, Any]:
+    """What is held against whom."""
+    effect = desk.effect(planned)
+    violations = Entry.objects.filter(kind="integrity.violation").order_by("position").values_list("facts", flat=True)
+    return {
+        "effect": (effect.state, effect.leave, effect.leave_aside, effect.violates),
+        "attempts": list(Attempt.objects.order_by("number").values_list("number", "leave")),
+        "violations": [facts.split('"')[3] for facts in violations],
+        "open": Gate.objects.filter(status__in=("pending", "approved")).count(),
+    }
