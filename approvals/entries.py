@@ -12,7 +12,7 @@ from django.db.models.functions import Coalesce, Length, Substr
 
 from approvals import anew, lurking, pushes
 from approvals.anew import Asked, Before
-from approvals.card import FITS_CHARACTERS
+from approvals.card import FITS_CHARACTERS, FITS_LINES
 from approvals.flags import ASK, FIRST_IN_PROJECT, FIRST_OF_AGENT, Again, Ask, Outside, again, outside
 from approvals.gates import current_status
 from approvals.matching import risk_of
@@ -121,7 +121,7 @@ def entries_of(listed: Sequence[UUID]) -> list[Row]:
                 hidden=hidden,
                 blanks=blanks,
                 long=length > _READ,
-                fits=sum(map(len, texts)) <= FITS_CHARACTERS,
+                fits=sum(map(len, texts)) <= FITS_CHARACTERS and sum(one.count("\n") for one in texts) < FITS_LINES,
                 takes=pushes.takes(gate.tool, value, plan.get("preconditions")),
                 again=refused.get(gate.id),
                 before=earlier.get(gate.id),
