@@ -1,7 +1,9 @@
 """The one writer of Exemption: a scoped, reasoned suspension of what would ask for leave, ended by time.
 
 It never overrides a denial, nor lets pass what could not be evaluated: `covering` is asked with the rules that ask, and
-in both cases there are none. The grant, every use, its revocation and its end are in the journal.
+in both cases there are none. Above low risk nobody exempts what they have a part in, as nobody approves it: else an
+agent's owner would let it go by a grant where a yes of theirs does not count. The grant, every use, its revocation and
+its end are in the journal.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,7 +13,7 @@ from uuid import UUID
 import orjson
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import F, Q, QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from approvals import states
 from approvals.matching import Wish
@@ -21,7 +23,7 @@ from journal import entries
 from journal.clock import now_us
 from journal.ids import uuid7
 from journal.models import Body, Entry
-from sessions.models import Project, Session
+from sessions.models import Agent, Project, Session
 from sessions.origin import Origin
 from sessions.people import pseudonym_of
 from sessions.refused import RefusedError
@@ -101,17 +103,18 @@ def reasons(granted: Iterable[Exemption]) -> dict[UUID, str]:
 
 
 def covering(
-    project: UUID, wish: Wish, asking: str | Sequence[str], session: UUID, at_us: int | None = None
+    project: UUID, wish: Wish, asking: str | Sequence[str], session: UUID, agent: UUID, at_us: int | None = None
 ) -> Exemption | None:
-    """The exemption that suspends the asking, or None: of several the one that ends first. One query.
+    """The exemption that suspends the asking of `agent`, or None: of several the one that ends first. One query.
 
     `asking` are the ids of all rules that ask (`Judgement.asking`): one that still asks is not suspended by the
-    exemption from another. The empty id stands for what no rule speaks of.
+    exemption from another. The empty id stands for what no rule speaks of. Above low risk whoever granted has no part
+    in it.
     """
     rules = [asking] if isinstance(asking, str) else list(asking)
     if not rules:
         return None
-    live = _live(project, now_us() if at_us is None else at_us)
+    live = _live(project, now_us() if at_us is None else at_us).exclude(_of_a_party(wish.risk, session, agent))
     for exemption in live.filter(Q(session__isnull=True) | Q(session=session)).order_by("ends_at_us", "id"):
         covered = {
             "tool": (wish.tool,),
@@ -129,6 +132,11 @@ def covering(
 def stands(exemption: UUID, at_us: int) -> bool:
     """True while nobody revoked it and its time is not over."""
     return Exemption.objects.filter(id=exemption, revoked_at_us__isnull=True, ends_at_us__gte=at_us).exists()
+
+
+def is_of_a_party(exemption: UUID, risk: str, session: UUID, agent: UUID) -> bool:
+    """True where whoever granted it may not let this pass: they have a part in it now, and its risk is above low."""
+    return Exemption.objects.filter(_of_a_party(risk, session, agent), id=exemption).exists()
 
 
 @transaction.atomic(savepoint=False)
@@ -185,6 +193,15 @@ def _tell_end(exemption: Exemption) -> bool:
     )
     untold = Exemption.objects.filter(pk=exemption.pk, expired_position__isnull=True)
     return bool(untold.update(expired_position=appended.position))
+
+
+def _of_a_party(risk: str, session: UUID, agent: UUID) -> Q:
+    """Whether the grantor has a part in it, as of now: it is asked on their behalf, or session or agent are theirs."""
+    if risk == states.RISKS[0]:
+        return Q(pk__in=())
+    grantor = OuterRef("granted_by")
+    theirs = Session.objects.filter(Q(on_behalf_of=grantor) | Q(owner=grantor), id=session)
+    return Exists(theirs) | Exists(Agent.objects.filter(id=agent, owner=grantor))
 
 
 def _live(project: UUID, at_us: int) -> "QuerySet[Exemption]":

@@ -186,10 +186,14 @@ def _withdrawn(origin: Origin, row: EffectRow, force: InForce | None, patterns: 
         leaves.change_leave(row, Grant("held", "revoked"), now)
         return Refusal("GATE_GONE", "The exemption was revoked; plan the effect again to ask.", "revoked")
     judged = _judged_again(origin, row, force, patterns)
-    if judged is None or judged.judgement.outcome == "allow":
-        return None
-    asking = judged.judgement.asking if judged.judgement.outcome == "ask" else ()
-    if exempted and _still_exempted(origin, row, judged.wish, asking):
+    if judged is None:
+        asks = exempted and _exempted_by_a_party(row, force)
+    else:
+        asking = judged.judgement.asking if judged.judgement.outcome == "ask" else ()
+        asks = judged.judgement.outcome != "allow"
+        if exempted and _still_exempted(origin, row, judged.wish, asking):
+            asks = False
+    if not asks:
         return None
     leaves.change_leave(row, Grant("held", "revoked"), now)
     sentence = "As things are now, leave must be asked for first; plan the effect again."
@@ -199,13 +203,21 @@ def _withdrawn(origin: Origin, row: EffectRow, force: InForce | None, patterns: 
 def _still_exempted(origin: Origin, row: EffectRow, wish: Wish, asking: Sequence[str]) -> bool:
     """True when an exemption covers what asks now; where it is another one, leave moves there, and that is a use."""
     now = origin.received_us
-    found = exemptions.covering(row.project_id, wish, asking, row.session_id, now)
+    found = exemptions.covering(row.project_id, wish, asking, row.session_id, row.agent_id, now)
     if found is None or found.id.hex == row.leave_ref:
         return found is not None
     if not exemptions.use(found, origin, row.id, row.session_id, row.attempt_count):
         return False
     leaves.change_leave(row, Grant("granted", "exemption", found.id.hex, found.ends_at_us), now)
     return True
+
+
+def _exempted_by_a_party(row: EffectRow, force: InForce | None) -> bool:
+    """True where whoever granted the exemption has come to have a part in it, and rules still ask for leave."""
+    if force is None or force.mode != "enforce":
+        return False
+    risk = reading.reversibility_and_risk(row.project_id, row).risk
+    return exemptions.is_of_a_party(UUID(hex=row.leave_ref), risk, row.session_id, row.agent_id)
 
 
 def _judged_again(origin: Origin, row: EffectRow, force: InForce | None, patterns: int | None) -> Judged | None:

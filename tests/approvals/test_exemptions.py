@@ -45,7 +45,7 @@ def granted(ada: Membership, tool: str = "git.push", hours: float = 1, **scope: 
 def covering(
     ada: Membership, asking: tuple[str, ...] | str = "push", session: UUID | None = None, **changes: Any
 ) -> Any:
-    return exemptions.covering(ada.project_id, wish(**changes), asking, session or uuid7())
+    return exemptions.covering(ada.project_id, wish(**changes), asking, session or uuid7(), uuid7())
 
 
 def entry(kind: str) -> Entry:
@@ -140,14 +140,14 @@ def test_it_covers_its_session_alone_where_it_names_one(ada: Membership, agent: 
 
 def test_it_covers_nothing_of_another_project(ada: Membership) -> None:
     granted(ada)
-    assert exemptions.covering(projects.create("elsewhere").id, wish(), "push", uuid7()) is None
+    assert exemptions.covering(projects.create("elsewhere").id, wish(), "push", uuid7(), uuid7()) is None
 
 
 def test_it_covers_nothing_once_it_has_ended_or_was_revoked(ada: Membership) -> None:
     exemption = granted(ada)
     project = ada.project_id
-    assert exemptions.covering(project, wish(), "push", uuid7(), exemption.ends_at_us - 1) == exemption
-    assert exemptions.covering(project, wish(), "push", uuid7(), exemption.ends_at_us) is None
+    assert exemptions.covering(project, wish(), "push", uuid7(), uuid7(), exemption.ends_at_us - 1) == exemption
+    assert exemptions.covering(project, wish(), "push", uuid7(), uuid7(), exemption.ends_at_us) is None
     assert exemptions.revoke(exemption, ada.user) is True
     assert covering(ada) is None
     assert exemptions.revoke(exemption, ada.user) is False

@@ -22,7 +22,7 @@ from journal.clock import now_us
 from journal.models import Entry
 from ledger.models import Effect
 from sessions import people, teams
-from sessions.models import ROLES, Session
+from sessions.models import ROLES, Agent, Session
 from tests.approvals.story import RULES, Desk
 
 pytestmark = pytest.mark.django_db
@@ -277,6 +277,7 @@ def test_a_set_is_put_in_force_after_a_question(desk: Desk) -> None:
 
 
 def test_an_exemption_is_granted_shown_and_revoked(desk: Desk) -> None:
+    Agent.objects.filter(name="deploy-7").update(owner=desk.user("reviewer"))
     desk.agent.session("s-1")
     handle = str(Session.objects.get())
     fields = {"tool": "git.push", "rule": "push", "session": handle, "hours": "4", "reason": "Friday's <i>train</i>"}

@@ -1,0 +1,112 @@
+"""Nobody exempts their own above low risk: at the plan and at every use, whoever granted has no part in what passes."""
+
+from itertools import product
+from typing import Any, Final
+
+import pytest
+from django.urls import reverse
+
+from approvals.models import Exemption, Gate
+from journal.models import Entry
+from ledger.models import Attempt
+from sessions import agents
+from sessions.models import Agent
+from tests.approvals.story import Desk
+from tests.ingest.caller import Caller, code
+from tests.pages.book import doors
+
+pytestmark = pytest.mark.django_db
+RULES: Final = """
+name: house
+rules:
+  - {id: all, title: Everything asks, match: {}, outcome: require}
+"""
+GRANTORS: Final = ("operator", "administrator")
+RELATIONS: Final = ("none", "requester", "session_owner", "agent_owner")
+RISKS: Final = {  # what is declared of the tool, and the environment
+    "low": ("reversible", ""),
+    "medium": ("compensable", ""),
+    "high": ("compensable", "production"),
+    "high, final": ("irreversible", ""),
+    "critical": ("irreversible", "production"),
+}
+
+
+def exempt(desk: Desk, grantor: str, agent: str = "deploy-7") -> None:
+    """Grant what the agent does for an hour, by the form."""
+    fields = {"tool": "act", "agent": agent, "hours": "1", "reason": "The release train, INC-204."}
+    assert desk.house.client(grantor).post(reverse("grant_exemption"), fields).status_code == 302
+
+
+def declared(desk: Desk, risk: str) -> dict[str, Any]:
+    """Put the rules in force and declare the tool; the fields that a plan of this risk has."""
+    desk.rules(RULES)
+    reversibility, environment = RISKS[risk]
+    desk.declare("act", reversibility)
+    return {"tool": "act", **({"target": {"environment": environment}} if environment else {})}
+
+
+def dispatch(agent: Caller, effect: dict[str, Any]) -> Any:
+    body = {"process": "p-1", "intent_digest": effect["intent_digest"]}
+    return agent.post(f"/effects/{effect['id']}/dispatch", body)
+
+
+@pytest.mark.parametrize(("grantor", "relation", "risk"), list(product(GRANTORS, RELATIONS, RISKS)))
+def test_whoever_has_a_part_in_it_exempts_it_at_low_risk_alone(
+    quiet: Desk, grantor: str, relation: str, risk: str
+) -> None:
+    fields = declared(quiet, risk)
+    owner = quiet.user(grantor if relation == "agent_owner" else "reviewer")
+    Agent.objects.filter(name="deploy-7").update(owner=owner)
+    said = {"requester": {"on_behalf_of": grantor}, "session_owner": {"owner": grantor}}.get(relation, {})
+    quiet.agent.session("s-1", **said)
+    before = quiet.agent.plan("before", arguments={"n": 1}, **fields)
+    assert before["answer"] == "wait"
+    assert Gate.objects.get().risk == risk.partition(",")[0]
+    exempt(quiet, grantor)
+    after = quiet.agent.plan("after", arguments={"n": 2}, **fields)
+    passes = relation == "none" or risk == "low"
+    assert (after["answer"], after["leave_basis"]) == (("proceed", "exemption") if passes else ("wait", "policy"))
+    assert Exemption.objects.get().uses == Entry.objects.filter(kind="exemption.used").count() == int(passes)
+    assert Gate.objects.count() == (1 if passes else 2)
+    assert dispatch(quiet.agent, after).status_code == (200 if passes else 409)
+
+
+def test_the_exemption_of_somebody_else_covers_it_all_the_same(quiet: Desk) -> None:
+    """The owner's own stands first in line, since it ends first."""
+    fields = declared(quiet, "critical")
+    for grantor in GRANTORS:
+        exempt(quiet, grantor)
+    assert quiet.plan(**fields)["leave_basis"] == "exemption"
+    used = dict(Exemption.objects.values_list("granted_by__username", "uses"))
+    assert used == {"operator": 0, "administrator": 1}
+
+
+@pytest.mark.parametrize("risk", RISKS)
+@pytest.mark.parametrize("mode", ["enforce", "observe"])
+def test_leave_of_an_exemption_ends_when_its_grantor_comes_to_own_the_agent(quiet: Desk, risk: str, mode: str) -> None:
+    fields = declared(quiet, risk)
+    exempt(quiet, "administrator", "build-9")
+    with doors(agents.ensure(quiet.project, "build-9")) as agent:
+        agent.session("s-1")
+        planned = agent.plan(**fields)
+        assert planned["leave_basis"] == "exemption"
+        if mode == "observe":
+            quiet.rules(RULES, mode)  # whoever plans now is let go without any exemption
+        owned = {"agent": "build-9", "owner": "administrator", "expires": "1d", "scope": "agent"}
+        assert quiet.house.client("administrator").post(reverse("tokens"), owned).status_code == 302
+        answer = dispatch(agent, planned)
+        if risk == "low" or mode == "observe":
+            assert answer.status_code == 200
+            return
+        assert (code(answer), answer.json()["reason"]) == ((409, "GATE_GONE"), "requirement_changed")
+        assert not Attempt.objects.exists()
+        assert agent.plan(**fields)["answer"] == "wait"
+        exempt(quiet, "operator", "build-9")
+        assert dispatch(agent, agent.plan("e-2", arguments={"n": 2}, **fields)).status_code == 200
+
+
+def test_the_pages_say_so(quiet: Desk) -> None:
+    client = quiet.house.client("operator")
+    assert "Above low risk it does not cover" in client.get(reverse("exemptions")).content.decode()
+    assert "Above low risk nobody exempts their own" in client.get(reverse("grant_exemption")).content.decode()
