@@ -1,13 +1,15 @@
 """Stops (holds) as the pages tell them: what each is of, who set it and why, and where it leads."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from uuid import UUID
 
+import orjson
 from django.urls import reverse
 
 from approvals.models import Gate
-from approvals.reading import plan_body
+from journal.models import Body
 from ledger import holds
 from ledger.models import Effect, Hold
 from sessions.models import Agent, Project, Session
@@ -29,32 +31,43 @@ def in_force(project: Project) -> list[Hold]:
 
 
 def described(standing: Iterable[Hold]) -> list[Stop]:
-    """Stops with names, pages and reasons."""
-    return [Stop(hold, *named(hold.project_id, hold.scope, hold.subject), _reason(hold)) for hold in standing]
+    """Stops of one project with names, pages and reasons; many take as many queries as one of each scope."""
+    found = list(standing)
+    if not found:
+        return []
+    names = _names(found[0].project_id, {(hold.scope, hold.subject) for hold in found})
+    reasons = _reasons(found)
+    return [
+        Stop(hold, *names.get((hold.scope, hold.subject), ("", "")), reasons.get(hold.opened_position, ""))
+        for hold in found
+    ]
 
 
 def named(project: UUID, scope: str, subject: str) -> tuple[str, str]:
     """What a stop would be of, and its page; empty for what this project does not have."""
-    if scope == "project":
-        return "the whole project", ""
-    if scope == "tool":
-        return (subject, reverse("tools")) if 0 < len(subject) <= 100 else ("", "")
-    try:
-        identity = UUID(hex=subject)
-    except ValueError:
-        return "", ""
-    if scope == "agent":
-        agent = Agent.objects.filter(project=project, id=identity).first()
-        return (agent.name, "") if agent is not None else ("", "")
-    if scope == "session":
-        session = Session.objects.filter(project=project, id=identity).first()
-        return (
-            (f"{session} {session.title or session.key}", reverse("session", args=[identity])) if session else ("", "")
-        )
-    if scope == "effect":
-        effect = Effect.objects.filter(project=project, id=identity).first()
-        return (f"{effect} {effect.tool}", reverse("effect", args=[identity])) if effect else ("", "")
-    return "", ""
+    return _names(project, [(scope, subject)]).get((scope, subject), ("", ""))
+
+
+def _names(project: UUID, things: Iterable[tuple[str, str]]) -> dict[tuple[str, str], tuple[str, str]]:
+    """Name and page by scope and subject; what the project does not have is absent. A query for each scope of ids."""
+    found: dict[tuple[str, str], tuple[str, str]] = {}
+    wanted: dict[str, dict[UUID, str]] = {"agent": {}, "session": {}, "effect": {}}
+    for scope, subject in things:
+        if scope == "project":
+            found[scope, subject] = "the whole project", ""
+        elif scope == "tool" and 0 < len(subject) <= 100:
+            found[scope, subject] = subject, reverse("tools")
+        elif scope in wanted:
+            with suppress(ValueError):
+                wanted[scope][UUID(hex=subject)] = subject
+    for agent in Agent.objects.filter(project=project, id__in=wanted["agent"]):
+        found["agent", wanted["agent"][agent.id]] = agent.name, ""
+    for session in Session.objects.filter(project=project, id__in=wanted["session"]):
+        told = f"{session} {session.title or session.key}", reverse("session", args=[session.id])
+        found["session", wanted["session"][session.id]] = told
+    for effect in Effect.objects.filter(project=project, id__in=wanted["effect"]):
+        found["effect", wanted["effect"][effect.id]] = f"{effect} {effect.tool}", reverse("effect", args=[effect.id])
+    return found
 
 
 def covering(gate: Gate) -> Hold | None:
@@ -62,6 +75,9 @@ def covering(gate: Gate) -> Hold | None:
     return holds.stopping(gate.project_id, gate.session_id, gate.agent_id, gate.tool, gate.effect_id)
 
 
-def _reason(hold: Hold) -> str:
-    reason = plan_body(hold.opened_position).get("reason")
-    return reason if isinstance(reason, str) else ""
+def _reasons(standing: Iterable[Hold]) -> dict[int, str]:
+    """The reasons that were given, by the position of the entry; an erased one is absent. One query."""
+    at = [hold.opened_position for hold in standing]
+    bodies = dict(Body.objects.filter(entry__in=at).values_list("entry", "text"))
+    told = {position: orjson.loads(text) for position, text in bodies.items()}
+    return {position: body["reason"] for position, body in told.items() if isinstance(body.get("reason"), str)}

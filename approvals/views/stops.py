@@ -21,11 +21,11 @@ from sessions.refused import RefusedError
 @member
 def holds_page(request: MemberRequest) -> HttpResponse:
     """Every stop in force, the latest first."""
-    project = request.membership.project
+    standing = stops.in_force(request.membership.project)
     context = {
-        "stops": stops.described(stops.in_force(project)),
+        "stops": stops.described(standing),
         "may_rule": may(request.membership, "reviewer"),
-        "project_is_stopped": any(hold.scope == "project" for hold in stops.in_force(project)),
+        "project_is_stopped": any(hold.scope == "project" for hold in standing),
     }
     return render(request, "approvals/holds.html", context)
 

@@ -3,11 +3,15 @@
 import re
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from approvals.models import Gate
 from ledger import holds
-from ledger.models import Hold
+from ledger.models import Effect, Hold
+from sessions import agents
+from sessions.models import Session
 from tests.approvals.reviewer import Reviewer, url_of
 from tests.approvals.story import Desk
 from tests.ingest.caller import code
@@ -33,6 +37,42 @@ def test_stop_takes_two_clicks_and_a_reason_and_is_lifted_with_one(desk: Desk, g
     assert rita.client.post(lift, {"reason": "it was me"}).status_code == 302
     assert not holds.live(gate.project_id)
     assert desk.agent.post(f"/effects/{gate.effect_id}/dispatch", dispatch).status_code == 200
+
+
+def test_the_list_of_stops_takes_as_many_queries_for_many_as_for_one_of_each(desk: Desk, rita: Reviewer) -> None:
+    def stopped(number: int) -> None:
+        planned = desk.gate(desk.plan(f"e-{number}", arguments={"n": number}))
+        desk.agent.session(f"other-{number}")
+        session = Session.objects.get(key=f"other-{number}")
+        things = {
+            "effect": planned.effect_id.hex,
+            "session": session.id.hex,
+            "agent": agents.ensure(desk.project, f"agent-{number}").id.hex,
+            "tool": f"tool-{number}",
+        }
+        for scope, subject in things.items():
+            fields = {"scope": scope, "subject": subject, "reason": f"{scope} number {number}"}
+            assert rita.client.post(reverse("stop"), fields).status_code == 302
+
+    def cost() -> int:
+        rita.page(reverse("holds"))
+        with CaptureQueriesContext(connection) as queries:
+            rita.page(reverse("holds"))
+        return len(queries)
+
+    stopped(0)
+    one_of_each = cost()
+    for number in range(1, 4):
+        stopped(number)
+    assert cost() == one_of_each
+    page = rita.page(reverse("holds"))
+    for number in range(4):
+        effect = Effect.objects.get(effect_key=f"e-{number}")
+        session = Session.objects.get(key=f"other-{number}")
+        for name in (f"{effect} git.push", f"{session} other-{number}", f"agent-{number}", f"tool-{number}"):
+            assert f">{name}<" in page
+        for scope in ("effect", "session", "agent", "tool"):
+            assert f"{scope} number {number}" in page
 
 
 def test_a_stopped_project_says_so_on_every_page(desk: Desk, rita: Reviewer) -> None:
