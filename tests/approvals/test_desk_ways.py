@@ -93,3 +93,36 @@ def test_a_stop_leads_back_to_the_request_it_was_asked_for_beside(desk: Desk, ga
     assert "Stopped." in rita.page(url_of(gate))
     assert len(holds.live(desk.project.id)) == 1
     rita.page(url.replace(str(gate.id), "x"))  # whatever else it names leads nowhere
+
+
+def test_more_time_costs_neither_the_reason_nor_the_tick(desk: Desk, rita: Reviewer) -> None:
+    gate = desk.gate(desk.plan(arguments={"command": LONG}))
+    extend, confirm = (reverse(f"gate_{name}", args=[gate.id]) for name in ("extend", "confirm"))
+    page = rita.page(url_of(gate))
+    assert f'form="decide" formaction="{extend}">Extend 15 min</button>' in page
+    assert page.index("Enter decides nothing") < page.index("Extend 15 min")  # which Enter on a tick would press
+    sent = {"seen": rita.seen(gate), "reason": "words <b>typed</b> before", "all_read": "1"}
+    assert rita.client.post(extend, sent)["Location"] == url_of(gate)
+    page = rita.page(url_of(gate))
+    assert "words &lt;b&gt;typed&lt;/b&gt; before</textarea>" in page
+    assert TICKED in page
+    assert rita.client.get(confirm)["Location"] == url_of(gate)  # nothing was answered that it could ask about
+    assert rita.client.post(confirm, {"seen_draft": ""}).status_code == 409
+    listed = rita.client.post(extend, {**sent, "seen": rita.seen(gate), "reason": "other words", "from": "inbox"})
+    page = rita.page(listed["Location"])
+    assert "other words</textarea>" in page
+    assert TICKED in page
+    desk.answer(gate, "carol", "deny", "mine")
+    late = rita.client.post(extend, {**sent, "reason": "too late"})
+    assert late.status_code == 409
+    assert "too late" in late.content.decode()
+
+
+def test_who_has_answered_can_still_give_more_time(desk: Desk, rita: Reviewer) -> None:
+    gate = desk.gate(desk.plan(tool="deploy", arguments={"version": "4.18"}))
+    rita.answer(gate)
+    extend = reverse("gate_extend", args=[gate.id])
+    page = rita.page(url_of(gate))
+    assert f'action="{extend}"' in page
+    assert 'form="decide"' not in page
+    assert rita.client.post(extend)["Location"] == url_of(gate)
