@@ -57,6 +57,7 @@
     const entry = document.activeElement.closest(".desk-list .entry");
     if (entry && !entry.ariaCurrent) return entry.querySelector("a[data-gate]").click();
     const reason = document.querySelector("#reason");
+    if (reason?.closest("[inert]")) return;
     const button = reason?.form.querySelector(`[name=answer][value=${answer}]`);
     if (!button || (button.disabled && !("settling" in button.dataset))) return;
     delete meant()?.dataset.meant;
@@ -65,7 +66,7 @@
     reason.focus();
   };
   addEventListener("keydown", (event) => {
-    if (!event.target.matches?.("#reason") || event.isComposing) return;
+    if (!event.target.matches?.("#reason") || event.target.closest("[inert]") || event.isComposing) return;
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
       event.preventDefault();
       meant() ? meant().click() : hint("Ctrl+Enter means nothing yet: press a button, or Esc and then d or y.");
@@ -85,24 +86,32 @@
   });
 })();
 
-// Polling: a hidden tab asks nothing; after two tries without an answer the page says that it may be out of date.
+// Polling: a hidden tab asks nothing; after two tries without an answer the page says that it may be out of date. A list
+// that was asked for takes the place of the old one alone, so that nothing typed beside it is lost.
 (() => {
   let failures = 0;
   const polls = (event) => event.detail?.elt?.matches?.("[data-polls]");
+  const lists = (event) => event.detail?.elt?.matches?.("[data-lists]");
   const stale = (says) => {
     document.getElementById("stale")?.remove();
-    const rows = document.querySelector("[data-polls]");
+    const rows = document.querySelector("[data-polls], #news");
     if (!says || !rows) return;
     const notice = Object.assign(document.createElement("p"), { id: "stale", className: "notice is-unknown", textContent: says });
     notice.setAttribute("role", "status");
     rows.before(notice);
   };
   document.addEventListener("htmx:beforeRequest", (event) => { if (polls(event) && document.hidden) event.preventDefault(); });
-  // A refusal in its place would take away what asks again.
-  document.addEventListener("htmx:beforeSwap", (event) => { if (polls(event) && event.detail.xhr.status >= 400) event.detail.shouldSwap = false; });
+  // A refusal, or the sign-in page, in its place would take away what asks again.
+  const path = (text) => text?.split("?")[0];
+  const astray = ({ xhr, pathInfo }) => xhr.status >= 400 || path(pathInfo.responsePath) !== path(pathInfo.requestPath);
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    if (event.target.matches("[data-polls], .desk-list, #pane") && astray(event.detail)) event.detail.shouldSwap = false;
+  });
   document.addEventListener("htmx:afterRequest", (event) => {
+    const answered = event.detail.successful && !astray(event.detail);
+    if (lists(event) && !answered) stale("The list is as it was: Gatebook did not answer, or you are signed out.");
     if (!polls(event)) return;
-    failures = event.detail.successful ? 0 : failures + 1;
+    failures = answered ? 0 : failures + 1;
     stale(failures > 1 ? "Gatebook has not answered twice. What you see may be out of date; it is asked again every few seconds." : "");
   });
 })();
@@ -121,7 +130,7 @@
     if (node.matches("b")) return node.matches("[data-tell]") && (left === 300 || left === 60) ? say(`Expires in ${left / 60} min`) : undefined;
     if (left < 3600) node.textContent = `${two(Math.floor(left / 60))}:${two(left % 60)}`;
     node.classList.toggle("soon", left < 300);
-    if (left === 0) node.closest(".decide")?.querySelectorAll("form button").forEach((button) => { button.disabled = true; });
+    if (left === 0) node.closest(".decide")?.querySelectorAll("button").forEach((button) => { button.disabled = true; });
   });
   setInterval(tick, 1000);
 
@@ -161,14 +170,36 @@
     facts.scrollTop = Number.isFinite(by) ? facts.scrollTop + by : by > 0 ? facts.scrollHeight : 0;
   });
 
-  // Where the pane is shown, a request opens in it; everywhere else its link is a link.
+  // Where the pane is shown, a request opens in it; everywhere else its link is a link. Until the answer is there the
+  // pane holds the request before: nothing in it can be pressed, and the list goes on marking that one.
   const pane = document.getElementById("pane");
   const shown = () => pane?.checkVisibility() && window.htmx;
+  const url = (entry) => entry?.querySelector("a[data-gate]").getAttribute("href");
+  let here = url(document.querySelector(".entry[aria-current]")), opening = null;
+  const mark = () => all(".entry").forEach((entry) => {
+    if (url(entry) === here) entry.setAttribute("aria-current", "true");
+    else entry.removeAttribute("aria-current");
+  });
   const show = async (link, moves) => {
-    all(".entry[aria-current]").forEach((entry) => entry.removeAttribute("aria-current"));
-    link.closest(".entry").setAttribute("aria-current", "true");
-    await window.htmx.ajax("GET", link.getAttribute("href"), { target: pane, swap: "innerHTML" });
-    if (moves) pane.querySelector(".gate-title")?.focus({ preventScroll: true });
+    const at = link.getAttribute("href");
+    if (opening?.url === at) return;
+    window.htmx.trigger(pane, "htmx:abort");
+    const mine = opening = { url: at, moves };
+    document.getElementById("unopened")?.remove();
+    pane.inert = true;
+    settle();
+    await window.htmx.ajax("GET", mine.url, { source: pane, target: pane, swap: "innerHTML settle:0s" }).catch(() => {});
+    if (opening === mine) refuse(mine);
+  };
+  const refuse = (asked) => {
+    opening = null;
+    pane.inert = false;
+    settle();
+    const notice = Object.assign(document.createElement("p"), { id: "unopened", className: "notice is-unknown" });
+    const page = Object.assign(document.createElement("a"), { href: asked.url, textContent: "Open it as a page" });
+    notice.setAttribute("role", "alert");
+    notice.append("The request that you chose did not open: Gatebook did not answer, or could not show it. ", page);
+    (pane.querySelector(".gate > header") || pane).append(notice);
   };
   pane && document.addEventListener("click", (event) => {
     const link = event.target.closest("a[data-gate]");
@@ -176,7 +207,28 @@
     event.preventDefault();
     show(link, true);
   });
-  document.addEventListener("htmx:afterSettle", (event) => { if (event.target === pane) { settle(); tick(); } });
+  document.addEventListener("htmx:afterSettle", (event) => {
+    if (event.target !== pane || !opening) return;
+    const { url: at, moves } = opening;
+    [here, opening] = [at, null];
+    mark();
+    pane.inert = false;
+    settle();
+    tick();
+    if (moves) pane.querySelector(".gate-title")?.focus({ preventScroll: true });
+  });
+
+  // Other rows in place of the old: the open request stays marked, and what was ticked stays ticked.
+  let ticked = [];
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    if (event.target.matches(".desk-list")) ticked = all(".desk-list [name=gate]:checked").map((box) => box.value);
+  });
+  document.addEventListener("htmx:afterSettle", (event) => {
+    if (!event.target.matches(".desk-list")) return;
+    all(".desk-list [name=gate]").forEach((box) => { box.checked = ticked.includes(box.value); });
+    mark();
+    tick();
+  });
   const first = document.querySelector(".desk-list a[data-gate]");
   if (first && shown() && !("still" in pane.dataset)) show(first, false);
 })();

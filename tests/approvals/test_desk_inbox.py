@@ -119,7 +119,7 @@ def test_news_is_told_and_its_absence_costs_nothing(desk: Desk, gate: Gate, rita
     assert "1 new request arrived" in answer.content.decode()
     assert "<html" not in answer.content.decode()
     paused = rita.page(reverse("inbox"), live="off")
-    assert "hx-get" not in paused
+    assert "data-polls" not in paused
     assert "Go live" in paused
 
 

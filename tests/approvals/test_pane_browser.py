@@ -1,0 +1,150 @@
+"""The pane beside the list, in a real browser: what is marked, what is shown and what can be pressed are one request.
+
+Answers are held back or refused on the way, as a slow line or a server that restarts would do.
+"""
+
+import re
+
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+from tests.approvals.shelf import Shelf, touch, watched
+from tests.approvals.test_hands_browser import inbox
+
+pytestmark = pytest.mark.browser
+
+
+def href(page: Page, row: int) -> str:
+    return page.locator(".entry h3 a").nth(row).get_attribute("href") or ""
+
+
+def expect_open(page: Page, url: str) -> None:
+    """The list marks the request at `url` and no other, and the pane holds it, alive."""
+    expect(page.locator(".entry[aria-current]")).to_have_count(1)
+    expect(page.locator(".entry[aria-current] > h3 a")).to_have_attribute("href", url)
+    expect(page.locator("#pane .gate-line a.push")).to_have_attribute("href", url)
+    expect(page.locator("#pane")).not_to_have_attribute("inert", re.compile(".*"))
+
+
+@pytest.mark.once
+def test_while_another_request_is_on_its_way_nothing_can_be_pressed(
+    shelf: Shelf, browser_page: Page, complaints: list[str]
+) -> None:
+    page = inbox(shelf, shelf.enter(watched(browser_page, complaints)), "?repo=payments-api")
+    first, second = href(page, 0), href(page, 1)
+    expect_open(page, first)
+    approve = page.locator("#pane [value=approve]")
+    box = approve.bounding_box()
+    assert box
+    held: list[Route] = []
+    page.route(f"**{second}", lambda route: held.append(route))
+    with page.expect_request(f"**{second}"):
+        page.locator(".entry h3 a").nth(1).click()
+    expect(page.locator("#pane")).to_have_attribute("inert", "")
+    expect(page.locator(".entry[aria-current] > h3 a")).to_have_attribute("href", first)
+    address = page.url
+    page.keyboard.press("y")  # on the row that was chosen
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("y")  # and on no row
+    page.keyboard.press("Control+Enter")
+    page.mouse.click(box["x"] + 5, box["y"] + 5)
+    expect(page.get_by_label("Reason")).not_to_be_focused()
+    expect(page.locator("[data-meant]")).to_have_count(0)
+    assert page.url == address
+    assert len(held) == 1
+    held[0].continue_()
+    expect_open(page, second)
+    expect(page.locator("#pane .gate-line")).to_contain_text("awaiting approval")
+
+
+@pytest.mark.once
+def test_the_last_of_two_that_were_chosen_opens(shelf: Shelf, browser_page: Page) -> None:
+    page = inbox(shelf, shelf.enter(browser_page), "?repo=payments-api")
+    second, third = href(page, 1), href(page, 2)
+    page.route(f"**{second}", lambda route: None)  # never answered
+    with page.expect_request(f"**{second}"):
+        page.locator(".entry h3 a").nth(1).click()
+    page.locator(".entry h3 a").nth(2).click()
+    expect_open(page, third)
+    page.unroute_all(behavior="ignoreErrors")
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("trouble", ["500", "404", "unreachable", "signed out"])
+def test_a_request_that_does_not_open_leaves_the_one_before_and_says_so(
+    shelf: Shelf, browser_page: Page, trouble: str
+) -> None:
+    page = inbox(shelf, shelf.enter(browser_page), "?repo=payments-api")
+    first, second = href(page, 0), href(page, 1)
+    page.get_by_label("Reason").fill("half a thought")
+    cookies = page.context.cookies()
+    if trouble == "signed out":
+        page.context.clear_cookies()
+    elif trouble == "unreachable":
+        page.route(f"**{second}", lambda route: route.abort())
+    else:
+        page.route(f"**{second}", lambda route: route.fulfill(status=int(trouble), body="<p>no</p>"))
+    page.locator(".entry h3 a").nth(1).click()
+    alert = page.locator("#pane").get_by_role("alert")
+    expect(alert).to_contain_text("The request that you chose did not open")
+    expect(alert.get_by_role("link", name="Open it as a page")).to_have_attribute("href", second)
+    expect_open(page, first)
+    expect(page.get_by_label("Reason")).to_have_value("half a thought")
+    touch(page)
+    page.unroute_all()
+    page.context.add_cookies(cookies)  # type: ignore[arg-type]  # what was read may be written
+    page.locator(".entry h3 a").nth(1).click()
+    expect_open(page, second)
+    expect(alert).to_have_count(0)
+
+
+def test_a_new_list_takes_nothing_from_the_request_that_is_open_beside_it(
+    shelf: Shelf, browser_page: Page, complaints: list[str]
+) -> None:
+    page = shelf.enter(watched(browser_page, complaints))
+    page.clock.install()
+    inbox(shelf, page)
+    opened = href(page, 1)
+    page.locator(".entry h3 a").nth(1).click()
+    expect_open(page, opened)
+    reason = page.get_by_label("Reason")
+    reason.fill("half a thought")
+    box = page.locator(".desk-list [name=gate]").first
+    box.check()
+    shelf.ask("later", "mail.send", {"subject": "One more"}, target={"environment": "later"})
+    with page.expect_response(lambda one: "since=" in one.url):
+        page.clock.run_for(10_100)
+    page.get_by_role("link", name="1 new request arrived. Show it").click()
+    expect(page.locator(".entry", has_text="One more")).to_be_visible()
+    expect_open(page, opened)
+    expect(reason).to_have_value("half a thought")
+    expect(box).to_be_checked()
+    page.evaluate("document.activeElement.blur()")
+    for name in ("Go live", "Pause live"):
+        page.keyboard.press(".")
+        expect(page.get_by_role("link", name=name)).to_be_visible()
+        expect_open(page, opened)
+        expect(reason).to_have_value("half a thought")
+
+
+@pytest.mark.once
+def test_a_list_that_cannot_be_fetched_stays(shelf: Shelf, browser_page: Page) -> None:
+    page = inbox(shelf, shelf.enter(browser_page))
+    opened, rows = href(page, 0), page.locator(".entry").count()
+    page.get_by_label("Reason").fill("half a thought")
+    page.context.clear_cookies()
+    page.get_by_role("link", name="Pause live").click()
+    expect(page.locator("#stale")).to_contain_text("The list is as it was")
+    expect(page.locator(".entry")).to_have_count(rows)
+    expect_open(page, opened)
+    expect(page.get_by_label("Reason")).to_have_value("half a thought")
+
+
+def test_more_time_costs_no_words(shelf: Shelf, browser_page: Page, complaints: list[str]) -> None:
+    shelf.ask("more-time", "issue.close", {"issue": 12}, target={"repository": "more"})
+    page = inbox(shelf, shelf.enter(watched(browser_page, complaints)), "?repo=more")
+    page.get_by_label("Reason").fill("half a thought")
+    page.get_by_role("button", name="Extend 15 min").click()
+    expect(page.get_by_text("Open for 15 minutes more.")).to_be_visible()
+    expect(page.get_by_label("Reason")).to_have_value("half a thought")
+    expect(page.locator("#pane .gate-title")).to_contain_text("issue.close")
