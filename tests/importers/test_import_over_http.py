@@ -116,7 +116,7 @@ def test_a_large_result_comes_back_from_the_api_byte_for_byte(
     importing: _Importing, live_server_process: Server, tmp_path: Path
 ) -> None:
     importing.finish(importing.start("intercode", _long(tmp_path / "long.jsonl", 1)))
-    (effect,) = importing.read("effects", effect_key=f"call:{CALLS}").json()["items"]
+    (effect,) = importing.read("effects", session="ada/long:long-1.json", effect_key=f"call:{CALLS}").json()["items"]
     code = (
         "from sessions.models import Artifact\n"
         f"print(*Artifact.objects.filter(effect={effect['id']!r}).values_list('id', flat=True))"
