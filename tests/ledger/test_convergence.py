@@ -272,6 +272,8 @@ def test_the_door_gives_one_state_for_every_delivery(agent: Caller, told: list[S
             with undone():
                 for batch in batches:
                     post(agent, batch)
+                handles = list(Effect.objects.values_list("opened_position", flat=True))
+                assert len(set(handles)) == len(handles), "no two effects have one handle"
                 return stored("s")
 
         expected = after([told])
