@@ -3,7 +3,7 @@
 Whoever writes, past all code: a gate moves only as approvals/states.py says and what it binds never changes; nobody
 with a part in it says yes, and nobody without the proof and the words that the gate asks for; votes are never changed;
 leave by ruling needs an approved gate, and an approval the yes of people who may still rule; only leave that was given
-is used, and what was refused stays so until it is asked for anew; a stop stands until it is lifted, and is lifted once.
+is used, and what was refused stays so; a stop stands as it was set until it is lifted, once.
 """
 
 from approvals.quorum import ASKED, COUNTS, PART, REVIEWS, of_vendor
@@ -63,17 +63,12 @@ _NO_GATE = (
     "NOT EXISTS (SELECT 1 FROM {schema}approvals_gate gate WHERE gate.effect_id = NEW.id AND gate.status = 'approved')"
 )
 _WAITS = "EXISTS (SELECT 1 FROM {schema}approvals_gate gate WHERE gate.effect_id = NEW.id AND gate.status = 'pending')"
-_TRIED = "EXISTS (SELECT 1 FROM {schema}ledger_attempt attempt WHERE attempt.effect_id = NEW.id"
-# Leave asked for after a clean rejection is for the next attempt; that the one before happened all the same, a late
-# acknowledgement says, and it brings back the leave which that one had used.
+# Leave asked for after a clean rejection is for the next attempt. That the one before had happened all the same, a late
+# acknowledgement says: it brings back the leave which that one used, and sets aside what stands for the next.
 _NEVER_GIVEN = (
-    "NEW.leave = 'used' AND OLD.leave NOT IN ('granted', 'used') AND NOT"
-    f" (NEW.state IN ('acknowledged', 'compensated', 'superseded') AND {_TRIED} AND attempt.leave = 'used'))"
-)
-# After a clean rejection, and then alone, is leave for another attempt decided anew.
-_TAKEN_UP = (
-    "OLD.leave = 'refused' AND NEW.leave IN ('held', 'pending', 'granted')"
-    f" AND NOT (OLD.state = 'failed' AND OLD.failure_reason = 'rejected' AND {_TRIED}))"
+    "NEW.leave = 'used' AND OLD.leave NOT IN ('granted', 'used') AND OLD.leave_aside <> 'granted' AND NOT"
+    " (NEW.state IN ('acknowledged', 'compensated', 'superseded') AND EXISTS (SELECT 1 FROM {schema}ledger_attempt"
+    " attempt WHERE attempt.effect_id = NEW.id AND attempt.leave = 'used'))"
 )
 
 # name -> (table, event, condition, what it says). A condition sees NEW, and OLD where there is one.
@@ -131,7 +126,12 @@ _LAWS: dict[str, tuple[str, str, str, str]] = {
         "ledger_effect", "UPDATE", _NEVER_GIVEN, "only leave that was given is used",
     ),
     "leave_that_was_refused_stays_refused": (
-        "ledger_effect", "UPDATE", _TAKEN_UP, "what was refused is decided anew only after an attempt was rejected",
+        "ledger_effect", "UPDATE", "OLD.leave = 'refused' AND NEW.leave IN ('held', 'pending', 'granted')",
+        "what was refused stays so, or ran all the same",
+    ),
+    "leave_set_aside_is_what_stood": (
+        "ledger_effect", "UPDATE", "NEW.leave_aside NOT IN ('', OLD.leave_aside, OLD.leave)",
+        "only leave that stands is set aside",
     ),
     "activation_only_ceases": (
         "approvals_activation", "UPDATE", f"{_ACTIVATED_CHANGED} OR (NEW.is_current AND NOT OLD.is_current)",
@@ -181,6 +181,7 @@ _CALLED: dict[str, str] = {
     "leave_waits_for_its_gate": "NEW.leave = 'granted'",
     "leave_is_given_before_it_is_used": "NEW.leave = 'used' AND OLD.leave NOT IN ('granted', 'used')",
     "leave_that_was_refused_stays_refused": "OLD.leave = 'refused'",
+    "leave_set_aside_is_what_stood": "NEW.leave_aside <> ''",
 }
 
 
@@ -197,7 +198,7 @@ BEGIN
   END IF;
   RETURN {"OLD" if event == "DELETE" else "NEW"};
 END $$;""")
-        of = " OF leave, leave_basis" if (table, event) == ("ledger_effect", "UPDATE") else ""
+        of = " OF leave, leave_basis, leave_aside" if (table, event) == ("ledger_effect", "UPDATE") else ""
         when = f" WHEN ({_CALLED[name]})" if name in _CALLED else ""
         triggers[name] = (
             table,
@@ -241,7 +242,7 @@ def _sqlite() -> dict[str, tuple[str, str]]:
     triggers = _kept()
     for name, (table, event, condition, said) in _LAWS.items():
         test = of_vendor(condition, "sqlite").replace("{schema}", "").replace("{distinct}", "NOT")
-        of = " OF leave, leave_basis" if (table, event) == ("ledger_effect", "UPDATE") else ""
+        of = " OF leave, leave_basis, leave_aside" if (table, event) == ("ledger_effect", "UPDATE") else ""
         when = f" WHEN {test}" if test else ""
         statement = f"BEFORE {event}{of} ON {table}{when} BEGIN SELECT RAISE(ABORT, '{name}: {said}'); END"
         triggers[name] = (table, statement)

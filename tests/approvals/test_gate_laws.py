@@ -216,6 +216,34 @@ def test_leave_for_the_next_attempt_is_given_before_it_is_used_too(desk: Desk) -
     assert desk.effect(planned).leave == "used"
 
 
+def test_leave_that_was_set_aside_is_used_by_the_attempt_it_was_for(quiet: Desk) -> None:
+    """The first attempt was only reported, seemed rejected, and had happened: the next has its leave all the same."""
+    quiet.agent.session("s-1")
+    fact = {"session": "s-1", "effect_key": "e-1"}
+    told: list[list[tuple[str, int, dict[str, str]]]] = [
+        [("dispatched", 1, {}), ("failed", 1, {"reason": "rejected"})],
+        [("acknowledged", 1, {"outcome": "ok"})],
+        [("dispatched", 2, {})],
+    ]
+    for batch in told:
+        items = [
+            {"id": f"{kind} {attempt}", "kind": f"effect.{kind}", "attempt": attempt, **fact, **fields}
+            for kind, attempt, fields in batch
+        ]
+        answer = quiet.agent.report(items)
+        assert answer.status_code == 200, answer.text
+        quiet.plan()  # asks anew after the rejection; afterwards it changes nothing
+    assert list(Attempt.objects.order_by("number").values_list("leave", flat=True)) == ["observed", "used"]
+
+
+def test_only_leave_that_stood_is_set_aside(desk: Desk, gate: Gate) -> None:
+    law = "leave_set_aside_is_what_stood"
+    refused(law, forge(leave_aside="granted"))
+    refused(f"{law}|leave_is_given_before_it_is_used", forge(**DISPATCHED, leave_aside="granted"))
+    forge(leave_aside="pending")()
+    refused("leave_is_given_before_it_is_used", forge(**DISPATCHED))
+
+
 @pytest.mark.parametrize("disguise", [{}, {"state": "failed", "failure_reason": "rejected", "outcome": "error"}])
 def test_what_was_refused_stays_refused(desk: Desk, gate: Gate, disguise: dict[str, Any]) -> None:
     desk.answer(gate, "reviewer", "deny", "not now")
@@ -223,6 +251,13 @@ def test_what_was_refused_stays_refused(desk: Desk, gate: Gate, disguise: dict[s
     for leave in ("granted", "pending", "held"):
         refused("leave_that_was_refused_stays_refused", forge(leave=leave, leave_basis="policy"))
     assert not Attempt.objects.exists()
+
+
+def test_what_was_refused_after_a_rejection_stays_refused_too(desk: Desk) -> None:
+    planned = desk.plan()
+    desk.answer(rejected(desk, planned), "reviewer", "deny", "not twice")
+    assert desk.plan()["leave"] == "refused"
+    refused("leave_that_was_refused_stays_refused", forge(leave="granted", leave_basis="policy"))
 
 
 def test_no_leave_is_given_while_people_are_asked_for_it(gate: Gate) -> None:

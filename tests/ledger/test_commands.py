@@ -163,6 +163,8 @@ def test_without_leave_nothing_is_dispatched(lane: Lane, leave: str, code: str) 
     refused = lane.dispatch("e")
     assert (refused.status, word(refused)) == (409, code)
     assert (lane.row("e").state, Attempt.objects.count()) == ("planned", 0)
+    if leave == "refused":
+        return  # and stays so
     lane.holds("e", leave="held")  # only a gate leads from pending to granted
     lane.holds("e", leave="granted")
     assert lane.dispatch("e").status == 200
