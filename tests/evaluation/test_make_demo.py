@@ -21,7 +21,7 @@ WITHIN_S = 60
 
 def approve(url: str, gate: str, password: str) -> None:
     """Sign in as the administrator and approve a gate: its page, the confirm page with code and password, the end."""
-    form = re.compile(r'name="(csrfmiddlewaretoken|seen)" value="([^"]+)"')
+    form = re.compile(r'name="(csrfmiddlewaretoken|in_project|seen|seen_draft)" value="([^"]+)"')
     with httpx.Client(base_url=url, timeout=30) as browser:
 
         def fields(path: str) -> tuple[str, dict[str, str]]:

@@ -119,3 +119,30 @@ def test_an_exemption_is_granted_and_revoked_without_javascript(server: Server, 
     page.get_by_role("button", name="End exemption").click()
     expect(page.locator(".said")).to_contain_text("from now on the rules ask again")
     expect(page.get_by_role("link", name="Revoke the exemption of deploy.*")).to_have_count(0)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("width", [320, 1280])
+def test_a_form_does_nothing_after_another_tab_has_switched_the_project(
+    server: Server, new_page: Callable[..., Page], width: int
+) -> None:
+    page = inside(new_page(viewport={"width": width, "height": 800}, reduced_motion="reduce"), server)
+    page.goto(server.url + PAGES[3])
+    page.get_by_label("Tool").fill("*")
+    page.get_by_label("Reason").fill("The move to the new rack, INC-312.")
+    tab = page.context.new_page()
+    tab.goto(server.url + "/tools/")
+    tab.get_by_label("Project", exact=True).select_option(label="default")
+    with tab.expect_navigation():
+        tab.get_by_role("button", name="Switch").click()
+    with page.expect_navigation():
+        page.get_by_role("button", name="Grant exemption").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("This form was opened in another project")
+    expect(page.get_by_label("Reason")).to_have_value("The move to the new rack, INC-312.")
+    assert violations_by_day_and_night(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    with page.expect_navigation():
+        page.get_by_role("button", name=f"Switch back to {PROJECT}").click()
+    page.goto(server.url + PAGES[2])
+    expect(page.get_by_text(f"from asking, of {PROJECT}")).to_be_visible()
+    expect(page.get_by_text("INC-312")).to_have_count(0)
