@@ -3,9 +3,11 @@
 from celery import shared_task
 
 from ingest import answers
+from journal.clock import now_us
+from sessions import artifacts
 
 
 @shared_task
 def prune_answers() -> int:
-    """Delete stored answers that are old enough."""
-    return answers.prune()
+    """Delete stored answers that are old enough, and what uploads that broke off left on the disk."""
+    return answers.prune() + artifacts.remove_abandoned(now_us())

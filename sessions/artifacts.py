@@ -4,8 +4,9 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import orjson
@@ -16,6 +17,9 @@ from journal.entries import Status
 from journal.ids import derived
 from sessions.models import Artifact
 from sessions.origin import Origin, Repeated
+
+_INCOMING: Final = ".incoming-"  # begins the name of a file while its bytes come in
+_ABANDONED_US: Final = 24 * 3_600 * 1_000_000
 
 
 class WrongContent(Exception):
@@ -60,7 +64,7 @@ def store(origin: Origin, session: UUID, effect: UUID | None, values: Mapping[st
             "retention": values.get("retention") or "standard",
             "opened_position": position,
             "created_at_us": origin.received_us,
-            "stored_at_us": origin.received_us if path(origin.project, values["sha256"]).exists() else None,
+            "stored_at_us": origin.received_us if _is_here(origin.project, values["sha256"], values["size"]) else None,
         },
     )
     return artifact
@@ -69,6 +73,14 @@ def store(origin: Origin, session: UUID, effect: UUID | None, values: Mapping[st
 def path(project: UUID, sha256: str) -> Path:
     """Where the bytes of that hash lie; a project never shares a file with another."""
     return Path(settings.MEDIA_ROOT) / str(project) / sha256[:2] / sha256
+
+
+def _is_here(project: UUID, sha256: str, size: int) -> bool:
+    """True when bytes of that hash and size are stored; an artifact that names another size names other bytes."""
+    try:
+        return path(project, sha256).stat().st_size == size
+    except FileNotFoundError:
+        return False
 
 
 def receive(artifact: Artifact, chunks: Iterable[bytes]) -> None:
@@ -80,7 +92,7 @@ def receive(artifact: Artifact, chunks: Iterable[bytes]) -> None:
     target = path(artifact.project_id, artifact.sha256)
     _make_folder(target.parent)
     digest, size = hashlib.sha256(), 0
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".incoming-")
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=_INCOMING)
     try:
         with os.fdopen(handle, "wb") as file:
             for chunk in chunks:
@@ -101,10 +113,20 @@ def receive(artifact: Artifact, chunks: Iterable[bytes]) -> None:
 
 
 def mark_stored(artifact: Artifact, now_us: int) -> None:
-    """Say that the bytes which `receive` put on disk are here: of this artifact and of all others of the same hash."""
-    Artifact.objects.filter(project=artifact.project_id, sha256=artifact.sha256, stored_at_us=None).update(
-        stored_at_us=now_us
-    )
+    """Say that the bytes which `receive` put on disk are here: of this artifact and all of the same hash and size."""
+    named = Artifact.objects.filter(project=artifact.project_id, sha256=artifact.sha256, size=artifact.size)
+    named.filter(stored_at_us=None).update(stored_at_us=now_us)
+
+
+def remove_abandoned(now_us: int) -> int:
+    """Delete what uploads left half-way when their process was killed, a day after its last byte; return how many."""
+    removed = 0
+    for left in Path(settings.MEDIA_ROOT).glob(f"*/??/{_INCOMING}*"):
+        with suppress(FileNotFoundError):  # somebody else was quicker
+            if left.stat().st_mtime_ns // 1_000 < now_us - _ABANDONED_US:
+                left.unlink()
+                removed += 1
+    return removed
 
 
 def _make_folder(folder: Path) -> None:

@@ -1,6 +1,7 @@
 """Artifacts: recorded by hash, their bytes streamed in, checked, and streamed out again."""
 
 import hashlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from django.conf import settings as configured
 from django.db import connection
 from pytest_django import Settings
 
+from ingest.tasks import prune_answers
 from journal.models import Entry
 from sessions import artifacts
 from sessions.models import Artifact
@@ -74,6 +76,40 @@ def test_storing_the_same_bytes_again_changes_nothing(agent: Caller, record: Cal
     assert Artifact.objects.get().stored_at_us == before
     # The same content under another record is there already.
     assert record(name="once more")["stored"] is True
+
+
+def test_bytes_of_another_size_are_not_those_that_are_stored(
+    agent: Caller, record: Callable[..., dict[str, Any]]
+) -> None:
+    before = record(size=999_999)
+    told = record()
+    assert put(agent, told, DATA).json()["stored"] is True
+    after = record(size=len(DATA) + 1)
+    assert after["stored"] is False
+    for wrong in (before, after):
+        assert agent.get(f"/artifacts/{wrong['id']}").json()["stored"] is False
+        assert code(put(agent, wrong, DATA)) == (422, "content_differs")
+    assert set(Artifact.objects.exclude(stored_at_us=None).values_list("size", flat=True)) == {len(DATA)}
+    assert agent.get(f"/artifacts/{told['id']}/bytes").content == DATA
+
+
+def test_what_a_killed_upload_left_is_removed_a_day_later(
+    agent: Caller, record: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = record()
+    with monkeypatch.context() as killed:
+        killed.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError))
+        killed.setattr(Path, "unlink", lambda *_, **__: None)  # nobody tidies up after SIGKILL
+        assert code(put(agent, told, DATA)) == (503, "unavailable")
+    (left,) = [path for path in files() if path.name.startswith(".")]
+    assert put(agent, told, DATA).status_code == 200
+    prune_answers()
+    assert left.exists()  # it might still be coming in
+    day = 24 * 3_600
+    os.utime(left, (left.stat().st_atime, left.stat().st_mtime - day - 1))
+    prune_answers()
+    assert not left.exists()
+    assert agent.get(f"/artifacts/{told['id']}/bytes").content == DATA
 
 
 @pytest.mark.parametrize("data", [b"", DATA[:-1], DATA + b"x", DATA.replace(b"l", b"L", 1)], ids=["0", "-1", "+1", "L"])
