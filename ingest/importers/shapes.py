@@ -18,6 +18,7 @@ LONGEST_KEY = 200
 LONGEST_TITLE = 200
 LONGEST_LABEL = 200
 LONGEST_TOOL = 100
+LATEST_US = 2**53 - 1  # that the API takes; the year 2255
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
@@ -236,7 +237,7 @@ def arguments_of(sent: Json) -> Json:
 
 
 def microseconds(moment: Json) -> int | None:
-    """Microseconds since the epoch of an ISO text (UTC when it names no zone); None when it is not one."""
+    """Microseconds since the epoch of an ISO text (UTC when it names no zone); None when the API takes no such time."""
     if not isinstance(moment, str):
         return None
     try:
@@ -246,11 +247,12 @@ def microseconds(moment: Json) -> int | None:
     if parsed.tzinfo is None:
         parsed = parsed.replace(tzinfo=UTC)
     since = parsed - datetime(1970, 1, 1, tzinfo=UTC)
-    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+    us = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+    return us if 0 <= us <= LATEST_US else None
 
 
 def microseconds_of_seconds(seconds: Json) -> int | None:
     """Microseconds since the epoch of a number of seconds; None when it is not a sane one."""
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < 1e11:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < LATEST_US / 1_000_000:
         return None
     return round(seconds * 1_000_000)

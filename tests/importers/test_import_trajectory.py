@@ -182,6 +182,17 @@ def test_importing_twice_adds_nothing(path: Path) -> None:
     assert _rows() == before
 
 
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00Z", "1969-12-31T23:59:59.999Z", "9999-12-31T23:59:59Z"])
+def test_a_time_that_no_fact_can_have_is_left_out_and_stops_nothing(tmp_path: Path, moment: str) -> None:
+    values = json_lines(FILES / "claude-code.jsonl")
+    for value in values[2:]:
+        value["timestamp"] = moment
+    _import("claude-code", write_lines(tmp_path / "odd.jsonl", values))
+    assert [row[2] for row in _effects(MAIN)] == [*["acknowledged"] * 5, "dispatched"]
+    assert not Entry.objects.exclude(kind="session.started").exclude(occurred_us=None).exists()
+    assert _rows()["violations"] == 0
+
+
 def test_a_longer_later_version_adds_only_what_is_new(tmp_path: Path) -> None:
     values = json_lines(FILES / "claude-code.jsonl")
     _import("claude-code", write_lines(tmp_path / "a-name.jsonl", values[:8]))

@@ -5,10 +5,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from ingest import shapes
 from ingest.importers import READERS
-from ingest.importers.shapes import Trajectory
+from ingest.importers.shapes import LATEST_US, Trajectory, microseconds, microseconds_of_seconds
 from tests.importers.samples import FILES, json_lines, write_lines
 
 SESSION = "0b6f0c1e-5a52-4d4e-9f7c-0c1d5a1f0001"
@@ -95,6 +97,30 @@ def test_pi_turns_that_were_cut_short_leave_calls_without_a_result() -> None:
         ("bash", {"command": "ls"}, ("beads.py\n", "ok")),
         ("bash", {"command": "sleep 100"}, None),
     ]
+
+
+@pytest.mark.parametrize(
+    ("said", "us"),
+    [
+        ("1970-01-01T00:00:00Z", 0),
+        ("2255-06-05T23:47:34.740991Z", 2**53 - 1),
+        ("2255-06-05T23:47:34.740992Z", None),
+        ("1969-12-31T23:59:59.999999Z", None),
+        ("0001-01-01T00:00:00+14:00", None),
+    ],
+)
+def test_a_time_is_one_that_the_api_takes(said: str, us: int | None) -> None:
+    assert microseconds(said) == us
+    assert us is None or msgspec.convert(us, shapes.Moment) == us
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert(LATEST_US + 1, shapes.Moment)
+
+
+@pytest.mark.parametrize(
+    ("said", "us"), [(1, 1_000_000), (9_007_199_254, 9_007_199_254_000_000), (9_007_199_255, None)]
+)
+def test_seconds_since_the_epoch_are_those_that_the_api_takes(said: float, us: int | None) -> None:
+    assert microseconds_of_seconds(said) == us
 
 
 def test_mini_swe_agent_reports_outcomes_by_return_code() -> None:
