@@ -56,14 +56,17 @@ class Place:
 
     def leave(self) -> None:
         """Give the turn to whoever has waited longest; no-op when it is not held. Any thread may call it."""
-        self.queue.leave(self)
+        if self.held:
+            self.queue.leave(self)
 
 
 class WriterQueue:
     """Who writes now and who waits, in the order of asking."""
 
     def __init__(self) -> None:
-        self.mutex = threading.Lock()
+        # Whoever has it may come again: a connection that is collected gives its turn back, and the collector runs at
+        # any allocation, within this mutex too. So nothing is allocated there between a look and what follows from it.
+        self.mutex = threading.RLock()
         self.holder: Place | None = None
         self.waiting: deque[Place] = deque()
         self.people: deque[Place] = deque()
@@ -71,15 +74,15 @@ class WriterQueue:
 
     def take(self, place: Place, timeout_s: float) -> None:
         """See Place.take."""
+        place.thread = threading.get_ident()
+        place.turn.clear()
+        line = self.people if getattr(_asks_for, "person", False) else self.waiting
         with self.mutex:
-            place.thread = threading.get_ident()
             if self.holder is None:
                 self.holder = place
                 return
             if self.holder.thread == place.thread:
                 raise BlockedError("this thread is already writing through another connection to the same database")
-            place.turn.clear()
-            line = self.people if getattr(_asks_for, "person", False) else self.waiting
             line.append(place)
         if place.turn.wait(timeout_s):
             return

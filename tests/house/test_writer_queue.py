@@ -278,6 +278,30 @@ def test_a_connection_lost_without_a_close_gives_the_turn_back(path: Path) -> No
     assert queue.for_database(str(path)).holder is None
 
 
+@pytest.mark.parametrize("held", [True, False], ids=["with the turn", "without"])
+def test_a_connection_may_be_collected_by_whoever_is_busy_with_the_queue(path: Path, held: bool) -> None:
+    line = queue.for_database(str(path))
+
+    def collect_within() -> None:
+        connection = connect(path)
+        if held:
+            connection.execute(BEGIN)
+        cycle: list[Any] = [connection]
+        cycle.append(cycle)
+        del connection, cycle
+        with line.mutex:  # as when the collector begins in there by itself
+            gc.collect()
+
+    thread = threading.Thread(target=collect_within, daemon=True)  # one that waits for itself must not keep us too
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive(), "the collector waits for a mutex that its own thread has"
+    assert line.holder is None
+    following = connect(path)
+    write(following, 1)
+    following.close()
+
+
 def test_a_script_takes_the_turn_and_gives_it_back(path: Path) -> None:
     connection = connect(path)
     connection.executescript("INSERT INTO line VALUES (1); INSERT INTO line VALUES (2);")
