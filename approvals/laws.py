@@ -133,6 +133,9 @@ _LAWS: dict[str, tuple[str, str, str, str]] = {
         "ledger_effect", "UPDATE", "NEW.leave_aside NOT IN ('', OLD.leave_aside, OLD.leave)",
         "only leave that stands is set aside",
     ),
+    # Nor is an effect taken away to be stored again as if it had leave.
+    "effect_never_goes": ("ledger_effect", "DELETE", "", "an effect is never deleted"),
+    "attempt_never_goes": ("ledger_attempt", "DELETE", "", "an attempt is never deleted"),
     "activation_only_ceases": (
         "approvals_activation", "UPDATE", f"{_ACTIVATED_CHANGED} OR (NEW.is_current AND NOT OLD.is_current)",
         "what was put in force stays on record; it can only cease to be the current one",

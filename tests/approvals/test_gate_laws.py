@@ -236,6 +236,13 @@ def test_leave_that_was_set_aside_is_used_by_the_attempt_it_was_for(quiet: Desk)
     assert list(Attempt.objects.order_by("number").values_list("leave", flat=True)) == ["observed", "used"]
 
 
+def test_effects_and_attempts_are_never_deleted(desk: Desk, gate: Gate) -> None:
+    desk.answer(gate, "reviewer")
+    desk.agent.dispatch(desk.plan())
+    refused("attempt_never_goes", lambda: Attempt.objects.all()._raw_delete("default"))
+    refused("effect_never_goes", lambda: Effect.objects.all()._raw_delete("default"))
+
+
 def test_only_leave_that_stood_is_set_aside(desk: Desk, gate: Gate) -> None:
     law = "leave_set_aside_is_what_stood"
     refused(law, forge(leave_aside="granted"))
