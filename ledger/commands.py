@@ -21,6 +21,7 @@ from ledger.fold import Fact, Observe
 from ledger.leaves import Grant, Refusal
 from ledger.rows import AttemptRow, EffectRow, columns, vendor_id
 from ledger.states import OPEN
+from ledger.tried import load_attempts
 from sessions.origin import Origin, Repeated
 
 Decide = Callable[[EffectRow | None], Grant]  # what leave an effect gets that needs it; None where it is new
@@ -127,7 +128,7 @@ def _first_plan(
             received_us=origin.received_us,
             changed_us=origin.received_us,
         )
-    attempts = effects.load_attempts([identity])[identity] if own.attempt_count else {}
+    attempts = load_attempts([identity])[identity] if own.attempt_count else {}
     values = {"tool": wish.tool, "intent_digest": wish.intent_digest, **wish.values}
     if grant is not None:
         own.leave, own.leave_basis, own.leave_ref, own.leave_until_us = grant
@@ -303,7 +304,7 @@ def _locked(origin: Origin, effect: UUID) -> tuple[EffectRow, dict[int, AttemptR
     row = effects.load([effect]).get(effect)
     if row is None or row.project_id != origin.project:
         raise LookupError(effect)
-    attempts = effects.load_attempts([effect]).get(effect, {}) if row.attempt_count else {}
+    attempts = load_attempts([effect]).get(effect, {}) if row.attempt_count else {}
     return row, attempts
 
 

@@ -19,9 +19,10 @@ from ledger import declared, fold, stopped
 from ledger.fold import Fact, Observe
 from ledger.models import Effect
 from ledger.rows import AttemptRow, EffectRow, as_uuid, columns, document, given, parameters, typed_marks
+from ledger.tried import ATTEMPT as _ATTEMPT
+from ledger.tried import as_stored, bearing, select
 
 _EFFECT: Final = columns(EffectRow)
-_ATTEMPT: Final = columns(AttemptRow)
 _EFFECT_LIST: Final = ", ".join(_EFFECT)
 _ATTEMPT_LIST: Final = ", ".join(_ATTEMPT)
 
@@ -114,7 +115,7 @@ def record(reports: Sequence[Report], observe: Observe) -> dict[UUID, EffectRow]
         grouped.setdefault(report.effect.int, []).append(report)
     by_effect = {group[0].effect: group for group in grouped.values()}
     rows = load(by_effect)
-    attempts = load_attempts(row.id for row in rows.values() if row.attempt_count)
+    attempts = bearing(rows, {identity: [report.fact for report in group] for identity, group in by_effect.items()})
     compensated = {row.id: row.compensates_id for row in rows.values() if row.compensates_id is not None}
     breaches: list[Breach] = []
     for identity, group in by_effect.items():
@@ -160,8 +161,9 @@ def compensate(
     }
     absent = (targets | left.keys()) - rows.keys()
     if absent:
-        rows.update(load(absent))
-        attempts.update(load_attempts(absent))
+        found = load(absent)
+        rows.update(found)
+        attempts.update(bearing(found, {}))
     for identity in targets & rows.keys():
         row = rows[identity]
         if not row.compensated:
@@ -217,29 +219,11 @@ def _stub(report: Report) -> EffectRow:
 
 def load(identities: Iterable[UUID]) -> dict[UUID, EffectRow]:
     """Read and lock the stored rows of `identities`, in id order so that writers cannot deadlock."""
-    found = _select("ledger_effect", _EFFECT_LIST, "id", sorted(identities, key=_number), "id")
+    found = select("ledger_effect", _EFFECT_LIST, "id", sorted(identities, key=_number), "id")
     return {row.id: row for row in map(effect_row, found)}
 
 
 _number: Final = attrgetter("int")  # a UUID's number: sorts as its bytes do, and quicker
-
-
-def _select(table: str, names: str, column: str, keys: list[UUID], order: str) -> list[tuple[object, ...]]:
-    """The rows whose `column` is one of `keys`, locked on PostgreSQL; a bounded number of parameters on SQLite."""
-    found: list[tuple[object, ...]] = []
-    if connection.vendor == "postgresql":
-        # Joined, not `= ANY`: a guess about how often each key occurs must never make it read the whole table.
-        lock = f" FOR UPDATE OF {table}" if order == "id" else ""
-        if len(keys) == 1:
-            return sql.rows(f"SELECT {names} FROM {table} WHERE {column} = %s ORDER BY {order}{lock}", keys)
-        wanted = "unnest(%s::uuid[]) AS wanted(key)"
-        query = f"SELECT {names} FROM {wanted} JOIN {table} ON {table}.{column} = wanted.key ORDER BY {order}{lock}"
-        return sql.rows(query, [[key.hex for key in keys]])
-    for start in range(0, len(keys), 500):
-        part = [key.hex for key in keys[start : start + 500]]
-        marks = ", ".join(["%s"] * len(part))
-        found += sql.rows(f"SELECT {names} FROM {table} WHERE {column} IN ({marks}) ORDER BY {order}", part)
-    return found
 
 
 def effect_row(values: Sequence[object]) -> EffectRow:
@@ -255,23 +239,6 @@ def effect_row(values: Sequence[object]) -> EffectRow:
 _EFFECT_UUIDS: Final = [name for name in _EFFECT if name == "id" or (name.endswith("_id") and name != "call_id")]
 
 
-def load_attempts(identities: Iterable[UUID]) -> dict[UUID, dict[int, AttemptRow]]:
-    """Read the attempts of effects whose rows are locked, by effect and number."""
-    keys = sorted(identities, key=_number)
-    attempts: dict[UUID, dict[int, AttemptRow]] = {}
-    for values in _select("ledger_attempt", _ATTEMPT_LIST, "effect_id", keys, "number") if keys else []:
-        named = dict(zip(_ATTEMPT, values, strict=True))
-        named["project_id"], named["effect_id"] = as_uuid(named["project_id"]), as_uuid(named["effect_id"])
-        named["is_open"], named["replaced"] = bool(named["is_open"]), bool(named["replaced"])
-        row = AttemptRow(**named)  # type: ignore[arg-type]  # the columns are those of the dataclass, in its order
-        row.stored = _of_attempt(row)
-        attempts.setdefault(row.effect_id, {})[row.number] = row
-    return attempts
-
-
-_of_attempt: Final = attrgetter(*_ATTEMPT)
-
-
 def write(rows: Iterable[EffectRow], attempts: Iterable[AttemptRow]) -> None:
     """Store rows, raising each version by one, and those attempts that changed. Raises LostRace (see `record`).
 
@@ -284,7 +251,7 @@ def write(rows: Iterable[EffectRow], attempts: Iterable[AttemptRow]) -> None:
         (new if row.version == 0 else replanned if row.replanned else moved).append(row)
         row.version += 1
     # The attempt that closes is written before the one that opens: at most one is open at any moment.
-    tries = sorted((row for row in attempts if row.stored != _of_attempt(row)), key=_by_effect_and_number)
+    tries = sorted((row for row in attempts if row.stored != as_stored(row)), key=_by_effect_and_number)
     if connection.vendor == "postgresql" and len(moved) == len(tries) == 1 and not new and not replanned:
         written = sql.write(_MOVE_AND_TRY, [*parameters(moved, _MOVED)[0], *parameters(tries, _ATTEMPT)[0]])
         tries = []

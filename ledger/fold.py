@@ -5,7 +5,7 @@ kept by the smallest order key and never by arrival, the same facts give the sam
 however often they are repeated. Only the columns of `FOLLOW_DELIVERY` depend on it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -120,6 +120,22 @@ def _see(effect: EffectRow, attempts: dict[int, AttemptRow], seen: Observation) 
     for row in attempts.values():
         if row.leave in _SEEN:
             row.leave = seen.leave
+
+
+def may_change_every_attempt(effect: EffectRow, facts: Iterable[Fact]) -> bool:
+    """False when none of `facts` can move the leave under which attempts ran that it does not name (see `_see`).
+
+    So it is where every attempt was observed already, and no import turns out to have been live and no plan wins.
+    """
+    if effect.leave not in _SEEN or effect.leave_aside:
+        return True
+    imported = effect.leave_basis == "import"
+    return any(
+        earlier(fact.mark, effect.planned_mark)
+        if fact.kind == "effect.planned"
+        else imported and not fact.imports and fact.kind != "effect.superseded"
+        for fact in facts
+    )
 
 
 def _attempt(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe) -> AttemptRow:

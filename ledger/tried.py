@@ -1,0 +1,91 @@
+"""Reads stored attempts: all of an effect, or of one that was tried very often those on which its next facts bear."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import Final
+from uuid import UUID
+
+from django.db import connection
+
+from journal import sql
+from ledger import fold
+from ledger.fold import Fact
+from ledger.rows import AttemptRow, EffectRow, as_uuid, columns, vendor_id
+
+ATTEMPT: Final = columns(AttemptRow)
+FEW: Final = 50  # so many attempts of an effect are read without asking which
+_LIST: Final = ", ".join(ATTEMPT)
+_MOST_NAMED: Final = 500
+as_stored: Final = attrgetter(*ATTEMPT)  # the columns of an attempt as one value
+_number: Final = attrgetter("int")
+
+
+def bearing(rows: Mapping[UUID, EffectRow], facts: Mapping[UUID, Sequence[Fact]]) -> dict[UUID, dict[int, AttemptRow]]:
+    """The attempts of locked effects, by effect and number, as far as `facts` (by effect) and `fold.settle` ask.
+
+    Of an effect with more than a few: those that a fact names, the newest, and the last two that were acknowledged;
+    all of them only where a fact may change the leave that each of them ran under.
+    """
+    whole: list[UUID] = []
+    found: dict[UUID, dict[int, AttemptRow]] = {}
+    for identity, row in rows.items():
+        said = facts.get(identity, ())
+        numbers = {fact.attempt for fact in said} | {row.attempt_count}
+        if row.attempt_count > FEW and len(numbers) <= _MOST_NAMED and not fold.may_change_every_attempt(row, said):
+            found[identity] = _some(row, sorted(numbers))
+        elif row.attempt_count:
+            whole.append(identity)
+    return found | load_attempts(whole)
+
+
+def load_attempts(identities: Iterable[UUID]) -> dict[UUID, dict[int, AttemptRow]]:
+    """Read all attempts of effects whose rows are locked, by effect and number."""
+    keys = sorted(identities, key=_number)
+    attempts: dict[UUID, dict[int, AttemptRow]] = {}
+    for values in select("ledger_attempt", _LIST, "effect_id", keys, "number") if keys else []:
+        row = _row(values)
+        attempts.setdefault(row.effect_id, {})[row.number] = row
+    return attempts
+
+
+def _some(effect: EffectRow, numbers: list[int]) -> dict[int, AttemptRow]:
+    marks = ", ".join(["%s"] * len(numbers))
+    key = vendor_id(effect.id)
+    of_these = f"SELECT {_LIST} FROM ledger_attempt WHERE effect_id = %s AND number IN ({marks})"
+    answered = (
+        f"SELECT {_LIST} FROM ledger_attempt WHERE effect_id = %s AND acknowledged_mark <> ''"
+        " ORDER BY number DESC LIMIT 2"
+    )
+    found = [_row(values) for values in sql.rows(of_these, [key, *numbers])]
+    found += [_row(values) for values in sql.rows(answered, [key]) if values[_NUMBER] not in numbers]
+    return {row.number: row for row in found}
+
+
+_NUMBER: Final = ATTEMPT.index("number")
+
+
+def _row(values: Sequence[object]) -> AttemptRow:
+    named = dict(zip(ATTEMPT, values, strict=True))
+    named["project_id"], named["effect_id"] = as_uuid(named["project_id"]), as_uuid(named["effect_id"])
+    named["is_open"], named["replaced"] = bool(named["is_open"]), bool(named["replaced"])
+    row = AttemptRow(**named)  # type: ignore[arg-type]  # the columns are those of the dataclass, in its order
+    row.stored = as_stored(row)
+    return row
+
+
+def select(table: str, names: str, column: str, keys: list[UUID], order: str) -> list[tuple[object, ...]]:
+    """The rows whose `column` is one of `keys`, locked on PostgreSQL; a bounded number of parameters on SQLite."""
+    found: list[tuple[object, ...]] = []
+    if connection.vendor == "postgresql":
+        # Joined, not `= ANY`: a guess about how often each key occurs must never make it read the whole table.
+        lock = f" FOR UPDATE OF {table}" if order == "id" else ""
+        if len(keys) == 1:
+            return sql.rows(f"SELECT {names} FROM {table} WHERE {column} = %s ORDER BY {order}{lock}", keys)
+        wanted = "unnest(%s::uuid[]) AS wanted(key)"
+        query = f"SELECT {names} FROM {wanted} JOIN {table} ON {table}.{column} = wanted.key ORDER BY {order}{lock}"
+        return sql.rows(query, [[key.hex for key in keys]])
+    for start in range(0, len(keys), 500):
+        part = [key.hex for key in keys[start : start + 500]]
+        marks = ", ".join(["%s"] * len(part))
+        found += sql.rows(f"SELECT {names} FROM {table} WHERE {column} IN ({marks}) ORDER BY {order}", part)
+    return found

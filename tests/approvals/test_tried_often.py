@@ -1,0 +1,59 @@
+"""What is held against every attempt of an effect is held against those too that no new fact names."""
+
+from typing import Any
+
+import pytest
+
+from journal.models import Entry
+from ledger import holds, tried
+from ledger.models import Attempt, Effect
+from sessions import agents
+from tests.approvals.story import Desk
+from tests.pages.book import doors
+
+pytestmark = pytest.mark.django_db
+SAID: dict[str, Any] = {"session": "s-1", "effect_key": "e-1"}
+PLAN = {**SAID, "id": "plan", "kind": "effect.planned", "tool": "git.push", "arguments": {"ref": "main"}}
+
+
+@pytest.fixture(autouse=True)
+def _few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every effect is one that was tried very often."""
+    monkeypatch.setattr(tried, "FEW", 0)
+
+
+def dispatched(*attempts: int) -> list[dict[str, Any]]:
+    return [{**SAID, "id": f"d{n}", "kind": "effect.dispatched", "attempt": n} for n in attempts]
+
+
+def leaves() -> list[str]:
+    return list(Attempt.objects.order_by("number").values_list("leave", flat=True))
+
+
+def test_a_plan_that_comes_late_shows_under_which_leave_each_of_them_ran(desk: Desk) -> None:
+    desk.agent.report(dispatched(1, 2, 3, 4))
+    assert leaves() == ["observed"] * 4
+    desk.agent.report([PLAN])
+    assert leaves() == ["bypassed"] * 4
+
+
+def test_a_live_word_on_one_weighs_more_than_the_import_of_all(desk: Desk) -> None:
+    desk.agent.report([PLAN])
+    with doors(agents.ensure(desk.project, "importer"), "import") as importer:
+        importer.report(dispatched(1, 2, 3, 4))
+    assert leaves() == ["observed"] * 4
+    desk.agent.report([{**SAID, "id": "a", "kind": "effect.acknowledged", "attempt": 4, "outcome": "ok"}])
+    assert leaves() == ["bypassed"] * 4
+
+
+def test_a_plan_that_comes_late_shows_which_of_them_ran_while_its_tool_was_stopped(desk: Desk) -> None:
+    desk.person("operator", "operator")
+    desk.agent.report(dispatched(1))
+    hold = holds.put(desk.project, "tool", "git.push", "stop all pushes", desk.user("operator"))
+    desk.agent.report(dispatched(2))
+    holds.lift(hold, "they may go on", desk.user("operator"))
+    desk.agent.report(dispatched(3, 4))
+    desk.agent.report([PLAN])
+    assert Effect.objects.get().violates
+    told = Entry.objects.filter(kind="integrity.violation").values_list("facts", flat=True)
+    assert '{"violation":"executed_while_on_hold"}' in told

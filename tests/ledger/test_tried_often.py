@@ -1,0 +1,88 @@
+"""Of an effect that was tried very often few attempts are read; what becomes of it is what reading all would give."""
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ledger import tried
+from ledger.models import Attempt, Effect
+from ledger.rows import EffectRow
+from sessions import projects, repositories
+from sessions.models import Agent
+from tests.ingest.caller import Caller
+from tests.ledger.story import Said, deliveries, stories
+from tests.ledger.test_convergence import SOME, opened, post, record, stored, undone
+
+pytestmark = pytest.mark.django_db
+READ_ALL, READ_FEW = 1_000, 0
+
+
+@SOME
+@given(told=stories(keys=["push", "undo"]), chance=st.randoms(use_true_random=False))
+def test_it_folds_to_the_same_rows(tester: Agent, told: list[Said], chance: random.Random) -> None:
+    batches = deliveries(told, chance)
+    states = []
+    for few in (READ_ALL, READ_FEW):
+        with undone(), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tried, "FEW", few)
+            opened(tester)
+            for batch in batches:
+                record(tester, batch)
+            states.append(stored("s", clock=True))
+    assert states[0] == states[1]
+
+
+@SOME
+@given(told=stories(keys=["push"]), chance=st.randoms(use_true_random=False))
+def test_and_so_it_does_after_commands_and_imports(
+    agent: Caller, importer: Caller, told: list[Said], chance: random.Random
+) -> None:
+    batches = [(chance.choice([agent, importer]), batch) for batch in deliveries(told, chance)]
+    commands = chance.randint(0, 3)
+    with undone():
+        repositories.ensure(projects.ensure_default(), "acme/x")
+        if commands:
+            effect = agent.session("s") and agent.plan("push", "s", tool="git.push", arguments={})
+        if commands > 1:
+            agent.dispatch(effect)
+        if commands > 2:
+            agent.fail(effect, "rejected")
+            agent.plan("push", "s", tool="git.push", arguments={})
+        states = []
+        for few in (READ_ALL, READ_FEW):
+            with undone(), pytest.MonkeyPatch.context() as patch:
+                patch.setattr(tried, "FEW", few)
+                for caller, batch in batches:
+                    items = [said.item("s") for said in batch]
+                    for item in items:
+                        del item["source"]  # each speaks for itself
+                    assert caller.report(items).status_code == 200
+                states.append(stored("s"))
+        assert states[0] == states[1]
+
+
+def test_a_fact_reads_no_more_of_many_attempts_than_of_a_few(agent: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    bearing = tried.bearing
+
+    def counted(rows: dict[Any, EffectRow], facts: Any) -> Any:
+        found = bearing(rows, facts)
+        read.append(sum(map(len, found.values())))
+        return found
+
+    monkeypatch.setattr("ledger.effects.bearing", counted)
+    many = 4 * tried.FEW
+    for first in range(1, many, tried.FEW):
+        post(agent, [Said(f"d{n}", "e", "effect.dispatched", attempt=n) for n in range(first, first + tried.FEW)])
+    read.clear()
+    for number in (3, 5, 7):
+        post(agent, [Said(f"a{number}", "e", "effect.acknowledged", attempt=number, fields={"outcome": "ok"})])
+    post(agent, [Said("next", "e", "effect.dispatched", attempt=many + 1)])
+    assert max(read) <= 4, "what a fact names, the newest, and the last two that were acknowledged"
+    effect = Effect.objects.get()
+    assert (effect.state, effect.attempt_count, effect.violates) == ("acknowledged", many + 1, True)
+    assert Attempt.objects.filter(replaced=True).count() == many - 3
+    assert Attempt.objects.get(is_open=True).number == many + 1
