@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ingest.importers.reading import BadInputError, read_values
 from ingest.importers.shapes import (
+    LATEST_US,
     Json,
     OpenCalls,
     Outcome,
@@ -98,5 +99,6 @@ def _moment(entry: dict[str, Json], message: dict[str, Json]) -> int | None:
     written = microseconds(entry.get("timestamp"))
     stamp = message.get("timestamp")
     if written is None and isinstance(stamp, int | float) and not isinstance(stamp, bool):
-        return microseconds_of_seconds(stamp / 1000)
+        # A whole number of hundreds of digits can be read, and not be divided.
+        return microseconds_of_seconds(stamp / 1000) if abs(stamp) <= LATEST_US else None
     return written

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from ingest import shapes
-from ingest.importers import READERS
+from ingest.importers import READERS, pi
 from ingest.importers.shapes import LATEST_US, Trajectory, microseconds, microseconds_of_seconds
 from tests.importers.samples import FILES, json_lines, write_lines
 
@@ -114,6 +114,11 @@ def test_a_time_is_one_that_the_api_takes(said: str, us: int | None) -> None:
     assert us is None or msgspec.convert(us, shapes.Moment) == us
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert(LATEST_US + 1, shapes.Moment)
+
+
+@pytest.mark.parametrize(("said", "us"), [(1_500, 1_500_000), (10**400, None), (-1, None), (float("nan"), None)])
+def test_a_message_of_pi_says_milliseconds(said: float, us: int | None) -> None:
+    assert pi._moment({}, {"timestamp": said}) == us
 
 
 @pytest.mark.parametrize(
