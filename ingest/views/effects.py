@@ -216,7 +216,7 @@ def list_effects(call: Call) -> HttpResponse:
                 rows = rows.filter(_OF_INDEX[name])
     if "effect_key" in asked and "session" not in asked:
         detail = "An effect key names an effect of its session; send session beside it."
-        raise Problem(422, "invalid", detail, pointer="/effect_key")
+        raise Problem(422, "session_missing", detail, pointer="/effect_key")
     if "session" in asked:
         meant, _key = sessions.by_reference(call.project, [asked["session"]])[asked["session"]]
         rows = rows.filter(session=meant)

@@ -387,7 +387,7 @@ def test_effects_are_listed_by_exact_fields_and_paged(agent: Caller) -> None:
     assert agent.get("/effects", effect_key="e-1", session="s-2").json()["items"] == []
     assert agent.get("/effects", effect_key="e-1", session="s-1", state="failed").json()["items"] == []
     refused = agent.get("/effects", effect_key="e-1")
-    assert (code(refused), refused.json()["pointer"]) == ((422, "invalid"), "/effect_key")
+    assert (code(refused), refused.json()["pointer"]) == ((422, "session_missing"), "/effect_key")
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,10 @@ BOUNDED = settings(
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-# What no description of one request can promise: that the things it names exist, or how large the numbers and how deep
-# the nesting are within a field that takes any JSON.
+# What no description of one request can promise: that the things it names exist, which parameters go together, or how
+# large the numbers and how deep the nesting are within a field that takes any JSON.
 OF_THE_WORLD = {
+    "session_missing",
     "int_range",
     "too_deep",
     "on_behalf_of_unknown",
