@@ -69,7 +69,8 @@ class Before:
     def word(self) -> str:
         """What became of it, in words."""
         if self.status == "cancelled":
-            return "withdrawn by its agent" if self.reason in ("by_agent", "superseded") else "cancelled"
+            # A report that an effect was withdrawn may come from another agent: then the book says from which.
+            return {"by_agent": "withdrawn by its agent", "superseded": "withdrawn"}.get(self.reason, "cancelled")
         return words.STATUSES[self.status][0]
 
     @property

@@ -38,7 +38,7 @@ REASONS: Final = (
     "",
     "by_agent",  # its requester cancelled it
     "session_ended",
-    "superseded",  # the agent withdrew the effect
+    "superseded",  # the effect was withdrawn, or somebody reported that it was
     "bypassed",  # evidence shows that it ran without waiting
     "happened",  # an attempt before turned out to have been the one: there is nothing left to ask for
     "denied_final",  # people denied the same for good meanwhile

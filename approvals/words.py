@@ -41,7 +41,7 @@ STATUSES: Final[dict[str, tuple[str, str, str]]] = {
 REASONS: Final[dict[str, str]] = {
     "by_agent": "The agent withdrew its request.",
     "session_ended": "Its session ended.",
-    "superseded": "The agent withdrew the effect.",
+    "superseded": "The effect was withdrawn.",
     "bypassed": "The effect ran without waiting for an answer.",
     "happened": "An earlier attempt turned out to have been done; nothing was left to ask for.",
     "denied_final": "The same was denied for good meanwhile.",

@@ -45,14 +45,28 @@ def test_what_was_withdrawn_and_is_asked_with_another_bucket_says_so(desk: Desk,
     first = ask(desk, "prune", **STAGE)
     withdraw(desk, first)
     second = ask(desk, "prune-2", **PRD)
-    assert f"{ANEW}: withdrawn by its agent" in entry(rita, second)
+    assert f"{ANEW}: withdrawn" in entry(rita, second)
     assert f'<a class="flag" href="{url_of(first)}">' in rita.page(reverse("inbox"))
     told = band(rita, second)
     assert "Asked anew with other arguments: " + str(first) in told
-    assert "withdrawn by its agent" in told
+    assert "withdrawn" in told
     assert "bucket halden-backups-stg halden-backups-prd" in told
     assert "older_than_days 35 35" not in told
     assert "Asked anew" not in band(rita, first)
+
+
+def test_who_withdrew_it_is_said_only_where_it_is_known(desk: Desk, rita: Reviewer) -> None:
+    """An effect may be reported as withdrawn by any agent; a request is cancelled by its own alone."""
+    reported = ask(desk, "prune", **STAGE)
+    fact = {"id": "r-1", "kind": "effect.superseded", "session": "s-1", "effect_key": "prune"}
+    desk.agent.report([fact])
+    assert Gate.objects.get(id=reported.id).reason == "superseded"
+    second = ask(desk, "prune-2", **PRD)
+    assert f"{ANEW}: withdrawn" in entry(rita, second)
+    assert "by its agent" not in band(rita, second)
+    assert desk.agent.post(f"/gates/{second.id}/cancel").status_code == 200
+    third = ask(desk, "prune-3", **STAGE)
+    assert f"{second} , withdrawn by its agent" in band(rita, third)
 
 
 def test_of_many_that_came_before_the_newest_are_compared(
@@ -95,7 +109,7 @@ def test_it_is_told_in_another_session_of_the_agent_only_of_the_same_target(desk
 def test_the_same_on_another_target_is_told_by_its_target(desk: Desk, rita: Reviewer) -> None:
     withdraw(desk, ask(desk, "prune", **STAGE))
     second = ask(desk, "prune-2", **STAGE | {"target": STAGE["target"] | {"environment": "production"}})
-    assert "asked anew with another target: withdrawn by its agent" in entry(rita, second)
+    assert "asked anew with another target: withdrawn" in entry(rita, second)
     assert "target: environment staging production" in band(rita, second)
 
 
