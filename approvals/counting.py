@@ -14,9 +14,8 @@ from journal.models import Entry
 from ledger.models import Effect
 
 _SLACK_US: Final = 60 * US  # by how much positions and the server's clock may disagree about what came first
-_BEYOND_SESSION: Final = frozenset(
-    {"tool", "agent", "project"}
-)  # whose plans the lock of a session does not keep apart
+# Rates per one of these count plans that the lock of a session does not keep apart.
+_BEYOND_SESSION: Final = frozenset({"tool", "agent", "project"})
 _PER: Final = (*sorted(_BEYOND_SESSION), "session", "session_effects")
 _LOCK: Final = 0x6762  # keeps our advisory locks apart from others'; 0x6761 is that of stops (ledger/holds.py)
 _Alike = tuple[tuple[str, UUID | str], ...]

@@ -81,7 +81,7 @@ _GIVEN_UP: Final[dict[str, str]] = {
     "denied": "The agent gave it up after the no.",
     "denied_final": "The agent gave it up after the no.",
     "returned": "The agent gave it up after changes were asked for.",
-    "cancelled": "The agent withdrew it.",
+    "cancelled": "It was withdrawn.",
 }
 
 

@@ -5,6 +5,7 @@ import re
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from evaluation.bench import clients, filling, meter
@@ -106,7 +107,7 @@ class _Reader:
             "API: failed of one tool": lambda: api.get("/api/v1/effects?state=failed&tool=git.push&limit=50"),
         }
         for name, query in SEARCHES.items():
-            self.pages[f"search: {name}"] = lambda query=query: person.get(f"/audit/?{query}")  # type: ignore[misc]
+            self.pages[f"search: {name}"] = partial(person.get, f"/audit/?{query}")
         for page in self.pages.values():  # once unmeasured, from every worker that may answer
             for _ in range(3):
                 page()
