@@ -16,7 +16,7 @@ def opening(named: Mapping[UUID, Report], told: set[UUID], project: UUID, receiv
     """
     unheard = named.keys() - told
     unheard -= set(Effect.objects.filter(id__in=unheard).values_list("id", flat=True)) if unheard else set()
-    session_of = {effect: named[effect].session for effect in sorted(unheard)}
-    for effect, position in naming.name_effects(project, session_of, received_us).items():
+    about = {effect: {"session": named[effect].session, "effect": effect} for effect in sorted(unheard)}
+    for effect, position in naming.name(project, "effect.named", about, received_us).items():
         named[effect].fact.position = position
     return list(named.values())

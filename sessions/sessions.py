@@ -257,7 +257,8 @@ def name(origin: Origin, sessions: Iterable[UUID]) -> dict[UUID, int]:
     """
     wanted = set(sessions)
     stored = set(Session.objects.filter(id__in=wanted).values_list("id", flat=True)) if wanted else set()
-    return naming.name_sessions(origin.project, sorted(wanted - stored), origin.received_us)
+    about = {session: {"session": session} for session in sorted(wanted - stored)}
+    return naming.name(origin.project, "session.named", about, origin.received_us)
 
 
 def count_effects(new_effects: Mapping[UUID, int]) -> None:
