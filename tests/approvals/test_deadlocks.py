@@ -68,6 +68,8 @@ def deadlocked(asked: list[bool], prepare: Callable[[], Prepared]) -> Any:
     """What came of a work that met a deadlock: we have the first lock, it has the second and waits, and we ask for it.
 
     PostgreSQL refuses whoever looks first, mostly the one who waits longer; `prepare` is called until that is not us.
+    A work that is refused may come back to the second lock before we have it, and be refused once more: so what is
+    asked of it is that it was run again each time.
     """
     for _ in range(ROUNDS):
         work, first, second = prepare()
@@ -87,6 +89,7 @@ def deadlocked(asked: list[bool], prepare: Callable[[], Prepared]) -> Any:
                 second()
             answer = doing.result()
         if asked:
+            assert all(asked)
             return answer
     raise AssertionError("it was never the door that was refused")
 
@@ -101,7 +104,7 @@ def test_an_answer_that_meets_a_deadlock_is_recorded_once(desk: Desk, asked: lis
         return gate_and_effect(gates[-1], lambda: rita.answer(gates[-1], seen=seen))
 
     answer = deadlocked(asked, prepare)
-    assert (answer.status_code, asked) == (302, [True])
+    assert answer.status_code == 302
     gates[-1].refresh_from_db()
     assert (gates[-1].status, Vote.objects.filter(gate=gates[-1]).count()) == ("approved", 1)
     assert Entry.objects.filter(subject=gates[-1].id, kind="gate.voted").count() == 1
@@ -119,7 +122,7 @@ def test_so_is_one_that_goes_through_the_confirm_page(desk: Desk, asked: list[bo
         return gate_and_effect(gates[-1], lambda: rita.client.post(url, sent))
 
     answer = deadlocked(asked, prepare)
-    assert (answer.status_code, asked) == (302, [True])
+    assert answer.status_code == 302
     gates[-1].refresh_from_db()
     assert (gates[-1].status, Vote.objects.filter(gate=gates[-1]).count()) == ("approved", 1)
 
@@ -138,7 +141,7 @@ def test_a_batch_goes_on_after_a_deadlock_with_one_of_its_gates(desk: Desk, aske
         return gate_and_effect(gates[0], lambda: rita.client.post(reverse("batch_confirm"), fields))
 
     answer = deadlocked(asked, prepare)
-    assert (answer.status_code, asked) == (302, [True])
+    assert answer.status_code == 302
     for gate in gates:
         gate.refresh_from_db()
         assert (gate.status, Vote.objects.filter(gate=gate).count()) == ("approved", 1)
@@ -156,7 +159,7 @@ def test_a_revocation_and_an_extension_too(desk: Desk, asked: list[bool], door: 
         return gate_and_effect(gates[-1], lambda: rita.client.post(url, {"reason": "on second thoughts"}))
 
     answer = deadlocked(asked, prepare)
-    assert (answer.status_code, asked) == (302, [True])
+    assert answer.status_code == 302
     now = Gate.objects.get(id=gates[-1].id)
     assert (now.status, now.version) == (status, gates[-1].version + 1)
 
@@ -177,11 +180,11 @@ def test_a_stop_is_set_once_and_lifted_once(desk: Desk, asked: list[bool]) -> No
         return send, lambda: statement(HOLD, hold.id), lambda: holds.share(project)
 
     answer = deadlocked(asked, put)
-    assert (answer.status_code, asked) == (302, [True])
+    assert answer.status_code == 302
     assert Hold.objects.filter(lifted_at_us=None).count() == 1
     asked.clear()
     answer = deadlocked(asked, lift)
-    assert (answer.status_code, asked) == (302, [True])
+    assert answer.status_code == 302
     told = [Entry.objects.filter(kind=kind).count() for kind in ("hold.set", "hold.lifted")]
     assert told == [Hold.objects.count()] * 2
 
