@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import orjson
 from django.contrib.auth.models import User
-from django.db import transaction
+from django.db import IntegrityError, transaction
 
 from approvals import gates, quorum, reading
 from approvals.matching import Requirement
@@ -62,7 +62,8 @@ def answer(
     """Answer a gate: approve | deny | deny_final | return. `step_up` is the strongest proof the person just gave.
 
     Refused answers change nothing; their code says what to do: not_resolved (it has ended), expired, stale_view,
-    not_eligible, self_approval, duplicate_vote, rationale_required, step_up_required.
+    not_eligible, self_approval, duplicate_vote, rationale_required, step_up_required. Raises gates.Gone when gate or
+    people changed meanwhile: the transaction must be run again.
     """
     row, locked, at_us = gates.lock(gate)
     present = _present(membership)
@@ -71,10 +72,21 @@ def answer(
     refusal = _refused(locked, present, answer, reason.strip(), shown, step_up)
     if refusal is not None:
         return Outcome(locked, refusal)
-    vote = _vote(locked, present, answer, reason.strip(), shown, step_up, at_us)
-    gates.touch(locked)
-    _resolve(row, locked, vote, at_us)
+    try:
+        vote = _vote(locked, present, answer, reason.strip(), shown, step_up, at_us)
+        gates.touch(locked)
+        _resolve(row, locked, vote, at_us)
+    except IntegrityError as error:
+        # People are not locked by those who count them: somebody left after we looked and before the schema did.
+        if any(law in str(error) for law in _LAWS_OF_PEOPLE):
+            raise gates.Gone from error
+        raise
     return Outcome(locked, vote=vote)
+
+
+_LAWS_OF_PEOPLE: Final = (
+    *("gate_is_approved_by_its_quorum", "yes_is_of_somebody_who_is_asked", "vote_is_of_nobody_with_a_part_in_it"),
+)
 
 
 @transaction.atomic(savepoint=False)

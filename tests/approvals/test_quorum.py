@@ -287,3 +287,28 @@ def test_an_approval_is_not_moved_about(desk: Desk, team: Team) -> None:
     refused("vote_never_changes", lambda: Vote.objects.filter(gate=other).update(gate=gate))
     one_less = Gate.objects.filter(id=gate.id)
     refused("gate_never_changes_what_it_binds", lambda: one_less.update(minimum=F("minimum") - 1))
+
+
+def test_who_leaves_between_the_count_and_the_ruling_makes_it_be_counted_again(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The schema refuses what was counted a moment too early; the person who answered never hears of it."""
+    gate = desk.gate(desk.plan("e1", tool="deploy"))
+    assert desk.answer(gate, "ann").refusal is None
+    whole, counted = quorum.yeses, []
+
+    def early(gates: Any) -> Any:
+        counted.append(len(counted))
+        if len(counted) > 1:
+            demoted(desk, "ann")  # again: the first was undone with the transaction that it came in
+            return whole(gates)
+        found = whole(gates)
+        demoted(desk, "ann")
+        return found
+
+    rita = Reviewer(desk)
+    seen = rita.seen(gate)
+    monkeypatch.setattr(quorum, "yeses", early)
+    assert rita.answer(gate, seen=seen).status_code == 302
+    gate.refresh_from_db()
+    assert (gate.status, Vote.objects.filter(gate=gate).count(), len(counted)) == ("pending", 2, 2)

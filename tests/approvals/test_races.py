@@ -15,6 +15,7 @@ from approvals import gates, policies, rulings
 from approvals.models import Gate, Vote
 from approvals.rulings import Outcome
 from approvals.states import US
+from approvals.views.decide import ruled
 from journal.clock import now_us
 from journal.models import Entry
 from ledger import declared, holds
@@ -67,7 +68,7 @@ def approved(desk: Desk, name: str) -> tuple[dict[str, Any], Gate]:
 def decider(desk: Desk, gate: Gate, name: str, answer: str) -> Callable[[], Outcome]:
     """One person with a page as it is now, about to answer."""
     person, shown = desk.person(name), desk.shown(gate)
-    return partial(rulings.answer, gate, person, answer, "agreed in INC-204", shown)
+    return partial(ruled, partial(rulings.answer, gate, person, answer, "agreed in INC-204", shown))
 
 
 def starter(desk: Desk, effect: dict[str, Any], process: str = "p") -> Callable[[], httpx.Response]:
