@@ -7,6 +7,7 @@ The key is text, compared by code point in Python only (databases collate as the
 """
 
 NO_SEQUENCE = "~"  # sorts after every digit
+_PERSON = "!"  # sorts before every lane: people speak last, with all of it in sight
 SEPARATOR = "\t"  # no name or id holds a control character, so no two facts share a key; and it sorts before them all
 
 
@@ -22,6 +23,24 @@ def latest_key(lane: str, position: int, producer_seq: int | None, source: str, 
     if lane == "command":
         return SEPARATOR.join(("2", f"{position:019d}", source, event_id))
     return order_key(lane, producer_seq, source, event_id)
+
+
+def person_key(attempt: int, position: int, source: str, event_id: str) -> str:
+    """Return the order key of a person's word on an attempt, kept at `position`: before every command and report.
+
+    Of two such words the greater is the later: that on the later attempt, or the one that was given later.
+    """
+    return SEPARATOR.join((_PERSON, f"{attempt:019d}", f"{position:019d}", source, event_id))
+
+
+def is_of_a_person(mark: str) -> bool:
+    """True for the order key of a person's word."""
+    return mark[:1] == _PERSON
+
+
+def attempt_of(mark: str) -> int:
+    """The attempt that a person's word is about; 0 for any other mark and for none."""
+    return int(mark.split(SEPARATOR, 2)[1]) if is_of_a_person(mark) else 0
 
 
 def is_of_a_command(mark: str) -> bool:

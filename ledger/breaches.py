@@ -16,6 +16,8 @@ WORDS: Final = {
     "executed_without_leave": "Executed without approval.",
     "executed_while_on_hold": "Executed while on hold.",
     "acknowledged_twice": "Acknowledged twice: it may have happened twice.",
+    "happened_after_all": "A person said that an attempt of it did not happen, and it did.",
+    "rejected_after_all": "A person said that it happened, and it was rejected.",
     "key_reuse": "Its key was used for another intent.",
     "class_claim": "The agent claimed a laxer class of tool than was declared.",
 }

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from journal.order import earlier
+from journal.order import attempt_of, earlier, is_of_a_person
 from ledger.rows import AttemptRow, EffectRow
 from ledger.states import MOVED, OUTCOME_OF_REASON
 
@@ -194,7 +194,9 @@ def _acknowledged(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact
     row.acknowledged_mark = fact.mark
     row.acknowledged_at_us = fact.told_us
     row.outcome = fact.values["outcome"]
-    row.external_reference = fact.values.get("external_reference") or ""
+    by_a_person = effect.resolution == "happened" and attempt_of(effect.resolved_mark) == row.number
+    told = row.external_reference if by_a_person else ""
+    row.external_reference = fact.values.get("external_reference") or told
     row.answer_position = fact.position
 
 
@@ -214,14 +216,35 @@ def _superseded(effect: EffectRow, _attempts: dict[int, AttemptRow], fact: Fact,
         effect.superseded_mark = fact.mark
 
 
+def _resolved(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, _observe: Observe) -> None:
+    """A person said what became of an attempt of which nobody could know. No agent's report is that word."""
+    row = attempts.get(fact.attempt)
+    if fact.lane != "system" or row is None:
+        return
+    answer = fact.values["answer"]
+    if fact.mark > effect.resolved_mark:
+        effect.resolved_mark, effect.resolution = fact.mark, answer
+    if answer == "not_happened" and earlier(fact.mark, row.failed_mark):
+        row.failed_mark = fact.mark
+        row.failed_at_us = fact.told_us
+        row.failure_reason = "rejected"  # nothing happened: what follows is what follows a clean rejection
+    if answer == "happened":
+        row.external_reference = row.external_reference or fact.values.get("external_reference") or ""
+        if effect.leave not in MOVED:  # asked for since, for the next attempt
+            effect.leave_aside, effect.leave_aside_until_us = effect.leave, effect.leave_until_us
+            effect.leave = row.leave
+
+
+RESOLVED: Final = "effect.resolved"
 _HANDLERS = {
+    RESOLVED: _resolved,
     "effect.planned": _planned,
     "effect.dispatched": _dispatched,
     "effect.acknowledged": _acknowledged,
     "effect.failed": _failed,
     "effect.superseded": _superseded,
 }
-KINDS = frozenset(_HANDLERS)
+KINDS = frozenset(_HANDLERS) - {RESOLVED}  # what agents may tell
 
 
 def settle(effect: EffectRow, attempts: dict[int, AttemptRow], deadline_s: int) -> list[str]:
@@ -230,19 +253,23 @@ def settle(effect: EffectRow, attempts: dict[int, AttemptRow], deadline_s: int) 
     `deadline_s` is how long a dispatch of the effect's tool may take.
     """
     highest = max(attempts, default=0)
+    resolved = attempt_of(effect.resolved_mark)
     for number, row in attempts.items():
         silent = bool(row.dispatched_mark) and not row.acknowledged_mark and not row.failed_mark
-        row.is_open = silent and number == highest
+        row.is_open = silent and number == highest and number != resolved
         row.replaced = silent and number < highest
         if row.failure_reason and not row.acknowledged_mark:
             row.outcome = OUTCOME_OF_REASON[row.failure_reason]
-    acknowledged = [row for _, row in sorted(attempts.items()) if row.acknowledged_mark]
+    acknowledged = [row for _, row in sorted(attempts.items()) if row.acknowledged_mark and not _denied(row)]
     last = attempts.get(highest)
     answered = acknowledged[-1] if acknowledged else last
     effect.state = _state(effect, acknowledged, last)
     effect.outcome = answered.outcome if answered is not None else ""
-    if effect.state == "acknowledged" and not effect.outcome:
-        effect.outcome = "ok"  # a person said that it happened
+    if effect.state == "failed" and last is not None:
+        effect.outcome = OUTCOME_OF_REASON[last.failure_reason]
+    if effect.state == "acknowledged" and effect.resolution == "happened":
+        known = acknowledged and effect.outcome != "unknown"
+        effect.outcome = effect.outcome if known else "ok"
     if effect.state in ("planned", "dispatched"):
         effect.outcome = ""
     effect.attempt_count = highest
@@ -256,12 +283,23 @@ def settle(effect: EffectRow, attempts: dict[int, AttemptRow], deadline_s: int) 
     if effect.state == "dispatched" and last is not None and last.received_us is not None:
         effect.deadline_us = last.received_us + deadline_s * 1_000_000
     violations = []
-    if len(acknowledged) > 1:
+    happened = {row.number for row in acknowledged} | ({resolved} if effect.resolution == "happened" else set())
+    if len(happened) > 1:
         violations.append("acknowledged_twice")
+    if any(is_of_a_person(row.failed_mark) for row in acknowledged):
+        violations.append("happened_after_all")
+    said = attempts.get(resolved) if effect.resolution == "happened" else None
+    if said is not None and said.failure_reason == "rejected":
+        violations.append("rejected_after_all")
     if effect.leave == "bypassed":
         violations.append("executed_without_leave")
     effect.violates = effect.violates or bool(violations)
     return violations
+
+
+def _denied(row: AttemptRow) -> bool:
+    """True where the agent's answer was that it does not know, and a person said that it did not happen."""
+    return row.outcome == "unknown" and is_of_a_person(row.failed_mark)
 
 
 def _state(effect: EffectRow, acknowledged: list[AttemptRow], last: AttemptRow | None) -> str:

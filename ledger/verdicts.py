@@ -47,6 +47,8 @@ class Case:
     reference: bool = False  # the remote's own name of it is known
     precondition: bool = False  # the plan says what must still be true
     later_on_resource: bool = False  # another effect on the same resource was released later
+    resolution: str = ""  # what a person answered last, to an effect of which nobody could know
+    resolved_attempt: int = 0  # … and about which attempt
     late_evidence: bool = False  # somebody without a say (a fenced worker) reported that it happened
     probe: str = ""  # what the last look found
     probed_us: int | None = None  # when that look began
@@ -90,13 +92,16 @@ def verdict(case: Case, now_us: int) -> Verdict:
         return _not_begun(case, now_us)
     if case.state in ("compensated", "superseded"):
         return Verdict("skip", "CLOSED", "8")
-    if case.state == "acknowledged" and case.outcome != "unknown":
+    to_be_undone = case.resolution == "compensate" and case.resolved_attempt == case.attempts
+    if case.state == "acknowledged" and case.outcome != "unknown" and not to_be_undone:
         return Verdict("skip", "DONE", "7")
     if case.state == "failed" and case.failure_reason == "rejected":
         return _rejected(case, now_us)
     if case.compensation is not None:
         own = verdict(case.compensation, now_us)
         return own._replace(reason="COMP_RESUME", row="11")
+    if to_be_undone:
+        return Verdict("compensate", "RESOLVED", "11b")
     if case.late_evidence:
         return Verdict("skip", "EVIDENCE", "12")
     found = _unknown(case, now_us)
@@ -129,7 +134,9 @@ def _not_begun(case: Case, now_us: int) -> Verdict:
 
 def _rejected(case: Case, now_us: int) -> Verdict:
     """Rows 9 and 9b: the remote said no, so nothing happened; asked again under leave of its own."""
-    if case.attempts >= case.means.max_attempts:
+    # A person's word that it did not happen is good for one attempt more, and for no second.
+    said_once = case.resolution == "not_happened"
+    if case.attempts >= (case.resolved_attempt + 1 if said_once else case.means.max_attempts):
         return Verdict("skip", "ATTEMPTS_SPENT", "9b")
     if case.leave in ("pending", "granted", "refused") or case.leave_basis in _GONE:
         return _not_begun(case, now_us)  # leave for the next attempt was asked for
