@@ -9,7 +9,9 @@ from django.conf import settings
 from approvals.states import RISKS
 from approvals.states import STATUSES as GATE_STATUSES
 from ingest import doors, shapes
+from ingest.shapes_messages import SendMessage
 from ledger.states import BASES, LEAVES, SAID_OUTCOMES, STATES
+from sessions.messages import BOXES
 from sessions.models import STATUSES
 
 
@@ -77,6 +79,14 @@ ENDPOINTS: Final = (
     Endpoint("put", "/artifacts/{artifact}/bytes", "putBytes", "Store the bytes of an artifact.",
              {200: "ArtifactBrief"}, tag="artifacts"),
     Endpoint("get", "/artifacts/{artifact}/bytes", "getBytes", "The stored bytes.", {200: "bytes"}, tag="artifacts"),
+    Endpoint("post", "/messages", "sendMessage", "Send a message to an agent by name, or to `shared`.",
+             {201: "MessageBrief"}, SendMessage, tag="messages"),
+    Endpoint("get", "/messages", "listMessages", "The agent's box and the shared one, the oldest message first.",
+             {200: "Page"}, query=("unread", "box", "session", "limit", "after"), tag="messages"),
+    Endpoint("get", "/messages/{message}", "getMessage", "One message of the agent's boxes.", {200: "Message"},
+             tag="messages"),
+    Endpoint("post", "/messages/{message}/read", "readMessage", "Mark a message as read.", {200: "MessageBrief"},
+             shapes.Nothing, tag="messages"),
     Endpoint("post", "/events", "postEvents", "Keep a batch of facts reported after the event.",
              {200: "BatchAnswer", 207: "BatchAnswer"}, query=("atomic", "judge"), tag="evidence"),
     Endpoint("get", "/events/receipt", "receipt", "The proof that a fact is in the book.", {200: "Receipt"},
@@ -109,6 +119,8 @@ _WORDS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
     ("listEffects", "state"): STATES,
     ("listEffects", "outcome"): SAID_OUTCOMES,
     ("listGates", "status"): GATE_STATUSES,
+    ("listMessages", "unread"): ("0", "1"),
+    ("listMessages", "box"): BOXES,
     ("postEvents", "atomic"): ("true", "false"),
     ("postEvents", "judge"): ("true", "false"),
 }
@@ -140,6 +152,13 @@ _GATE: Final = _object(
         "leave_until_us": {"type": ["integer", "null"]},
     },
     message=_TEXT,
+)
+_MESSAGE: Final = _object(
+    {"id": _ID, "handle": _TEXT, "box": {"enum": list(BOXES)}},
+    subject=_TEXT,
+    body=_TEXT,
+    sent_at_us=_NUMBER,
+    read_at_us={"type": ["integer", "null"]},
 )
 _ANSWERS: Final[dict[str, Any]] = {
     "Problem": _object(
@@ -175,6 +194,8 @@ _ANSWERS: Final[dict[str, Any]] = {
     "Gate": _GATE,
     "Gates": _object({"gates": {"type": "array", "items": _GATE}, "changed": {"type": "array", "items": _ID}}),
     "ArtifactBrief": _object({"id": _ID, "handle": _TEXT, "stored": {"type": "boolean"}, "upload": _TEXT}),
+    "MessageBrief": _MESSAGE,
+    "Message": _MESSAGE,
     "Page": _object({"items": {"type": "array", "items": {"type": "object"}}, "next": {"type": ["string", "null"]}}),
     "Items": _object({"items": {"type": "array"}, "pending": _NUMBER, "done": _NUMBER, "failed": _NUMBER}),
     "Progress": _object({"task": _ID, "pending": _NUMBER, "done": _NUMBER, "failed": _NUMBER}),

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from ingest.views import about, artifacts, effects, events, gates, sessions
+from ingest.views import about, artifacts, effects, events, gates, messages, sessions
 
 urlpatterns = [
     path("sessions", sessions.sessions_door),
@@ -26,6 +26,9 @@ urlpatterns = [
     path("artifacts", artifacts.record_artifact),
     path("artifacts/<uuid:artifact>", artifacts.get_artifact),
     path("artifacts/<uuid:artifact>/bytes", artifacts.bytes_door),
+    path("messages", messages.messages_door),
+    path("messages/<uuid:message>", messages.get_message),
+    path("messages/<uuid:message>/read", messages.read_message),
     path("events", events.post_events),
     path("events/receipt", events.receipt),
     path("limits", about.get_limits),

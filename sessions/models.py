@@ -325,3 +325,7 @@ class Artifact(models.Model):
 
     def __str__(self) -> str:
         return f"a_{self.opened_position}"
+
+
+# Tables in files of their own: loaded here, where Django looks for them.
+import sessions.models_messages  # noqa: E402, F401

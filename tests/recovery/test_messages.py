@@ -1,0 +1,159 @@
+"""Messages between agents: whose box, in which order, unread until marked, sent once whatever is repeated."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import transaction
+
+from journal import erasures
+from journal.clock import now_us
+from journal.models import Entry
+from sessions import messages
+from sessions.models import Agent, Project
+from sessions.models_messages import Message, Reading
+from tests.ingest.caller import Caller, code, new_key
+
+@pytest.fixture
+def other(call: Callable[..., Caller]) -> Caller:
+    """The agent "other" of the same project."""
+    return call("other")
+
+
+def send(agent: Caller, to: str, body: str = "hello", **fields: Any) -> dict[str, Any]:
+    answer = agent.post("/messages", {"to": to, "body": body, **fields})
+    assert answer.status_code == 201, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def bodies(agent: Caller, **query: Any) -> list[str]:
+    answer = agent.get("/messages", **query)
+    assert answer.status_code == 200, answer.text
+    return [item["body"] for item in answer.json()["items"]]
+
+
+def test_a_message_lies_in_the_box_of_whom_it_was_sent_to(agent: Caller, other: Caller) -> None:
+    sent = send(agent, "other", "look at the build", subject="Build")
+    (item,) = other.get("/messages").json()["items"]
+    assert item["id"] == sent["id"]
+    assert item["from"] == {"kind": "agent", "agent": "tester"}
+    assert (item["subject"], item["body"], item["box"]) == ("Build", "look at the build", "mine")
+    assert bodies(agent) == []
+    row = Message.objects.get()
+    entry = Entry.objects.get(position=row.opened_position)
+    assert (entry.kind, entry.subject, sent["handle"]) == ("message.sent", row.id, f"m_{entry.position}")
+    assert "build" not in entry.facts
+
+
+def test_boxes_are_read_in_the_order_of_the_book_and_page_by_page(agent: Caller, other: Caller) -> None:
+    for number in range(5):
+        send(agent, "other" if number % 2 else "shared", f"n{number}")
+    assert bodies(other) == ["n0", "n1", "n2", "n3", "n4"]
+    assert bodies(other, box="mine") == ["n1", "n3"]
+    assert bodies(other, box="shared") == ["n0", "n2", "n4"]
+    seen, after = [], {}
+    while True:
+        page = other.get("/messages", limit=2, **after).json()
+        seen += [item["body"] for item in page["items"]]
+        if page["next"] is None:
+            break
+        after = {"after": page["next"]}
+    assert seen == ["n0", "n1", "n2", "n3", "n4"]
+
+
+def test_sending_again_under_the_same_key_sends_once(agent: Caller, other: Caller) -> None:
+    key = new_key()
+    first = agent.post("/messages", {"to": "other", "body": "once"}, key=key)
+    again = agent.post("/messages", {"to": "other", "body": "once"}, key=key)
+    assert (first.json(), first.status_code) == (again.json(), again.status_code)
+    assert again.headers["Idempotent-Replay"] == "true"
+    assert code(agent.post("/messages", {"to": "other", "body": "twice"}, key=key)) == (422, "key_reuse")
+    assert bodies(other) == ["once"]
+
+
+def test_a_message_stays_unread_until_it_is_marked_and_marking_is_idempotent(agent: Caller, other: Caller) -> None:
+    sent = send(agent, "other")
+    assert bodies(other) == bodies(other) == ["hello"]  # a reader that died after the first look finds it again
+    path, key = f"/messages/{sent['id']}/read", new_key()
+    marked = other.post(path, key=key)
+    assert marked.status_code == 200
+    assert other.post(path, key=key).headers["Idempotent-Replay"] == "true"
+    assert other.post(path).json()["read_at_us"] == marked.json()["read_at_us"]
+    assert bodies(other) == []
+    assert bodies(other, unread="0") == ["hello"]
+    assert Entry.objects.filter(kind="message.read").count() == 1
+    assert Message.objects.get().read_at_us == marked.json()["read_at_us"]
+
+
+def test_a_message_to_all_is_read_by_each(agent: Caller, other: Caller) -> None:
+    sent = send(agent, "shared", "to all")
+    assert bodies(agent) == bodies(other) == ["to all"]
+    assert other.post(f"/messages/{sent['id']}/read").status_code == 200
+    assert bodies(other) == []
+    assert bodies(agent) == ["to all"]
+    assert [row.agent.name for row in Reading.objects.select_related("agent")] == ["other"]
+
+
+def test_an_agent_sees_and_marks_only_its_own_box_and_the_shared_one(
+    agent: Caller, other: Caller, stranger: Caller, call: Callable[..., Caller]
+) -> None:
+    third = call("third")
+    sent = send(agent, "other")
+    send(stranger, "shared", "elsewhere")
+    for nosy in (agent, third, stranger):
+        assert code(nosy.get(f"/messages/{sent['id']}")) == (404, "not_found")
+        assert code(nosy.post(f"/messages/{sent['id']}/read")) == (404, "not_found")
+    assert bodies(third) == []
+    assert other.get(f"/messages/{sent['id']}").json()["body"] == "hello"
+    assert Message.objects.filter(read_at_us__isnull=False).count() == 0
+
+
+def test_what_cannot_be_sent_is_refused_and_leaves_nothing(agent: Caller, other: Caller, stranger: Caller) -> None:
+    theirs = send(stranger, "tester")
+    refusals = {
+        "agent_unknown": {"to": "nobody", "body": "x"},
+        "message_unknown": {"to": "other", "body": "x", "in_reply_to": theirs["id"]},
+        "not_found": {"to": "other", "body": "x", "session": "no-such"},
+        "invalid": {"to": "other", "body": ""},
+    }
+    before = Entry.objects.count()
+    for expected, body in refusals.items():
+        assert code(agent.post("/messages", body))[1] == expected
+    assert code(agent.post("/messages", {"to": "other", "body": "x" * 16_385}))[1] == "invalid"
+    assert Entry.objects.count() == before
+    assert send(agent, "other", "x" * 16_384)["box"] == "mine"
+    mine = send(agent, "other", "first")
+    assert other.post("/messages", {"to": "tester", "body": "re", "in_reply_to": mine["id"]}).status_code == 201
+
+
+@pytest.mark.parametrize("query", ["unread=2", "box=theirs", "limit=0", "after=x", "colour=red"])
+def test_a_query_that_is_not_understood_is_refused(agent: Caller, query: str) -> None:
+    assert agent.client.get(f"/messages?{query}").status_code == 422
+
+
+def test_messages_of_one_session_leave_out_those_about_others(agent: Caller, other: Caller) -> None:
+    for key in ("s-1", "s-2"):
+        other.session(key)
+        send(agent, "other", f"about {key}", session=key)
+    send(agent, "other", "about none")
+    assert bodies(other, session="s-1") == ["about s-1", "about none"]
+    project, found = Project.objects.get(name="default"), Agent.objects.get(name="other")
+    session = Message.objects.filter(session__key="s-2").values_list("session", flat=True).get()
+    letters, more = messages.unread(project.id, found.id, session, 1)
+    assert ([letter.body for letter in letters], more) == (["about s-2"], True)
+
+
+def test_an_erased_message_says_that_it_was_erased(agent: Caller, other: Caller) -> None:
+    send(agent, "other", "call me on 030 1234")
+    row = Message.objects.get()
+    with transaction.atomic():
+        erasures.erase(row.project_id, row.opened_position, reason="art. 17", actor="p_1", now_us=now_us())
+    (item,) = other.get("/messages").json()["items"]
+    assert item["erased"] is True
+    assert "1234" not in str(item)
+
+
+def test_secrets_in_a_message_are_replaced(agent: Caller, other: Caller) -> None:
+    send(agent, "other", "use ghp_" + "a1B2" * 9)
+    assert "[redacted:" in bodies(other)[0]
