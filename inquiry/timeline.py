@@ -131,13 +131,18 @@ def as_rows(effects: Iterable[Any], at: int | None = None) -> list[Row]:
 
 
 def _filtered(session: Session, filters: Filters, now_us: int) -> "QuerySet[Effect]":
-    # By session alone, without its project: SQLite would think two equal columns narrower and walk the whole project.
-    effects = with_gists(
-        Effect.objects.filter(session=session),
+    return with_gists(
+        narrowed(session, filters, now_us),
         task_position=F("task__opened_position"),
         task_title=F("task__title"),
         task_key=F("task__key"),
     )
+
+
+def narrowed(session: Session, filters: Filters, now_us: int) -> "QuerySet[Effect]":
+    """The session's effects that `filters` let through."""
+    # By session alone, without its project: SQLite would think two equal columns narrower and walk the whole project.
+    effects = Effect.objects.filter(session=session)
     if filters.state:
         effects = effects.filter(shown.any_of(shown.arms(filters.state, now_us)))
     if filters.problems:

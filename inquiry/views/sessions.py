@@ -5,11 +5,13 @@ from uuid import UUID
 
 from django.http import Http404, HttpResponse, QueryDict
 from django.shortcuts import render
+from django.urls import reverse
 from django.views.decorators.http import require_safe
 from django.views.decorators.vary import vary_on_headers
 
 from inquiry import filters, keyset, session_page, shown, timeline
 from inquiry.patience import patient
+from inquiry.views import timeline as lanes_views
 from inquiry.views.place import Place, place_of
 from journal.clock import now_us
 from journal.horizon import last_position
@@ -79,6 +81,9 @@ def session_timeline(request: MemberRequest, session: UUID) -> HttpResponse:
     """The timeline by itself: a page for people; for the poll of an open page its fragment, or 204 for no news."""
     found = _session(request, session)
     if request.headers.get("HX-Request") != "true":
+        view = lanes_views.view_of(request.GET)
+        if view != "table":
+            return lanes_views.answer(request, found, view)
         return render(request, "inquiry/timeline.html", _timeline(request, found, now_us()))
     since = request.GET.get("since", "")
     if since.isascii() and since.isdigit() and len(since) < 19 and not timeline.has_news(found, int(since)):
@@ -139,7 +144,7 @@ def _session(request: MemberRequest, session_id: UUID) -> Session:
 
 def _timeline(request: MemberRequest, found: Session, now: int) -> dict[str, Any]:
     """What the timeline's fragment shows."""
-    place = place_of(request.GET, TIMELINE_FILTERS, ("since", "live"))
+    place = place_of(request.GET, TIMELINE_FILTERS, ("since", "live", "view"))
     wanted = _filters(request.GET, place)
     paged = place.window != keyset.Window()
     # Read before the rows: what is committed between the two is then shown twice, not missed.
@@ -158,7 +163,16 @@ def _timeline(request: MemberRequest, found: Session, now: int) -> dict[str, Any
         "since": since,
         "polls": not paged and request.GET.get("live") != "off",
         "paged": paged,
+        "view": "table",
+        "views": lanes_views.links(_kept(request.GET), reverse("session_timeline", args=[found.id])),
     }
+
+
+def _kept(query: QueryDict) -> QueryDict:
+    """The filters of the query string, without where in the list the reader stands."""
+    kept = QueryDict(mutable=True)
+    kept.update({name: str(query[name]) for name in TIMELINE_FILTERS if query.get(name)})
+    return kept
 
 
 def _filters(query: QueryDict, place: Place) -> timeline.Filters:

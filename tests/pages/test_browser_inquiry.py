@@ -38,6 +38,8 @@ class Shelf:
             f"/sessions/{book.session}/",
             f"/sessions/{book.session}/?before=1",
             f"/sessions/{book.session}/timeline/?state=unknown&live=off",
+            f"/sessions/{book.session}/timeline/?view=lanes",
+            f"/sessions/{book.session}/timeline/?view=compact",
             f"/sessions/{book.session}/tasks/",
             f"/sessions/{book.session}/artifacts/",
             f"/tasks/{book.task}/",

@@ -1,0 +1,278 @@
+"""What the timeline in lanes reads: the effects of a window with each fact that moved them, and what stood beside them.
+
+A window is a stretch of at most `MOST` effects of one session, found by their positions, so every view of it costs the
+same however long the session is: five queries.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Final
+from uuid import UUID
+
+from django.db.models import F, Q, QuerySet
+
+from inquiry import keyset, shown, timeline
+from inquiry.timeline import Filters
+from journal import gists
+from journal.models import Entry
+from ledger.models import Effect
+from ledger.states import OPEN
+from sessions.models import Session
+
+MOST: Final = 500  # bars in one view
+SIZES: Final = (30, 60, 120, 250, MOST)  # effects in a window, from the closest look to the widest
+USUAL: Final = 120
+STILL_OPEN: Final = 50  # effects that were opened before the window and are open yet
+FACTS: Final = 6_000
+BESIDE: Final = 2_000
+GAPS: Final = 10
+
+# What a fact does to the bar of its effect.
+STEP_OF_KIND: Final[dict[str, str]] = {
+    "effect.planned": "planned",
+    "gate.requested": "awaiting",
+    "gate.voted": "voted",
+    "gate.ruled": "ruled",
+    "gate.expired": "ruled",
+    "effect.granted": "granted",
+    "effect.dispatched": "dispatched",
+    "effect.acknowledged": "acknowledged",
+    "effect.failed": "failed",
+    "effect.probed": "probed",
+    "effect.superseded": "superseded",
+    "effect.resolved": "resolved",
+}
+_ENTRY: Final = (
+    *("position", "kind", "effect", "attempt", "received_us", "occurred_us", "producer_seq", "source", "facts"),
+    *("lease_epoch", "lane"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One fact of an effect: when (by the chosen clock), what it did, of which attempt, and its journal position."""
+
+    at_us: int
+    what: str
+    attempt: int | None
+    position: int
+    server_us: int
+    lane: str
+
+
+@dataclass(slots=True)
+class Bar:
+    """One effect with its facts in order. `state` is what people see; `gist` is untrusted text."""
+
+    effect: Any
+    steps: list[Step]
+    state: str
+    gist: str
+
+    @property
+    def is_open(self) -> bool:
+        """True while what becomes of it has not been told."""
+        return self.state in ("planned", "awaiting approval", "dispatched", "unknown")
+
+    @property
+    def lane(self) -> UUID | None:
+        """The task it belongs to, or None."""
+        task: UUID | None = self.effect.task_id
+        return task
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A fact of the session itself: its lease, checkpoints, handoffs, silence, breaches."""
+
+    at_us: int
+    kind: str
+    position: int
+    facts: str
+    epoch: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Numbers that a producer skipped, as far as this window can tell: the first and last missing, and where."""
+
+    source: str
+    first: int
+    last: int
+    at_us: int
+
+
+@dataclass(slots=True)
+class Lanes:
+    """A window of a session's timeline. Times are microseconds by `clock`: "server" or "agent"."""
+
+    clock: str
+    bars: list[Bar] = field(default_factory=list)  # oldest first
+    beside: list[Beside] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
+    tasks: dict[UUID, tuple[str, str, str]] = field(default_factory=dict)  # id -> handle, title or key, worker
+    older: int | None = None
+    newer: int | None = None
+    size: int = USUAL
+    cut: bool = False  # more facts than are read
+    now_us: int = 0
+
+    @property
+    def is_newest(self) -> bool:
+        """True when the window ends with the present."""
+        return self.newer is None
+
+    @property
+    def facts(self) -> int:
+        """How many facts the bars show."""
+        return sum(len(bar.steps) for bar in self.bars)
+
+
+def size_of(query: Mapping[str, str]) -> int:
+    """How many effects the window shall hold: the nearest known size to what the query string asks for."""
+    asked = query.get("size", "")
+    if not (asked.isascii() and asked.isdigit() and len(asked) < 6):
+        return USUAL
+    return min(SIZES, key=lambda size: abs(size - int(asked)))
+
+
+def clock_of(query: Mapping[str, str], session: Session) -> str:
+    """Whose clock the axis shows: what the query asks for, else the server's where work was recorded as it happened.
+
+    What was merely reported may have arrived all at once, long after: there the agent's clock tells more.
+    """
+    if query.get("clock") in ("server", "agent"):
+        return query["clock"]
+    return "agent" if session.mode == "reported" else "server"
+
+
+def read(session: Session, filters: Filters, window: keyset.Window, now_us: int, *, size: int, clock: str) -> Lanes:
+    """The window of `session` (fetched through the wall) that `window` names, at most `size` effects of it."""
+    page = keyset.page(_effects(timeline.narrowed(session, filters, now_us)), size, window)
+    found = Lanes(clock, older=page.older, newer=page.newer, size=size, now_us=now_us)
+    effects = list(reversed(page.rows))
+    low = effects[0].opened_position if effects else 0
+    if effects and found.is_newest and not filters:
+        waits = Q(state="dispatched") | Q(state="planned", leave="pending")
+        before = Effect.objects.filter(waits, session=session, state__in=OPEN, opened_position__lt=low)
+        earlier = list(_effects(before).order_by("-opened_position")[:STILL_OPEN])
+        effects = [*reversed(earlier), *effects][-MOST:]
+    entries = _facts([effect.id for effect in effects])
+    found.cut = len(entries) > FACTS
+    by_effect: dict[UUID, list[dict[str, Any]]] = {}
+    for entry in entries[:FACTS]:
+        by_effect.setdefault(entry["effect"], []).append(entry)
+    for effect in effects:
+        bar = _bar(effect, by_effect.get(effect.id, []), found)
+        if bar.steps:
+            found.bars.append(bar)
+        if effect.task_id is not None:
+            title = effect.task_title or effect.task_key or ""
+            found.tasks[effect.task_id] = (f"t_{effect.task_position}", title, effect.task_worker or "")
+    high = None if found.is_newest else max((entry["position"] for entry in entries), default=None)
+    within = Entry.objects.filter(session=session.id, position__gte=low if effects and found.older else 0)
+    if high is not None:
+        within = within.filter(position__lte=high)
+    beside = within.filter(effect=None, kind__in=_OF_SESSION).order_by("-position").values(*_ENTRY)[:BESIDE]
+    found.beside = [_of_session(entry, clock) for entry in reversed(beside)]
+    found.gaps = _gaps(session, within, clock)
+    return found
+
+
+_OF_SESSION: Final = frozenset(
+    {
+        *("lease.acquired", "lease.released", "lease.lost", "session.silent", "session.heard", "session.resumed"),
+        *("session.started", "session.ended", "session.stuck", "session.recovered", "checkpoint.written"),
+        *("handoff.written", "handoff.accepted", "artifact.recorded", "control.fired", "integrity.violation"),
+        *("integrity.fenced", "integrity.conflict", "decision.recorded", "decision.concluded", "message.sent"),
+        *("session.branched", "session.merged"),
+    }
+)
+
+
+def _effects(rows: "QuerySet[Effect]") -> "QuerySet[Effect]":
+    """With what a bar and its lane are called by."""
+    return rows.annotate(
+        plan_head=gists.plan_heads(),
+        task_position=F("task__opened_position"),
+        task_title=F("task__title"),
+        task_key=F("task__key"),
+        task_worker=F("task__worker"),
+    )
+
+
+def _facts(effects: list[UUID]) -> list[dict[str, Any]]:
+    """The facts of these effects that move a bar, in the order of the book."""
+    moving = Entry.objects.filter(effect__in=effects, kind__in=list(STEP_OF_KIND))
+    return list(moving.order_by("position").values(*_ENTRY)[: FACTS + 1])
+
+
+def _time(entry: Mapping[str, Any], clock: str) -> int:
+    if clock == "agent" and entry["occurred_us"] is not None:
+        return int(entry["occurred_us"])
+    return int(entry["received_us"])
+
+
+def _bar(effect: Any, entries: Iterable[Mapping[str, Any]], found: Lanes) -> Bar:
+    steps = [
+        Step(
+            _time(entry, found.clock),
+            STEP_OF_KIND[entry["kind"]],
+            entry["attempt"],
+            entry["position"],
+            entry["received_us"],
+            entry["lane"],
+        )
+        for entry in entries
+    ]
+    # Facts may be told late: by the clock that is shown, an answer follows its dispatch in any case.
+    steps.sort(key=lambda step: (step.attempt or 0 if step.what in _OF_ATTEMPTS else 0, step.at_us, step.position))
+    steps.sort(key=lambda step: step.at_us)
+    return Bar(effect, steps, shown.shown_state(effect, found.now_us), gists.gist_of(effect.plan_head) or "")
+
+
+_OF_ATTEMPTS: Final = frozenset({"dispatched", "acknowledged", "failed", "probed"})
+
+
+def _of_session(entry: Mapping[str, Any], clock: str) -> Beside:
+    return Beside(_time(entry, clock), entry["kind"], entry["position"], entry["facts"], entry["lease_epoch"])
+
+
+def _gaps(session: Session, within: "QuerySet[Entry]", clock: str) -> list[Gap]:
+    """Producers' numbers missing between the first and the last that this window holds.
+
+    A producer counts over all of its sessions: what another one holds is not missing. Where the neighbours of a hole
+    stand too far apart in the book to look between them, nothing is said.
+    """
+    told: dict[str, dict[int, tuple[int, int]]] = {}
+    numbered = within.filter(producer_seq__isnull=False).order_by("-position").values(*_ENTRY)
+    for entry in numbered[:FACTS]:
+        told.setdefault(entry["source"], {})[entry["producer_seq"]] = (entry["position"], _time(entry, clock))
+    gaps: list[Gap] = []
+    between = Q()
+    for source, numbers in sorted(told.items()):
+        for before, after in pairwise(sorted(numbers)):
+            low, high = sorted((numbers[before][0], numbers[after][0]))
+            if after - before > 1 and high - low <= _NEAR and len(gaps) < GAPS:
+                gaps.append(Gap(source, before + 1, after - 1, numbers[after][1]))
+                hole = Q(producer_seq__gt=before, producer_seq__lt=after, source=source)
+                between |= hole & Q(position__gt=low - _NEAR, position__lt=high + _NEAR)
+    if not gaps:
+        return []
+    elsewhere = Entry.objects.filter(between, project=session.project_id).values_list("source", "producer_seq")
+    return _without(gaps, set(elsewhere[:FACTS]))
+
+
+_NEAR: Final = 5_000  # positions before and behind a hole where its numbers are looked for, late ones among them
+
+
+def _without(gaps: list[Gap], known: set[tuple[str, int | None]]) -> list[Gap]:
+    """The holes that remain when what another session holds is filled in."""
+    found: list[Gap] = []
+    for gap in gaps:
+        filled = sorted(number for source, number in known if source == gap.source and number is not None)
+        edges = [gap.first - 1, *(one for one in filled if gap.first <= one <= gap.last), gap.last + 1]
+        holes = [(low + 1, high - 1) for low, high in pairwise(edges) if high - low > 1]
+        found += [Gap(gap.source, first, last, gap.at_us) for first, last in holes]
+    return found[:GAPS]

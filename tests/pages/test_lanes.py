@@ -1,0 +1,194 @@
+"""The timeline in lanes: what is drawn, of which facts, and that each view tells the same rows."""
+
+import re
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from inquiry import drawing
+from inquiry.drawing import MOST_TICKS, ticks
+from journal.models import Entry
+from ledger.models import Effect
+from sessions.models import Session
+from tests.ingest.caller import Caller, new_key
+from tests.pages.book import Book, many, pass_deadline
+from tests.pages.people import House
+
+pytestmark = pytest.mark.django_db
+MINUTE = 60_000_000
+NOON = 1_795_262_400_000_000  # a noon, UTC
+
+
+@pytest.fixture
+def viewer(house: House) -> Client:
+    return house.client("viewer")
+
+
+def lanes(viewer: Client, session: Any, **query: str) -> str:
+    answer = viewer.get(reverse("session_timeline", args=[session]), {"view": "lanes", **query})
+    assert answer.status_code == 200, answer.status_code
+    return answer.content.decode().partition("<main")[2].partition("</main>")[0]
+
+
+def rows(viewer: Client, session: Any, **query: str) -> dict[str, Any]:
+    answer = viewer.get(reverse("session_timeline", args=[session]), {"view": "json", **query})
+    assert answer.status_code == 200
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def told(agent: Caller, session: str, key: str, steps: dict[str, int], **plan: Any) -> None:
+    """Report an effect whose facts happened so many minutes after noon."""
+    kinds = {"plan": "planned", "dispatch": "dispatched", "ok": "acknowledged"}
+    items = []
+    for step, minute in steps.items():
+        fact = {"id": new_key(), "kind": f"effect.{kinds[step]}", "session": session, "effect_key": key}
+        fact["occurred_us"] = NOON + minute * MINUTE  # type: ignore[assignment]
+        if step == "plan":
+            fact |= {"tool": "git.push", "arguments": {"command": key}} | plan
+        if step == "ok":
+            fact["outcome"] = "ok"
+        items.append(fact)
+    assert agent.report(items).status_code == 200
+
+
+def test_each_effect_is_one_bar_that_leads_to_its_page(viewer: Client, book: Book) -> None:
+    page = lanes(viewer, book.session)
+    svg = page.partition('<svg class="lanes"')[2].partition("</svg>")[0]
+    effects = Effect.objects.filter(session=book.session)
+    drawn = re.findall(r'<a href="([^"]+)"><title>', svg)
+    assert sorted(drawn) == sorted(
+        reverse("effect", args=[one.id]) for one in effects if one.planned_mark or one.state != "planned"
+    )
+    assert "style=" not in page
+
+
+def test_what_is_unknown_is_hatched_and_open_ended(viewer: Client, book: Book) -> None:
+    assert lanes(viewer, book.session).count('class="open"') == 2  # an outcome unknown, a time-out
+    pass_deadline(book.effects["dispatched"])
+    assert lanes(viewer, book.session).count('class="open"') == 3
+
+
+def test_the_json_view_holds_each_fact_with_its_position(viewer: Client, book: Book) -> None:
+    found = {one["id"]: one for one in rows(viewer, book.session)["effects"]}
+    one = found[str(book.effects["rejected"])]
+    asked_twice = ["planned", "dispatched", "failed", "planned", "granted", "dispatched", "failed"]
+    assert [fact["what"] for fact in one["facts"]] == asked_twice
+    stored = Entry.objects.filter(effect=book.effects["rejected"]).order_by("position")
+    assert [fact["position"] for fact in one["facts"]] == list(stored.values_list("position", flat=True))
+    assert one["state"] == "failed"
+    assert one["attempts"] == 2
+
+
+def test_reported_work_stands_where_the_agent_says_and_on_request_where_it_arrived(
+    viewer: Client, agent: Caller
+) -> None:
+    told(agent, "r", "first", {"plan": 0, "dispatch": 1, "ok": 3})
+    told(agent, "r", "second", {"plan": 5})
+    session = Session.objects.get(key="r")
+    ours = rows(viewer, session.id)
+    assert ours["clock"] == "agent"
+    first = ours["effects"][0]["facts"]
+    assert [fact["at_us"] - NOON for fact in first] == [0, MINUTE, 3 * MINUTE]
+    server = rows(viewer, session.id, clock="server")["effects"][0]["facts"]
+    assert [fact["at_us"] for fact in server] == [fact["server_us"] for fact in first]
+    assert "12:02" in lanes(viewer, session.id)
+
+
+def test_numbers_that_a_producer_skipped_are_told_unless_another_session_holds_them(
+    viewer: Client, agent: Caller
+) -> None:
+    def say(session: str, number: int) -> None:
+        fact = {"id": new_key(), "kind": "effect.planned", "session": session, "effect_key": f"e{number}",
+                "tool": "git.push", "producer_seq": number, "source": "deploy-7"}  # fmt: skip
+        assert agent.report([fact]).status_code == 200
+
+    for number in (1, 2, 5, 9):
+        say("gappy", number)
+    say("other", 3)
+    session = Session.objects.get(key="gappy")
+    assert [(gap["first"], gap["last"]) for gap in rows(viewer, session.id)["missing_numbers"]] == [(4, 4), (6, 8)]
+    page = lanes(viewer, session.id)
+    assert page.count('class="notch"') == 2
+    assert "1 missing: 4" in page
+    say("gappy", 4)
+    for number in (6, 7, 8):
+        say("other", number)
+    assert rows(viewer, session.id)["missing_numbers"] == []
+    assert 'class="notch"' not in lanes(viewer, session.id)
+
+
+def test_compact_folds_what_repeats_and_loses_none(viewer: Client, agent: Caller) -> None:
+    for number in range(12):
+        told(agent, "loop", f"e{number}", {"plan": number, "ok": number})
+    told(agent, "loop", "odd", {"plan": 20}, tool="deploy.run")
+    session = Session.objects.get(key="loop")
+    page = lanes(viewer, session.id, view="compact")
+    assert page.count('<tr role="row">') == 3  # the head, and two groups
+    assert "×12" in page
+    assert '<svg class="lanes"' not in page
+
+
+def test_a_window_is_cut_by_the_server_and_leads_to_its_neighbours(viewer: Client, agent: Caller) -> None:
+    many(agent, "long", 700, answered=700)
+    session = Session.objects.get(key="long")
+    newest = rows(viewer, session.id, size="30")
+    assert len(newest["effects"]) == 30
+    assert newest["newer"] is None
+    older = rows(viewer, session.id, size="30", before=str(newest["older"]))
+    handles = [int(one["effect"][2:]) for one in older["effects"] + newest["effects"]]
+    assert handles == sorted(handles)
+    assert len(set(handles)) == 60
+    widest = lanes(viewer, session.id, size="9999")
+    assert widest.count('<a href="/effects/') <= 2 * drawing.MOST_ROWS * 500
+    assert len(rows(viewer, session.id, size="9999")["effects"]) == 500
+    assert "have no room" in widest or widest.count("<title>") >= 500
+
+
+def test_filters_narrow_every_view(viewer: Client, book: Book) -> None:
+    for view in ("lanes", "compact"):
+        page = lanes(viewer, book.session, view=view, state="failed")
+        assert "deploy.run" in page
+        assert "git.push" not in page.partition("<table")[2]
+    assert {one["state"] for one in rows(viewer, book.session, state="failed")["effects"]} == {"failed"}
+
+
+def test_another_projects_session_has_no_timeline(house: House, book: Book) -> None:
+    stranger = house.client("neighbour")
+    for view in ("lanes", "compact", "json"):
+        assert stranger.get(reverse("session_timeline", args=[book.session]), {"view": view}).status_code == 404
+
+
+def test_each_view_costs_the_same_few_queries(
+    viewer: Client, book: Book, agent: Caller, django_assert_max_num_queries: Any
+) -> None:
+    many(agent, "long", 300)
+    for session in (book.session, Session.objects.get(key="long").id):
+        for view in ("lanes", "compact", "json"):
+            with django_assert_max_num_queries(12):
+                viewer.get(reverse("session_timeline", args=[session]), {"view": view, "size": "500"})
+
+
+@pytest.mark.parametrize("span_s", [1, 7, 59, 600, 4_000, 90_000, 800_000, 40_000_000])
+def test_ticks_are_few_and_round(span_s: int) -> None:
+    found = ticks(NOON + 7, NOON + 7 + span_s * 1_000_000)
+    assert len(found) <= MOST_TICKS + 1
+    assert all(0 <= tick.x <= 1 for tick in found)
+    assert [tick.x for tick in found] == sorted(tick.x for tick in found)
+
+
+def test_names_of_agents_do_nothing_in_a_drawing(viewer: Client, agent: Caller) -> None:
+    told(agent, "evil", "e", {"plan": 0}, tool="</text><script>x</script>\u202e", task="<b>\u200b")
+    page = lanes(viewer, Session.objects.get(key="evil").id)
+    assert "<script>x" not in page
+    assert "\u202e" not in page
+    assert "[U+202E]" in page
+
+
+def test_a_session_without_effects_says_so(viewer: Client, agent: Caller) -> None:
+    opened = agent.session("empty")
+    for view in ("lanes", "compact"):
+        assert "No effect has been planned" in lanes(viewer, UUID(opened["id"]), view=view)
