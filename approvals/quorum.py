@@ -44,10 +44,18 @@ _KEPT_AWAY: Final = " OR ".join(
     f"vote.user_id IN ({people}) AND (NOT gate.self_approval OR '{party}' IN ({{distinct_from:gate.requirement}}))"
     for party, people in _PARTIES.items()
 )
+# Whoever said what became of an effect, or of what it compensates, asks for what follows from it.
+_RESOLVED: Final = (
+    "EXISTS (SELECT 1 FROM {schema}ledger_effect about JOIN {schema}journal_entry said"
+    " ON said.effect IN (about.id, about.compensates_id) JOIN {schema}agent_sessions_person who"
+    " ON who.pseudonym = said.actor WHERE about.id = gate.effect_id AND who.user_id = vote.user_id"
+    " AND said.kind = 'effect.resolved' AND said.lane = 'system'"
+    " AND (NOT gate.self_approval OR 'requester' IN ({distinct_from:gate.requirement})))"
+)
 PART: Final = (
-    "EXISTS (SELECT 1 FROM {schema}agent_sessions_session session"
+    f"({_RESOLVED} OR EXISTS (SELECT 1 FROM {{schema}}agent_sessions_session session"
     " JOIN {schema}agent_sessions_agent agent ON agent.id = gate.agent_id WHERE session.id = gate.session_id"
-    f" AND ({_KEPT_AWAY}))"
+    f" AND ({_KEPT_AWAY})))"
 )
 COUNTS: Final = f"{REVIEWS} AND {ASKED} AND NOT {PART}"
 

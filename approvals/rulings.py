@@ -19,6 +19,7 @@ from approvals.states import ANSWERS, LEAST_REASON, LONGEST_DECIDE_WITHIN_S, OPE
 from journal import entries
 from journal.clock import now_us
 from journal.ids import uuid7
+from ledger import resolutions
 from ledger.rows import EffectRow
 from sessions import teams
 from sessions.access import may
@@ -165,10 +166,13 @@ _PARTS: Final = {
     "session_owner": "This session is yours; somebody else must say yes.",
     "agent_owner": "This agent is yours; somebody else must say yes.",
 }
+_RESOLVER: Final = "You said what became of it before, so this is asked on your word; somebody else must say yes."
 
 
 def _part(gate: Gate, user: User, needed: Requirement) -> str:
     """Why this person may not say yes, in a sentence: they had a part in it when it was asked. Empty: they had none."""
+    if "requester" in needed.kept_away and resolutions.is_by(gate.effect, user):
+        return _RESOLVER
     return _part_of(user, needed, gate.requester_id, gate.session_owner_id, gate.agent_owner_id)
 
 

@@ -218,12 +218,13 @@ def _superseded(effect: EffectRow, _attempts: dict[int, AttemptRow], fact: Fact,
 
 def _resolved(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, _observe: Observe) -> None:
     """A person said what became of an attempt of which nobody could know. No agent's report is that word."""
-    row = attempts.get(fact.attempt)
-    if fact.lane != "system" or row is None:
+    if fact.lane != "system":
         return
-    answer = fact.values["answer"]
+    answer, row = fact.values["answer"], attempts.get(fact.attempt)
     if fact.mark > effect.resolved_mark:
         effect.resolved_mark, effect.resolution = fact.mark, answer
+    if row is None:
+        return
     if answer == "not_happened" and earlier(fact.mark, row.failed_mark):
         row.failed_mark = fact.mark
         row.failed_at_us = fact.told_us
@@ -295,6 +296,11 @@ def settle(effect: EffectRow, attempts: dict[int, AttemptRow], deadline_s: int) 
         violations.append("executed_without_leave")
     effect.violates = effect.violates or bool(violations)
     return violations
+
+
+def once_more_is_spent(effect: EffectRow) -> bool:
+    """True when the one attempt that a person's "it did not happen" is good for has been made: there is no second."""
+    return effect.resolution == "not_happened" and effect.attempt_count > attempt_of(effect.resolved_mark)
 
 
 def _denied(row: AttemptRow) -> bool:

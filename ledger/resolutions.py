@@ -1,0 +1,226 @@
+"""What people say of an effect of which nobody can know: it happened, it did not, compensate it, or abandon it.
+
+It is a word about the past and never leave for the future. Of several people one is heard: whoever's page showed the
+effect as it still is. The word is an entry `effect.resolved`; what it does, the fold says.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+from uuid import UUID
+
+import orjson
+from django.contrib.auth.models import User
+
+from journal import entries
+from journal.clock import now_us
+from journal.entries import SYSTEM_SOURCE
+from journal.ids import uuid7
+from journal.models import Entry
+from journal.order import attempt_of, person_key
+from ledger import declared, effects, fold, verdicts
+from ledger.fold import Fact, Observation
+from ledger.leaves import Refusal
+from ledger.models import Effect
+from ledger.rows import AttemptRow, EffectRow
+from ledger.states import RESOLUTIONS
+from ledger.tried import load_attempts
+from ledger.verdicts import Case, Means, Verdict
+from sessions.people import pseudonym_of
+
+ANSWERS: Final = RESOLUTIONS[1:]
+LEAST_RATIONALE: Final = 10
+MOST_RATIONALE: Final = 4000
+MOST_EVIDENCE: Final = 4000
+MOST_REFERENCE: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """What a person says, and of what: `seen_version` is that of the effect which their page showed.
+
+    `insists` is their saying that they answer although others could still know; `step_up` the proof they gave.
+    """
+
+    answer: str
+    rationale: str
+    seen_version: int
+    reference: str = ""
+    evidence: str = ""
+    insists: bool = False
+    step_up: str = "none"
+
+
+@dataclass(slots=True)
+class Resolved:
+    """What became of a word. `position` is that of its entry."""
+
+    effect: EffectRow
+    refusal: Refusal | None = None
+    position: int = 0
+
+
+class Standing(NamedTuple):
+    """Whether people are asked about an effect now.
+
+    `refused` says why they are not; `against` why they should wait, and so must insist; `only` the answers that fit.
+    """
+
+    refused: str = ""
+    against: str = ""
+    only: tuple[str, ...] = ANSWERS
+
+
+def standing(case: Case, found: Verdict, deadline_us: int | None, now: int) -> Standing:
+    """Whether people may answer what `case` is, of which `found` is the verdict. Pure."""
+    bare = verdicts.verdict(replace(case, on_hold=False, lease_elsewhere=False), now)
+    if case.state in ("compensated", "superseded"):
+        return Standing(f"It is {case.state}; there is nothing left to say.")
+    if case.attempts == 0:
+        if bare.answer == "escalate":
+            return Standing(only=("abandoned",))
+        return Standing("It was never dispatched, so nothing of it can have happened.")
+    if case.state == "acknowledged" and case.outcome != "unknown":
+        return Standing("It is known what became of it: it was acknowledged.")
+    if case.state == "failed" and case.failure_reason == "rejected":
+        return Standing("It is known that its last attempt did not happen; an agent may ask for another.")
+    if case.compensation is not None:
+        return Standing("Its compensation is under way; what becomes of that decides.")
+    if case.state == "dispatched" and deadline_us is not None and now <= deadline_us:
+        if bare.answer != "escalate":
+            return Standing("It is under way: its deadline has not passed, and agents can still find out.")
+        return Standing(against="Its deadline has not passed: an answer may be on its way.")
+    if found.reason == "LEASE_HELD":
+        return Standing(against="A worker that is alive holds the lease, and may still know.")
+    if bare.reason == "RESOLVED":
+        return Standing(against="Somebody has asked for its compensation already; another answer takes its place.")
+    if bare.answer != "escalate":
+        return Standing(against="The table can settle this without people, as the verdict says.")
+    return Standing()
+
+
+def resolve(project: UUID, effect: UUID, said: Word, user: User) -> Resolved:
+    """Take a person's word on the last attempt of an effect. Must run inside a transaction.
+
+    Refusals: stale_view (the effect is another than the page showed), not_asked, insist, rationale_required,
+    reference. Raises LookupError when the project has no such effect.
+    """
+    row = effects.load([effect]).get(effect)
+    if row is None or row.project_id != project:
+        raise LookupError(effect)
+    now = now_us()  # only now: whoever waited for the row speaks after whoever had it
+    case, found = judged(Effect.objects.get(id=effect), now)
+    refusal = _refused(row, said, standing(case, found, row.deadline_us, now))
+    if refusal is not None:
+        return Resolved(row, refusal)
+    attempts = load_attempts([effect]).get(effect, {})
+    position = _record(row, said, found, user, now)
+    _fold(row, attempts, position, said, now)
+    return Resolved(row, None, position)
+
+
+def judged(effect: Effect, now: int) -> tuple[Case, Verdict]:
+    """What is known of an effect, and what the table says of it."""
+    known = declared.tool(effect.project_id, effect.tool)
+    case = Case(
+        state=effect.state,
+        outcome=effect.outcome,
+        failure_reason=effect.failure_reason,
+        leave=effect.leave,
+        leave_basis=effect.leave_basis,
+        leave_until_us=effect.leave_until_us,
+        attempts=effect.attempt_count,
+        reference=bool(effect.external_reference),
+        resolution=effect.resolution,
+        resolved_attempt=attempt_of(effect.resolved_mark),
+        means=Means(tool_class=known.tool_class),
+    )
+    return case, verdicts.verdict(case, now)
+
+
+def is_by(effect: Effect, user: User) -> bool:
+    """True when `user` said what became of the effect, or of what it compensates: what follows is asked on their word.
+
+    No query for the many effects of which nobody ever said anything.
+    """
+    about = [one for one in (effect.id if effect.resolved_mark else None, effect.compensates_id) if one is not None]
+    said = Entry.objects.filter(effect__in=about, kind=fold.RESOLVED, lane="system", actor=pseudonym_of(user))
+    return bool(about) and said.exists()
+
+
+def _refused(row: EffectRow, said: Word, asked: Standing) -> Refusal | None:
+    if row.version != said.seen_version:
+        return Refusal("stale_view", "The effect changed since your page was made. Look at what is new, then answer.")
+    if asked.refused:
+        return Refusal("not_asked", asked.refused)
+    if said.answer not in asked.only:
+        return Refusal("not_asked", f"This answer does not fit here: choose {' or '.join(asked.only)}.")
+    if asked.against and not said.insists:
+        return Refusal("insist", f"{asked.against} Tick that you answer all the same, or wait.")
+    return wanting(said)
+
+
+def wanting(said: Word) -> Refusal | None:
+    """What is missing of the words themselves."""
+    if not LEAST_RATIONALE <= len(said.rationale) <= MOST_RATIONALE:
+        sentence = f"Say how you know, in {LEAST_RATIONALE} to {MOST_RATIONALE} characters; others will rely on it."
+        return Refusal("rationale_required", sentence)
+    if len(said.reference) > MOST_REFERENCE or not said.reference.isprintable():
+        return Refusal("reference", f"A reference is one line of at most {MOST_REFERENCE} printable characters.")
+    if len(said.evidence) > MOST_EVIDENCE:
+        return Refusal("evidence", f"Evidence has at most {MOST_EVIDENCE} characters; keep what is longer elsewhere.")
+    return None
+
+
+def _record(row: EffectRow, said: Word, judged: Verdict, user: User, now: int) -> int:
+    facts = {
+        "answer": said.answer,
+        "seen": said.seen_version,
+        "row": judged.row,
+        "reason": judged.reason,
+        "table": verdicts.VERSION,
+        "insists": said.insists,
+        "step_up": said.step_up,
+    }
+    words = {"reference": said.reference, "rationale": said.rationale, "evidence": said.evidence}
+    appended = entries.record(
+        row.project_id,
+        fold.RESOLVED,
+        event_id=uuid7().hex,
+        text=_json({"kind": fold.RESOLVED, "effect": row.id, **facts, **words}),
+        received_us=now,
+        actor=pseudonym_of(user),
+        facts=_json(facts),
+        session=row.session_id,
+        effect=row.id,
+        attempt=row.attempt_count or None,
+    )
+    return appended.position
+
+
+def _fold(row: EffectRow, attempts: dict[int, AttemptRow], position: int, said: Word, now: int) -> None:
+    fact = Fact(
+        kind=fold.RESOLVED,
+        mark=person_key(row.attempt_count, position, SYSTEM_SOURCE, row.id.hex),
+        lane="system",
+        key=row.id.hex,
+        position=position,
+        received_us=now,
+        told_us=now,
+        attempt=row.attempt_count,
+        values={"answer": said.answer, "external_reference": said.reference},
+    )
+    before = {row.id: row.compensates_id} if row.compensates_id is not None else {}
+    names = fold.apply(row, attempts, fact, _nothing_observed) + effects.settle(row, attempts)
+    rows, tried = {row.id: row}, {row.id: attempts}
+    effects.compensate(rows, tried, before)
+    effects.write(rows.values(), [one for numbered in tried.values() for one in numbered.values()])
+    effects.tell([effects.Breach(row, name) for name in names], now)
+
+
+def _nothing_observed(leave: str, imports: bool, judged: str) -> Observation:
+    """A word about the past moves no leave."""
+    raise AssertionError("a resolution observes nothing")
+
+
+def _json(value: dict[str, object]) -> str:
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
