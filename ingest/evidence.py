@@ -14,10 +14,11 @@ import orjson
 from approvals import gates, leave, policies
 from approvals.reading import Asked
 from approvals.reported import Batch
-from ingest import redaction, shapes
+from ingest import redaction, reported_work, shapes
 from ingest.canonical import canonical_text
 from ingest.doors import Call, convert
 from ingest.problems import Problem
+from ingest.reported import SHAPES
 from ingest.secret_kinds import Hints
 from ingest.strict import ItemFault, Parsed
 from ingest.views.effects import intent_digest, key_of, plan_columns, target_columns
@@ -28,7 +29,7 @@ from ledger import effects, fold
 from ledger.effects import Report
 from ledger.fold import Fact
 from ledger.named import opening
-from sessions import artifacts, items, sessions, tasks
+from sessions import artifacts, items, registers, sessions, tasks
 from sessions.origin import Origin
 
 
@@ -85,7 +86,7 @@ def _read_item(call: Call, index: int, item: Parsed, key: bytes | None, hints: H
         if redactions:
             text = canonical_text(value)
     envelope = convert(value, shapes.Envelope)
-    fields = convert(value, shapes.REPORTED.get(envelope.kind, shapes.Free))
+    fields = convert(value, SHAPES.get(envelope.kind, shapes.Free))
     claimed = envelope.source or ""
     ours = not claimed or claimed == agent or claimed.startswith((f"{agent}/", f"{agent}:"))
     origin = Origin(
@@ -135,8 +136,8 @@ def record(call: Call, found: list[Item], refused: list[dict[str, Any]], *, whol
 
     With `whole`, raises RefusedWhole when any item was refused or conflicts, so that nothing is kept.
     """
-    parents = _resolve(call.project, found)
-    fates = entries.append([_draft(item, parents) for item in found], call.received_us)
+    meant = _resolve(call.project, found)
+    fates = entries.append([_draft(item, meant) for item in found], call.received_us)
     results = list(refused)
     created: list[Item] = []
     for item, fate in zip(found, fates, strict=True):
@@ -152,16 +153,14 @@ def record(call: Call, found: list[Item], refused: list[dict[str, Any]], *, whol
     if whole and any(result["status"] not in ("created", "duplicate") for result in results):
         raise RefusedWhole(results)
     if created:
-        _post(call, created, parents)
+        _post(call, created, meant)
     return results
 
 
 def _resolve(project: UUID, found: list[Item]) -> dict[str, UUID]:
-    """Say which session each item means, and return the ids of the parents that are spoken of, by reference."""
+    """Say which session each item means, and return the ids of the others that are spoken of, by reference."""
     references = {item.envelope.session for item in found}
-    spoken = {
-        item.fields.parent for item in found if isinstance(item.fields, shapes.SessionFields) and item.fields.parent
-    }
+    spoken = {reference for item in found for reference in _links(item)}
     meant = sessions.by_reference(project, references | spoken)
     for item in found:
         item.session, item.session_key = meant[item.envelope.session]
@@ -170,8 +169,19 @@ def _resolve(project: UUID, found: list[Item]) -> dict[str, UUID]:
     return {reference: meant[reference][0] for reference in spoken}
 
 
-def _draft(item: Item, parents: dict[str, UUID]) -> Draft:
+def _links(item: Item) -> set[str]:
+    """The other sessions that an item speaks of, by id or key."""
+    if item.envelope.kind not in sessions.KINDS:
+        return set()
+    return registers.references({name: getattr(item.fields, name) for name in item.fields.__struct_fields__})
+
+
+def _draft(item: Item, meant: dict[str, UUID]) -> Draft:
     envelope, fields, origin = item.envelope, item.fields, item.origin
+    work = reported_work.said(fields, origin, item.session, meant)
+    if work is not None:
+        subject, text = work
+        return origin.draft(envelope.kind, facts=text, session=item.session, effect=item.effect, subject=subject)
     if isinstance(fields, shapes.ArtifactFields):
         return artifacts.draft(origin, item.session, item.effect, {"sha256": fields.sha256, "size": fields.size})
     facts: dict[str, Any] = {}
@@ -182,7 +192,7 @@ def _draft(item: Item, parents: dict[str, UUID]) -> Draft:
             facts["intent"] = item.values["intent_digest"]
     elif isinstance(fields, shapes.SessionFields):
         said = {"mode": fields.mode, "on_behalf_of": fields.on_behalf_of}
-        facts = sessions.started_facts(origin.project, said, parents.get(fields.parent or ""))
+        facts = sessions.started_facts(origin.project, said, meant.get(fields.parent or ""))
     elif isinstance(fields, shapes.ReportedEnd):
         facts = {"status": fields.status}
     elif isinstance(fields, shapes.ReportedTask | shapes.ReportedTaskEnd | shapes.ReportedItem):
@@ -199,9 +209,9 @@ def _draft(item: Item, parents: dict[str, UUID]) -> Draft:
 _OF_AN_ATTEMPT = frozenset({"effect.dispatched", "effect.acknowledged", "effect.failed"})
 
 
-def _post(call: Call, created: list[Item], parents: dict[str, UUID]) -> None:
+def _post(call: Call, created: list[Item], meant: dict[str, UUID]) -> None:
     """Post what is new from the journal to the tables that follow from it."""
-    _touch_sessions(created, parents)
+    _touch_sessions(created, meant)
     _post_tasks(created)
     reports = _effect_reports(call, created)
     if reports:
@@ -228,14 +238,15 @@ def _post(call: Call, created: list[Item], parents: dict[str, UUID]) -> None:
         for item in created
         if item.envelope.kind in sessions.KINDS
     ]
-    sessions.report(session_facts, parents)
+    sessions.report(session_facts, meant)
+    reported_work.post(created)
     for item in created:
         if isinstance(item.fields, shapes.ReportedEnd):
             gates.cancel_of_session(item.session, call.received_us)
 
 
-def _touch_sessions(created: list[Item], parents: dict[str, UUID]) -> None:
-    """Store or move the clock of every session spoken of; a parent of which nobody has told yet is opened as a stub."""
+def _touch_sessions(created: list[Item], meant: dict[str, UUID]) -> None:
+    """Store or move the clock of every session spoken of; one that is only named, by another, is opened as a stub."""
     keys: dict[UUID, str | None] = {}
     opened: dict[UUID, int] = {}
     for item in created:
@@ -243,15 +254,14 @@ def _touch_sessions(created: list[Item], parents: dict[str, UUID]) -> None:
             keys[item.session], opened[item.session] = item.session_key, item.position
     above: dict[UUID, str] = {}
     for item in created:
-        fields = item.fields
-        if isinstance(fields, shapes.SessionFields) and fields.parent:
-            parent = parents[fields.parent]
-            if parent not in keys and parent == sessions.identity(item.origin.project, fields.parent):
-                above[parent] = fields.parent
-    named = sessions.name(created[0].origin, above)
-    for parent, key in above.items():
-        keys[parent] = key if parent in named else None
-    sessions.touch(created[0].origin, keys, opened | named)
+        for reference in _links(item):
+            named = meant[reference]
+            if named not in keys and named == sessions.identity(item.origin.project, reference):
+                above[named] = reference
+    new = sessions.name(created[0].origin, above)
+    for other, key in above.items():
+        keys[other] = key if other in new else None
+    sessions.touch(created[0].origin, keys, opened | new)
 
 
 def _post_tasks(created: list[Item]) -> None:
@@ -274,6 +284,8 @@ def _post_tasks(created: list[Item]) -> None:
     for (session, key), item in mentioned.items():
         tasks.ensure(item.origin, session, key, item.position)
     items.apply(item_facts)
+    if item_facts:
+        tasks.count_changes({fact.task for fact in item_facts}, item_facts[0].origin.received_us)
 
 
 def _effect_reports(call: Call, created: list[Item]) -> list[Report]:

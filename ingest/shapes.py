@@ -85,6 +85,7 @@ class SessionFields(msgspec.Struct, kw_only=True):
     repository: Annotated[str, Meta(min_length=1, max_length=200, pattern=_PLAIN)] | None = None
     branch: Name200 = ""
     parent: Key | None = None
+    branched_from: Key | None = None
     mode: Mode | None = None
     owner: Annotated[str, Meta(min_length=1, max_length=150, pattern=_PLAIN)] | None = None
     on_behalf_of: Annotated[str, Meta(min_length=1, max_length=150, pattern=_PLAIN)] | None = None
@@ -101,6 +102,7 @@ class EndSession(Strict):
     """POST /sessions/{id}/end"""
 
     status: Ended
+    lease_epoch: Count | None = None
 
 
 class ReportedEnd(msgspec.Struct, kw_only=True):
@@ -124,6 +126,7 @@ class CreateTask(TaskFields, Strict):
     """POST /sessions/{id}/tasks"""
 
     key: Key
+    lease_epoch: Count | None = None
 
 
 class ChangeTask(Strict):
@@ -134,6 +137,7 @@ class ChangeTask(Strict):
     priority: Priority | None = None
     worker: Name100 | None = None
     branch_label: Name200 | None = None
+    lease_epoch: Count | None = None
 
 
 class Nothing(Strict):
@@ -159,6 +163,7 @@ class PutItems(Strict):
     """POST /tasks/{id}/items"""
 
     items: Annotated[list[ItemEntry], Meta(min_length=1, max_length=1000)]
+    lease_epoch: Count | None = None
 
 
 class PlanFields(msgspec.Struct, kw_only=True):

@@ -2,13 +2,22 @@
 
 from django.urls import path
 
-from ingest.views import about, artifacts, effects, events, gates, messages, sessions
+from ingest.views import about, artifacts, effects, events, gates, messages, sessions, work
 
 urlpatterns = [
     path("sessions", sessions.sessions_door),
     path("sessions/<uuid:session>", sessions.get_session),
     path("sessions/<uuid:session>/end", sessions.end_session),
     path("sessions/<uuid:session>/tasks", sessions.tasks_door),
+    path("sessions/<uuid:session>/change", work.change_session),
+    path("sessions/<uuid:session>/merged", work.merge_session),
+    path("sessions/<uuid:session>/checkpoints", work.checkpoints_door),
+    path("sessions/<uuid:session>/decisions", work.decisions_door),
+    path("sessions/<uuid:session>/handoffs", work.handoffs_door),
+    path("sessions/<uuid:session>/facts", work.facts_door),
+    path("checkpoints/<uuid:checkpoint>", work.get_checkpoint),
+    path("decisions/<uuid:decision>/conclude", work.conclude_decision),
+    path("handoffs/<uuid:handoff>/accept", work.accept_handoff),
     path("tasks/<uuid:task>/change", sessions.change_task),
     path("tasks/<uuid:task>/done", sessions.finish_task),
     path("tasks/<uuid:task>/items", sessions.items_door),

@@ -95,6 +95,11 @@ def apply(reports: Sequence[Report]) -> None:
             cursor.executemany(_UPSERT.format(c='COLLATE "C"' if postgresql else ""), rows)
 
 
+def open_of(task: Task) -> int:
+    """How many items of the task are not done: pending or failed."""
+    return Item.objects.filter(task=task).exclude(state="done").count()
+
+
 def progress(tasks: Sequence[UUID]) -> dict[UUID, dict[str, int]]:
     """How many items of each task are pending, done and failed. One query, counted by the database."""
     counts: dict[UUID, dict[str, int]] = {task: {"pending": 0, "done": 0, "failed": 0} for task in tasks}

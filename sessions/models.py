@@ -6,7 +6,7 @@ of the fact that set the values beside them (journal/order.py), so that facts ma
 
 from django.conf import settings
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import F, Q, Value
 from django.db.models.functions import Length
 
 from journal.ids import uuid7
@@ -200,9 +200,15 @@ class Session(models.Model):
     branch = models.CharField(max_length=200, default="", blank=True)
     parent = models.ForeignKey("self", null=True, on_delete=models.PROTECT, related_name="children")
     branched_from = models.ForeignKey("self", null=True, on_delete=models.PROTECT, related_name="branches")
+    merge_into = models.ForeignKey(  # where it means to go, which it may never do
+        "self", null=True, on_delete=models.PROTECT, related_name="+", db_index=False
+    )
+    merge_intent = models.CharField(max_length=300, db_default="", default="", blank=True)
+    merged_into = models.ForeignKey("self", null=True, on_delete=models.PROTECT, related_name="merged")
     title = models.CharField(max_length=300, default="", blank=True)
     mode = models.CharField(max_length=8, default="reported")
     status = models.CharField(max_length=9, default="running")
+    waiting_on = models.CharField(max_length=200, db_default="", default="", blank=True)  # while it waits, in its words
     cursor = models.CharField(max_length=200, default="", blank=True)  # where the work stands, in the agent's words
     labels = models.JSONField(default=dict)  # text to text
     opened_position = models.BigIntegerField()  # journal position of the entry that opened it: the handle s_<n>
@@ -213,6 +219,7 @@ class Session(models.Model):
     ended_at_us = models.BigIntegerField(null=True)  # producer's clock
     started_mark = models.CharField(max_length=260, default="", blank=True)
     status_mark = models.CharField(max_length=260, default="", blank=True)
+    said = models.JSONField(db_default=Value({}, models.JSONField()), default=dict)  # see sessions/registers.py
     version = models.IntegerField(default=1)
 
     class Meta:
@@ -223,6 +230,15 @@ class Session(models.Model):
             models.CheckConstraint(condition=Q(status__one_of=STATUSES), name="session_status_is_known"),
             models.CheckConstraint(
                 condition=Q(parent__isnull=True) | ~Q(parent=F("id")), name="session_is_not_its_own_parent"
+            ),
+            models.CheckConstraint(
+                condition=Q(branched_from__isnull=True) | ~Q(branched_from=F("id")),
+                name="session_is_not_branched_from_itself",
+            ),
+            models.CheckConstraint(
+                condition=(Q(merge_into__isnull=True) | ~Q(merge_into=F("id")))
+                & (Q(merged_into__isnull=True) | ~Q(merged_into=F("id"))),
+                name="session_does_not_merge_into_itself",
             ),
             models.CheckConstraint(condition=Q(effect_count__gte=0), name="session_effects_are_counted"),
         ]
@@ -329,3 +345,4 @@ class Artifact(models.Model):
 
 # Tables in files of their own: loaded here, where Django looks for them.
 import sessions.models_messages  # noqa: E402, F401
+import sessions.models_state  # noqa: E402, F401

@@ -16,7 +16,7 @@ from journal.ids import derived
 from journal.order import earlier, is_of_a_command
 from journal.sql import vendor_id
 from journal.text import column_text
-from sessions import repositories
+from sessions import registers, repositories
 from sessions.models import ENDED, Project, Session
 from sessions.origin import Origin, Repeated
 from sessions.people import pseudonym_of
@@ -32,7 +32,7 @@ _STATUS_OF_KIND: Final = {
     "session.resumed": "running",
     "session.suspended": "suspended",
 }
-KINDS: Final = frozenset({"session.started", "session.ended", *_STATUS_OF_KIND})
+KINDS: Final = frozenset({"session.started", "session.ended", *_STATUS_OF_KIND, *registers.KINDS})
 
 
 class UnknownOwner(Exception):
@@ -45,6 +45,10 @@ class UnknownRequester(Exception):
 
 class UnknownParent(Exception):
     """No session of that id or key exists in this project; open the parent first."""
+
+
+class UnknownBranch(Exception):
+    """No session of that id or key exists in this project; a session branches from one that is open or was."""
 
 
 class NotFound(LookupError):
@@ -104,7 +108,7 @@ def open_session(origin: Origin, values: Mapping[str, Any]) -> tuple[Session, bo
 
     A known key is the same session: nothing changes and nothing is recorded, and the third value says whether this
     description agrees with the one that stands. One that names nobody for whom it works does so for whom its parent
-    does. Raises UnknownOwner, UnknownRequester, UnknownParent, Repeated.
+    does. Raises UnknownOwner, UnknownRequester, UnknownParent, UnknownBranch, Repeated.
     """
     session = identity(origin.project, values["key"])
     described = {**values, "mode": values.get("mode") or "one_shot"}
@@ -117,6 +121,12 @@ def open_session(origin: Origin, values: Mapping[str, Any]) -> tuple[Session, bo
         parent = above.id
         if not values.get("on_behalf_of") and above.on_behalf_of is not None:
             described["on_behalf_of"] = above.on_behalf_of.get_username()
+    stem = None
+    if values.get("branched_from"):
+        try:
+            stem = find(origin.project, values["branched_from"]).id
+        except NotFound as absent:
+            raise UnknownBranch(values["branched_from"]) from absent
     if values.get("owner") and _member(origin.project, values["owner"]) is None:
         raise UnknownOwner(values["owner"])
     if values.get("on_behalf_of") and _member(origin.project, values["on_behalf_of"]) is None:
@@ -129,7 +139,7 @@ def open_session(origin: Origin, values: Mapping[str, Any]) -> tuple[Session, bo
     if known:
         if entries.look(draft, origin.received_us) is not None:
             raise Repeated
-        return row, False, _agrees(row, values, parent)
+        return row, False, _agrees(row, values, parent, stem)
     appended = entries.append([draft], origin.received_us)[0]
     if appended.status is not Status.CREATED:
         raise Repeated
@@ -137,7 +147,7 @@ def open_session(origin: Origin, values: Mapping[str, Any]) -> tuple[Session, bo
         row.opened_position = appended.position
         row.save(update_fields=["opened_position"])
     fact = Report(session, values["key"], origin, "session.started", appended.position, described)
-    _apply(row, [fact], {values["parent"]: parent} if parent else {})
+    _apply(row, [fact], {values.get("parent") or "": parent, values.get("branched_from") or "": stem})
     return row, True, True
 
 
@@ -280,27 +290,31 @@ def count_effects(new_effects: Mapping[UUID, int]) -> None:
     )
 
 
-def report(reports: Sequence[Report], parents: Mapping[str, UUID]) -> None:
-    """Fold reported facts into their sessions, whose rows are stored and locked. `parents` resolves references."""
+def report(reports: Sequence[Report], meant: Mapping[str, UUID]) -> None:
+    """Fold facts into their sessions, whose rows are stored and locked. `meant` says which session a reference is."""
     by_session: dict[UUID, list[Report]] = {}
     for fact in reports:
         by_session.setdefault(fact.session, []).append(fact)
     for session, facts in sorted(by_session.items()):
-        _apply(Session.objects.get(id=session), facts, parents)
+        _apply(Session.objects.get(id=session), facts, meant)
 
 
-def _apply(row: Session, facts: Sequence[Report], parents: Mapping[str, UUID | None]) -> None:
+def _apply(row: Session, facts: Sequence[Report], meant: Mapping[str, UUID | None]) -> None:
     """The session's own fold: the first start describes it, the latest word is its status, the first end is final."""
+    opened_as = registers.first_title(row)
     for fact in facts:
         mark, told_us = fact.origin.mark, fact.origin.told_us
+        registers.hear(row, fact, meant)
+        status = fact.values.get("status") if fact.kind == "session.changed" else _STATUS_OF_KIND.get(fact.kind)
+        latest = fact.origin.latest_mark(fact.position)
         if fact.kind == "session.started" and earlier(mark, row.started_mark):
             row.started_mark = mark
             row.started_at_us = told_us
             row.agent_id = fact.origin.agent  # until now, whoever spoke of the session first
             for name in _FIRST:
                 setattr(row, name, fact.values.get(name) or _DEFAULTS[name])
-            row.title = column_text(row.title)
-            parent = parents.get(fact.values.get("parent") or "")
+            opened_as = row.title = column_text(row.title)
+            parent = meant.get(fact.values.get("parent") or "")
             row.parent_id = parent if parent != row.id else None
             row.owner = _member(row.project_id, fact.values.get("owner"))
             row.on_behalf_of = _member(row.project_id, fact.values.get("on_behalf_of"))
@@ -308,8 +322,11 @@ def _apply(row: Session, facts: Sequence[Report], parents: Mapping[str, UUID | N
             row.repository = repositories.ensure(Project(id=row.project_id), repository) if repository else None
         elif fact.kind == "session.ended" and (row.status not in ENDED or earlier(mark, row.status_mark)):
             row.status, row.status_mark, row.ended_at_us = fact.values["status"], mark, told_us
-        elif fact.kind in _STATUS_OF_KIND and row.status not in ENDED and mark > row.status_mark:
-            row.status, row.status_mark = _STATUS_OF_KIND[fact.kind], mark
+            row.waiting_on = ""
+        elif status and row.status not in ENDED and latest > row.status_mark:
+            row.status, row.status_mark = status, latest
+            row.waiting_on = fact.values.get("waiting_on") or ""
+    registers.settle(row, opened_as)
     row.version += 1
     row.save()
 
@@ -317,15 +334,16 @@ def _apply(row: Session, facts: Sequence[Report], parents: Mapping[str, UUID | N
 _DEFAULTS: Final[dict[str, Any]] = {"title": "", "branch": "", "mode": "reported", "labels": {}}
 
 
-def _agrees(row: Session, values: Mapping[str, Any], parent: UUID | None) -> bool:
+def _agrees(row: Session, values: Mapping[str, Any], parent: UUID | None, stem: UUID | None) -> bool:
     """True when a second opening describes the session as the first did; what it leaves out is not compared."""
     repository = row.repository.name if row.repository else None
-    told = {"repository": repository, "title": row.title, "branch": row.branch, "mode": row.mode, "labels": row.labels}
+    told = {"repository": repository, "branch": row.branch, "mode": row.mode, "labels": row.labels}
+    told["title"] = registers.first_title(row)
     for name, person in (("owner", row.owner), ("on_behalf_of", row.on_behalf_of)):
         told[name] = person.get_username() if person is not None else None
     asked = {**values, "title": column_text(values.get("title") or "")}
     differs = any(asked.get(name) and asked[name] != told[name] for name in told)
-    return not differs and (parent is None or parent == row.parent_id)
+    return not differs and parent in (None, row.parent_id) and stem in (None, row.branched_from_id)
 
 
 def _member(project: UUID, username: str | None) -> User | None:

@@ -1,17 +1,20 @@
 """The one writer of Task: the tree of a session's work, by command or by what was reported of it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
 import orjson
+from django.db.models import F
+from django.db.models.functions import Greatest
 
-from journal import entries
+from journal import entries, sql
 from journal.entries import Status
 from journal.ids import derived
 from journal.order import earlier
+from journal.sql import vendor_id
 from journal.text import column_text
 from sessions.models import Session, Task
 from sessions.origin import Origin, Repeated
@@ -23,6 +26,10 @@ _DEFAULTS: Final[dict[str, Any]] = {"title": "", "priority": 0, "worker": "", "b
 
 class UnknownParent(Exception):
     """The session has no task of that id or key; create the parent first."""
+
+
+class Circle(Exception):
+    """That parent is the task itself or stands below it; name one above it."""
 
 
 @dataclass(slots=True)
@@ -45,11 +52,16 @@ def identity(session: UUID, key: str) -> UUID:
 def create(origin: Origin, session: Session, values: Mapping[str, Any]) -> tuple[Task, bool]:
     """Create a task by command; a known key is the same task, nothing changes and nothing is recorded.
 
-    Raises UnknownParent, Repeated.
+    Raises UnknownParent, Circle, Repeated.
     """
     parent = values.get("parent")
-    if parent and find(session, parent) is None:
-        raise UnknownParent(parent)
+    if parent:
+        above = find(session, parent)
+        named = identity(session.id, values["key"])
+        if above is not None and named in _upwards(above.id):
+            raise Circle(parent)
+        if above is None:
+            raise Circle(parent) if identity(session.id, parent) == named else UnknownParent(parent)
     known = Task.objects.select_for_update().filter(id=identity(session.id, values["key"])).first()
     if known is not None and known.created_mark:
         if entries.look(origin.draft("task.created", session=session.id, subject=known.id), origin.received_us):
@@ -77,6 +89,37 @@ def find(session: Session, reference: str) -> Task | None:
     with suppress(ValueError):
         wanted.append(UUID(reference))
     return Task.objects.filter(session=session, id__in=wanted).first()
+
+
+_UPWARDS: Final = """WITH RECURSIVE up (id, parent_id) AS (
+  SELECT id, parent_id FROM agent_sessions_task WHERE id = %s
+  UNION SELECT task.id, task.parent_id FROM agent_sessions_task task JOIN up ON task.id = up.parent_id
+) SELECT id, parent_id FROM up"""
+
+
+def _upwards(task: UUID) -> set[UUID]:
+    """The task and all above it, also those of which nothing is known but that others point at them."""
+    found = {value for row in sql.rows(_UPWARDS, [vendor_id(task)]) for value in row if value is not None}
+    return {value if isinstance(value, UUID) else UUID(value) for value in found}
+
+
+def open_below(task: Task) -> int:
+    """How many tasks directly under this one are neither done nor given up."""
+    return Task.objects.filter(
+        session=task.session_id, parent=task, state__in=("pending", "running", "blocked")
+    ).count()
+
+
+def count_change(task: Task, now_us: int) -> int:
+    """Count a change of the task's items as one of the task, and return its version. Its session must be locked."""
+    count_changes([task.id], now_us)
+    return Task.objects.values_list("version", flat=True).get(id=task.id)
+
+
+def count_changes(tasks: Iterable[UUID], now_us: int) -> None:
+    """As `count_change`, of several."""
+    rows = Task.objects.filter(id__in=list(tasks))
+    rows.update(version=F("version") + 1, updated_at_us=Greatest("updated_at_us", now_us))
 
 
 def _command(origin: Origin, kind: str, session: UUID, key: str, values: Mapping[str, Any]) -> Report:
@@ -117,7 +160,8 @@ def _hear(task: Task, fact: Report) -> None:
     if fact.kind == "task.created" and earlier(mark, task.created_mark):
         task.created_mark = mark
         parent = fact.values.get("parent")
-        task.parent_id = _parent(fact.session, parent) if parent else None
+        above = _parent(fact.session, parent) if parent else None
+        task.parent_id = above if above != task.id else None
     verb = "changed" if fact.kind == "task.changed" else "created"
     for name in _CREATED:
         value = fact.values.get(name)

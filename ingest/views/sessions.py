@@ -8,11 +8,13 @@ from django.http import HttpResponse
 from approvals import gates
 from ingest import shapes
 from ingest.doors import Call, as_json, by_method, command, reading
+from ingest.guards import enter, refusal
 from ingest.paging import page, parameters
 from ingest.problems import Problem
 from ingest.reply import Reply
+from ingest.shapes_work import FinishTask
 from sessions import items, sessions, tasks
-from sessions.models import STATUSES, Session, Task
+from sessions.models import ITEM_STATES, STATUSES, Session, Task
 from sessions.origin import Origin
 
 _JOINED: Final = ("repository", "agent", "owner", "on_behalf_of")
@@ -32,25 +34,31 @@ def open_session(_call: Call, fields: shapes.OpenSession, origin: Origin, _path:
         raise Problem(422, "on_behalf_of_unknown", detail, pointer="/on_behalf_of") from None
     except sessions.UnknownParent:
         raise Problem(422, "parent_unknown", str(sessions.UnknownParent.__doc__), pointer="/parent") from None
+    except sessions.UnknownBranch:
+        detail = str(sessions.UnknownBranch.__doc__)
+        raise Problem(422, "branched_from_unknown", detail, pointer="/branched_from") from None
     if not agrees:
         detail = "A session of this key was opened with another description; read it, or use another key."
         problem = Problem(409, "SESSION_DIFFERS", detail)
-        return Reply(409, problem.as_dict() | {"session": _brief(session)}, kept=False)
-    return Reply(201 if created else 200, _brief(session), kept=created)
+        return Reply(409, problem.as_dict() | {"session": brief(session)}, kept=False)
+    return Reply(201 if created else 200, brief(session), kept=created)
 
 
 @command(shapes.EndSession, "session.ended")
 def end_session(call: Call, fields: shapes.EndSession, origin: Origin, path: dict[str, UUID]) -> Reply:
     """End a session; the first end stands."""
-    ended = sessions.end(origin, _session(call.project, path["session"]), fields.status)
+    session = enter(call, path["session"])
+    if (refuse := refusal(call, origin, session.version, lambda: {"session": brief(session)})) is not None:
+        return refuse
+    ended = sessions.end(origin, session, fields.status)
     gates.cancel_of_session(ended.id, call.received_us)
-    return Reply(200, _brief(ended))
+    return Reply(200, brief(ended))
 
 
 @reading
 def get_session(call: Call, session: UUID) -> HttpResponse:
     """One session."""
-    return as_json(200, describe(_session(call.project, session)))
+    return as_json(200, describe(find_session(call.project, session)))
 
 
 @reading
@@ -70,13 +78,16 @@ def list_sessions(call: Call) -> HttpResponse:
 @command(shapes.CreateTask, "task.created")
 def create_task(call: Call, fields: shapes.CreateTask, origin: Origin, path: dict[str, UUID]) -> Reply:
     """Create a task of a session, or find the one that the key names already."""
-    session = _session(call.project, path["session"])
-    sessions.lock(call.project, session.id, call.received_us, new_effects=0)
+    session = enter(call, path["session"])
+    if (refuse := refusal(call, origin)) is not None:
+        return refuse
     values = {name: getattr(fields, name) for name in fields.__struct_fields__}
     try:
         task, created = tasks.create(origin, session, values)
     except tasks.UnknownParent:
         raise Problem(422, "parent_unknown", str(tasks.UnknownParent.__doc__), pointer="/parent") from None
+    except tasks.Circle:
+        raise Problem(422, "parent_is_below", str(tasks.Circle.__doc__), pointer="/parent") from None
     return Reply(201 if created else 200, _task_brief(task), kept=created)
 
 
@@ -84,40 +95,56 @@ def create_task(call: Call, fields: shapes.CreateTask, origin: Origin, path: dic
 def change_task(call: Call, fields: shapes.ChangeTask, origin: Origin, path: dict[str, UUID]) -> Reply:
     """Change a task; what is not sent stays."""
     task = _locked_task(call, path["task"])
+    if (refuse := refusal(call, origin, task.version, lambda: {"task": _task_brief(task)})) is not None:
+        return refuse
     values = {name: getattr(fields, name) for name in fields.__struct_fields__}
-    return Reply(200, _task_brief(tasks.change(origin, task, values)))
+    return Reply(200, _told_done(tasks.change(origin, task, values)))
 
 
-@command(shapes.Nothing, "task.done")
-def finish_task(call: Call, _fields: shapes.Nothing, origin: Origin, path: dict[str, UUID]) -> Reply:
-    """Say that a task is done."""
-    return Reply(200, _task_brief(tasks.finish(origin, _locked_task(call, path["task"]))))
+@command(FinishTask, "task.done")
+def finish_task(call: Call, _fields: FinishTask, origin: Origin, path: dict[str, UUID]) -> Reply:
+    """Say that a task is done; the answer tells which of its parts are not."""
+    task = _locked_task(call, path["task"])
+    if (refuse := refusal(call, origin, task.version, lambda: {"task": _task_brief(task)})) is not None:
+        return refuse
+    return Reply(200, _told_done(tasks.finish(origin, task)))
+
+
+def _told_done(task: Task) -> dict[str, Any]:
+    """A task after a change; beside one that is done, what of it is not: tasks below it, and items."""
+    if task.state != "done":
+        return _task_brief(task)
+    return _task_brief(task) | {"open_tasks": tasks.open_below(task), "open_items": items.open_of(task)}
 
 
 @reading
 def list_tasks(call: Call, session: UUID) -> HttpResponse:
     """The tasks of a session, newest first."""
     asked = parameters(call.request, {"limit", "after"})
-    return as_json(200, page(_session(call.project, session).tasks.all(), asked, _describe_task))
+    return as_json(200, page(find_session(call.project, session).tasks.all(), asked, _describe_task))
 
 
 @command(shapes.PutItems, "task.changed")
 def put_items(call: Call, fields: shapes.PutItems, origin: Origin, path: dict[str, UUID]) -> Reply:
     """Say which items of a task are pending, done or failed."""
     task = _locked_task(call, path["task"])
+    if (refuse := refusal(call, origin, task.version, lambda: {"task": _task_brief(task)})) is not None:
+        return refuse
     try:
         counts = items.put(origin, task, {item.key: item.state for item in fields.items})
     except items.TooMany:
         raise Problem(422, "too_many_items", str(items.TooMany.__doc__), pointer="/items") from None
-    return Reply(200, {"task": str(task.id), **counts})
+    return Reply(200, {"task": str(task.id), **counts, "version": tasks.count_change(task, origin.received_us)})
 
 
 @reading
 def list_items(call: Call, task: UUID) -> HttpResponse:
     """The first 10,000 items of a task by key, and how many of all are in each state: reports may have put more."""
-    parameters(call.request, set())
+    asked = parameters(call.request, {"state"})
+    if asked.get("state", "done") not in ITEM_STATES:
+        raise Problem(422, "invalid", f"state is one of {', '.join(ITEM_STATES)}.", pointer="/state")
     stored = _task(call.project, task)
-    rows = stored.items.order_by("key").values("key", "state", "changed_at_us")
+    rows = stored.items.filter(**asked).order_by("key").values("key", "state", "changed_at_us")
     return as_json(200, {"items": list(rows[: items.MOST]), **items.progress([stored.id])[stored.id]})
 
 
@@ -129,11 +156,17 @@ items_door = by_method(POST=put_items, GET=list_items)
 def describe(session: Session) -> dict[str, Any]:
     """A session in an answer."""
     return {
-        **_brief(session),
+        **brief(session),
         "title": session.title,
         "repository": session.repository.name if session.repository else None,
         "branch": session.branch,
         "parent": str(session.parent_id) if session.parent_id else None,
+        "branched_from": str(session.branched_from_id) if session.branched_from_id else None,
+        "merge_into": str(session.merge_into_id) if session.merge_into_id else None,
+        "merge_intent": session.merge_intent,
+        "merged_into": str(session.merged_into_id) if session.merged_into_id else None,
+        "cursor": session.cursor,
+        "waiting_on": session.waiting_on,
         "mode": session.mode,
         "owner": session.owner.get_username() if session.owner else None,
         "on_behalf_of": session.on_behalf_of.get_username() if session.on_behalf_of else None,
@@ -146,7 +179,7 @@ def describe(session: Session) -> dict[str, Any]:
     }
 
 
-def _brief(session: Session) -> dict[str, Any]:
+def brief(session: Session) -> dict[str, Any]:
     return {
         "id": str(session.id),
         "handle": f"s_{session.opened_position}",
@@ -174,7 +207,7 @@ def _describe_task(task: Task) -> dict[str, Any]:
     return _task_brief(task) | parent | {name: getattr(task, name) for name in _TASK_FIELDS}
 
 
-def _session(project: UUID, identity: UUID) -> Session:
+def find_session(project: UUID, identity: UUID) -> Session:
     found = Session.objects.select_related(*_JOINED).filter(project=project, id=identity).first()
     if found is None:
         raise Problem(404, "not_found", "This project has no such session; open it first with POST /sessions.")
@@ -189,6 +222,5 @@ def _task(project: UUID, identity: UUID) -> Task:
 
 
 def _locked_task(call: Call, identity: UUID) -> Task:
-    task = _task(call.project, identity)
-    sessions.lock(call.project, task.session_id, call.received_us, new_effects=0)
-    return task
+    enter(call, _task(call.project, identity).session_id)
+    return _task(call.project, identity)  # as whoever held the session until now left it

@@ -174,7 +174,8 @@ def test_what_is_done_stays_done(agent: Caller, make_task: Callable[..., dict[st
 def test_items_tell_exactly_which_are_done(agent: Caller, make_task: Callable[..., dict[str, Any]]) -> None:
     path = f"/tasks/{make_task()['id']}/items"
     first = agent.post(path, {"items": [{"key": f"i-{n}", "state": "pending"} for n in range(3)]}, key="m")
-    assert first.json() == {"task": str(Task.objects.get().id), "pending": 3, "done": 0, "failed": 0}
+    counted = {"pending": 3, "done": 0, "failed": 0, "version": Task.objects.get().version}
+    assert first.json() == {"task": str(Task.objects.get().id), **counted}
     agent.post(path, {"items": [{"key": "i-0", "state": "done", "detail": "a\0b"}]}, key="z")
     counts = agent.post(path, {"items": [{"key": "i-0", "state": "failed"}, {"key": "i-1", "state": "done"}]}, key="a")
     assert (counts.json()["pending"], counts.json()["done"], counts.json()["failed"]) == (1, 1, 1)

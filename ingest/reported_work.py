@@ -1,0 +1,77 @@
+"""Posting what was reported of working state: checkpoints, decisions, handoffs and facts, each to its own table."""
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+from uuid import UUID
+
+import orjson
+
+from ingest import shapes_work as shapes
+from ingest import waits
+from ingest.canonical import canonical_text
+from ingest.views.work import sections_size, size_of
+from sessions import checkpoints, decisions, facts, handoffs, lineage
+from sessions.origin import Origin
+
+
+class Item(Protocol):
+    """One readable item of a batch, its session known and its entry in the journal."""
+
+    fields: Any
+    origin: Origin
+    session: UUID
+    effect: UUID | None
+    position: int
+
+
+def said(fields: Any, origin: Origin, session: UUID, meant: dict[str, UUID]) -> tuple[UUID | None, str] | None:
+    """What the entry of an item says in the journal's own words: its subject and its facts. None for other kinds."""
+    if isinstance(fields, shapes.ChangeFields | shapes.ReportedBranch | shapes.ReportedMerge):
+        values = {name: getattr(fields, name) for name in fields.__struct_fields__}
+        return None, lineage.as_facts(values, meant)
+    if isinstance(fields, shapes.CheckpointFields):
+        return checkpoints.identity(session, origin), "{}"
+    if isinstance(fields, shapes.ReportedDecision):
+        return decisions.identity(session, fields.decision), "{}"
+    if isinstance(fields, shapes.ReportedConclusion):
+        return decisions.identity(session, fields.decision), orjson.dumps({"status": fields.status}).decode()
+    if isinstance(fields, shapes.ReportedHandoff):
+        things = waits.reported(session, fields.waits_on)
+        return handoffs.identity(session, fields.handoff), handoffs.as_facts(sections_size(fields), things)
+    if isinstance(fields, shapes.ReportedAcceptance):
+        return handoffs.identity(session, fields.handoff), "{}"
+    return None
+
+
+def post(items: Iterable[Item]) -> None:
+    """Fold the new facts of a batch into their tables. The rows of their sessions are stored and locked."""
+    kept: list[checkpoints.Report] = []
+    chosen: list[decisions.Report] = []
+    handed: list[handoffs.Report] = []
+    observed: list[facts.Report] = []
+    for item in items:
+        fields, origin, session, position = item.fields, item.origin, item.session, item.position
+        if isinstance(fields, shapes.CheckpointFields):
+            values = {name: getattr(fields, name) for name in fields.__struct_fields__}
+            kept.append(checkpoints.Report(session, origin, position, size_of(values), values))
+        elif isinstance(fields, shapes.ReportedDecision):
+            chosen.append(decisions.Report(session, fields.decision, origin, position, effect=item.effect))
+        elif isinstance(fields, shapes.ReportedConclusion):
+            chosen.append(decisions.Report(session, fields.decision, origin, position, fields.status))
+        elif isinstance(fields, shapes.ReportedHandoff):
+            things = waits.reported(session, fields.waits_on)
+            size = sections_size(fields)
+            handed.append(handoffs.Report(session, fields.handoff, origin, position, size, things))
+        elif isinstance(fields, shapes.ReportedAcceptance):
+            handed.append(handoffs.Report(session, fields.handoff, origin, position))
+        elif isinstance(fields, shapes.ReportedFact):
+            source = origin.claimed_source or origin.source
+            digest = facts.digest_of(origin.project, canonical_text(fields.value))
+            fresh_s = fields.fresh_s or facts.FRESH_S
+            observed.append(facts.Report(session, fields.name, source, digest, fresh_s, origin, position))
+    checkpoints.keep(kept)
+    if chosen:
+        decisions.apply(chosen)
+    if handed:
+        handoffs.apply(handed)
+    facts.apply(observed)

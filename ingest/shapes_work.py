@@ -1,0 +1,193 @@
+"""What workers may leave for those after them, as typed shapes: checkpoints, decisions, handoffs, facts, branches.
+
+As in ingest/shapes.py: commands refuse unknown fields, reports keep them in the body.
+"""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from ingest.shapes import _PLAIN, Count, EffectKey, Key, LabelName, Name200, Name300, Strict, Title
+
+CacheKey = Annotated[str, Meta(min_length=1, max_length=300, pattern=_PLAIN)]
+Version = Annotated[str, Meta(max_length=200, pattern=_PLAIN)]
+Text = Annotated[str, Meta(min_length=1, max_length=65_536)]
+Line = Annotated[str, Meta(min_length=1, max_length=4_096)]
+Section = Annotated[list[Line], Meta(max_length=200)]
+Seconds = Annotated[int, Meta(ge=1, le=30 * 86_400)]
+Going = Literal["running", "waiting", "suspended"]
+Concluded = Literal["done", "failed", "abandoned"]
+Source = Annotated[str, Meta(min_length=1, max_length=160, pattern=_PLAIN)]
+
+
+class CheckpointFields(msgspec.Struct, kw_only=True):
+    """Where the work stands, in the agent's words. `state` is any JSON value."""
+
+    summary: str | None = None
+    cache_keys: Annotated[list[CacheKey], Meta(max_length=100)] = []
+    cursor: Name200 | None = None
+    pins: Annotated[dict[LabelName, Version], Meta(max_length=100)] = {}
+    state: Any = None
+
+
+class WriteCheckpoint(CheckpointFields, Strict):
+    """POST /sessions/{id}/checkpoints"""
+
+    lease_epoch: Count | None = None
+
+
+class DecisionFields(msgspec.Struct, kw_only=True):
+    """What was chosen, before it is acted upon."""
+
+    choice: Text
+    rationale: Text | None = None
+    planned_action: Text | None = None
+    alternatives: Annotated[list[Line], Meta(max_length=50)] = []
+
+
+class RecordDecision(DecisionFields, Strict):
+    """POST /sessions/{id}/decisions; `effect_key` names the effect that it is about, planned already or not."""
+
+    key: Key
+    effect_key: EffectKey | None = None
+    lease_epoch: Count | None = None
+
+
+class ConcludeDecision(Strict):
+    """POST /decisions/{id}/conclude"""
+
+    status: Concluded
+    outcome: Text
+    lease_epoch: Count | None = None
+
+
+class ReportedDecision(DecisionFields):
+    """decision.recorded, reported; the envelope's `effect_key` names the effect that it is about."""
+
+    decision: Key
+
+
+class ReportedConclusion(msgspec.Struct, kw_only=True):
+    """decision.concluded, reported."""
+
+    decision: Key
+    status: Concluded
+    outcome: Text | None = None
+
+
+class WaitsOn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """One thing a worker waits for: a gate, message or effect by id, handle or key, or something in words."""
+
+    kind: Literal["gate", "message", "effect", "text"]
+    ref: Name300 | None = None
+    text: Line | None = None
+
+
+class HandoffFields(msgspec.Struct, kw_only=True):
+    """What the next worker needs, in five sections of short texts."""
+
+    in_progress: Section = []
+    decided: Section = []
+    needs_attention: Section = []
+    can_wait: Section = []
+    waits_on: Annotated[list[WaitsOn], Meta(max_length=100)] = []
+
+
+class WriteHandoff(HandoffFields, Strict):
+    """POST /sessions/{id}/handoffs"""
+
+    lease_epoch: Count | None = None
+
+
+class AcceptHandoff(Strict):
+    """POST /handoffs/{id}/accept"""
+
+    lease_epoch: Count | None = None
+
+
+class ReportedHandoff(HandoffFields):
+    """handoff.written, reported. `handoff` names it within the session."""
+
+    handoff: EffectKey
+
+
+class ReportedAcceptance(msgspec.Struct, kw_only=True):
+    """handoff.accepted, reported."""
+
+    handoff: EffectKey
+
+
+class ReportedFact(msgspec.Struct, kw_only=True):
+    """fact.observed, reported: the envelope's `source` says it. `value` is any JSON value."""
+
+    name: Key
+    value: Any
+    fresh_s: Seconds | None = None  # how long it may be relied upon
+
+
+class ObserveFact(ReportedFact, Strict):
+    """POST /sessions/{id}/facts"""
+
+    source: Source
+    lease_epoch: Count | None = None
+
+
+class ChangeFields(msgspec.Struct, kw_only=True):
+    """What may be changed of a session that is open; what is not sent stays."""
+
+    title: Title | None = None
+    cursor: Name200 | None = None
+    status: Going | None = None
+    waiting_on: Name200 | None = None  # with status "waiting"
+    merge_into: Key | None = None
+    merge_intent: Name300 | None = None
+
+
+class ChangeSession(ChangeFields, Strict):
+    """POST /sessions/{id}/change"""
+
+    lease_epoch: Count | None = None
+
+
+class MergeSession(Strict):
+    """POST /sessions/{id}/merged"""
+
+    into: Key
+    lease_epoch: Count | None = None
+
+
+class ReportedBranch(msgspec.Struct, kw_only=True):
+    """session.branched, reported."""
+
+    branched_from: Key
+
+
+class ReportedMerge(msgspec.Struct, kw_only=True):
+    """session.merged, reported."""
+
+    into: Key
+
+
+class FinishTask(Strict):
+    """POST /tasks/{id}/done"""
+
+    lease_epoch: Count | None = None
+
+
+REPORTED: dict[str, type[msgspec.Struct]] = {
+    "session.changed": ChangeFields,
+    "session.branched": ReportedBranch,
+    "session.merged": ReportedMerge,
+    "checkpoint.written": CheckpointFields,
+    "decision.recorded": ReportedDecision,
+    "decision.concluded": ReportedConclusion,
+    "handoff.written": ReportedHandoff,
+    "handoff.accepted": ReportedAcceptance,
+    "fact.observed": ReportedFact,
+}
+
+# Prepared before the first request: see ingest/shapes.py.
+for _shape in tuple(globals().values()):
+    if isinstance(_shape, type) and issubclass(_shape, msgspec.Struct):
+        msgspec.json.Decoder(_shape)

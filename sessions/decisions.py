@@ -1,0 +1,128 @@
+"""The one writer of Decision: what an agent chose, written down before it acts, and concluded after."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import orjson
+from django.db.models import QuerySet
+
+from journal import entries
+from journal.entries import Status
+from journal.gists import parsed
+from journal.ids import derived
+from journal.order import earlier
+from sessions.models import Session
+from sessions.models_state import Decision, text_at
+from sessions.origin import Origin, Repeated
+
+
+@dataclass(slots=True)
+class Report:
+    """A fact about a decision that is already in the journal. `status` is that of a conclusion, "open" of a record."""
+
+    session: UUID
+    key: str
+    origin: Origin
+    position: int
+    status: str = "open"
+    effect: UUID | None = None
+
+
+def identity(session: UUID, key: str) -> UUID:
+    """The id of the decision that `key` names in a session, whether or not it is stored yet."""
+    return derived(session, "decision", key)
+
+
+def record(origin: Origin, session: UUID, key: str, effect: UUID | None) -> Decision:
+    """Write a decision down by command, before it is acted upon. The session's row must be locked. Raises Repeated."""
+    draft = origin.draft("decision.recorded", session=session, effect=effect, subject=identity(session, key))
+    return _told(draft, Report(session, key, origin, 0, effect=effect))
+
+
+def conclude(origin: Origin, decision: Decision, status: str) -> Decision:
+    """Say how a decision ended: done, failed or abandoned. The session's row must be locked. Raises Repeated."""
+    draft = origin.draft(
+        "decision.concluded",
+        facts=orjson.dumps({"status": status}).decode(),
+        session=decision.session_id,
+        effect=decision.effect,
+        subject=decision.id,
+    )
+    return _told(draft, Report(decision.session_id, decision.key, origin, 0, status))
+
+
+def _told(draft: entries.Draft, fact: Report) -> Decision:
+    appended = entries.append([draft], fact.origin.received_us)[0]
+    if appended.status is not Status.CREATED:
+        raise Repeated
+    fact.position = appended.position
+    return apply([fact])[identity(fact.session, fact.key)]
+
+
+def apply(reports: Sequence[Report]) -> dict[UUID, Decision]:
+    """Fold facts into their decisions; of each kind the first by order key stands. The session rows must be locked."""
+    wanted = {identity(fact.session, fact.key): fact for fact in reports}
+    rows = Decision.objects.in_bulk(list(wanted))
+    for fact in reports:
+        named = identity(fact.session, fact.key)
+        row = rows.get(named)
+        if row is None:
+            row = rows[named] = _new(fact)
+        mark = fact.origin.mark
+        if fact.status == "open" and earlier(mark, row.recorded_mark):
+            row.recorded_mark, row.recorded_position, row.effect = mark, fact.position, fact.effect
+        elif fact.status != "open" and earlier(mark, row.concluded_mark):
+            row.concluded_mark, row.concluded_position, row.status = mark, fact.position, fact.status
+            row.concluded_at_us = fact.origin.received_us
+    for _id, row in sorted(rows.items()):
+        row.version += 1
+        row.save()
+    return rows
+
+
+def _new(fact: Report) -> Decision:
+    return Decision(
+        id=identity(fact.session, fact.key),
+        project_id=fact.origin.project,
+        session_id=fact.session,
+        key=fact.key,
+        opened_position=fact.position,
+        created_at_us=fact.origin.received_us,
+        version=0,
+    )
+
+
+def of_session(session: UUID | Session, *, open_only: bool = False) -> "QuerySet[Any]":
+    """The decisions of a session, each with the texts of its two entries (`recorded`, `concluded`)."""
+    rows = Decision.objects.filter(session=session)
+    if open_only:
+        rows = rows.filter(status="open")
+    return rows.annotate(recorded=text_at("recorded_position"), concluded=text_at("concluded_position"))
+
+
+def open_ones(session: UUID | Session, limit: int) -> list[Any]:
+    """The newest `limit` decisions that were written down and never concluded, with their texts. One query."""
+    return list(of_session(session, open_only=True).order_by("-opened_position")[:limit])
+
+
+def told(row: Any) -> dict[str, Any]:
+    """A decision in an answer. Needs the texts that `of_session` reads; what was erased is null."""
+    recorded = parsed(row.recorded) if row.recorded is not None else {}
+    concluded = parsed(row.concluded) if row.concluded is not None else {}
+    words = {name: recorded.get(name) for name in ("choice", "rationale", "planned_action", "alternatives")}
+    return {
+        **brief(row),
+        "session": str(row.session_id),
+        **words,
+        "effect": str(row.effect) if row.effect else None,
+        "outcome": concluded.get("outcome"),
+        "created_at_us": row.created_at_us,
+        "concluded_at_us": row.concluded_at_us,
+    }
+
+
+def brief(row: Decision) -> dict[str, Any]:
+    """A decision in short: what a command answers."""
+    return {"id": str(row.id), "key": row.key, "status": row.status, "version": row.version}

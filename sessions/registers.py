@@ -1,0 +1,74 @@
+"""What later facts say of a session that is open: title, cursor, where it came from and where it goes. Writes nothing.
+
+`Session.said` holds, by name, the order key of the word that stands and the value: of `LATEST` the latest word, of
+`FIRST` the first. `first_title` beside them is what the opening called a session whose title was changed.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+from uuid import UUID
+
+from journal.order import earlier
+from journal.text import column_text
+from sessions.models import Session
+from sessions.origin import Origin
+
+KINDS: Final = frozenset({"session.changed", "session.branched", "session.merged", "checkpoint.written"})
+LATEST: Final = ("title", "cursor", "merge_into", "merge_intent")
+FIRST: Final = ("branched_from", "merged_into")
+_LINKS: Final = ("merge_into", "branched_from", "merged_into")  # named by reference, kept by id
+
+
+class Told(Protocol):
+    """A fact about a session that is already in the journal (see sessions.Report)."""
+
+    origin: Origin
+    kind: str
+    position: int
+    values: dict[str, Any]
+
+
+def references(values: Mapping[str, Any]) -> set[str]:
+    """The other sessions, by id or key, that the fields of a fact about a session name."""
+    return {values[name] for name in ("parent", *_LINKS, "into") if values.get(name)}
+
+
+def hear(row: Session, fact: Told, meant: Mapping[str, UUID | None]) -> None:
+    """Set the registers that one fact speaks of. `meant` says which session each reference is."""
+    values = dict(fact.values)
+    if fact.kind == "session.merged":
+        values = {"merged_into": values["into"]}
+    elif fact.kind == "session.started":
+        values = {"branched_from": values.get("branched_from")}
+    elif fact.kind == "checkpoint.written":
+        values = {"cursor": values.get("cursor")}
+    for name in (*LATEST, *FIRST):
+        value = values.get(name)
+        if value is None:
+            continue
+        if name in _LINKS:
+            link = meant.get(value)
+            value = None if link is None or link == row.id else str(link)
+            if value is None:
+                continue
+        heard = row.said.get(name)
+        latest = fact.origin.latest_mark(fact.position)
+        if name in LATEST and (heard is None or latest > heard[0]):
+            row.said[name] = [latest, column_text(value)]
+        elif name in FIRST and earlier(fact.origin.mark, heard[0] if heard else ""):
+            row.said[name] = [fact.origin.mark, value]
+
+
+def settle(row: Session, opened_as: str) -> None:
+    """Set the columns by the registers. `opened_as` is the title that the opening gave."""
+    if "title" in row.said:
+        row.said["first_title"] = opened_as
+    for name in (*LATEST, *FIRST):
+        if name in row.said:
+            value = row.said[name][1]
+            setattr(row, f"{name}_id" if name in _LINKS else name, UUID(value) if name in _LINKS else value)
+
+
+def first_title(row: Session) -> str:
+    """What the opening called the session."""
+    return str(row.said.get("first_title", row.title))

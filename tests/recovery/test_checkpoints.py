@@ -1,0 +1,148 @@
+"""Checkpoints: kept, let go of, and never what anything depends on."""
+
+from typing import Any
+
+import pytest
+from django.db import transaction
+
+from journal import erasures
+from journal.clock import now_us
+from journal.models import Body, Entry
+from sessions import checkpoints
+from sessions.models import Project, Session
+from sessions.models_state import Checkpoint
+from tests.ingest.caller import Caller, code
+
+
+@pytest.fixture
+def path(agent: Caller) -> str:
+    return f"/sessions/{agent.session()['id']}/checkpoints"
+
+
+def kept(agent: Caller, path: str) -> list[Any]:
+    return [one["summary"] for one in agent.get(path).json()["items"]]
+
+
+def test_a_checkpoint_is_kept_with_all_that_was_said(agent: Caller, path: str) -> None:
+    said = {
+        "summary": "half of it is migrated",
+        "cache_keys": ["prompt/7f"],
+        "cursor": "batch-2",
+        "pins": {"schema": "8", "model": "m-1"},
+        "state": {"seen": [1, 2], "note": "a\0b"},
+    }
+    told = agent.post(path, said)
+    assert told.status_code == 201
+    found = agent.get(f"/checkpoints/{told.json()['id']}").json()
+    assert {name: found[name] for name in said} == said
+    row = Checkpoint.objects.get()
+    assert (row.cursor, row.cache_keys, row.pins) == ("batch-2", ["prompt/7f"], {"schema": "8", "model": "m-1"})
+    assert row.size == found["bytes"] == told.json()["bytes"] > 100
+    assert Entry.objects.get(kind="checkpoint.written").position == row.opened_position
+    assert "state" not in agent.get(path).json()["items"][0]
+
+
+def test_its_cursor_is_from_then_on_that_of_the_session(agent: Caller, path: str) -> None:
+    before = Session.objects.get()
+    agent.post(path, {"summary": "no cursor"})
+    assert Session.objects.get().version == before.version
+    agent.post(path, {"cursor": "batch-2"})
+    after = agent.get(f"/sessions/{before.id}").json()
+    assert (after["cursor"], after["version"]) == ("batch-2", before.version + 1)
+
+
+def test_the_latest_five_are_kept(agent: Caller, path: str) -> None:
+    ids = [agent.post(path, {"summary": str(number)}, key=f"{9 - number}").json()["id"] for number in range(7)]
+    assert kept(agent, path) == ["6", "5", "4", "3", "2"]
+    assert Checkpoint.objects.count() == 5
+    assert code(agent.get(f"/checkpoints/{ids[1]}")) == (404, "not_found")
+    assert agent.get(f"/checkpoints/{ids[2]}").json()["summary"] == "2"
+    assert Entry.objects.filter(kind="checkpoint.written").count() == 7  # the book lets go of nothing
+
+
+def test_one_session_lets_go_of_nothing_of_another(agent: Caller, path: str) -> None:
+    other = f"/sessions/{agent.session('s-2')['id']}/checkpoints"
+    agent.post(path, {"summary": "alone"})
+    for number in range(6):
+        agent.post(other, {"summary": str(number)})
+    assert (kept(agent, path), len(kept(agent, other))) == (["alone"], 5)
+
+
+def test_sent_again_it_is_the_same_one(agent: Caller, path: str) -> None:
+    first = agent.post(path, {"summary": "one"}, key="k")
+    again = agent.post(path, {"summary": "one"}, key="k")
+    assert (again.status_code, again.json()) == (201, first.json())
+    assert again.headers["idempotent-replay"] == "true"
+    assert code(agent.post(path, {"summary": "two"}, key="k")) == (422, "key_reuse")
+    assert Checkpoint.objects.count() == 1
+
+
+def test_it_has_at_most_64_kib(agent: Caller, path: str) -> None:
+    room = checkpoints.LARGEST - len('{"state":""}')
+    assert agent.post(path, {"state": "x" * room}).json()["bytes"] == checkpoints.LARGEST
+    assert code(agent.post(path, {"state": "x" * (room + 1)})) == (413, "checkpoint_too_large")
+    assert code(agent.post(path, {"pins": {"": "1"}})) == (422, "invalid")
+    assert code(agent.post(path, {"mood": "good"})) == (422, "invalid")
+    assert Checkpoint.objects.count() == 1
+
+
+def test_what_another_project_keeps_is_not_there(agent: Caller, stranger: Caller, path: str) -> None:
+    told = agent.post(path, {"summary": "ours"}).json()
+    assert code(stranger.get(path)) == (404, "not_found")
+    assert code(stranger.get(f"/checkpoints/{told['id']}")) == (404, "not_found")
+    assert code(stranger.post(path, {"summary": "theirs"})) == (404, "not_found")
+
+
+def test_an_erased_one_says_so_and_keeps_no_word(agent: Caller, path: str) -> None:
+    told = agent.post(path, {"summary": "on Ann's behalf", "state": {"name": "Ann"}}).json()
+    with transaction.atomic():
+        project = Project.objects.get(name="default").id
+        erasures.erase(project, told["position"], reason="request", actor="tests", now_us=now_us())
+    found = agent.get(f"/checkpoints/{told['id']}").json()
+    assert (found["summary"], found["state"], found["erased"]) == (None, None, True)
+    assert not Body.objects.filter(text__contains="Ann").exists()
+
+
+def test_secrets_are_taken_out_before_it_is_stored(agent: Caller, path: str) -> None:
+    secret = "Bearer 0123456789abcdef0123456789abcdef"
+    agent.post(path, {"state": {"headers": {"Authorization": secret}}})
+    assert secret not in Body.objects.get(entry__kind="checkpoint.written").text
+
+
+def test_losing_them_all_loses_nothing(agent: Caller, path: str) -> None:
+    """What a worker needs to go on is told by effects, tasks, items and decisions, with checkpoints and without."""
+    session = Session.objects.get()
+    task = agent.post(f"/sessions/{session.id}/tasks", {"key": "t"}).json()
+    agent.post(f"/tasks/{task['id']}/items", {"items": [{"key": "a", "state": "done"}, {"key": "b", "state": "pending"}]})
+    agent.dispatch(agent.plan("e-1"))
+    agent.plan("e-2", arguments={"ref": "other"})
+    agent.post(f"/sessions/{session.id}/decisions", {"key": "d", "choice": "left"})
+    agent.post(path, {"summary": "e-1 is done, b is done", "cursor": "the end"})  # which is not true
+
+    def told() -> list[Any]:
+        questions = ("/effects?session=s-1", f"/sessions/{session.id}/tasks", f"/tasks/{task['id']}/items")
+        return [agent.get(question).json() for question in (*questions, f"/sessions/{session.id}/decisions?open=1")]
+
+    before = told()
+    Checkpoint.objects.all().delete()
+    assert told() == before
+    assert [effect["state"] for effect in before[0]["items"]] == ["planned", "dispatched"]
+    assert kept(agent, path) == []
+    assert agent.post(path, {"summary": "anew"}).status_code == 201
+
+
+def test_of_reports_the_latest_five_stand_in_every_order(agent: Caller) -> None:
+    facts = [
+        {"id": f"c-{n}", "kind": "checkpoint.written", "session": f"s-{order}", "summary": str(n), "producer_seq": n}
+        for order in ("up", "down")
+        for n in range(8)
+    ]
+    for fact in facts:
+        fact["id"] += fact["session"]
+    down = [fact for fact in facts if fact["session"] == "s-down"]
+    assert agent.report(facts[:8]).status_code == 200
+    for fact in reversed(down):
+        assert agent.report([fact]).status_code == 200
+    for key in ("s-up", "s-down"):
+        session = Session.objects.get(key=key)
+        assert kept(agent, f"/sessions/{session.id}/checkpoints") == ["7", "6", "5", "4", "3"]
