@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from ingest.views import about, artifacts, effects, events, gates, messages, sessions, work
+from ingest.views import about, artifacts, capacity, effects, events, gates, messages, sessions, verdicts, work
 
 urlpatterns = [
     path("sessions", sessions.sessions_door),
@@ -23,6 +23,7 @@ urlpatterns = [
     path("tasks/<uuid:task>/items", sessions.items_door),
     path("effects", effects.effects),
     path("effects/<uuid:effect>", effects.get_effect),
+    path("effects/<uuid:effect>/verdict", verdicts.get_verdict),
     path("effects/<uuid:effect>/dispatch", effects.dispatch_effect),
     path("effects/<uuid:effect>/acknowledge", effects.acknowledge_effect),
     path("effects/<uuid:effect>/fail", effects.fail_effect),
@@ -35,6 +36,7 @@ urlpatterns = [
     path("artifacts", artifacts.record_artifact),
     path("artifacts/<uuid:artifact>", artifacts.get_artifact),
     path("artifacts/<uuid:artifact>/bytes", artifacts.bytes_door),
+    path("capacity", capacity.capacity_door),
     path("messages", messages.messages_door),
     path("messages/<uuid:message>", messages.get_message),
     path("messages/<uuid:message>/read", messages.read_message),

@@ -6,18 +6,27 @@ docs/examples/tools.yaml shows every key.
 import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, TypedDict, TypeVar
 
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode
 
 from ledger import states
+from ledger.verdicts import CAN_BE_LOOKED_UP
 
 MAX_BYTES: Final = 1024 * 1024
 MAX_TOOLS: Final = 1000
 MAX_DEADLINE_S: Final = 7 * 24 * 3600
 MAX_REQUEST_LIFETIME_S: Final = 24 * 3600
-_KEYS: Final = ("class", "reversibility", "deadline_s", "request_lifetime_s", "description")
+MAX_BREAKER_FAILURES: Final = 1000
+MAX_BREAKER_PAUSE_S: Final = 24 * 3600
+MAX_KEY_WINDOW_S: Final = 365 * 24 * 3600
+MAX_ATTEMPTS: Final = 100
+MAX_PROBES: Final = 100
+_KEYS: Final = (
+    *("class", "reversibility", "deadline_s", "request_lifetime_s", "key_window_s", "probe", "undo", "max_attempts"),
+    *("max_probes", "breaker", "description"),
+)
 
 T = TypeVar("T")
 
@@ -36,6 +45,13 @@ class Declaration:
     deadline_s: int = states.DEFAULT_DEADLINE_S
     request_lifetime_s: int = states.DEFAULT_REQUEST_LIFETIME_S
     description: str = ""
+    breaker_failures: int | None = None  # failures in a row that pause its plans, and for how long
+    breaker_pause_s: int | None = None
+    key_window_s: int = 0  # 0: it is not told
+    probe: bool = False
+    undo: str = ""  # by our "key", by the remote's "reference", or not
+    max_attempts: int = states.DEFAULT_MAX_ATTEMPTS
+    max_probes: int = states.DEFAULT_MAX_PROBES
 
 
 def read(text: str) -> list[Declaration]:
@@ -90,7 +106,87 @@ def _declaration(name: str, node: Node) -> Declaration:
     if "request_lifetime_s" in values:
         request_lifetime_s = _seconds(values["request_lifetime_s"], about, "request_lifetime_s", MAX_REQUEST_LIFETIME_S)
     description = _description(values["description"], about) if "description" in values else ""
-    return Declaration(name, tool_class, reversibility, deadline_s, request_lifetime_s, description)
+    failures, pause_s = _breaker(values["breaker"], about) if "breaker" in values else (None, None)
+    return Declaration(
+        name,
+        tool_class,
+        reversibility,
+        deadline_s,
+        request_lifetime_s,
+        description,
+        breaker_failures=failures,
+        breaker_pause_s=pause_s,
+        **_recovery(values, about, tool_class),
+    )
+
+
+class _Recovery(TypedDict, total=False):
+    """The keys that say what can still be done with a dispatched effect of which nothing more was heard."""
+
+    key_window_s: int
+    probe: bool
+    undo: str
+    max_attempts: int
+    max_probes: int
+
+
+def _recovery(values: dict[str, Node], about: str, tool_class: str) -> _Recovery:
+    """What may be known and done of an effect after a crash; a class brings what belongs to it."""
+    found: _Recovery = {
+        "probe": tool_class in CAN_BE_LOOKED_UP,
+        "undo": "key" if tool_class == "compensable" else "",
+    }
+    if "key_window_s" in values:
+        found["key_window_s"] = _seconds(values["key_window_s"], about, "key_window_s", MAX_KEY_WINDOW_S)
+        if tool_class != "keyed":
+            raise FaultyFileError(f"Line {_line(values['key_window_s'])}: {about} has key_window_s and is not keyed.")
+    if "probe" in values:
+        found["probe"] = _scalar(values["probe"], about, "probe", "bool", lambda text: text.lower() in _YES)
+        if not found["probe"] and tool_class in CAN_BE_LOOKED_UP:
+            raise FaultyFileError(
+                f"Line {_line(values['probe'])}: {about} is {tool_class}, so it can be looked up; without `probe` it "
+                "is another class."
+            )
+    if "undo" in values:
+        found["undo"] = _choice(values["undo"], about, "undo", states.UNDOES[1:])
+    said = [key for key in ("probe", "undo") if key in values]
+    if tool_class == "opaque" and said and found[said[0]]:  # type: ignore[literal-required]  # one of these two keys
+        raise FaultyFileError(
+            f"Line {_line(values[said[0]])}: {about} is opaque and has {said[0]}; say `probeable` or `compensable`."
+        )
+    if "max_attempts" in values:
+        found["max_attempts"] = _count(values["max_attempts"], about, "max_attempts", MAX_ATTEMPTS)
+    if "max_probes" in values:
+        found["max_probes"] = _count(values["max_probes"], about, "max_probes", MAX_PROBES)
+    return found
+
+
+_YES: Final = ("true", "yes", "on")
+
+
+def _count(node: Node, about: str, key: str, most: int) -> int:
+    value = _scalar(node, about, key, "int", _integer)
+    if not 1 <= value <= most:
+        raise FaultyFileError(f"Line {_line(node)}: {about} has {key} {value}; it is 1 to {most}.")
+    return value
+
+
+def _breaker(node: Node, about: str) -> tuple[int, int]:
+    """After how many failures in a row plans pause, and for how many seconds."""
+    keys = ("failures", "pause_s")
+    if not isinstance(node, MappingNode):
+        raise FaultyFileError(f"Line {_line(node)}: the breaker of {about} must be a mapping with {', '.join(keys)}.")
+    values = _mapping(node, f"the breaker of {about}", keys)
+    for key in keys:
+        if key not in values:
+            raise FaultyFileError(f"Line {_line(node)}: the breaker of {about} has no `{key}`.")
+    failures = _scalar(values["failures"], f"the breaker of {about}", "failures", "int", _integer)
+    if not 1 <= failures <= MAX_BREAKER_FAILURES:
+        raise FaultyFileError(
+            f"Line {_line(values['failures'])}: the breaker of {about} has failures {failures}; it is 1 to"
+            f" {MAX_BREAKER_FAILURES}."
+        )
+    return failures, _seconds(values["pause_s"], f"the breaker of {about}", "pause_s", MAX_BREAKER_PAUSE_S)
 
 
 def _mapping(node: MappingNode, about: str, known: tuple[str, ...] | None) -> dict[str, Node]:
@@ -138,7 +234,8 @@ def _integer(text: str) -> int:
 
 
 def _scalar(node: Node, about: str, key: str, tag: str, read: Callable[[str], T]) -> T:
-    wanted = {"str": "text", "int": "a whole number of seconds"}[tag]
+    number = "a whole number of seconds" if key.endswith("_s") else "a whole number"
+    wanted = {"str": "text", "int": number, "bool": "true or false"}[tag]
     fault = f"Line {_line(node)}: {key} of {about} must be {wanted}."
     if not isinstance(node, ScalarNode) or not node.tag.endswith(f":{tag}"):
         raise FaultyFileError(fault)

@@ -6,7 +6,14 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from ledger.models import Tool
-from ledger.states import DEFAULT_DEADLINE_S, TOOL_CLASSES
+from ledger.states import (
+    DEFAULT_DEADLINE_S,
+    DEFAULT_MAX_ATTEMPTS,
+    DEFAULT_MAX_PROBES,
+    DEFAULT_REQUEST_LIFETIME_S,
+    TOOL_CLASSES,
+)
+from ledger.verdicts import CAN_BE_LOOKED_UP, Means
 
 KEPT_S: Final = 5.0
 _lock = threading.Lock()
@@ -19,6 +26,27 @@ class Declared(NamedTuple):
     tool_class: str
     deadline_s: int
     reversibility: str
+    breaker_failures: int | None = None
+    breaker_pause_s: int | None = None
+    request_lifetime_s: int = DEFAULT_REQUEST_LIFETIME_S
+    key_window_s: int = 0
+    probe: bool = False
+    undo: str = ""
+    max_attempts: int = DEFAULT_MAX_ATTEMPTS
+    max_probes: int = DEFAULT_MAX_PROBES
+
+    @property
+    def means(self) -> Means:
+        """What verdicts ask of it. A compensable tool of which nothing more is said is undone by our key."""
+        return Means(
+            tool_class=self.tool_class,
+            request_lifetime_s=self.request_lifetime_s,
+            key_window_s=self.key_window_s,
+            probe=self.probe or self.tool_class in CAN_BE_LOOKED_UP,
+            cancel_by=self.undo or ("key" if self.tool_class == "compensable" else ""),
+            max_attempts=self.max_attempts,
+            max_probes=self.max_probes,
+        )
 
     @property
     def judged_as(self) -> str:
@@ -34,8 +62,8 @@ def tool(project: UUID, name: str) -> Declared:
     now = monotonic()
     kept = _kept.get(project)
     if kept is None or now - kept[0] > KEPT_S:
-        rows = Tool.objects.filter(project=project).values_list("name", "tool_class", "deadline_s", "reversibility")
-        kept = (now, {row[0]: Declared(row[1], row[2], row[3]) for row in rows})
+        rows = Tool.objects.filter(project=project).values_list("name", *Declared._fields)
+        kept = (now, {name: Declared(*said) for name, *said in rows})
         with _lock:
             _kept[project] = kept
     return kept[1].get(name, UNDECLARED)

@@ -33,7 +33,7 @@ _MOVING: Final = (
     "leave", "leave_basis", "leave_ref", "leave_until_us", "leave_aside", "leave_aside_until_us",
     "state", "outcome", "attempt_count", "failure_reason", "external_reference", "violates",
     "dispatched_at_us", "settled_at_us", "changed_us", "deadline_us",
-    "superseded_mark", "resolved_mark", "resolution", "compensated", "version",
+    "superseded_mark", "resolved_mark", "resolution", "compensated", "undone", "version",
 )  # fmt: skip
 _FIXED: Final = {"id", "project_id", "session_id", "effect_key", "opened_position", "received_us"}
 _CHANGING: Final = tuple(name for name in _EFFECT if name not in _FIXED)
@@ -48,7 +48,7 @@ _INSERT_SET: Final = (
     f" FROM {given(EffectRow, _EFFECT)} ORDER BY id"
     " ON CONFLICT (id) DO NOTHING"
 )
-_ATTEMPT_FIXED: Final = ("project_id", "effect_id", "number", "remote_key")
+_ATTEMPT_FIXED: Final = ("project_id", "effect_id", "number", "remote_key", "replaces", "verdict_row")
 _ATTEMPT_ASSIGNED: Final = ", ".join(f"{name} = excluded.{name}" for name in _ATTEMPT if name not in _ATTEMPT_FIXED)
 _ATTEMPT_CONFLICT: Final = f" ON CONFLICT (effect_id, number) DO UPDATE SET {_ATTEMPT_ASSIGNED}"
 _ATTEMPT_MARKS: Final = ", ".join(["%s"] * len(_ATTEMPT))

@@ -10,6 +10,7 @@ from django.db.models import Q
 
 from journal.ids import uuid7
 from ledger import states
+from ledger.verdicts import REPLAYS
 from sessions.models import REF_CLASSES, Agent, Project, Repository, Session, Task
 
 
@@ -34,12 +35,24 @@ class Tool(models.Model):
     reversibility = models.CharField(max_length=12, default="irreversible")
     deadline_s = models.IntegerField(default=states.DEFAULT_DEADLINE_S)
     request_lifetime_s = models.IntegerField(default=states.DEFAULT_REQUEST_LIFETIME_S)
+    key_window_s = models.IntegerField(default=0)  # how long the remote deduplicates our key; 0: it is not told
+    probe = models.BooleanField(default=False)  # what happened can be looked up
+    undo = models.CharField(max_length=9, default="", blank=True)  # by our key, by the remote's reference, or not
+    max_attempts = models.IntegerField(default=states.DEFAULT_MAX_ATTEMPTS)
+    max_probes = models.IntegerField(default=states.DEFAULT_MAX_PROBES)
     description = models.CharField(max_length=300, default="", blank=True)
+    breaker_failures = models.IntegerField(null=True)  # so many in a row, and its plans pause
+    breaker_pause_s = models.IntegerField(null=True)
     declared_at = models.DateTimeField(auto_now=True)
 
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["project", "name"], name="tool_name_is_unique_in_project"),
+            models.CheckConstraint(
+                condition=Q(breaker_failures__isnull=True, breaker_pause_s__isnull=True)
+                | Q(breaker_failures__gt=0, breaker_pause_s__gt=0),
+                name="tool_breaker_is_whole",
+            ),
             models.CheckConstraint(condition=Q(tool_class__in=states.TOOL_CLASSES), name="tool_class_is_known"),
             models.CheckConstraint(
                 condition=Q(reversibility__in=states.REVERSIBILITIES), name="tool_reversibility_is_known"
@@ -47,6 +60,11 @@ class Tool(models.Model):
             models.CheckConstraint(
                 condition=Q(deadline_s__gt=0, request_lifetime_s__gt=0), name="tool_times_are_positive"
             ),
+            models.CheckConstraint(
+                condition=Q(key_window_s__gte=0, max_attempts__gte=1, max_probes__gte=1),
+                name="tool_window_and_counts_are_numbers",
+            ),
+            models.CheckConstraint(condition=Q(undo__in=states.UNDOES), name="tool_undo_is_known"),
         ]
 
     def __str__(self) -> str:
@@ -84,6 +102,9 @@ class Effect(models.Model):
     compensates = models.ForeignKey(
         "self", null=True, on_delete=models.PROTECT, related_name="compensations", db_constraint=False, db_index=False
     )
+    # What acknowledging it undoes of `compensates`: all of it (null), its attempts up to this one, so that it can be
+    # done anew, or only what a look found too many of (0).
+    undoes = models.IntegerField(null=True)
     lane = models.CharField(max_length=8, default="evidence")  # of the plan
     plan_position = models.BigIntegerField(null=True)  # journal position of the winning plan
     redactions = models.IntegerField(default=0)
@@ -122,6 +143,7 @@ class Effect(models.Model):
     resolved_mark = models.CharField(max_length=260, default="", blank=True)
     resolution = models.CharField(max_length=12, default="", blank=True)
     compensated = models.BooleanField(default=False)  # a compensating effect was acknowledged
+    undone = models.IntegerField(default=0)  # attempts up to this one were undone, so that it can be done anew
     version = models.IntegerField(default=1)
 
     class Meta:
@@ -160,6 +182,11 @@ class Effect(models.Model):
                 | Q(resolution="happened"),
                 name="effect_moves_only_by_an_attempt",
             ),
+            models.CheckConstraint(
+                condition=Q(undoes__isnull=True) | Q(undoes__gte=0, compensates__isnull=False),
+                name="effect_undoes_what_it_compensates",
+            ),
+            models.CheckConstraint(condition=Q(undone__gte=0), name="effect_undone_attempts_are_counted"),
             models.CheckConstraint(condition=Q(judged__one_of=states.JUDGED), name="effect_judgement_is_known"),
             models.CheckConstraint(condition=Q(failure_reason__one_of=states.REASONS), name="effect_reason_is_known"),
             models.CheckConstraint(
@@ -208,6 +235,11 @@ class Effect(models.Model):
                 name="effect_by_bad_outcome",
                 condition=Q(outcome__in=["error", "unknown"]),
             ),
+            models.Index(
+                fields=["project", "resource", "opened_position"],
+                name="effect_by_resource",
+                condition=~Q(resource=""),
+            ),
             models.Index(fields=["compensates"], name="effect_by_compensated", condition=Q(compensates__isnull=False)),
             models.Index(fields=["project", "opened_position"], name="effect_violations", condition=Q(violates=True)),
             models.Index(
@@ -236,6 +268,8 @@ class Attempt(models.Model):
     effect = models.ForeignKey(Effect, on_delete=models.PROTECT, related_name="attempts", db_index=False)
     number = models.IntegerField()
     remote_key = models.CharField(max_length=64)  # offered to the remote for deduplication
+    replaces = models.IntegerField(null=True)  # the attempt in whose place it was opened, not knowing what became of it
+    verdict_row = models.CharField(max_length=3, default="", blank=True)  # … by this row of ledger/verdicts.py
     process = models.CharField(max_length=64, default="", blank=True)  # random, made at the worker's start
     lease_epoch = models.BigIntegerField(null=True)
     lane = models.CharField(max_length=8, default="evidence")  # of the dispatch
@@ -266,6 +300,11 @@ class Attempt(models.Model):
             ),
             models.CheckConstraint(condition=Q(number__gte=1), name="attempt_numbers_start_at_one"),
             models.CheckConstraint(condition=Q(leave__one_of=states.MOVED), name="attempt_moves_only_with_leave"),
+            models.CheckConstraint(
+                condition=Q(replaces__isnull=True, verdict_row="")
+                | Q(replaces__lt=models.F("number"), verdict_row__one_of=REPLAYS, lane="command"),
+                name="attempt_replaces_by_a_row_of_the_table",
+            ),
             models.CheckConstraint(
                 condition=Q(lane="evidence") | Q(lane="command", leave="used"), name="command_dispatch_uses_its_leave"
             ),
@@ -320,3 +359,7 @@ class Hold(models.Model):
 
     def __str__(self) -> str:
         return f"hold of a {self.scope}"
+
+
+# Tables in files of their own: loaded here, where Django looks for them.
+import ledger.models_breaker  # noqa: E402, F401

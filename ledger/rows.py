@@ -38,6 +38,7 @@ class EffectRow:
     resource: str = ""
     parent_effect_id: UUID | None = None
     compensates_id: UUID | None = None
+    undoes: int | None = None
     lane: str = "evidence"
     plan_position: int | None = None
     redactions: int = 0
@@ -66,6 +67,7 @@ class EffectRow:
     resolved_mark: str = ""
     resolution: str = ""
     compensated: bool = False
+    undone: int = 0
     version: int = 0  # 0: not stored yet
     replanned: bool = False  # no column: the plan's columns changed and must be written too
     spent_by: int = 0  # no column: the attempt by which the leave that was given is used now
@@ -89,6 +91,8 @@ class AttemptRow:
     number: int
     remote_key: str
     leave: str
+    replaces: int | None = None
+    verdict_row: str = ""
     process: str = ""
     lease_epoch: int | None = None
     lane: str = "evidence"

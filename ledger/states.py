@@ -47,3 +47,6 @@ TOOL_CLASSES: Final = ("read_only", "natural", "keyed", "joint", "probeable", "c
 REVERSIBILITIES: Final = ("read", "reversible", "compensable", "irreversible")
 DEFAULT_REQUEST_LIFETIME_S: Final = 300
 DEFAULT_DEADLINE_S: Final = 300
+DEFAULT_MAX_ATTEMPTS: Final = 3
+DEFAULT_MAX_PROBES: Final = 5
+UNDOES: Final = ("", "key", "reference")  # what undoing needs: our key, the remote's reference, or there is no way

@@ -6,12 +6,26 @@ from dataclasses import asdict, dataclass
 from django.db import connection, transaction
 
 from journal.entries import SYSTEM_SOURCE
+from ledger import breakers
 from ledger.declarations import Declaration
 from ledger.models import Tool
 from sessions.models import Project
 from sessions.records import record
 
-_COLUMNS = ("tool_class", "reversibility", "deadline_s", "request_lifetime_s", "description")
+_COLUMNS = (
+    "tool_class",
+    "reversibility",
+    "deadline_s",
+    "request_lifetime_s",
+    "description",
+    "breaker_failures",
+    "breaker_pause_s",
+    "key_window_s",
+    "probe",
+    "undo",
+    "max_attempts",
+    "max_probes",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +65,7 @@ def declare(project: Project, declarations: Iterable[Declaration], *, actor: str
             setattr(tool, column, getattr(wanted[name], column))
         tool.save()
     Tool.objects.filter(project=project, name__in=change.removed).delete()
+    breakers.forget(project.id, known.keys() - {name for name in wanted if wanted[name].breaker_failures})
     record(
         project.id,
         "admin.tools_loaded",

@@ -2,20 +2,24 @@
 
 `verdict(case, now_us)` reads nothing, changes nothing and always answers; the first row that fits wins. What it was
 told (`Case.as_dict`) and `VERSION` are kept beside each verdict that was acted on, so that it can be judged again.
-Where nobody can know, the answer is *escalate*: a person looks. It never guesses.
+Where nobody can know, the answer is *escalate*: a person looks. It never guesses. docs/decisions/0015-verdicts.md says
+where a row of the table was made more exact.
 """
 
 from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
-VERSION: Final = 1
+VERSION: Final = 2
 ANSWERS: Final = ("execute", "wait", "ask", "skip", "replay", "probe", "compensate", "escalate")
 PROBES: Final = ("", "hit", "miss", "several", "error")
-_MARGIN_S: Final = 60  # before a remote forgets our key we stop relying on it: clocks differ, requests travel
+MARGIN_S: Final = 60  # before a remote forgets our key we stop relying on it: clocks differ, requests travel
 _PROBE_PAUSE_S: Final = 15  # doubled after each failure, to an hour at most
 _GONE: Final = ("cancelled", "revoked", "lapsed", "returned")
-# Under leave that one ruling gave, only these rows may act again; everything else is new to the person who ruled.
-_UNDER_USED_LEAVE: Final = ("13", "14", "17", "21")
+# Under leave that people gave for one attempt, only these rows may act again; everything else asks them again.
+UNDER_USED_LEAVE: Final = ("13", "14", "17", "21")
+REPLAYS: Final = ("13", "14", "15", "17", "18", "19", "21")  # rows by which an attempt follows one that is in doubt
+_GIVEN_BY_PEOPLE: Final = ("ruling", "exemption")
+CAN_BE_LOOKED_UP: Final = ("joint", "probeable")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,11 @@ class Means:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """All that a verdict depends on. Times are microseconds of the server's clock."""
+    """All that a verdict depends on. Times are microseconds of the server's clock.
+
+    An attempt is *in doubt* when it was released and neither it nor a person said whether it happened, no later look
+    proved that it did not, and it was not undone.
+    """
 
     state: str = "planned"
     outcome: str = ""
@@ -43,36 +51,47 @@ class Case:
     leave_until_us: int | None = None
     same_intent: bool = True  # what is to run is what leave was given for
     attempts: int = 0
-    dispatched_us: int | None = None  # when the last attempt was released
+    earlier_in_doubt: bool = False  # an attempt before the last may have happened
+    keys_in_doubt: int = 1  # under so many remote keys attempts may have happened
+    first_us: int | None = None  # the key in doubt was not used before this: the remote's window counts from here
+    last_us: int | None = None  # nothing was sent after this: the fence counts from here
     reference: bool = False  # the remote's own name of it is known
     precondition: bool = False  # the plan says what must still be true
-    later_on_resource: bool = False  # another effect on the same resource was released later
+    later_on_resource: bool = False  # another effect on the same resource was released later, or may have been
     resolution: str = ""  # what a person answered last, to an effect of which nobody could know
     resolved_attempt: int = 0  # … and about which attempt
     late_evidence: bool = False  # somebody without a say (a fenced worker) reported that it happened
     probe: str = ""  # what the last look found
-    probed_us: int | None = None  # when that look began
+    probed_us: int | None = None  # that look did not begin before this; None: nobody knows
     probe_errors: int = 0  # failed looks in a row
     on_hold: bool = False
     lease_elsewhere: bool = False  # somebody else's lease on the work is alive
     lease_until_us: int | None = None
     means: Means = Means()
     compensation: "Case | None" = None  # its compensation, where one is open
+    undoing_failed: bool = False  # a compensation was denied or refused for good, and none is open
 
     def as_dict(self) -> dict[str, Any]:
         """The inputs as they are kept beside the verdict; what is as nobody said it is left out."""
-        plain = _NOBODY_SAID
-        said = {name: value for name, value in asdict(self).items() if value != plain[name]}
-        if "means" in said:
-            said["means"] = {name: value for name, value in said["means"].items() if value != plain["means"][name]}
+        said = _said(asdict(self))
+        if self.compensation is not None:
+            said["compensation"] = self.compensation.as_dict()
         return said
 
 
 _NOBODY_SAID: Final = asdict(Case())
 
 
+def _said(values: dict[str, Any]) -> dict[str, Any]:
+    said = {name: value for name, value in values.items() if value != _NOBODY_SAID[name]}
+    if "means" in said:
+        plain = _NOBODY_SAID["means"]
+        said["means"] = {name: value for name, value in said["means"].items() if value != plain[name]}
+    return said
+
+
 class Verdict(NamedTuple):
-    """What may be done now. `until_us` says when a wait is worth asking again."""
+    """What may be done now. `until_us` says when a wait is worth asking again, or until when a replay is."""
 
     answer: str
     reason: str
@@ -80,6 +99,7 @@ class Verdict(NamedTuple):
     until_us: int | None = None
     remote_key: str = ""  # of a replay: "same" or "new"
     asks_leave: bool = False  # the replay needs leave of its own first
+    beneath: str = ""  # of row 11: the reason of the compensation's own verdict
 
 
 def verdict(case: Case, now_us: int) -> Verdict:
@@ -90,29 +110,35 @@ def verdict(case: Case, now_us: int) -> Verdict:
         return Verdict("wait", "LEASE_HELD", "1", case.lease_until_us)
     if case.state == "planned":
         return _not_begun(case, now_us)
-    if case.state in ("compensated", "superseded"):
-        return Verdict("skip", "CLOSED", "8")
     to_be_undone = case.resolution == "compensate" and case.resolved_attempt == case.attempts
     if case.state == "acknowledged" and case.outcome != "unknown" and not to_be_undone:
         return Verdict("skip", "DONE", "7")
-    if case.state == "failed" and case.failure_reason == "rejected":
+    if case.state in ("compensated", "superseded"):
+        return Verdict("skip", "CLOSED", "8")
+    if case.state == "failed" and case.failure_reason == "rejected" and not case.earlier_in_doubt:
         return _rejected(case, now_us)
+    # Row 10: failed by timeout or error, or acknowledged with outcome unknown, is as good as nothing heard.
     if case.compensation is not None:
         own = verdict(case.compensation, now_us)
-        return own._replace(reason="COMP_RESUME", row="11")
+        return own._replace(reason="COMP_RESUME", row="11", beneath=own.beneath or own.reason)
     if to_be_undone:
-        return Verdict("compensate", "RESOLVED", "11b")
+        return Verdict("escalate", "UNDO_FAILED", "11b") if case.undoing_failed else _TO_BE_UNDONE
     if case.late_evidence:
         return Verdict("skip", "EVIDENCE", "12")
-    found = _unknown(case, now_us)
-    if found.answer == "replay" and case.leave_basis == "ruling" and found.row not in _UNDER_USED_LEAVE:
-        return found._replace(asks_leave=True)
-    return found
+    found = _in_doubt(case, now_us)
+    if found.answer != "replay":
+        return found
+    if case.failure_reason == "rejected" and case.attempts >= case.means.max_attempts:
+        return Verdict("escalate", "ATTEMPTS_SPENT", "9b")  # the last was refused, and one before may have happened
+    return _with_leave(found, case, now_us)
+
+
+_TO_BE_UNDONE: Final = Verdict("compensate", "RESOLVED", "11b")
 
 
 def _not_begun(case: Case, now_us: int) -> Verdict:
     """Rows 2 to 6b: nothing has happened, and leave says what may."""
-    over = case.leave_until_us is not None and case.leave_until_us < now_us
+    over = _over(case, now_us)
     if case.leave == "pending":
         if over:  # nobody ruled in time, and that is a no
             return Verdict("skip", "GATE_EXPIRED", "4")
@@ -120,13 +146,13 @@ def _not_begun(case: Case, now_us: int) -> Verdict:
     if case.leave == "refused":
         return Verdict("skip", "GATE_EXPIRED" if case.leave_basis == "expired" else "GATE_DENIED", "4")
     if case.leave == "granted":
-        if not case.same_intent:
+        if not case.same_intent:  # also where rules gave leave: they gave it for the intent that was planned
             return Verdict("escalate", "INTENT_MISMATCH", "6")
         if over:
             return Verdict("ask", "GATE_GONE", "6b")
         if case.leave_basis == "ruling":
-            return Verdict("execute", "APPROVED", "5")
-        return Verdict("execute", "NOT_DISPATCHED", "2")
+            return Verdict("execute", "APPROVED", "5", case.leave_until_us)
+        return Verdict("execute", "NOT_DISPATCHED", "2", case.leave_until_us)
     if case.leave == "held":
         return Verdict("ask", "GATE_GONE" if case.leave_basis in _GONE else "NO_LEAVE", "6b")
     return Verdict("escalate", "INTENT_MISMATCH", "6")  # leave was spent, and not on this
@@ -143,69 +169,150 @@ def _rejected(case: Case, now_us: int) -> Verdict:
     return Verdict("replay", "REJECTED_CLEAN", "9", remote_key="new", asks_leave=True)
 
 
-def _unknown(case: Case, now_us: int) -> Verdict:
+def _in_doubt(case: Case, now_us: int) -> Verdict:
     """Rows 13 to 26: it was released, and whether it happened nobody has said."""
     means = case.means
     if means.tool_class == "read_only":
         return Verdict("replay", "HARMLESS", "13", remote_key="same")
     if means.tool_class == "natural":
-        if case.precondition:
+        # A guard that said no to a repetition may have met our own first writing: from then on one has to look.
+        if case.precondition and case.failure_reason != "rejected":
             return Verdict("replay", "GUARDED_PUT", "14", remote_key="same")
-        if not case.later_on_resource:
+        if not case.precondition and not case.later_on_resource:
             return Verdict("replay", "PUT_LATEST", "15", remote_key="same")
         return _looked(case, now_us, "STALE_PUT", "16")
     if means.tool_class == "keyed":
-        live_until = _after(case.dispatched_us, means.key_window_s - _MARGIN_S)
-        if live_until is not None and now_us < live_until:
+        live_until = _after(case.first_us, means.key_window_s - MARGIN_S)
+        if case.keys_in_doubt == 1 and live_until is not None and now_us < live_until:
             return Verdict("replay", "KEY_LIVE", "17", live_until, remote_key="same")
         return _looked(case, now_us, "KEY_EXPIRED", "18")
-    if means.tool_class == "joint":
+    if means.tool_class == "joint" or (means.tool_class == "probeable" and case.reference):
         return _looked(case, now_us, "REF_PROBE", "19")
     if means.tool_class == "probeable":
-        return _looked(case, now_us, "REF_PROBE", "19") if case.reference else _looked(case, now_us)
+        return _looked(case, now_us)
     if means.tool_class == "compensable":
         if means.cancel_by == "key" or (means.cancel_by == "reference" and case.reference):
+            if case.undoing_failed:
+                return Verdict("escalate", "UNDO_FAILED", "24")
             return Verdict("compensate", "CANCEL_THEN_REDO", "24")
-        return _looked(case, now_us, "REF_LOST", "25")
+        return _looked(case, now_us) if means.probe else Verdict("escalate", "REF_LOST", "25")
     return Verdict("escalate", "UNDECIDABLE", "26")
 
 
 def _looked(case: Case, now_us: int, reason: str = "PROBED_ABSENT", row: str = "21") -> Verdict:
     """What a look says, and whether one is to be taken. Only what was begun after the fence proves an absence."""
     means = case.means
-    can_look = means.probe or means.tool_class in ("joint", "probeable")
-    if not can_look:
+    if not (means.probe or means.tool_class in CAN_BE_LOOKED_UP):
         return Verdict("escalate", reason, row)
     if case.probe == "several":
-        return Verdict("compensate" if means.cancel_by else "escalate", "DUPLICATE_FOUND", "23")
+        extras = bool(means.cancel_by) and not case.undoing_failed
+        return Verdict("compensate" if extras else "escalate", "DUPLICATE_FOUND", "23")
     if case.probe == "hit":
         return Verdict("skip", reason, row)
     if case.probe == "error":
         if case.probe_errors >= means.max_probes:
             return Verdict("escalate", "PROBE_FAILED", "22")
-        pause = min(_PROBE_PAUSE_S * 2 ** max(case.probe_errors - 1, 0), 3600)
+        pause = min(_PROBE_PAUSE_S * 2 ** min(max(case.probe_errors - 1, 0), 10), 3600)
         again = _after(case.probed_us, pause)
         if again is not None and now_us < again:
             return Verdict("wait", "PROBE_FAILED", "22", again)
-        return Verdict("probe", reason, row)
     if case.probe != "miss":
         return Verdict("probe", reason, row)
-    fence = _after(case.dispatched_us, means.request_lifetime_s)
-    if fence is None or case.probed_us is None:  # when it was released is not in the book: no fence can be drawn
-        return Verdict("escalate", "UNDECIDABLE", "26")
-    if case.probed_us >= fence:
-        if row == "16":  # it did not happen, and what came later on the resource must not be overwritten
-            return Verdict("escalate", reason, row)
-        # The remote has forgotten our key (18), so it would not know the old one again.
-        return Verdict("replay", reason, row, remote_key="new" if row == "18" else "same")
+    fence = _after(case.last_us, means.request_lifetime_s)
+    if fence is None:  # when it was released is not in the book: no fence can be drawn
+        return Verdict("escalate", "FENCE_UNKNOWN", row)
+    if case.probed_us is not None and case.probed_us >= fence:
+        return _absent(case, reason, row)
     if now_us < fence:
         return Verdict("wait", "FENCE_WAIT", "20", fence)
     return Verdict("probe", reason, row)
 
 
+def _absent(case: Case, reason: str, row: str) -> Verdict:
+    """What follows when it is proven that nothing happened."""
+    if row == "16":  # what came later on the resource must not be overwritten
+        return Verdict("escalate", reason, row)
+    if row == "18":  # the remote has forgotten our key: another one, whose window begins anew
+        return Verdict("replay", reason, row, remote_key="new")
+    if case.means.tool_class == "joint":
+        return Verdict("replay", reason, row, remote_key="same")
+    return Verdict("replay", "PROBED_ABSENT", "21", remote_key="same")
+
+
+def _with_leave(found: Verdict, case: Case, now_us: int) -> Verdict:
+    """A replay, as far as leave allows it: what people gave for one attempt serves again by few rows only."""
+    if not case.same_intent:
+        return Verdict("escalate", "INTENT_MISMATCH", "6")
+    over = _over(case, now_us)
+    if case.leave == "pending" and not over:
+        return Verdict("wait", "GATE_PENDING", "3", case.leave_until_us)
+    if case.leave in ("pending", "refused"):  # a no; but unlike what was not begun it may have happened
+        expired = case.leave == "pending" or case.leave_basis == "expired"
+        return Verdict("escalate", "GATE_EXPIRED" if expired else "GATE_DENIED", "4")
+    if case.leave == "granted" and not over:
+        return found
+    serves = case.leave_basis not in _GIVEN_BY_PEOPLE or found.row in UNDER_USED_LEAVE
+    return found if case.leave == "used" and serves else found._replace(asks_leave=True)
+
+
 def is_safe(found: Verdict) -> bool:
     """True when the work may go on without a person: nothing escalates, no gate is open, nothing is held."""
-    return found.answer != "escalate" and found.reason not in ("GATE_PENDING", "HELD", "NO_LEAVE")
+    return found.answer != "escalate" and (found.beneath or found.reason) not in ("GATE_PENDING", "HELD")
+
+
+def sentence(found: Verdict, handle: str = "The effect") -> str:
+    """The verdict for people and agents: what is known, and what to do."""
+    if found.row == "11":
+        return f"{handle} is being undone; settle its compensation first. {_WORDS[found.beneath]}"
+    words = _WORDS[found.reason]
+    if found.answer == "escalate":
+        words += " A person must say what became of it." if found.row != "6" else ""
+    elif found.answer == "replay":
+        words += f" Dispatch it again with `replays`, under the {found.remote_key} remote key"
+        words += ", after planning it again: this needs leave of its own." if found.asks_leave else "."
+    elif found.answer == "probe":
+        words += " Look whether it happened, and report what you found."
+    return f"{handle}: {words}"
+
+
+_WORDS: Final = {
+    "HELD": "a person has stopped this; wait until the stop is lifted.",
+    "LEASE_HELD": "another worker holds the lease; leave it to them while it lasts.",
+    "NOT_DISPATCHED": "nothing was dispatched; dispatch it, then act.",
+    "GATE_PENDING": "people have not ruled yet; wait.",
+    "GATE_DENIED": "leave was refused; do not act.",
+    "GATE_EXPIRED": "nobody ruled in time, and that is a no; do not act.",
+    "APPROVED": "people gave leave; dispatch it, then act.",
+    "INTENT_MISMATCH": "leave was not given for this; plan it as a new effect.",
+    "GATE_GONE": "its leave is gone; plan it again to ask, or withdraw it.",
+    "NO_LEAVE": "it has no leave; plan it again to ask, or withdraw it.",
+    "DONE": "it is done; do not do it again.",
+    "CLOSED": "it is closed; do nothing.",
+    "REJECTED_CLEAN": "it was refused, and nothing happened.",
+    "ATTEMPTS_SPENT": "every attempt was refused, and no more are allowed; do not try again.",
+    "RESOLVED": "a person decided that it is undone; compensate it.",
+    "UNDO_FAILED": "it was to be undone, and that came to nothing.",
+    "EVIDENCE": "a worker that had lost its lease reported that it happened; acknowledge it, and do not do it again.",
+    "HARMLESS": "it changes nothing.",
+    "GUARDED_PUT": "it is guarded by its precondition.",
+    "PUT_LATEST": "it sets an absolute state, and nothing newer touched the same resource.",
+    "STALE_PUT": "something newer touched the same resource, or may have.",
+    "KEY_LIVE": "the remote still knows its key, and does nothing twice under it.",
+    "KEY_EXPIRED": "the remote may have forgotten its key.",
+    "REF_PROBE": "the remote keeps a record by which it can be found.",
+    "FENCE_WAIT": "it was not found, but a request may still be under way; wait, then look again.",
+    "PROBED_ABSENT": "whether it happened can be looked up.",
+    "PROBE_FAILED": "looking failed.",
+    "DUPLICATE_FOUND": "it was found more than once; undo what is too many.",
+    "CANCEL_THEN_REDO": "nobody knows whether it happened; undo it, then do it anew.",
+    "REF_LOST": "it could only be undone by a reference that nobody has.",
+    "FENCE_UNKNOWN": "it was not found; but nobody told when it was released, so it may still be under way.",
+    "UNDECIDABLE": "nobody can know whether it happened; do not do it again.",
+}
+
+
+def _over(case: Case, now_us: int) -> bool:
+    return case.leave_until_us is not None and case.leave_until_us < now_us
 
 
 def _after(start_us: int | None, seconds: int) -> int | None:

@@ -1,0 +1,431 @@
+"""What is known of effects, read set-wise for the verdict table: a constant number of queries for any number of them.
+
+Nothing here writes, and nothing is guessed: what the book does not say reaches the table as missing.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+import orjson
+from django.db.models import Q
+
+from journal import sql
+from journal.models import Body, Entry
+from journal.order import attempt_of
+from journal.sql import vendor_id
+from ledger import declared, holds, verdicts
+from ledger.models import Attempt, Effect, Hold
+from ledger.rows import AttemptRow, EffectRow, as_uuid
+from ledger.verdicts import Case, Means, Verdict
+
+_MOST_ATTEMPTS: Final = 2_000  # of all effects asked about together, the newest first
+_MOST_PROBES: Final = 2_000
+_NEWEST_ON_RESOURCE: Final = 500
+US: Final = 1_000_000
+
+
+class Doubt(NamedTuple):
+    """An attempt that may have happened, and the key under which the remote met it."""
+
+    number: int
+    remote_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A verdict and all that it depended on. `in_doubt` are the attempts that may have happened, in order."""
+
+    verdict: Verdict
+    case: Case
+    in_doubt: tuple[Doubt, ...] = ()
+    attempt: int = 0  # that a probe or an answer is about; 0 where there is none
+    compensation: UUID | None = None  # the open effect that row 11 speaks of
+
+    @property
+    def remote_key(self) -> str:
+        """The key to look for; of a replay with the same key, the one it uses again."""
+        return next((doubt.remote_key for doubt in self.in_doubt if doubt.number == self.attempt), "")
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A look that was reported. `began_us` is a moment at which it had not begun yet; None where nobody knows one."""
+
+    attempt: int
+    found: str
+    began_us: int | None
+    position: int
+
+
+Row = Effect | EffectRow
+Tried = Attempt | AttemptRow
+
+
+def judge(
+    project: UUID,
+    effects: Sequence[Row],
+    now_us: int,
+    process: str = "",
+    *,
+    same_intent: bool = True,
+) -> dict[UUID, Judged]:
+    """The verdict on each of `effects`, all of one project, for a worker that calls itself `process`.
+
+    A lease that `process` holds is its own; without one every live lease is somebody else's.
+    """
+    undoing = _compensations(effects)
+    open_ones = [row for rows in undoing.values() for row in rows if _is_open(row)]
+    facts = _Facts.read(project, [*effects, *open_ones], now_us, process)
+    found: dict[UUID, Judged] = {}
+    for row in effects:
+        mine = undoing.get(row.id, [])
+        still = [one for one in mine if _is_open(one)]
+        inner = _judge_one(still[-1], facts, now_us, True, None, []) if still else None
+        one = _judge_one(row, facts, now_us, same_intent, inner.case if inner is not None else None, mine)
+        found[row.id] = replace(one, compensation=still[-1].id) if still and one.verdict.row == "11" else one
+    return found
+
+
+def open_effects(session: UUID, limit: int = 200) -> list[Effect]:
+    """The effects of a session that whoever goes on with it must settle, oldest first: what may have happened first
+    of all, then what has leave or may still get it. One query more than `limit` allows tells that there are more.
+    """
+    rows = Effect.objects.filter(session=session).filter(NEEDS_SETTLING)
+    return list(rows.order_by("opened_position")[:limit])
+
+
+# Released and unanswered, or answered and still not known; or not begun, and nobody has said no.
+IN_DOUBT: Final = (
+    Q(state="dispatched") | Q(state="failed", outcome="unknown") | Q(state="acknowledged", outcome="unknown")
+)
+NEEDS_SETTLING: Final = IN_DOUBT | Q(state="planned", leave__in=("granted", "pending", "held", "used"))
+
+
+def is_in_doubt(row: Row) -> bool:
+    """True when the effect was released and nothing is known of its end, as far as its row says."""
+    return row.state == "dispatched" or (row.state in ("failed", "acknowledged") and row.outcome == "unknown")
+
+
+def _is_open(compensation: Row) -> bool:
+    """True while a compensation may still come to pass: planned with leave or a hope of it, or in doubt."""
+    if compensation.state == "planned":
+        return compensation.leave != "refused"
+    if compensation.state == "failed" and compensation.failure_reason == "rejected":
+        means = declared.tool(compensation.project_id, compensation.tool).means
+        return compensation.attempt_count < means.max_attempts and compensation.leave != "refused"
+    return is_in_doubt(compensation)
+
+
+@dataclass(slots=True)
+class _Facts:
+    """What was read for a set of effects."""
+
+    attempts: dict[UUID, list[Tried]]
+    looks: dict[UUID, list[Look]]
+    late: set[UUID]
+    overtaken: set[UUID]
+    guarded: set[UUID]
+    stops: list[Hold]
+    leases: Mapping[UUID, Any]
+    process: str
+
+    @classmethod
+    def read(cls, project: UUID, effects: Sequence[Row], now_us: int, process: str) -> "_Facts":
+        """Read for `effects` what their verdicts ask for; what no row of the table would look at is left unread."""
+        tried = [row for row in effects if row.state in ("dispatched", "failed", "acknowledged")]
+        doubtful = [row for row in tried if not (row.state == "acknowledged" and row.outcome != "unknown")]
+        attempts = _attempts(doubtful)
+        means = {row.id: declared.tool(project, row.tool).means for row in doubtful}
+        natural = [row for row in doubtful if means[row.id].tool_class == "natural"]
+        return cls(
+            attempts=attempts,
+            looks=_looks([row.id for row in doubtful if means[row.id].probe]),
+            late=_late([row.id for row in doubtful]),
+            overtaken=_overtaken(natural, attempts),
+            guarded=_guarded(natural),
+            stops=holds.live(project),
+            leases=_leases({row.session_id for row in effects}),
+            process=process,
+        )
+
+
+def _judge_one(
+    row: Row, facts: _Facts, now_us: int, same_intent: bool, compensation: Case | None, undoing: Sequence[Row]
+) -> Judged:
+    means = declared.tool(row.project_id, row.tool).means
+    tried = facts.attempts.get(row.id, [])
+    doubts = _in_doubt(row, tried, facts.looks.get(row.id, []), means)
+    looks = _counting_looks(facts.looks.get(row.id, []), undoing)
+    asked = _to_look_for(doubts, tried, looks, means)
+    last = looks_of(asked, tried, looks)
+    lease = facts.leases.get(row.session_id)
+    elsewhere = lease is not None and _is_elsewhere(lease, facts.process, now_us)
+    case = Case(
+        state=row.state,
+        outcome=row.outcome,
+        failure_reason=row.failure_reason,
+        leave=row.leave,
+        leave_basis=row.leave_basis,
+        leave_until_us=row.leave_until_us,
+        same_intent=same_intent,
+        attempts=row.attempt_count,
+        earlier_in_doubt=any(doubt.number < row.attempt_count for doubt in doubts),
+        keys_in_doubt=max(len({doubt.remote_key for doubt in doubts}), 1),
+        first_us=_first_use(asked, tried),
+        last_us=_last_sign(doubts, tried, lease),
+        reference=bool(row.external_reference),
+        precondition=row.id in facts.guarded,
+        later_on_resource=row.id in facts.overtaken,
+        resolution=row.resolution,
+        resolved_attempt=attempt_of(row.resolved_mark),
+        late_evidence=row.id in facts.late,
+        probe=last.found if last is not None else "",
+        probed_us=last.began_us if last is not None else None,
+        probe_errors=_errors(asked, tried, looks),
+        on_hold=_is_held(row, facts.stops),
+        lease_elsewhere=elsewhere,
+        lease_until_us=lease.expires_at_us if lease is not None and elsewhere else None,
+        means=means,
+        compensation=compensation,
+        undoing_failed=compensation is None and any(_came_to_nothing(one) for one in undoing),
+    )
+    found = verdicts.verdict(case, now_us)
+    return Judged(found, case, tuple(doubts), asked.number if asked is not None else row.attempt_count)
+
+
+def _in_doubt(row: Row, tried: Sequence[Tried], looks: Sequence[Look], means: Means) -> list[Doubt]:
+    """The attempts that may have happened, in order, one for each that is neither answered nor settled otherwise."""
+    denied = attempt_of(row.resolved_mark) if row.resolution == "not_happened" else 0
+    settled = max(row.undone, denied)
+    silent = [one for one in tried if one.number > settled and _is_unanswered(one)]
+    absent = {key for key in {one.remote_key for one in silent} if _is_absent(key, tried, looks, means)}
+    # What was looked for and is not there is settled, but for the last one: what follows from that the table says.
+    return [
+        Doubt(one.number, one.remote_key)
+        for one in sorted(silent, key=_number)
+        if one.remote_key not in absent or one.number == row.attempt_count
+    ]
+
+
+def _is_unanswered(one: Tried) -> bool:
+    if one.acknowledged_mark and one.outcome != "unknown":
+        return False
+    return one.failure_reason != "rejected"
+
+
+def _is_absent(key: str, tried: Sequence[Tried], looks: Sequence[Look], means: Means) -> bool:
+    """True when the last look for `key` found nothing, and began after everything sent under it was dead."""
+    numbers = {one.number for one in tried if one.remote_key == key}
+    of_key = [look for look in looks if look.attempt in numbers]
+    last = max(of_key, key=_by_beginning, default=None)
+    sent = [_sent_at_latest(one) for one in tried if one.remote_key == key]
+    if last is None or last.found != "miss" or last.began_us is None or None in sent:
+        return False
+    return last.began_us >= max(one for one in sent if one is not None) + means.request_lifetime_s * US
+
+
+def _to_look_for(doubts: Sequence[Doubt], tried: Sequence[Tried], looks: Sequence[Look], means: Means) -> Doubt | None:
+    """The attempt whose key is to be looked for next: the newest, unless that is settled and an older is not."""
+    for doubt in reversed(doubts):
+        if not _is_absent(doubt.remote_key, tried, looks, means):
+            return doubt
+    return doubts[-1] if doubts else None
+
+
+def _of_key(asked: Doubt | None, tried: Sequence[Tried], looks: Sequence[Look]) -> list[Look]:
+    """The looks for the key of an attempt, in the order in which they began."""
+    if asked is None:
+        return []
+    numbers = {one.number for one in tried if one.remote_key == asked.remote_key}
+    return sorted((look for look in looks if look.attempt in numbers), key=_by_beginning)
+
+
+def looks_of(asked: Doubt | None, tried: Sequence[Tried], looks: Sequence[Look]) -> Look | None:
+    """The last look for the key of an attempt."""
+    found = _of_key(asked, tried, looks)
+    return found[-1] if found else None
+
+
+def _errors(asked: Doubt | None, tried: Sequence[Tried], looks: Sequence[Look]) -> int:
+    count = 0
+    for look in reversed(_of_key(asked, tried, looks)):
+        if look.found != "error":
+            break
+        count += 1
+    return count
+
+
+def _counting_looks(looks: Sequence[Look], undoing: Sequence[Row]) -> list[Look]:
+    """The looks that still say something: where what was too many has been undone since, one looks anew."""
+    undone = [one.changed_us for one in undoing if one.undoes == 0 and one.state == "acknowledged"]
+    since = max(undone, default=None)
+    return [look for look in looks if since is None or (look.began_us is not None and look.began_us >= since)]
+
+
+def _by_beginning(look: Look) -> tuple[int, int]:
+    return (look.began_us if look.began_us is not None else -1, look.position)
+
+
+def _number(one: Tried) -> int:
+    return one.number
+
+
+def _sent_at_latest(one: Tried) -> int | None:
+    """A moment after which the attempt was not begun: its dispatch, or when it was first heard of."""
+    return one.received_us if one.received_us is not None else one.heard_us
+
+
+def _first_use(asked: Doubt | None, tried: Sequence[Tried]) -> int | None:
+    """A moment before which the key in doubt was not used. Of a report only its producer can know it."""
+    if asked is None:
+        return None
+    begun = []
+    for one in tried:
+        if one.remote_key != asked.remote_key:
+            continue
+        if one.lane == "command":
+            begun.append(one.received_us)
+        elif one.dispatched_at_us is not None and one.received_us is not None:
+            begun.append(min(one.dispatched_at_us, one.received_us))
+        else:
+            begun.append(None)
+    return None if None in begun or not begun else min(at for at in begun if at is not None)
+
+
+def _last_sign(doubts: Sequence[Doubt], tried: Sequence[Tried], lease: Any) -> int | None:
+    """A moment after which nothing in doubt was sent any more.
+
+    That is its dispatch; where whoever dispatched it had a lease and beat on after that, the last beat, or at the
+    latest the takeover: a worker may send what it was given to send as long as it is alive.
+    """
+    numbers = {doubt.number for doubt in doubts}
+    signs: list[int] = []
+    for one in tried:
+        if one.number not in numbers:
+            continue
+        sent = _sent_at_latest(one)
+        if sent is None:
+            return None
+        signs.append(sent)
+        if one.failed_at_us is not None and one.failed_mark[:1] == "0":
+            signs.append(one.failed_at_us)
+        elif lease is not None and one.lease_epoch is not None:
+            if one.lease_epoch < lease.epoch:
+                signs.append(lease.acquired_at_us)
+            elif lease.released_at_us is None:
+                signs.append(sent)
+    return max(signs, default=None)
+
+
+def _is_elsewhere(lease: Any, process: str, now_us: int) -> bool:
+    live = lease.released_at_us is None and lease.expires_at_us > now_us
+    return bool(live) and lease.process != process
+
+
+def _is_held(row: Row, stops: Sequence[Hold]) -> bool:
+    return bool(stops) and holds.covering(stops, row.session_id, row.agent_id, row.tool, row.id) is not None
+
+
+def _came_to_nothing(compensation: Row) -> bool:
+    """True for a compensation that was denied, or refused by the remote until no attempt was left."""
+    if compensation.state == "planned":
+        return compensation.leave == "refused"
+    return compensation.state == "failed" and not _is_open(compensation)
+
+
+def _compensations(effects: Sequence[Row]) -> dict[UUID, list[Effect]]:
+    """Commanded compensations of what is in doubt, or to be undone, by the effect they undo; in order of opening."""
+    asked = [
+        row.id
+        for row in effects
+        if row.attempt_count and (row.state in ("dispatched", "failed") or is_in_doubt(row) or row.resolution)
+    ]
+    found: dict[UUID, list[Effect]] = {}
+    if asked:
+        rows = Effect.objects.filter(compensates__in=asked, lane="command").order_by("opened_position")
+        for row in rows:
+            if row.compensates_id is not None:
+                found.setdefault(row.compensates_id, []).append(row)
+    return found
+
+
+def _attempts(effects: Sequence[Row]) -> dict[UUID, list[Tried]]:
+    found: dict[UUID, list[Tried]] = {}
+    rows = Attempt.objects.filter(effect__in=[row.id for row in effects]).order_by("-number")
+    for row in rows[:_MOST_ATTEMPTS] if effects else ():
+        found.setdefault(row.effect_id, []).append(row)
+    return found
+
+
+def _looks(effects: Sequence[UUID]) -> dict[UUID, list[Look]]:
+    """What was reported of looks, from the facts of the journal."""
+    found: dict[UUID, list[Look]] = {}
+    if not effects:
+        return found
+    entries = Entry.objects.filter(effect__in=effects, kind="effect.probed").order_by("-position")
+    for position, effect, facts in entries.values_list("position", "effect", "facts")[:_MOST_PROBES]:
+        said = orjson.loads(facts)
+        if effect is not None:
+            look = Look(said["attempt"], said["found"], said.get("began_us"), position)
+            found.setdefault(effect, []).append(look)
+    return found
+
+
+def _late(effects: Sequence[UUID]) -> set[UUID]:
+    """Effects of which somebody without a say reported that they happened."""
+    if not effects:
+        return set()
+    entries = Entry.objects.filter(effect__in=effects, kind="integrity.fenced")
+    said = entries.values_list("effect", "facts")
+    return {
+        effect
+        for effect, facts in said
+        if effect is not None and '"effect.acknowledged"' in facts and '"unknown"' not in facts
+    }
+
+
+# Of each effect: whether another one on its resource was released after it. A resource that nobody named is all that
+# the tool touches.
+_LATER: Final = """
+SELECT mine.id FROM ledger_effect mine WHERE mine.id IN ({marks}) AND EXISTS (
+  SELECT 1 FROM (
+    SELECT other.id FROM ledger_effect other
+    WHERE other.project_id = mine.project_id AND other.{column} = mine.{column} AND other.id <> mine.id {named}
+    ORDER BY other.opened_position DESC LIMIT {most}
+  ) newest JOIN ledger_attempt attempt ON attempt.effect_id = newest.id
+  WHERE COALESCE(attempt.received_us, attempt.heard_us) >= (
+    SELECT MAX(COALESCE(own.received_us, own.heard_us, 0)) FROM ledger_attempt own WHERE own.effect_id = mine.id
+  ) AND attempt.failure_reason <> 'rejected'
+)
+"""
+
+
+def _overtaken(effects: Sequence[Row], attempts: Mapping[UUID, Sequence[Tried]]) -> set[UUID]:
+    found = {row.id for row in effects if any(_sent_at_latest(one) is None for one in attempts.get(row.id, ())[:1])}
+    named = [row.id for row in effects if row.resource]
+    unnamed = [row.id for row in effects if not row.resource]
+    for ids, column, more in ((named, "resource", "AND other.resource <> ''"), (unnamed, "tool", "")):
+        for start in range(0, len(ids), 500):
+            part = ids[start : start + 500]
+            text = _LATER.format(
+                marks=", ".join(["%s"] * len(part)), column=column, named=more, most=_NEWEST_ON_RESOURCE
+            )
+            found |= {
+                identity for row in sql.rows(text, [vendor_id(one) for one in part]) if (identity := as_uuid(row[0]))
+            }
+    return found
+
+
+def _guarded(effects: Sequence[Row]) -> set[UUID]:
+    """Effects whose plan says what must still be true. An erased plan says nothing."""
+    positions = {row.plan_position: row.id for row in effects if row.plan_position is not None}
+    if not positions:
+        return set()
+    bodies = Body.objects.filter(entry__in=positions).values_list("entry", "text")
+    return {positions[entry] for entry, text in bodies if orjson.loads(text).get("preconditions")}
+
+
+def _leases(sessions: Iterable[UUID]) -> Mapping[UUID, Any]:
+    return {}
