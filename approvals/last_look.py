@@ -61,7 +61,7 @@ def check(
     origin: Origin, row: EffectRow, preconditions: Mapping[str, Any] | None, whole: Whole | None, found: list[Gate]
 ) -> Refusal | None:
     """Why leave that looks granted is not used, or None. A gate whose leave may be used is put into `found`."""
-    force, stops, final, _, patterns = policies.grounds(row.project_id, row.session_id, row.repository_id)
+    force, stops, final, _, patterns, *_others = policies.grounds(row.project_id, row.session_id, row.repository_id)
     if stops and _is_stopped(origin, row):
         return HELD
     now = origin.received_us

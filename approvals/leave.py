@@ -22,24 +22,32 @@ from approvals.states import LEAVE_OF, OPEN, US
 from journal.ids import derived, uuid7
 from journal.models import Entry
 from journal.order import is_of_a_command
-from ledger import commands, effects, holds, leaves
+from ledger import breakers, commands, effects, holds, leaves
 from ledger.commands import Answered, Plan
 from ledger.fold import Observation
 from ledger.leaves import Grant, Refusal
 from ledger.models import Attempt
 from ledger.rows import EffectRow
 from ledger.states import MOVED
+from sessions import capacity
 from sessions.origin import Origin
 
 
 def plan(origin: Origin, wish: Plan, asked: Asked) -> Answered:
-    """Plan an effect and decide its leave, by the policy in force; where people must say yes, open a gate."""
+    """Plan an effect and decide its leave, by the policy in force; where people must say yes, open a gate.
+
+    Raises capacity.Paced and breakers.Paused, which leave nothing.
+    """
     identity = derived(wish.session, wish.effect_key)
-    force, stops, final, ended, _ = policies.grounds(origin.project, wish.session)
+    agent, tool, now_us = origin.agent, wish.tool, origin.received_us
+    present = policies.grounds(origin.project, wish.session, agent=agent, tool=tool, now_us=now_us)
+    force, stops, final, ended, *_others = present
     if ended and wish.values.get("compensates_id") is None and _asks(identity, origin):
         return _refused(identity, origin, wish, SESSION_ENDED)
     if stops and holds.stopping(origin.project, wish.session, origin.agent, wish.tool, identity) is not None:
         return _refused(identity, origin, wish, HELD)
+    if (present.paced or present.broken) and _asks(identity, origin):
+        _pace(origin, wish, identity)
     opening: list[Request] = []
     judged = _judge(force, origin, wish, asked) if force is not None else None
     if judged is not None:
@@ -66,11 +74,21 @@ def plan(origin: Origin, wish: Plan, asked: Asked) -> Answered:
         return _leave(origin, wish, asked, now_judged, opening, row.attempt_count if row is not None else 0)
 
     answered = commands.plan(origin, wish, decide, observe)
+    if present.broken and answered.position and answered.effect.leave in ("granted", "pending"):
+        breakers.admit(answered.effect, now_us)
     for request in opening:
         gates.open_for(request, answered.effect, answered.position)
     if answered.effect.leave == "pending" and leaves.lapsed(answered.effect, origin.received_us):
         gates.settle_of(answered.effect, origin.received_us)
     return answered
+
+
+def _pace(origin: Origin, wish: Plan, identity: UUID) -> None:
+    """Hold back an intention whose agent says that it can take little, or whose tool fails: Paced, Paused."""
+    paced = capacity.paced(origin.agent, wish.session, origin.received_us)
+    if paced is not None:
+        raise paced
+    breakers.look(origin.project, wish.tool, identity, origin.received_us)
 
 
 def _judge(force: InForce, origin: Origin, wish: Plan, asked: Asked) -> Judged:

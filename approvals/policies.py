@@ -51,6 +51,8 @@ class Grounds(NamedTuple):
     final: bool
     ended: bool
     patterns: int | None
+    paced: bool  # a report of the agent that was asked about paces some of its plans
+    broken: bool  # the breaker of the tool that was asked about is open
 
 
 def in_force(project: UUID) -> InForce | None:
@@ -58,15 +60,24 @@ def in_force(project: UUID) -> InForce | None:
     return grounds(project).force
 
 
-def grounds(project: UUID, session: UUID | None = None, repository: UUID | None = None) -> Grounds:
+def grounds(
+    project: UUID,
+    session: UUID | None = None,
+    repository: UUID | None = None,
+    *,
+    agent: UUID | None = None,
+    tool: str = "",
+    now_us: int = 0,
+) -> Grounds:
     """What is in force in `project`, and whether a person has stopped anything there, in one query by indexes.
 
     Rules never change once loaded, so each process compiles a set once.
     """
     identity, asked = vendor_id(project), vendor_id(session or _NOTHING)
-    found = sql.rows(_GROUNDS, [identity, asked, asked, vendor_id(repository or _NOTHING), identity])
-    policy_set, mode, stops, final, ended, patterns = found[0]
-    present = bool(stops), bool(final), bool(ended), patterns
+    about = [identity, asked, asked, vendor_id(repository or _NOTHING), vendor_id(agent or _NOTHING), now_us]
+    found = sql.rows(_GROUNDS, [*about, identity, tool, identity])
+    policy_set, mode, stops, final, ended, patterns, paced, broken = found[0]
+    present = bool(stops), bool(final), bool(ended), patterns, bool(paced), bool(broken)
     named = as_uuid(policy_set)
     if named is None:
         return Grounds(None, *present)
@@ -81,7 +92,9 @@ _GROUNDS: Final = (
     " EXISTS (SELECT 1 FROM ledger_hold WHERE project_id = %s AND lifted_at_us IS NULL),"
     " EXISTS (SELECT 1 FROM approvals_gate WHERE session_id = %s AND status = 'denied_final'),"
     f" EXISTS (SELECT 1 FROM agent_sessions_session WHERE id = %s AND status IN ({_ENDED})),"
-    " (SELECT patterns_version FROM agent_sessions_repository WHERE id = %s)"
+    " (SELECT patterns_version FROM agent_sessions_repository WHERE id = %s),"
+    " EXISTS (SELECT 1 FROM agent_sessions_capacity WHERE agent_id = %s AND paced_until_us > %s),"
+    " EXISTS (SELECT 1 FROM ledger_breaker WHERE project_id = %s AND tool = %s AND opened_at_us IS NOT NULL)"
     " FROM (SELECT 1) AS one"
     " LEFT JOIN approvals_activation AS current ON current.project_id = %s AND current.is_current"
 )

@@ -9,7 +9,7 @@ from django.conf import settings
 from approvals.states import RISKS
 from approvals.states import STATUSES as GATE_STATUSES
 from ingest import doors, shapes
-from ingest.shapes_messages import SendMessage
+from ingest.shapes_messages import ReportCapacity, SendMessage
 from ledger.states import BASES, LEAVES, SAID_OUTCOMES, STATES
 from sessions.messages import BOXES
 from sessions.models import STATUSES
@@ -87,6 +87,10 @@ ENDPOINTS: Final = (
              tag="messages"),
     Endpoint("post", "/messages/{message}/read", "readMessage", "Mark a message as read.", {200: "MessageBrief"},
              shapes.Nothing, tag="messages"),
+    Endpoint("post", "/capacity", "reportCapacity", "Say how much you can still take.", {200: "Capacity"},
+             ReportCapacity, tag="capacity"),
+    Endpoint("get", "/capacity", "listCapacity", "The latest reports, the newest first.", {200: "Page"},
+             query=("session", "agent", "limit"), tag="capacity"),
     Endpoint("post", "/events", "postEvents", "Keep a batch of facts reported after the event.",
              {200: "BatchAnswer", 207: "BatchAnswer"}, query=("atomic", "judge"), tag="evidence"),
     Endpoint("get", "/events/receipt", "receipt", "The proof that a fact is in the book.", {200: "Receipt"},
@@ -104,6 +108,7 @@ REFUSALS: Final = {
     413: "Larger than a limit; the sentence names it.",
     415: "Another media type, encoding or charset is needed.",
     422: "Well-formed, but not what this asks for; the pointer names the place.",
+    429: "Not now: the agent or the tool is paced; Retry-After says when to ask again.",
     503: "The database cannot take this now; send it again.",
 }
 
@@ -194,6 +199,11 @@ _ANSWERS: Final[dict[str, Any]] = {
     "Gate": _GATE,
     "Gates": _object({"gates": {"type": "array", "items": _GATE}, "changed": {"type": "array", "items": _ID}}),
     "ArtifactBrief": _object({"id": _ID, "handle": _TEXT, "stored": {"type": "boolean"}, "upload": _TEXT}),
+    "Capacity": _object(
+        {"reported_at_us": _NUMBER, "fresh": {"type": "boolean"}, "paced": {"type": "boolean"}},
+        session={"type": ["string", "null"]},
+        paced_for={"enum": ["context", "time", "queue", None]},
+    ),
     "MessageBrief": _MESSAGE,
     "Message": _MESSAGE,
     "Page": _object({"items": {"type": "array", "items": {"type": "object"}}, "next": {"type": ["string", "null"]}}),

@@ -8,8 +8,6 @@ from msgspec import Meta
 from ingest.shapes import _PLAIN, Count, Id, Key, Strict
 from sessions.messages import MOST_CHARACTERS, MOST_SUBJECT
 
-Tokens = Annotated[int, Meta(ge=0, le=2**53 - 1)]
-
 
 class SendMessage(Strict):
     """POST /messages: to an agent by name, or to `shared`."""
@@ -22,6 +20,17 @@ class SendMessage(Strict):
     lease_epoch: Count | None = None
 
 
+class ReportCapacity(Strict):
+    """POST /capacity: how much an agent can still take, in one session or in all; at least one of the four."""
+
+    session: Key | None = None
+    context_left_tokens: Count | None = None
+    context_total_tokens: Annotated[int, Meta(ge=1, le=2**53 - 1)] | None = None
+    time_left_s: Annotated[int, Meta(ge=0, le=366 * 24 * 3600)] | None = None
+    queue: Count | None = None
+    lease_epoch: Count | None = None
+
+
 # Prepared before the first request: see ingest/shapes.py.
-for _shape in (SendMessage,):
+for _shape in (SendMessage, ReportCapacity):
     msgspec.json.Decoder(_shape)

@@ -16,7 +16,7 @@ from journal.clock import now_us
 from journal.entries import Status
 from journal.ids import derived
 from journal.order import is_of_a_command
-from ledger import effects, fold, leaves, stopped
+from ledger import breakers, effects, fold, leaves, stopped
 from ledger.fold import Fact, Observe
 from ledger.leaves import Grant, Refusal
 from ledger.rows import AttemptRow, EffectRow, columns, vendor_id
@@ -239,6 +239,9 @@ def _answer_attempt(
         origin.lane = "evidence"
     position = _append(origin, kind, row, attempt, facts)
     _fold(row, attempts, _fact(origin, kind, position, attempt, values), observe)
+    if not late:
+        went_well = kind == "effect.acknowledged" and values["outcome"] == "ok"
+        breakers.count(row, attempts[attempt], went_well=went_well, now_us=origin.received_us)
     return Answered(row, 202 if late else 200, attempt=attempts[attempt])
 
 

@@ -4,7 +4,8 @@ from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from ledger import tools
+from journal.clock import now_us
+from ledger import breakers, tools
 from sessions.access import MemberRequest, may, member
 
 
@@ -13,8 +14,12 @@ from sessions.access import MemberRequest, may, member
 def tools_page(request: MemberRequest) -> HttpResponse:
     """List the declared tools by name, then the undeclared ones that were used."""
     project = request.membership.project
+    declared = list(project.tools.order_by("name"))
+    paused = breakers.shown(project.id, now_us()) if any(tool.breaker_failures for tool in declared) else {}
+    for tool in declared:
+        tool.breaker = paused.get(tool.name)  # type: ignore[attr-defined]  # for the page alone
     context = {
-        "tools": list(project.tools.order_by("name")),
+        "tools": declared,
         "undeclared": tools.used_undeclared(project),
         "may_rule": may(request.membership, "reviewer"),
     }

@@ -15,7 +15,6 @@ from django.db.models import Exists, OuterRef, Q
 from journal import entries
 from journal.clock import now_us
 from journal.entries import SYSTEM_SOURCE, Draft, Status
-from journal.horizon import last_position
 from journal.ids import derived
 from journal.models import Body
 from sessions.models import Agent, Session
@@ -205,10 +204,10 @@ def inbox(
 ) -> list[Letter]:
     """At most `limit` messages of the agent's boxes after position `after`, the oldest first.
 
-    With `session`, those that are about it and those that are about none. Whoever pages on by position misses nothing:
-    what may still get a lower position is not shown yet.
+    With `session`, those that are about it and those that are about none. What one sender sent is in its order; of two
+    at once the earlier position may be seen later, so whoever looks again begins without `after`.
     """
-    rows = Message.objects.filter(project=project, opened_position__gt=after, opened_position__lte=last_position())
+    rows = Message.objects.filter(project=project, opened_position__gt=after)
     if session is not None:
         rows = rows.filter(Q(session=session) | Q(session__isnull=True))
     rows = rows.select_related("from_agent").order_by("opened_position")

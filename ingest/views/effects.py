@@ -20,13 +20,13 @@ from ingest.problems import Problem
 from ingest.reply import Reply
 from inquiry.indexes import HAS_BAD_OUTCOME, HAS_REFERENCE, IS_NOT_ACKNOWLEDGED
 from journal.ids import derived
-from ledger import commands, leaves
+from ledger import breakers, commands, leaves
 from ledger.commands import Answered, Plan
 from ledger.leaves import Refusal
 from ledger.models import Attempt, Effect
 from ledger.rows import AttemptRow, EffectRow
 from ledger.states import SAID_OUTCOMES, STATES
-from sessions import repositories, sessions, tasks
+from sessions import capacity, repositories, sessions, tasks
 from sessions.models import Project
 from sessions.origin import Origin
 
@@ -90,7 +90,13 @@ def _plan(call: Call, fields: shapes.PlanFields, origin: Origin, reference: str,
         values["task_id"] = _task(call.project, session, fields.task)
     wish = Plan(session, key_of(fields, digest), fields.tool, digest, values)
     repository = (fields.target.repository or "") if fields.target is not None else ""
-    answered = leave.plan(origin, wish, Asked(fields.arguments, repository, fields.preconditions))
+    try:
+        answered = leave.plan(origin, wish, Asked(fields.arguments, repository, fields.preconditions))
+    except capacity.Paced as paced:
+        raise Problem(429, "PACED", paced.sentence, headers={"Retry-After": str(paced.retry_after_s)}) from None
+    except breakers.Paused as paused:
+        sentence, headers = paused.sentence, {"Retry-After": str(paused.retry_after_s)}
+        raise Problem(429, "BREAKER_OPEN", sentence, headers=headers) from None
     if not answered.created:
         sessions.count_effects({session: -1})
     return _reply(answered, kept=False, redactions=call.redactions)

@@ -1,0 +1,75 @@
+"""Doors for capacity: an agent says how much it can take; everybody of the project may read what was said last."""
+
+from typing import Any
+from uuid import UUID
+
+from django.http import HttpResponse
+
+from ingest.doors import Call, as_json, by_method, command, reading
+from ingest.paging import MOST, USUAL, parameters, whole_number
+from ingest.problems import Problem
+from ingest.reply import Reply
+from ingest.shapes_messages import ReportCapacity
+from journal.clock import now_us
+from sessions import capacity, sessions
+from sessions.models import Agent
+from sessions.models_messages import Capacity
+from sessions.origin import Origin
+
+
+@command(ReportCapacity, "capacity.reported")
+def report_capacity(call: Call, fields: ReportCapacity, origin: Origin, _path: dict[str, UUID]) -> Reply:
+    """Keep what an agent says of its capacity, and tell whether its plans are paced from now on."""
+    values = {name: getattr(fields, name) for name in capacity.FIELDS}
+    if all(value is None for value in values.values()):
+        detail = f"Send at least one of {', '.join(capacity.FIELDS)}."
+        raise Problem(422, "invalid", detail)
+    session = _session(call.project, fields.session) if fields.session else None
+    row = capacity.report(origin, session, values)
+    return Reply(200, _state(row, call.received_us) | {"session": str(session) if session else None})
+
+
+@reading
+def list_capacity(call: Call) -> HttpResponse:
+    """The latest report of each agent, in each session and in all, the newest first."""
+    asked = parameters(call.request, {"session", "agent", "limit"})
+    session = _session(call.project, asked["session"]) if "session" in asked else None
+    agent = None
+    if "agent" in asked:
+        agent = Agent.objects.filter(project=call.project, name=asked["agent"]).values_list("id", flat=True).first()
+        if agent is None:
+            raise Problem(422, "agent_unknown", "This project has no such agent.", pointer="/agent")
+    found = capacity.latest(call.project, session, agent, whole_number(asked, "limit", USUAL, MOST))
+    now = now_us()
+    return as_json(200, {"items": [describe(row, now) for row in found], "next": None})
+
+
+capacity_door = by_method(POST=report_capacity, GET=list_capacity)
+
+
+def describe(row: Capacity, now: int) -> dict[str, Any]:
+    """A report in an answer."""
+    return {
+        "agent": row.agent.name,
+        "session": str(row.session_id) if row.session_id else None,
+        **{name: getattr(row, name) for name in capacity.FIELDS},
+        **_state(row, now),
+    }
+
+
+def _state(row: Capacity, now: int) -> dict[str, Any]:
+    paced = capacity.is_paced(row, now)
+    return {
+        "reported_at_us": row.reported_at_us,
+        "fresh": capacity.is_fresh(row, now),
+        "paced": paced,
+        "paced_for": row.pace_reason if paced else None,
+    }
+
+
+def _session(project: UUID, reference: str) -> UUID:
+    try:
+        return sessions.find(project, reference).id
+    except sessions.NotFound:
+        detail = "This project has no such session; open it first with POST /sessions."
+        raise Problem(404, "not_found", detail) from None

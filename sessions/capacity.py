@@ -1,0 +1,133 @@
+"""The one writer of Capacity: what agents said last of how much they can take, and when their plans are paced.
+
+Pacing holds back new intentions only. What is under way is always heard: dispatching what has leave, telling what came
+of it, looking it up.
+"""
+
+from typing import Any, Final
+from uuid import UUID
+
+import orjson
+from django.db.models import Q
+
+from journal import entries
+from journal.entries import Status
+from sessions.models_messages import Capacity
+from sessions.origin import Origin, Repeated
+
+US: Final = 1_000_000
+# The thresholds, all of them. A report counts while it is fresh; then nothing is known, and nothing is paced.
+FRESH_S: Final = 300
+LEAST_CONTEXT_TOKENS: Final = 4_000
+LEAST_CONTEXT_SHARE: Final = 20  # at least one token in so many is left, where the total is told
+LEAST_TIME_S: Final = 60  # of the time that was left, less what has passed since
+MOST_QUEUE: Final = 100
+COME_AGAIN_S: Final = 30  # a new report may change everything
+
+FIELDS: Final = ("context_left_tokens", "context_total_tokens", "time_left_s", "queue")
+
+
+class Paced(Exception):
+    """A plan comes at a time for which its agent has said that it can take little. Nothing was recorded."""
+
+    def __init__(self, reason: str, until_us: int, now_us: int) -> None:
+        super().__init__(reason)
+        self.until_us = until_us
+        self.retry_after_s = min(COME_AGAIN_S, -(-(until_us - now_us) // US))
+        self.sentence = (
+            f"Your last report says that {_WORDS[reason]}. Finish what is under way, write a handoff, and plan more"
+            " when a new report (POST /capacity) says that there is room;"
+            f" this one counts for {FRESH_S // 60} minutes."
+        )
+
+
+_WORDS: Final = {
+    "context": "little context is left",
+    "time": "little time is left",
+    "queue": "too much waits for you",
+}
+
+
+def report(origin: Origin, session: UUID | None, values: dict[str, int | None]) -> Capacity:
+    """Keep what an agent says of its capacity, by command. `values` has FIELDS, None where untold. Raises Repeated."""
+    pace = _pace(values, origin.received_us)
+    facts: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
+    if pace is not None:
+        facts["paced"] = pace[0]
+    draft = origin.draft(
+        "capacity.reported", facts=orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode(), session=session
+    )
+    appended = entries.append([draft], origin.received_us)[0]
+    if appended.status is not Status.CREATED:
+        raise Repeated
+    reason, from_us, until_us = pace or ("", None, None)
+    whose: dict[str, Any] = {"agent_id": origin.agent, "session_id": session}
+    row, _created = Capacity.objects.update_or_create(
+        **whose,
+        defaults={
+            "project_id": origin.project,
+            "reported_at_us": origin.received_us,
+            "position": appended.position,
+            "pace_reason": reason,
+            "paced_from_us": from_us,
+            "paced_until_us": until_us,
+            **values,
+        },
+    )
+    return row
+
+
+def _pace(values: dict[str, int | None], now_us: int) -> tuple[str, int, int] | None:
+    """Why, from when and until when a report paces (µs), or None. Time runs on, so it may begin later."""
+    until_us = now_us + FRESH_S * US
+    left, total, queue = values["context_left_tokens"], values["context_total_tokens"], values["queue"]
+    if left is not None and (left < LEAST_CONTEXT_TOKENS or (total is not None and left * LEAST_CONTEXT_SHARE < total)):
+        return "context", now_us, until_us
+    if queue is not None and queue > MOST_QUEUE:
+        return "queue", now_us, until_us
+    time_left_s = values["time_left_s"]
+    if time_left_s is not None and time_left_s < LEAST_TIME_S + FRESH_S:
+        return "time", now_us + max(0, time_left_s - LEAST_TIME_S) * US, until_us
+    return None
+
+
+def paced(agent: UUID, session: UUID, now_us: int) -> Paced | None:
+    """What holds back a plan of the agent in this session now, if anything. One query.
+
+    The latest of two reports counts: that on the session and that on all of them. Asked only where some row of the
+    agent paces at all, of which approvals/policies.py tells.
+    """
+    said = Capacity.objects.filter(Q(session=session) | Q(session__isnull=True), agent=agent)
+    latest = said.order_by("-reported_at_us", "-position").first()
+    if latest is None or latest.paced_from_us is None or latest.paced_until_us is None:
+        return None
+    if not latest.paced_from_us <= now_us < latest.paced_until_us:
+        return None
+    return Paced(latest.pace_reason, latest.paced_until_us, now_us)
+
+
+def latest(project: UUID, session: UUID | None = None, agent: UUID | None = None, limit: int = 200) -> list[Capacity]:
+    """The latest reports of a project, the newest first: of one session, of one agent."""
+    rows = Capacity.objects.filter(project=project).select_related("agent", "session")
+    if session is not None:
+        rows = rows.filter(session=session)
+    if agent is not None:
+        rows = rows.filter(agent=agent)
+    return list(rows.order_by("-reported_at_us", "-id")[:limit])
+
+
+def of(agent: UUID, session: UUID) -> Capacity | None:
+    """What is known of an agent's capacity in a session: the latest of its reports on the session and on all."""
+    said = Capacity.objects.filter(Q(session=session) | Q(session__isnull=True), agent=agent)
+    return said.select_related("agent").order_by("-reported_at_us", "-position").first()
+
+
+def is_fresh(row: Capacity, now_us: int) -> bool:
+    """Whether a report still counts."""
+    return now_us < row.reported_at_us + FRESH_S * US
+
+
+def is_paced(row: Capacity, now_us: int) -> bool:
+    """Whether plans are paced by this report now."""
+    from_us, until_us = row.paced_from_us, row.paced_until_us
+    return from_us is not None and until_us is not None and from_us <= now_us < until_us

@@ -1,0 +1,244 @@
+"""The breaker of a tool: opens after so many failures in a row, lets one plan through to try, closes on success."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from django.core.management import call_command
+from django.db import transaction
+from django.test import Client
+from django.urls import reverse
+from pytest_django import Settings
+
+from journal.clock import now_us
+from journal.models import Body, Entry
+from ledger import declarations, declared
+from ledger.breakers import US
+from ledger.declarations import FaultyFileError
+from ledger.models import Effect
+from ledger.models_breaker import Breaker
+from sessions import agents, projects, tokens
+from tests.ingest.caller import Caller, code
+from tests.journal.committed import committed, together
+from tests.pages.people import House
+
+__all__ = ["committed"]
+PAUSE_S = 60
+TOOLS = f"""
+tools:
+  flaky: {{class: opaque, deadline_s: 30, breaker: {{failures: 3, pause_s: {PAUSE_S}}}}}
+  plain: {{class: opaque}}
+"""
+
+
+def load(folder: Path, text: str = TOOLS) -> None:
+    file = folder / "tools.yaml"
+    file.write_text(text)
+    call_command("load_tools", str(file))
+    declared.forget()
+
+
+@pytest.fixture
+def at_work(agent: Caller, tmp_path: Path) -> Caller:
+    """An agent with a session, in a project that declares one tool with a breaker and one without."""
+    load(tmp_path)
+    agent.session()
+    return agent
+
+
+def start(agent: Caller, name: str, tool: str = "flaky") -> dict[str, Any]:
+    """Plan and dispatch."""
+    effect = agent.plan(name, tool=tool, arguments={"n": name})
+    agent.dispatch(effect)
+    return effect
+
+
+def plan(agent: Caller, name: str, tool: str = "flaky") -> Any:
+    body = {"session": "s-1", "effect_key": name, "tool": tool, "arguments": {"n": name}}
+    return agent.post("/effects", body)
+
+
+def break_it(agent: Caller, times: int = 3) -> None:
+    for number in range(times):
+        agent.fail(start(agent, f"bad-{number}"), "timeout")
+
+
+def pass_time() -> None:
+    """Let the pause, and the time of a trial, be over."""
+    Breaker.objects.exclude(until_us=None).update(until_us=now_us() - 1)
+    Breaker.objects.exclude(trial=None).update(trial_until_us=now_us() - 1)
+
+
+def fired() -> list[str]:
+    told = Entry.objects.filter(kind="control.fired").order_by("position").values_list("facts", flat=True)
+    return [orjson.loads(facts)["moved"] for facts in told]
+
+
+def test_failures_in_a_row_open_it_and_only_planning_pauses(at_work: Caller) -> None:
+    running, waiting = start(at_work, "slow"), at_work.plan("ready", tool="flaky", arguments={"n": "ready"})
+    break_it(at_work, 2)
+    assert plan(at_work, "third").status_code == 201
+    at_work.fail(start(at_work, "bad-last"), "error")
+    before = Entry.objects.count(), Effect.objects.count()
+    refused = plan(at_work, "more")
+    assert code(refused) == (429, "BREAKER_OPEN")
+    assert PAUSE_S - 5 <= int(refused.headers["Retry-After"]) <= PAUSE_S
+    assert (Entry.objects.count(), Effect.objects.count()) == before
+    assert plan(at_work, "other", "plain").status_code == 201
+    assert plan(at_work, "ready").json()["answer"] == "proceed"  # it has leave, and asks how it stands
+    at_work.dispatch(waiting)
+    at_work.acknowledge(running)
+    assert Breaker.objects.get().failures == 3  # it was sent before the tool was given up, and tells nothing of it now
+    assert fired() == ["opened"]
+    entry = Entry.objects.get(kind="control.fired")
+    assert orjson.loads(entry.facts) == {"control": "breaker", "failures": 3, "moved": "opened", "pause_s": PAUSE_S}
+    assert '"tool":"flaky"' in Body.objects.get(entry=entry).text
+    assert "flaky" not in entry.facts
+
+
+def test_a_success_between_failures_begins_the_count_anew(at_work: Caller) -> None:
+    break_it(at_work, 2)
+    at_work.acknowledge(start(at_work, "good"))
+    assert Breaker.objects.get().failures == 0
+    for name in ("again-1", "again-2"):
+        at_work.acknowledge(start(at_work, name), outcome="unknown")
+    assert plan(at_work, "still").status_code == 201
+    at_work.acknowledge(start(at_work, "again-3"), outcome="error")
+    assert code(plan(at_work, "more")) == (429, "BREAKER_OPEN")
+
+
+def test_after_the_pause_one_plan_is_the_trial_and_its_success_closes(at_work: Caller) -> None:
+    break_it(at_work)
+    pass_time()
+    trial = at_work.plan("trial", tool="flaky", arguments={"n": "trial"})
+    assert code(plan(at_work, "second")) == (429, "BREAKER_OPEN")
+    assert plan(at_work, "trial").json()["answer"] == "proceed"  # the same again is the same
+    at_work.dispatch(trial)
+    at_work.acknowledge(trial)
+    assert plan(at_work, "second").status_code == 201
+    row = Breaker.objects.get()
+    assert (row.failures, row.opened_at_us, row.until_us, row.trial) == (0, None, None, None)
+    assert fired() == ["opened", "closed"]
+
+
+def test_a_trial_that_fails_opens_it_again_for_a_whole_pause(at_work: Caller) -> None:
+    break_it(at_work)
+    pass_time()
+    trial = start(at_work, "trial")
+    at_work.fail(trial, "rejected")
+    refused = plan(at_work, "second")
+    assert code(refused) == (429, "BREAKER_OPEN")
+    assert int(refused.headers["Retry-After"]) >= PAUSE_S - 5
+    assert fired() == ["opened", "opened_again"]
+
+
+def test_a_trial_of_which_nothing_is_heard_gives_way_to_another(at_work: Caller) -> None:
+    break_it(at_work)
+    pass_time()
+    start(at_work, "trial")
+    row = Breaker.objects.get()
+    assert row.trial_until_us is not None
+    assert row.trial_until_us >= now_us() + (PAUSE_S - 5) * US
+    assert code(plan(at_work, "second")) == (429, "BREAKER_OPEN")
+    pass_time()
+    assert plan(at_work, "second").status_code == 201
+    assert code(plan(at_work, "third")) == (429, "BREAKER_OPEN")
+
+
+def test_a_stragglers_failure_does_not_let_a_second_trial_through(at_work: Caller) -> None:
+    straggler = start(at_work, "straggler")
+    break_it(at_work)
+    pass_time()
+    start(at_work, "trial")
+    at_work.fail(straggler, "timeout")
+    assert code(plan(at_work, "second")) == (429, "BREAKER_OPEN")
+    assert Breaker.objects.get().trial is not None
+
+
+def test_tools_without_a_breaker_are_not_counted(at_work: Caller) -> None:
+    for number in range(5):
+        at_work.fail(start(at_work, f"bad-{number}", "plain"), "error")
+        at_work.fail(start(at_work, f"unknown-{number}", "nobody-declared"), "error")
+    assert not Breaker.objects.exists()
+    assert plan(at_work, "more", "plain").status_code == 201
+
+
+def test_reports_and_late_answers_are_not_counted(at_work: Caller) -> None:
+    effect = start(at_work, "late")
+    at_work.acknowledge(effect)
+    late = at_work.post(f"/effects/{effect['id']}/fail", {"attempt": 1, "reason": "error"})
+    assert late.status_code == 202
+    for number in range(4):
+        item = {"id": f"r-{number}", "kind": "effect.planned", "session": "s-1", "effect_key": f"r-{number}"}
+        at_work.report(
+            [item | {"tool": "flaky"}, {**item, "id": f"f-{number}", "kind": "effect.failed", "reason": "error"}]
+        )
+    assert not Breaker.objects.exists()
+
+
+def test_a_declaration_without_a_breaker_forgets_it(at_work: Caller, tmp_path: Path) -> None:
+    break_it(at_work)
+    load(tmp_path, "tools:\n  flaky: {class: opaque}\n")
+    assert not Breaker.objects.exists()
+    assert plan(at_work, "more").status_code == 201
+
+
+def test_another_project_is_not_touched(at_work: Caller, stranger: Caller) -> None:
+    break_it(at_work)
+    stranger.session()
+    assert plan(stranger, "more").status_code == 201
+
+
+def test_the_tools_page_tells_what_is_declared(house: House, tmp_path: Path) -> None:
+    load(tmp_path)
+    page = house.client("viewer").get(reverse("tools")).content.decode()
+    assert "after 3 failures in a row" in page
+
+
+def test_the_tools_page_tells_how_it_stands(house: House, at_work: Caller) -> None:
+    break_it(at_work)
+    page = house.client("viewer").get(reverse("tools")).content.decode()
+    assert "open until" in page
+    assert Client().get(reverse("tools")).status_code == 302
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        ("5", "must be a mapping"),
+        ("{failures: 5}", "has no `pause_s`"),
+        ("{failures: 0, pause_s: 5}", "it is 1 to 1000"),
+        ("{failures: x, pause_s: 5}", "must be a whole number."),
+        ("{failures: 3, pause_s: 100000}", "it is 1 to 86400 seconds"),
+        ("{failures: 3, pause_s: 5, half: 1}", "unknown key 'half'"),
+    ],
+)
+def test_a_breaker_that_is_not_understood_is_refused_with_its_line(said: str, sentence: str) -> None:
+    with pytest.raises(FaultyFileError, match="Line 2") as refused:
+        declarations.read(f"tools:\n  a: {{class: opaque, breaker: {said}}}\n")
+    assert sentence in str(refused.value)
+
+
+def test_of_many_at_once_exactly_one_is_the_trial(committed: None, settings: Settings, tmp_path: Path) -> None:
+    from config.wsgi import application
+
+    with transaction.atomic():
+        token = tokens.issue(agents.ensure(projects.ensure_default(), "tester"), expires_in=None, actor="tests")
+    load(tmp_path)
+    sessions = [f"s-{number}" for number in range(8)]
+    agent = Caller(token, app=application)
+    for session in ("s-1", *sessions):
+        agent.session(session)
+    break_it(agent)
+    pass_time()
+
+    def ask(session: str) -> int:
+        caller = Caller(token, app=application)
+        body = {"session": session, "effect_key": "trial", "tool": "flaky", "arguments": {"n": session}}
+        return caller.post("/effects", body).status_code
+
+    answers = together(*[partial(ask, session) for session in sessions])
+    assert sorted(answers) == [201] + [429] * 7
+    assert Effect.objects.filter(effect_key="trial").count() == 1
