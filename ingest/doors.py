@@ -30,6 +30,7 @@ from journal import again
 from journal.clock import now_us
 from ledger.effects import LostRace
 from sessions import tokens
+from sessions.fences import Overtaken
 from sessions.origin import Lane, Origin, Repeated
 from sessions.tokens import Bearer
 
@@ -120,6 +121,8 @@ def command(
 
             reply = transact(run, lambda: answers.replay(origin, kind))
             response = as_json(reply.status, reply.body)
+            for name, said in reply.headers.items():
+                response[name] = said
             if reply.replay:
                 response["Idempotent-Replay"] = "true"
             return response
@@ -203,7 +206,7 @@ def transact(run: Callable[[], Reply], replay: Callable[[], Reply | None]) -> Re
         try:
             with transaction.atomic(durable=True):
                 return run()
-        except LostRace:
+        except (LostRace, Overtaken):
             if not left:
                 raise UNAVAILABLE from None
         except Repeated:

@@ -1,6 +1,6 @@
 """What a door says."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -12,3 +12,4 @@ class Reply:
     body: dict[str, Any]
     kept: bool = True
     replay: bool = False
+    headers: dict[str, str] = field(default_factory=dict)

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from ingest.views import about, artifacts, capacity, effects, events, gates, messages, sessions, verdicts, work
+from ingest.views import about, artifacts, capacity, effects, events, gates, leases, messages, sessions, verdicts, work
 
 urlpatterns = [
     path("sessions", sessions.sessions_door),
@@ -36,6 +36,12 @@ urlpatterns = [
     path("artifacts", artifacts.record_artifact),
     path("artifacts/<uuid:artifact>", artifacts.get_artifact),
     path("artifacts/<uuid:artifact>/bytes", artifacts.bytes_door),
+    path("leases", leases.leases_door),
+    path("leases/<uuid:lease>", leases.get_lease),
+    path("leases/<uuid:lease>/renew", leases.renew_lease),
+    path("leases/<uuid:lease>/release", leases.release_lease),
+    path("beats", leases.post_beats),
+    path("claims", leases.claim),
     path("capacity", capacity.capacity_door),
     path("messages", messages.messages_door),
     path("messages/<uuid:message>", messages.get_message),

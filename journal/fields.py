@@ -8,6 +8,8 @@ from django.db.models import Func
 from django.db.models.lookups import In
 from django.db.models.sql.compiler import SQLCompiler
 
+from journal import clock
+
 
 class CurrentTransactionId(Func):
     """The writing transaction's number on PostgreSQL; NULL on SQLite, whose single writer needs none."""
@@ -20,6 +22,18 @@ class CurrentTransactionId(Func):
     ) -> tuple[str, tuple[str | int, ...]]:
         """SQLite commits one writer at a time, so `position` alone is commit order there."""
         return "NULL", ()
+
+
+class DatabaseNow(Func):
+    """The database's clock, microseconds since the epoch, in the statement that decides (journal/clock.py)."""
+
+    output_field = models.BigIntegerField()
+
+    def as_sql(
+        self, _compiler: SQLCompiler, connection: BaseDatabaseWrapper, **_context: Any
+    ) -> tuple[str, tuple[str | int, ...]]:
+        """In the words of the vendor."""
+        return clock.SQL[connection.vendor], ()
 
 
 class TransactionIdField(models.BigIntegerField):  # type: ignore[type-arg]  # its set and get types cannot be named

@@ -4,8 +4,15 @@ from django.apps import AppConfig
 
 
 class SessionsConfig(AppConfig):
-    """The room of who works and on what."""
+    """The room of who works and on what. Adds the laws of leases to the triggers that every database must have."""
 
     name = "sessions"
     label = "agent_sessions"
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """Tell the journal's installer, which runs after every migration, of the laws of leases."""
+        from journal import triggers
+        from sessions.laws import LAW
+
+        triggers.guard(LAW)

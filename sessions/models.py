@@ -220,6 +220,9 @@ class Session(models.Model):
     started_mark = models.CharField(max_length=260, default="", blank=True)
     status_mark = models.CharField(max_length=260, default="", blank=True)
     said = models.JSONField(db_default=Value({}, models.JSONField()), default=dict)  # see sessions/registers.py
+    fence = models.BigIntegerField(null=True)  # the least lease epoch that may write here; null: never leased
+    start_by_us = models.BigIntegerField(null=True)  # when rule S1 may speak; null once leased or where none is awaited
+    resumes = models.IntegerField(db_default=0, default=0)  # how often a lease on it was taken over
     version = models.IntegerField(default=1)
 
     class Meta:
@@ -244,6 +247,7 @@ class Session(models.Model):
         ]
         indexes = [
             models.Index(fields=["project", "opened_position"], name="session_by_opening"),
+            models.Index(fields=["start_by_us"], name="session_by_start", condition=Q(start_by_us__isnull=False)),
         ]
 
     def __str__(self) -> str:
@@ -281,7 +285,14 @@ class Task(models.Model):
             models.CheckConstraint(condition=Q(state__in=TASK_STATES), name="task_state_is_known"),
             models.CheckConstraint(condition=~Q(done_mark="") | ~Q(state="done"), name="task_is_done_by_a_fact"),
         ]
-        indexes = [models.Index(fields=["project", "opened_position"], name="task_by_opening")]
+        indexes = [
+            models.Index(fields=["project", "opened_position"], name="task_by_opening"),
+            models.Index(
+                fields=["project", "priority"],
+                name="task_by_priority",
+                condition=Q(state__in=["pending", "running"]),
+            ),
+        ]
 
     def __str__(self) -> str:
         return f"t_{self.opened_position}"
@@ -344,5 +355,6 @@ class Artifact(models.Model):
 
 
 # Tables in files of their own: loaded here, where Django looks for them.
-import sessions.models_messages  # noqa: E402, F401
+import sessions.models_leases  # noqa: E402
+import sessions.models_messages  # noqa: E402
 import sessions.models_state  # noqa: E402, F401

@@ -200,6 +200,7 @@ def seen(project: UUID, session: UUID, now_us: int) -> None:
 
 
 SEEN_PRECISION_US: Final = 1_000_000
+START_WITHIN_US: Final = 300_000_000  # a session of mode leased is late when nobody has taken it by then
 _MOST_MOVED: Final = 10_000
 _moved: dict[int, int] = {}  # a session's number -> when this process last moved its clock by `seen`
 
@@ -213,6 +214,15 @@ def lock_meant(project: UUID, reference: str, now_us: int, *, new_effects: int) 
                 return shaped
     named = identity(project, reference)
     return named if lock(project, named, now_us, new_effects=new_effects) else None
+
+
+def leased(session: UUID, fence: int, *, again: bool) -> None:
+    """Let nobody write in a session under a lower epoch than `fence` from now on; `again` where it was taken over."""
+    text = (
+        "UPDATE agent_sessions_session SET fence = %s, start_by_us = NULL, resumes = resumes + %s"
+        " WHERE id = %s AND (fence IS NULL OR fence <= %s)"
+    )
+    sql.write(text, [fence, int(again), vendor_id(session), fence])
 
 
 _GREATEST: Final = "CASE WHEN seen_at_us > %s THEN seen_at_us ELSE %s END"
@@ -318,10 +328,13 @@ def _apply(row: Session, facts: Sequence[Report], meant: Mapping[str, UUID | Non
             row.parent_id = parent if parent != row.id else None
             row.owner = _member(row.project_id, fact.values.get("owner"))
             row.on_behalf_of = _member(row.project_id, fact.values.get("on_behalf_of"))
+            awaited = row.mode == "leased" and row.fence is None and row.status not in ENDED
+            row.start_by_us = fact.origin.received_us + START_WITHIN_US if awaited else None
             repository = fact.values.get("repository")
             row.repository = repositories.ensure(Project(id=row.project_id), repository) if repository else None
         elif fact.kind == "session.ended" and (row.status not in ENDED or earlier(mark, row.status_mark)):
             row.status, row.status_mark, row.ended_at_us = fact.values["status"], mark, told_us
+            row.start_by_us = None
             row.waiting_on = ""
         elif status and row.status not in ENDED and latest > row.status_mark:
             row.status, row.status_mark = status, latest

@@ -13,7 +13,7 @@ from ingest.paging import page, parameters
 from ingest.problems import Problem
 from ingest.reply import Reply
 from ingest.shapes_work import FinishTask
-from sessions import items, sessions, tasks
+from sessions import items, leases, sessions, tasks
 from sessions.models import ITEM_STATES, STATUSES, Session, Task
 from sessions.origin import Origin
 
@@ -52,6 +52,7 @@ def end_session(call: Call, fields: shapes.EndSession, origin: Origin, path: dic
         return refuse
     ended = sessions.end(origin, session, fields.status)
     gates.cancel_of_session(ended.id, call.received_us)
+    leases.end_of_session(ended.id, call.received_us)
     return Reply(200, brief(ended))
 
 

@@ -1,0 +1,73 @@
+"""What agents may send about leases, beats and claims, as typed shapes."""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from ingest import shapes
+from ingest.shapes import Count, Id, Key, Labels, Strict
+
+Process = Annotated[str, Meta(min_length=1, max_length=64, pattern=shapes._PLAIN)]
+Seconds = Annotated[int, Meta(ge=5, le=3600)]
+Token = Annotated[str, Meta(max_length=200, pattern=shapes._PLAIN)]
+Resource = Annotated[str, Meta(min_length=1, max_length=300, pattern=shapes._PLAIN)]
+Repository = Annotated[str, Meta(min_length=1, max_length=200, pattern=shapes._PLAIN)]
+Kinds = Annotated[list[Literal["task", "session"]], Meta(min_length=1, max_length=2)]
+Quiet = Annotated[int, Meta(ge=0, le=3600)]
+
+
+class AcquireLease(Strict):
+    """POST /leases; exactly one of `session`, `task` and `resource` names what is to be leased."""
+
+    process: Process
+    session: Key | None = None
+    task: Id | None = None
+    resource: Resource | None = None
+    ttl_s: Seconds = 60
+    takeover: bool = False
+
+
+class RenewLease(Strict):
+    """POST /leases/{id}/renew"""
+
+    epoch: Count
+    ttl_s: Seconds | None = None
+    progress: Token | None = None
+
+
+class ReleaseLease(Strict):
+    """POST /leases/{id}/release"""
+
+    epoch: Count
+
+
+class BeatEntry(Strict):
+    """That the holder of one lease is alive; `progress` moves the other clock, when it is another than before."""
+
+    lease: Id
+    epoch: Count
+    progress: Token | None = None
+    quiet_s: Quiet | None = None
+
+
+class Beats(Strict):
+    """POST /beats"""
+
+    beats: Annotated[list[BeatEntry], Meta(min_length=1, max_length=1000)]
+
+
+class Claim(Strict):
+    """POST /claims"""
+
+    process: Process
+    kinds: Kinds | None = None  # absent: either
+    repository: Repository | None = None
+    labels: Labels = {}
+    ttl_s: Seconds = 60
+
+
+# msgspec prepares a shape at its first use, and two threads that did so at once ended the server: better now than then.
+for _shape in tuple(globals().values()):
+    if isinstance(_shape, type) and issubclass(_shape, msgspec.Struct):
+        msgspec.json.Decoder(_shape)

@@ -1,0 +1,136 @@
+"""Which task or session a worker gets: the most urgent that is ready, fits, and is nobody's; by one lease each.
+
+Ready is a task that is pending (or running under a lease that ran out) and has no unfinished task below it, in a
+session that has not ended and that no other worker holds. Orphaned is a session whose lease ran out, or was given up
+beside a handoff that nobody has accepted. What was merely reported here is handed to nobody.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+from django.db import connection
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery, Value
+from django.db.models.fields.json import KeyTextTransform
+from django.db.models.functions import Coalesce
+
+from journal import entries
+from journal.entries import Status
+from journal.fields import DatabaseNow
+from journal.models import Entry
+from sessions import leases
+from sessions.models import ENDED, Session, Task
+from sessions.models_leases import Lease
+from sessions.models_state import Handoff
+from sessions.origin import Origin, Repeated
+
+_TRIES: Final = 50  # of those who ask at once, all but one find a candidate taken and look for the next
+_UNFINISHED: Final = ("pending", "running", "blocked")
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a worker can take. Empty `repository` and `labels` fit everything."""
+
+    process: str
+    kinds: tuple[str, ...]
+    repository: str | None
+    labels: Mapping[str, str]
+    ttl_s: int
+
+
+def claim(origin: Origin, wish: Wish) -> Lease | None:
+    """The lease on what the worker gets, or None when nothing is ready. An orphaned session goes before a task of its
+    priority, and of equals the older first. Raises leases.Lost when this command claimed before and has lost it since.
+    """
+    known = entries.look(origin.draft("lease.acquired"), origin.received_us)
+    if known is not None:
+        return _claimed_before(origin, wish, known.status, known.position)
+    taken: set[UUID] = set()
+    for _ in range(_TRIES):
+        found = _next(origin, wish, taken)
+        if found is None:
+            return None
+        subject = leases.of_task(found) if isinstance(found, Task) else leases.of_session(found.id)
+        try:
+            return leases.acquire(origin, subject, process=wish.process, ttl_s=wish.ttl_s)[0]
+        except leases.Held:
+            taken.add(found.id)
+    return None
+
+
+def _claimed_before(origin: Origin, wish: Wish, status: Status, position: int) -> Lease:
+    if status is Status.CONFLICT:
+        raise Repeated
+    lease = leases.of_project(origin.project, Entry.objects.values_list("subject", flat=True).get(position=position))
+    mine = (lease.opened_position, lease.agent_id, lease.process, lease.released_at_us)
+    if mine != (position, origin.agent, wish.process, None):
+        raise leases.Lost(lease)
+    return lease
+
+
+def _next(origin: Origin, wish: Wish, taken: set[UUID]) -> Task | Session | None:
+    """The most urgent candidate, its row locked; rows that another claim has locked are passed over."""
+    ready: dict[str, QuerySet[Any]] = {}
+    if "session" in wish.kinds:
+        ready["session"] = _orphans(origin, wish).exclude(id__in=taken).order_by("-urgency", "opened_position")
+    if "task" in wish.kinds:
+        ready["task"] = _tasks(origin, wish).exclude(id__in=taken).order_by("-urgency", "opened_position")
+    if len(ready) > 1:
+        urgency = {kind: rows.values_list("urgency", flat=True).first() for kind, rows in ready.items()}
+        kinds = sorted((kind for kind in ready if urgency[kind] is not None), key=lambda kind: -urgency[kind])
+    else:
+        kinds = list(ready)
+    for kind in kinds:
+        skipping = ready[kind].select_for_update(
+            no_key=True, of=("self",), skip_locked=connection.vendor == "postgresql"
+        )
+        found: Task | Session | None = skipping.first()
+        if found is not None:
+            return found
+    return None
+
+
+def _tasks(origin: Origin, wish: Wish) -> QuerySet[Task]:
+    of_task = Lease.objects.filter(task=OuterRef("pk"), kind="task")
+    live = Q(released_at_us=None, expires_at_us__gt=DatabaseNow())
+    others = Lease.objects.filter(live, session=OuterRef("session"), kind="session").exclude(
+        agent=origin.agent, process=wish.process
+    )
+    below = Task.objects.filter(parent=OuterRef("pk"), state__in=_UNFINISHED)
+    ran_out = Q(state="running") & Exists(of_task.filter(released_at_us=None))
+    rows = Task.objects.filter(
+        Q(state="pending") | ran_out,
+        ~Exists(of_task.filter(live)),
+        ~Exists(others),
+        ~Exists(below),
+        project=origin.project,
+        state__in=("pending", "running"),
+    )
+    return _fitting(rows, "session__", wish).annotate(urgency=F("priority"))
+
+
+def _orphans(origin: Origin, wish: Wish) -> QuerySet[Session]:
+    unaccepted = Handoff.objects.filter(session=OuterRef("session"), accepted_at_us=None).exclude(written_position=None)
+    orphaned = Lease.objects.filter(
+        Q(released_at_us=None, expires_at_us__lte=DatabaseNow()) | Q(Exists(unaccepted), released_at_us__isnull=False),
+        project=origin.project,
+        session=OuterRef("pk"),
+        kind="session",
+    )
+    open_tasks = Task.objects.filter(session=OuterRef("pk"), state__in=_UNFINISHED).order_by("-priority")
+    urgency = Coalesce(Subquery(open_tasks.values("priority")[:1]), Value(0))
+    rows = Session.objects.filter(Exists(orphaned), project=origin.project)
+    return _fitting(rows, "", wish).annotate(urgency=urgency)
+
+
+def _fitting(rows: QuerySet[Any], session: str, wish: Wish) -> QuerySet[Any]:
+    """Those whose session goes on, was opened by command, and is on the repository and has the labels asked for."""
+    rows = rows.exclude(**{f"{session}status__in": ENDED}).exclude(**{f"{session}mode": "reported"})
+    if wish.repository is not None:
+        rows = rows.filter(**{f"{session}repository__name": wish.repository})
+    for number, (name, value) in enumerate(sorted(wish.labels.items())):
+        rows = rows.annotate(**{f"label_{number}": KeyTextTransform(name, f"{session}labels")})
+        rows = rows.filter(**{f"label_{number}": value})
+    return rows
