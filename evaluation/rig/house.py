@@ -1,0 +1,159 @@
+"""The servers under trial: fresh installations on either database, served by granian alone, with a clock injected."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from evaluation.bench import house as bench
+from evaluation.bench.person import Person
+from evaluation.rig.clock import Clock
+from evaluation.rig.work import DECLARED, LIFETIME_S
+
+ROOT: Final = bench.ROOT
+AGENT: Final = "rig"
+RULES: Final = """
+name: rig
+rules:
+  - {id: gated, title: What people decide, match: {tools: [rig.gated]}, outcome: require}
+  - {id: rest, title: The rest, match: {}, outcome: allow}
+"""
+PASSWORD: Final = "rig-Rig-rig-4711"  # noqa: S105 - of people who live as long as a run
+# One start of Django for all of it: each would take a second of a processor.
+_PREPARE: Final = """
+import sys
+from django.core.management import call_command
+from django.db import transaction
+call_command("setup")
+call_command("load_tools", sys.argv[-2])
+from approvals import policies
+from sessions import people, projects
+project = projects.named("default")
+with transaction.atomic(durable=True):
+    policies.activate(project, policies.load(project, open(sys.argv[-1]).read()), "enforce")
+for name in ("anna", "ben"):
+    with transaction.atomic(durable=True):
+        people.add(project, name, "reviewer", "%(password)s")
+call_command("issue_token", "--agent", "%(agent)s")
+"""
+
+
+@dataclass
+class House:
+    """A served installation: its port, a token, and the clock by which it lives."""
+
+    vendor: str
+    port: int
+    token: str
+    clock: Clock
+    folder: Path
+    environment: dict[str, str]
+    process: subprocess.Popen[bytes]
+    lock: threading.Lock
+
+    def person(self, name: str) -> Person:
+        """Sign a reviewer in: anna or ben."""
+        return Person(self.port, name, PASSWORD)
+
+    def raise_again(self) -> None:
+        """Start the server once more when it fell; whoever comes second finds it standing."""
+        with self.lock:
+            if bench._ready(self.port):
+                return
+            _end(self.process)
+            self.process = _start(self.environment, self.vendor, self.port)
+            _wait(self.process, self.port)
+
+
+@contextmanager
+def serve(vendor: str, folder: Path, cluster: bench.Cluster | None) -> Iterator[House]:
+    """Make an installation in `folder`, declare the rig's tools and rules, and serve it until the block ends."""
+    folder.mkdir(parents=True)
+    url = ""
+    if cluster is not None:
+        import psycopg
+
+        with psycopg.connect(cluster.address("gatebook"), autocommit=True) as connection:
+            connection.execute(f'CREATE DATABASE "{folder.name}"')
+        url = cluster.url(folder.name)
+    environment = {
+        **bench._environment(folder, url),
+        "GATEBOOK_RIG_CLOCK": str(folder / "clock"),
+        "GATEBOOK_THREADS": "16",
+        "GATEBOOK_LOG_LEVEL": "ERROR",
+        "MALLOC_ARENA_MAX": "2",
+    }
+    clock = Clock(folder / "clock")
+    tools, rules = folder / "tools.yaml", folder / "rules.yaml"
+    declared: dict[str, dict[str, object]] = {
+        name: {"request_lifetime_s": LIFETIME_S, **means} for name, means in DECLARED.items()
+    }
+    tools.write_text(json.dumps({"tools": declared}))  # JSON is YAML
+    rules.write_text(RULES)
+    words = {"password": PASSWORD, "agent": AGENT}
+    program = ["-c", f"import django; django.setup()\n{_PREPARE % words}", str(tools), str(rules)]
+    settings = {"DJANGO_SETTINGS_MODULE": "config.settings"}
+    said = bench._run([sys.executable, *program], {**environment, **settings})
+    found = re.search(r"gbk_\S+", said)
+    if found is None:
+        raise RuntimeError(f"no token was issued: {said[-500:]}")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    process = _start(environment, vendor, port)
+    house = House(vendor, port, found[0], clock, folder, environment, process, threading.Lock())
+    try:
+        _wait(process, port)
+        yield house
+    finally:
+        _end(house.process)
+
+
+def _start(environment: dict[str, str], vendor: str, port: int) -> subprocess.Popen[bytes]:
+    options = {
+        "--interface": "wsgi",
+        "--http": "1",
+        "--host": "127.0.0.1",
+        "--port": str(port),
+        "--workers": "1" if vendor == "sqlite" else "2",
+        "--blocking-threads": environment["GATEBOOK_THREADS"],
+        "--blocking-threads-idle-timeout": "600",
+        "--workers-kill-timeout": "3",
+        "--log-level": "error",
+    }
+    command = [sys.executable, "-m", "granian", *(part for pair in options.items() for part in pair), "--no-ws"]
+    with (Path(environment["GATEBOOK_VAR"]) / "server.log").open("a") as log:
+        return subprocess.Popen(
+            [*command, "evaluation.rig.inside:application"],
+            cwd=ROOT,
+            env={**environment, "DJANGO_SETTINGS_MODULE": "config.settings"},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            process_group=0,
+            preexec_fn=bench._die_with(os.getpid()),
+        )
+
+
+def _wait(process: subprocess.Popen[bytes], port: int) -> None:
+    until = time.monotonic() + bench.READY_WITHIN_S
+    while not bench._ready(port):
+        if process.poll() is not None or time.monotonic() > until:
+            raise RuntimeError("the server under trial did not start; see server.log in its folder")
+        time.sleep(0.05)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(10)
