@@ -1,7 +1,7 @@
 """What the effect page reads: the effect and its neighbours, its attempts, every fact of it, arguments and result."""
 
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from django.db.models import F, OuterRef, QuerySet, Subquery
@@ -16,7 +16,9 @@ from inquiry.timeline import DAY_US
 from journal import gists
 from journal.clock import now_us
 from journal.models import LANES, Entry
+from ledger import breaches, cases, declared, resolutions, verdicts
 from ledger.models import Attempt, Effect, Tool
+from ledger.verdicts import Case, Verdict
 from sessions.models import Artifact, Project
 
 FACTS: Final = 50  # on one page, newest first
@@ -106,7 +108,15 @@ KNOWN_KINDS: Final[dict[str, frozenset[str]]] = {
         {
             *(f"gate.{verb}" for verb in ("requested", "voted", "ruled", "extended", "used", "returned", "revoked")),
             *(f"gate.{verb}" for verb in ("expired", "lapsed", "cancelled")),
-            *("effect.named", "effect.granted", "effect.withheld", "exemption.used", "hold.set", "hold.lifted"),
+            *(
+                "effect.named",
+                "effect.granted",
+                "effect.withheld",
+                "effect.resolved",
+                "exemption.used",
+                "hold.set",
+                "hold.lifted",
+            ),
             *("access.viewed", "erasure.executed"),
             *("integrity.conflict", "integrity.violation", "integrity.fenced"),
         }
@@ -260,6 +270,50 @@ def gates(effect: Effect) -> list[Gate]:
     for gate in found:
         gate.status = current_status(gate, now)
     return found
+
+
+def judged(effect: Effect, tried: list[Attempt], now: int) -> tuple[Case, Verdict]:
+    """What is known of the effect, and what the verdict table says of it.
+
+    Where nothing is in doubt its row says all, and whoever holds a lease or stops it makes no difference to a reader.
+    """
+    doubtful = any(one.outcome in ("", "unknown") and one.failure_reason != "rejected" for one in tried)
+    if effect.resolution or doubtful or cases.is_in_doubt(effect):
+        return resolutions.judged(effect, now)
+    case = Case(
+        state=effect.state,
+        outcome=effect.outcome,
+        failure_reason=effect.failure_reason,
+        leave=effect.leave,
+        leave_basis=effect.leave_basis,
+        leave_until_us=effect.leave_until_us,
+        attempts=effect.attempt_count,
+        means=declared.tool(effect.project_id, effect.tool).means,
+    )
+    return case, verdicts.verdict(case, now)
+
+
+class Compared(NamedTuple):
+    """Whether what ran is what was shown: a word, whether it stands out, and whose word it is."""
+
+    word: str
+    differs: bool
+    why: str
+
+
+def compared(effect: Effect, tried: list[Attempt], held: list[Gate], found: list[str]) -> Compared:
+    """What people were shown, and what was released, by their digests. `found` are the breaches in words."""
+    if breaches.WORDS["key_reuse"] in found:
+        return Compared("DIFFERENT", True, "another intent was reported under its key")
+    if not tried:
+        return Compared("", False, "nothing of it has run")
+    if effect.leave == "bypassed":
+        return Compared("NOT SHOWN", True, "it ran without approval")
+    if any(gate.status == "used" for gate in held):
+        return Compared("equal", False, "what people were shown is what was released")
+    if all(one.lane == "command" for one in tried):
+        return Compared("equal", False, "to the plan, at each dispatch; nobody was asked")
+    return Compared("", False, "not compared: its dispatch was reported after the event")
 
 
 def artifacts(effect: Effect) -> list[Artifact]:

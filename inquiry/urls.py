@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from inquiry.views import audit, effects, sessions
+from inquiry.views import audit, effects, resolve, sessions
 
 urlpatterns = [
     path("sessions/", sessions.sessions, name="sessions"),
@@ -12,6 +12,8 @@ urlpatterns = [
     path("sessions/<uuid:session>/artifacts/", sessions.session_artifacts, name="session_artifacts"),
     path("tasks/<uuid:task>/", sessions.task, name="task"),
     path("effects/<uuid:effect>/", effects.effect, name="effect"),
+    path("effects/<uuid:effect>/resolve/", resolve.resolve, name="resolve"),
+    path("effects/<uuid:effect>/resolve/confirm/", resolve.confirm, name="resolve_confirm"),
     path("effects/<uuid:effect>/facts/<int:position>/raw/", effects.raw_fact, name="raw_fact"),
     path("artifacts/<uuid:artifact>/", effects.artifact, name="artifact"),
     path("audit/", audit.audit, name="audit"),

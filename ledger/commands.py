@@ -95,6 +95,7 @@ def needs_leave(row: EffectRow, now_us: int) -> bool:
     over = row.leave == "granted" and leaves.lapsed(row, now_us)
     standing = row.leave in ("granted", "pending", "refused") and not over
     rejected = row.state == "failed" and row.failure_reason == "rejected" and not standing
+    rejected = rejected and not fold.once_more_is_spent(row)
     return rejected or (row.state == "planned" and (row.leave == "held" or over))
 
 

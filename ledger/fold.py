@@ -284,10 +284,11 @@ def settle(effect: EffectRow, attempts: dict[int, AttemptRow], deadline_s: int) 
     if effect.state == "dispatched" and last is not None and last.received_us is not None:
         effect.deadline_us = last.received_us + deadline_s * 1_000_000
     violations = []
-    happened = {row.number for row in acknowledged} | ({resolved} if effect.resolution == "happened" else set())
-    if len(happened) > 1:
+    first = acknowledged[0].number if acknowledged else 0
+    if len(acknowledged) > 1 or (effect.resolution == "happened" and first > resolved):
         violations.append("acknowledged_twice")
-    if any(is_of_a_person(row.failed_mark) for row in acknowledged):
+    # That it did not happen is said of the attempt and of those before it.
+    if 0 < first <= max((number for number, row in attempts.items() if is_of_a_person(row.failed_mark)), default=0):
         violations.append("happened_after_all")
     said = attempts.get(resolved) if effect.resolution == "happened" else None
     if said is not None and said.failure_reason == "rejected":

@@ -16,15 +16,15 @@ from journal.clock import now_us
 from journal.entries import SYSTEM_SOURCE
 from journal.ids import uuid7
 from journal.models import Entry
-from journal.order import attempt_of, person_key
-from ledger import declared, effects, fold, verdicts
+from journal.order import person_key
+from ledger import cases, effects, fold, verdicts
 from ledger.fold import Fact, Observation
 from ledger.leaves import Refusal
 from ledger.models import Effect
 from ledger.rows import AttemptRow, EffectRow
 from ledger.states import RESOLUTIONS
 from ledger.tried import load_attempts
-from ledger.verdicts import Case, Means, Verdict
+from ledger.verdicts import Case, Verdict
 from sessions.people import pseudonym_of
 
 ANSWERS: Final = RESOLUTIONS[1:]
@@ -81,7 +81,7 @@ def standing(case: Case, found: Verdict, deadline_us: int | None, now: int) -> S
         return Standing("It was never dispatched, so nothing of it can have happened.")
     if case.state == "acknowledged" and case.outcome != "unknown":
         return Standing("It is known what became of it: it was acknowledged.")
-    if case.state == "failed" and case.failure_reason == "rejected":
+    if case.state == "failed" and case.failure_reason == "rejected" and not case.earlier_in_doubt:
         return Standing("It is known that its last attempt did not happen; an agent may ask for another.")
     if case.compensation is not None:
         return Standing("Its compensation is under way; what becomes of that decides.")
@@ -119,22 +119,9 @@ def resolve(project: UUID, effect: UUID, said: Word, user: User) -> Resolved:
 
 
 def judged(effect: Effect, now: int) -> tuple[Case, Verdict]:
-    """What is known of an effect, and what the table says of it."""
-    known = declared.tool(effect.project_id, effect.tool)
-    case = Case(
-        state=effect.state,
-        outcome=effect.outcome,
-        failure_reason=effect.failure_reason,
-        leave=effect.leave,
-        leave_basis=effect.leave_basis,
-        leave_until_us=effect.leave_until_us,
-        attempts=effect.attempt_count,
-        reference=bool(effect.external_reference),
-        resolution=effect.resolution,
-        resolved_attempt=attempt_of(effect.resolved_mark),
-        means=Means(tool_class=known.tool_class),
-    )
-    return case, verdicts.verdict(case, now)
+    """What is known of an effect, and what the table says of it to whoever holds no lease."""
+    found = cases.judge(effect.project_id, [effect], now)[effect.id]
+    return found.case, found.verdict
 
 
 def is_by(effect: Effect, user: User) -> bool:

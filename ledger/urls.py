@@ -6,4 +6,5 @@ from ledger import views
 
 urlpatterns = [
     path("tools/", views.tools_page, name="tools"),
+    path("verdicts/", views.verdicts_page, name="verdicts"),
 ]

@@ -29,8 +29,9 @@ ROWS: Final = (
         "The worker answers, or its lease ends."),
     Row("2", "Planned, and leave needs no ruling", ("NOT_DISPATCHED",), "run", "Its dispatch."),
     Row("3", "Planned, and people are asked", ("GATE_PENDING",), "wait", "A ruling, or the end of its time."),
-    Row("4", "Planned, and leave was refused, or nobody ruled in time", ("GATE_DENIED", "GATE_EXPIRED"),
-        "skip, and supersede it", "Nothing: what was refused stays so. A new effect may be planned."),
+    Row("4", "Leave was refused, or nobody ruled in time", ("GATE_DENIED", "GATE_EXPIRED"),
+        "skip, and supersede it; where it may have happened a person decides",
+        "Nothing: what was refused stays so. A new effect may be planned."),
     Row("5", "Planned, and people approved exactly this", ("APPROVED",), "run, and use the leave", "Its dispatch."),
     Row("6", "Leave was given for another intent, or is spent", ("INTENT_MISMATCH",), "a person decides",
         "A new effect with leave of its own, or a person who abandons this one."),
@@ -40,13 +41,14 @@ ROWS: Final = (
     Row("8", "Compensated or superseded", ("CLOSED",), "skip", "Nothing."),
     Row("9", "Failed, and the remote said no, or a person said that it did not happen", ("REJECTED_CLEAN",),
         "replay under leave of its own, with a new remote key", "Planning it again."),
-    Row("9b", "Failed, and no attempt is left", ("ATTEMPTS_SPENT",), "skip",
-        "Nothing. A new effect may be planned."),
+    Row("9b", "Failed, and no attempt is left", ("ATTEMPTS_SPENT",),
+        "skip; where an attempt before may have happened a person decides", "Nothing. A new effect may be planned."),
     Row("10", "Failed by timeout or error, or acknowledged as unknown", (), "as if it were dispatched: rows 11b to 26",
         ""),
     Row("11", "Its compensation is open", ("COMP_RESUME",), "the compensation's own verdict",
         "What becomes of the compensation."),
-    Row("11b", "A person asked for its compensation", ("RESOLVED",), "compensate",
+    Row("11b", "A person asked for its compensation", ("RESOLVED", "UNDO_FAILED"),
+        "compensate; where that came to nothing a person decides",
         "A compensation that is acknowledged, or another answer of a person."),
     Row("12", "Somebody without a say reported that it happened", ("EVIDENCE",), "skip", "Nothing."),
     Row("13", "Dispatched, and the tool changes nothing", ("HARMLESS",), "replay", "Its answer."),
@@ -54,24 +56,26 @@ ROWS: Final = (
         "Its answer."),
     Row("15", "Dispatched, it sets a state, and nothing later touched the resource", ("PUT_LATEST",), "replay",
         "Its answer, or a later effect on the resource."),
-    Row("16", "The same, and a later effect on the resource exists", ("STALE_PUT",),
+    Row("16", "The same, and a later effect on the resource exists", ("STALE_PUT", "FENCE_UNKNOWN"),
         "look it up, else a person decides", _LOOK),
     Row("17", "Dispatched, and the remote still knows our key", ("KEY_LIVE",), "replay with the same remote key",
         "The end of the time for which the remote keeps our key."),
-    Row("18", "Dispatched, and the remote has forgotten our key", ("KEY_EXPIRED",), "look it up, else a person decides",
-        _LOOK),
-    Row("19", "Dispatched, and finding the remote's record decides", ("REF_PROBE",),
+    Row("18", "Dispatched, and the remote has forgotten our key", ("KEY_EXPIRED", "FENCE_UNKNOWN"),
+        "look it up, else a person decides", _LOOK),
+    Row("19", "Dispatched, and finding the remote's record decides", ("REF_PROBE", "FENCE_UNKNOWN"),
         "look it up: found, skip; absent after the fence, replay", _LOOK),
     Row("20", "Dispatched, looked up and not found, and a request may still be on its way", ("FENCE_WAIT",), "wait",
         "The fence: until then a request that was sent may still arrive."),
-    Row("21", "Dispatched, and it can be looked up by our key", ("PROBED_ABSENT",),
+    Row("21", "Dispatched, and it can be looked up by our key", ("PROBED_ABSENT", "FENCE_UNKNOWN"),
         "look it up: found, skip; absent after the fence, replay with the same remote key", _LOOK),
     Row("22", "Looking it up fails", ("PROBE_FAILED",), "wait and look again; after the last look a person decides",
         f"A look that succeeds, or an answer of a person. {_LATE}"),
     Row("23", "A look found two or more", ("DUPLICATE_FOUND",),
         "compensate the extras, else a person decides", _PERSON),
-    Row("24", "Dispatched, and it can be undone by our key or by the reference we have", ("CANCEL_THEN_REDO",),
-        "compensate, then a new attempt with a new remote key", "A compensation that is acknowledged."),
+    Row("24", "Dispatched, and it can be undone by our key or by the reference we have",
+        ("CANCEL_THEN_REDO", "UNDO_FAILED"),
+        "compensate, then a new attempt with a new remote key; where that came to nothing a person decides",
+        "A compensation that is acknowledged."),
     Row("25", "Dispatched, and it can be undone only by a reference that we lack", ("REF_LOST",),
         "look it up where that is possible, else a person decides", _PERSON),
     Row("26", "Anything else: an opaque or undeclared tool, or facts that are missing", ("UNDECIDABLE",),
@@ -122,6 +126,11 @@ _REASONS: Final = {
     "DUPLICATE_FOUND": ("found twice", "A look found more than one."),
     "CANCEL_THEN_REDO": ("undo, then again", "It can be undone by what we know of it."),
     "REF_LOST": ("reference lost", "It can be undone only by a reference that nobody told."),
+    "UNDO_FAILED": ("undoing failed", "Its compensation was refused, and none is open."),
+    "FENCE_UNKNOWN": (
+        "no fence",
+        "It was not found, and when it was sent is not in the book: it may still arrive.",
+    ),
     "UNDECIDABLE": ("undecidable", "Nobody can know whether it happened."),
 }
 _LOOKED: Final = ("STALE_PUT", "KEY_EXPIRED", "REF_PROBE", "PROBED_ABSENT", "REF_LOST")
@@ -150,10 +159,10 @@ def because(found: Verdict, tool_class: str = "opaque") -> str:
         return "It was looked up after every request had died, and it was not there."
     if found.reason in _LOOKED and found.answer == "escalate":
         return f"{_REASONS[found.reason][1].removesuffix('.')}, and it cannot be looked up: nobody can know."
+    if found.row == "11" and found.beneath:
+        return f"Its compensation is open. Of that: {_REASONS[found.beneath][1]}"
     if found.row == "26" and tool_class in _OPAQUE:
         return _OPAQUE[tool_class]
-    if found.row == "26":
-        return "Nobody can know whether it happened: when it was dispatched is not in the book."
     return _REASONS[found.reason][1]
 
 

@@ -1,11 +1,11 @@
-"""The tools page: what the operator declared, and what agents use beyond it."""
+"""The tools page: what the operator declared, and what agents use beyond it; and the page of the verdict table."""
 
 from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from journal.clock import now_us
-from ledger import breakers, tools
+from ledger import breakers, tools, verdict_words, verdicts
 from sessions.access import MemberRequest, may, member
 
 
@@ -24,3 +24,10 @@ def tools_page(request: MemberRequest) -> HttpResponse:
         "may_rule": may(request.membership, "reviewer"),
     }
     return render(request, "ledger/tools.html", context)
+
+
+@require_safe
+@member
+def verdicts_page(request: MemberRequest) -> HttpResponse:
+    """The verdict table, row by row, with what would change each verdict."""
+    return render(request, "ledger/verdicts.html", {"rows": verdict_words.ROWS, "version": verdicts.VERSION})

@@ -20,6 +20,7 @@ from journal import untrusted
 from journal.clock import now_us
 from journal.templatetags.gatebook import (
     STATES,
+    elapsed,
     mark,
     moment,
     outcome,
@@ -29,7 +30,9 @@ from journal.templatetags.gatebook import (
     untrusted_line,
 )
 from journal.untrusted import markup
-from ledger.models import Effect
+from ledger import verdict_words
+from ledger.models import Effect, Tool
+from ledger.verdicts import Verdict
 from sessions.models import Session
 
 register = template.Library()
@@ -200,6 +203,56 @@ def state_shape(word: str) -> str:
 
 def _look(word: str) -> tuple[str, str]:
     return ("is-awaiting", "decided") if word == "decided" else STATES.get(word, ("is-planned", "dash"))
+
+
+@register.simple_tag
+def verdict_chip(found: Verdict) -> SafeString:
+    """`{% verdict_chip verdict %}`: the verb of a verdict and its reason, linked to its row of the table."""
+    word, look = verdict_words.WORDS[found.answer]
+    chip = '<a class="chip {}" href="{}#row-{}"><b>{}</b> {}{}</a>'
+    return markup(chip, look, _table(), found.row, word, verdict_words.short(found), _until(found))
+
+
+def _until(found: Verdict) -> SafeString:
+    """How long a wait lasts, or until when a replay is safe."""
+    if found.until_us is None:
+        return SafeString("")
+    if found.answer == "wait":
+        seconds = max(0, (found.until_us - now_us()) // 1_000_000)
+        return markup(
+            ' <span data-left="{}">{}</span>', str(seconds), elapsed(seconds * 1_000_000).replace(".0 s", " s")
+        )
+    return markup(" until {}", moment(found.until_us))
+
+
+@cache
+def _table() -> str:
+    return reverse("verdicts")
+
+
+@register.filter
+def verdict_look(found: Verdict) -> str:
+    """The class that colours a verdict."""
+    return verdict_words.WORDS[found.answer][1]
+
+
+@register.filter
+def verdict_word(found: Verdict) -> str:
+    """The verb of a verdict."""
+    return verdict_words.WORDS[found.answer][0]
+
+
+@register.filter
+def because(found: Verdict, tool: Tool | None) -> str:
+    """Why, in one sentence, for a tool as it is declared."""
+    return verdict_words.because(found, tool.tool_class if tool is not None else "")
+
+
+@register.filter
+def changes(found: Verdict) -> str:
+    """What would change a verdict; empty where nothing would."""
+    words = verdict_words.changes(found)
+    return "" if words == "Nothing." else words
 
 
 @register.inclusion_tag("_untrusted.html")

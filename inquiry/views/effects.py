@@ -8,12 +8,12 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from inquiry import effect_page, sentences
+from inquiry import effect_page, resolve_page, sentences
 from inquiry.handles import as_position
 from inquiry.keyset import MAX_POSITION
 from inquiry.views.place import place_of
 from journal.clock import now_us
-from ledger import breaches, holds
+from ledger import breaches, holds, resolutions
 from ledger.models import Effect
 from sessions import artifacts
 from sessions.access import MemberRequest, may, member
@@ -24,13 +24,20 @@ from sessions.standing import standing_of
 @member
 def effect(request: MemberRequest, effect: UUID) -> HttpResponse:
     """Everything that is known of one effect, beginning with the sentence that says it."""
-    found = _effect(request, effect)
+    found = effect_of(request, effect)
     now = now_us()
     place = place_of(request.GET, (), ("fact",))
     tried, times = effect_page.attempts(found)
     undoing, children = effect_page.related(found)
+    gates, found_of_it = effect_page.gates(found), breaches.of(found)
+    case, verdict = effect_page.judged(found, tried, now)
+    asks = not resolutions.standing(case, verdict, found.deadline_us, now).refused
     context = {
         "effect": found,
+        "verdict": verdict,
+        "may_resolve": asks and may(request.membership, "operator"),
+        "said": resolve_page.said(found),
+        "compared": effect_page.compared(found, tried, gates, found_of_it),
         "known": sentences.known(found, tried, times, now),
         "life": effect_page.life(found, tried, now),
         "attempts": tried,
@@ -41,8 +48,8 @@ def effect(request: MemberRequest, effect: UUID) -> HttpResponse:
         "undoing": undoing,
         "children": children,
         "artifacts": effect_page.artifacts(found),
-        "gates": effect_page.gates(found),
-        "breaches": breaches.of(found),
+        "gates": gates,
+        "breaches": found_of_it,
         "stop": holds.stopping(found.project_id, found.session_id, found.agent_id, found.tool, found.id)
         if standing_of(request).has_stops
         else None,
@@ -57,7 +64,7 @@ def effect(request: MemberRequest, effect: UUID) -> HttpResponse:
 @member
 def raw_fact(request: MemberRequest, effect: UUID, position: int) -> HttpResponse:
     """The stored text of one fact, byte for byte, as a download that no browser will run."""
-    found = _effect(request, effect)
+    found = effect_of(request, effect)
     stored = effect_page.stored_bodies(found, position) if position <= MAX_POSITION else []
     if not stored:
         raise Http404
@@ -85,7 +92,8 @@ def artifact(request: MemberRequest, artifact: UUID) -> HttpResponseBase:
     return response
 
 
-def _effect(request: MemberRequest, effect_id: UUID) -> Effect:
+def effect_of(request: MemberRequest, effect_id: UUID) -> Effect:
+    """The effect of the current project. Raises Http404."""
     found = effect_page.effect(request.membership.project, effect_id)
     if found is None:
         raise Http404
