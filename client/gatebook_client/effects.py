@@ -1,0 +1,180 @@
+"""One effect, done once: planned, let go, begun, done and told, or found out about after a crash.
+
+What may have happened is done again only where Gatebook's verdict says so, as its next attempt, with the key that the
+verdict names.
+"""
+
+from dataclasses import dataclass, replace
+
+from gatebook_client import waiting
+from gatebook_client.attempts import Attempts, Wish
+from gatebook_client.errors import NeedsPerson, NoLeave
+from gatebook_client.values import Json, Performed, Verdict, what_was_found
+
+# Suffixes of names: an attempt taken back to be made anew, the effect made anew, and doubles taken back.
+CANCEL, REDO, EXTRAS = ":cancel", ":redo", ":extras"
+
+
+@dataclass
+class Effects(Attempts):
+    """Performs the effects of one session."""
+
+    def perform(self, wish: Wish) -> Performed:
+        """See that it is done once. Raises what errors.py tells, and what the act raises, after that was told."""
+        self.tell_untold()
+        while True:
+            planned = self._plan(wish)
+            found = self._follow(planned, wish)
+            if found is not None:
+                return found
+
+    def _plan(self, wish: Wish) -> Json:
+        path = f"/effects/{wish.compensates}/compensate" if wish.compensates else "/effects"
+        body = wish.plan | self.epoch() | ({} if wish.compensates else {"session": self.holder.id})
+        return self.patiently(wish, lambda: self.holder.wire.post(path, body)).body
+
+    def _follow(self, planned: Json, wish: Wish) -> Performed | None:
+        """Do what the answer to a plan says; None when it is to be planned again."""
+        effect, answer = str(planned["id"]), planned.get("answer")
+        if answer == "proceed":
+            return self.dispatch(effect, wish)
+        if answer == "wait" and planned.get("leave") == "pending":
+            wish.waiting("gate", planned)
+            waiting.for_leave(self.holder, planned, wish.until)
+            return self.dispatch(effect, wish)
+        if answer == "wait":
+            waiting.pause(self.holder, waiting.PAUSE_S, wish.until, f"There is no leave for {wish.name} yet", effect)
+            return None
+        if answer == "done":
+            return self._settled(planned, wish)
+        if answer == "ambiguous":
+            return self._ambiguous(planned, wish)
+        raise self._no_leave(planned)
+
+    def _no_leave(self, planned: Json) -> NoLeave:
+        effect = str(planned["id"])
+        if planned.get("state") == "failed" and planned.get("leave") in ("used", "held"):
+            return NoLeave(effect, "attempts_spent")
+        if "gate" not in planned:
+            return NoLeave(effect, "refused")
+        gate = self.holder.wire.get(f"/gates/{planned['gate']['id']}").body
+        return NoLeave(effect, str(gate.get("status") or "refused"), str(gate.get("message") or ""))
+
+    def _settled(self, planned: Json, wish: Wish) -> Performed | None:
+        """An effect that is over. What was taken back in order to be done anew is wanted still, under a next name."""
+        if planned.get("state") == "superseded":
+            raise NoLeave(str(planned["id"]), "superseded")
+        if planned.get("state") == "compensated" and self._was_cancelled(planned):
+            wish.plan = {name: value for name, value in wish.plan.items() if name not in ("call_id", "ordinal")}
+            wish.plan["effect_key"] = f"{planned['effect_key']}{REDO}"
+            return None
+        return Performed.read(planned, again=True)
+
+    def _was_cancelled(self, planned: Json) -> bool:
+        told = self.holder.wire.get("/effects", session=self.holder.id, effect_key=f"{planned['effect_key']}{CANCEL}")
+        return bool(told.body.get("items"))
+
+    def _ambiguous(self, planned: Json, wish: Wish) -> Performed | None:
+        """Find out about what is open: the effect itself, or another of the same intent under another name."""
+        own, other = str(planned["id"]), str(planned.get("open_effect") or "")
+        if not other or other == own:
+            return self.settle(own, wish)
+        found = self.settle(other, wish)
+        if found is not None:  # it is the one that was wanted; the new name stands for nothing
+            self.patiently(wish, lambda: self.holder.wire.post(f"/effects/{own}/supersede", {}))
+        return found
+
+    def settle(self, effect: str, wish: Wish) -> Performed | None:
+        """Follow the verdict of an effect that may have happened; None when it is to be planned again."""
+        if effect in self._dispatches:  # begun by this process, whose answer was lost: asked for again under its key
+            return self.dispatch(effect, wish)
+        verdict = self.verdict(effect)
+        while True:
+            self.holder.guard()
+            if verdict.answer == "skip":
+                return self._skipped(verdict, wish)
+            if verdict.answer in ("execute", "replay"):
+                return self.act_on(verdict, wish)
+            if verdict.answer == "ask":
+                return None
+            if verdict.answer == "probe":
+                verdict = self.look(verdict, wish)
+                if verdict.answer == "probe":  # it told nothing new: not at once again
+                    waiting.pause(self.holder, waiting.PAUSE_S, wish.until, f"{wish.name} is looked for", effect)
+            elif verdict.answer == "wait":
+                verdict = self.wait_out(verdict, wish)
+            elif verdict.answer == "compensate" and wish.undo is not None:
+                self.cancel(verdict, wish)
+                return None
+            else:
+                raise NeedsPerson(verdict)
+
+    def act_on(self, verdict: Verdict, wish: Wish) -> Performed | None:
+        """Do what a verdict allows: begin what was not begun, or make the next attempt. None: look again."""
+        if verdict.needs_leave:
+            planned = self._plan(wish)
+            if planned.get("answer") == "wait" and planned.get("leave") == "pending":
+                wish.waiting("gate", planned)
+                waiting.for_leave(self.holder, planned, wish.until)
+            elif planned.get("answer") not in ("proceed", "ambiguous"):
+                raise self._no_leave(planned)
+        clean = verdict.answer == "execute" or (verdict.about.get("state") == "failed" and verdict.row == "9")
+        return self.dispatch(verdict.effect, wish, replays=0 if clean else verdict.attempt)
+
+    def verdict(self, effect: str) -> Verdict:
+        """Ask what may be done with an effect now. Raises LedgerAway, Refused."""
+        told = self.holder.wire.get(f"/effects/{effect}/verdict", process=self.holder.process)
+        verdict = Verdict.read(told.body, effect)
+        return verdict if verdict.now_us is not None else replace(verdict, now_us=told.now_us)
+
+    def look(self, verdict: Verdict, wish: Wish) -> Verdict:
+        """Let the probe look, and report what it found; the verdict that follows from it."""
+        if wish.probe is None:
+            raise NeedsPerson(verdict, f"what happened to {wish.tool} can be looked up, and no probe was given for it")
+        body: Json = {"attempt": verdict.attempt} | self.epoch()
+        if verdict.now_us is not None:
+            body["began_us"] = verdict.now_us  # a moment of the server's own clock before the look began
+        try:
+            body["found"], reference = what_was_found(wish.probe(wish.known(verdict)))
+        except Exception as fault:
+            body["found"], reference = "error", ""
+            body["detail"] = repr(fault)[:1000].encode("utf-8", "replace").decode()
+        if reference:
+            body["external_reference"] = reference[:300]
+        told = self.patiently(wish, lambda: self.holder.wire.post(f"/effects/{verdict.effect}/probe", body))
+        found = Verdict.read(told.body, verdict.effect)
+        return found if found.now_us is not None else replace(found, now_us=told.now_us)
+
+    def cancel(self, verdict: Verdict, wish: Wish) -> Performed:
+        """Take an attempt back, by an effect of its own under a name that a later process finds."""
+        if wish.undo is None:
+            raise NeedsPerson(verdict, f"{wish.tool} is to be taken back, and no compensation was given for it")
+        undo, known = wish.undo, wish.known(verdict)
+        arguments = undo.arguments(known)
+        suffix = EXTRAS if verdict.reason == "DUPLICATE_FOUND" else CANCEL
+        plan = {"effect_key": f"{known.effect_key}{suffix}", "tool": undo.tool, "arguments": arguments}
+        back = Wish(undo.tool, arguments, lambda remote_key: undo.act(known, remote_key), plan)
+        back.compensates, back.until, back.waiting = verdict.effect, wish.until, wish.waiting
+        return self.perform(back)
+
+    def _skipped(self, verdict: Verdict, wish: Wish) -> Performed | None:
+        about = self.holder.wire.get(f"/effects/{verdict.effect}").body
+        if verdict.reason in ("GATE_DENIED", "GATE_EXPIRED"):
+            raise self._no_leave(about)
+        if verdict.reason == "ATTEMPTS_SPENT":
+            raise NoLeave(verdict.effect, "attempts_spent")
+        if verdict.reason == "CLOSED":
+            return self._settled(about, wish)
+        return Performed.read(about, again=True)
+
+    def wait_out(self, verdict: Verdict, wish: Wish) -> Verdict:
+        """Wait for what a verdict waits for: people, a stop, another's lease, a fence; the verdict after it."""
+        if verdict.reason == "GATE_PENDING" and isinstance(verdict.about.get("gate"), dict):
+            wish.waiting("gate", verdict.about)
+            waiting.for_leave(self.holder, verdict.about, wish.until)
+        else:
+            wish.waiting("verdict", {"detail": verdict.sentence, "reason": verdict.reason})
+            pause_s = waiting.seconds_until(verdict.until_us, verdict.now_us, waiting.PAUSE_S)
+            sentence = f"{wish.name}: {verdict.sentence or verdict.reason}"
+            waiting.pause(self.holder, pause_s, wish.until, sentence, verdict.effect)
+        return self.verdict(verdict.effect)

@@ -1,0 +1,380 @@
+"""One effect, done once, against the ledger in memory: its order, its lost answers, its refusals, its crashes."""
+
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gatebook_client as gatebook
+import pytest
+from gatebook_client.testing import Crash, FakeLedger
+
+pytestmark = pytest.mark.once
+MAIL = ("mail.send", {"to": "ada"})
+
+
+class World:
+    """What is outside: it counts what was done to it, and can be asked."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    def act(self, remote_key: str) -> gatebook.Done:
+        self.done.append(remote_key)
+        return gatebook.Done(reference=f"m-{len(self.done)}")
+
+    def probe(self, known: gatebook.Known) -> str | None:
+        return f"found-{known.remote_key}" if known.remote_key in self.done else None
+
+
+@pytest.fixture
+def ledger() -> FakeLedger:
+    ledger = FakeLedger()
+    ledger.declare("mail.send", "probeable", fence_s=60)
+    return ledger
+
+
+def test_the_act_stands_between_dispatch_and_acknowledge(ledger: FakeLedger) -> None:
+    seen: list[str] = []
+    with ledger.session("a", mode="one_shot") as s:
+        done = s.perform(*MAIL, lambda _key: seen.extend(ledger.steps))
+    assert seen == ["open", "plan", "dispatch"]
+    assert ledger.steps == ["open", "plan", "dispatch", "acknowledge", "end"]
+    assert (done.state, done.ok, done.again) == ("acknowledged", True, False)
+
+
+@pytest.mark.parametrize("step", ["plan", "dispatch", "acknowledge"])
+def test_an_answer_that_was_lost_is_asked_for_again_and_nothing_is_done_twice(ledger: FakeLedger, step: str) -> None:
+    world = World()
+    ledger.lose_answer(step)
+    with ledger.session("a") as s:
+        assert s.perform(*MAIL, world.act).reference == "m-1"
+    assert len(world.done) == 1
+    assert len(ledger.by_key(next(iter(ledger.effects.values())).effect_key).tries) == 1
+
+
+@pytest.mark.parametrize("open_first", [True, False])
+def test_without_a_ledger_nothing_is_done(ledger: FakeLedger, open_first: bool) -> None:
+    world = World()
+    if open_first:
+        with ledger.session("a", patience_s=0.2, ends=False) as s:
+            ledger.away()
+            with pytest.raises(gatebook.LedgerAway, match="was not begun"):
+                s.perform(*MAIL, world.act)
+            ledger.away(0)
+    else:
+        ledger.away()
+        with pytest.raises(gatebook.LedgerAway):
+            ledger.session("a", patience_s=0.2)
+    assert world.done == []
+
+
+def test_a_dispatch_whose_answer_never_came_is_taken_up_by_the_same_process(ledger: FakeLedger) -> None:
+    world = World()
+    with ledger.session("a", patience_s=0.0) as s:
+        ledger.lose_answer("dispatch")
+        with pytest.raises(gatebook.LedgerAway, match="was not begun"):
+            s.perform(*MAIL, world.act)
+        assert world.done == []
+        assert s.perform(*MAIL, world.act).attempt == 1
+    assert len(world.done) == 1
+
+
+def test_what_was_done_and_could_not_be_told_is_told_later_and_not_done_again(ledger: FakeLedger) -> None:
+    world = World()
+    with ledger.session("a", patience_s=0.0) as s:
+
+        def act(key: str) -> gatebook.Done:
+            ledger.away(1)
+            return world.act(key)
+
+        with pytest.raises(gatebook.LedgerAway, match="was done; only the report") as away:
+            s.perform(*MAIL, act)
+        assert away.value.acted
+        assert ledger.states() == {"mail.send": "dispatched"}
+        again = s.perform(*MAIL, world.act)
+    assert (again.again, again.reference) == (True, "m-1")
+    assert len(world.done) == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason", "outcome"),
+    [
+        (gatebook.Rejected("non-fast-forward"), "rejected", "error"),
+        (TimeoutError("silence"), "timeout", "unknown"),
+        (subprocess.TimeoutExpired("git", 3), "timeout", "unknown"),
+        (RuntimeError("the line went dead"), "error", "unknown"),
+        (KeyboardInterrupt(), "error", "unknown"),
+    ],
+)
+def test_an_act_that_breaks_is_told_as_what_is_known_and_the_error_goes_on(
+    ledger: FakeLedger, fault: BaseException, reason: str, outcome: str
+) -> None:
+    def act(_key: str) -> None:
+        raise fault
+
+    with ledger.session("a") as s, pytest.raises(type(fault)):
+        s.perform(*MAIL, act)
+    (row,) = ledger.effects.values()
+    assert (row.state, row.reason, row.outcome) == ("failed", reason, outcome)
+
+
+def test_a_rejected_effect_is_tried_again_as_its_own_next_attempt(ledger: FakeLedger) -> None:
+    world = World()
+
+    def rejects(_key: str) -> None:
+        raise gatebook.Rejected("behind")
+
+    with ledger.session("a") as s:
+        with pytest.raises(gatebook.Rejected):
+            s.perform(*MAIL, rejects)
+        done = s.perform(*MAIL, world.act)
+    assert (done.attempt, len(ledger.effects)) == (2, 1)
+
+
+def test_people_say_yes_and_it_is_done(ledger: FakeLedger) -> None:
+    ledger.declare("mail.send", "probeable", people=True)
+    heard: list[str] = []
+
+    def waiting(why: str, _told: object) -> None:
+        heard.append(why)
+        assert world.done == []
+        ledger.rule("approved")
+
+    world = World()
+    with ledger.session("a", waiting=waiting) as s:
+        assert s.perform(*MAIL, world.act).ok
+    assert heard == ["gate"]
+
+
+@pytest.mark.parametrize("status", ["denied", "returned"])
+def test_people_say_no_and_it_is_not_done_however_often_it_is_asked(ledger: FakeLedger, status: str) -> None:
+    ledger.declare("mail.send", "probeable", people=True)
+    world = World()
+    with ledger.session("a", waiting=lambda _why, _told: ledger.rule(status, "not today")) as s:
+        for _ in range(2):
+            with pytest.raises(gatebook.NoLeave, match="not today") as no:
+                s.perform(*MAIL, world.act)
+            assert no.value.status == status
+    assert world.done == []
+
+
+def test_a_wait_for_people_can_be_given_an_end(ledger: FakeLedger) -> None:
+    ledger.declare("mail.send", "probeable", people=True)
+    world = World()
+    with ledger.session("a") as s, pytest.raises(gatebook.NotYet, match="nothing was begun"):
+        s.perform(*MAIL, world.act, wait_s=0)
+    assert world.done == []
+
+
+def test_a_stop_by_a_person_is_waited_out(ledger: FakeLedger) -> None:
+    world = World()
+    ledger.refuse("plan", "HELD")
+    ledger.refuse("dispatch", "HELD")
+    ledger.refuse("plan", "PACED", 429)
+    with ledger.session("a") as s:
+        assert s.perform(*MAIL, world.act).ok
+    assert ledger.steps.count("dispatch") == 2
+
+
+# Names. ---------------------------------------------------------------------------------------------------------------
+
+
+def test_the_same_twice_on_purpose_is_two_effects_and_a_program_run_again_meets_both(ledger: FakeLedger) -> None:
+    world = World()
+    for _ in range(2):
+        with ledger.session("a", ends=False) as s:
+            assert [s.perform(*MAIL, world.act).reference for _ in range(2)] == ["m-1", "m-2"]
+    assert len(world.done) == 2
+
+
+def test_a_key_of_ones_own_names_the_effect_for_good(ledger: FakeLedger) -> None:
+    world = World()
+    with ledger.session("a") as s:
+        assert not s.perform(*MAIL, world.act, key="greeting").again
+        assert s.perform(*MAIL, world.act, key="greeting").again
+        with pytest.raises(gatebook.Refused, match="key_reuse"):
+            s.perform("mail.send", {"to": "bob"}, world.act, key="greeting")
+    assert len(world.done) == 1
+
+
+def test_free_text_belongs_to_no_intent(ledger: FakeLedger) -> None:
+    world = World()
+    for why in ("first", "second"):
+        with ledger.session("a", ends=False) as s:
+            s.perform("shell", {"command": "make", "description": why}, world.act, free_text=["description"])
+    assert len(world.done) == 1
+
+
+def test_calls_with_ids_of_their_own_repeat_what_is_over_and_not_what_is_open(ledger: FakeLedger) -> None:
+    world = World()
+    with ledger.session("a") as s:
+        s.perform(*MAIL, world.act, call_id="call-1")
+        s.perform(*MAIL, world.act, call_id="call-2")
+        assert s.perform(*MAIL, world.act, call_id="call-2").attempt == 1
+    assert len(world.done) == 3
+
+
+def test_two_threads_that_want_the_same_are_two_effects_one_after_the_other(ledger: FakeLedger) -> None:
+    world = World()
+    with ledger.session("a") as s:
+        threads = [threading.Thread(target=s.perform, args=(*MAIL, world.act)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    assert len(world.done) == len(set(world.done)) == 4
+
+
+# Crashes. -------------------------------------------------------------------------------------------------------------
+
+WHEN = [("before", "plan"), ("after", "plan"), ("before", "dispatch"), ("after", "dispatch")]
+WHEN += [("before", "acknowledge"), ("after", "acknowledge")]
+HAPPENED = {("before", "acknowledge"), ("after", "acknowledge")}
+
+
+def crash(ledger: FakeLedger, world: World, when: tuple[str, str], **named: str) -> None:
+    """Let a process die at a step of one effect."""
+    process = ledger.process()
+    process.dies(*when)
+    with pytest.raises(Crash), ledger.session("a", process=process, ttl_s=5) as s:
+        s.perform(*MAIL, world.act, probe=world.probe, **named)
+    assert len(world.done) == (when in HAPPENED)
+    ledger.sleep(6)  # its lease runs out
+
+
+@pytest.mark.parametrize("when", WHEN)
+@pytest.mark.parametrize("recovers", [True, False])
+@pytest.mark.parametrize("names", [("", ""), ("call-1", "call-1"), ("call-1", "call-2")])
+def test_a_process_killed_at_any_step_is_followed_by_one_that_does_it_exactly_once(
+    ledger: FakeLedger, when: tuple[str, str], recovers: bool, names: tuple[str, str]
+) -> None:
+    world = World()
+    crash(ledger, world, when, call_id=names[0])
+    with ledger.session("a") as s:
+        s.register("mail.send", probe=world.probe)
+        if recovers:
+            assert s.recover().safe
+        if when == ("after", "acknowledge") and names[0] != names[1]:
+            return  # it is over: a new call is a new wish
+        if when == ("before", "acknowledge") and names[0] != names[1] and recovers:
+            return  # found, told, and so over too
+        s.perform(*MAIL, world.act, call_id=names[1])
+    assert len(world.done) == 1
+    assert "dispatched" not in {row.state for row in ledger.effects.values()}
+
+
+def test_what_was_not_found_is_done_again_only_after_the_fence_and_under_its_own_remote_key(ledger: FakeLedger) -> None:
+    world = World()
+    crash(ledger, world, ("after", "dispatch"))
+    begun_us = ledger.effects[next(iter(ledger.effects))].tries[0].at_us
+    with ledger.session("a") as s:
+        with pytest.raises(gatebook.NotYet):
+            s.perform(*MAIL, world.act, probe=world.probe, wait_s=1)
+        assert world.done == []
+        done = s.perform(*MAIL, world.act, probe=world.probe)
+    first, second = ledger.effects[done.effect].tries
+    assert (done.attempt, first.remote_key) == (2, second.remote_key)
+    assert second.at_us - begun_us > 60_000_000
+
+
+def test_of_what_nobody_can_know_a_person_decides(ledger: FakeLedger) -> None:
+    ledger.declare("mail.send", "opaque")
+    world = World()
+    crash(ledger, world, ("before", "acknowledge"))
+    with ledger.session("a", ends=False) as s:
+        for call_id in ("", "call-9"):
+            with pytest.raises(gatebook.NeedsPerson, match="UNDECIDABLE"):
+                s.perform(*MAIL, world.act, call_id=call_id)
+        recovered = s.recover()
+    assert not recovered.safe
+    assert [step.verdict.reason for step in recovered.unresolved] == ["UNDECIDABLE"]
+    assert len(world.done) == 1
+
+
+def test_a_tool_that_can_only_be_taken_back_is_taken_back_and_done_anew(ledger: FakeLedger) -> None:
+    ledger.declare("mail.send", "compensable")
+    ledger.declare("mail.send.undo", "natural")
+    world = World()
+    crash(ledger, world, ("before", "acknowledge"))
+
+    def take_back(known: gatebook.Known, _key: str) -> None:
+        world.done.remove(known.remote_key)
+
+    for _ in range(2):  # and whoever repeats the program once more meets what was done anew
+        with ledger.session("a", ends=False) as s:
+            s.perform(*MAIL, world.act, compensate=take_back)
+    assert len(world.done) == 1
+    assert sorted(row.state for row in ledger.effects.values()) == ["acknowledged", "acknowledged", "compensated"]
+
+
+def test_recover_does_again_what_it_was_told_how_to_and_leaves_the_rest_to_the_program(ledger: FakeLedger) -> None:
+    ledger.declare("mail.send", "keyed")
+    ledger.declare("page.put", "natural")
+    world = World()
+    process = ledger.process()
+    with pytest.raises(Crash), ledger.session("a", process=process, ttl_s=5) as s:
+        process.dies("after", "dispatch")
+        s.perform(*MAIL, world.act)
+    ledger.sleep(6)
+    process = ledger.process()
+    with pytest.raises(Crash), ledger.session("a", process=process, ttl_s=5) as s:
+        process.dies("after", "dispatch")
+        s.perform("page.put", {"page": "start"}, world.act)
+    ledger.sleep(6)
+    with ledger.session("a", ends=False) as s:
+
+        @s.effect("mail.send")
+        def send(to: str, remote_key: str) -> None:
+            world.done.append(f"{to} {remote_key}")
+
+        recovered = s.recover()
+        assert [(step.tool, step.did) for step in recovered.steps] == [("mail.send", "replayed"), ("page.put", "due")]
+        assert recovered.safe
+        assert send("ada").again
+    assert world.done == [f"ada {ledger.by_key(recovered.steps[0].effect_key).tries[0].remote_key}"]
+
+
+@pytest.mark.parametrize("answer", ["", 3.5, RuntimeError("no route")])
+def test_a_probe_that_does_not_say_yes_or_no_proves_nothing_and_after_a_few_a_person_looks(
+    ledger: FakeLedger, answer: object
+) -> None:
+    world = World()
+    crash(ledger, world, ("after", "dispatch"))
+
+    def probe(_known: gatebook.Known) -> Any:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    with ledger.session("a", ends=False) as s, pytest.raises(gatebook.NeedsPerson, match="PROBE_FAILED"):
+        s.perform(*MAIL, world.act, probe=probe)
+    assert ledger.steps.count("probe") == 5
+    assert world.done == []
+
+
+def decorated(s: gatebook.Session, file: Path) -> Callable[..., gatebook.Performed]:
+    @s.effect("file.append")
+    def append(line: str, twice: bool = False) -> int:
+        return file.write_text(line * (1 + twice))
+
+    return append
+
+
+def test_a_function_made_an_effect_is_planned_with_its_arguments_by_name(ledger: FakeLedger, tmp_path: Path) -> None:
+    with ledger.session("a") as s:
+        append = decorated(s, tmp_path / "file")
+        assert append("one").result == 3
+        assert append(line="one", twice=True).result == 6
+    assert [row.arguments for row in ledger.effects.values()] == [
+        {"line": "one", "twice": False},
+        {"line": "one", "twice": True},
+    ]
+
+
+@pytest.mark.parametrize("result", [float("nan"), {1, 2}, "\ud800", "x" * 300_000, [[]] * 3])
+def test_no_result_is_too_strange_for_the_act_to_be_told(ledger: FakeLedger, result: object) -> None:
+    with ledger.session("a") as s:
+        assert s.perform(*MAIL, lambda _key: result).ok
+    assert ledger.states() == {"mail.send": "acknowledged"}
