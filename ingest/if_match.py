@@ -11,7 +11,6 @@ from journal import entries
 from sessions.origin import Origin, Repeated
 
 _VERSION: Final = re.compile(r'"([0-9]{1,10})"|([0-9]{1,10})')
-CHANGED: Final = "Somebody changed this since you read it; look at the present one and decide again."
 
 
 def wanted(call: Call) -> int | None:
@@ -37,11 +36,17 @@ def refusal(call: Call, origin: Origin, version: int, present: Callable[[], dict
     asked = wanted(call)
     if asked is None or asked == version:
         return None
-    return refused(origin, "VERSION_CHANGED", CHANGED, present())
+    sentence = "Somebody changed this since you read it; look at the present one and decide again."
+    return refused("VERSION_CHANGED", sentence, origin, present())
 
 
-def refused(origin: Origin, code: str, sentence: str, present: dict[str, Any]) -> Reply:
+def refused(code: str, sentence: str, origin: Origin, present: dict[str, Any]) -> Reply:
     """A 409 with the object that is in the way. Raises Repeated where this very command was done already."""
+    told_before(origin)
+    return Reply(409, Problem(409, code, sentence).as_dict() | present, kept=False)
+
+
+def told_before(origin: Origin) -> None:
+    """Raise Repeated where the key of this command is in the book: what it was told then is its answer."""
     if entries.look(origin.draft("command.repeated"), origin.received_us) is not None:
         raise Repeated
-    return Reply(409, Problem(409, code, sentence).as_dict() | present, kept=False)

@@ -1,32 +1,22 @@
 """The API's description (OpenAPI 3.1), made of the very shapes that read the requests."""
 
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 from django.conf import settings
 
 from approvals.states import RISKS
 from approvals.states import STATUSES as GATE_STATUSES
-from ingest import doors, shapes
+from ingest import doors, openapi_work, shapes
+from ingest.endpoints import Endpoint, with_fields
+from ingest.reported import SHAPES
 from ingest.shapes_messages import ReportCapacity, SendMessage
+from ingest.shapes_work import FinishTask
 from ledger.states import BASES, LEAVES, SAID_OUTCOMES, STATES
+from sessions import checkpoints
 from sessions.messages import BOXES
-from sessions.models import STATUSES
-
-
-class Endpoint(NamedTuple):
-    """One operation: what it takes and what it answers."""
-
-    method: str
-    path: str
-    name: str
-    summary: str
-    answers: dict[int, str]  # status -> name of the schema
-    shape: type[msgspec.Struct] | None = None
-    query: tuple[str, ...] = ()
-    tag: str = "effects"
-
+from sessions.models import ITEM_STATES, STATUSES
 
 ENDPOINTS: Final = (
     Endpoint("post", "/sessions", "openSession", "Open a session, or find it by its key.",
@@ -35,19 +25,20 @@ ENDPOINTS: Final = (
              query=("status", "key", "limit", "after"), tag="sessions"),
     Endpoint("get", "/sessions/{session}", "getSession", "One session.", {200: "SessionBrief"}, tag="sessions"),
     Endpoint("post", "/sessions/{session}/end", "endSession", "End a session; the first end stands.",
-             {200: "SessionBrief"}, shapes.EndSession, tag="sessions"),
+             {200: "SessionBrief"}, shapes.EndSession, tag="sessions", if_match=True),
     Endpoint("post", "/sessions/{session}/tasks", "createTask", "Create a task, or find it by its key.",
              {201: "TaskBrief", 200: "TaskBrief"}, shapes.CreateTask, tag="tasks"),
     Endpoint("get", "/sessions/{session}/tasks", "listTasks", "Tasks of a session, newest first.", {200: "Page"},
              query=("limit", "after"), tag="tasks"),
     Endpoint("post", "/tasks/{task}/change", "changeTask", "Change a task; what is not sent stays.",
-             {200: "TaskBrief"}, shapes.ChangeTask, tag="tasks"),
+             {200: "TaskBrief"}, shapes.ChangeTask, tag="tasks", if_match=True),
     Endpoint("post", "/tasks/{task}/done", "finishTask", "Say that a task is done.", {200: "TaskBrief"},
-             shapes.Nothing, tag="tasks"),
+             FinishTask, tag="tasks", if_match=True),
     Endpoint("post", "/tasks/{task}/items", "putItems", "Say which items are pending, done or failed.",
-             {200: "Progress"}, shapes.PutItems, tag="tasks"),
+             {200: "Progress"}, shapes.PutItems, tag="tasks", if_match=True),
     Endpoint("get", "/tasks/{task}/items", "listItems", "The first 10,000 items of a task, by key; counts of all.",
-             {200: "Items"}, tag="tasks"),
+             {200: "Items"}, query=("state",), tag="tasks"),
+    *openapi_work.ENDPOINTS,
     Endpoint("post", "/effects", "planEffect", "Write down an intention before it happens.",
              {201: "Effect", 200: "Effect"}, shapes.PlanEffect),
     Endpoint("get", "/effects", "listEffects",
@@ -124,6 +115,8 @@ _WORDS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
     ("listEffects", "state"): STATES,
     ("listEffects", "outcome"): SAID_OUTCOMES,
     ("listGates", "status"): GATE_STATUSES,
+    ("listItems", "state"): ITEM_STATES,
+    **openapi_work.WORDS,
     ("listMessages", "unread"): ("0", "1"),
     ("listMessages", "box"): BOXES,
     ("postEvents", "atomic"): ("true", "false"),
@@ -135,11 +128,7 @@ _NUMBER: Final = {"type": "integer"}
 _ID: Final = {"type": "string", "format": "uuid"}
 
 
-def _object(required: dict[str, Any], **optional: Any) -> dict[str, Any]:
-    return {"type": "object", "required": list(required), "properties": required | optional}
-
-
-_GATE: Final = _object(
+_GATE: Final = with_fields(
     {
         "id": _ID,
         "handle": _TEXT,
@@ -158,7 +147,7 @@ _GATE: Final = _object(
     },
     message=_TEXT,
 )
-_MESSAGE: Final = _object(
+_MESSAGE: Final = with_fields(
     {"id": _ID, "handle": _TEXT, "box": {"enum": list(BOXES)}},
     subject=_TEXT,
     body=_TEXT,
@@ -166,12 +155,17 @@ _MESSAGE: Final = _object(
     read_at_us={"type": ["integer", "null"]},
 )
 _ANSWERS: Final[dict[str, Any]] = {
-    "Problem": _object(
+    "Problem": with_fields(
         {"type": _TEXT, "title": _TEXT, "status": _NUMBER, "code": _TEXT, "detail": _TEXT}, pointer=_TEXT
     ),
-    "SessionBrief": _object({"id": _ID, "handle": _TEXT, "key": _TEXT, "status": _TEXT, "version": _NUMBER}),
-    "TaskBrief": _object({"id": _ID, "handle": _TEXT, "key": _TEXT, "state": _TEXT, "version": _NUMBER}),
-    "Effect": _object(
+    "SessionBrief": with_fields({"id": _ID, "handle": _TEXT, "key": _TEXT, "status": _TEXT, "version": _NUMBER}),
+    "TaskBrief": with_fields(
+        {"id": _ID, "handle": _TEXT, "key": _TEXT, "state": _TEXT, "version": _NUMBER},
+        open_tasks=_NUMBER,
+        open_items=_NUMBER,
+    ),
+    **openapi_work.ANSWERS,
+    "Effect": with_fields(
         {
             "id": _ID,
             "handle": _TEXT,
@@ -183,7 +177,7 @@ _ANSWERS: Final[dict[str, Any]] = {
             "answer": {"enum": ["proceed", "wait", "blocked", "done", "ambiguous"]},
         },
         leave_basis={"enum": [basis for basis in BASES if basis]},
-        gate=_object({"id": _ID, "wait": _TEXT}),
+        gate=with_fields({"id": _ID, "wait": _TEXT}),
         intent_digest=_TEXT,
         attempt=_NUMBER,
         remote_key=_TEXT,
@@ -197,24 +191,26 @@ _ANSWERS: Final[dict[str, Any]] = {
         attempts_in_all=_NUMBER,
     ),
     "Gate": _GATE,
-    "Gates": _object({"gates": {"type": "array", "items": _GATE}, "changed": {"type": "array", "items": _ID}}),
-    "ArtifactBrief": _object({"id": _ID, "handle": _TEXT, "stored": {"type": "boolean"}, "upload": _TEXT}),
-    "Capacity": _object(
+    "Gates": with_fields({"gates": {"type": "array", "items": _GATE}, "changed": {"type": "array", "items": _ID}}),
+    "ArtifactBrief": with_fields({"id": _ID, "handle": _TEXT, "stored": {"type": "boolean"}, "upload": _TEXT}),
+    "Capacity": with_fields(
         {"reported_at_us": _NUMBER, "fresh": {"type": "boolean"}, "paced": {"type": "boolean"}},
         session={"type": ["string", "null"]},
         paced_for={"enum": ["context", "time", "queue", None]},
     ),
     "MessageBrief": _MESSAGE,
     "Message": _MESSAGE,
-    "Page": _object({"items": {"type": "array", "items": {"type": "object"}}, "next": {"type": ["string", "null"]}}),
-    "Items": _object({"items": {"type": "array"}, "pending": _NUMBER, "done": _NUMBER, "failed": _NUMBER}),
-    "Progress": _object({"task": _ID, "pending": _NUMBER, "done": _NUMBER, "failed": _NUMBER}),
-    "BatchAnswer": _object(
+    "Page": with_fields(
+        {"items": {"type": "array", "items": {"type": "object"}}, "next": {"type": ["string", "null"]}}
+    ),
+    "Items": with_fields({"items": {"type": "array"}, "pending": _NUMBER, "done": _NUMBER, "failed": _NUMBER}),
+    "Progress": with_fields({"task": _ID, "pending": _NUMBER, "done": _NUMBER, "failed": _NUMBER, "version": _NUMBER}),
+    "BatchAnswer": with_fields(
         {
             "accepted": _NUMBER,
             "results": {
                 "type": "array",
-                "items": _object(
+                "items": with_fields(
                     {
                         "index": _NUMBER,
                         "id": {"type": ["string", "null"]},
@@ -228,8 +224,8 @@ _ANSWERS: Final[dict[str, Any]] = {
             },
         }
     ),
-    "Receipt": _object({"position": _NUMBER, "id": _TEXT, "source": _TEXT, "kind": _TEXT, "received_us": _NUMBER}),
-    "Limits": _object({"batch_items": _NUMBER, "batch_bytes": _NUMBER, "item_bytes": _NUMBER, "depth": _NUMBER}),
+    "Receipt": with_fields({"position": _NUMBER, "id": _TEXT, "source": _TEXT, "kind": _TEXT, "received_us": _NUMBER}),
+    "Limits": with_fields({"batch_items": _NUMBER, "batch_bytes": _NUMBER, "item_bytes": _NUMBER, "depth": _NUMBER}),
 }
 
 
@@ -239,6 +235,7 @@ def limits() -> dict[str, int]:
         "batch_items": doors.BATCH_ITEMS,
         "batch_bytes": doors.BATCH_BYTES,
         "item_bytes": doors.ITEM_BYTES,
+        "checkpoint_bytes": checkpoints.LARGEST,
         "artifact_bytes": settings.GATEBOOK_ARTIFACT_BYTES,
         "depth": doors.DEPTH,
         "idempotency_key_characters": doors.KEY_CHARACTERS,
@@ -250,7 +247,7 @@ def description() -> dict[str, Any]:
     """The whole OpenAPI document."""
     read = [endpoint.shape for endpoint in ENDPOINTS if endpoint.shape is not None]
     _, schemas = msgspec.json.schema_components(
-        [*read, shapes.Envelope, *set(shapes.REPORTED.values())], ref_template="#/components/schemas/{name}"
+        [*read, shapes.Envelope, *set(SHAPES.values())], ref_template="#/components/schemas/{name}"
     )
     for name, fields in _ONE_OF.items():
         schemas[name]["anyOf"] = [{"required": [field], "properties": {field: of}} for field, of in fields.items()]
@@ -289,7 +286,7 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
         operation["responses"][str(status)] = {"description": sentence, "content": problem}
     if endpoint.shape is not None:
         schema = {"$ref": f"#/components/schemas/{endpoint.shape.__name__}"}
-        empty = endpoint.shape is shapes.Nothing
+        empty = not [field for field in msgspec.structs.fields(endpoint.shape) if field.required]
         operation["requestBody"] = {"required": not empty, "content": {"application/json": {"schema": schema}}}
     elif endpoint.name == "postEvents":
         item = {"allOf": [{"$ref": "#/components/schemas/Envelope"}], "description": "and the fields of its kind"}
@@ -330,4 +327,7 @@ def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
     if endpoint.method == "post" and endpoint.name not in ("postEvents", "waitForGates"):
         schema = {"type": "string", "minLength": 1, "maxLength": doors.KEY_CHARACTERS, "pattern": "^[!-~]+$"}
         found.append({"name": "Idempotency-Key", "in": "header", "required": True, "schema": schema})
+    if endpoint.if_match:
+        schema = {"type": "string", "pattern": '^("[0-9]{1,10}"|[0-9]{1,10}|[*])$'}
+        found.append({"name": "If-Match", "in": "header", "required": False, "schema": schema})
     return found

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from django.db.models import Q
@@ -17,7 +17,7 @@ from sessions import messages
 from sessions.models_messages import Message
 
 _HANDLE: Final = re.compile(r"[gme]_([0-9]{1,18})")
-_MODELS: Final = {"gate": Gate, "message": Message, "effect": Effect}
+_ROWS: Final[dict[str, Any]] = {"gate": Gate.objects, "message": Message.objects, "effect": Effect.objects}
 
 
 def resolved(project: UUID, agent: UUID, session: UUID, things: Sequence[WaitsOn]) -> list[dict[str, str]]:
@@ -26,13 +26,13 @@ def resolved(project: UUID, agent: UUID, session: UUID, things: Sequence[WaitsOn
     Problem 422 for a gate, message or effect that the project does not have, or that the agent may not see.
     """
     named: list[dict[str, str]] = []
-    for kind, model in _MODELS.items():
+    for kind, all_rows in _ROWS.items():
         wanted = [_names(session, thing) for thing in things if thing.kind == kind and thing.ref]
         if not wanted:
             continue
         ids = {known for known, _handle in wanted if known is not None}
         handles = {handle for _known, handle in wanted if handle is not None}
-        rows = model.objects.filter(Q(id__in=ids) | Q(opened_position__in=handles), project=project)
+        rows = all_rows.filter(Q(id__in=ids) | Q(opened_position__in=handles), project=project)
         found = dict(rows.values_list("id", "opened_position"))
         if kind == "message":
             found = {known: at for known, at in found.items() if messages.answerable(project, agent, known)}

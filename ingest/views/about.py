@@ -6,10 +6,11 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from ingest import problems, shapes
+from ingest import problems
 from ingest.doors import Call, as_json, guarded, reading
 from ingest.openapi import ENDPOINTS, REFUSALS, description, limits
 from ingest.problems import Problem
+from ingest.reported import SHAPES
 from sessions.access import MemberRequest, member
 
 
@@ -35,7 +36,7 @@ def read_description(request: MemberRequest) -> HttpResponse:
         fields = _fields(endpoint.shape.__name__, schemas) if endpoint.shape is not None else []
         about = {"endpoint": endpoint, "fields": fields, "answers": sorted(endpoint.answers)}
         groups.setdefault(endpoint.tag, []).append(about)
-    facts = {kind: _fields(shape.__name__, schemas) for kind, shape in shapes.REPORTED.items()}
+    facts = {kind: _fields(shape.__name__, schemas) for kind, shape in SHAPES.items()}
     context = {"groups": groups, "envelope": _fields("Envelope", schemas), "facts": facts}
     return render(request, "ingest/description.html", context | {"limits": limits(), "refusals": REFUSALS})
 

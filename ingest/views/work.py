@@ -10,7 +10,7 @@ from ingest import waits
 from ingest.canonical import canonical_text
 from ingest.doors import Call, as_json, by_method, command, reading
 from ingest.guards import enter, refusal
-from ingest.if_match import refused
+from ingest.if_match import refused, told_before
 from ingest.paging import page, parameters
 from ingest.problems import Problem
 from ingest.reply import Reply
@@ -79,7 +79,8 @@ def record_decision(call: Call, fields: shapes.RecordDecision, origin: Origin, p
         stands = decisions.told(known)
         if stands["choice"] not in (None, fields.choice):  # None: erased since
             sentence = "A decision of this key chose something else; read it, or use another key."
-            return refused(origin, "DECISION_DIFFERS", sentence, {"decision": stands})
+            return refused("DECISION_DIFFERS", sentence, origin, {"decision": stands})
+        told_before(origin)
         return Reply(200, decisions.brief(known), kept=False)
     effect = derived(session.id, fields.effect_key) if fields.effect_key else None
     return Reply(201, decisions.brief(decisions.record(origin, session.id, fields.key, effect)))
@@ -95,7 +96,7 @@ def conclude_decision(call: Call, fields: shapes.ConcludeDecision, origin: Origi
         return refuse
     if row.status != "open":
         sentence = "This decision was concluded before; read how. A new one takes a new key."
-        return refused(origin, "DECISION_CONCLUDED", sentence, present)
+        return refused("DECISION_CONCLUDED", sentence, origin, present)
     return Reply(200, decisions.brief(decisions.conclude(origin, row, fields.status)))
 
 
@@ -139,7 +140,7 @@ def accept_handoff(call: Call, _fields: shapes.AcceptHandoff, origin: Origin, pa
         return refuse
     if row.accepted_mark:
         sentence = "Another worker has accepted this handoff; leave its work to that one."
-        return refused(origin, "HANDOFF_ACCEPTED", sentence, present)
+        return refused("HANDOFF_ACCEPTED", sentence, origin, present)
     return Reply(200, handoffs.brief(handoffs.accept(origin, row)))
 
 
@@ -184,10 +185,10 @@ def change_session(call: Call, fields: shapes.ChangeSession, origin: Origin, pat
     if (refuse := refusal(call, origin, session.version, lambda: {"session": brief(session)})) is not None:
         return refuse
     if fields.waiting_on is not None and fields.status != "waiting":
-        raise Problem(422, "invalid", "waiting_on goes with status waiting; send both.", pointer="/waiting_on")
+        raise Problem(422, "not_waiting", "waiting_on goes with status waiting; send both.", pointer="/waiting_on")
     if fields.status is not None and session.status in ENDED:
         sentence = "This session has ended; what is left to do belongs to another one."
-        return refused(origin, "SESSION_ENDED", sentence, {"session": brief(session)})
+        return refused("SESSION_ENDED", sentence, origin, {"session": brief(session)})
     meant = {}
     if fields.merge_into is not None:
         meant[fields.merge_into] = _other(session, fields.merge_into, "/merge_into")
@@ -204,9 +205,10 @@ def merge_session(call: Call, fields: shapes.MergeSession, origin: Origin, path:
     into = _other(session, fields.into, "/into")
     if session.merged_into_id is not None:
         if session.merged_into_id == into:
+            told_before(origin)
             return Reply(200, brief(session) | {"merged_into": str(into)}, kept=False)
         present = {"session": brief(session) | {"merged_into": str(session.merged_into_id)}}
-        return refused(origin, "ALREADY_MERGED", "This session was merged into another one before.", present)
+        return refused("ALREADY_MERGED", "This session was merged into another one before.", origin, present)
     merged = lineage.merge(origin, session, into)
     return Reply(200, brief(merged) | {"merged_into": str(merged.merged_into_id)})
 

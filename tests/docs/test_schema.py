@@ -29,7 +29,7 @@ TABLE_6: Final = {
     "checkpoint_blob": ("compact execution summary, prompt cache keys, resumable cursor snapshot, version pins"),
     "export_bundle": ("human-readable session summary, selected traces, selected diffs, machine-portable metadata"),
 }
-UNBUILT: Final = {"checkpoint_blob": "checkpoints", "export_bundle": "export bundles"}
+UNBUILT: Final = {"export_bundle": "export bundles"}
 PAPER: Final = ROOT.parent / "shared" / "seeds"
 
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ingest import shapes
 from ingest.openapi import ENDPOINTS
+from ingest.reported import SHAPES
 from journal.models import Body, Entry
 from ledger.models import Effect
 from sessions.models import Session, Task
@@ -48,7 +48,12 @@ def ids(agent: Caller) -> dict[str, str]:
     session = agent.session("s-1")
     task = agent.post(f"/sessions/{session['id']}/tasks", {"key": "t"}).json()
     effect = agent.plan()["id"]
-    return {"session": session["id"], "task": task["id"], "effect": effect, "gate": str(gate_of(effect).id)}
+    found = {"session": session["id"], "task": task["id"], "effect": effect, "gate": str(gate_of(effect).id)}
+    path = f"/sessions/{session['id']}"
+    found["decision"] = agent.post(f"{path}/decisions", {"key": "d", "choice": "left"}).json()["id"]
+    found["handoff"] = agent.post(f"{path}/handoffs").json()["id"]
+    found["message"] = agent.post("/messages", {"to": "shared", "body": "x"}).json()["id"]
+    return found
 
 
 def rows() -> tuple[Any, ...]:
@@ -143,6 +148,17 @@ def test_a_packed_bomb_is_refused_while_it_is_unpacked(agent: Caller, ids: dict[
 BASES: dict[str, dict[str, Any]] = {
     "/sessions": {"key": "s-9"},
     "/sessions/{session}/end": {"status": "failed"},
+    "/sessions/{session}/change": {"cursor": "c"},
+    "/sessions/{session}/merged": {"into": "s-8"},
+    "/sessions/{session}/checkpoints": {"summary": "x"},
+    "/sessions/{session}/decisions": {"key": "d-9", "choice": "right"},
+    "/sessions/{session}/handoffs": {"in_progress": ["x"]},
+    "/sessions/{session}/facts": {"name": "n", "value": 1, "source": "s"},
+    "/decisions/{decision}/conclude": {"status": "done", "outcome": "x"},
+    "/handoffs/{handoff}/accept": {},
+    "/messages": {"to": "shared", "body": "x"},
+    "/messages/{message}/read": {},
+    "/capacity": {"queue": 1},
     "/sessions/{session}/tasks": {"key": "t-9"},
     "/tasks/{task}/change": {"state": "running"},
     "/tasks/{task}/done": {},
@@ -157,7 +173,12 @@ BASES: dict[str, dict[str, Any]] = {
     "/gates/{gate}/cancel": {},
     "/artifacts": {"session": "s-1", "type": "t", "sha256": "0" * 64, "size": 1, "media_type": "text/plain"},
 }
-FREE_TEXT = {"title", "why", "detail", "result", "arguments", "preconditions"}
+FREE_TEXT = {
+    *("title", "why", "detail", "result", "arguments", "preconditions", "subject", "body", "summary", "outcome"),
+    *("choice", "rationale", "planned_action", "alternatives", "in_progress", "decided", "needs_attention", "can_wait"),
+}
+LISTS = ("free_text", "cache_keys")
+MAPS = ("labels", "pins")
 
 
 def identifiers() -> Iterator[tuple[str, str]]:
@@ -181,8 +202,8 @@ def test_control_characters_have_no_place_in_identifiers(
     before = rows()
     for text in ("a\0b", "\0", "a\nb", "a\n", "\x1b[31m", "a\x7f", "a\x85"):
         value: Any = text
-        if field in ("labels", "free_text"):
-            value = {"name": text} if field == "labels" else [text]
+        if field in (*LISTS, *MAPS):
+            value = [text] if field in LISTS else {"name": text}
         answer = agent.post(path.format(**ids), {**BASES[path], field: value})
         assert code(answer) == (422, "invalid"), (field, text)
     assert rows() == before
@@ -195,6 +216,10 @@ def test_nul_in_free_text_is_kept_exactly(agent: Caller, ids: dict[str, str]) ->
         "session": ("/sessions", {"key": "n", "title": nasty}),
         "task": (f"/sessions/{ids['session']}/tasks", {"key": "n", "title": nasty}),
         "change": (f"/tasks/{ids['task']}/change", {"title": nasty}),
+        "checkpoint": (f"/sessions/{ids['session']}/checkpoints", {"summary": nasty, "state": {nasty: nasty}}),
+        "decision": (f"/sessions/{ids['session']}/decisions", {"key": "n", "choice": nasty, "rationale": nasty}),
+        "handoff": (f"/sessions/{ids['session']}/handoffs", {"can_wait": [nasty]}),
+        "fact": (f"/sessions/{ids['session']}/facts", {"name": "n", "value": [nasty], "source": "s"}),
         "items": (f"/tasks/{ids['task']}/items", {"items": [{"key": "i", "state": "done", "detail": nasty}]}),
         "plan": ("/effects", {**effect, "arguments": {nasty: [nasty]}, "why": nasty, "preconditions": {"p": nasty}}),
     }
@@ -250,7 +275,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
     max_leaves=12,
 )
-NAMES = sorted({field.name for shape in shapes.REPORTED.values() for field in msgspec.structs.fields(shape)})
+NAMES = sorted({field.name for shape in SHAPES.values() for field in msgspec.structs.fields(shape)})
 ENVELOPE = {"id", "kind", "session", "occurred_us", "effect_key", "attempt", "source", "producer_seq", "lease_epoch"}
 
 
@@ -289,6 +314,7 @@ def test_any_question_is_answered_by_every_list(agent: Caller, path: str, query:
 def test_any_json_is_answered_by_every_command(agent: Caller, data: st.DataObject) -> None:
     agent.session("s-1")
     ids = {"session": agent.session("s-1")["id"], "effect": agent.plan("e-1")["id"], "gate": new_key()}
+    ids |= dict.fromkeys(("decision", "handoff", "message"), new_key())
     task = agent.post(f"/sessions/{ids['session']}/tasks", {"key": "t"}).json()["id"]
     path = data.draw(st.sampled_from(COMMANDS))
     fields = data.draw(st.dictionaries(st.sampled_from([*NAMES, "key", "session", "process"]), JSON, max_size=5))
@@ -304,7 +330,7 @@ def test_any_json_is_answered_by_every_command(agent: Caller, data: st.DataObjec
             lambda fields: st.fixed_dictionaries(
                 {
                     "id": st.uuids().map(str),
-                    "kind": st.sampled_from([*shapes.REPORTED, "moon.risen"]),
+                    "kind": st.sampled_from([*SHAPES, "moon.risen"]),
                     "session": st.sampled_from(["s-1", "s-2"]),
                     "effect_key": st.sampled_from(["e-1", "e-2"]),
                     "task": st.sampled_from(["t-1", "t-2"]),

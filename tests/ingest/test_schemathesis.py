@@ -28,6 +28,13 @@ OF_THE_WORLD = {
     "owner_unknown",
     "parent_unknown",
     "task_unknown",
+    "branched_from_unknown",
+    "session_unknown",
+    "session_is_itself",
+    "parent_is_below",
+    "not_waiting",
+    "waits_on_missing",
+    "waits_on_unknown",
     "content_differs",
     "key_reuse",
     "batch_refused",
@@ -81,7 +88,10 @@ def ids(agent: Caller) -> dict[str, str]:
     about = {"session": "s-1", "type": "t", "sha256": "0" * 64, "size": 1, "media_type": "text/plain"}
     artifact = agent.post("/artifacts", about).json()
     dispatched = agent.dispatch(agent.plan())
-    return {"session": session["id"], "task": task["id"], "effect": dispatched["id"], "artifact": artifact["id"]}
+    found = {"session": session["id"], "task": task["id"], "effect": dispatched["id"], "artifact": artifact["id"]}
+    for name, body in (("checkpoint", {}), ("decision", {"key": "d", "choice": "left"}), ("handoff", {})):
+        found[name] = agent.post(f"/sessions/{session['id']}/{name}s", body).json()["id"]
+    return found
 
 
 @schema.parametrize()

@@ -10,6 +10,7 @@ import pytest
 from ingest import shapes
 from ingest.doors import convert
 from ingest.problems import Problem
+from ingest.reported import SHAPES
 
 
 @pytest.mark.once
@@ -66,7 +67,7 @@ def test_a_refusal_points_to_the_fault_and_says_in_words_what_was_expected(
 
 
 def test_every_pattern_has_its_words() -> None:
-    text = msgspec.json.encode(msgspec.json.schema_components([shapes.OpenSession, *shapes.REPORTED.values()])).decode()
+    text = msgspec.json.encode(msgspec.json.schema_components([shapes.OpenSession, *SHAPES.values()])).decode()
     text += msgspec.json.encode(msgspec.json.schema(shapes.Envelope)).decode()
     patterns = set(re.findall(r'"pattern":("(?:[^"\\]|\\.)*")', text))
     assert patterns

@@ -113,7 +113,8 @@ def test_losing_them_all_loses_nothing(agent: Caller, path: str) -> None:
     """What a worker needs to go on is told by effects, tasks, items and decisions, with checkpoints and without."""
     session = Session.objects.get()
     task = agent.post(f"/sessions/{session.id}/tasks", {"key": "t"}).json()
-    agent.post(f"/tasks/{task['id']}/items", {"items": [{"key": "a", "state": "done"}, {"key": "b", "state": "pending"}]})
+    items = [{"key": "a", "state": "done"}, {"key": "b", "state": "pending"}]
+    agent.post(f"/tasks/{task['id']}/items", {"items": items})
     agent.dispatch(agent.plan("e-1"))
     agent.plan("e-2", arguments={"ref": "other"})
     agent.post(f"/sessions/{session.id}/decisions", {"key": "d", "choice": "left"})

@@ -26,6 +26,7 @@ SOME = settings(
 # The server's clocks, pointers into the journal, and counters of writes: they follow delivery and are no part of state.
 NO_STATE: Final = {
     *("id", "opened_position", "created_at_us", "updated_at_us", "seen_at_us", "changed_at_us", "version"),
+    "start_by_us",
 }
 Fact = dict[str, Any]
 

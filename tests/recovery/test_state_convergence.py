@@ -1,0 +1,154 @@
+"""Working state is a function of facts: any delivery of the same reports gives the same rows."""
+
+import random
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from journal import order
+from journal.models import Body
+from sessions import checkpoints, decisions, handoffs, registers
+from sessions.models import Session
+from sessions.models_state import Checkpoint, Decision, Handoff, ObservedFact
+from tests.ingest.caller import Caller
+from tests.ledger.test_convergence import undone
+from tests.sessions.test_convergence import SOME, deliveries, last_to_arrive
+
+pytestmark = pytest.mark.django_db
+Fact = dict[str, Any]
+# The server's clocks, pointers into the journal, and counters of writes: they follow delivery and are no part of state.
+NO_STATE: Final = {
+    *("id", "position", "opened_position", "recorded_position", "concluded_position", "written_position", "version"),
+    *("created_at_us", "seen_at_us", "concluded_at_us", "accepted_at_us", "accept_by_us", "observed_at_us"),
+    "fresh_until_us",
+}
+
+
+def stored() -> list[list[Fact]]:
+    """All rows, what is waited for, and the words of the entries that stand."""
+    tables: Sequence[tuple[Any, str]] = (
+        (Session.objects.order_by("key"), "opened_position"),
+        (Checkpoint.objects.order_by("session_id", "id"), "opened_position"),
+        (Decision.objects.order_by("session_id", "key"), "recorded_position"),
+        (Handoff.objects.order_by("session_id", "key"), "written_position"),
+        (ObservedFact.objects.order_by("session_id", "name", "source"), "position"),
+    )
+    found = []
+    for table, position in tables:
+        rows = list(table.values())
+        texts = dict(Body.objects.values_list("entry_id", "text")) if table.model is not Session else {}
+        found.append(
+            [
+                {name: value for name, value in row.items() if name not in NO_STATE}
+                | {"awaited": row.get("accept_by_us") is not None, "text": texts.get(row[position])}
+                for row in rows
+            ]
+        )
+    return found
+
+
+def _of(kind: str, optional: dict[str, Any] | None = None, **fields: Any) -> st.SearchStrategy[Fact]:
+    needed = {"kind": st.just(kind), **fields}
+    return st.fixed_dictionaries(needed, optional=optional or {})
+
+
+SESSIONS = st.sampled_from(["s", "t"])
+KEYS = st.sampled_from(["one", "two"])
+FACTS: Final = st.one_of(
+    _of("session.started", {"title": st.sampled_from(["a", "b"]), "branched_from": SESSIONS}),
+    _of(
+        "session.changed",
+        {
+            "title": st.sampled_from(["c", "nul \0 inside"]),
+            "cursor": st.sampled_from(["1", "2"]),
+            "status": st.sampled_from(["running", "waiting", "suspended"]),
+            "waiting_on": st.just("CI"),
+            "merge_into": SESSIONS,
+            "merge_intent": st.sampled_from(["soon", "never"]),
+        },
+    ),
+    _of("session.waiting"),
+    _of("session.ended", status=st.sampled_from(["completed", "failed"])),
+    _of("session.branched", branched_from=SESSIONS),
+    _of("session.merged", into=SESSIONS),
+    _of("checkpoint.written", {"cursor": st.sampled_from(["3", "4"]), "summary": st.just("x")}),
+    _of("decision.recorded", decision=KEYS, choice=st.sampled_from(["left", "right"])),
+    _of("decision.concluded", decision=KEYS, status=st.sampled_from(["done", "failed"])),
+    _of("handoff.written", handoff=KEYS, in_progress=st.sampled_from([["a"], ["b", "c"]])),
+    _of("handoff.accepted", handoff=KEYS),
+    _of("fact.observed", name=st.just("head"), value=st.integers(0, 2)),
+)
+
+
+@st.composite
+def stories(draw: st.DrawFn) -> list[Fact]:
+    """Up to twelve facts about two sessions, each with an id, a source and perhaps a sequence."""
+    told = []
+    for number in range(draw(st.integers(2, 12))):
+        fact = draw(FACTS)
+        fact |= {
+            "id": draw(st.sampled_from("abcdef")) + str(number),
+            "session": draw(SESSIONS),
+            "source": draw(st.sampled_from(["tester", "tester/hook"])),
+        }
+        sequence = draw(st.none() | st.integers(0, 3))
+        told.append(fact if sequence is None else fact | {"producer_seq": sequence})
+    return told
+
+
+def check(caller: Caller, told: list[Fact], chance: random.Random) -> None:
+    def after(batches: Sequence[Sequence[Fact]]) -> list[list[Fact]]:
+        with undone():
+            for batch in batches:
+                answer = caller.report(list(batch))
+                assert answer.status_code == 200, answer.text
+            return stored()
+
+    expected = after([told])
+    for _ in range(2):
+        assert after(deliveries(told, chance)) == expected
+
+
+@settings(SOME, max_examples=20)
+@given(told=stories(), chance=st.randoms(use_true_random=False))
+def test_the_door_gives_one_state_for_every_delivery(agent: Caller, told: list[Fact], chance: random.Random) -> None:
+    check(agent, told, chance)
+
+
+MUTANTS: Final[list[tuple[Any, str]]] = [(decisions, "decision."), (handoffs, "handoff."), (registers, "session.")]
+
+
+@pytest.mark.parametrize(("module", "about"), MUTANTS, ids=["decisions", "handoffs", "registers"])
+def test_a_fold_that_believes_the_last_to_arrive_is_caught(
+    agent: Caller, monkeypatch: pytest.MonkeyPatch, module: Any, about: str
+) -> None:
+    assert module.earlier is order.earlier
+    monkeypatch.setattr(module, "earlier", last_to_arrive)
+
+    @settings(SOME, max_examples=200, derandomize=True, database=None, phases=[*SOME.phases][-1:])
+    @given(told=stories(), chance=st.randoms(use_true_random=False))
+    def property_of_the_mutant(told: list[Fact], chance: random.Random) -> None:
+        relevant = [fact for fact in told if fact["kind"].startswith(about)]
+        if relevant:
+            check(agent, relevant, chance)
+
+    with pytest.raises(AssertionError):
+        property_of_the_mutant()
+
+
+def test_a_sixth_checkpoint_takes_the_place_of_the_first_and_not_of_the_one_that_came_first(agent: Caller) -> None:
+    told = [
+        {"id": f"c-{n}", "kind": "checkpoint.written", "session": "s", "summary": str(n), "producer_seq": n}
+        for n in range(checkpoints.KEPT + 2)
+    ]
+    for seed in range(3):
+        with undone():
+            for batch in deliveries(told, random.Random(seed)):
+                agent.report(list(batch))
+            texts = Body.objects.filter(entry_id__in=Checkpoint.objects.values("opened_position"))
+            assert sorted(text[text.index('"id":"c-') + 8] for text in texts.values_list("text", flat=True)) == list(
+                "23456"
+            )
