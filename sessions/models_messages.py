@@ -70,11 +70,11 @@ class Reading(models.Model):
 
 
 class Delivery(models.Model):
-    """A message as a file of a directory: written there from here, or dropped there and sent from it."""
+    """A message as a file of a folder: written there from here, or dropped there and sent from it."""
 
     id = models.BigAutoField(primary_key=True)
     message = models.ForeignKey(Message, on_delete=models.PROTECT, related_name="+", db_index=False)
-    directory = models.UUIDField()  # the mark that the directory itself carries
+    directory = models.UUIDField()  # the mark that the folder itself carries
     file = models.CharField(max_length=255)
     ended_at_us = models.BigIntegerField(null=True)  # when the file was found to be gone, or put away
 
@@ -84,7 +84,8 @@ class Delivery(models.Model):
             models.CheckConstraint(condition=~Q(file=""), name="delivery_has_a_file"),
         ]
         indexes = [
-            models.Index(fields=["directory", "message"], name="delivery_open", condition=Q(ended_at_us__isnull=True)),
+            models.Index(fields=["directory", "id"], name="delivery_open", condition=Q(ended_at_us__isnull=True)),
+            models.Index(fields=["directory", "file"], name="delivery_by_file"),
         ]
 
     def __str__(self) -> str:

@@ -156,9 +156,10 @@ class Migration(migrations.Migration):
                 "indexes": [
                     models.Index(
                         condition=models.Q(("ended_at_us__isnull", True)),
-                        fields=["directory", "message"],
+                        fields=["directory", "id"],
                         name="delivery_open",
-                    )
+                    ),
+                    models.Index(fields=["directory", "file"], name="delivery_by_file"),
                 ],
                 "constraints": [
                     models.UniqueConstraint(

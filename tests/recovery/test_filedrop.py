@@ -1,0 +1,355 @@
+"""Messages as files: sent once, read when put away, never lost wherever the bridge is killed; no link is followed."""
+
+import os
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from ingest import filedrop, folders
+from ingest.filedrop import Filedrop, Told
+from journal.models import Entry
+from sessions import deliveries, messages, projects
+from sessions.models import Project
+from sessions.models_messages import Delivery, Message
+from tests.ingest.caller import Caller
+
+
+class Killed(BaseException):
+    """The process ends here: nothing catches it."""
+
+
+class Box:
+    """A directory with the folders of two agents and the shared one."""
+
+    def __init__(self, root: Path, project: Project) -> None:
+        self.root, self.project = root, project
+        for name in ("for_tester", "for_other", "shared"):
+            self.folder(name).mkdir(parents=True)
+
+    def folder(self, name: str) -> Path:
+        return self.root / "messages" / name
+
+    def drop(self, folder: str, name: str, text: str) -> Path:
+        path = self.folder(folder) / name
+        path.write_text(text)
+        return path
+
+    def files(self, folder: str) -> list[str]:
+        return sorted(one.name for one in self.folder(folder).iterdir() if not one.name.startswith("."))
+
+    def round(self) -> Told:
+        return Filedrop(self.project, self.root).round()
+
+
+@pytest.fixture
+def other(call: Callable[..., Caller]) -> Caller:
+    return call("other")
+
+
+@pytest.fixture
+def box(agent: Caller, other: Caller, tmp_path: Path) -> Box:
+    return Box(tmp_path / "drop", projects.ensure_default())
+
+
+def unread(agent: Caller) -> list[str]:
+    return [item["body"] for item in agent.get("/messages").json()["items"]]
+
+
+def send(agent: Caller, to: str, body: str, **fields: Any) -> dict[str, Any]:
+    answer = agent.post("/messages", {"to": to, "body": body, **fields})
+    assert answer.status_code == 201, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def test_what_is_dropped_is_sent_once_in_the_order_of_names(box: Box, other: Caller) -> None:
+    for name in ("3-last.md", "1-first.md", "2-second.md"):
+        box.drop("for_other", name, f"{name} says")
+    box.drop("shared", "note.md", "to all")
+    assert box.round().sent == 4
+    assert unread(other) == ["1-first.md says", "2-second.md says", "3-last.md says", "to all"]
+    (item, *_rest) = other.get("/messages").json()["items"]
+    assert (item["from"], item["subject"]) == ({"kind": "file"}, "1-first.md")
+    assert box.round() == Told()
+    assert Message.objects.count() == 4
+
+
+def test_a_message_is_written_as_a_file_and_read_when_the_file_is_removed(box: Box, agent: Caller) -> None:
+    first = send(agent, "other", "Look at run 7.", subject="The build / is: RED")
+    send(agent, "other", "second")
+    assert box.round().written == 2
+    names = box.files("for_other")
+    assert [name[12:] for name in names] == ["-the-build-is-red.md", "-message.md"]
+    text = (box.folder("for_other") / names[0]).read_text()
+    head, _, body = text.partition("\n\n")
+    assert head.splitlines()[0] == "From: the agent tester"
+    assert f"Message: {first['handle']} {first['id']}" in head
+    assert body == "Look at run 7.\n"
+    assert box.round() == Told()
+    (box.folder("for_other") / names[0]).unlink()
+    assert box.round().read == 1
+    assert Message.objects.get(id=first["id"]).read_at_us is not None
+    assert Entry.objects.filter(kind="message.read").count() == 1
+    assert box.files("for_other") == names[1:]
+
+
+def test_moving_a_file_to_done_marks_it_as_read_too(box: Box, other: Caller) -> None:
+    dropped = box.drop("for_other", "a.md", "hello")
+    box.round()
+    (box.folder("for_other") / "done").mkdir()
+    dropped.rename(box.folder("for_other") / "done" / "a.md")
+    assert box.round().read == 1
+    assert unread(other) == []
+    assert box.round() == Told()
+
+
+def test_what_was_read_through_the_door_is_put_away(box: Box, agent: Caller, other: Caller) -> None:
+    sent = send(agent, "other", "hello")
+    box.drop("for_other", "a.md", "dropped")
+    box.round()
+    for item in other.get("/messages").json()["items"]:
+        other.post(f"/messages/{item['id']}/read")
+    assert box.round().put_away == 2
+    assert box.files("for_other") == ["done"]
+    assert len(list((box.folder("for_other") / "done").iterdir())) == 2
+    assert Message.objects.get(id=sent["id"]).read_at_us
+    assert box.round() == Told()
+
+
+def test_a_shared_file_is_read_by_whom_it_was_copied_to_done(box: Box, agent: Caller, other: Caller) -> None:
+    send(agent, "shared", "to all")
+    box.round()
+    (name,) = box.files("shared")
+    done = box.folder("for_other") / "done"
+    done.mkdir()
+    (done / name).write_text("")
+    assert box.round().read == 1
+    assert unread(other) == []
+    assert unread(agent) == ["to all"]
+    (box.folder("shared") / name).unlink()  # tidied up: nobody else has read it
+    assert box.round().read == 0
+    assert unread(agent) == ["to all"]
+    assert box.files("shared") == []
+
+
+def test_a_changed_file_and_one_that_comes_again_are_new_messages(box: Box, other: Caller) -> None:
+    box.drop("for_other", "ping", "one")
+    box.round()
+    box.drop("for_other", "ping", "two")
+    assert box.round().sent == 1
+    (box.folder("for_other") / "ping").unlink()
+    assert box.round().read == 2
+    box.drop("for_other", "ping", "one")  # the same words again, after they were read
+    assert box.round().sent == 1
+    assert unread(other) == ["one"]
+    assert box.round() == Told()
+
+
+def test_a_folder_that_was_lost_loses_no_message(box: Box, agent: Caller) -> None:
+    send(agent, "other", "hello")
+    box.round()
+    folder = box.folder("for_other")
+    for one in folder.iterdir():
+        one.unlink()  # its mark too
+    folder.rmdir()
+    assert box.round() == Told()
+    folder.mkdir()
+    assert box.round().written == 1
+    assert Message.objects.get().read_at_us is None
+
+
+def test_a_folder_that_is_replaced_in_the_middle_marks_nothing(box: Box, agent: Caller, monkeypatch: Any) -> None:
+    send(agent, "other", "hello")
+    box.round()
+    folder, lying = box.folder("for_other"), deliveries.lying
+
+    def swap(*args: Any) -> Any:
+        found = lying(*args)
+        if folder.exists() and found:
+            folder.rename(folder.with_name("gone"))
+            for one in folder.with_name("gone").iterdir():
+                one.unlink()
+        return found
+
+    monkeypatch.setattr(filedrop.deliveries, "lying", swap)
+    told = box.round()
+    assert told.read == 0
+    assert "replaced meanwhile" in told.lines[0]
+    assert Message.objects.get().read_at_us is None
+
+
+def test_links_pipes_and_whatever_is_no_plain_small_text_is_refused_with_a_line(box: Box, tmp_path: Path) -> None:
+    folder = box.folder("for_other")
+    secret = tmp_path / "secret"
+    secret.write_text("the key")
+    (folder / "link").symlink_to(secret)
+    os.link(secret, folder / "hard")
+    os.mkfifo(folder / "pipe")
+    (folder / "inner").mkdir()
+    (folder / "large").write_bytes(b"x" * (folders.MOST_BYTES + 1))
+    (folder / "long").write_text("y" * (messages.MOST_CHARACTERS + 1))
+    (folder / "latin").write_bytes(b"\xff\xfe")
+    (folder / "empty").write_text(" \n")
+    (folder / "two\nlines").write_text("forged")
+    Path(os.fsdecode(os.fsencode(folder) + b"/raw\xff")).write_text("raw")
+    (folder / ("n" * 201)).write_text("name")
+    for name in (".hidden", "half.tmp", "half.part", "old~"):
+        (folder / name).write_text("not yet")
+    box.folder("for_nobody").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (box.root / "messages" / "for_linked").symlink_to(tmp_path / "elsewhere")
+    told = box.round()
+    assert told.sent == 0
+    assert not Message.objects.exists()
+    words = {
+        "for_nobody: ": "no such agent",
+        "for_linked: ": "no such agent",
+        "for_other/link: ": "symbolic link",
+        "for_other/hard: ": "hard link",
+        "for_other/pipe: ": "no plain file",
+        "for_other/inner: ": "no plain file",
+        "for_other/large: ": "larger than 65,536 bytes",
+        "for_other/long: ": "more than 16,384 characters",
+        "for_other/latin: ": "not text in UTF-8",
+        "for_other/empty: ": "is empty",
+        "for_other/'two\\nlines': ": "not printable",
+        "for_other/'raw\\udcff': ": "not printable",
+        "for_other/nnn": "more than 200 bytes",
+    }
+    assert len(told.lines) == len(words)
+    for begins, says in words.items():
+        (line,) = [line for line in told.lines if line.startswith(begins)]
+        assert says in line
+        assert "\n" not in line
+
+
+def test_a_folder_that_is_a_link_is_not_entered(box: Box, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "a.md").write_text("hello")
+    box.folder("for_other").rmdir()
+    box.folder("for_other").symlink_to(elsewhere)
+    told = box.round()
+    assert told.sent == 0
+    assert "nothing in it was read" in told.lines[0]
+    assert [one.name for one in elsewhere.iterdir()] == ["a.md"]
+
+
+def test_a_name_that_was_taken_is_not_overwritten(box: Box, agent: Caller) -> None:
+    position = Entry.objects.latest("position").position + 2  # after the message that the file becomes
+    squatter = box.drop("for_other", f"{position:012d}-message.md", "I was here first")
+    assert box.round().sent == 1
+    assert int(send(agent, "other", "hello")["handle"].removeprefix("m_")) == position
+    assert box.round().written == 1
+    assert squatter.read_text() == "I was here first"
+    assert len(box.files("for_other")) == 2
+    assert box.round() == Told()
+
+
+def test_secrets_in_a_file_are_replaced(box: Box, other: Caller) -> None:
+    box.drop("for_other", "a.md", "use ghp_" + "a1B2" * 9)
+    box.round()
+    assert "[redacted:" in unread(other)[0]
+
+
+def test_a_directory_belongs_to_one_project_and_to_one_process(box: Box, stranger: Caller) -> None:
+    box.drop("shared", "a.md", "ours")
+    box.round()
+    told = Filedrop(Project.objects.get(name="elsewhere"), box.root).round()
+    assert any("belongs to another project" in line for line in told.lines)
+    assert stranger.get("/messages").json()["items"] == []
+    with (
+        folders.opened(str(box.root / "messages")) as root,
+        folders.alone(root),
+        pytest.raises(CommandError, match="ano"),
+    ):
+        call_command("filedrop", str(box.root))
+
+
+def test_the_command_says_what_it_did_and_what_it_cannot_do(box: Box, tmp_path: Path) -> None:
+    box.drop("for_other", "a.md", "hello")
+    out, err = StringIO(), StringIO()
+    call_command("filedrop", str(box.root), stdout=out, stderr=err)
+    assert out.getvalue() == "1 sent from files, 0 written as files, 0 marked as read, 0 put away.\n"
+    assert err.getvalue() == ""
+    with pytest.raises(CommandError, match="no folder that can be opened"):
+        call_command("filedrop", str(tmp_path / "nowhere"))
+    with pytest.raises(CommandError, match="no project"):
+        call_command("filedrop", str(box.root), "--project", "nowhere")
+
+
+STEPS = {
+    folders: ("write", "put_away"),
+    deliveries: ("note", "end"),
+    messages: ("dropped", "mark_put_away"),
+    os: ("rename", "fsync"),
+}
+
+
+def killing(monkeypatch: pytest.MonkeyPatch, at: int) -> Callable[[], int]:
+    """Let the process die before or after the `at`-th step that touches a file or a row; tells how many it took."""
+    taken = 0
+
+    def step(call: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            nonlocal taken
+            taken += 1
+            if taken == at:
+                raise Killed
+            answer = call(*args, **kwargs)
+            taken += 1
+            if taken == at:
+                raise Killed
+            return answer
+
+        return run
+
+    for module, names in STEPS.items():
+        for name in names:
+            monkeypatch.setattr(module, name, step(getattr(module, name)))
+    return lambda: taken
+
+
+def test_wherever_it_is_killed_nothing_doubles_and_nothing_is_lost(
+    agent: Caller, other: Caller, tmp_path: Path
+) -> None:
+    """A round that sends, writes, marks and puts away dies at each of its steps; the next round mends it."""
+    project, at, finished = projects.ensure_default(), 0, False
+    while not finished:
+        at += 1
+        box = Box(tmp_path / str(at), project)
+        written, away = send(agent, "other", f"read {at}"), send(agent, "other", f"door {at}")
+        box.round()
+        (removed,) = [one for one in box.files("for_other") if one.startswith(begins(written))]
+        (box.folder("for_other") / removed).unlink()
+        other.post(f"/messages/{away['id']}/read")
+        box.drop("for_other", "dropped.md", f"dropped {at}")
+        waiting = send(agent, "other", f"waiting {at}")
+        with pytest.MonkeyPatch.context() as patch:
+            taken = killing(patch, at)
+            try:
+                box.round()
+                finished = taken() < at
+            except Killed:
+                pass
+        box.round()
+        assert box.round() == Told(), at
+        mine = Message.objects.filter(opened_position__gte=int(written["handle"][2:]))
+        assert mine.count() == 4, at  # the dropped one once
+        assert sorted(unread(other)) == [f"dropped {at}", f"waiting {at}"], at
+        assert Entry.objects.filter(kind="message.read", subject=written["id"]).count() == 1, at
+        assert Delivery.objects.filter(message__in=mine.values("id")).count() == 4, at
+        names = box.files("for_other")
+        assert names[1:] == ["done", "dropped.md"], at
+        assert names[0].startswith(begins(waiting)), at
+        mine.update(read_at_us=1)
+    assert at > 20
+
+
+def begins(sent: dict[str, Any]) -> str:
+    """How the file of a message begins."""
+    return f"{int(sent['handle'].removeprefix('m_')):012d}-"
