@@ -17,6 +17,7 @@ from journal.clock import now_us
 from journal.entries import SYSTEM_SOURCE
 from ledger import holds
 from ledger.rows import as_uuid, vendor_id
+from sessions import fences
 from sessions.models import ENDED, Project
 from sessions.records import record
 from sessions.refused import RefusedError
@@ -53,6 +54,8 @@ class Grounds(NamedTuple):
     patterns: int | None
     paced: bool  # a report of the agent that was asked about paces some of its plans
     broken: bool  # the breaker of the tool that was asked about is open
+    fence: int | None = None  # the least lease epoch under which the session, or the task, may be written
+    leased: bool = False  # the session is of the mode whose workers must name their epoch
 
 
 def in_force(project: UUID) -> InForce | None:
@@ -68,6 +71,7 @@ def grounds(
     agent: UUID | None = None,
     tool: str = "",
     now_us: int = 0,
+    task: UUID | None = None,
 ) -> Grounds:
     """What is in force in `project`, and whether a person has stopped anything there, in one query by indexes.
 
@@ -75,9 +79,10 @@ def grounds(
     """
     identity, asked = vendor_id(project), vendor_id(session or _NOTHING)
     about = [identity, asked, asked, vendor_id(repository or _NOTHING), vendor_id(agent or _NOTHING), now_us]
-    found = sql.rows(_GROUNDS, [*about, identity, tool, identity])
-    policy_set, mode, stops, final, ended, patterns, paced, broken = found[0]
-    present = bool(stops), bool(final), bool(ended), patterns, bool(paced), bool(broken)
+    fenced = fences.place(project, session or _NOTHING, task)
+    found = sql.rows(_GROUNDS, [*about, identity, tool, *fenced, asked, identity])
+    policy_set, mode, stops, final, ended, patterns, paced, broken, fence, worked = found[0]
+    present = bool(stops), bool(final), bool(ended), patterns, bool(paced), bool(broken), fence, worked == "leased"
     named = as_uuid(policy_set)
     if named is None:
         return Grounds(None, *present)
@@ -94,7 +99,8 @@ _GROUNDS: Final = (
     f" EXISTS (SELECT 1 FROM agent_sessions_session WHERE id = %s AND status IN ({_ENDED})),"
     " (SELECT patterns_version FROM agent_sessions_repository WHERE id = %s),"
     " EXISTS (SELECT 1 FROM agent_sessions_capacity WHERE agent_id = %s AND paced_until_us > %s),"
-    " EXISTS (SELECT 1 FROM ledger_breaker WHERE project_id = %s AND tool = %s AND opened_at_us IS NOT NULL)"
+    " EXISTS (SELECT 1 FROM ledger_breaker WHERE project_id = %s AND tool = %s AND opened_at_us IS NOT NULL),"
+    f" {fences.FENCE_SQL}, (SELECT mode FROM agent_sessions_session WHERE id = %s)"
     " FROM (SELECT 1) AS one"
     " LEFT JOIN approvals_activation AS current ON current.project_id = %s AND current.is_current"
 )

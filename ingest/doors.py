@@ -29,7 +29,7 @@ from ingest.shapes import PATTERNS_IN_WORDS
 from journal import again
 from journal.clock import now_us
 from ledger.effects import LostRace
-from sessions import tokens
+from sessions import beats, tokens
 from sessions.fences import Overtaken
 from sessions.origin import Lane, Origin, Repeated
 from sessions.tokens import Bearer
@@ -57,6 +57,11 @@ class Call:
     received_us: int
     key: str = ""
     redactions: int = 0
+    kind: str = ""  # of the command
+    session: UUID | None = None  # whose row the command has locked, its fence, and the task it is about
+    fence: int | None = None
+    task: UUID | None = None
+    lease_epoch: int | None = None
 
     @property
     def project(self) -> UUID:
@@ -103,19 +108,22 @@ def command(
         @wraps(work)
         def door(request: HttpRequest, **path: UUID) -> HttpResponseBase:
             call = authenticated(request)
-            call.key = _idempotency_key(request)
+            call.key, call.kind = _idempotency_key(request), kind
             parsed = read_object(request)
             value = _redacted(call, parsed)
             body = convert(value, shape)
             named = {path_names.get(name, name): str(identity) for name, identity in path.items()}
             text = canonical_text({**value, **named, "kind": kind})
-            origin = call.origin(text, lease_epoch=getattr(body, "lease_epoch", None))
+            call.lease_epoch = getattr(body, "lease_epoch", None)
+            origin = call.origin(text, lease_epoch=call.lease_epoch)
 
             def run() -> Reply:
                 # The clocks of leave run on while a body is held back, or a transaction is waited for or tried again.
                 call.received_us = origin.received_us = now_us()
                 reply = work(call, body, origin, path)
                 if reply.kept and 200 <= reply.status < 300 and not reply.replay:
+                    if call.session is not None and call.fence is not None and kind in beats.MOVING:
+                        beats.progressed(call.project, call.session, origin.lease_epoch, call.task)
                     answers.keep(origin, reply.status, reply.body)
                 return reply
 

@@ -4,7 +4,7 @@ One transaction composes the rooms below, each table written by its own module: 
 items, artifacts. Nothing is refused for being late, stale or contradictory; a malformed item never sinks the others.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
@@ -14,7 +14,7 @@ import orjson
 from approvals import gates, leave, policies
 from approvals.reading import Asked
 from approvals.reported import Batch
-from ingest import redaction, reported_work, shapes
+from ingest import fencing, redaction, reported_work, shapes
 from ingest.canonical import canonical_text
 from ingest.doors import Call, convert
 from ingest.problems import Problem
@@ -29,7 +29,8 @@ from ledger import effects, fold
 from ledger.effects import Report
 from ledger.fold import Fact
 from ledger.named import opening
-from sessions import artifacts, items, registers, sessions, tasks
+from ledger.rows import EffectRow
+from sessions import artifacts, items, leases, registers, sessions, tasks
 from sessions.origin import Origin
 
 
@@ -214,6 +215,7 @@ def _post(call: Call, created: list[Item], meant: dict[str, UUID]) -> None:
     _touch_sessions(created, meant)
     _post_tasks(created)
     reports = _effect_reports(call, created)
+    rows: dict[UUID, EffectRow] = {}
     if reports:
         rows = effects.record(reports, leave.observe)
         leave.follow(rows.values(), call.received_us)
@@ -243,6 +245,16 @@ def _post(call: Call, created: list[Item], meant: dict[str, UUID]) -> None:
     for item in created:
         if isinstance(item.fields, shapes.ReportedEnd):
             gates.cancel_of_session(item.session, call.received_us)
+            leases.end_of_session(item.session, call.received_us)
+    fencing.mark([_held(item, rows) for item in created if item.envelope.lease_epoch is not None])
+
+
+def _held(item: Item, rows: Mapping[UUID, EffectRow]) -> fencing.Fact:
+    """An item that names an epoch, with the task by whose lease it may be fenced."""
+    row = rows.get(item.effect) if item.effect is not None else None
+    key = getattr(item.fields, "task", None)
+    task = tasks.identity(item.session, key) if key else row.task_id if row is not None else None
+    return item.origin, item.envelope.kind, item.session, item.effect, item.envelope.attempt, task
 
 
 def _touch_sessions(created: list[Item], meant: dict[str, UUID]) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from ingest import if_match
+from ingest import fencing, if_match
 from ingest.doors import Call
 from ingest.problems import Problem
 from ingest.reply import Reply
@@ -17,14 +17,20 @@ def enter(call: Call, session: UUID) -> Session:
     """Lock the session of a command and return it. Problem 404 when the project has no such session."""
     if not sessions.lock(call.project, session, call.received_us, new_effects=0):
         raise Problem(404, "not_found", "This project has no such session; open it first with POST /sessions.")
-    return Session.objects.get(id=session)
+    found = Session.objects.get(id=session)
+    call.session, call.fence = found.id, found.fence
+    return found
 
 
 def refusal(
     call: Call, origin: Origin, version: int | None = None, present: Callable[[], dict[str, Any]] = dict
 ) -> Reply | None:
-    """Why the command may not be done, or None. The session's row is locked.
+    """Why the command may not be done, or None. The session's row is locked by `enter`.
 
     `version` is that of the row it changes, `present` gives the object under its name. Raises Repeated.
     """
+    if (call.session is not None and call.fence is not None) or call.task is not None:
+        fenced = fencing.check(origin, call.session, call.kind, call.task)
+        if fenced is not None:
+            return fenced
     return None if version is None else if_match.refusal(call, origin, version, present)

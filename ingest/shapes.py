@@ -144,6 +144,12 @@ class Nothing(Strict):
     """A command without fields."""
 
 
+class SupersedeEffect(Strict):
+    """POST /effects/{id}/supersede"""
+
+    lease_epoch: Count | None = None
+
+
 class WaitForGates(Strict):
     """POST /gates/wait: each gate with the version the agent knows."""
 
@@ -267,6 +273,7 @@ class RecordArtifact(ArtifactFields, Strict):
     session: Key
     effect: Id | None = None
 
+    lease_epoch: Count | None = None
 
 class ReportedTask(TaskFields):
     """task.created and task.changed, reported."""

@@ -20,6 +20,13 @@ from sessions.fences import Overtaken, as_text
 from sessions.leases import Beat, Heard
 from sessions.models_leases import BeatMinute, Lease
 
+# What a session is seen to move by, beside new progress tokens and the marks of its effects.
+MOVING: Final = frozenset(
+    {
+        *("checkpoint.written", "decision.recorded", "decision.concluded"),
+        *("task.created", "task.changed", "task.done", "item.done", "item.failed"),
+    }
+)
 KEPT_MINUTES: Final = 7 * 24 * 60
 _MINUTE_US: Final = 60_000_000
 _COUNTED: Final = """ ON CONFLICT (lease_id, minute) DO UPDATE SET

@@ -16,12 +16,20 @@ from journal.ids import derived
 from journal.sql import vendor_id
 from sessions.origin import Origin
 
+LOST: Final = "This lease is no longer yours under that epoch; stop this work, and acquire the lease again."
+NEEDED: Final = "This session is worked on under a lease; send lease_epoch, the epoch of the lease that you hold."
+
 
 class Stale(NamedTuple):
     """A write under another epoch than the one that stands, or under none where one is needed."""
 
     given: int | None
     present: int
+
+    @property
+    def sentence(self) -> str:
+        """What to do."""
+        return NEEDED if self.given is None else LOST
 
 
 class Overtaken(Exception):

@@ -4,72 +4,36 @@ Whoever loses a lease learns it from the epoch: a lower one than the present is 
 clock of the process; what decides is compared in the statement that writes.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Final
 from uuid import UUID
 
 import orjson
+from django.contrib.auth.models import User
 from django.db import connection
-from django.db.models import F, Q, QuerySet
+from django.db.models import F, Q
 
 from journal import clock, entries, sql
+from journal.clock import now_us
 from journal.entries import SYSTEM_SOURCE, Appended, Draft, Status
 from journal.fields import DatabaseNow
 from journal.sql import vendor_id
 from sessions import sessions
-from sessions.fences import NOTHING, Overtaken, as_text, lease_id
+from sessions.fences import NOTHING, Overtaken, as_text
 from sessions.fences import Stale as Stale
 from sessions.fences import check as check
-from sessions.models import Task
+from sessions.holders import DEAD_AFTER_TTLS, PROGRESS_WITHIN_S, TTL_S, US, Beat, Heard, Held, Lost, Subject
+from sessions.holders import in_state as in_state
+from sessions.holders import is_live as is_live
+from sessions.holders import of_project as of_project
+from sessions.holders import of_session as of_session
+from sessions.holders import of_task as of_task
+from sessions.holders import read as read
+from sessions.holders import standing as standing
+from sessions.holders import told as told
 from sessions.models_leases import Lease
 from sessions.origin import Origin, Repeated
-
-US: Final = 1_000_000
-TTL_S: Final = 60
-LEAST_TTL_S: Final = 5
-MOST_TTL_S: Final = 3600
-PROGRESS_WITHIN_S: Final = 900
-# A holder beats twice within the time of its lease. Three beats overdue are then two times that after the last one.
-DEAD_AFTER_TTLS: Final = 2
-
-
-class Subject(NamedTuple):
-    """What a lease is on. `name` is the id of a session or task, or a resource's name."""
-
-    kind: str
-    name: str
-    session: UUID | None = None
-    task: UUID | None = None
-
-    def identity(self, project: UUID) -> UUID:
-        """The id of the lease on it, whether or not there is one yet."""
-        return lease_id(project, self.kind, self.name)
-
-
-def of_session(session: UUID) -> Subject:
-    """A session as the subject of a lease."""
-    return Subject("session", str(session), session)
-
-
-def of_task(task: Task) -> Subject:
-    """A task as the subject of a lease."""
-    return Subject("task", str(task.id), task.session_id, task.id)
-
-
-class Held(Exception):
-    """Another process holds this lease; wait until it expires or is released, or work on something else."""
-
-    def __init__(self, lease: Lease) -> None:
-        super().__init__(str(lease.id))
-        self.lease = lease
-
-
-class Lost(Exception):
-    """The lease went to another holder, or was given up; stop this work, and acquire the lease again."""
-
-    def __init__(self, lease: Lease) -> None:
-        super().__init__(str(lease.id))
-        self.lease = lease
+from sessions.people import pseudonym_of
 
 
 def acquire(
@@ -197,8 +161,28 @@ def release(origin: Origin, lease: UUID, epoch: int) -> Lease:
     if entries.append([draft], origin.received_us)[0].status is not Status.CREATED:
         raise Repeated
     if row.kind == "session" and row.session_id is not None:
-        sessions.leased(row.session_id, epoch + 1, again=False)  # nobody writes here until somebody takes it again
+        sessions.given_up(row.session_id, epoch + 1, origin.received_us)  # nobody writes here until it is taken again
     return read().get(id=lease)
+
+
+def let_go(project: UUID, session: UUID, epoch: int, reason: str, user: User) -> bool:
+    """Release a session's lease by a person's word, if it is still of that epoch; False when it is not.
+
+    The holder is fenced from now on, whether it is dead or merely thought to be.
+    """
+    now = now_us()
+    sessions.lock(project, session, now, new_effects=0)
+    rows = Lease.objects.select_for_update(no_key=True).filter(project=project, kind="session", session=session)
+    row = rows.first()
+    if row is None or (row.epoch, row.released_at_us) != (epoch, None):
+        return False
+    Lease.objects.filter(id=row.id).update(released_at_us=DatabaseNow(), silent_since_us=None, version=F("version") + 1)
+    draft = _draft("lease.released", row, {"why": "person"}, row.epoch)
+    draft.actor = pseudonym_of(user)
+    draft.text = as_text({"kind": draft.kind, "lease": row.id, "epoch": epoch, "reason": reason})
+    entries.append([draft], now)
+    sessions.given_up(session, epoch + 1, now)
+    return True
 
 
 def end_of_session(session: UUID, received_us: int) -> None:
@@ -218,27 +202,6 @@ def last(project: UUID, agent: UUID, lease: UUID, epoch: int, ttl_s: int) -> Non
     Lease.objects.filter(id=lease, project=project, agent=agent, epoch=epoch, released_at_us=None).update(ttl_s=ttl_s)
 
 
-class Beat(NamedTuple):
-    """What a holder says of one lease. `quiet_s` announces how long nothing may be heard; 0 takes that back."""
-
-    lease: UUID
-    epoch: int
-    progress: str | None = None
-    quiet_s: int | None = None
-
-
-class Heard(NamedTuple):
-    """A beat that counted. `silent_us` is how long nothing was heard before, where the book told of silence."""
-
-    lease: UUID
-    session: UUID | None
-    epoch: int
-    at_us: int
-    expires_at_us: int
-    progressed: bool
-    silent_us: int | None
-
-
 _FOUND: Final = """SELECT id, epoch, session_id, silent_since_us, progress_token FROM agent_sessions_lease
 WHERE project_id = %s AND agent_id = %s AND released_at_us IS NULL AND id {among}"""
 _AMONG: Final = {
@@ -246,7 +209,8 @@ _AMONG: Final = {
     "sqlite": "IN (SELECT value FROM json_each(%s))",
 }
 _GIVEN: Final = {
-    "postgresql": "json_to_recordset(%s::json) AS given(id uuid, epoch bigint, moved boolean, token text, quiet bigint)",
+    "postgresql": "json_to_recordset(%s::json)"
+    " AS given(id uuid, epoch bigint, moved boolean, token text, quiet bigint)",
     "sqlite": """(SELECT value ->> 'id' AS id, value ->> 'epoch' AS epoch, value ->> 'moved' AS moved,
   value ->> 'token' AS token, value ->> 'quiet' AS quiet FROM json_each(%s)) AS given""",
 }
@@ -254,7 +218,8 @@ _MOST: Final = {"postgresql": "GREATEST", "sqlite": "MAX"}
 _QUIET: Final = (
     f"CASE WHEN given.quiet IS NULL THEN quiet_until_us WHEN given.quiet > 0 THEN {{now}} + given.quiet * {US} END"
 )
-_BEAT: Final = f"""UPDATE agent_sessions_lease SET beat_at_us = {{now}}, silent_since_us = NULL, quiet_until_us = {{quiet}},
+_BEAT: Final = f"""UPDATE agent_sessions_lease SET
+  beat_at_us = {{now}}, silent_since_us = NULL, quiet_until_us = {{quiet}},
   expires_at_us = {{most}}({{now}} + ttl_s * {US}, COALESCE({{quiet}}, 0)),
   dead_at_us = {{most}}({{now}} + {DEAD_AFTER_TTLS} * ttl_s * {US}, COALESCE({{quiet}}, 0)),
   progress_token = CASE WHEN given.moved THEN given.token ELSE progress_token END,
@@ -348,63 +313,8 @@ def tell_heard(project: UUID, heard: Sequence[Heard], received_us: int) -> None:
     entries.append(drafts, received_us)
 
 
-def read() -> QuerySet[Lease]:
-    """Leases with their agents, and with the moment at which they are read, as `now_us`."""
-    return Lease.objects.select_related("agent").annotate(now_us=DatabaseNow())
-
-
-def standing(sessions: Iterable[UUID]) -> dict[UUID, Lease]:
-    """The leases on these sessions, live or not, by session. One query."""
-    found = read().filter(session__in=list(sessions), kind="session")
-    return {lease.session_id: lease for lease in found if lease.session_id is not None}
-
-
-def is_live(lease: Lease, now_us: int) -> bool:
-    """True for a lease that nobody else may take without asking, by the clock of the database as `read` tells it."""
-    return lease.released_at_us is None and lease.expires_at_us > now_us
-
-
-def in_state(state: str) -> Q:
-    """The leases that are live, expired or released now."""
-    if state == "released":
-        return Q(released_at_us__isnull=False)
-    live = Q(expires_at_us__gt=DatabaseNow())
-    return Q(released_at_us=None) & (live if state == "live" else ~live)
-
-
-def told(lease: Lease, now_us: int) -> dict[str, Any]:
-    """A lease in an answer; its times, and `now_us`, are the database's."""
-    state = "released" if lease.released_at_us is not None else "live" if is_live(lease, now_us) else "expired"
-    return {
-        "id": str(lease.id),
-        "handle": f"l_{lease.opened_position}",
-        "kind": lease.kind,
-        "subject": lease.subject,
-        "session": str(lease.session_id) if lease.session_id else None,
-        "holder": lease.agent.name,
-        "process": lease.process,
-        "epoch": lease.epoch,
-        "ttl_s": lease.ttl_s,
-        "expires_at_us": lease.expires_at_us,
-        "beat_at_us": lease.beat_at_us,
-        "progress_at_us": lease.progress_at_us,
-        "quiet_until_us": lease.quiet_until_us,
-        "state": state,
-        "takeovers": lease.takeovers,
-        "version": lease.version,
-    }
-
-
 def _locked(lease: UUID) -> Lease | None:
     return read().select_for_update(no_key=True, of=("self",)).filter(id=lease).first()
-
-
-def of_project(project: UUID, lease: UUID) -> Lease:
-    """The lease of that id. Raises LookupError."""
-    found = read().filter(project=project, id=lease).first()
-    if found is None:
-        raise LookupError(lease)
-    return found
 
 
 def _tell(kind: str, lease: Lease, received_us: int, facts: dict[str, Any]) -> None:

@@ -181,14 +181,16 @@ def lock(project: UUID, session: UUID, now_us: int, *, new_effects: int) -> bool
     return sql.write(text, [now_us, now_us, new_effects, vendor_id(session), vendor_id(project)]) == 1
 
 
-def seen(project: UUID, session: UUID, now_us: int) -> None:
+def seen(project: UUID, session: UUID, now_us: int) -> bool:
     """Move the session's clock without waiting: a writer that holds its row moves the clock itself.
+
+    True when it was moved, and a lease was ever taken on the session.
 
     For whoever holds an effect's row already. Everybody else locks the session first and its effects then, so waiting
     here would be a deadlock. An agent that speaks all the time moves it once in `SEEN_PRECISION_US`.
     """
     if 0 <= now_us - _moved.get(session.int, 0) < SEEN_PRECISION_US:
-        return
+        return False
     if len(_moved) >= _MOST_MOVED:
         _moved.clear()
     _moved[session.int] = now_us
@@ -196,7 +198,8 @@ def seen(project: UUID, session: UUID, now_us: int) -> None:
     if connection.vendor == "postgresql":
         mine = "(SELECT id FROM agent_sessions_session WHERE id = %s FOR NO KEY UPDATE SKIP LOCKED)"
     text = f"UPDATE agent_sessions_session SET seen_at_us = {_GREATEST} WHERE id = {mine} AND project_id = %s"
-    sql.write(text, [now_us, now_us, vendor_id(session), vendor_id(project)])
+    moved = sql.rows(f"{text} RETURNING fence", [now_us, now_us, vendor_id(session), vendor_id(project)])
+    return bool(moved) and moved[0][0] is not None
 
 
 SEEN_PRECISION_US: Final = 1_000_000
@@ -223,6 +226,14 @@ def leased(session: UUID, fence: int, *, again: bool) -> None:
         " WHERE id = %s AND (fence IS NULL OR fence <= %s)"
     )
     sql.write(text, [fence, int(again), vendor_id(session), fence])
+
+
+def given_up(session: UUID, fence: int, now_us: int) -> None:
+    """Let nobody write under a lower epoch than `fence`, and wait for whoever takes the session next (rule S7)."""
+    leased(session, fence, again=False)
+    text = "UPDATE agent_sessions_session SET start_by_us = %s WHERE id = %s AND mode = 'leased'"
+    text += " AND status NOT IN ('completed', 'failed', 'cancelled')"
+    sql.write(text, [now_us + START_WITHIN_US, vendor_id(session)])
 
 
 _GREATEST: Final = "CASE WHEN seen_at_us > %s THEN seen_at_us ELSE %s END"

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.db import transaction
 from django.http import FileResponse, HttpRequest, HttpResponse, HttpResponseBase
 
-from ingest import shapes
+from ingest import fencing, shapes
 from ingest.doors import Call, as_json, authenticated, by_method, command, guarded, reading
 from ingest.problems import Problem
 from ingest.reply import Reply
@@ -31,6 +31,8 @@ def record_artifact(call: Call, fields: shapes.RecordArtifact, origin: Origin, _
     except sessions.NotFound:
         detail = "This project has no such session; open it first with POST /sessions."
         raise Problem(404, "not_found", detail) from None
+    if (refuse := fencing.check(origin, session, "artifact.recorded")) is not None:
+        return refuse
     effect = _effect(call.project, fields.effect) if fields.effect else None
     values = {name: getattr(fields, name) for name in fields.__struct_fields__}
     return Reply(201, _brief(artifacts.record(origin, session, effect, values)))

@@ -224,4 +224,5 @@ def _task(project: UUID, identity: UUID) -> Task:
 
 def _locked_task(call: Call, identity: UUID) -> Task:
     enter(call, _task(call.project, identity).session_id)
+    call.task = identity
     return _task(call.project, identity)  # as whoever held the session until now left it
