@@ -19,7 +19,7 @@ import structlog
 from django.conf import settings
 from django.db import connection, connections, transaction
 
-from journal import announcing
+from journal import announcing, beating
 from journal.announcing import ALL, CHANNEL
 
 log = structlog.get_logger("gatebook.waker")
@@ -27,6 +27,7 @@ log = structlog.get_logger("gatebook.waker")
 LOOK_EVERY_S: Final = 0.005  # on SQLite: under 2 % of a core, and only while somebody waits
 PULSE_S: Final = 2.0  # a connection that died without a word is found out after this long
 AGAIN_AFTER_S: Final = 0.2  # a lost connection is made anew
+BEAT_EVERY_S: Final = 10.0  # on the pages it is late after a minute
 SPARE_THREADS: Final = 16  # never parked, so that everything else is answered
 
 T = TypeVar("T")
@@ -66,7 +67,18 @@ class Waker:
         self._draining = False
         self._ended = False
         self._lost = False
+        self._has_pulse = False
+        self._beat_at = 0.0
         self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Listen from now on, whether or not somebody waits, and say every few seconds that this process does.
+
+        For processes that serve: it is also how anybody knows that the doors are open.
+        """
+        self._has_pulse = True
+        with self._changed:
+            self._begin()
 
     @property
     def waiting(self) -> int:
@@ -129,9 +141,20 @@ class Waker:
                 raise Full
             self._waiters.add(waiter)
             self._changed.notify_all()
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="waker", daemon=True)
-                self._thread.start()
+            self._begin()
+
+    def _begin(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="waker", daemon=True)
+            self._thread.start()
+
+    def _beat(self) -> None:
+        """Say that this process listens, on a connection that is given back at once."""
+        if not self._has_pulse or self._draining or time.monotonic() < self._beat_at:
+            return
+        self._beat_at = time.monotonic() + BEAT_EVERY_S
+        beating.beat("waker")
+        connection.close()
 
     def ring(self, gates: set[UUID] | None) -> None:
         """Wake whoever watches one of `gates`; everybody when None."""
@@ -177,6 +200,7 @@ class Waker:
             own.execute(f"LISTEN {CHANNEL}")
             self._hears()
             while not self._ended:
+                self._beat()
                 heard = {notice.payload for notice in own.notifies(timeout=PULSE_S, stop_after=1)}
                 if heard:
                     gates = set()
@@ -197,6 +221,9 @@ class Waker:
             self._hears()
             while not self._ended:
                 watched = self._watched()
+                self._beat()
+                if not watched:
+                    continue
                 began = time.monotonic()
                 (version,) = own.execute("PRAGMA data_version").fetchone()
                 if version != seen:
@@ -210,10 +237,11 @@ class Waker:
             own.close()
 
     def _watched(self) -> list[str]:
-        """All gates that somebody watches; waits until there is one, or until the end."""
+        """All gates that somebody watches; waits until there is one, until the next beat, or until the end."""
         with self._changed:
             while not self._waiters and not self._ended:
-                self._changed.wait()
+                if not self._changed.wait(BEAT_EVERY_S if self._has_pulse else None):
+                    break
             return list({gate.hex for waiter in self._waiters for gate in waiter.gates})
 
 
@@ -231,4 +259,5 @@ _waker = Waker()
 watch = _waker.watch
 drain = _waker.drain
 draining = _waker.draining
+start = _waker.start
 end = _waker.end

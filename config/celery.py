@@ -100,6 +100,8 @@ app.conf.update(
         "notices-send": {"task": "approvals.tasks.send_notices", "schedule": 5.0, "options": {"expires": 5.0}},
         # Whoever reads treats a passed deadline as passed; this writes it down and lets people and agents hear of it.
         "gates-sweep": {"task": "approvals.tasks.sweep_gates", "schedule": 5.0, "options": {"expires": 5.0}},
+        # Whoever reads derives what is stuck; this records it, and lets people hear of it.
+        "stuck-sweep": {"task": "inquiry.tasks.sweep", "schedule": 5.0, "options": {"expires": 5.0}},
         "prune-answers": {"task": "ingest.tasks.prune_answers", "schedule": 3600.0, "options": {"expires": 3600.0}},
     },
 )

@@ -63,6 +63,7 @@ application = _dispatcher()
 
 if multiprocessing.parent_process() is not None:  # a worker of the web server, not a test that imports us
     before_end(waker.drain)
+    waker.start()
 
 # What is loaded by now stays for good, and a batch makes tens of thousands of objects of which hardly any stand in a
 # cycle: looking for cycles less often takes a fifth off a batch's Python time.

@@ -1,4 +1,4 @@
-"""The room inquiry: reading only."""
+"""The room inquiry: what people read, and the watch over what is stuck."""
 
 from django.apps import AppConfig, apps
 from django.db.models.signals import post_migrate
@@ -13,6 +13,8 @@ class InquiryConfig(AppConfig):
     def ready(self) -> None:
         """Listen for the ledger, whose tables they are: Django tells nothing of rooms without tables of their own."""
         from inquiry import planner
+        from inquiry.stuck import frame
 
+        frame.tell()
         ledger = apps.get_app_config("ledger")
         post_migrate.connect(planner.inform_after_migrate, sender=ledger, dispatch_uid="inquiry.planner")

@@ -5,7 +5,9 @@ from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
+from inquiry.stuck import pulses
 from journal import triggers
+from journal.templatetags.gatebook import elapsed
 
 
 @require_safe
@@ -24,7 +26,15 @@ def readyz(request: HttpRequest) -> HttpResponse:
         reason = _why_not()
     except (DatabaseError, InterfaceError):
         reason = "the database does not answer"
-    return _text(f"not ready: {reason}" if reason else "ready", 503 if reason else 200)
+    if reason:
+        return _text(f"not ready: {reason}", 503)
+    return _text("\n".join(["ready", *_chores()]), 200)
+
+
+def _chores() -> list[str]:
+    """How late our own chores are: what has never run is not told. Without them pages and doors work all the same."""
+    told = [one for one in pulses.all_of_them() if one.ago_us is not None]
+    return [f"{one.name}: {'late, ' if one.late else ''}last ran {elapsed(one.ago_us)} ago" for one in told]
 
 
 def _why_not() -> str | None:

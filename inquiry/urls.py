@@ -2,20 +2,24 @@
 
 from django.urls import path
 
-from inquiry.views import audit, effects, resolve, sessions
+from inquiry.views import audit, effects, resolve, resume, sessions, stuck
 
 urlpatterns = [
     path("sessions/", sessions.sessions, name="sessions"),
     path("sessions/<uuid:session>/", sessions.session, name="session"),
     path("sessions/<uuid:session>/timeline/", sessions.session_timeline, name="session_timeline"),
+    path("sessions/<uuid:session>/resume/", resume.session_resume, name="session_resume"),
     path("sessions/<uuid:session>/tasks/", sessions.session_tasks, name="session_tasks"),
     path("sessions/<uuid:session>/artifacts/", sessions.session_artifacts, name="session_artifacts"),
+    path("sessions/<uuid:session>/why/", stuck.session_why, name="session_why"),
     path("tasks/<uuid:task>/", sessions.task, name="task"),
     path("effects/<uuid:effect>/", effects.effect, name="effect"),
     path("effects/<uuid:effect>/resolve/", resolve.resolve, name="resolve"),
     path("effects/<uuid:effect>/resolve/confirm/", resolve.confirm, name="resolve_confirm"),
     path("effects/<uuid:effect>/facts/<int:position>/raw/", effects.raw_fact, name="raw_fact"),
     path("artifacts/<uuid:artifact>/", effects.artifact, name="artifact"),
+    path("stuck/", stuck.stuck, name="stuck"),
+    path("stuck/<str:rule>/<uuid:subject>/", stuck.stuck_care, name="stuck_care"),
     path("audit/", audit.audit, name="audit"),
     path("go/", audit.go, name="go"),
 ]

@@ -3,7 +3,7 @@
 import structlog
 from celery import shared_task
 
-from journal import outbox
+from journal import beating, outbox
 from journal.models import Outbox
 
 log = structlog.get_logger("gatebook.notice")
@@ -20,4 +20,5 @@ outbox.register("integrity", tell_operator)
 @shared_task
 def deliver_outbox() -> int:
     """Send whatever is due."""
+    beating.beat("outbox")
     return outbox.deliver_due()

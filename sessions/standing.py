@@ -20,6 +20,8 @@ class Standing(NamedTuple):
     mode: str | None = None
     has_stops: bool = False
     is_stopped: bool = False  # the whole of it
+    stuck: int = 0  # what was raised and is neither cleared nor snoozed
+    pulses: str | None = None  # of our own chores, as journal/beating.py reads them
 
 
 _parts: dict[str, Part] = {}

@@ -7,6 +7,8 @@ from typing import Any
 from django import template
 from django.urls import reverse
 
+from journal import beating
+from journal.clock import now_us
 from journal.horizon import last_position
 from sessions.access import may
 from sessions.standing import standing_of
@@ -27,11 +29,13 @@ class Room:
 
 ROOMS = (
     Room("Approvals", "inbox", key="a"),
+    Room("Stuck", "stuck", key="b", also=("/stuck/",)),
     Room("Sessions", "sessions", key="s", also=("/sessions/", "/tasks/")),
     Room("Audit", "audit", key="u", also=("/audit/", "/effects/")),
     Room("Policies", "policies", key="l", also=("/approvals/policies/",)),
     Room("Tools", "tools", key="t"),
 )
+_COUNTED = {"a": "waiting", "b": "stuck"}
 ADMINISTRATION = (
     Room("People", "people", "administrator", key="p"),
     Room("Teams", "teams", "administrator", also=("/settings/teams/",)),
@@ -50,8 +54,8 @@ def rail(context: dict[str, Any]) -> dict[str, object]:
         groups.append([_shown(room, request.path) for room in rooms if may(request.membership, room.role)])
     _only_the_innermost([room for group in groups for room in group])
     for room in groups[0]:
-        if room["key"] == "a":
-            room["waiting"] = standing_of(request).waiting
+        if room["key"] in _COUNTED:
+            room["waiting"] = getattr(standing_of(request), _COUNTED[room["key"]])
     return {"groups": [group for group in groups if group]}
 
 
@@ -66,7 +70,11 @@ def mode_of_project(context: dict[str, Any]) -> dict[str, bool]:
 def as_of(context: dict[str, Any]) -> dict[str, object]:
     """When this page was made and how far the journal had come: when its rows were read, where the view has asked."""
     position = getattr(context["request"], "read_to", None)
-    return {"now": datetime.now(UTC), "position": last_position() if position is None else position}
+    return {
+        "now": datetime.now(UTC),
+        "position": last_position() if position is None else position,
+        "chores": beating.lateness(standing_of(context["request"]).pulses or "", now_us()),
+    }
 
 
 def _only_the_innermost(rooms: list[dict[str, Any]]) -> None:

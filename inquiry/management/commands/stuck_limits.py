@@ -1,0 +1,48 @@
+"""manage.py stuck_limits: shows the limits by which sessions are called stuck, or gives one agent its own."""
+
+from dataclasses import asdict
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import transaction
+
+from inquiry.stuck import limits
+from inquiry.stuck.rules import DEFAULT, LIMITS
+from sessions.models import Agent, Project
+from sessions.refused import RefusedError
+
+
+class Command(BaseCommand):
+    help = "Show the limits of the rules of stuck sessions; with --agent, --limit and --value give an agent its own."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--project", default="default")
+        parser.add_argument("--agent", help="whose limits; without --limit they are shown")
+        parser.add_argument("--limit", choices=LIMITS)
+        parser.add_argument("--value", help="seconds (of loop_…: a count), or 'default'")
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        project = Project.objects.filter(name=options["project"]).first()
+        if project is None:
+            raise CommandError(f"There is no project {options['project']!r}.")
+        agent = None
+        if options["agent"]:
+            agent = Agent.objects.filter(project=project, name=options["agent"]).first()
+            if agent is None:
+                raise CommandError(f"{project.name} has no agent {options['agent']!r}.")
+        if options["limit"]:
+            if agent is None or options["value"] is None:
+                raise CommandError("Say for which --agent, and which --value.")
+            self._put(agent, options["limit"], options["value"])
+        shown = limits.known(project.id).of(agent.id) if agent is not None else DEFAULT
+        for name, value in asdict(shown).items():
+            self.stdout.write(f"{name}: {value}{'' if value == getattr(DEFAULT, name) else ' (its own)'}")
+
+    def _put(self, agent: Agent, name: str, text: str) -> None:
+        if text != "default" and not (text.isascii() and text.isdigit()):
+            raise CommandError("A value is a whole number, or 'default'.")
+        try:
+            with transaction.atomic(durable=True):
+                limits.put(agent, name, None if text == "default" else int(text[:12]), actor="gatebook")
+        except RefusedError as refusal:
+            raise CommandError(str(refusal)) from None

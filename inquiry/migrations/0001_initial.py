@@ -1,0 +1,176 @@
+import django.db.models.deletion
+import journal.ids
+from django.conf import settings
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    initial = True
+
+    dependencies = [
+        ("agent_sessions", "0001_initial"),
+        migrations.swappable_dependency(settings.AUTH_USER_MODEL),
+    ]
+
+    operations = [
+        migrations.CreateModel(
+            name="Pulse",
+            fields=[
+                ("name", models.CharField(max_length=16, primary_key=True, serialize=False)),
+                ("beat_us", models.BigIntegerField()),
+                ("every_us", models.BigIntegerField(default=0)),
+                ("beats", models.BigIntegerField(default=1)),
+                ("position", models.BigIntegerField(default=0)),
+                ("held_until_us", models.BigIntegerField(default=0)),
+            ],
+            options={
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(("beats__gte", 1), ("every_us__gte", 0)), name="pulse_counts_up"
+                    )
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="StuckLimit",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("name", models.CharField(max_length=16)),
+                ("value", models.IntegerField()),
+                (
+                    "agent",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="agent_sessions.agent",
+                    ),
+                ),
+                (
+                    "project",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="agent_sessions.project",
+                    ),
+                ),
+            ],
+            options={
+                "indexes": [models.Index(fields=["project"], name="stuck_limit_by_project")],
+                "constraints": [
+                    models.UniqueConstraint(fields=("agent", "name"), name="stuck_limit_is_set_once_per_agent"),
+                    models.CheckConstraint(
+                        condition=models.Q(models.Q(("name", ""), _negated=True), ("value__gte", 0)),
+                        name="stuck_limit_names_a_length",
+                    ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="StuckTransition",
+            fields=[
+                ("id", models.UUIDField(default=journal.ids.uuid7, primary_key=True, serialize=False)),
+                ("rule", models.CharField(max_length=3)),
+                ("subject", models.UUIDField()),
+                ("epoch", models.BigIntegerField(default=0)),
+                ("since_us", models.BigIntegerField()),
+                ("seen_us", models.BigIntegerField()),
+                ("seen_sweep", models.BigIntegerField()),
+                ("raised_us", models.BigIntegerField(null=True)),
+                ("raised_position", models.BigIntegerField(null=True)),
+                ("cleared_us", models.BigIntegerField(null=True)),
+                ("cleared_position", models.BigIntegerField(null=True)),
+                ("says", models.JSONField(default=list)),
+                ("needs_person", models.BooleanField(default=True)),
+                ("snoozed_until_us", models.BigIntegerField(null=True)),
+                ("snoozed_position", models.BigIntegerField(null=True)),
+                (
+                    "owner",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "project",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="agent_sessions.project",
+                    ),
+                ),
+                (
+                    "session",
+                    models.ForeignKey(
+                        db_index=False,
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="agent_sessions.session",
+                    ),
+                ),
+                (
+                    "snoozed_by",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+            ],
+            options={
+                "indexes": [
+                    models.Index(
+                        condition=models.Q(("cleared_us__isnull", True)),
+                        fields=["project", "since_us"],
+                        name="stuck_open_by_age",
+                    ),
+                    models.Index(
+                        condition=models.Q(("session__isnull", False)),
+                        fields=["session", "since_us"],
+                        name="stuck_by_session",
+                    ),
+                ],
+                "constraints": [
+                    models.UniqueConstraint(
+                        condition=models.Q(("cleared_us__isnull", True)),
+                        fields=("rule", "subject", "epoch"),
+                        name="stuck_episode_is_open_once",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("rule__one_of", ["S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S10"])),
+                        name="stuck_rule_is_known",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("raised_position__isnull", True), ("raised_us__isnull", True)),
+                            models.Q(("raised_position__isnull", False), ("raised_us__gte", models.F("seen_us"))),
+                            _connector="OR",
+                        ),
+                        name="stuck_is_raised_after_it_was_seen_and_in_the_journal",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("cleared_position__isnull", True),
+                            models.Q(("cleared_us__isnull", False), ("raised_us__isnull", False)),
+                            _connector="OR",
+                        ),
+                        name="stuck_is_cleared_in_the_journal_after_it_was_raised",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("snoozed_until_us__isnull", True),
+                            models.Q(("snoozed_by__isnull", False), ("snoozed_position__isnull", False)),
+                            _connector="OR",
+                        ),
+                        name="stuck_is_snoozed_by_a_person_with_a_reason",
+                    ),
+                ],
+            },
+        ),
+    ]

@@ -1,0 +1,25 @@
+"""What the frame of every page says of the watch: how much is raised, and how late our own chores are."""
+
+from django.db.models import Count, Q, Subquery
+from django.db.models.functions import Coalesce
+
+from inquiry.models import StuckTransition
+from inquiry.stuck import notices, pulses
+from journal import beating, outbox
+from journal.clock import now_us
+from sessions import standing
+from sessions.models import Project
+
+
+def raised(project: Project) -> Coalesce:
+    """How many episodes are raised, neither cleared nor snoozed. The board itself counts what is stuck now."""
+    open_ones = StuckTransition.objects.filter(project=project, cleared_us__isnull=True, raised_us__isnull=False)
+    awake = open_ones.filter(Q(snoozed_until_us__isnull=True) | Q(snoozed_until_us__lte=now_us())).order_by()
+    return Coalesce(Subquery(awake.values("project").annotate(n=Count("id")).values("n")), 0)
+
+
+def tell() -> None:
+    """Say how the frame reads its part, who keeps the pulses, and who hears of what is raised. Called once."""
+    standing.tell(stuck=raised, pulses=pulses.in_words)
+    beating.keep(pulses.heard)
+    outbox.register("stuck", notices.tell)

@@ -1,0 +1,373 @@
+"""When a session is stuck: rules S1 to S8 as pure functions over plain rows.
+
+`judge(seen, now_us, limits)` reads nothing and changes nothing. It gives every rule that could speak of the session,
+with the rule's terms, their present values and what each is measured by; a rule holds when all of its terms do. So the
+same function says what is stuck (`status`) and why something is not (`inquiry/stuck/why.py`).
+
+An end wins over everything: of a session that has ended nothing is stuck, whatever arrives later. Liveness (S1, S2, S3,
+S7) is asked only of sessions in mode *leased*: the others have no heart to stop.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Final, Literal, NamedTuple
+from uuid import UUID
+
+from inquiry.sentences import Moment, Part, Sentence
+from journal.templatetags.gatebook import elapsed
+from sessions.models import ENDED
+
+VERSION: Final = 1
+US: Final = 1_000_000
+RULES: Final[dict[str, str]] = {
+    "S1": "Never started",
+    "S2": "Dead: lease over, nobody took it",
+    "S3": "Alive, not progressing",
+    "S4": "Outcome unknown",
+    "S5": "Looping: tries rise, nothing moves",
+    "S6": "Waiting on a person past half its time",
+    "S7": "Orphan: given up, and nobody took over",
+    "S8": "Fenced writer: somebody writes under an epoch that is over",
+    "S10": "Blind: a whole source is silent",
+}
+LIVENESS: Final = ("S1", "S2", "S3", "S7")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the rules measure by; seconds, but the two counts. An agent may have its own (inquiry/stuck/limits.py)."""
+
+    start_s: int = 300  # S1: from opening to the first lease
+    dead_s: int = 0  # S2: added to the three beats that its lease is given anyway
+    progress_s: int = 900  # S3: without progress
+    orphan_s: int = 600  # S7: from losing the lease, or from the handoff
+    zombie_s: int = 3600  # S8: how long one stale word is remembered
+    loop_calls: int = 5  # S5: equal calls with equal results in a row
+    loop_attempts: int = 5  # S5: attempts at one effect
+
+
+DEFAULT: Final = Limits()
+LIMITS: Final = tuple(one.name for one in fields(Limits))
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseSeen:
+    """A session's lease; times in microseconds of the server's clock, deadlines as they were computed at the write."""
+
+    epoch: int
+    process: str
+    beat_at_us: int
+    progress_at_us: int
+    expires_at_us: int
+    dead_at_us: int
+    wedged_at_us: int
+    quiet_until_us: int | None = None
+    released_at_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EffectSeen:
+    """An effect that was dispatched and not answered; or answered by nobody knows."""
+
+    id: UUID
+    name: str
+    tool: str
+    deadline_us: int | None
+    dispatched_us: int | None = None
+    answered_unknown: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GateSeen:
+    """A request that waits for people."""
+
+    id: UUID
+    name: str
+    tool: str
+    requested_at_us: int
+    decide_by_us: int
+    whose: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HandoffSeen:
+    """The latest handoff, if nobody has accepted it."""
+
+    id: UUID
+    name: str
+    written_at_us: int
+    accept_by_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """What repeats itself: `calls` equal calls with equal results in a row, `attempts` at one effect, or beats."""
+
+    effect: UUID | None = None
+    name: str = ""
+    tool: str = ""
+    calls: int = 0
+    attempts: int = 0
+    beats: int = 0  # in the last quarter of an hour, with one and the same progress token
+    since_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """Entries that a stale epoch sent lately."""
+
+    epoch: int
+    count: int
+    last_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the rules know of one session."""
+
+    id: UUID
+    mode: str = "leased"
+    status: str = "running"
+    created_at_us: int = 0
+    start_by_us: int | None = None
+    lease: LeaseSeen | None = None
+    gates: Sequence[GateSeen] = ()
+    effects: Sequence[EffectSeen] = ()
+    handoff: HandoffSeen | None = None
+    loop: Loop | None = None
+    fenced: Fenced | None = None
+    stopped: bool = False  # by a person: then it cannot move, and is not to be blamed for it
+
+    @property
+    def epoch(self) -> int:
+        """The lease's, 0 without one."""
+        return self.lease.epoch if self.lease is not None else 0
+
+
+class Term(NamedTuple):
+    """One condition of a rule: what it is of, its present value, what it is measured by, and whether it is met."""
+
+    name: str
+    value: Part
+    threshold: Part
+    holds: bool
+
+
+@dataclass(slots=True)
+class Reason:
+    """A rule and its terms for one subject: the session, an effect, a gate or a handoff of it.
+
+    `since_us` is when the rule could speak first; `says` what there is to see, in words; `grade` is red past all time.
+    """
+
+    rule: str
+    subject: UUID
+    kind: str
+    epoch: int
+    since_us: int
+    terms: list[Term]
+    says: Sentence = field(default_factory=list)
+    name: str = ""
+    grade: Literal["amber", "red"] = "red"
+
+    @property
+    def holds(self) -> bool:
+        """True when every term is met."""
+        return all(term.holds for term in self.terms)
+
+
+def status(seen: Seen, now_us: int, limits: Limits = DEFAULT) -> list[Reason]:
+    """Why the session is stuck at `now_us`; empty where it is not."""
+    return [reason for reason in judge(seen, now_us, limits) if reason.holds]
+
+
+def judge(seen: Seen, now_us: int, limits: Limits = DEFAULT) -> list[Reason]:
+    """Every rule that could speak of the session, whether or not it holds. Of one that has ended none can."""
+    if seen.status in ENDED:
+        return []
+    found = [*_liveness(seen, now_us, limits)] if seen.mode == "leased" else []
+    found += [_unknown(seen, one, now_us) for one in seen.effects]
+    if seen.loop is not None:
+        found.append(_looping(seen, seen.loop, now_us, limits))
+    found += [_waiting(seen, one, now_us) for one in seen.gates]
+    if seen.fenced is not None:
+        found.append(_zombie(seen, seen.fenced, now_us, limits))
+    return sorted(found, key=lambda one: int(one.rule[1:]))
+
+
+def _liveness(seen: Seen, now: int, limits: Limits) -> Iterable[Reason]:
+    lease = seen.lease
+    if seen.handoff is not None:
+        yield _not_accepted(seen, seen.handoff, now, limits)
+    if lease is None:
+        yield _never_started(seen, now, limits)
+    elif lease.released_at_us is not None:
+        yield _orphan(seen, lease.released_at_us, lease.released_at_us, now, limits)
+    else:
+        yield _dead(seen, lease, now, limits)
+        yield _wedged(seen, lease, now, limits)
+        yield _orphan(seen, lease.expires_at_us, _dead_at(lease, limits), now, limits)
+
+
+def _never_started(seen: Seen, now: int, limits: Limits) -> Reason:
+    due = None if seen.start_by_us is None else seen.start_by_us + (limits.start_s - DEFAULT.start_s) * US
+    terms = [
+        _is_at_work(seen, "running"),
+        Term("lease", "none yet", "none ever taken", True),
+        Term("opened", Moment(seen.created_at_us), f"a lease within {_s(limits.start_s)}", True),
+        _passed("start is due", due, now),
+    ]
+    says: Sentence = ["opened ", Moment(seen.created_at_us), f", no lease within {_s(limits.start_s)}"]
+    return Reason("S1", seen.id, "session", 0, due or seen.created_at_us, terms, says)
+
+
+def _dead(seen: Seen, lease: LeaseSeen, now: int, limits: Limits) -> Reason:
+    due = _dead_at(lease, limits)
+    terms = [
+        _is_at_work(seen, "running", "waiting"),
+        _passed("lease runs until", lease.expires_at_us, now),
+        Term("last beat", Moment(lease.beat_at_us), "three beats overdue", due < now),
+        _passed("dead from", due, now),
+        _not_quiet(lease, now),
+        _no_gate(seen),
+    ]
+    says: Sentence = ["no heartbeat since ", Moment(lease.beat_at_us), ", lease over since "]
+    says += [Moment(lease.expires_at_us), "; may be taken over"]
+    return Reason("S2", seen.id, "session", lease.epoch, due, terms, says)
+
+
+def _wedged(seen: Seen, lease: LeaseSeen, now: int, limits: Limits) -> Reason:
+    due = lease.wedged_at_us + (limits.progress_s - DEFAULT.progress_s) * US
+    running = sum(1 for one in seen.effects if one.deadline_us is not None and one.deadline_us >= now)
+    terms = [
+        _is_at_work(seen, "running"),
+        Term("lease runs until", Moment(lease.expires_at_us), "beats are fresh", lease.expires_at_us >= now),
+        Term("last progress", Moment(lease.progress_at_us), f"within {_s(limits.progress_s)}", due < now),
+        _not_quiet(lease, now),
+        _no_gate(seen),
+        Term("effects within their own time", str(running), "0", running == 0),
+        Term("stopped by a person", "yes" if seen.stopped else "no", "no", not seen.stopped),
+    ]
+    says: Sentence = ["beats arrive, the last ", Moment(lease.beat_at_us), "; no progress since "]
+    says += [Moment(lease.progress_at_us), f", threshold {_s(limits.progress_s)}"]
+    return Reason("S3", seen.id, "session", lease.epoch, due, terms, says)
+
+
+def _orphan(seen: Seen, lost_us: int, dead_us: int, now: int, limits: Limits) -> Reason:
+    due = max(lost_us + limits.orphan_s * US, dead_us)
+    given_up = seen.lease is not None and seen.lease.released_at_us is not None
+    terms = [
+        _is_at_work(seen, *(("running",) if given_up else ("running", "waiting"))),
+        Term("lease given up" if given_up else "lease over", Moment(lost_us), "a new one", lost_us < now),
+        _passed("to be taken over by", due, now),
+        _no_gate(seen),
+    ]
+    if seen.lease is not None and not given_up:
+        terms.append(_not_quiet(seen.lease, now))
+    says: Sentence = ["lease given up " if given_up else "lease over since ", Moment(lost_us)]
+    says.append(f", nobody took over within {_s(limits.orphan_s)}")
+    return Reason("S7", seen.id, "session", seen.epoch, due, terms, says)
+
+
+def _not_accepted(seen: Seen, handoff: HandoffSeen, now: int, limits: Limits) -> Reason:
+    due = handoff.accept_by_us + (limits.orphan_s - DEFAULT.orphan_s) * US
+    terms = [
+        _is_at_work(seen, "running"),
+        Term("handoff written", Moment(handoff.written_at_us), "accepted", True),
+        _passed("to be accepted by", due, now),
+        _no_gate(seen),
+    ]
+    lease = seen.lease
+    if lease is not None and lease.released_at_us is None:  # its writer may have gone on by itself
+        goes_on = lease.expires_at_us >= now and lease.progress_at_us > due
+        terms.append(Term("progress", Moment(lease.progress_at_us), "none since then", not goes_on))
+    says: Sentence = ["handoff written ", Moment(handoff.written_at_us), f", not accepted within {_s(limits.orphan_s)}"]
+    return Reason("S7", handoff.id, "handoff", seen.epoch, due, terms, says, handoff.name)
+
+
+def _unknown(seen: Seen, effect: EffectSeen, now: int) -> Reason:
+    since = effect.deadline_us or effect.dispatched_us or 0
+    if effect.answered_unknown:
+        terms = [Term("answer", "nobody knows whether it happened", "an outcome", True)]
+        says: Sentence = ["its agent said that nobody knows whether it happened"]
+    else:
+        passed = effect.deadline_us is not None and effect.deadline_us < now
+        terms = [
+            Term("answer", "none", "one within the tool's time", True),
+            Term("tool's deadline", Moment(since) if passed or since else "none", "passed", passed),
+        ]
+        says = ["dispatched ", *_at(effect.dispatched_us), ", no answer, the tool's deadline passed ", Moment(since)]
+    return Reason("S4", effect.id, "effect", seen.epoch, since, terms, says, f"{effect.name} {effect.tool}")
+
+
+def _looping(seen: Seen, loop: Loop, now: int, limits: Limits) -> Reason:
+    terms = [_is_at_work(seen, "running", "waiting")]
+    if loop.attempts >= limits.loop_attempts:
+        term = Term("attempts at one effect", str(loop.attempts), f"fewer than {limits.loop_attempts}", True)
+        says: Sentence = [f"{loop.attempts} attempts at ", loop.name]
+    elif loop.beats:
+        term = Term("beats with one progress token", str(loop.beats), "a new token", True)
+        says = [f"{loop.beats} beats in a quarter of an hour, progress token constant since ", Moment(loop.since_us)]
+        if seen.lease is not None:  # whoever waits or works on one long call may say the same for as long
+            terms = _wedged(seen, seen.lease, now, limits).terms
+    else:
+        many = loop.calls >= limits.loop_calls
+        term = Term("equal calls with equal results in a row", str(loop.calls), f"fewer than {limits.loop_calls}", many)
+        says = [f"{loop.calls} equal calls with equal results, the first ", Moment(loop.since_us)]
+    return Reason("S5", seen.id, "session", seen.epoch, loop.since_us, [*terms, term], says, loop.tool)
+
+
+def _waiting(seen: Seen, gate: GateSeen, now: int) -> Reason:
+    half = (gate.requested_at_us + gate.decide_by_us) // 2
+    terms = [
+        Term("request", gate.name, "answered", True),
+        Term("asked", Moment(gate.requested_at_us), "an answer by half of its time", True),
+        _passed("half of its time", half, now),
+        Term("to be decided by", Moment(gate.decide_by_us), "red from then on", True),
+    ]
+    says: Sentence = ["asked ", Moment(gate.requested_at_us), f" of {gate.whose}" if gate.whose else ""]
+    over = gate.decide_by_us < now
+    says += [", its time passed " if over else ", to be decided by ", Moment(gate.decide_by_us)]
+    words = f"{gate.name} {gate.tool}"
+    return Reason("S6", gate.id, "gate", seen.epoch, half, terms, says, words, "red" if over else "amber")
+
+
+def _zombie(seen: Seen, fenced: Fenced, now: int, limits: Limits) -> Reason:
+    until = fenced.last_us + limits.zombie_s * US
+    terms = [
+        Term("written under a stale epoch", str(fenced.count), "0", fenced.count > 0),
+        Term("last of them", Moment(fenced.last_us), f"longer ago than {_s(limits.zombie_s)}", until >= now),
+    ]
+    says: Sentence = [f"a worker of epoch {fenced.epoch} wrote ", Moment(fenced.last_us)]
+    says.append(f"; the present epoch is {seen.epoch}, so what it did was kept apart")
+    return Reason("S8", seen.id, "session", fenced.epoch, fenced.last_us, terms, says)
+
+
+def _dead_at(lease: LeaseSeen, limits: Limits) -> int:
+    return lease.dead_at_us + limits.dead_s * US
+
+
+def _is_at_work(seen: Seen, *statuses: str) -> Term:
+    return Term("status", seen.status, " or ".join(statuses), seen.status in statuses)
+
+
+def _passed(name: str, due: int | None, now: int) -> Term:
+    return Term(name, "no time" if due is None else Moment(due), "passed", due is not None and due < now)
+
+
+def _not_quiet(lease: LeaseSeen, now: int) -> Term:
+    until = lease.quiet_until_us
+    quiet = until is not None and until >= now
+    return Term("announced quiet", "none" if until is None else Moment(until), "over", not quiet)
+
+
+def _no_gate(seen: Seen) -> Term:
+    return Term("requests that wait for people", str(len(seen.gates)), "0", not seen.gates)
+
+
+def _at(us: int | None) -> Sentence:
+    return [Moment(us)] if us is not None else ["at an unknown time"]
+
+
+def _s(seconds: int) -> str:
+    return elapsed(seconds * US).replace(".0 s", " s")

@@ -1,0 +1,216 @@
+"""The one writer of StuckTransition: what was seen, raised and cleared, each once, and what people said of it.
+
+A transition, its entry in the journal and the note that somebody is to hear of it are one transaction: a kill leaves
+all of them or none, and the next evaluation does what is missing.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+import orjson
+from django.contrib.auth.models import User
+from django.db import connection, transaction
+
+from inquiry.models import StuckTransition
+from inquiry.sentences import Moment, Sentence
+from inquiry.stuck.rules import VERSION, Reason
+from journal import entries, outbox
+from journal.clock import now_us
+from journal.entries import SYSTEM_SOURCE, Draft
+from journal.ids import uuid7
+from sessions.people import pseudonym_of
+from sessions.records import record
+from sessions.refused import RefusedError
+
+TOPIC: Final = "stuck"
+AT_ONCE: Final = 500  # transitions in one transaction
+LEAST_REASON: Final = 3
+MOST_REASON: Final = 2000
+LONGEST_SNOOZE_S: Final = 7 * 24 * 3600
+Key = tuple[str, UUID, int]  # rule, subject, epoch
+
+
+class Seen(NamedTuple):
+    """A rule that holds, as it is to be stored."""
+
+    project: UUID
+    session: UUID | None
+    reason: Reason
+
+    @property
+    def key(self) -> Key:
+        """What an episode is one of."""
+        return self.reason.rule, self.reason.subject, self.reason.epoch
+
+
+def key_of(row: StuckTransition) -> Key:
+    """As Seen.key."""
+    return row.rule, row.subject, row.epoch
+
+
+def of(project: UUID) -> list[StuckTransition]:
+    """Every open episode of a project, the oldest first. One query."""
+    rows = StuckTransition.objects.filter(project=project, cleared_us__isnull=True).select_related("owner")
+    return list(rows.order_by("since_us", "id"))
+
+
+def see(held: Iterable[Seen], evaluation: int, at_us: int) -> None:
+    """Store episodes that begin; what another evaluation stored meanwhile stands."""
+    rows = [
+        StuckTransition(
+            project_id=one.project,
+            session_id=one.session,
+            rule=one.reason.rule,
+            subject=one.reason.subject,
+            epoch=one.reason.epoch,
+            since_us=one.reason.since_us,
+            seen_us=at_us,
+            seen_sweep=evaluation,
+            says=as_json(one.reason.says),
+        )
+        for one in held
+    ]
+    StuckTransition.objects.bulk_create(rows, batch_size=500, ignore_conflicts=True)
+
+
+def raise_(rows: Sequence[StuckTransition], at_us: int) -> int:
+    """Raise episodes, each once: entry, row and note to the outbox together. Returns how many this call raised."""
+    return sum(_transit(rows[n : n + AT_ONCE], "session.stuck", at_us) for n in range(0, len(rows), AT_ONCE))
+
+
+def clear(rows: Sequence[StuckTransition], at_us: int, why: str = "progress") -> int:
+    """Clear raised episodes, each once. Returns how many this call cleared."""
+    return sum(_transit(rows[n : n + AT_ONCE], "session.recovered", at_us, why) for n in range(0, len(rows), AT_ONCE))
+
+
+@transaction.atomic
+def _transit(rows: Sequence[StuckTransition], kind: str, at_us: int, why: str = "") -> int:
+    raising = kind == "session.stuck"
+    mine = StuckTransition.objects.filter(
+        id__in=[row.id for row in rows], cleared_us__isnull=True, raised_us__isnull=raising
+    )
+    locked = list(mine.select_for_update(skip_locked=connection.vendor == "postgresql").order_by("id"))
+    if not locked:
+        return 0
+    fates = entries.append([_draft(row, kind, at_us, why) for row in locked], at_us)
+    moved = 0
+    for row, fate in zip(locked, fates, strict=True):
+        values = {"raised": at_us} if raising else {"cleared": at_us}
+        ((word, at),) = values.items()
+        guard = {"cleared_us__isnull": True, "raised_us__isnull": raising}
+        change: dict[str, Any] = {f"{word}_us": at, f"{word}_position": fate.position}
+        moved += StuckTransition.objects.filter(id=row.id, **guard).update(**change)
+        outbox.put(
+            row.project_id,
+            entry=fate.position,
+            topic=TOPIC,
+            deduplication_key=alert_key(row) if raising else f"recovered:{row.id.hex}",
+            due_at_us=at_us,
+        )
+    return moved
+
+
+def alert_key(row: StuckTransition) -> str:
+    """One alert for each session, rule and epoch, however often it comes and goes."""
+    return f"stuck:{(row.session_id or row.subject).hex}:{row.rule}:{row.epoch}"
+
+
+def _draft(row: StuckTransition, kind: str, at_us: int, why: str) -> Draft:
+    facts: dict[str, Any] = {"rule": row.rule, "rules": VERSION, "epoch": row.epoch, "since_us": row.since_us}
+    facts |= {"why": why} if why else {}
+    text = orjson.dumps({"kind": kind, "subject": row.subject, **facts}, option=orjson.OPT_SORT_KEYS).decode()
+    return Draft(
+        project=row.project_id,
+        source=SYSTEM_SOURCE,
+        event_id=entries.keyed_digest(kind, row.id.hex),
+        kind=kind,
+        lane="system",
+        actor=SYSTEM_SOURCE,
+        text=text,
+        facts=orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode(),
+        session=row.session_id,
+        subject=row.subject,
+    )
+
+
+def forget(rows: Collection[StuckTransition], at_us: int) -> None:
+    """Take away what held in one evaluation and not in the next: nobody has heard of it."""
+    if rows:
+        unraised = StuckTransition.objects.filter(id__in=[row.id for row in rows], raised_us__isnull=True)
+        unraised.filter(owner__isnull=True, snoozed_position__isnull=True).delete()
+        unraised.filter(cleared_us__isnull=True).update(cleared_us=at_us)  # what a person said of it stays
+
+
+def note(row: StuckTransition, *, says: Sentence | None = None, needs_person: bool | None = None) -> None:
+    """Keep what an evaluation sees now, where no deadline tells it again."""
+    change: dict[str, Any] = {} if says is None else {"says": as_json(says)}
+    if needs_person is not None:
+        change["needs_person"] = needs_person
+    StuckTransition.objects.filter(id=row.id).update(**change)
+
+
+@transaction.atomic(savepoint=False)
+def assign(held: Seen, owner: User | None, reason: str, by: User) -> None:
+    """Say who looks after it; None for nobody. Raises RefusedError."""
+    words = _checked(reason)
+    row = _open(held)
+    StuckTransition.objects.filter(id=row.id).update(owner=owner)
+    facts = _facts(held) | {"person": pseudonym_of(owner) if owner is not None else None}
+    _record("stuck.assigned", held, by, facts, words)
+
+
+@transaction.atomic(savepoint=False)
+def snooze(held: Seen, until_us: int | None, reason: str, by: User) -> None:
+    """Fold it away until then, None to unfold it. Raises RefusedError for no reason, no end, or one too far off."""
+    words = _checked(reason)
+    now = now_us()
+    if until_us is not None and not now < until_us <= now + LONGEST_SNOOZE_S * 1_000_000:
+        raise RefusedError("A snooze has an end, at most seven days from now.")
+    row = _open(held)
+    position = _record("stuck.snoozed", held, by, _facts(held) | {"until_us": until_us}, words)
+    by_whom = by if until_us is not None else None
+    StuckTransition.objects.filter(id=row.id).update(
+        snoozed_until_us=until_us, snoozed_by=by_whom, snoozed_position=position
+    )
+
+
+def _open(held: Seen) -> StuckTransition:
+    """The open episode; one that no evaluation has seen yet begins here, and is raised in its turn."""
+    see([held], 0, now_us())
+    rule, subject, epoch = held.key
+    return StuckTransition.objects.select_for_update().get(
+        rule=rule, subject=subject, epoch=epoch, cleared_us__isnull=True
+    )
+
+
+def _record(kind: str, held: Seen, by: User, facts: dict[str, Any], words: str) -> int:
+    return record(
+        held.project,
+        kind,
+        actor=pseudonym_of(by),
+        subject=held.reason.subject,
+        facts=facts,
+        words={"reason": words, "id": uuid7().hex},
+    )
+
+
+def _facts(held: Seen) -> dict[str, Any]:
+    return {"rule": held.reason.rule, "epoch": held.reason.epoch}
+
+
+def _checked(reason: str) -> str:
+    words = reason.strip()
+    if not LEAST_REASON <= len(words) <= MOST_REASON:
+        raise RefusedError(f"Say why, in {LEAST_REASON} to {MOST_REASON} characters.")
+    return words
+
+
+def as_json(says: Sentence) -> list[Any]:
+    """A sentence as JSON keeps it."""
+    return [{"us": part.us} if isinstance(part, Moment) else part for part in says]
+
+
+def as_sentence(says: Sequence[Any]) -> Sentence:
+    """The sentence that `as_json` kept."""
+    return [Moment(part["us"]) if isinstance(part, dict) else str(part) for part in says]

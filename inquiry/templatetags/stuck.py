@@ -1,0 +1,23 @@
+"""What the pages of stuck sessions say in one way: the titles of rules, and values that may be times."""
+
+from django import template
+from django.utils.safestring import SafeString
+
+from inquiry.sentences import Moment, Part
+from inquiry.stuck.rules import RULES
+from journal.templatetags.gatebook import moment
+from journal.untrusted import markup
+
+register = template.Library()
+
+
+@register.filter
+def rule_title(rule: str) -> str:
+    """What a rule says."""
+    return RULES.get(rule, "")
+
+
+@register.filter
+def part(value: Part) -> SafeString:
+    """One value of a term: a time in the reader's clock, or text."""
+    return moment(value.us) if isinstance(value, Moment) else markup("{}", value)

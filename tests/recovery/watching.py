@@ -1,0 +1,64 @@
+"""What the tests of stuck sessions share: workers at the doors, and hours that pass without anybody waiting."""
+
+from typing import Any, Final
+from uuid import UUID
+
+from django.db.models import F
+
+from approvals.models import Gate
+from inquiry.models import Pulse, StuckTransition
+from ledger.models import Attempt, Effect
+from sessions.models import Session
+from sessions.models_leases import BeatMinute, Lease
+from sessions.models_state import Handoff
+from tests.ingest.caller import Caller
+
+US: Final = 1_000_000
+_CLOCKS: Final[dict[Any, tuple[str, ...]]] = {
+    Session: ("created_at_us", "start_by_us", "seen_at_us"),
+    Lease: (
+        *("acquired_at_us", "beat_at_us", "progress_at_us", "expires_at_us", "dead_at_us", "wedged_at_us"),
+        *("quiet_until_us", "released_at_us"),
+    ),
+    Handoff: ("created_at_us", "accept_by_us", "accepted_at_us"),
+    Effect: ("received_us", "changed_us", "deadline_us", "leave_until_us", "dispatched_at_us"),
+    Attempt: ("received_us", "heard_us", "dispatched_at_us"),
+    Gate: ("requested_at_us", "decide_by_us", "decided_at_us"),
+    StuckTransition: ("since_us", "seen_us", "raised_us", "snoozed_until_us"),
+}
+
+
+def pass_by(seconds: int) -> None:
+    """Let `seconds` have passed: every clock of every row goes back, for no test may wait and no database lies."""
+    for model, columns in _CLOCKS.items():
+        model.objects.update(**{column: F(column) - seconds * US for column in columns})
+    BeatMinute.objects.update(minute=F("minute") - seconds // 60)
+
+
+def sweeps_go_on(seconds: int) -> None:
+    """Let our own chores have run until a moment ago, whatever has passed: there was no outage."""
+    Pulse.objects.update(held_until_us=0, every_us=seconds * US)
+
+
+def leased(agent: Caller, key: str = "s-1", **more: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A session of mode leased and the lease on it."""
+    session = agent.session(key, mode="leased", **more)
+    answer = agent.post("/leases", {"session": session["id"], "process": "w-1"})
+    assert answer.status_code == 201, answer.text
+    return session, answer.json()
+
+
+def beat(agent: Caller, lease: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """One beat of a lease's holder, and what the door says of it."""
+    answer = agent.client.post("/beats", json={"beats": [{"lease": lease["id"], "epoch": lease["epoch"], **more}]})
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()["results"][0]
+    return found
+
+
+def open_rules(session: str | None = None) -> dict[str, bool]:
+    """The open episodes by rule, and whether each was raised."""
+    rows = StuckTransition.objects.filter(cleared_us__isnull=True)
+    if session is not None:
+        rows = rows.filter(session=UUID(session))
+    return {row.rule: row.raised_us is not None for row in rows}
