@@ -1,6 +1,7 @@
 """The last look before leave is used: stops, clocks, whose leave it is and for what, and rules that grew stricter."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -15,6 +16,7 @@ from ledger import declared, holds, leaves
 from ledger.commands import Plan
 from ledger.leaves import Grant, Refusal
 from ledger.rows import EffectRow
+from sessions import fences
 from sessions.origin import Origin
 
 
@@ -50,6 +52,14 @@ def denied_for_good(agent: UUID, wish: Plan) -> UUID | None:
 HELD: Final = Refusal("HELD", "A person has stopped this; do not act. Wait until the stop is lifted, then ask again.")
 
 
+@dataclass(slots=True)
+class Found:
+    """What a last look saw: the gate whose leave may be used, and the fence of the work."""
+
+    gate: Gate | None = None
+    fence: int | None = None
+
+
 class Whole(NamedTuple):
     """All arguments that are about to be used, and whether the intent was said to leave out some of them."""
 
@@ -58,10 +68,16 @@ class Whole(NamedTuple):
 
 
 def check(
-    origin: Origin, row: EffectRow, preconditions: Mapping[str, Any] | None, whole: Whole | None, found: list[Gate]
+    origin: Origin, row: EffectRow, preconditions: Mapping[str, Any] | None, whole: Whole | None, found: Found
 ) -> Refusal | None:
-    """Why leave that looks granted is not used, or None. A gate whose leave may be used is put into `found`."""
-    force, stops, final, _, patterns, *_others = policies.grounds(row.project_id, row.session_id, row.repository_id)
+    """Why leave that looks granted is not used, or None; what else was seen is put into `found`."""
+    present = policies.grounds(row.project_id, row.session_id, row.repository_id, task=row.task_id)
+    force, stops, final, _, patterns, *_others = present
+    found.fence = present.fence
+    stale = fences.compare(origin.lease_epoch, present.fence, needed=present.leased)
+    if stale is not None:
+        fences.refuse(origin, row.session_id, stale, kind="effect.dispatched", effect=row.id)
+        return Refusal("LEASE_LOST", stale.sentence)
     if stops and _is_stopped(origin, row):
         return HELD
     now = origin.received_us
@@ -98,8 +114,50 @@ def check(
         refused = _QUORUM_LOST
     refused = refused or _stricter(origin, row, gate, counting, _judged_again(origin, row, force, patterns))
     if refused is None:
-        found.append(gate)
+        found.gate = gate
     return refused
+
+
+def once_more(
+    origin: Origin, row: EffectRow, preconditions: Mapping[str, Any] | None, whole: Whole | None
+) -> Refusal | None:
+    """Why leave that an attempt used already does not serve another one, as the verdict table would let it, or None.
+
+    `check` has looked for stops. What people ruled on must still be what is about to run, and enough for the rules and
+    facts of now; a gate that was used stays as it is, whatever is found.
+    """
+    force, _, final, _, patterns, *_others = policies.grounds(row.project_id, row.session_id, row.repository_id)
+    if force is not None and force.mode == "enforce" and origin.agent != row.agent_id:
+        return _ANOTHERS
+    if whole is not None and row.leave_basis != "observe":
+        refused = _other_words(row, whole)
+        if refused is not None:
+            return refused
+    if final:
+        wish = Plan(row.session_id, row.effect_key, row.tool, row.intent_digest, reading.target_of(row))
+        if denied_for_good(row.agent_id, wish) is not None:
+            return _DENIED
+    judged = _judged_again(origin, row, force, patterns)
+    if row.leave_basis == "ruling":
+        return _still_ruled(row, preconditions, judged)
+    if row.leave_basis == "exemption" and not exemptions.stands(UUID(hex=row.leave_ref), origin.received_us):
+        return _EXEMPTION_GONE
+    if judged is None or judged.judgement.outcome == "allow":
+        return None
+    return None if row.leave_basis == "exemption" and judged.judgement.outcome == "ask" else _TO_BE_ASKED
+
+
+def _still_ruled(row: EffectRow, preconditions: Mapping[str, Any] | None, judged: Judged | None) -> Refusal | None:
+    gate = Gate.objects.filter(id=UUID(hex=row.leave_ref), status="used").first()
+    if gate is None:
+        return _TO_BE_ASKED
+    refused = _not_bound(row, gate, preconditions)
+    if refused is not None:
+        return refused
+    counting = [one for one in quorum.yeses([gate.id])[gate.id] if not one.fault]
+    if len(counting) < gate.minimum:
+        return _QUORUM_LOST
+    return _MORE_IS_ASKED if judged is not None and _asks_more(gate, counting, judged) else None
 
 
 def _is_stopped(origin: Origin, row: EffectRow) -> bool:
@@ -149,34 +207,56 @@ def _denied_meanwhile(row: EffectRow, gate: Gate | None, now: int) -> Refusal | 
     return _DENIED
 
 
-def _unbound(row: EffectRow, gate: Gate, preconditions: Mapping[str, Any] | None, now: int) -> Refusal | None:
+_NOT_AS_SEEN: Final = Refusal(
+    "INTENT_MISMATCH", "What is planned is no longer what people saw; plan it anew.", "digest_mismatch"
+)
+_OTHER_PRECONDITIONS: Final = Refusal(
+    "INTENT_MISMATCH",
+    "The preconditions are not those that people saw; plan it again with those that hold now.",
+    "precondition_changed",
+)
+_MORE_IS_ASKED: Final = Refusal(
+    "GATE_GONE", "More is asked for than when this was approved; plan it again.", "requirement_changed"
+)
+_EXEMPTION_GONE: Final = Refusal("GATE_GONE", "The exemption was revoked; plan the effect again to ask.", "revoked")
+_TO_BE_ASKED: Final = Refusal(
+    "GATE_GONE", "As things are now, leave must be asked for first; plan the effect again.", "requirement_changed"
+)
+
+
+def _not_bound(row: EffectRow, gate: Gate, preconditions: Mapping[str, Any] | None) -> Refusal | None:
+    """Refuse what is not what people saw."""
     bound = (row.session_id, row.agent_id, row.tool, row.intent_digest, reading.target_of(row))
-    digest = binding(*bound, reading.on_behalf_of(row.session_id))
-    if digest != gate.digest:
-        gates.end(row, gate, "revoked", "digest_mismatch", now)
-        sentence = "What is planned is no longer what people saw; plan it anew."
-        return Refusal("INTENT_MISMATCH", sentence, "digest_mismatch")
+    if binding(*bound, reading.on_behalf_of(row.session_id)) != gate.digest:
+        return _NOT_AS_SEEN
     if gate.preconditions_digest and preconditions_digest(preconditions) != gate.preconditions_digest:
-        sentence = "The preconditions are not those that people saw; plan it again with those that hold now."
-        gates.end(row, gate, "revoked", "precondition_changed", now)
-        return Refusal("INTENT_MISMATCH", sentence, "precondition_changed")
+        return _OTHER_PRECONDITIONS
     return None
+
+
+def _unbound(row: EffectRow, gate: Gate, preconditions: Mapping[str, Any] | None, now: int) -> Refusal | None:
+    refused = _not_bound(row, gate, preconditions)
+    if refused is not None:
+        gates.end(row, gate, "revoked", refused.reason, now)
+    return refused
 
 
 def _stricter(origin: Origin, row: EffectRow, gate: Gate, yes: Sequence[Yes], judged: Judged | None) -> Refusal | None:
     """Refuse when the rules and facts of now ask for more than the people who ruled were asked for, or gave."""
-    if judged is None or judged.judgement.outcome == "allow":
+    if judged is None or not _asks_more(gate, yes, judged):
         return None
-    if judged.judgement.outcome == "ask":
-        about = reading.about_now(gate)
-        needed = (judged.judgement.requirement or Requirement()).strengthened(about.reversibility, about.risk)
-        proof = min((one.step_up for one in yes), key=STEP_UPS.index)
-        met = Requirement.of(gate.requirement).met_by(proof, min(one.reason_characters for one in yes))
-        if needed.hash == gate.requirement_hash or not is_stricter(needed, met):
-            return None
     gates.end(row, gate, "revoked", "requirement_changed", origin.received_us)
-    sentence = "More is asked for than when this was approved; plan it again."
-    return Refusal("GATE_GONE", sentence, "requirement_changed")
+    return _MORE_IS_ASKED
+
+
+def _asks_more(gate: Gate, yes: Sequence[Yes], judged: Judged) -> bool:
+    if judged.judgement.outcome != "ask":
+        return judged.judgement.outcome == "deny"
+    about = reading.about_now(gate)
+    needed = (judged.judgement.requirement or Requirement()).strengthened(about.reversibility, about.risk)
+    proof = min((one.step_up for one in yes), key=STEP_UPS.index)
+    met = Requirement.of(gate.requirement).met_by(proof, min(one.reason_characters for one in yes))
+    return needed.hash != gate.requirement_hash and is_stricter(needed, met)
 
 
 def _withdrawn(origin: Origin, row: EffectRow, force: InForce | None, patterns: int | None) -> Refusal | None:
@@ -184,7 +264,7 @@ def _withdrawn(origin: Origin, row: EffectRow, force: InForce | None, patterns: 
     now, exempted = origin.received_us, row.leave_basis == "exemption"
     if exempted and not exemptions.stands(UUID(hex=row.leave_ref), now):
         leaves.change_leave(row, Grant("held", "revoked"), now)
-        return Refusal("GATE_GONE", "The exemption was revoked; plan the effect again to ask.", "revoked")
+        return _EXEMPTION_GONE
     judged = _judged_again(origin, row, force, patterns)
     if judged is None:
         asks = exempted and _exempted_by_a_party(row, force)
@@ -196,8 +276,7 @@ def _withdrawn(origin: Origin, row: EffectRow, force: InForce | None, patterns: 
     if not asks:
         return None
     leaves.change_leave(row, Grant("held", "revoked"), now)
-    sentence = "As things are now, leave must be asked for first; plan the effect again."
-    return Refusal("GATE_GONE", sentence, "requirement_changed")
+    return _TO_BE_ASKED
 
 
 def _still_exempted(origin: Origin, row: EffectRow, wish: Wish, asking: Sequence[str]) -> bool:

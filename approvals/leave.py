@@ -13,7 +13,7 @@ import orjson
 from approvals import counting, exemptions, gates, last_look, policies, reading
 from approvals.binding import binding
 from approvals.gates import Request
-from approvals.last_look import HELD, Judged, Whole, denied_for_good
+from approvals.last_look import HELD, Found, Judged, Whole, denied_for_good
 from approvals.matching import Requirement, judge
 from approvals.models import Gate
 from approvals.policies import InForce
@@ -29,7 +29,7 @@ from ledger.leaves import Grant, Refusal
 from ledger.models import Attempt
 from ledger.rows import EffectRow
 from ledger.states import MOVED
-from sessions import capacity
+from sessions import beats, capacity, fences
 from sessions.origin import Origin
 
 
@@ -40,8 +40,13 @@ def plan(origin: Origin, wish: Plan, asked: Asked) -> Answered:
     """
     identity = derived(wish.session, wish.effect_key)
     agent, tool, now_us = origin.agent, wish.tool, origin.received_us
-    present = policies.grounds(origin.project, wish.session, agent=agent, tool=tool, now_us=now_us)
+    task: UUID | None = wish.values.get("task_id")
+    present = policies.grounds(origin.project, wish.session, agent=agent, tool=tool, now_us=now_us, task=task)
     force, stops, final, ended, *_others = present
+    stale = fences.compare(origin.lease_epoch, present.fence, needed=present.leased)
+    if stale is not None:
+        fences.refuse(origin, wish.session, stale, kind="effect.planned")
+        return _refused(identity, origin, wish, Refusal("LEASE_LOST", stale.sentence))
     if ended and wish.values.get("compensates_id") is None and _asks(identity, origin):
         return _refused(identity, origin, wish, SESSION_ENDED)
     if stops and holds.stopping(origin.project, wish.session, origin.agent, wish.tool, identity) is not None:
@@ -80,6 +85,8 @@ def plan(origin: Origin, wish: Plan, asked: Asked) -> Answered:
         gates.open_for(request, answered.effect, answered.position)
     if answered.effect.leave == "pending" and leaves.lapsed(answered.effect, origin.received_us):
         gates.settle_of(answered.effect, origin.received_us)
+    if present.fence is not None and answered.created:
+        beats.progressed(origin.project, wish.session, origin.lease_epoch, task)
     return answered
 
 
@@ -121,21 +128,31 @@ def dispatch(
     asked: Callable[[str], str],
     preconditions: Mapping[str, Any] | None,
     whole: Whole | None = None,
+    replays: int | None = None,
 ) -> Answered:
     """Use the leave and open the next attempt, in one transaction; a gate is used in the same.
 
-    `whole` are the arguments about to be used, where they were sent. Raises LookupError when the project has no such
-    effect.
+    `whole` are the arguments about to be used, where they were sent; `replays` is the attempt in doubt that the next
+    one replaces. Raises LookupError when the project has no such effect.
     """
     holds.share(origin.project)
-    found: list[Gate] = []
+    found = Found()
 
     def check(row: EffectRow) -> Refusal | None:
         return last_look.check(origin, row, preconditions, whole, found)
 
-    answered = commands.dispatch(origin, effect, process=process, asked=asked, check=check, observe=observe)
-    if found and answered.attempt is not None and answered.refusal is None:
-        gates.use(found[0], answered.attempt.number, origin.received_us)
+    def again(row: EffectRow) -> Refusal | None:
+        return last_look.once_more(origin, row, preconditions, whole)
+
+    answered = commands.dispatch(
+        origin, effect, process=process, asked=asked, check=check, again=again, observe=observe, replays=replays
+    )
+    if answered.attempt is None or answered.refusal is not None:
+        return answered
+    if found.gate is not None:
+        gates.use(found.gate, answered.attempt.number, origin.received_us)
+    if found.fence is not None and answered.created:
+        beats.progressed(origin.project, answered.effect.session_id, origin.lease_epoch, answered.effect.task_id)
     return answered
 
 
@@ -144,6 +161,10 @@ def supersede(origin: Origin, effect: UUID) -> Answered:
     asking: list[Gate] = []
 
     def check(row: EffectRow) -> Refusal | None:
+        stale = fences.check(origin.project, row.session_id, origin.lease_epoch, row.task_id)
+        if stale is not None:
+            fences.refuse(origin, row.session_id, stale, kind="effect.superseded", effect=row.id)
+            return Refusal("LEASE_LOST", stale.sentence)
         for gate in Gate.objects.select_for_update().filter(effect=row.id, status__in=OPEN):
             gates.settle(row, gate, origin.received_us)
             if gate.status in OPEN:

@@ -20,12 +20,13 @@ from ingest.doors import Call, convert
 from ingest.problems import Problem
 from ingest.reported import SHAPES
 from ingest.secret_kinds import Hints
+from ingest.shapes_verdicts import ReportedProbe
 from ingest.strict import ItemFault, Parsed
 from ingest.views.effects import intent_digest, key_of, plan_columns, target_columns
 from journal import entries
 from journal.entries import Draft, Status
 from journal.ids import derived
-from ledger import effects, fold
+from ledger import effects, fold, probes
 from ledger.effects import Report
 from ledger.fold import Fact
 from ledger.named import opening
@@ -130,6 +131,8 @@ def _read_effect(item: Item) -> None:
         item.values = {"outcome": fields.outcome, "external_reference": fields.external_reference or ""}
     elif isinstance(fields, shapes.FailFields):
         item.values = {"reason": fields.reason}
+    elif isinstance(fields, ReportedProbe):
+        item.values = {"found": fields.found, "external_reference": fields.external_reference or ""}
 
 
 def record(call: Call, found: list[Item], refused: list[dict[str, Any]], *, whole: bool) -> list[dict[str, Any]]:
@@ -189,6 +192,11 @@ def _draft(item: Item, meant: dict[str, UUID]) -> Draft:
     subject = None
     if envelope.kind in fold.KINDS:
         facts = {name: item.values[name] for name in ("outcome", "reason") if name in item.values}
+        if isinstance(fields, ReportedProbe):
+            attempt, told = envelope.attempt or 1, envelope.occurred_us
+            facts = probes.facts_of(
+                attempt, fields.found, origin.received_us, fields.began_us, told_us=told, live=False
+            )
         if "intent_digest" in item.values:
             facts["intent"] = item.values["intent_digest"]
     elif isinstance(fields, shapes.SessionFields):
@@ -207,7 +215,7 @@ def _draft(item: Item, meant: dict[str, UUID]) -> Draft:
     )
 
 
-_OF_AN_ATTEMPT = frozenset({"effect.dispatched", "effect.acknowledged", "effect.failed"})
+_OF_AN_ATTEMPT = frozenset({"effect.dispatched", "effect.acknowledged", "effect.failed", "effect.probed"})
 
 
 def _post(call: Call, created: list[Item], meant: dict[str, UUID]) -> None:

@@ -217,6 +217,7 @@ class DispatchEffect(Strict):
     intent_digest: Annotated[str, Meta(max_length=67, pattern=_PLAIN)] | None = None
     free_text: Annotated[list[Name100], Meta(max_length=32)] = []
     preconditions: dict[str, Any] | None = None
+    replays: Number | None = None  # the attempt in doubt whose place the next one takes
     lease_epoch: Count | None = None
 
 
@@ -272,8 +273,8 @@ class RecordArtifact(ArtifactFields, Strict):
 
     session: Key
     effect: Id | None = None
-
     lease_epoch: Count | None = None
+
 
 class ReportedTask(TaskFields):
     """task.created and task.changed, reported."""

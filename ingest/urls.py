@@ -2,12 +2,26 @@
 
 from django.urls import path
 
-from ingest.views import about, artifacts, capacity, effects, events, gates, leases, messages, sessions, verdicts, work
+from ingest.views import (
+    about,
+    artifacts,
+    capacity,
+    effects,
+    events,
+    gates,
+    leases,
+    messages,
+    resume,
+    sessions,
+    verdicts,
+    work,
+)
 
 urlpatterns = [
     path("sessions", sessions.sessions_door),
     path("sessions/<uuid:session>", sessions.get_session),
     path("sessions/<uuid:session>/end", sessions.end_session),
+    path("sessions/<uuid:session>/resume", resume.get_resume),
     path("sessions/<uuid:session>/tasks", sessions.tasks_door),
     path("sessions/<uuid:session>/change", work.change_session),
     path("sessions/<uuid:session>/merged", work.merge_session),
@@ -24,6 +38,7 @@ urlpatterns = [
     path("effects", effects.effects),
     path("effects/<uuid:effect>", effects.get_effect),
     path("effects/<uuid:effect>/verdict", verdicts.get_verdict),
+    path("effects/<uuid:effect>/probe", verdicts.probe_effect),
     path("effects/<uuid:effect>/dispatch", effects.dispatch_effect),
     path("effects/<uuid:effect>/acknowledge", effects.acknowledge_effect),
     path("effects/<uuid:effect>/fail", effects.fail_effect),

@@ -16,6 +16,7 @@ WORDS: Final = {
     "executed_without_leave": "Executed without approval.",
     "executed_while_on_hold": "Executed while on hold.",
     "acknowledged_twice": "Acknowledged twice: it may have happened twice.",
+    "found_twice": "A look at the remote found it more than once: it happened twice.",
     "happened_after_all": "A person said that an attempt of it did not happen, and it did.",
     "rejected_after_all": "A person said that it happened, and it was rejected.",
     "key_reuse": "Its key was used for another intent.",

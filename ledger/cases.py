@@ -3,9 +3,9 @@
 Nothing here writes, and nothing is guessed: what the book does not say reaches the table as missing.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 import orjson
@@ -13,12 +13,14 @@ from django.db.models import Q
 
 from journal import sql
 from journal.models import Body, Entry
-from journal.order import attempt_of
+from journal.order import attempt_of, is_of_a_command
 from journal.sql import vendor_id
 from ledger import declared, holds, verdicts
 from ledger.models import Attempt, Effect, Hold
 from ledger.rows import AttemptRow, EffectRow, as_uuid
 from ledger.verdicts import Case, Means, Verdict
+from sessions import leases
+from sessions.models_leases import Lease
 
 _MOST_ATTEMPTS: Final = 2_000  # of all effects asked about together, the newest first
 _MOST_PROBES: Final = 2_000
@@ -67,17 +69,18 @@ def judge(
     project: UUID,
     effects: Sequence[Row],
     now_us: int,
-    process: str = "",
+    process: str | None = "",
     *,
     same_intent: bool = True,
 ) -> dict[UUID, Judged]:
     """The verdict on each of `effects`, all of one project, for a worker that calls itself `process`.
 
-    A lease that `process` holds is its own; without one every live lease is somebody else's.
+    A lease that `process` holds is its own; to a worker without a name every live lease is somebody else's. With None
+    no lease is looked at: the door has compared epochs already.
     """
     undoing = _compensations(effects)
     open_ones = [row for rows in undoing.values() for row in rows if _is_open(row)]
-    facts = _Facts.read(project, [*effects, *open_ones], now_us, process)
+    facts = _Facts.read(project, [*effects, *open_ones], process)
     found: dict[UUID, Judged] = {}
     for row in effects:
         mine = undoing.get(row.id, [])
@@ -128,11 +131,11 @@ class _Facts:
     overtaken: set[UUID]
     guarded: set[UUID]
     stops: list[Hold]
-    leases: Mapping[UUID, Any]
-    process: str
+    leases: Mapping[UUID, Lease]
+    process: str | None
 
     @classmethod
-    def read(cls, project: UUID, effects: Sequence[Row], now_us: int, process: str) -> "_Facts":
+    def read(cls, project: UUID, effects: Sequence[Row], process: str | None) -> "_Facts":
         """Read for `effects` what their verdicts ask for; what no row of the table would look at is left unread."""
         tried = [row for row in effects if row.state in ("dispatched", "failed", "acknowledged")]
         doubtful = [row for row in tried if not (row.state == "acknowledged" and row.outcome != "unknown")]
@@ -146,7 +149,7 @@ class _Facts:
             overtaken=_overtaken(natural, attempts),
             guarded=_guarded(natural),
             stops=holds.live(project),
-            leases=_leases({row.session_id for row in effects}),
+            leases=_leases(effects),
             process=process,
         )
 
@@ -160,8 +163,9 @@ def _judge_one(
     looks = _counting_looks(facts.looks.get(row.id, []), undoing)
     asked = _to_look_for(doubts, tried, looks, means)
     last = looks_of(asked, tried, looks)
-    lease = facts.leases.get(row.session_id)
-    elsewhere = lease is not None and _is_elsewhere(lease, facts.process, now_us)
+    lease = facts.leases.get(row.id)
+    others = facts.process is not None and lease is not None and lease.process != facts.process
+    elsewhere = others and lease is not None and leases.is_live(lease, now_us)
     case = Case(
         state=row.state,
         outcome=row.outcome,
@@ -174,7 +178,7 @@ def _judge_one(
         earlier_in_doubt=any(doubt.number < row.attempt_count for doubt in doubts),
         keys_in_doubt=max(len({doubt.remote_key for doubt in doubts}), 1),
         first_us=_first_use(asked, tried),
-        last_us=_last_sign(doubts, tried, lease),
+        last_us=_last_sign(doubts, tried, lease, now_us),
         reference=bool(row.external_reference),
         precondition=row.id in facts.guarded,
         later_on_resource=row.id in facts.overtaken,
@@ -294,11 +298,11 @@ def _first_use(asked: Doubt | None, tried: Sequence[Tried]) -> int | None:
     return None if None in begun or not begun else min(at for at in begun if at is not None)
 
 
-def _last_sign(doubts: Sequence[Doubt], tried: Sequence[Tried], lease: Any) -> int | None:
-    """A moment after which nothing in doubt was sent any more.
+def _last_sign(doubts: Sequence[Doubt], tried: Sequence[Tried], lease: Lease | None, now_us: int) -> int | None:
+    """A moment after which nothing in doubt was sent any more, as far as the book tells.
 
-    That is its dispatch; where whoever dispatched it had a lease and beat on after that, the last beat, or at the
-    latest the takeover: a worker may send what it was given to send as long as it is alive.
+    That is its dispatch, or the word that it failed. Where whoever dispatched it held a lease and is gone, it is the
+    last sign of life: the last beat under that epoch, or at the latest the next acquisition.
     """
     numbers = {doubt.number for doubt in doubts}
     signs: list[int] = []
@@ -309,19 +313,14 @@ def _last_sign(doubts: Sequence[Doubt], tried: Sequence[Tried], lease: Any) -> i
         if sent is None:
             return None
         signs.append(sent)
-        if one.failed_at_us is not None and one.failed_mark[:1] == "0":
+        if one.failed_at_us is not None and is_of_a_command(one.failed_mark):
             signs.append(one.failed_at_us)
         elif lease is not None and one.lease_epoch is not None:
             if one.lease_epoch < lease.epoch:
                 signs.append(lease.acquired_at_us)
-            elif lease.released_at_us is None:
-                signs.append(sent)
+            elif lease.process == one.process and lease.released_at_us is None and not leases.is_live(lease, now_us):
+                signs.append(lease.beat_at_us)
     return max(signs, default=None)
-
-
-def _is_elsewhere(lease: Any, process: str, now_us: int) -> bool:
-    live = lease.released_at_us is None and lease.expires_at_us > now_us
-    return bool(live) and lease.process != process
 
 
 def _is_held(row: Row, stops: Sequence[Hold]) -> bool:
@@ -377,12 +376,12 @@ def _late(effects: Sequence[UUID]) -> set[UUID]:
     """Effects of which somebody without a say reported that they happened."""
     if not effects:
         return set()
-    entries = Entry.objects.filter(effect__in=effects, kind="integrity.fenced")
-    said = entries.values_list("effect", "facts")
+    entries = Entry.objects.filter(effect__in=effects, kind="integrity.fenced", lane="system")
+    said = [(effect, orjson.loads(facts)) for effect, facts in entries.values_list("effect", "facts")]
     return {
         effect
         for effect, facts in said
-        if effect is not None and '"effect.acknowledged"' in facts and '"unknown"' not in facts
+        if effect is not None and facts.get("kind") == "effect.acknowledged" and not facts.get("kept")
     }
 
 
@@ -427,5 +426,11 @@ def _guarded(effects: Sequence[Row]) -> set[UUID]:
     return {positions[entry] for entry, text in bodies if orjson.loads(text).get("preconditions")}
 
 
-def _leases(sessions: Iterable[UUID]) -> Mapping[UUID, Any]:
-    return {}
+def _leases(effects: Sequence[Row]) -> Mapping[UUID, Lease]:
+    """The lease under which each effect is worked on: that on its task where there is one, else its session's."""
+    sessions = {row.session_id for row in effects}
+    tasks = {row.task_id for row in effects if row.task_id is not None}
+    held = Lease.objects.filter(Q(session__in=sessions, kind="session") | Q(task__in=tasks, kind="task"))
+    of = {lease.task_id or lease.session_id: lease for lease in held}
+    found = {row.id: of.get(row.task_id) or of.get(row.session_id) for row in effects}
+    return {effect: lease for effect, lease in found.items() if lease is not None}

@@ -15,13 +15,15 @@ from journal import entries, sql
 from journal.clock import now_us
 from journal.entries import Status
 from journal.ids import derived
-from journal.order import is_of_a_command
-from ledger import breakers, effects, fold, leaves, stopped
+from journal.order import given_up_key, is_of_a_command
+from ledger import breakers, cases, effects, fold, leaves, stopped
+from ledger import replays as replays_of
 from ledger.fold import Fact, Observe
 from ledger.leaves import Grant, Refusal
 from ledger.rows import AttemptRow, EffectRow, columns, vendor_id
 from ledger.states import OPEN
 from ledger.tried import load_attempts
+from sessions import beats, fences
 from sessions.origin import Origin, Repeated
 
 Decide = Callable[[EffectRow | None], Grant]  # what leave an effect gets that needs it; None where it is new
@@ -76,11 +78,18 @@ def plan(origin: Origin, wish: Plan, decide: Decide, observe: Observe) -> Answer
     )
     if appended[0].status is Status.CONFLICT:
         raise Repeated
-    asks = needs_leave(own, origin.received_us)
+    doubtful = cases.is_in_doubt(own)
+    asks = (
+        _asks_again(own, origin.received_us)
+        if doubtful or own.state == "failed"
+        else needs_leave(own, origin.received_us)
+    )
     # Delivered twice is not asked twice: what was decided when the request came first stands, and what became of it.
     decided = appended[0].status is Status.DUPLICATE and bool(own.leave_basis)
     if not asks or decided or ambiguous is not None:
         return Answered(own, 200, open_effect=ambiguous if asks else None)
+    if doubtful:
+        _give_up(own, load_attempts([own.id])[own.id], origin.received_us, observe)
     # The same intent; what does not belong to it (free text, preconditions) is from now on as it was asked last.
     own.plan_position, own.replanned = appended[0].position, True
     leaves.change_leave(own, decide(own), origin.received_us)
@@ -97,6 +106,47 @@ def needs_leave(row: EffectRow, now_us: int) -> bool:
     rejected = row.state == "failed" and row.failure_reason == "rejected" and not standing
     rejected = rejected and not fold.once_more_is_spent(row)
     return rejected or (row.state == "planned" and (row.leave == "held" or over))
+
+
+def _asks_again(row: EffectRow, now_us: int) -> bool:
+    """True when leave for another attempt is to be asked for, as the verdict table says of what was tried before."""
+    found = cases.judge(row.project_id, [row], now_us, None)[row.id].verdict
+    return found.asks_leave or found.answer == "ask"
+
+
+def _give_up(row: EffectRow, attempts: dict[int, AttemptRow], received_us: int, observe: Observe) -> None:
+    """Wait no longer for the word of whoever made the last attempt: leave then speaks of the next one.
+
+    Whether it happened is as unknown as before, and any word that still comes counts before this one.
+    """
+    last = attempts[row.attempt_count]
+    if last.failed_mark:
+        return
+    event_id = entries.keyed_digest("given_up", str(row.id), str(last.number))
+    facts = leaves.as_text({"reason": "error", "given_up": True})
+    appended = entries.record(
+        row.project_id,
+        "effect.failed",
+        event_id=event_id,
+        text=leaves.as_text({"effect": row.id, "attempt": last.number, "reason": "error", "given_up": True}),
+        received_us=received_us,
+        facts=facts,
+        session=row.session_id,
+        effect=row.id,
+        attempt=last.number,
+    )
+    given_up = Fact(
+        kind="effect.failed",
+        mark=given_up_key(event_id),
+        lane="system",
+        key=event_id,
+        position=appended.position,
+        received_us=received_us,
+        told_us=received_us,
+        attempt=last.number,
+        values={"reason": "error"},
+    )
+    post(row, attempts, given_up, observe)
 
 
 def _first_plan(
@@ -133,21 +183,31 @@ def _first_plan(
     values = {"tool": wish.tool, "intent_digest": wish.intent_digest, **wish.values}
     if grant is not None:
         own.leave, own.leave_basis, own.leave_ref, own.leave_until_us = grant
-    _fold(own, attempts, _fact(origin, "effect.planned", appended.position, 1, values), observe)
+    post(own, attempts, fact_of(origin, "effect.planned", appended.position, 1, values), observe)
     if grant is None and ambiguous is None and needs_leave(own, origin.received_us):
         leaves.change_leave(own, decide(own), origin.received_us)  # reported before, and rejected
     return Answered(own, 201 if created else 200, created=created, open_effect=ambiguous, position=appended.position)
 
 
 def dispatch(
-    origin: Origin, effect: UUID, *, process: str, asked: Callable[[str], str], check: Check, observe: Observe
+    origin: Origin,
+    effect: UUID,
+    *,
+    process: str,
+    asked: Callable[[str], str],
+    check: Check,
+    again: Check,
+    observe: Observe,
+    replays: int | None = None,
 ) -> Answered:
     """Use the leave and open the next attempt, in one transaction. Repeats the grant only to the very same asker.
 
     `asked` gives the intent digest of what is about to run, for the tool that was planned; `check` may refuse what
-    still looks granted here. Raises LookupError when the project has no such effect.
+    still looks granted here, and `again` what would run under leave that an attempt before it used. `replays` names
+    the attempt in doubt whose place the next one takes, as the verdict table allows. Raises LookupError when the
+    project has no such effect.
     """
-    row, attempts = _locked(origin, effect)
+    row, attempts = locked(origin, effect)
     origin.received_us = max(origin.received_us, now_us())  # whoever waited for the row acts after whoever had it
     if row.intent_digest != asked(row.tool):
         _trace(origin, row, "INTENT_MISMATCH")
@@ -163,32 +223,41 @@ def dispatch(
             process,
             origin.lease_epoch,
         )
-        if not same_asker:
+        if not same_asker and replays is None:
             return Answered(row, 409, leaves.ALREADY_DISPATCHED)
-        draft = origin.draft("effect.dispatched", session=row.session_id, effect=row.id, attempt=current.number)
-        if entries.append([draft], origin.received_us)[0].status is not Status.DUPLICATE:
-            raise Repeated
-        return Answered(row, 200, attempt=current)
-    if row.state not in ("planned", "failed"):
-        return Answered(row, 409, leaves.ALREADY_DISPATCHED if row.attempt_count else leaves.wrong_state(row))
-    if row.leave != "granted":
+        if same_asker:
+            draft = origin.draft("effect.dispatched", session=row.session_id, effect=row.id, attempt=current.number)
+            if entries.append([draft], origin.received_us)[0].status is not Status.DUPLICATE:
+                raise Repeated
+            return Answered(row, 200, attempt=current)
+    following = replays_of.FIRST
+    if row.attempt_count or replays is not None:
+        following = replays_of.following(row, process, replays, origin.received_us)
+        refused = following.refusal
+        if refused is None and following.again:
+            refused = again(row)
+            if refused is not None and refused.code == "GATE_GONE":  # what it had serves no more: it is asked for anew
+                _give_up(row, attempts, origin.received_us, observe)
+                leaves.change_leave(row, Grant("held", "revoked"), origin.received_us)
+        if refused is not None:
+            return Answered(row, 409, refused)
+    elif row.state != "planned":
+        return Answered(row, 409, leaves.wrong_state(row))
+    if row.leave != "granted" and not following.again:
         return Answered(row, 409, leaves.none_given(row))
-    if row.state == "failed" and row.outcome == "unknown":
-        return Answered(
-            row, 409, leaves.ALREADY_DISPATCHED
-        )  # it seemed rejected when leave for another attempt was given
     if row.compensates_id is not None and effects.another_compensation_is_open(row):
         return Answered(row, 409, leaves.COMPENSATION_OPEN)
     number = row.attempt_count + 1
-    draft = origin.draft("effect.dispatched", session=row.session_id, effect=row.id, attempt=number)
+    facts = leaves.as_text(following.facts) if following.facts else "{}"
+    draft = origin.draft("effect.dispatched", facts=facts, session=row.session_id, effect=row.id, attempt=number)
     appended = entries.append([draft], origin.received_us)[0]
     if appended.status is Status.DUPLICATE:
         return Answered(row, 409, leaves.ALREADY_DISPATCHED)  # this key opened an attempt that is closed by now
     if appended.status is Status.CONFLICT:
         raise Repeated
-    fact = _fact(origin, "effect.dispatched", appended.position, number, {"process": process})
-    _fold(row, attempts, fact, observe)
-    return Answered(row, 200, attempt=attempts[number])
+    fact = fact_of(origin, "effect.dispatched", appended.position, number, {"process": process, **following.values})
+    post(row, attempts, fact, observe)
+    return Answered(row, 200, created=True, attempt=attempts[number])
 
 
 def acknowledge(
@@ -210,14 +279,14 @@ def supersede(origin: Origin, effect: UUID, observe: Observe, check: Check | Non
 
     `check` may refuse what could be withdrawn.
     """
-    row, attempts = _locked(origin, effect)
+    row, attempts = locked(origin, effect)
     if row.state not in ("planned", "superseded") and (row.state, row.failure_reason) != ("failed", "rejected"):
         return Answered(row, 409, leaves.wrong_state(row))
     refused = check(row) if check is not None else None
     if refused is not None:
         return Answered(row, 409, refused)
     position = _append(origin, "effect.superseded", row, None, {})
-    _fold(row, attempts, _fact(origin, "effect.superseded", position, 1, {}), observe)
+    post(row, attempts, fact_of(origin, "effect.superseded", position, 1, {}), observe)
     return Answered(row, 200)
 
 
@@ -230,23 +299,29 @@ def _answer_attempt(
     values: dict[str, Any],
     observe: Observe,
 ) -> Answered:
-    row, attempts = _locked(origin, effect)
+    row, attempts = locked(origin, effect)
     current = attempts.get(attempt)
     if current is None:
         sentence = f"Attempt {attempt} was never dispatched here; dispatch first, or report it to /events as evidence."
         return Answered(row, 409, Refusal("NOT_DISPATCHED", sentence))
-    late = not current.is_open
+    stale = fences.outdated(origin.project, row.session_id, origin.lease_epoch, row.task_id)
+    late = not current.is_open or stale is not None
     if late:
         origin.lane = "evidence"
     position = _append(origin, kind, row, attempt, facts)
-    _fold(row, attempts, _fact(origin, kind, position, attempt, values), observe)
+    post(row, attempts, fact_of(origin, kind, position, attempt, values), observe)
+    if stale is not None:
+        told = fences.fenced(origin, row.session_id, stale, kept=True, effect=row.id, attempt=attempt, kind=kind)
+        entries.append([told], origin.received_us)
     if not late:
+        if origin.lease_epoch is not None:
+            beats.progressed(origin.project, row.session_id, task=row.task_id)
         went_well = kind == "effect.acknowledged" and values["outcome"] == "ok"
         breakers.count(row, attempts[attempt], went_well=went_well, now_us=origin.received_us)
     return Answered(row, 202 if late else 200, attempt=attempts[attempt])
 
 
-def _fold(row: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe) -> None:
+def post(row: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe) -> None:
     compensated = {row.id: row.compensates_id} if row.compensates_id is not None else {}
     names = fold.apply(row, attempts, fact, observe) + effects.claims(row, fact) + effects.settle(row, attempts)
     rows, tried = {row.id: row}, {row.id: attempts}
@@ -304,7 +379,7 @@ def _still_open(siblings: list[EffectRow], wish: Plan) -> UUID | None:
     return None
 
 
-def _locked(origin: Origin, effect: UUID) -> tuple[EffectRow, dict[int, AttemptRow]]:
+def locked(origin: Origin, effect: UUID) -> tuple[EffectRow, dict[int, AttemptRow]]:
     row = effects.load([effect]).get(effect)
     if row is None or row.project_id != origin.project:
         raise LookupError(effect)
@@ -312,7 +387,7 @@ def _locked(origin: Origin, effect: UUID) -> tuple[EffectRow, dict[int, AttemptR
     return row, attempts
 
 
-def _fact(
+def fact_of(
     origin: Origin,
     kind: str,
     position: int,

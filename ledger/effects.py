@@ -156,10 +156,16 @@ def compensate(
     names another effect, the former is no longer compensated, unless something else compensates it.
     """
     left = {old: row_id for row_id, old in before.items() if rows[row_id].compensates_id != old}
-    targets = {
-        row.compensates_id for row in rows.values() if row.compensates_id is not None and _happened(row, attempts)
-    }
-    absent = (targets | left.keys()) - rows.keys()
+    targets: set[UUID] = set()
+    through: dict[UUID, int] = {}  # the attempts that were undone, so that it can be done anew
+    for row in rows.values():
+        if row.compensates_id is None or not _happened(row, attempts):
+            continue
+        if row.undoes is None:
+            targets.add(row.compensates_id)
+        elif row.undoes and _went_well(row, attempts):
+            through[row.compensates_id] = max(row.undoes, through.get(row.compensates_id, 0))
+    absent = (targets | through.keys() | left.keys()) - rows.keys()
     if absent:
         found = load(absent)
         rows.update(found)
@@ -169,6 +175,10 @@ def compensate(
         if not row.compensated:
             row.compensated = True
             settle(row, attempts.setdefault(identity, {}))
+    for identity, undone in through.items():
+        if identity in rows and rows[identity].undone < undone:
+            rows[identity].undone = undone
+            settle(rows[identity], attempts.setdefault(identity, {}))
     for identity in left.keys() & rows.keys() - targets:
         row = rows[identity]
         if row.compensated and not _compensated_by_others(identity, before):
@@ -184,6 +194,12 @@ def _compensated_by_others(identity: UUID, known: Iterable[UUID]) -> bool:
 
 def _happened(row: EffectRow, attempts: dict[UUID, dict[int, AttemptRow]]) -> bool:
     return row.resolution == "happened" or any(tried.acknowledged_mark for tried in attempts.get(row.id, {}).values())
+
+
+def _went_well(row: EffectRow, attempts: dict[UUID, dict[int, AttemptRow]]) -> bool:
+    """True when it happened and went well: only then nothing is left of what it undoes."""
+    tried = attempts.get(row.id, {}).values()
+    return row.resolution == "happened" or any(one.acknowledged_mark and one.outcome == "ok" for one in tried)
 
 
 def another_compensation_is_open(row: EffectRow) -> bool:

@@ -6,11 +6,11 @@ however often they are repeated. Only the columns of `FOLLOW_DELIVERY` depend on
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from journal.order import attempt_of, earlier, is_of_a_person
+from journal.order import attempt_of, earlier, is_given_up, is_of_a_person
 from ledger.rows import AttemptRow, EffectRow
 from ledger.states import MOVED, OUTCOME_OF_REASON
 
@@ -28,7 +28,15 @@ _UNSAID: Final = {
     if column.name
     in {
         *("tool", "claimed_class", "intent_digest", "call_id", "turn", "task_id", "repository_id", "ref", "ref_class"),
-        *("ref_patterns_version", "environment", "resource", "parent_effect_id", "compensates_id", "redactions"),
+        *(
+            "ref_patterns_version",
+            "environment",
+            "resource",
+            "parent_effect_id",
+            "compensates_id",
+            "undoes",
+            "redactions",
+        ),
         *("judged", "judged_by", "judged_as", "enforced"),
     }
 }
@@ -81,9 +89,10 @@ def apply(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observ
         and bool(effect.planned_mark)
         and fact.values["intent_digest"] != effect.intent_digest
     )
-    effect.violates = effect.violates or reused
+    twice = fact.kind == PROBED and fact.values.get("found") == "several"
+    effect.violates = effect.violates or reused or twice
     handler(effect, attempts, fact, observe)
-    return ["key_reuse"] if reused else []
+    return ["key_reuse"] if reused else ["found_twice"] if twice else []
 
 
 def _planned(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe) -> None:
@@ -154,6 +163,8 @@ def _attempt(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, obs
         if effect.leave not in MOVED and fact.kind == "effect.acknowledged":
             effect.leave_aside, effect.leave_aside_until_us = effect.leave, effect.leave_until_us
             effect.leave = row.leave
+    elif effect.leave == "used" and fact.values.get("replaces"):
+        pass  # the table lets it act again under the leave that the attempt before it used
     elif effect.leave == "granted" and not effect.lapsed(fact.received_us):
         effect.leave, effect.spent_by = "used", fact.attempt
     elif effect.leave in ("granted", "used"):
@@ -185,6 +196,9 @@ def _dispatched(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, 
     row.lease_epoch = fact.lease_epoch
     row.process = fact.values.get("process") or ""
     row.received_us = fact.received_us
+    if fact.values.get("replaces"):
+        row.replaces, row.verdict_row = fact.values["replaces"], fact.values["verdict_row"]
+        row.remote_key = fact.values["remote_key"]
 
 
 def _acknowledged(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe) -> None:
@@ -209,6 +223,13 @@ def _failed(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, obse
     row.failure_reason = fact.values["reason"]
     if not row.acknowledged_mark:
         row.answer_position = fact.position
+
+
+def _probed(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe) -> None:
+    """A look at the remote. One that found it tells that it happened; the others move nothing, and are read with it."""
+    if fact.values.get("found") == "hit":
+        said = {"outcome": "ok", "external_reference": fact.values.get("external_reference")}
+        _acknowledged(effect, attempts, replace(fact, kind="effect.acknowledged", values=said), observe)
 
 
 def _superseded(effect: EffectRow, _attempts: dict[int, AttemptRow], fact: Fact, _observe: Observe) -> None:
@@ -237,7 +258,9 @@ def _resolved(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, _o
 
 
 RESOLVED: Final = "effect.resolved"
+PROBED: Final = "effect.probed"
 _HANDLERS = {
+    PROBED: _probed,
     RESOLVED: _resolved,
     "effect.planned": _planned,
     "effect.dispatched": _dispatched,
@@ -257,24 +280,25 @@ def settle(effect: EffectRow, attempts: dict[int, AttemptRow], deadline_s: int) 
     resolved = attempt_of(effect.resolved_mark)
     for number, row in attempts.items():
         silent = bool(row.dispatched_mark) and not row.acknowledged_mark and not row.failed_mark
-        row.is_open = silent and number == highest and number != resolved
+        row.is_open = silent and number == highest and number != resolved and number > effect.undone
         row.replaced = silent and number < highest
         if row.failure_reason and not row.acknowledged_mark:
             row.outcome = OUTCOME_OF_REASON[row.failure_reason]
-    acknowledged = [row for _, row in sorted(attempts.items()) if row.acknowledged_mark and not _denied(row)]
+    acknowledged = [row for _, row in sorted(attempts.items()) if _tells(row, effect.undone, highest)]
     last = attempts.get(highest)
     answered = acknowledged[-1] if acknowledged else last
     effect.state = _state(effect, acknowledged, last)
     effect.outcome = answered.outcome if answered is not None else ""
-    if effect.state == "failed" and last is not None:
-        effect.outcome = OUTCOME_OF_REASON[last.failure_reason]
+    reason = "rejected" if highest <= effect.undone else last.failure_reason if last is not None else ""
+    if effect.state == "failed":
+        effect.outcome = OUTCOME_OF_REASON[reason]
     if effect.state == "acknowledged" and effect.resolution == "happened":
         known = acknowledged and effect.outcome != "unknown"
         effect.outcome = effect.outcome if known else "ok"
     if effect.state in ("planned", "dispatched"):
         effect.outcome = ""
     effect.attempt_count = highest
-    effect.failure_reason = last.failure_reason if last is not None and effect.state == "failed" else ""
+    effect.failure_reason = reason if effect.state == "failed" else ""
     effect.external_reference = answered.external_reference if answered is not None else ""
     effect.dispatched_at_us = last.dispatched_at_us if last is not None else None
     effect.settled_at_us = None
@@ -304,9 +328,17 @@ def once_more_is_spent(effect: EffectRow) -> bool:
     return effect.resolution == "not_happened" and effect.attempt_count > attempt_of(effect.resolved_mark)
 
 
-def _denied(row: AttemptRow) -> bool:
-    """True where the agent's answer was that it does not know, and a person said that it did not happen."""
-    return row.outcome == "unknown" and is_of_a_person(row.failed_mark)
+def _tells(row: AttemptRow, undone: int, highest: int) -> bool:
+    """True where the acknowledgement of an attempt says what state the effect is in.
+
+    One that is undone says nothing more; nor does an outcome that nobody knows, once another attempt was made, a
+    person said that it did not happen, or it was given up.
+    """
+    if not row.acknowledged_mark or row.number <= undone:
+        return False
+    if row.outcome != "unknown":
+        return True
+    return row.number == highest and not (is_of_a_person(row.failed_mark) or is_given_up(row.failed_mark))
 
 
 def _state(effect: EffectRow, acknowledged: list[AttemptRow], last: AttemptRow | None) -> str:
@@ -318,7 +350,7 @@ def _state(effect: EffectRow, acknowledged: list[AttemptRow], last: AttemptRow |
     if acknowledged or effect.resolution == "happened":
         return "acknowledged"
     if last is not None:
-        return "failed" if last.failed_mark else "dispatched"
+        return "failed" if last.failed_mark or last.number <= effect.undone else "dispatched"
     return "planned"
 
 

@@ -302,7 +302,7 @@ class Attempt(models.Model):
             models.CheckConstraint(condition=Q(leave__one_of=states.MOVED), name="attempt_moves_only_with_leave"),
             models.CheckConstraint(
                 condition=Q(replaces__isnull=True, verdict_row="")
-                | Q(replaces__lt=models.F("number"), verdict_row__one_of=REPLAYS, lane="command"),
+                | Q(replaces=models.F("number") - 1, verdict_row__one_of=REPLAYS, lane="command"),
                 name="attempt_replaces_by_a_row_of_the_table",
             ),
             models.CheckConstraint(

@@ -53,7 +53,7 @@ def _some(effect: EffectRow, numbers: list[int]) -> dict[int, AttemptRow]:
     key = vendor_id(effect.id)
     of_these = f"SELECT {_LIST} FROM ledger_attempt WHERE effect_id = %s AND number IN ({marks})"
     answered = (
-        f"SELECT {_LIST} FROM ledger_attempt WHERE effect_id = %s AND acknowledged_mark <> ''"
+        f"SELECT {_LIST} FROM ledger_attempt WHERE effect_id = %s AND acknowledged_mark <> '' AND outcome <> 'unknown'"
         " ORDER BY number DESC LIMIT 2"
     )
     found = [_row(values) for values in sql.rows(of_these, [key, *numbers])]

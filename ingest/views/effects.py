@@ -13,20 +13,21 @@ from django.http import HttpResponse
 from approvals import leave
 from approvals.last_look import Whole
 from approvals.reading import Asked
-from ingest import shapes, strict
+from ingest import fencing, judged, shapes, strict
 from ingest.doors import Call, as_json, by_method, command, reading
 from ingest.paging import page, parameters
 from ingest.problems import Problem
 from ingest.reply import Reply
 from inquiry.indexes import HAS_BAD_OUTCOME, HAS_REFERENCE, IS_NOT_ACKNOWLEDGED
+from journal.clock import now_us
 from journal.ids import derived
-from ledger import breakers, commands, leaves
+from ledger import breakers, cases, commands, leaves
 from ledger.commands import Answered, Plan
 from ledger.leaves import Refusal
 from ledger.models import Attempt, Effect
 from ledger.rows import AttemptRow, EffectRow
 from ledger.states import SAID_OUTCOMES, STATES
-from sessions import capacity, repositories, sessions, tasks
+from sessions import beats, capacity, repositories, sessions, tasks
 from sessions.models import Project
 from sessions.origin import Origin
 
@@ -76,14 +77,15 @@ def plan_columns(fields: shapes.PlanFields, redactions: int) -> dict[str, Any]:
     }
 
 
-def _plan(call: Call, fields: shapes.PlanFields, origin: Origin, reference: str, compensates: UUID | None) -> Reply:
+def _plan(call: Call, fields: shapes.PlanFields, origin: Origin, reference: str, compensates: Effect | None) -> Reply:
     digest = intent_digest(fields.tool, fields.arguments, fields.free_text)
     # Counted before it is known to be new, so that the session is locked and written once; taken back below if not.
     session = sessions.lock_meant(call.project, reference, call.received_us, new_effects=1)
     if session is None:
         raise _no_session()
     values = plan_columns(fields, call.redactions) | target_columns(call.project, fields.target)
-    values["compensates_id"] = compensates
+    if compensates is not None:
+        values |= {"compensates_id": compensates.id, "undoes": _part(compensates)}
     if fields.parent_effect:
         values["parent_effect_id"] = _effect(call.project, fields.parent_effect).id
     if fields.task:
@@ -118,14 +120,22 @@ def compensate_effect(call: Call, fields: shapes.CompensateEffect, origin: Origi
     other = derived(undone.session_id, key_of(fields, digest))
     # One that was merely reported gave no answer yet that could be asked for again.
     if undone.compensations.filter(id=other, lane="command").exists():
-        return _plan(call, fields, origin, str(undone.session_id), undone.id)
+        return _plan(call, fields, origin, str(undone.session_id), undone)
     if undone.state in ("planned", "superseded", "compensated"):
         detail = f"The effect is {undone.state}; there is nothing to compensate."
-        return _refused(Answered(_row(undone), 409, Refusal("WRONG_STATE", detail)))
+        return refused(Answered(_row(undone), 409, Refusal("WRONG_STATE", detail)))
     undecided = Q(state__in=("planned", "dispatched")) | Q(state="failed", outcome="unknown")
     if undone.compensations.filter(undecided, lane="command").exists():
-        return _refused(Answered(_row(undone), 409, leaves.COMPENSATION_OPEN))
-    return _plan(call, fields, origin, str(undone.session_id), undone.id)
+        return refused(Answered(_row(undone), 409, leaves.COMPENSATION_OPEN))
+    return _plan(call, fields, origin, str(undone.session_id), undone)
+
+
+def _part(undone: Effect) -> int | None:
+    """What acknowledging a compensation of an effect undoes: all of it, or what the verdict table asks for now."""
+    found = cases.judge(undone.project_id, [undone], now_us(), None)[undone.id].verdict
+    if found.answer != "compensate":
+        return None
+    return {"CANCEL_THEN_REDO": undone.attempt_count, "DUPLICATE_FOUND": 0}.get(found.reason)
 
 
 @command(shapes.DispatchEffect, "effect.dispatched")
@@ -145,11 +155,17 @@ def dispatch_effect(call: Call, fields: shapes.DispatchEffect, origin: Origin, p
     whole = None if fields.arguments is msgspec.UNSET else Whole(fields.arguments, bool(fields.free_text))
     try:
         answered = leave.dispatch(
-            origin, path["effect"], process=fields.process, asked=asked, preconditions=fields.preconditions, whole=whole
+            origin,
+            path["effect"],
+            process=fields.process,
+            asked=asked,
+            preconditions=fields.preconditions,
+            whole=whole,
+            replays=fields.replays,
         )
     except LookupError:
         raise _no_effect() from None
-    return _seen(call, answered, kept=False)
+    return _seen(call, answered, kept=False, process=fields.process)
 
 
 @command(shapes.AcknowledgeEffect, "effect.acknowledged")
@@ -180,8 +196,8 @@ def fail_effect(call: Call, fields: shapes.FailEffect, origin: Origin, path: dic
     return _seen(call, answered)
 
 
-@command(shapes.Nothing, "effect.superseded")
-def supersede_effect(call: Call, _fields: shapes.Nothing, origin: Origin, path: dict[str, UUID]) -> Reply:
+@command(shapes.SupersedeEffect, "effect.superseded")
+def supersede_effect(call: Call, _fields: shapes.SupersedeEffect, origin: Origin, path: dict[str, UUID]) -> Reply:
     """Withdraw an effect that has not happened."""
     try:
         answered = leave.supersede(origin, path["effect"])
@@ -287,6 +303,12 @@ def _row(effect: Effect) -> EffectRow:
         attempt_count=effect.attempt_count,
         failure_reason=effect.failure_reason,
         external_reference=effect.external_reference,
+        task_id=effect.task_id,
+        resource=effect.resource,
+        plan_position=effect.plan_position,
+        undone=effect.undone,
+        resolution=effect.resolution,
+        resolved_mark=effect.resolved_mark,
     )
 
 
@@ -305,33 +327,50 @@ def _attempt(attempt: Attempt | AttemptRow) -> dict[str, Any]:
     }
 
 
-def _reply(answered: Answered, *, kept: bool = True, redactions: int = 0) -> Reply:
+def _reply(answered: Answered, *, kept: bool = True, redactions: int = 0, process: str | None = None) -> Reply:
     if answered.refusal is not None:
-        return _refused(answered)
+        return refused(answered, process)
     body = describe(answered.effect)
     body["answer"] = leaves.answer(answered.effect, answered.open_effect)
     if answered.attempt is not None:
         body |= {"attempt": answered.attempt.number, "remote_key": answered.attempt.remote_key}
-    if answered.open_effect is not None:
-        body["open_effect"] = str(answered.open_effect)
+    if body["answer"] == "ambiguous" and not kept:
+        body |= _in_doubt(answered)
     if redactions:
         body["redactions"] = redactions
     return Reply(answered.status, body, kept=kept)
 
 
-def _seen(call: Call, answered: Answered, *, kept: bool = True) -> Reply:
+def _in_doubt(answered: Answered) -> dict[str, Any]:
+    """Which effect makes a plan ambiguous, and what may be done with that: itself, or another of the same intent."""
+    other = answered.open_effect
+    row = answered.effect if other is None else Effect.objects.get(id=other)
+    return {"open_effect": str(row.id), "verdict": judged.present(answered.effect.project_id, row)}
+
+
+def _seen(call: Call, answered: Answered, *, kept: bool = True, process: str | None = None) -> Reply:
     """The reply to a command about a stored effect; its session was heard of."""
-    sessions.seen(call.project, answered.effect.session_id, call.received_us)
-    return _reply(answered, kept=kept)
+    effect = answered.effect
+    leased = sessions.seen(call.project, effect.session_id, call.received_us)
+    if leased and kept and call.lease_epoch is None and answered.status == 200:  # a mark by who named no lease
+        beats.progressed(call.project, effect.session_id, task=effect.task_id)
+    return _reply(answered, kept=kept, process=process)
 
 
-def _refused(answered: Answered) -> Reply:
+def refused(answered: Answered, process: str | None = None) -> Reply:
     """A refusal that may have left a trace: the door commits, then says no."""
     refusal = answered.refusal or Refusal("WRONG_STATE", "This command does not apply now.")
     problem = Problem(answered.status, refusal.code, refusal.sentence)
     effect = {name: value for name, value in describe(answered.effect).items() if name != "tool"}
-    reason = {"reason": refusal.reason} if refusal.reason else {}
-    return Reply(answered.status, problem.as_dict() | reason | {"effect": effect}, kept=False)
+    reason: dict[str, Any] = {"reason": refusal.reason} if refusal.reason else {}
+    if refusal.code == "LEASE_LOST":
+        lease = fencing.standing(answered.effect.project_id, answered.effect.session_id, answered.effect.task_id)
+        reason = {} if lease is None else {"lease": fencing.describe(lease)}
+    body = problem.as_dict() | reason | {"effect": effect}
+    if answered.status == 409:
+        mismatch = refusal.code == "INTENT_MISMATCH"
+        body["verdict"] = judged.present(answered.effect.project_id, answered.effect, process, same_intent=not mismatch)
+    return Reply(answered.status, body, kept=False)
 
 
 def _effect(project: UUID, identity: str) -> Effect:

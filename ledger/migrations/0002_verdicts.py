@@ -29,7 +29,7 @@ class Migration(migrations.Migration):
                     models.Q(("replaces__isnull", True), ("verdict_row", "")),
                     models.Q(
                         ("lane", "command"),
-                        ("replaces__lt", models.F("number")),
+                        ("replaces", models.F("number") - 1),
                         ("verdict_row__one_of", ("13", "14", "15", "17", "18", "19", "21")),
                     ),
                     _connector="OR",

@@ -1,0 +1,60 @@
+"""Looks at the remote, as agents report them: whether an attempt is found there, once, several times or not at all."""
+
+from typing import Any, Final
+from uuid import UUID
+
+from journal import entries
+from journal.entries import Status
+from ledger import commands, fold, leaves
+from ledger.commands import Answered
+from ledger.fold import Observe
+from ledger.leaves import Refusal
+from sessions.origin import Origin, Repeated
+
+FOUND: Final = ("hit", "miss", "error", "several")
+
+
+def facts_of(
+    attempt: int, found: str, received_us: int, began_us: int | None, *, told_us: int | None, live: bool
+) -> dict[str, Any]:
+    """What the book keeps of a look. `began_us` is the sender's word on when it began, `told_us` on when it was.
+
+    A look did not begin before what is kept as `began_us`: the earlier of the sender's word and its arrival, so that no
+    clock that runs ahead makes a look younger than it is. Of a report from later nothing is known without such a word.
+    """
+    word = began_us if began_us is not None else told_us
+    since = min(word, received_us) if word is not None else received_us if live else None
+    said = {"attempt": attempt, "found": found, "began_us": since}
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def probe(
+    origin: Origin,
+    effect: UUID,
+    *,
+    attempt: int,
+    found: str,
+    external_reference: str,
+    began_us: int | None,
+    observe: Observe,
+) -> Answered:
+    """Keep what a look found. A hit acknowledges the attempt, as evidence: the word of whoever acted goes before it.
+
+    Raises LookupError when the project has no such effect, and Repeated.
+    """
+    row, attempts = commands.locked(origin, effect)
+    if attempt not in attempts:
+        sentence = f"Attempt {attempt} was never dispatched here; there is nothing to look for."
+        return Answered(row, 409, Refusal("NOT_DISPATCHED", sentence))
+    origin.lane = "evidence"
+    facts = facts_of(attempt, found, origin.received_us, began_us, told_us=None, live=True)
+    draft = origin.draft(
+        fold.PROBED, facts=leaves.as_text(facts), session=row.session_id, effect=row.id, attempt=attempt
+    )
+    appended = entries.append([draft], origin.received_us)[0]
+    if appended.status is Status.CONFLICT:
+        raise Repeated
+    if appended.status is Status.CREATED:
+        values = {"found": found, "external_reference": external_reference}
+        commands.post(row, attempts, commands.fact_of(origin, fold.PROBED, appended.position, attempt, values), observe)
+    return Answered(row, 200, attempt=attempts[attempt])

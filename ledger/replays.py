@@ -1,0 +1,65 @@
+"""The attempt after the first: whether the table lets it be opened now, and what the book keeps of that answer."""
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ledger import cases, fold, leaves, verdicts
+from ledger.cases import Judged
+from ledger.leaves import Refusal
+from ledger.rows import EffectRow
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """How the next attempt may begin, or why it may not.
+
+    `facts` are for its entry and `values` for the fold; `again` is true under leave that an attempt before it used.
+    """
+
+    refusal: Refusal | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
+    again: bool = False
+
+
+FIRST: Final = Next()
+NEEDS_LEAVE: Final = Refusal(
+    "NO_LEAVE", "To act again needs leave of its own; plan the effect again, then dispatch it.", "already_used"
+)
+_LEASE_HELD: Final = Refusal("LEASE_HELD", "Another worker holds the lease; leave this to them while it lasts.")
+
+
+def following(row: EffectRow, process: str, replays: int | None, now_us: int) -> Next:
+    """The attempt that follows those of a locked effect; `replays` names the one in doubt that it is to replace."""
+    asker = process if replays is not None else None
+    judged = cases.judge(row.project_id, [row], now_us, asker)[row.id]
+    found = judged.verdict
+    kept = {"row": found.row, "reason": found.reason, "table": verdicts.VERSION, "inputs": judged.case.as_dict()}
+    if found.answer == "execute" and replays in (None, row.attempt_count):
+        return Next(facts=kept)
+    if replays is None:
+        return Next(_not_asked_for(row))
+    if replays != row.attempt_count or found.answer != "replay":
+        return Next(_no_replay(row, judged))
+    if found.asks_leave:
+        return Next(NEEDS_LEAVE)
+    number = row.attempt_count + 1
+    key = fold.remote_key(row.id, number) if found.remote_key == "new" else judged.remote_key
+    values = {"replaces": replays, "verdict_row": found.row, "remote_key": key}
+    return Next(facts=kept | {"replaces": replays}, values=values, again=row.leave == "used")
+
+
+def _not_asked_for(row: EffectRow) -> Refusal:
+    """What whoever wants to start it once more is told, not having said that they replace an attempt."""
+    if row.state not in ("planned", "failed"):
+        return leaves.ALREADY_DISPATCHED if row.attempt_count else leaves.wrong_state(row)
+    return leaves.none_given(row) if row.leave != "granted" else leaves.ALREADY_DISPATCHED
+
+
+def _no_replay(row: EffectRow, judged: Judged) -> Refusal:
+    reason = judged.verdict.reason
+    if reason == "LEASE_HELD":
+        return _LEASE_HELD
+    if reason.startswith("GATE_"):
+        return leaves.none_given(row)
+    return leaves.ALREADY_DISPATCHED

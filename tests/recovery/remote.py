@@ -1,0 +1,60 @@
+"""Tools as an operator declares them, for the tests of recovery, and the steps of a worker that goes on after a crash."""
+
+from typing import Any
+
+from django.db import transaction
+
+from ledger import declarations, declared, tools
+from sessions.models import Project
+from tests.ingest.caller import Caller
+
+TOOLS = """
+tools:
+  page.read: {class: read_only}
+  file.put: {class: natural, reversibility: reversible}
+  file.put.seen: {class: natural, reversibility: reversible, probe: true, request_lifetime_s: 1}
+  pay.keyed: {class: keyed, key_window_s: 86400}
+  pay.short: {class: keyed, key_window_s: 60, probe: true, request_lifetime_s: 1}
+  pay.blind: {class: keyed, key_window_s: 60}
+  git.commit: {class: joint, request_lifetime_s: 1}
+  git.push: {class: probeable, request_lifetime_s: 1}
+  git.push.slow: {class: probeable, request_lifetime_s: 600, max_probes: 2, undo: reference}
+  vm.start: {class: compensable, undo: key, max_attempts: 2}
+  vm.rent: {class: compensable, undo: reference}
+  mail.send: {class: opaque}
+"""
+
+
+def declare(project: Project) -> None:
+    """Declare the tools of these tests in `project`."""
+    with transaction.atomic():
+        tools.declare(project, declarations.read(TOOLS))
+    declared.forget()
+
+
+def verdict(agent: Caller, effect: dict[str, Any], process: str = "") -> dict[str, Any]:
+    """What may be done with an effect now."""
+    answer = agent.get(f"/effects/{effect['id']}/verdict", **({"process": process} if process else {}))
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def row(agent: Caller, effect: dict[str, Any]) -> tuple[str, str, str]:
+    """The verdict, its row and its reason."""
+    found = verdict(agent, effect)
+    return found["verdict"], found["row"], found["reason"]
+
+
+def probe(agent: Caller, effect: dict[str, Any], found: str, attempt: int = 1, **fields: Any) -> dict[str, Any]:
+    """Report a look and return the answer."""
+    answer = agent.post(f"/effects/{effect['id']}/probe", {"attempt": attempt, "found": found, **fields})
+    assert answer.status_code == 200, answer.text
+    told: dict[str, Any] = answer.json()
+    return told
+
+
+def replay(agent: Caller, effect: dict[str, Any], replays: int = 1, process: str = "p-2", **fields: Any) -> Any:
+    """Ask to replace an attempt, and return the response."""
+    body = {"process": process, "intent_digest": effect["intent_digest"], "replays": replays, **fields}
+    return agent.post(f"/effects/{effect['id']}/dispatch", body)
