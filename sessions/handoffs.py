@@ -99,22 +99,22 @@ def apply(reports: Sequence[Report]) -> dict[UUID, Handoff]:
             row.accepted_by_id = fact.origin.agent
         if row.accepted_mark:
             row.accept_by_us = None
-    latest: dict[UUID, str] = {}
-    sessions = {row.session_id for row in rows.values()}
-    for session, mark in Handoff.objects.filter(session__in=sessions).values_list("session", "written_mark"):
-        latest[session] = max(latest.get(session, ""), mark)
-    for row in rows.values():
-        latest[row.session_id] = max(latest.get(row.session_id, ""), row.written_mark)
     for _id, row in sorted(rows.items()):
-        if row.written_mark < latest[row.session_id]:
-            row.accept_by_us = None
         row.version += 1
         row.save()
-    overtaken = Handoff.objects.filter(session__in=sessions, accept_by_us__isnull=False)
-    for known, session, mark in list(overtaken.values_list("id", "session", "written_mark")):
-        if mark < latest[session]:
-            Handoff.objects.filter(id=known).update(accept_by_us=None)
+    for session in sorted({row.session_id for row in rows.values()}):
+        _wait_for_latest(session)
     return rows
+
+
+def _wait_for_latest(session: UUID) -> None:
+    """Wait for the latest handoff of a session, if nobody accepted it, and for no other."""
+    written = Handoff.objects.filter(session=session, written_position__isnull=False)
+    latest = written.order_by(ByCodePoint("written_mark").desc()).first()
+    if latest is not None:
+        written.filter(accept_by_us__isnull=False).exclude(id=latest.id).update(accept_by_us=None)
+        if latest.accept_by_us is None and not latest.accepted_mark:  # another was written over that came after it
+            Handoff.objects.filter(id=latest.id).update(accept_by_us=latest.created_at_us + ACCEPT_WITHIN_US)
 
 
 def _stands(mark: str, other: str) -> bool:

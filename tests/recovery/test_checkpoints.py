@@ -133,17 +133,12 @@ def test_losing_them_all_loses_nothing(agent: Caller, path: str) -> None:
 
 
 def test_of_reports_the_latest_five_stand_in_every_order(agent: Caller) -> None:
-    facts = [
-        {"id": f"c-{n}", "kind": "checkpoint.written", "session": f"s-{order}", "summary": str(n), "producer_seq": n}
-        for order in ("up", "down")
-        for n in range(8)
-    ]
-    for fact in facts:
-        fact["id"] += fact["session"]
-    down = [fact for fact in facts if fact["session"] == "s-down"]
-    assert agent.report(facts[:8]).status_code == 200
-    for fact in reversed(down):
-        assert agent.report([fact]).status_code == 200
+    fact = {"kind": "checkpoint.written"}
+    numbered = [fact | {"summary": str(n), "producer_seq": n} for n in range(8)]
+    up = [one | {"id": f"u-{n}", "session": "s-up"} for n, one in enumerate(numbered)]
+    assert agent.report(up).status_code == 200
+    for n in reversed(range(8)):
+        assert agent.report([numbered[n] | {"id": f"d-{n}", "session": "s-down"}]).status_code == 200
     for key in ("s-up", "s-down"):
         session = Session.objects.get(key=key)
         assert kept(agent, f"/sessions/{session.id}/checkpoints") == ["7", "6", "5", "4", "3"]

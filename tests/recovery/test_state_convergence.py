@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from itertools import permutations
 from typing import Any, Final
 
 import pytest
@@ -152,3 +153,16 @@ def test_a_sixth_checkpoint_takes_the_place_of_the_first_and_not_of_the_one_that
             assert sorted(text[text.index('"id":"c-') + 8] for text in texts.values_list("text", flat=True)) == list(
                 "23456"
             )
+
+
+def test_a_handoff_is_waited_for_again_when_the_later_one_was_said_before_it(agent: Caller) -> None:
+    """The key "one" is told twice, and the first word stands: "two", which came between them, is the latest then."""
+    told = [
+        {"id": f"h-{n}", "kind": "handoff.written", "session": "s", "handoff": key, "producer_seq": n}
+        for n, key in ((1, "one"), (2, "two"), (3, "one"))
+    ]
+    for facts in permutations(told):
+        with undone():
+            for fact in facts:
+                agent.report([fact])
+            assert [row.key for row in Handoff.objects.filter(accept_by_us__isnull=False)] == ["two"]
