@@ -34,6 +34,9 @@ class Counts:
     errors: int = 0
     violations: int = 0
     redactions: int = 0
+    commanded: int = 0  # planned by command, before anything happened
+    attempts: int = 0
+    errors_acknowledged: int = 0
     tools: list[tuple[str, int]] = field(default_factory=list)  # most used first
 
 
@@ -49,6 +52,8 @@ def counts(session: Session, now_us: int) -> Counts:
             errors=Count("id", filter=Q(outcome="error")),
             violations=Count("id", filter=Q(violates=True)),
             redactions=Coalesce(Sum("redactions"), 0),
+            commanded=Count("id", filter=Q(lane="command")),
+            attempts=Coalesce(Sum("attempt_count"), 0),
         )
         .order_by()
     )
@@ -62,6 +67,9 @@ def counts(session: Session, now_us: int) -> Counts:
         result.errors += group["errors"]
         result.violations += group["violations"]
         result.redactions += group["redactions"]
+        result.commanded += group["commanded"]
+        result.attempts += group["attempts"]
+        result.errors_acknowledged += group["errors"] if group["shown"] == "acknowledged" else 0
     result.by_state = [(state, word, states[state]) for state, word in shown.STATES.items() if state in states]
     result.tools = sorted(((tool, n) for tool, n in tools.items() if tool), key=lambda pair: (-pair[1], pair[0]))
     return result

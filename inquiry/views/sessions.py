@@ -9,7 +9,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 from django.views.decorators.vary import vary_on_headers
 
-from inquiry import filters, keyset, session_page, shown, timeline
+from inquiry import filters, keyset, questions, resume, session_page, shown, timeline
 from inquiry.patience import patient
 from inquiry.views import timeline as lanes_views
 from inquiry.views.place import Place, place_of
@@ -57,17 +57,22 @@ def session(request: MemberRequest, session: UUID) -> HttpResponse:
     children, more_children = session_page.children(found)
     artifacts, more_artifacts = session_page.artifacts(found)
     tasks, more_tasks = session_page.tasks(found)
+    shown_timeline = _timeline(request, found, now)
+    stops = holds.live(found.project_id) if standing_of(request).has_stops else []
+    stop = holds.covering(stops, found.id, found.agent_id, "", None)
+    answer = resume.judge(found, now, stopped=stop is not None)
     context = {
-        **_timeline(request, found, now),
+        **shown_timeline,
+        "resume": answer,
+        "questions": questions.answers(found, shown_timeline["counts"], answer),
+        "may_resolve": may(request.membership, "operator"),
         "children": children,
         "more_children": more_children,
         "artifacts": artifacts,
         "more_artifacts": more_artifacts,
         "tasks": tasks,
         "more_tasks": more_tasks,
-        "stop": holds.covering(holds.live(found.project_id), found.id, found.agent_id, "", None)
-        if standing_of(request).has_stops
-        else None,
+        "stop": stop,
         "may_rule": may(request.membership, "reviewer"),
     }
     return render(request, "inquiry/session.html", context)

@@ -1,0 +1,143 @@
+"""Can it resume safely? What the next worker of a session must know, in the order in which it matters.
+
+`read` puts it together once, for the API and for the page, from the same functions: the verdicts of what a restart must
+settle, then unread messages, the working state, and where the history is. Everything is bounded, so that it costs the
+same after a hundred effects and after a hundred thousand. It reads, and changes nothing.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from inquiry import controls
+from inquiry.controls import Finding
+from journal.gists import gist_of, plan_heads
+from ledger import cases, holds, verdicts
+from ledger.cases import Judged
+from ledger.models import Effect
+from sessions import capacity, checkpoints, decisions, facts, handoffs, leases, messages
+from sessions.models import Session, Task
+
+MOST_JUDGED: Final = 500  # open effects that are judged; with more than these nobody can say that all is well
+MOST_SHOWN: Final = 30
+MOST_TASKS: Final = 20
+MOST_MESSAGES: Final = 10
+MOST_DECISIONS: Final = 10
+_OPEN_TASKS: Final = ("running", "blocked", "pending")
+
+
+class Open(NamedTuple):
+    """An effect that a restart must settle, with its verdict. `gist` is the agent's own text."""
+
+    effect: Any
+    judged: Judged
+    gist: str
+
+    @property
+    def needs_person(self) -> bool:
+        """True when nothing but a person's word lets it go on."""
+        return not verdicts.is_safe(self.judged.verdict)
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in one sentence."""
+        return verdicts.sentence(self.judged.verdict, str(self.effect))
+
+
+@dataclass(slots=True)
+class Resume:
+    """What is known. `because` are the open effects that need a person, the most pressing first."""
+
+    session: Session
+    now_us: int
+    open: list[Open] = field(default_factory=list)
+    too_many: bool = False
+    stopped: bool = False  # a STOP stands on the session, its agent or the project
+    lease: Any = None
+    decisions: list[Any] = field(default_factory=list)
+    handoff: Any = None
+    messages: list[Any] = field(default_factory=list)
+    tasks: list[Task] = field(default_factory=list)
+    checkpoint: Any = None
+    capacity: Any = None
+    facts: list[Any] = field(default_factory=list)
+    controls: list[Finding] = field(default_factory=list)
+
+    @property
+    def because(self) -> list[Open]:
+        return [one for one in self.open if one.needs_person]
+
+    @property
+    def safe(self) -> bool:
+        """True when no open effect's verdict needs a person, and no STOP stands: wait and probe are safe."""
+        return not self.because and not self.too_many and not self.stopped
+
+    @property
+    def until_us(self) -> int | None:
+        """When the last of what must be waited for may be asked again; None when nothing has to be waited for."""
+        waits = [one.judged.verdict for one in self.open if one.judged.verdict.answer == "wait"]
+        known = [one.until_us for one in waits if one.until_us is not None]
+        return max(known) if known else None
+
+    @property
+    def by_verdict(self) -> list[tuple[str, int]]:
+        """How many open effects have each verdict, in the order of the table's answers."""
+        counted = Counter(one.judged.verdict.answer for one in self.open)
+        return [(answer, counted[answer]) for answer in verdicts.ANSWERS if counted[answer]]
+
+
+def judge(session: Session, now_us: int, process: str = "", *, stopped: bool | None = None) -> Resume:
+    """The answer itself: the session's open effects with their verdicts. The same few queries for any session."""
+    found = Resume(session, now_us)
+    settling = Effect.objects.filter(session=session).filter(cases.NEEDS_SETTLING).annotate(plan_head=plan_heads())
+    rows = list(settling.order_by("-opened_position")[: MOST_JUDGED + 1])
+    found.too_many = len(rows) > MOST_JUDGED
+    judged = cases.judge(session.project_id, rows[:MOST_JUDGED], now_us, process)
+    ordered = [Open(row, judged[row.id], gist_of(row.plan_head) or "") for row in rows[:MOST_JUDGED]]
+    found.open = sorted(ordered, key=_pressing)
+    if stopped is None:
+        live = holds.live(session.project_id)
+        stopped = bool(holds.covering(live, session.id, session.agent_id, "", None))
+    found.stopped = stopped
+    return found
+
+
+def read(session: Session, now_us: int, *, process: str = "", agent: UUID | None = None) -> Resume:
+    """All of it. `agent` is whoever asks: the messages are theirs; of a page, the session's own agent's."""
+    found = judge(session, now_us, process)
+    asking = agent or session.agent_id
+    found.decisions = decisions.open_ones(session, MOST_DECISIONS)
+    found.handoff = handoffs.unaccepted(session)
+    found.messages = messages.unread(session.project_id, asking, session.id, MOST_MESSAGES)[0]
+    found.tasks = list(
+        Task.objects.filter(session=session, state__in=_OPEN_TASKS).order_by("-priority", "opened_position")[
+            :MOST_TASKS
+        ]
+    )
+    found.checkpoint = checkpoints.latest(session)
+    found.lease = leases.standing([session.id]).get(session.id)
+    found.capacity = capacity.of(asking, session.id)
+    found.facts = facts.fresh(session, now_us)
+    found.controls = controls.standing(session, now_us, found.handoff, found.facts)
+    return found
+
+
+def _pressing(one: Open) -> tuple[int, int]:
+    order = {"escalate": 0, "wait": 3, "probe": 2, "compensate": 2, "ask": 4, "replay": 5, "execute": 6, "skip": 7}
+    return (1 if one.needs_person else 10) * 10 + order.get(one.judged.verdict.answer, 9), one.effect.opened_position
+
+
+def sentence(found: Resume) -> str:
+    """The answer in words: "Yes.", or "No, because of e_9f2.", and what that means for whoever goes on."""
+    if found.stopped:
+        return "No, because a person stopped it; lift the STOP first."
+    if found.too_many:
+        return f"Nobody can say: more than {MOST_JUDGED} effects are open. Settle some of them, then ask again."
+    blocking = [str(one.effect) for one in found.because]
+    if blocking:
+        named = ", ".join(blocking[:3]) + (f" and {len(blocking) - 3} more" if len(blocking) > 3 else "")
+        return f"No, because of {named}."
+    if not found.open:
+        return "Yes. Nothing is open."
+    return "Yes. What is open can be settled without a person."

@@ -1,0 +1,59 @@
+"""The page of whoever asks whether a session can be resumed: the answer, and all that the next worker is told."""
+
+from typing import Any, Final
+from uuid import UUID
+
+import orjson
+from django.http import Http404, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from inquiry import resume, session_page
+from inquiry.patience import patient
+from journal.clock import now_us
+from sessions import checkpoints, decisions, facts, handoffs, leases
+from sessions.access import MemberRequest, may, member
+
+_SECTIONS: Final = (
+    ("in_progress", "In progress"),
+    ("decided", "Decided, and why"),
+    ("needs_attention", "Needs attention next"),
+    ("can_wait", "Can wait"),
+)
+
+
+@require_safe
+@member
+@patient
+def session_resume(request: MemberRequest, session: UUID) -> HttpResponse:
+    """Everything that the next worker of the session is told, in the same order, from the same function."""
+    found = session_page.session(request.membership.project, session)
+    if found is None:
+        raise Http404
+    now = now_us()
+    answer = resume.read(found, now)
+    context = {
+        "agent_session": found,
+        "resume": answer,
+        "may_resolve": may(request.membership, "operator"),
+        "decisions": [decisions.told(row) for row in answer.decisions],
+        "handoff": _handoff(answer.handoff),
+        "checkpoint": checkpoints.told(answer.checkpoint, whole=False) if answer.checkpoint is not None else None,
+        "facts": [told | {"value": _plainly(told["value"])} for told in (facts.told(row, now) for row in answer.facts)],
+        "lease_is_live": answer.lease is not None and leases.is_live(answer.lease, now),
+    }
+    return render(request, "inquiry/resume.html", context)
+
+
+def _handoff(row: Any) -> dict[str, Any] | None:
+    if row is None:
+        return None
+    told = handoffs.told(row)
+    sections = [(title, [_plainly(text) for text in told[name] or []]) for name, title in _SECTIONS]
+    waits = [" ".join(filter(None, [one["kind"], one.get("text") or one.get("ref")])) for one in told["waits_on"]]
+    return told | {"sections": [*sections, ("Waiting on", waits)]}
+
+
+def _plainly(value: Any) -> str:
+    """A value of any shape as one line of text."""
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
