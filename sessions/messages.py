@@ -10,7 +10,7 @@ from uuid import UUID
 
 import orjson
 from django.contrib.auth.models import User
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Count, Exists, OuterRef, Q
 
 from journal import entries
 from journal.clock import now_us
@@ -226,6 +226,16 @@ def unread(project: UUID, agent: UUID, session: UUID | None = None, limit: int =
     """The oldest unread messages of an agent (for one session, see `inbox`), and whether there are more."""
     found = inbox(project, agent, session=session, limit=limit + 1)
     return found[:limit], len(found) > limit
+
+
+def about(agent: Agent, session: Session | None, below: int | None, limit: int) -> list[Letter]:
+    """For people: the messages about a session, or those to an agent, the newest first, with how many read them."""
+    rows = Message.objects.filter(project=agent.project_id)
+    rows = rows.filter(session=session) if session is not None else rows.filter(recipient=agent)
+    if below is not None:
+        rows = rows.filter(opened_position__lt=below)
+    rows = rows.select_related("from_agent", "from_user", "recipient").annotate(readers=Count("readings"))
+    return letters(rows.order_by("-opened_position")[:limit], None)
 
 
 def letters(found: Iterable[Message], agent: UUID | None) -> list[Letter]:

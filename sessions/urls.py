@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from sessions.views import erasure, frame, own, people, repositories, sign, teams, tokens
+from sessions.views import erasure, frame, messages, own, people, repositories, sign, teams, tokens
 
 urlpatterns = [
     path("", frame.home, name="home"),
@@ -25,6 +25,10 @@ urlpatterns = [
     path("settings/tokens/", tokens.tokens_page, name="tokens"),
     path("settings/tokens/<uuid:token>/revoke/", tokens.revoke_token, name="revoke_token"),
     path("settings/agents/<uuid:agent>/", tokens.agent_page, name="agent"),
+    path("sessions/<uuid:session>/messages/", messages.session_messages, name="session_messages"),
+    path("sessions/<uuid:session>/messages/send/", messages.send_to_session, name="send_to_session"),
+    path("agents/<uuid:agent>/messages/", messages.agent_messages, name="agent_messages"),
+    path("agents/<uuid:agent>/messages/send/", messages.send_to_agent, name="send_to_agent"),
     path("entries/<int:position>/erase/", erasure.erase_body, name="erase_body"),
     path("settings/repositories/", repositories.repositories_page, name="repositories"),
     path("settings/repositories/<uuid:repository>/", repositories.repository_page, name="repository"),

@@ -1,0 +1,152 @@
+"""People and messages: operators write to an agent from a session's page, all of the project see what was said."""
+
+import re
+from collections.abc import Iterator
+from uuid import UUID
+
+import pytest
+from django.db import transaction
+from django.test import Client
+from django.urls import reverse
+
+from journal.models import Body, Entry
+from sessions import agents
+from sessions.models import Agent, Person, Session
+from sessions.models_messages import Message
+from tests.ingest.caller import Caller
+from tests.pages.book import doors
+from tests.pages.people import House
+
+pytestmark = pytest.mark.django_db
+NAMES = ("session_messages", "send_to_session", "agent_messages", "send_to_agent")
+
+
+@pytest.fixture
+def worker(house: House) -> Iterator[Caller]:
+    """The agent deploy-7, in a session."""
+    with doors(house.agent) as caller:
+        caller.session("s-1")
+        yield caller
+
+
+@pytest.fixture
+def other(house: House) -> Iterator[Caller]:
+    """Another agent of the project."""
+    with transaction.atomic():
+        agent = agents.ensure(house.project, "other")
+    with doors(agent) as caller:
+        yield caller
+
+
+def urls() -> dict[str, str]:
+    session, agent = Session.objects.get().id, Agent.objects.get(name="deploy-7").id
+    return {name: reverse(name, args=[session if "session" in name else agent]) for name in NAMES}
+
+
+def form_of(page: str) -> dict[str, str]:
+    """The hidden fields of the form that sends."""
+    key = re.search(r'name="key" value="([0-9a-f]+)"', page)
+    project = re.search(r'name="in_project" value="([^"]+)"', page)
+    assert key is not None
+    assert project is not None
+    return {"key": key[1], "in_project": project[1]}
+
+
+def test_an_operator_redirects_an_agent_which_finds_it_in_its_box(house: House, worker: Caller) -> None:
+    client, url = house.client("operator"), urls()
+    hidden = form_of(client.get(url["session_messages"]).content.decode())
+    words = {"subject": "Stop that", "body": "Work on the tests instead.", **hidden}
+    assert client.post(url["send_to_session"], words).status_code == 302
+    assert client.post(url["send_to_session"], words).status_code == 302  # sent twice is one
+    (item,) = worker.get("/messages").json()["items"]
+    assert item["from"] == {"kind": "person"}
+    assert (item["subject"], item["body"]) == ("Stop that", "Work on the tests instead.")
+    assert item["session"] == str(Session.objects.get().id)
+    row = Message.objects.get()
+    entry = Entry.objects.get(position=row.opened_position)
+    assert entry.actor == Person.objects.get(user__username="operator").pseudonym
+    assert "operator" not in Body.objects.get(entry=entry).text
+    page = client.get(url["session_messages"]).content.decode()
+    assert "not yet" in page
+    worker.post(f"/messages/{item['id']}/read")
+    page = client.get(url["session_messages"]).content.decode()
+    assert "not yet" not in page
+
+
+def test_doors_open_from_their_role_upwards_and_a_look_changes_nothing(house: House, worker: Caller) -> None:
+    for role in ("viewer", "reviewer", "operator", "administrator"):
+        client = house.client(role)
+        for name, url in urls().items():
+            sends = name.startswith("send")
+            may = not sends or role in ("operator", "administrator")
+            assert client.get(url).status_code == (405 if sends else 200)
+            answer = client.post(url, {"body": "", "key": "k"})
+            assert answer.status_code == (405 if not sends else 422 if may else 403), (role, name)
+        page = client.get(urls()["session_messages"]).content.decode()
+        assert ("Send a message" in page) == (role in ("operator", "administrator"))
+    assert not Message.objects.exists()
+    for url in urls().values():
+        assert Client().get(url).status_code in (302, 405)
+
+
+def test_nothing_crosses_to_another_project(house: House, worker: Caller) -> None:
+    client = house.client("neighbour")
+    for name, url in urls().items():
+        answer = client.post(url, {"body": "x", "key": "k"}) if name.startswith("send") else client.get(url)
+        assert answer.status_code == 404
+    assert not Message.objects.exists()
+
+
+def test_no_post_without_its_csrf_proof(house: House, worker: Caller) -> None:
+    client = house.client("operator", csrf=True)
+    assert client.post(urls()["send_to_session"], {"body": "x", "key": "k"}).status_code == 403
+    assert not Message.objects.exists()
+
+
+def test_what_agents_say_is_shown_as_theirs_and_inert(house: House, worker: Caller, other: Caller) -> None:
+    evil = "<script>alert(1)</script> \u202eapproved"
+    other.post("/messages", {"to": "deploy-7", "subject": evil, "body": evil, "session": "s-1"})
+    other.post("/messages", {"to": "shared", "body": "to all", "session": "s-1"})
+    for name in ("session_messages", "agent_messages"):
+        page = house.client("viewer").get(urls()[name]).content.decode()
+        assert "<script>alert" not in page
+        assert "[U+202E]" in page
+        assert "from an agent" in page
+    page = house.client("viewer").get(urls()["session_messages"]).content.decode()
+    assert "by 0 agents" in page
+
+
+def test_a_text_that_is_too_long_is_refused_and_kept_in_the_form(house: House, worker: Caller) -> None:
+    client = house.client("operator")
+    answer = client.post(urls()["send_to_agent"], {"subject": "kept words", "body": "x" * 16_385, "key": "k"})
+    assert answer.status_code == 422
+    assert "kept words" in answer.content.decode()
+    assert not Message.objects.exists()
+
+
+def test_the_page_tells_of_the_agents_capacity(house: House, worker: Caller) -> None:
+    worker.post("/capacity", {"session": "s-1", "context_left_tokens": 1_000, "context_total_tokens": 200_000})
+    page = house.client("viewer").get(urls()["session_messages"]).content.decode()
+    assert "1,000 of 200,000 tokens" in page or "1\u202f000" in page
+    assert "its plans are paced, for want of context" in page
+
+
+def test_the_pages_of_a_long_box_go_on(house: House, worker: Caller) -> None:
+    for number in range(52):
+        worker.post("/messages", {"to": "deploy-7", "body": f"number {number}"})
+    client, url = house.client("viewer"), urls()["agent_messages"]
+    page = client.get(url).content.decode()
+    assert "number 51" in page
+    assert ">number 1<" not in page
+    older = re.search(r"\?before=(\d+)", page)
+    assert older is not None
+    assert "number 1" in client.get(f"{url}?before={older[1]}").content.decode()
+    assert client.get(f"{url}?before=x").status_code == 200
+
+
+def test_the_links_lead_there(house: House, worker: Caller) -> None:
+    agent: UUID = Agent.objects.get(name="deploy-7").id
+    page = house.client("administrator").get(reverse("agent", args=[agent])).content.decode()
+    assert reverse("agent_messages", args=[agent]) in page
+    page = house.client("viewer").get(reverse("session", args=[Session.objects.get().id])).content.decode()
+    assert urls()["session_messages"] in page
