@@ -18,7 +18,7 @@ help: ## explain these words
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The embedded PostgreSQL comes with the tools for tests.
-install: .venv/.runtime $(if $(filter embedded:%,$(DATABASE_URL)),.venv/.tests) ## put what Gatebook needs into .venv (quick when it is there already)
+install: .venv/.runtime .venv/.client $(if $(filter embedded:%,$(DATABASE_URL)),.venv/.tests) ## put what Gatebook needs into .venv (quick when it is there already)
 
 demo: install ## run Gatebook on http://127.0.0.1:8000 and let a demo agent work in it (PORT=… changes the port)
 	@$(BIN)/python manage.py setup && $(BIN)/python manage.py load_tools --unless-declared evaluation/demo_tools.yaml && \
@@ -28,10 +28,10 @@ demo: install ## run Gatebook on http://127.0.0.1:8000 and let a demo agent work
 run: install ## run Gatebook without the demo agent; Ctrl-C stops it, data stays in var/
 	@$(BIN)/python manage.py setup && exec $(BIN)/python -m config.run
 
-test: .venv/.tests browser ## run all tests, on SQLite and on a real PostgreSQL, with a real browser
+test: .venv/.tests .venv/.client browser ## run all tests, on SQLite and on a real PostgreSQL, with a real browser
 	@$(BIN)/python -m tests.both $(ARGS)
 
-check: .venv/.tests ## look at the code without running it: style, types, imports, migrations, templates, settings
+check: .venv/.tests .venv/.client ## look at the code without running it: style, types, imports, migrations, templates, settings
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy $(CODE)
@@ -40,7 +40,7 @@ check: .venv/.tests ## look at the code without running it: style, types, import
 	find templates -name '*.html' -print0 | xargs -0r $(BIN)/djade --target-version 5.2 --check
 	GATEBOOK_VAR=var/check DATABASE_URL= GATEBOOK_HTTPS=1 $(BIN)/python manage.py check --deploy --fail-level WARNING
 
-bench: .venv/.tests ## measure, up to 40 minutes; QUICK=1 takes at most 4
+bench: .venv/.tests .venv/.client ## measure, up to 40 minutes; QUICK=1 takes at most 4
 	@$(BIN)/python -m evaluation.bench $(if $(QUICK),--quick) $(ARGS)
 
 format: .venv/.tests ## put code and templates into the house's form
@@ -75,6 +75,12 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	@echo "Installing into .venv, with the tools for tests …" >&2
 	@$(PIP) install --require-hashes --requirement requirements-dev.lock
 	@touch .venv/.runtime $@
+
+# The client is used from where it is written: one line of the environment's own path names its folder.
+.venv/.client: client/pyproject.toml | .venv/bin/python
+	@$(BIN)/python -c 'import pathlib, sysconfig; \
+		(pathlib.Path(sysconfig.get_path("purelib")) / "gatebook_client.pth").write_text(str(pathlib.Path("client").resolve()))'
+	@touch $@
 
 # A browser of the system is preferred; as root with apt it is installed, elsewhere playwright fetches one. The headless
 # shell does the same with half of the work, but not every distribution has it.

@@ -53,6 +53,7 @@ class Client:
         ttl_s: int = 60,
         takeover: bool = False,
         wait_for_lease_s: float = 0.0,
+        answers_again: bool = True,
         _owns: bool = False,
         **described: Any,
     ) -> Session:
@@ -60,7 +61,8 @@ class Client:
 
         In mode `leased` this process alone works in it: LeaseHeld is raised while another does, after waiting as long
         as said. Mode `one_shot` has no lease. A key that is given again by the next process is what makes a crash
-        harmless: without one there is nothing to take up.
+        harmless: without one there is nothing to take up. `answers_again` is for calls with a `call_id`: the first
+        that asks for what an earlier process was about, or did last before it died, gets what is there.
         """
         self._mind_a_fork()
         body: Json = {"key": key or f"run-{secrets.token_hex(8)}", "mode": mode}
@@ -69,8 +71,15 @@ class Client:
         opened = Session(
             self.wire, answer.body, resumed=answer.status == 200, ends=ends, waiting=self._waiting, owns=_owns
         )
-        if mode == "leased" and opened.status not in ENDED:
+        if opened.status in ENDED:
+            return opened
+        crashed = opened.resumed
+        if mode == "leased":
+            leases = self.wire.get("/leases", session=opened.id, kind="session").body["items"] if crashed else []
+            crashed = any(one.get("state") != "released" for one in leases)
             opened.take_lease(self.beater, ttl_s, wait_s=wait_for_lease_s, takeover=takeover)
+        if opened.resumed and answers_again:
+            opened.remember(crashed=crashed)
         return opened
 
     def claim(

@@ -4,34 +4,85 @@ What may have happened is done again only where Gatebook's verdict says so, as i
 verdict names.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from gatebook_client import waiting
 from gatebook_client.attempts import Attempts, Wish
 from gatebook_client.errors import NeedsPerson, NoLeave
 from gatebook_client.values import Json, Performed, Verdict, what_was_found
 
-# Suffixes of names: an attempt taken back to be made anew, the effect made anew, and doubles taken back.
-CANCEL, REDO, EXTRAS = ":cancel", ":redo", ":extras"
+# Suffixes of names: an attempt taken back to be made anew, the effect made anew, and what is taken back for good.
+CANCEL, REDO, EXTRAS = ":cancel", ":redo", ":undo"
+_OPEN: tuple[Json, ...] = (
+    {"state": "dispatched"},
+    {"state": "failed"},
+    {"state": "acknowledged", "outcome": "unknown"},
+    {"state": "planned"},
+)
+
+
+def open_effects(effects: Attempts) -> list[Json]:
+    """What may have happened first, then what did not begin; each the oldest first."""
+    found: list[Json] = []
+    for asked in _OPEN:
+        page: list[Json] = []
+        after = ""
+        while True:
+            told = effects.holder.wire.get("/effects", session=effects.holder.id, limit=200, after=after, **asked).body
+            page += told["items"]
+            after = str(told.get("next") or "")
+            if not after:
+                break
+        found += reversed(page)
+    return found
 
 
 @dataclass
 class Effects(Attempts):
     """Performs the effects of one session."""
 
+    _unheard: dict[str, str] = field(default_factory=dict)  # effects by their intent
+
     def perform(self, wish: Wish) -> Performed:
         """See that it is done once. Raises what errors.py tells, and what the act raises, after that was told."""
         self.tell_untold()
         while True:
             planned = self._plan(wish)
-            found = self._follow(planned, wish)
+            found = self._unheard_of(planned, wish) or self._follow(planned, wish)
             if found is not None:
                 return found
 
-    def _plan(self, wish: Wish) -> Json:
+    def _plan(self, wish: Wish, effect_key: object = "") -> Json:
         path = f"/effects/{wish.compensates}/compensate" if wish.compensates else "/effects"
         body = wish.plan | self.epoch() | ({} if wish.compensates else {"session": self.holder.id})
-        return self.patiently(wish, lambda: self.holder.wire.post(path, body)).body
+        if effect_key:
+            body = {name: value for name, value in body.items() if name not in ("call_id", "ordinal")}
+            body["effect_key"] = effect_key
+        answer = self.patiently(wish, lambda: self.holder.wire.post(path, body))
+        return answer.body | {"new": answer.status == 201}
+
+    def remember(self, crashed: bool) -> None:
+        """Learn at the start what a process before this one may have done without its agent hearing of it.
+
+        That is what was open, and, where that process did not leave of itself, what it did last. An agent whose call
+        was never answered asks again under a new call id; the first such call gets what is there already.
+        """
+        found = open_effects(self)
+        if crashed:
+            found += self.holder.wire.get("/effects", session=self.holder.id, limit=1).body["items"]
+        self._unheard = {str(one["intent_digest"]): str(one["id"]) for one in found if "intent_digest" in one}
+
+    def _unheard_of(self, planned: Json, wish: Wish) -> Performed | None:
+        """The effect of an earlier process that a new call asks for, where nobody was told that it had happened."""
+        earlier = self._unheard.pop(str(planned.get("intent_digest")), "")
+        asks_anew = "call_id" in wish.plan and planned["new"] and planned.get("answer") in ("proceed", "wait")
+        if not earlier or earlier == planned["id"] or not asks_anew:
+            return None
+        told = self.holder.wire.get(f"/effects/{earlier}").body
+        if told.get("state") != "acknowledged" or told.get("outcome") == "unknown":
+            return None
+        self.patiently(wish, lambda: self.holder.wire.post(f"/effects/{planned['id']}/supersede", self.epoch()))
+        return Performed.read(told, again=True)
 
     def _follow(self, planned: Json, wish: Wish) -> Performed | None:
         """Do what the answer to a plan says; None when it is to be planned again."""
@@ -81,7 +132,7 @@ class Effects(Attempts):
             return self.settle(own, wish)
         found = self.settle(other, wish)
         if found is not None:  # it is the one that was wanted; the new name stands for nothing
-            self.patiently(wish, lambda: self.holder.wire.post(f"/effects/{own}/supersede", {}))
+            self.patiently(wish, lambda: self.holder.wire.post(f"/effects/{own}/supersede", self.epoch()))
         return found
 
     def settle(self, effect: str, wish: Wish) -> Performed | None:
@@ -93,6 +144,8 @@ class Effects(Attempts):
             self.holder.guard()
             if verdict.answer == "skip":
                 return self._skipped(verdict, wish)
+            if verdict.reason == "COMP_RESUME":
+                raise NeedsPerson(verdict, "taking it back was begun and is not over; that comes first")
             if verdict.answer in ("execute", "replay"):
                 return self.act_on(verdict, wish)
             if verdict.answer == "ask":
@@ -112,14 +165,13 @@ class Effects(Attempts):
     def act_on(self, verdict: Verdict, wish: Wish) -> Performed | None:
         """Do what a verdict allows: begin what was not begun, or make the next attempt. None: look again."""
         if verdict.needs_leave:
-            planned = self._plan(wish)
-            if planned.get("answer") == "wait" and planned.get("leave") == "pending":
+            planned = self._plan(wish, verdict.about.get("effect_key"))
+            if planned.get("leave") == "pending":
                 wish.waiting("gate", planned)
                 waiting.for_leave(self.holder, planned, wish.until)
-            elif planned.get("answer") not in ("proceed", "ambiguous"):
+            elif planned.get("leave") != "granted":
                 raise self._no_leave(planned)
-        clean = verdict.answer == "execute" or (verdict.about.get("state") == "failed" and verdict.row == "9")
-        return self.dispatch(verdict.effect, wish, replays=0 if clean else verdict.attempt)
+        return self.dispatch(verdict.effect, wish, replays=verdict.attempt)
 
     def verdict(self, effect: str) -> Verdict:
         """Ask what may be done with an effect now. Raises LedgerAway, Refused."""
@@ -151,7 +203,7 @@ class Effects(Attempts):
             raise NeedsPerson(verdict, f"{wish.tool} is to be taken back, and no compensation was given for it")
         undo, known = wish.undo, wish.known(verdict)
         arguments = undo.arguments(known)
-        suffix = EXTRAS if verdict.reason == "DUPLICATE_FOUND" else CANCEL
+        suffix = CANCEL if verdict.reason == "CANCEL_THEN_REDO" else EXTRAS
         plan = {"effect_key": f"{known.effect_key}{suffix}", "tool": undo.tool, "arguments": arguments}
         back = Wish(undo.tool, arguments, lambda remote_key: undo.act(known, remote_key), plan)
         back.compensates, back.until, back.waiting = verdict.effect, wish.until, wish.waiting

@@ -6,16 +6,9 @@ from typing import Any
 
 from gatebook_client import waiting
 from gatebook_client.attempts import Wish
-from gatebook_client.effects import Effects
+from gatebook_client.effects import Effects, open_effects
 from gatebook_client.errors import NeedsPerson, NoLeave, NotYet, Refused, Rejected
 from gatebook_client.values import Act, Json, Probe, Undo, Verdict
-
-_OPEN: tuple[dict[str, Any], ...] = (
-    {"state": "dispatched"},
-    {"state": "failed"},
-    {"state": "acknowledged", "outcome": "unknown"},
-    {"state": "planned"},
-)
 
 
 @dataclass(frozen=True)
@@ -86,22 +79,6 @@ def recover(effects: Effects, means: Mapping[str, Means], acts: Mapping[str, Act
             seen.add(effect["id"])
             said.steps.append(_settle(effects, effect, means.get(str(effect.get("tool")), Means()), acts, until))
     return said
-
-
-def open_effects(effects: Effects) -> list[Json]:
-    """What may have happened first, then what did not begin; each the oldest first."""
-    found: list[Json] = []
-    for asked in _OPEN:
-        page: list[Json] = []
-        after = ""
-        while True:
-            told = effects.holder.wire.get("/effects", session=effects.holder.id, limit=200, after=after, **asked).body
-            page += told["items"]
-            after = str(told.get("next") or "")
-            if not after:
-                break
-        found += reversed(page)
-    return found
 
 
 def _settle(effects: Effects, told: Json, means: Means, acts: Mapping[str, Act], until: float | None) -> Step:

@@ -76,6 +76,10 @@ class Session(Working):
             self._beater = beater
             beater.add(self.lease)
 
+    def remember(self, *, crashed: bool) -> None:
+        """Take up what an earlier process left, so that a call it never answered is not done a second time."""
+        self._effects.remember(crashed)
+
     def guard(self) -> None:
         """Raise unless this process may still begin something: Forked, Closed, LeaseLost, LedgerAway."""
         if self._pid != os.getpid():

@@ -108,7 +108,7 @@ class Working:
         """Send a message to an agent by its name, or to everybody (`shared`)."""
         said: Json = {"to": to, "body": body, "session": self.id}
         said |= {name: value for name, value in (("subject", subject), ("in_reply_to", in_reply_to)) if value}
-        return self.wire.post("/messages", said).body
+        return self.write("/messages", said).body
 
     def fact(self, name: str, value: Any, source: str, *, fresh_s: int | None = None) -> Json:
         """Record what was seen of the world, where, and for how long it may be taken as true."""
@@ -117,7 +117,7 @@ class Working:
 
     def capacity(self, **left: int) -> Json:
         """Report context_left_tokens, context_total_tokens, time_left_s, queue. Too little of them slows plans."""
-        return self.wire.post("/capacity", {"session": self.id, **left}).body
+        return self.write("/capacity", {"session": self.id, **left}).body
 
     def artifact(self, name: str, media_type: str, content: bytes, *, effect: str = "") -> Json:
         """Keep something that was made, by its hash, with its bytes."""
@@ -129,7 +129,7 @@ class Working:
             "size": len(content),
             "media_type": media_type,
         }
-        recorded = self.wire.post("/artifacts", body | ({"effect": effect} if effect else {})).body
+        recorded = self.write("/artifacts", body | ({"effect": effect} if effect else {})).body
         return self.wire.put(f"/artifacts/{recorded['id']}/bytes", content).body
 
     def resume(self) -> Json:

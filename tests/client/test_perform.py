@@ -1,5 +1,6 @@
 """One effect, done once, against the ledger in memory: its order, its lost answers, its refusals, its crashes."""
 
+import contextlib
 import subprocess
 import threading
 from collections.abc import Callable
@@ -227,6 +228,23 @@ def test_two_threads_that_want_the_same_are_two_effects_one_after_the_other(ledg
     assert len(world.done) == len(set(world.done)) == 4
 
 
+@pytest.mark.parametrize("leaves", [True, False])
+def test_who_left_of_itself_had_heard_of_all_it_did_and_a_new_call_is_a_new_wish(
+    ledger: FakeLedger, leaves: bool
+) -> None:
+    world = World()
+    process = ledger.process()
+    s = ledger.session("a", process=process, ttl_s=5, ends=False)
+    s.perform(*MAIL, world.act, call_id="call-1")
+    process.dead = not leaves
+    with contextlib.suppress(Crash):
+        s.leave()
+    ledger.sleep(6)
+    with ledger.session("a") as s:
+        s.perform(*MAIL, world.act, call_id="call-2")
+    assert len(world.done) == (2 if leaves else 1)
+
+
 # Crashes. -------------------------------------------------------------------------------------------------------------
 
 WHEN = [("before", "plan"), ("after", "plan"), ("before", "dispatch"), ("after", "dispatch")]
@@ -256,12 +274,11 @@ def test_a_process_killed_at_any_step_is_followed_by_one_that_does_it_exactly_on
         s.register("mail.send", probe=world.probe)
         if recovers:
             assert s.recover().safe
-        if when == ("after", "acknowledge") and names[0] != names[1]:
-            return  # it is over: a new call is a new wish
-        if when == ("before", "acknowledge") and names[0] != names[1] and recovers:
-            return  # found, told, and so over too
         s.perform(*MAIL, world.act, call_id=names[1])
-    assert len(world.done) == 1
+        assert len(world.done) == 1
+        if names[1]:  # whoever was answered and calls once more wants it once more
+            s.perform(*MAIL, world.act, call_id="call-3")
+            assert len(world.done) == 2
     assert "dispatched" not in {row.state for row in ledger.effects.values()}
 
 
@@ -314,13 +331,15 @@ def test_recover_does_again_what_it_was_told_how_to_and_leaves_the_rest_to_the_p
     ledger.declare("page.put", "natural")
     world = World()
     process = ledger.process()
-    with pytest.raises(Crash), ledger.session("a", process=process, ttl_s=5) as s:
-        process.dies("after", "dispatch")
+    s = ledger.session("a", process=process, ttl_s=5)
+    process.dies("after", "dispatch")
+    with pytest.raises(Crash):
         s.perform(*MAIL, world.act)
     ledger.sleep(6)
     process = ledger.process()
-    with pytest.raises(Crash), ledger.session("a", process=process, ttl_s=5) as s:
-        process.dies("after", "dispatch")
+    s = ledger.session("a", process=process, ttl_s=5)
+    process.dies("after", "dispatch")
+    with pytest.raises(Crash):
         s.perform("page.put", {"page": "start"}, world.act)
     ledger.sleep(6)
     with ledger.session("a", ends=False) as s:

@@ -84,6 +84,11 @@ class Desk:
         because = [one for one in found if one["verdict"] == "escalate" or one["reason"] == "GATE_PENDING"]
         return 200, {"safe": not because, "because": because, "crash_recovery": {"open_effects": found}}
 
+    def get_leases(self, *, asked: dict[str, str], **_more: Any) -> Told:
+        """List them."""
+        held = self.leases.get(asked["session"])
+        return 200, {"items": [] if held is None else [held.told()], "next": None}
+
     def post_leases(self, *, body: Json, **_more: Any) -> Told:
         """Take a lease."""
         held = self.leases.get(body["session"])
@@ -261,7 +266,8 @@ class Desk:
         def fits(row: Row) -> bool:
             return all(getattr(row, name) == asked[name] for name in names if name in asked)
 
-        return 200, {"items": [row.told() for row in reversed(self.effects.values()) if fits(row)], "next": None}
+        found = [row.told() for row in reversed(self.effects.values()) if fits(row)]
+        return 200, {"items": found[: int(asked.get("limit", 50))], "next": None}
 
     def get_gates_one(self, gate: str, **_more: Any) -> Told:
         """Read a gate."""

@@ -4,6 +4,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
+from gatebook_client.keys import digest_of
 from gatebook_client.values import Json
 
 US = 1_000_000
@@ -94,6 +95,7 @@ class Row:
             "state": self.state,
             "outcome": self.outcome or None,
             "leave": self.leave,
+            "intent_digest": digest_of(self.tool, self.arguments, self.free_text),
             "gate": {"id": self.gate, "wait": f"/api/v1/gates/{self.gate}?wait=45"} if self.gate else None,
             "attempt": last.number if last is not None else None,
             "external_reference": self.reference or None,
@@ -148,6 +150,7 @@ class Held:
             "epoch": self.epoch,
             "ttl_s": self.ttl_s,
             "expires_at_us": self.expires_us,
+            "state": "released" if self.released else "live",
         }
 
 

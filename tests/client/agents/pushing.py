@@ -1,0 +1,55 @@
+"""An agent that pushes to a bare remote by the client: `pushing.py URL TOKEN CLONE MARKS CALL [stand]`.
+
+It writes a line to MARKS when it is about to push and when the push is over. With `stand` it then stops where that word
+says, for whoever kills it: `before` the push, `during` it (the remote's hook waits), or `after` it.
+"""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import gatebook_client as gatebook
+
+signal.alarm(120)
+url, token, clone, marks, call, *stand = sys.argv[1:]
+
+
+def mark(word: str) -> None:
+    """Say where we are, and stop there if told so."""
+    with Path(marks).open("a") as file:
+        file.write(f"{word}\n")
+    if stand == [word]:
+        signal.pause()
+
+
+def git(*arguments: str) -> str:
+    """Run git in the clone."""
+    done = subprocess.run(["git", "-C", clone, *arguments], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+commit = git("rev-parse", "HEAD")
+
+
+def push(_remote_key: str) -> gatebook.Done:
+    """Push the commit."""
+    mark("before")
+    git("push", "--quiet", "origin", f"{commit}:refs/heads/main")
+    mark("after")
+    return gatebook.Done(reference=commit)
+
+
+def pushed(_known: gatebook.Known) -> str | None:
+    """Where the remote's branch stands."""
+    return commit if git("ls-remote", "origin", "refs/heads/main").startswith(commit) else None
+
+
+with gatebook.session(url, token, key="pushes", ttl_s=5, wait_for_lease_s=60, ends=False) as s:
+    s.register("git.push", probe=pushed)
+    sys.stdout.write(f"{s.recover()}\n")
+    done = s.perform(
+        "git.push", {"remote": "origin", "refspec": f"{commit}:refs/heads/main"}, push, call_id=call or "",
+        target={"repository": "acme/shop", "ref": "refs/heads/main"},
+    )  # fmt: skip
+    sys.stdout.write(f"{done.state} {done.outcome} {done.reference} {done.again}\n")

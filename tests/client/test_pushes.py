@@ -1,0 +1,122 @@
+"""An agent killed by SIGKILL before, during and after a real push: the next process pushes exactly once in all."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.house.server import ROOT, Server
+
+AGENT = Path(__file__).parent / "agents" / "pushing.py"
+WITHIN_S = 60
+FENCE_S = 3
+TOOLS = f"""
+tools:
+  git.push: {{class: probeable, reversibility: compensable, deadline_s: 60, request_lifetime_s: {FENCE_S}}}
+"""
+# The remote's hook says that it got the push, and takes it only when it is let.
+HOOK = """#!/bin/sh
+echo got >> "$GIT_DIR/got"
+while [ -e "$GIT_DIR/closed" ]; do sleep 0.05; done
+"""
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + WITHIN_S
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+class Place:
+    """A bare remote that keeps a reflog, and a clone with one commit more."""
+
+    def __init__(self, folder: Path) -> None:
+        self.remote, self.clone, self.marks = folder / "remote.git", folder / "clone", folder / "marks"
+        self.environment = {
+            **os.environ,
+            "HOME": str(folder),
+            "GIT_CONFIG_NOSYSTEM": "1",
+            **{f"GIT_{who}_{what}": f"a@{what}" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
+        }
+        self.git("init", "--quiet", "--bare", "--initial-branch=main", str(self.remote))
+        self.git("-C", str(self.remote), "config", "core.logAllRefUpdates", "always")
+        self.git("clone", "--quiet", str(self.remote), str(self.clone))
+        self.commit("first")
+        self.git("-C", str(self.clone), "push", "--quiet", "origin", "HEAD:refs/heads/main")
+        self.commit("second")
+        hook = self.remote / "hooks" / "pre-receive"
+        hook.parent.mkdir(exist_ok=True)
+        hook.write_text(HOOK)
+        hook.chmod(0o755)
+        self.marks.touch()
+
+    def git(self, *arguments: str) -> str:
+        done = subprocess.run(
+            ["git", *arguments], env=self.environment, capture_output=True, text=True, check=True, timeout=WITHIN_S
+        )
+        return done.stdout.strip()
+
+    def commit(self, text: str) -> None:
+        self.git("-C", str(self.clone), "commit", "--quiet", "--allow-empty", "--message", text)
+
+    def head(self) -> str:
+        return self.git("-C", str(self.clone), "rev-parse", "HEAD")
+
+    def pushes(self) -> int:
+        """How often the remote's main moved to the second commit."""
+        return self.git("-C", str(self.remote), "reflog", "main", "--format=%H").split().count(self.head())
+
+    def agent(self, server: Server, token: str, call: str, *stand: str) -> "subprocess.Popen[str]":
+        words = [sys.executable, str(AGENT), server.url, token, str(self.clone), str(self.marks), call, *stand]
+        return subprocess.Popen(
+            words,
+            env=self.environment | {"PYTHONPATH": str(ROOT / "client")},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            process_group=0,
+        )
+
+
+def a_token(server: Server, name: str, tools: Path) -> str:
+    """A project of its own whose only tool can be looked up."""
+    server.run(
+        "from django.db import transaction; from sessions import projects\n"
+        f"with transaction.atomic(): projects.create('{name}')"
+    )
+    tools.write_text(TOOLS)
+    server.manage("load_tools", "--project", name, str(tools))
+    return server.token("pusher", "--project", name)
+
+
+@pytest.mark.parametrize("when", ["before", "during", "after"])
+@pytest.mark.parametrize("calls", [("", ""), ("call-1", "call-2")], ids=["same-names", "new-call-ids"])
+def test_killed_around_a_push_it_is_followed_by_one_that_sees_to_exactly_one(
+    live_server_process: Server, tmp_path: Path, when: str, calls: tuple[str, str]
+) -> None:
+    server, place = live_server_process, Place(tmp_path)
+    token = a_token(server, f"push-{when}-{len(calls[0])}", tmp_path / "tools.yaml")
+    closed, got = place.remote / "closed", place.remote / "got"
+    if when == "during":
+        closed.touch()
+    first = place.agent(server, token, calls[0], when)
+    if when == "during":
+        wait_until(got.exists)
+        first.send_signal(signal.SIGKILL)  # the agent alone: its git goes on, as a request under way does
+        first.wait(WITHIN_S)
+        closed.unlink()
+    else:
+        wait_until(lambda: when in place.marks.read_text())
+        os.killpg(first.pid, signal.SIGKILL)
+    first.communicate(timeout=WITHIN_S)
+    second = place.agent(server, token, calls[1])
+    said, wrong = second.communicate(timeout=WITHIN_S)
+    assert second.returncode == 0, wrong
+    assert place.pushes() == 1
+    assert said.split()[-3:-1] == ["ok", place.head()]
