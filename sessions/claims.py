@@ -11,9 +11,10 @@ from typing import Any, Final
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery, Value
-from django.db.models.fields.json import KeyTextTransform
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import BooleanField, Exists, F, Func, OuterRef, Q, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce
+from django.db.models.sql.compiler import SQLCompiler
 
 from journal import entries
 from journal.entries import Status
@@ -130,7 +131,28 @@ def _fitting(rows: QuerySet[Any], session: str, wish: Wish) -> QuerySet[Any]:
     rows = rows.exclude(**{f"{session}status__in": ENDED}).exclude(**{f"{session}mode": "reported"})
     if wish.repository is not None:
         rows = rows.filter(**{f"{session}repository__name": wish.repository})
-    for number, (name, value) in enumerate(sorted(wish.labels.items())):
-        rows = rows.annotate(**{f"label_{number}": KeyTextTransform(name, f"{session}labels")})
-        rows = rows.filter(**{f"label_{number}": value})
+    for name, value in sorted(wish.labels.items()):
+        rows = rows.filter(HasLabel(f"{session}labels", name=name, value=value))
     return rows
+
+
+class HasLabel(Func):
+    """Whether labels hold a name with a value; a name may hold whatever a path of JSON would stumble over."""
+
+    output_field = BooleanField()
+    conditional = True
+
+    def as_sqlite(
+        self, compiler: SQLCompiler, _connection: BaseDatabaseWrapper, **_context: Any
+    ) -> tuple[str, tuple[Any, ...]]:
+        """By the pairs of the object."""
+        text, parameters = compiler.compile(self.source_expressions[0])
+        found = f"EXISTS (SELECT 1 FROM json_each({text}) AS label WHERE label.key = %s AND label.value = %s)"
+        return found, (*parameters, self.extra["name"], self.extra["value"])
+
+    def as_postgresql(
+        self, compiler: SQLCompiler, _connection: BaseDatabaseWrapper, **_context: Any
+    ) -> tuple[str, tuple[Any, ...]]:
+        """By the operator that takes a name as it is."""
+        text, parameters = compiler.compile(self.source_expressions[0])
+        return f"({text} ->> %s) = %s", (*parameters, self.extra["name"], self.extra["value"])

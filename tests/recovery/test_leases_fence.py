@@ -1,0 +1,241 @@
+"""A worker that wakes after its lease was taken is refused everywhere it asks, and heard in all that it reports."""
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+
+from journal.models import Entry
+from ledger.models import Attempt, Effect
+from sessions.models import Session, Task
+from sessions.models_leases import Lease
+from tests.ingest.caller import Caller, code, new_key
+from tests.recovery.holding import expire, hold, pass_time
+
+pytestmark = pytest.mark.django_db
+Call = Callable[..., Caller]
+
+
+def fenced() -> list[dict[str, Any]]:
+    """The facts of every entry that says a fenced writer wrote."""
+    told = Entry.objects.filter(kind="integrity.fenced").order_by("position").values_list("facts", flat=True)
+    return [orjson.loads(facts) for facts in told]
+
+
+class Zombie:
+    """A worker whose lease another took: what it had before, and its epoch."""
+
+    def __init__(self, agent: Caller, other: Caller) -> None:
+        self.agent, self.other = agent, other
+        self.session = agent.session(mode="leased")["id"]
+        self.task = agent.post(f"/sessions/{self.session}/tasks", {"key": "t"}).json()["id"]
+        self.lease = hold(agent, "s-1", "p-1")
+        self.ready = agent.plan("ready", lease_epoch=1)
+        self.begun = agent.plan("begun", arguments={"ref": "dev"}, lease_epoch=1)
+        sent = {"process": "p-1", "intent_digest": self.begun["intent_digest"], "lease_epoch": 1}
+        self.key = new_key()
+        assert agent.post(f"/effects/{self.begun['id']}/dispatch", sent, key=self.key).status_code == 200
+        self.repeated = sent
+        expire(self.lease)
+        self.taken = hold(other, "s-1", "p-2")
+
+
+@pytest.fixture
+def zombie(agent: Caller, call: Call) -> Zombie:
+    return Zombie(agent, call("another"))
+
+
+def test_a_zombie_is_refused_wherever_it_commands(zombie: Zombie) -> None:
+    agent, session = zombie.agent, zombie.session
+    wish = {"session": "s-1", "effect_key": "new", "tool": "git.push", "arguments": {"ref": "x"}, "lease_epoch": 1}
+    effects = f"/effects/{zombie.ready['id']}", f"/effects/{zombie.begun['id']}"
+    undo = {"effect_key": "undo", "tool": "git.revert", "lease_epoch": 1}
+    start = {"process": "p-1", "intent_digest": zombie.ready["intent_digest"], "lease_epoch": 1}
+    log = {"session": "s-1", "type": "log", "sha256": "0" * 64, "size": 1, "media_type": "text/plain", "lease_epoch": 1}
+    before = Effect.objects.count(), Attempt.objects.count(), Task.objects.count()
+    refused = {
+        "plan": agent.post("/effects", wish),
+        "plan again": agent.post("/effects", wish | {"effect_key": "ready", "arguments": {"ref": "main"}}),
+        "dispatch": agent.post(f"{effects[0]}/dispatch", start),
+        "dispatch again": agent.post(f"{effects[1]}/dispatch", zombie.repeated, key=zombie.key),
+        "supersede": agent.post(f"{effects[0]}/supersede", {"lease_epoch": 1}),
+        "compensate": agent.post(f"{effects[1]}/compensate", undo),
+        "renew": agent.post(f"/leases/{zombie.lease['id']}/renew", {"epoch": 1}),
+        "release": agent.post(f"/leases/{zombie.lease['id']}/release", {"epoch": 1}),
+        "task": agent.post(f"/sessions/{session}/tasks", {"key": "u", "lease_epoch": 1}),
+        "change": agent.post(f"/tasks/{zombie.task}/change", {"state": "running", "lease_epoch": 1}),
+        "done": agent.post(f"/tasks/{zombie.task}/done", {"lease_epoch": 1}),
+        "items": agent.post(
+            f"/tasks/{zombie.task}/items", {"items": [{"key": "i", "state": "done"}], "lease_epoch": 1}
+        ),
+        "checkpoint": agent.post(f"/sessions/{session}/checkpoints", {"summary": "x", "lease_epoch": 1}),
+        "decision": agent.post(f"/sessions/{session}/decisions", {"key": "d", "choice": "x", "lease_epoch": 1}),
+        "session": agent.post(f"/sessions/{session}/change", {"title": "x", "lease_epoch": 1}),
+        "end": agent.post(f"/sessions/{session}/end", {"status": "completed", "lease_epoch": 1}),
+        "artifact": agent.post("/artifacts", log),
+    }
+    assert {name: code(answer) for name, answer in refused.items()} == dict.fromkeys(refused, (409, "LEASE_LOST"))
+    assert {answer.json()["lease"]["epoch"] for answer in refused.values()} == {2}
+    assert (Effect.objects.count(), Attempt.objects.count(), Task.objects.count()) == before
+    assert Session.objects.get(id=session).effect_count == 2
+    beat = agent.client.post("/beats", json={"beats": [{"lease": zombie.lease["id"], "epoch": 1}]}).json()
+    assert beat == {"results": [{"lease": zombie.lease["id"], "status": "lost", "expires_at_us": None}]}
+    traces = fenced()
+    assert len(traces) == len(refused) + 1
+    assert {(one["given"], one["present"], one["kept"]) for one in traces} == {(1, 2, False)}
+
+    # The same commands from whoever holds the lease are done.
+    other = zombie.other
+    assert other.post("/effects", wish | {"lease_epoch": 2}).status_code == 201
+    assert other.post(f"/tasks/{zombie.task}/change", {"state": "running", "lease_epoch": 2}).status_code == 200
+    assert other.post(f"{effects[0]}/supersede", {"lease_epoch": 2}).status_code == 200
+    assert other.post("/artifacts", log | {"lease_epoch": 2}).status_code == 201
+    assert len(fenced()) == len(traces)
+
+
+@pytest.mark.parametrize(
+    ("verb", "body", "state"),
+    [
+        ("acknowledge", {"outcome": "ok", "external_reference": "abc"}, "acknowledged"),
+        ("fail", {"reason": "rejected"}, "failed"),
+    ],
+)
+def test_what_a_zombie_answers_is_kept_and_marked(zombie: Zombie, verb: str, body: dict[str, Any], state: str) -> None:
+    at = f"/effects/{zombie.begun['id']}/{verb}"
+    answer = zombie.agent.post(at, {"attempt": 1, **body, "lease_epoch": 1})
+    assert answer.status_code == 202, answer.text
+    assert Effect.objects.get(id=zombie.begun["id"]).state == state
+    kind = "effect.acknowledged" if verb == "acknowledge" else "effect.failed"
+    assert Entry.objects.get(kind=kind, lane="evidence").lease_epoch == 1
+    assert [(one["given"], one["present"], one["kept"], one["kind"]) for one in fenced()] == [(1, 2, True, kind)]
+    told = Entry.objects.get(kind="integrity.fenced")
+    assert (str(told.effect), told.attempt, told.lease_epoch) == (zombie.begun["id"], 1, 1)
+
+
+def test_the_holders_own_answer_needs_no_mark(agent: Caller) -> None:
+    agent.session(mode="leased")
+    hold(agent, "s-1")
+    effect = agent.plan(lease_epoch=1)
+    sent = {"process": "p-1", "intent_digest": effect["intent_digest"], "lease_epoch": 1}
+    assert agent.post(f"/effects/{effect['id']}/dispatch", sent).status_code == 200
+    done = agent.post(f"/effects/{effect['id']}/acknowledge", {"attempt": 1, "outcome": "ok", "lease_epoch": 1})
+    assert done.status_code == 200
+    assert fenced() == []
+
+
+def test_what_a_zombie_reports_in_a_batch_is_kept_and_marked(zombie: Zombie) -> None:
+    fact = {"session": "s-1", "kind": "effect.acknowledged", "effect_key": "begun", "attempt": 1, "outcome": "ok"}
+    batch = [
+        {"id": "f-1", "lease_epoch": 1, **fact},
+        {"id": "f-2", "lease_epoch": 1, "session": "s-1", "kind": "task.changed", "task": "t", "title": "x"},
+        {"id": "f-3", "lease_epoch": 2, "session": "s-1", "kind": "item.done", "task": "t", "item": "i"},
+        {"id": "f-4", "session": "s-1", "kind": "item.done", "task": "t", "item": "j"},
+    ]
+    for _ in range(2):  # delivered twice, told once
+        assert zombie.agent.report(batch).status_code == 200
+        assert [(one["given"], one["kept"], one["kind"]) for one in fenced()] == [
+            (1, True, "effect.acknowledged"),
+            (1, True, "task.changed"),
+        ]
+    assert Effect.objects.get(id=zombie.begun["id"]).state == "acknowledged"
+    assert Task.objects.get(key="t").title == "x"
+
+
+def test_in_a_session_of_mode_leased_plan_and_dispatch_name_their_epoch(agent: Caller) -> None:
+    agent.session(mode="leased")
+    before = agent.plan("before")  # nobody holds it yet
+    hold(agent, "s-1")
+    wish = {"session": "s-1", "effect_key": "e", "tool": "t"}
+    missing = agent.post("/effects", wish)
+    assert code(missing) == (409, "LEASE_LOST")
+    assert "lease_epoch" in missing.json()["detail"]
+    start = {"process": "p", "intent_digest": before["intent_digest"]}
+    assert code(agent.post(f"/effects/{before['id']}/dispatch", start)) == (409, "LEASE_LOST")
+    assert agent.post(f"/effects/{before['id']}/dispatch", start | {"lease_epoch": 1}).status_code == 200
+    assert code(agent.post("/effects", wish | {"lease_epoch": 2})) == (409, "LEASE_LOST")  # never given to anybody
+    assert agent.post(f"/effects/{before['id']}/acknowledge", {"attempt": 1, "outcome": "ok"}).status_code == 200
+
+
+def test_elsewhere_an_epoch_is_compared_only_where_it_is_sent(agent: Caller) -> None:
+    agent.session("shot")
+    agent.plan(session="shot", lease_epoch=7)  # nothing was ever leased
+    hold(agent, "shot")
+    agent.plan("f", session="shot", arguments={"ref": "f"})
+    stale = {"session": "shot", "effect_key": "g", "tool": "t", "lease_epoch": 7}
+    assert code(agent.post("/effects", stale)) == (409, "LEASE_LOST")
+
+
+def test_whoever_released_a_lease_plans_nothing_more_and_may_still_answer(agent: Caller) -> None:
+    agent.session(mode="leased")
+    lease = hold(agent, "s-1")
+    effect = agent.plan(lease_epoch=1)
+    sent = {"process": "p-1", "intent_digest": effect["intent_digest"], "lease_epoch": 1}
+    assert agent.post(f"/effects/{effect['id']}/dispatch", sent).status_code == 200
+    assert agent.post(f"/leases/{lease['id']}/release", {"epoch": 1}).status_code == 200
+    wish = {"session": "s-1", "effect_key": "g", "tool": "t", "lease_epoch": 1}
+    assert code(agent.post("/effects", wish)) == (409, "LEASE_LOST")
+    answer = {"attempt": 1, "outcome": "ok", "lease_epoch": 1}
+    assert agent.post(f"/effects/{effect['id']}/acknowledge", answer).status_code == 200
+    assert [one["kept"] for one in fenced()] == [False]
+
+
+def test_a_task_with_a_lease_of_its_own_is_fenced_by_that(agent: Caller, call: Call) -> None:
+    session = agent.session(mode="leased")["id"]
+    task = agent.post(f"/sessions/{session}/tasks", {"key": "t"}).json()["id"]
+    first = agent.post("/leases", {"task": task, "process": "p-1"}).json()
+    expire(first)
+    assert call("another").post("/leases", {"task": task, "process": "p-2"}).json()["epoch"] == 2
+    wish = {"session": "s-1", "effect_key": "e", "tool": "t", "task": "t", "lease_epoch": 1}
+    assert code(agent.post("/effects", wish)) == (409, "LEASE_LOST")
+    assert code(agent.post(f"/tasks/{task}/done", {"lease_epoch": 1})) == (409, "LEASE_LOST")
+    planned = agent.post("/effects", wish | {"lease_epoch": 2})
+    assert planned.status_code == 201, planned.text
+    start = {"process": "p", "intent_digest": planned.json()["intent_digest"]}
+    at = f"/effects/{planned.json()['id']}"
+    assert code(agent.post(f"{at}/dispatch", start | {"lease_epoch": 1})) == (409, "LEASE_LOST")
+    assert agent.post(f"{at}/dispatch", start | {"lease_epoch": 2}).status_code == 200
+    assert agent.post(f"{at}/acknowledge", {"attempt": 1, "outcome": "ok", "lease_epoch": 1}).status_code == 202
+
+
+def test_work_moves_one_clock_and_beats_the_other(agent: Caller) -> None:
+    session = agent.session(mode="leased")["id"]
+    lease = hold(agent, "s-1", ttl_s=3600)
+
+    def moves(answer: Any) -> bool:
+        """Whether progress was seen a minute later; what a command does, beats never do."""
+        assert answer().status_code in (200, 201, 202), answer
+        row = Lease.objects.get(id=lease["id"])
+        moved = row.progress_at_us > before.progress_at_us
+        assert row.wedged_at_us - row.progress_at_us == 900_000_000
+        return moved
+
+    effect = agent.plan("e", lease_epoch=1)
+    task = agent.post(f"/sessions/{session}/tasks", {"key": "t", "lease_epoch": 1}).json()["id"]
+    start = {"process": "p", "intent_digest": effect["intent_digest"], "lease_epoch": 1}
+    wish = {"session": "s-1", "effect_key": "f", "tool": "t", "lease_epoch": 1}
+    answer = {"attempt": 1, "outcome": "ok", "lease_epoch": 1}
+    beat = {"beats": [{"lease": lease["id"], "epoch": 1}]}
+    checkpoint = {"summary": "x", "lease_epoch": 1}
+    steps: list[tuple[str, Callable[[], Any], bool]] = [
+        ("beat", lambda: agent.client.post("/beats", json=beat), False),
+        ("renewal", lambda: agent.post(f"/leases/{lease['id']}/renew", {"epoch": 1}), False),
+        ("reading", lambda: agent.get(f"/effects/{effect['id']}"), False),
+        ("plan", lambda: agent.post("/effects", wish), True),
+        ("plan again", lambda: agent.post("/effects", wish), False),
+        ("dispatch", lambda: agent.post(f"/effects/{effect['id']}/dispatch", start), True),
+        ("acknowledge", lambda: agent.post(f"/effects/{effect['id']}/acknowledge", answer), True),
+        ("a late answer", lambda: agent.post(f"/effects/{effect['id']}/acknowledge", answer), False),
+        ("task", lambda: agent.post(f"/tasks/{task}/change", {"state": "running", "lease_epoch": 1}), True),
+        ("checkpoint", lambda: agent.post(f"/sessions/{session}/checkpoints", checkpoint), True),
+        ("token", lambda: agent.post(f"/leases/{lease['id']}/renew", {"epoch": 1, "progress": "1"}), True),
+        ("the same token", lambda: agent.post(f"/leases/{lease['id']}/renew", {"epoch": 1, "progress": "1"}), False),
+    ]
+    seen = []
+    for _name, step, _moved in steps:
+        pass_time(lease, 60)
+        before = Lease.objects.get(id=lease["id"])
+        seen.append(moves(step))
+    assert [(name, moved) for (name, _, _), moved in zip(steps, seen, strict=True)] == [
+        (name, moved) for name, _, moved in steps
+    ]
