@@ -38,6 +38,8 @@ class Message(models.Model):
         ]
         indexes = [
             models.Index(fields=["project", "recipient", "opened_position"], name="message_by_box"),
+            models.Index(fields=["project", "opened_position"], name="message_by_opening"),
+            models.Index(fields=["in_reply_to"], name="message_by_reply", condition=Q(in_reply_to__isnull=False)),
             models.Index(
                 fields=["recipient", "opened_position"],
                 name="message_unread",

@@ -81,6 +81,12 @@ class Migration(migrations.Migration):
             options={
                 "indexes": [
                     models.Index(fields=["project", "recipient", "opened_position"], name="message_by_box"),
+                    models.Index(fields=["project", "opened_position"], name="message_by_opening"),
+                    models.Index(
+                        condition=models.Q(("in_reply_to__isnull", False)),
+                        fields=["in_reply_to"],
+                        name="message_by_reply",
+                    ),
                     models.Index(
                         condition=models.Q(("read_at_us__isnull", True), ("recipient__isnull", False)),
                         fields=["recipient", "opened_position"],
