@@ -97,7 +97,7 @@ class Facts:
 _REPORTED: Final = frozenset(
     {
         *(f"effect.{verb}" for verb in ("planned", "dispatched", "acknowledged", "failed", "superseded")),
-        "artifact.recorded",
+        *("artifact.recorded", "decision.recorded", "decision.concluded"),
     }
 )
 # What is known, by lane: the words of Gatebook and of people move nothing when an agent reports them.

@@ -82,6 +82,18 @@ def test_the_same_words_reported_by_an_agent_move_nothing_and_it_is_said(desk: D
         assert "unrecognised, moves nothing" in row_of(page, entry), entry.kind
 
 
+def test_a_decision_about_an_effect_is_one_of_its_facts(desk: Desk) -> None:
+    effect = desk.plan()
+    path = f"/sessions/{desk.effect(effect).session_id}/decisions"
+    told = desk.agent.post(path, {"key": "way", "choice": "push to fix", "effect_key": "e-1"}).json()
+    desk.agent.post(f"/decisions/{told['id']}/conclude", {"status": "done", "outcome": "pushed"})
+    page = page_of(desk.house, effect["id"])
+    for kind, words in (("decision.recorded", "push to fix"), ("decision.concluded", "pushed")):
+        row = row_of(page, Entry.objects.get(kind=kind))
+        assert words in row
+        assert "unrecognised" not in row
+
+
 def test_only_what_an_agent_sent_is_labelled_as_its_words(desk: Desk) -> None:
     effect = desk.plan()
     desk.answer(desk.gate(effect), "rita", "deny", "not in this week")
