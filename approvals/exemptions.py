@@ -23,6 +23,7 @@ from journal import entries
 from journal.clock import now_us
 from journal.ids import uuid7
 from journal.models import Body, Entry
+from ledger.fold import RESOLVED
 from sessions.models import Agent, Project, Session
 from sessions.origin import Origin
 from sessions.people import pseudonym_of
@@ -103,18 +104,24 @@ def reasons(granted: Iterable[Exemption]) -> dict[UUID, str]:
 
 
 def covering(
-    project: UUID, wish: Wish, asking: str | Sequence[str], session: UUID, agent: UUID, at_us: int | None = None
+    project: UUID,
+    wish: Wish,
+    asking: str | Sequence[str],
+    session: UUID,
+    agent: UUID,
+    at_us: int | None = None,
+    again: UUID | None = None,
 ) -> Exemption | None:
     """The exemption that suspends the asking of `agent`, or None: of several the one that ends first. One query.
 
     `asking` are the ids of all rules that ask (`Judgement.asking`): one that still asks is not suspended by the
     exemption from another. The empty id stands for what no rule speaks of. Above low risk whoever granted has no part
-    in it.
+    in it. `again` is the effect where it was attempted before.
     """
     rules = [asking] if isinstance(asking, str) else list(asking)
     if not rules:
         return None
-    live = _live(project, now_us() if at_us is None else at_us).exclude(_of_a_party(wish.risk, session, agent))
+    live = _live(project, now_us() if at_us is None else at_us).exclude(_of_a_party(wish.risk, session, agent, again))
     for exemption in live.filter(Q(session__isnull=True) | Q(session=session)).order_by("ends_at_us", "id"):
         covered = {
             "tool": (wish.tool,),
@@ -134,9 +141,9 @@ def stands(exemption: UUID, at_us: int) -> bool:
     return Exemption.objects.filter(id=exemption, revoked_at_us__isnull=True, ends_at_us__gte=at_us).exists()
 
 
-def is_of_a_party(exemption: UUID, risk: str, session: UUID, agent: UUID) -> bool:
+def is_of_a_party(exemption: UUID, risk: str, session: UUID, agent: UUID, again: UUID | None = None) -> bool:
     """True where whoever granted it may not let this pass: they have a part in it now, and its risk is above low."""
-    return Exemption.objects.filter(_of_a_party(risk, session, agent), id=exemption).exists()
+    return Exemption.objects.filter(_of_a_party(risk, session, agent, again), id=exemption).exists()
 
 
 @transaction.atomic(savepoint=False)
@@ -195,13 +202,20 @@ def _tell_end(exemption: Exemption) -> bool:
     return bool(untold.update(expired_position=appended.position))
 
 
-def _of_a_party(risk: str, session: UUID, agent: UUID) -> Q:
-    """Whether the grantor has a part in it, as of now: it is asked on their behalf, or session or agent are theirs."""
+def _of_a_party(risk: str, session: UUID, agent: UUID, again: UUID | None) -> Q:
+    """Whether the grantor has a part in it, as of now: it is asked on their behalf, or session or agent are theirs.
+
+    It is asked on their word, too, where they said that an attempt before did not happen.
+    """
     if risk == states.RISKS[0]:
         return Q(pk__in=())
     grantor = OuterRef("granted_by")
     theirs = Session.objects.filter(Q(on_behalf_of=grantor) | Q(owner=grantor), id=session)
-    return Exists(theirs) | Exists(Agent.objects.filter(id=agent, owner=grantor))
+    found: Q = Exists(theirs) | Exists(Agent.objects.filter(id=agent, owner=grantor))
+    if again is not None:
+        word = Entry.objects.filter(effect=again, kind=RESOLVED, lane="system")
+        found |= Q(Exists(word.filter(actor=OuterRef("granted_by__person__pseudonym"))))
+    return found
 
 
 def _live(project: UUID, at_us: int) -> "QuerySet[Exemption]":

@@ -282,7 +282,8 @@ def _withdrawn(origin: Origin, row: EffectRow, force: InForce | None, patterns: 
 def _still_exempted(origin: Origin, row: EffectRow, wish: Wish, asking: Sequence[str]) -> bool:
     """True when an exemption covers what asks now; where it is another one, leave moves there, and that is a use."""
     now = origin.received_us
-    found = exemptions.covering(row.project_id, wish, asking, row.session_id, row.agent_id, now)
+    again = row.id if row.attempt_count else None
+    found = exemptions.covering(row.project_id, wish, asking, row.session_id, row.agent_id, now, again)
     if found is None or found.id.hex == row.leave_ref:
         return found is not None
     if not exemptions.use(found, origin, row.id, row.session_id, row.attempt_count):
@@ -296,7 +297,8 @@ def _exempted_by_a_party(row: EffectRow, force: InForce | None) -> bool:
     if force is None or force.mode != "enforce":
         return False
     risk = reading.reversibility_and_risk(row.project_id, row).risk
-    return exemptions.is_of_a_party(UUID(hex=row.leave_ref), risk, row.session_id, row.agent_id)
+    again = row.id if row.attempt_count else None
+    return exemptions.is_of_a_party(UUID(hex=row.leave_ref), risk, row.session_id, row.agent_id, again)
 
 
 def _judged_again(origin: Origin, row: EffectRow, force: InForce | None, patterns: int | None) -> Judged | None:

@@ -234,10 +234,11 @@ def _leave(origin: Origin, wish: Plan, asked: Asked, judged: Judged, opening: li
         return Grant("granted", "policy")
     if judgement.outcome == "deny":
         return Grant("refused", "policy")
-    covering = exemptions.covering(
-        origin.project, seen, judgement.asking, wish.session, origin.agent, origin.received_us
-    )
     identity = derived(wish.session, wish.effect_key)
+    again = identity if attempts else None
+    covering = exemptions.covering(
+        origin.project, seen, judgement.asking, wish.session, origin.agent, origin.received_us, again
+    )
     if covering is not None and exemptions.use(covering, origin, identity, wish.session, attempts):
         return Grant("granted", "exemption", covering.id.hex, covering.ends_at_us)
     requirement = judgement.requirement or Requirement()

@@ -231,6 +231,10 @@ def life(effect: Effect, tried: list[Attempt], now_us: int) -> list[Stage]:
             stages.append(Stage(f"dispatched{number}", "dispatched", last.dispatched_at_us))
         if last.acknowledged_mark:
             stages.append(Stage("acknowledged", "acknowledged", last.acknowledged_at_us))
+        elif effect.resolution == "happened":
+            stages.append(Stage("happened, a person said", "acknowledged", None))
+        elif last.is_denied:
+            stages.append(Stage("did not happen, a person said", "failed", last.failed_at_us))
         elif last.failed_mark:
             stages.append(Stage(f"failed: {last.failure_reason}", "failed", last.failed_at_us))
     now = shown_state(effect, now_us)

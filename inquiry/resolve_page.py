@@ -4,20 +4,17 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-import orjson
 from django.core import signing
-from django.db.models import F, OuterRef, Subquery
 from django.db.models.functions import Substr
 
 from inquiry import bodies
 from journal import gists
 from journal.models import Entry
-from journal.order import attempt_of
 from ledger import verdict_words
 from ledger.fold import RESOLVED
 from ledger.models import Effect
 from ledger.verdicts import Verdict
-from sessions.models import Membership, Person
+from sessions.models import Membership
 
 _SALT: Final = "gatebook.resolve"
 _MAX_AGE_S: Final = 12 * 3600  # as long as a sign-in lasts
@@ -53,51 +50,13 @@ _SAID: Final = ("found", "outcome", "reason", "answer", "violation", "refused")
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """A word of a person on an effect. Their words are None where they were erased."""
-
-    answer: str
-    who: str
-    at_us: int
-    position: int
-    attempt: int | None
-    rationale: str | None
-    reference: str
-    evidence: str
-
-
-def said(effect: Effect) -> list[Said]:
-    """What people said of `effect`, the latest first. No query where nobody ever did."""
-    if not effect.resolved_mark:
-        return []
-    person = Person.objects.filter(pseudonym=OuterRef("actor")).values("user__username")[:1]
-    entries = Entry.objects.filter(project=effect.project_id, effect=effect.id, kind=RESOLVED, lane="system")
-    rows = entries.annotate(who=Subquery(person), text=F("body__text")).order_by("-position")
-    return [_said(one) for one in rows]
-
-
-def _said(entry: Any) -> Said:
-    words = gists.parsed(entry.text) if entry.text is not None else {}
-    facts = orjson.loads(entry.facts)
-    return Said(
-        answer=ANSWERS[facts["answer"]][1],
-        who=entry.who or entry.actor,
-        at_us=entry.received_us,
-        position=entry.position,
-        attempt=entry.attempt,
-        rationale=words.get("rationale"),
-        reference=words.get("reference", ""),
-        evidence=words.get("evidence", ""),
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class Heard:
     """Something that was told of an effect after its dispatch: a look, an answer, late evidence, a breach."""
 
     entry: Entry
     told: str
     detail: str
+    began_us: int | None  # of a look
 
 
 def heard(effect: Effect) -> list[Heard]:
@@ -114,7 +73,8 @@ def _heard(entry: Any) -> Heard:
     told = ", ".join(f"{name} {facts[name]}".replace("_", " ") for name in _SAID if isinstance(facts.get(name), str))
     body = gists.parsed(entry.head or "")
     detail = next((body[name] for name in ("detail", "external_reference") if isinstance(body.get(name), str)), "")
-    return Heard(entry, told, detail)
+    began = facts.get("began_us")
+    return Heard(entry, told, detail, began if isinstance(began, int) else None)
 
 
 class Seen(NamedTuple):
@@ -157,11 +117,6 @@ def differences(seen: Seen, effect: Effect, found: Verdict) -> list[tuple[str, s
         if getattr(seen, name) != getattr(now, name)
     ]
     return [*new, ("Version", str(seen.version), str(now.version))] if seen.version != now.version else new
-
-
-def is_of_the_last_attempt(effect: Effect) -> bool:
-    """True when a person spoke of the attempt that is the last."""
-    return bool(effect.resolved_mark) and attempt_of(effect.resolved_mark) == effect.attempt_count
 
 
 def _salt(membership: Membership) -> str:

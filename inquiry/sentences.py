@@ -50,8 +50,8 @@ def known(effect: Effect, attempts: Sequence[Attempt], times: int, now_us: int) 
     state = shown_state(effect, now_us)
     said = _SAY.get(effect.state, _planned)(effect, attempts[-1] if attempts else None, now_us)
     said.state, said.looks = state, said.looks or state
-    if effect.resolution:
-        said.detail += [" A person resolved it: ", effect.resolution.replace("_", " "), "."]
+    if effect.resolution == "compensate" and effect.state != "compensated":
+        said.detail.append(" A person asked for its compensation.")
     if times > 1:
         said.detail.append(f" It was attempted {times} times.")
     if not effect.planned_mark:
@@ -86,7 +86,9 @@ def _dispatched(effect: Effect, _last: Attempt | None, now: int) -> Known:
     return _say("Dispatched", told, detail=["An answer may be on its way until ", Moment(deadline), "."])
 
 
-def _acknowledged(effect: Effect, _last: Attempt | None, _now: int) -> Known:
+def _acknowledged(effect: Effect, last: Attempt | None, _now: int) -> Known:
+    if effect.resolution == "happened" and (last is None or last.acknowledged_mark == ""):
+        return _say("Happened,", " as a person said.", detail=["No agent has told of it."])
     told = [*_at(effect.settled_at_us), " with outcome ", effect.outcome, "."]
     if effect.outcome == UNKNOWN:
         return _say("Acknowledged", told, NOBODY_KNOWS)
@@ -96,8 +98,10 @@ def _acknowledged(effect: Effect, _last: Attempt | None, _now: int) -> Known:
     return _say("Acknowledged", told)
 
 
-def _failed(effect: Effect, _last: Attempt | None, _now: int) -> Known:
+def _failed(effect: Effect, last: Attempt | None, _now: int) -> Known:
     told = _at(effect.settled_at_us)
+    if last is not None and last.is_denied:
+        return _say("Did not happen,", " as a person said", told, ".")
     if effect.failure_reason == "rejected":
         clean: Sentence = ["The other side refused before anything was done."]
         return _say("Rejected", told, ": it did not happen.", detail=clean)
@@ -116,6 +120,8 @@ def _superseded(effect: Effect, last: Attempt | None, _now: int) -> Known:
         return _say("Superseded", " before it was dispatched. No attempt of it is known.")
     if last.acknowledged_mark and effect.outcome != UNKNOWN:
         return _say("Superseded,", " after it was acknowledged with outcome ", effect.outcome or "unknown", ".")
+    if effect.resolution == "abandoned":
+        return _say("Abandoned", " by a person. Whether it happened stays unknown.")
     if last.failure_reason == "rejected":
         return _say("Superseded,", " after its last attempt was rejected.")
     return _say("Superseded,", " after it was dispatched.", NOBODY_KNOWS)

@@ -9,6 +9,7 @@ from django.db import models
 from django.db.models import Q
 
 from journal.ids import uuid7
+from journal.order import is_of_a_person
 from ledger import states
 from ledger.verdicts import REPLAYS
 from sessions.models import REF_CLASSES, Agent, Project, Repository, Session, Task
@@ -323,6 +324,11 @@ class Attempt(models.Model):
 
     def __str__(self) -> str:
         return f"attempt {self.number}"
+
+    @property
+    def is_denied(self) -> bool:
+        """True when a person said that it did not happen."""
+        return is_of_a_person(self.failed_mark)
 
 
 class Hold(models.Model):

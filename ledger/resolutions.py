@@ -5,11 +5,12 @@ effect as it still is. The word is an entry `effect.resolved`; what it does, the
 """
 
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import orjson
 from django.contrib.auth.models import User
+from django.db.models import F, OuterRef, Subquery
 
 from journal import entries
 from journal.clock import now_us
@@ -25,6 +26,7 @@ from ledger.rows import AttemptRow, EffectRow
 from ledger.states import RESOLUTIONS
 from ledger.tried import load_attempts
 from ledger.verdicts import Case, Verdict
+from sessions.models import Person
 from sessions.people import pseudonym_of
 
 ANSWERS: Final = RESOLUTIONS[1:]
@@ -132,6 +134,44 @@ def is_by(effect: Effect, user: User) -> bool:
     about = [one for one in (effect.id if effect.resolved_mark else None, effect.compensates_id) if one is not None]
     said = Entry.objects.filter(effect__in=about, kind=fold.RESOLVED, lane="system", actor=pseudonym_of(user))
     return bool(about) and said.exists()
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A word that was taken: the answer, by whom and when, and how they knew. What was erased is None."""
+
+    answer: str
+    who: str
+    at_us: int
+    position: int
+    attempt: int | None
+    rationale: str | None
+    reference: str
+    evidence: str
+
+
+def told(effect: Effect) -> list[Said]:
+    """What people said of `effect`, the latest first. No query where nobody ever did."""
+    if not effect.resolved_mark:
+        return []
+    person = Person.objects.filter(pseudonym=OuterRef("actor")).values("user__username")[:1]
+    entries = Entry.objects.filter(project=effect.project_id, effect=effect.id, kind=fold.RESOLVED, lane="system")
+    rows = entries.annotate(who=Subquery(person), text=F("body__text")).order_by("-position")
+    return [_said(one) for one in rows]
+
+
+def _said(entry: Any) -> Said:
+    words = orjson.loads(entry.text) if entry.text is not None else {}
+    return Said(
+        answer=orjson.loads(entry.facts)["answer"],
+        who=entry.who or entry.actor,
+        at_us=entry.received_us,
+        position=entry.position,
+        attempt=entry.attempt,
+        rationale=words.get("rationale"),
+        reference=words.get("reference", ""),
+        evidence=words.get("evidence", ""),
+    )
 
 
 def _refused(row: EffectRow, said: Word, asked: Standing) -> Refusal | None:

@@ -15,7 +15,8 @@ from approvals.models import Gate
 from approvals.states import LEAST_REASON, RISKS, US
 from approvals.views import drafts
 from journal.clock import now_us
-from ledger import breaches
+from ledger import breaches, resolutions
+from ledger.resolutions import Said
 from sessions.access import MemberRequest, may, member
 from sessions.standing import standing_of
 
@@ -148,12 +149,21 @@ def facts_of(request: MemberRequest, gate: Gate, *, in_pane: bool = False, **mor
         "leave_left_s": max(0, ((gate.leave_until_us or now) - now) // US),
         "stop": stops.covering(gate),
         "breaches": breaches.of(gate.effect),
+        "denied": _denied(gate),
         "revoked_by": around.words_of(gate, "gate.ruled") if gate.status == "revoked" else ("", ""),
         "in_pane": in_pane,
         "h": 2 if in_pane else 1,
         "s": 3 if in_pane else 2,
         **more,
     }
+
+
+def _denied(gate: Gate) -> Said | None:
+    """The word of a person that the last attempt did not happen, where it is asked for another on that word."""
+    if gate.effect.resolution != "not_happened":
+        return None
+    before = (one for one in resolutions.told(gate.effect) if one.position < gate.opened_position)
+    return next((one for one in before if one.answer == "not_happened"), None)
 
 
 def _next(request: MemberRequest, gate: Gate) -> Gate | None:

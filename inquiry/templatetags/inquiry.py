@@ -10,7 +10,7 @@ from django.template.loader import get_template
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
-from inquiry import shown
+from inquiry import resolve_page, shown
 from inquiry.bodies import Excerpt
 from inquiry.sentences import Moment, Sentence
 from inquiry.timeline import Row
@@ -246,6 +246,12 @@ def verdict_word(found: Verdict) -> str:
 def because(found: Verdict, tool: Tool | None) -> str:
     """Why, in one sentence, for a tool as it is declared."""
     return verdict_words.because(found, tool.tool_class if tool is not None else "")
+
+
+@register.filter
+def in_words(answer: str) -> str:
+    """What somebody said of an effect: it happened, it did not happen …"""
+    return resolve_page.ANSWERS[answer][1]
 
 
 @register.filter

@@ -8,7 +8,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from inquiry import effect_page, resolve_page, sentences
+from inquiry import effect_page, sentences
 from inquiry.handles import as_position
 from inquiry.keyset import MAX_POSITION
 from inquiry.views.place import place_of
@@ -36,7 +36,7 @@ def effect(request: MemberRequest, effect: UUID) -> HttpResponse:
         "effect": found,
         "verdict": verdict,
         "may_resolve": asks and may(request.membership, "operator"),
-        "said": resolve_page.said(found),
+        "said": resolutions.told(found),
         "compared": effect_page.compared(found, tried, gates, found_of_it),
         "known": sentences.known(found, tried, times, now),
         "life": effect_page.life(found, tried, now),

@@ -162,7 +162,7 @@ def _page(
         "refused": refused,
         "wrong": _FIELD_OF.get(refused.code, refused.code) if refused is not None else "",
         "differences": differences,
-        "said": resolve_page.said(found),
+        "said": resolutions.told(found),
         "heard": resolve_page.heard(found),
         "attempts": tried,
         "attempts_in_all": times,

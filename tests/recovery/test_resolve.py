@@ -1,12 +1,15 @@
 """What people say of an effect of which nobody can know, through their pages: what it does, and what it never does."""
 
 import re
+from typing import Any
 
 import orjson
 import pytest
+from django.db import DatabaseError, transaction
 from django.test import Client
 from django.urls import reverse
 
+from approvals import exemptions
 from approvals.models import Gate, Vote
 from journal.clock import now_us
 from journal.models import Body, Entry
@@ -111,22 +114,52 @@ def test_replay_once_is_never_leave(desk: Desk) -> None:
     Effect.objects.filter(id=planned["id"]).update(deadline_us=now_us() - 1)
     effect = desk.effect(planned)
     assert effect.leave == "used"
-    olga = Resolver(desk)
-    olga.say(effect, "not_happened", insists="1")
+    adam = Resolver(desk, "administrator")  # who has no other part in it
+    adam.say(effect, "not_happened", insists="1")
     assert now(effect).leave == "used"  # of the first attempt
     again = desk.agent.plan("push", arguments={"ref": "main"})
     assert again["answer"] == "wait"
     gate = desk.gate(planned)
     assert (gate.status, gate.id != first.id) == ("pending", True)
-    html = olga.client.get(reverse("gate", args=[gate.id])).content.decode()
+    html = adam.client.get(reverse("gate", args=[gate.id])).content.decode()
     assert "You said what became of it before" in html
-    assert desk.answer(gate, "operator").refusal == (
+    assert desk.answer(gate, "administrator").refusal == (
         "self_approval",
         "You said what became of it before, so this is asked on your word; somebody else must say yes.",
     )
+    assert "administrator said" in html
+    assert "of which nobody could know, did not happen" in html
+    with pytest.raises(DatabaseError, match="vote_is_of_nobody_with_a_part_in_it"), transaction.atomic():
+        Vote.objects.create(**yes_by_hand(gate, desk))
     assert not Vote.objects.filter(gate=gate).exists()
     assert desk.answer(gate, "carol").refusal is None
     assert desk.agent.dispatch(desk.agent.plan("push", arguments={"ref": "main"}), process="p-2")["attempt"] == 2
+
+
+def yes_by_hand(gate: Gate, desk: Desk) -> dict[str, Any]:
+    """A vote of the administrator that no verb would store."""
+    user = desk.user("administrator")
+    return {
+        "project": desk.project, "gate": gate, "user": user, "actor": pseudonym_of(user), "answer": "approve",
+        "card_sha256": "c" * 64, "shown_version": gate.version, "shown_digest": gate.digest, "shown_at_us": now_us(),
+        "view_complete": True, "step_up": "typed_digest", "reason_characters": 20, "position": 1,
+        "voted_at_us": now_us(),
+    }  # fmt: skip
+
+
+def test_no_exemption_of_theirs_lets_it_go_again(desk: Desk) -> None:
+    planned = desk.plan("push", arguments={"ref": "main"})
+    desk.answer(desk.gate(planned), "carol")
+    desk.agent.dispatch(planned)
+    Effect.objects.filter(id=planned["id"]).update(deadline_us=now_us() - 1)
+    Resolver(desk, "administrator").say(desk.effect(planned), "not_happened", insists="1")
+    until = now_us() + 10**9
+    with transaction.atomic():
+        exemptions.grant(
+            desk.project, tool="git.*", reason="for the drill", ends_at_us=until, user=desk.user("administrator")
+        )
+    assert desk.agent.plan("other", arguments={"ref": "next"})["answer"] == "proceed"
+    assert desk.agent.plan("push", arguments={"ref": "main"})["answer"] == "wait"
 
 
 def test_compensate_tells_an_agent_to_plan_it(mail: Effect, olga: Resolver, quiet: Desk) -> None:
@@ -135,6 +168,8 @@ def test_compensate_tells_an_agent_to_plan_it(mail: Effect, olga: Resolver, quie
     assert (row.state, row.resolution) == ("dispatched", "compensate")
     page = olga.client.get(reverse("effect", args=[mail.id])).content.decode()
     assert "COMPENSATE</b> a person asked" in page
+    verdict = quiet.agent.get(f"/effects/{mail.id}/verdict").json()
+    assert (verdict["verdict"], verdict["row"], verdict["reason"]) == ("compensate", "11b", "RESOLVED")
     fields = {"effect_key": "sorry", "tool": "mail.apologise", "arguments": {"recipients": 412}}
     undoing = done(quiet.agent.post(f"/effects/{mail.id}/compensate", fields))
     quiet.agent.dispatch(undoing)

@@ -1,0 +1,84 @@
+"""Two people answer at once, and an agent beside them, with real commits: one is heard, and the others are told so."""
+
+from functools import partial
+from typing import Any
+
+import orjson
+import pytest
+from django.db import transaction
+from pytest_django import Settings
+
+from approvals import resolving
+from journal.models import Entry
+from ledger import declared
+from ledger.models import Attempt, Effect
+from ledger.resolutions import ANSWERS, Resolved, Word
+from sessions import tokens
+from sessions.models import Membership
+from tests.approvals.story import Desk
+from tests.ingest.caller import Caller
+from tests.journal.committed import committed, together
+from tests.pages.people import build
+
+__all__ = ["committed"]
+ROUNDS = 4
+
+
+@pytest.fixture
+def desk(committed: None, settings: Settings) -> Desk:
+    """A desk without a policy; what happens at it is committed."""
+    from config.wsgi import application
+
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    declared.forget()
+    house = build()
+    with transaction.atomic():
+        token = tokens.issue(house.agent, expires_in=None, actor="tests")
+    made = Desk(house, Caller(token, app=application))
+    made.agent.session("s-1")
+    return made
+
+
+def sent(desk: Desk, number: int) -> tuple[dict[str, Any], Effect]:
+    planned = desk.plan(f"mail-{number}", tool="mail.send", arguments={"to": number})
+    desk.agent.dispatch(planned)
+    return planned, desk.effect(planned)
+
+
+def word(effect: Effect, answer: str) -> Word:
+    return Word(answer, "Read in the provider's log.", effect.version, insists=True)
+
+
+def test_of_many_words_at_once_one_is_heard(desk: Desk) -> None:
+    people = list(Membership.objects.filter(project=desk.project).select_related("user"))
+    for number in range(ROUNDS):
+        _, effect = sent(desk, number)
+        said = [word(effect, ANSWERS[index % 4]) for index in range(8)]
+        work = [
+            partial(resolving.resolve, effect.id, people[index % len(people)], said[index])
+            for index in range(len(said))
+        ]
+        results: list[Resolved] = together(*work)
+        heard = [one for one in results if one.refusal is None]
+        assert len(heard) == 1, results
+        assert {one.refusal.code for one in results if one.refusal is not None} == {"stale_view"}
+        [entry] = Entry.objects.filter(effect=effect.id, kind="effect.resolved")
+        assert entry.position == heard[0].position
+        now = Effect.objects.get(id=effect.id)
+        assert (now.resolution, now.version) == (orjson.loads(entry.facts)["answer"], effect.version + 1)
+
+
+def test_against_an_answer_of_the_agent_one_wins(desk: Desk) -> None:
+    """Never both: either people are told that it moved on, or the agent's word is late and shows against theirs."""
+    person = desk.house.members["operator"]
+    for number in range(ROUNDS):
+        planned, effect = sent(desk, number)
+        body = {"attempt": 1, "outcome": "ok"}
+        acknowledging = partial(desk.agent.post, f"/effects/{planned['id']}/acknowledge", body)
+        resolved, answer = together(
+            partial(resolving.resolve, effect.id, person, word(effect, "not_happened")), acknowledging
+        )
+        now, attempt = Effect.objects.get(id=effect.id), Attempt.objects.get(effect=effect.id)
+        assert (now.state, now.outcome) == ("acknowledged", "ok")
+        assert answer.status_code == (200 if resolved.refusal is not None else 202)
+        assert now.violates == attempt.is_denied == (resolved.refusal is None)
