@@ -23,6 +23,7 @@ from ingest.secret_kinds import Hints
 from ingest.shapes_verdicts import ReportedProbe
 from ingest.strict import ItemFault, Parsed
 from ingest.views.effects import intent_digest, key_of, plan_columns, target_columns
+from inquiry import controls
 from journal import entries
 from journal.entries import Draft, Status
 from journal.ids import derived
@@ -250,11 +251,16 @@ def _post(call: Call, created: list[Item], meant: dict[str, UUID]) -> None:
     ]
     sessions.report(session_facts, meant)
     reported_work.post(created)
+    for session in sorted({item.session for item in created if item.envelope.kind in _WATCHED}):
+        controls.watch(session, call.received_us)
     for item in created:
         if isinstance(item.fields, shapes.ReportedEnd):
             gates.cancel_of_session(item.session, call.received_us)
             leases.end_of_session(item.session, call.received_us)
     fencing.mark([_held(item, rows) for item in created if item.envelope.lease_epoch is not None])
+
+
+_WATCHED = frozenset({"handoff.written", "fact.observed", "task.done"})  # what may show that a control fires
 
 
 def _held(item: Item, rows: Mapping[UUID, EffectRow]) -> fencing.Fact:

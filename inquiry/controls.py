@@ -12,9 +12,11 @@ from typing import Any, Final
 from uuid import UUID
 
 import orjson
+from django.db.models import Count, OuterRef, Subquery
 
 from approvals.models import Gate
 from approvals.states import OPEN as OPEN_GATES
+from inquiry.indexes import IS_OF_A_CONTROL
 from journal import entries
 from journal.models import Entry
 from ledger.models import Effect
@@ -77,8 +79,14 @@ def watch(session: UUID, received_us: int) -> int:
 
 def fired(session: Session, limit: int) -> list[dict[str, Any]]:
     """The newest entries of controls that fired in the session, with their words and positions. One query."""
-    rows = Entry.objects.filter(session=session.id, kind="control.fired").select_related("body").order_by("-position")
+    rows = Entry.objects.filter(IS_OF_A_CONTROL, session=session.id).select_related("body").order_by("-position")
     return [{"position": row.position, "received_us": row.received_us, **_words(row)} for row in rows[:limit]]
+
+
+def how_often() -> Subquery:
+    """For a query of sessions: how many findings the book has of each."""
+    of_session = Entry.objects.filter(IS_OF_A_CONTROL, session=OuterRef("id")).order_by().values("session")
+    return Subquery(of_session.annotate(number=Count("position")).values("number"))
 
 
 def _words(row: Entry) -> dict[str, Any]:

@@ -20,3 +20,4 @@ HAS_GUARDED_REF: Final = _condition(
     "ref_class", "%(expressions)s IN ('production', 'protected')"
 )  # effect_by_ref_class
 NEEDS_LEAVE: Final = _condition("judged", "%(expressions)s IN ('ask', 'deny')")  # effect_judged_to_need_leave
+IS_OF_A_CONTROL: Final = _condition("kind", "%(expressions)s = 'control.fired'")  # journal's entry_of_control

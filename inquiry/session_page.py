@@ -4,13 +4,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
-from django.db.models import Case, CharField, Count, Q, QuerySet, Sum, Value, When
+from django.db.models import Case, CharField, Count, Exists, OuterRef, Q, QuerySet, Sum, Value, When
 from django.db.models.functions import Coalesce
 
-from inquiry import shown
+from inquiry import controls, shown
 from inquiry.keyset import Window
 from ledger.models import Effect
 from sessions.models import ITEM_STATES, Artifact, Item, Project, Session, Task
+from sessions.models_state import Handoff
 
 TASKS: Final = 20  # rows on the session page; the lists of their own go on by keyset paging
 CHILDREN: Final = 10
@@ -20,9 +21,14 @@ DEEPEST: Final = 6  # levels of the task tree that are indented
 
 
 def session(project: Project, session_id: UUID) -> Session | None:
-    """The session with its agent, owner, repository and parent, or None when it is not this project's."""
+    """The session with its agent, owner, repository and parent, or None when it is not this project's.
+
+    `controls_fired` is how many findings of controls the book has of it, None for none; `handoff_waits` whether a
+    handoff waits to be accepted.
+    """
     joined = project.sessions.select_related("agent", "owner", "on_behalf_of", "repository", "parent", "branched_from")
-    return joined.filter(id=session_id).first()
+    waits = Exists(Handoff.objects.filter(session=OuterRef("id"), accept_by_us__isnull=False))
+    return joined.filter(id=session_id).annotate(controls_fired=controls.how_often(), handoff_waits=waits).first()
 
 
 @dataclass(slots=True)

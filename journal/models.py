@@ -56,6 +56,7 @@ class Entry(models.Model):
             models.Index(fields=["session", "position"], name="entry_by_session", condition=Q(session__isnull=False)),
             models.Index(fields=["effect", "position"], name="entry_by_effect", condition=Q(effect__isnull=False)),
             models.Index(fields=["received_us"], name="entry_by_received_us"),
+            models.Index(fields=["session", "position"], name="entry_of_control", condition=Q(kind="control.fired")),
         ]
 
     def __str__(self) -> str:

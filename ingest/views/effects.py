@@ -18,6 +18,7 @@ from ingest.doors import Call, as_json, by_method, command, reading
 from ingest.paging import page, parameters
 from ingest.problems import Problem
 from ingest.reply import Reply
+from inquiry import controls
 from inquiry.indexes import HAS_BAD_OUTCOME, HAS_REFERENCE, IS_NOT_ACKNOWLEDGED
 from journal.clock import now_us
 from journal.ids import derived
@@ -28,7 +29,7 @@ from ledger.models import Attempt, Effect
 from ledger.rows import AttemptRow, EffectRow
 from ledger.states import SAID_OUTCOMES, STATES
 from sessions import beats, capacity, repositories, sessions, tasks
-from sessions.models import Project
+from sessions.models import Project, Task
 from sessions.origin import Origin
 
 
@@ -88,8 +89,9 @@ def _plan(call: Call, fields: shapes.PlanFields, origin: Origin, reference: str,
         values |= {"compensates_id": compensates.id, "undoes": _part(compensates)}
     if fields.parent_effect:
         values["parent_effect_id"] = _effect(call.project, fields.parent_effect).id
-    if fields.task:
-        values["task_id"] = _task(call.project, session, fields.task)
+    task = _task(call.project, session, fields.task) if fields.task else None
+    if task is not None:
+        values["task_id"] = task.id
     wish = Plan(session, key_of(fields, digest), fields.tool, digest, values)
     repository = (fields.target.repository or "") if fields.target is not None else ""
     try:
@@ -101,6 +103,8 @@ def _plan(call: Call, fields: shapes.PlanFields, origin: Origin, reference: str,
         raise Problem(429, "BREAKER_OPEN", sentence, headers=headers) from None
     if not answered.created:
         sessions.count_effects({session: -1})
+    elif task is not None and task.state == "done":
+        controls.watch(session, call.received_us)
     return _reply(answered, kept=False, redactions=call.redactions)
 
 
@@ -383,13 +387,13 @@ def _effect(project: UUID, identity: str) -> Effect:
     return found
 
 
-def _task(project: UUID, session: UUID, reference: str) -> UUID:
+def _task(project: UUID, session: UUID, reference: str) -> Task:
     stored = sessions.find(project, str(session))
     task = tasks.find(stored, reference)
     if task is None:
         detail = "This session has no such task; create it first, or leave it out."
         raise Problem(422, "task_unknown", detail, pointer="/task")
-    return task.id
+    return task
 
 
 def _no_session() -> Problem:

@@ -13,6 +13,7 @@ from ingest.paging import page, parameters
 from ingest.problems import Problem
 from ingest.reply import Reply
 from ingest.shapes_work import FinishTask
+from inquiry import controls
 from sessions import items, leases, sessions, tasks
 from sessions.models import ITEM_STATES, STATUSES, Session, Task
 from sessions.origin import Origin
@@ -115,6 +116,7 @@ def _told_done(task: Task) -> dict[str, Any]:
     """A task after a change; beside one that is done, what of it is not: tasks below it, and items."""
     if task.state != "done":
         return _task_brief(task)
+    controls.watch(task.session_id, task.updated_at_us)
     return _task_brief(task) | {"open_tasks": tasks.open_below(task), "open_items": items.open_of(task)}
 
 

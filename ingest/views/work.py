@@ -15,6 +15,7 @@ from ingest.paging import page, parameters
 from ingest.problems import Problem
 from ingest.reply import Reply
 from ingest.views.sessions import brief, find_session
+from inquiry import controls
 from journal.ids import derived
 from sessions import checkpoints, decisions, facts, handoffs, lineage, sessions
 from sessions.models import ENDED, Session
@@ -118,6 +119,7 @@ def write_handoff(call: Call, fields: shapes.WriteHandoff, origin: Origin, path:
         return refuse
     things = waits.resolved(call.project, call.token.agent, session.id, fields.waits_on)
     written = handoffs.write(origin, session.id, sections_size(fields), things)
+    controls.watch(session.id, call.received_us)
     return Reply(201, handoffs.brief(written))
 
 
@@ -141,6 +143,7 @@ def accept_handoff(call: Call, _fields: shapes.AcceptHandoff, origin: Origin, pa
     if row.accepted_mark:
         sentence = "Another worker has accepted this handoff; leave its work to that one."
         return refused("HANDOFF_ACCEPTED", sentence, origin, present)
+    controls.watch(row.session_id, call.received_us)  # before it is accepted: what it waits for may be over by now
     return Reply(200, handoffs.brief(handoffs.accept(origin, row)))
 
 
@@ -160,6 +163,8 @@ def observe_fact(call: Call, fields: shapes.ObserveFact, origin: Origin, path: d
     digest = facts.digest_of(call.project, canonical_text(fields.value))
     row = facts.observe(origin, session.id, fields.name, fields.source, digest, fields.fresh_s or facts.FRESH_S)
     others = facts.drifting(facts.fresh_of(session, fields.name, call.received_us))
+    if others:
+        controls.watch(session.id, call.received_us)
     body = {"name": row.name, "source": row.source, "fresh_until_us": row.fresh_until_us, "drift": bool(others)}
     return Reply(201, body | {"position": row.position})
 

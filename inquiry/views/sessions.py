@@ -9,7 +9,8 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 from django.views.decorators.vary import vary_on_headers
 
-from inquiry import filters, keyset, questions, resume, session_page, shown, timeline
+from inquiry import controls, filters, keyset, questions, resume, session_page, shown, timeline
+from inquiry.controls import Finding
 from inquiry.patience import patient
 from inquiry.views import timeline as lanes_views
 from inquiry.views.place import Place, place_of
@@ -64,6 +65,7 @@ def session(request: MemberRequest, session: UUID) -> HttpResponse:
     context = {
         **shown_timeline,
         "resume": answer,
+        "controls": _controls(found, now),
         "questions": questions.answers(found, shown_timeline["counts"], answer),
         "may_resolve": may(request.membership, "operator"),
         "children": children,
@@ -138,6 +140,11 @@ def task(request: MemberRequest, task: UUID) -> HttpResponse:
         "state": state,
     }
     return render(request, "inquiry/task.html", context)
+
+
+def _controls(found: Any, now: int) -> list[Finding]:
+    """What fires now; not asked where nothing ever fired and no handoff waits."""
+    return controls.standing(found, now) if found.controls_fired or found.handoff_waits else []
 
 
 def _session(request: MemberRequest, session_id: UUID) -> Session:
