@@ -9,6 +9,7 @@ is used, and what was refused stays so; a stop stands as it was set until it is 
 from approvals.quorum import ASKED, COUNTS, PART, REVIEWS, of_vendor
 from approvals.states import MOVES, OPEN, STEP_UPS
 from journal.triggers import Law
+from ledger.verdicts import UNDER_USED_LEAVE
 
 _BOUND = (
     "id", "digest", "preconditions_digest", "requirement", "requirement_hash", "minimum", "deny_threshold", "effect_id",
@@ -69,6 +70,18 @@ _NEVER_GIVEN = (
     "NEW.leave = 'used' AND OLD.leave NOT IN ('granted', 'used') AND OLD.leave_aside <> 'granted' AND NOT"
     " (NEW.state IN ('acknowledged', 'compensated', 'superseded') AND EXISTS (SELECT 1 FROM {schema}ledger_attempt"
     " attempt WHERE attempt.effect_id = NEW.id AND attempt.leave = 'used'))"
+)
+
+# Leave that people gave is for one attempt. It serves the next one too where the verdict table says that nothing more
+# can come of that than what they approved.
+_SECOND_USE = (
+    "NEW.number > 1 AND NEW.lane = 'command' AND NEW.leave = 'used' AND NOT (NEW.replaces IS NOT NULL"
+    f" AND NEW.verdict_row IN ({', '.join(repr(row) for row in UNDER_USED_LEAVE)}))"
+)
+_NOT_RULED_ANEW = (
+    "EXISTS (SELECT 1 FROM {schema}ledger_effect effect WHERE effect.id = NEW.effect_id"
+    " AND effect.leave_basis = 'ruling' AND NOT EXISTS (SELECT 1 FROM {schema}approvals_gate gate"
+    " WHERE gate.effect_id = effect.id AND gate.status = 'approved'))"
 )
 
 # name -> (table, event, condition, what it says). A condition sees NEW, and OLD where there is one.
@@ -133,6 +146,11 @@ _LAWS: dict[str, tuple[str, str, str, str]] = {
         "ledger_effect", "UPDATE", "NEW.leave_aside NOT IN ('', OLD.leave_aside, OLD.leave)",
         "only leave that stands is set aside",
     ),
+    # After the insert: an upsert calls what stands before it also for rows that it then updates.
+    "leave_by_ruling_serves_again_by_few_rows": (
+        "ledger_attempt", "STORED", f"{_SECOND_USE} AND {_NOT_RULED_ANEW}",
+        "leave by ruling is for one attempt, and for its replay by rows that do nothing twice",
+    ),
     # Nor is an effect taken away to be stored again as if it had leave.
     "effect_never_goes": ("ledger_effect", "DELETE", "", "an effect is never deleted"),
     "attempt_never_goes": ("ledger_attempt", "DELETE", "", "an attempt is never deleted"),
@@ -185,7 +203,11 @@ _CALLED: dict[str, str] = {
     "leave_is_given_before_it_is_used": "NEW.leave = 'used' AND OLD.leave NOT IN ('granted', 'used')",
     "leave_that_was_refused_stays_refused": "OLD.leave = 'refused'",
     "leave_set_aside_is_what_stood": "NEW.leave_aside <> ''",
+    "leave_by_ruling_serves_again_by_few_rows": _SECOND_USE,
 }
+
+
+_WHEN = {"STORED": "AFTER INSERT"}
 
 
 def _postgresql() -> tuple[dict[str, tuple[str, str]], str]:
@@ -205,7 +227,8 @@ END $$;""")
         when = f" WHEN ({_CALLED[name]})" if name in _CALLED else ""
         triggers[name] = (
             table,
-            f"BEFORE {event}{of} ON {table} FOR EACH ROW{when} EXECUTE FUNCTION {table}_{name}()",
+            f"{_WHEN.get(event, f'BEFORE {event}')}{of} ON {table} FOR EACH ROW{when}"
+            f" EXECUTE FUNCTION {table}_{name}()",
         )
     for table in _REPLACED:
         triggers[f"{table}_is_never_truncated"] = (
@@ -247,7 +270,8 @@ def _sqlite() -> dict[str, tuple[str, str]]:
         test = of_vendor(condition, "sqlite").replace("{schema}", "").replace("{distinct}", "NOT")
         of = " OF leave, leave_basis, leave_aside" if (table, event) == ("ledger_effect", "UPDATE") else ""
         when = f" WHEN {test}" if test else ""
-        statement = f"BEFORE {event}{of} ON {table}{when} BEGIN SELECT RAISE(ABORT, '{name}: {said}'); END"
+        moment = _WHEN.get(event, f"BEFORE {event}")
+        statement = f"{moment}{of} ON {table}{when} BEGIN SELECT RAISE(ABORT, '{name}: {said}'); END"
         triggers[name] = (table, statement)
     return triggers
 

@@ -12,6 +12,17 @@ _KEPT = "attempt_keeps_its_leave"
 _FORGED = f"{_NEEDED}: an attempt is stored only under the leave that its effect stands under"
 _CHANGED = f"{_KEPT}: the leave that an attempt ran under, and its effect, are never changed"
 
+_NAMED = "attempt_names_what_it_replaces"
+_UNNAMED = f"{_NAMED}: an attempt that follows one in doubt says that it takes its place, and by which row"
+# The one before was neither answered nor undone, nor did a person say that it did not happen.
+_FOLLOWS_DOUBT = (
+    "EXISTS (SELECT 1 FROM {schema}ledger_attempt before WHERE before.effect_id = NEW.effect_id"
+    " AND before.number = NEW.number - 1 AND (before.acknowledged_mark = '' OR before.outcome = 'unknown')"
+    " AND before.failure_reason <> 'rejected' AND before.number >"
+    " (SELECT undone FROM {schema}ledger_effect WHERE id = NEW.effect_id))"
+)
+_MAY_FOLLOW = "NEW.lane = 'command' AND NEW.number > 1 AND NEW.replaces IS NULL"
+
 # What happened without a command may turn out to have needed leave once its plan is heard, and the other way round.
 _OTHER = (
     "(NEW.leave <> OLD.leave AND NOT (NEW.leave IN ('observed', 'bypassed') AND OLD.leave IN ('observed', 'bypassed')))"
@@ -22,6 +33,11 @@ _OTHER = (
 LAW = Law(
     postgresql={
         _NEEDED: ("ledger_attempt", "AFTER INSERT ON ledger_attempt FOR EACH ROW EXECUTE FUNCTION ledger_need_leave()"),
+        _NAMED: (
+            "ledger_attempt",
+            f"AFTER INSERT ON ledger_attempt FOR EACH ROW WHEN ({_MAY_FOLLOW})"
+            " EXECUTE FUNCTION ledger_name_what_is_replaced()",
+        ),
         _KEPT: (
             "ledger_attempt",
             "AFTER UPDATE OF leave, effect_id ON ledger_attempt FOR EACH ROW"
@@ -37,6 +53,13 @@ BEGIN
   END IF;
   RETURN NULL;
 END $$;
+CREATE OR REPLACE FUNCTION ledger_name_what_is_replaced() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF {_FOLLOWS_DOUBT.replace("{schema}", "{schema}.")} THEN
+    RAISE EXCEPTION '{_UNNAMED}' USING ERRCODE = 'check_violation';
+  END IF;
+  RETURN NULL;
+END $$;
 CREATE OR REPLACE FUNCTION ledger_keep_leave() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   RAISE EXCEPTION '{_CHANGED}' USING ERRCODE = 'check_violation';
@@ -48,6 +71,12 @@ END $$;
             f"""AFTER INSERT ON ledger_attempt
             WHEN NEW.leave IS NOT (SELECT leave FROM ledger_effect WHERE id = NEW.effect_id) BEGIN
             SELECT RAISE(ABORT, '{_FORGED}'); END""",
+        ),
+        _NAMED: (
+            "ledger_attempt",
+            f"""AFTER INSERT ON ledger_attempt
+            WHEN {_MAY_FOLLOW} AND {_FOLLOWS_DOUBT.replace("{schema}", "")} BEGIN
+            SELECT RAISE(ABORT, '{_UNNAMED}'); END""",
         ),
         _KEPT: (
             "ledger_attempt",

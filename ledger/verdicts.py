@@ -160,6 +160,8 @@ def _not_begun(case: Case, now_us: int) -> Verdict:
 
 def _rejected(case: Case, now_us: int) -> Verdict:
     """Rows 9 and 9b: the remote said no, so nothing happened; asked again under leave of its own."""
+    if not case.same_intent:
+        return Verdict("escalate", "INTENT_MISMATCH", "6")
     # A person's word that it did not happen is good for one attempt more, and for no second.
     said_once = case.resolution == "not_happened"
     if case.attempts >= (case.resolved_attempt + 1 if said_once else case.means.max_attempts):

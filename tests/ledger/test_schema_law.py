@@ -233,6 +233,17 @@ CASES: Final[dict[str, Case]] = {
     "tool_class_is_known": check(Tool, {"tool_class": "magic"}, {"tool_class": "keyed"}),
     "tool_reversibility_is_known": check(Tool, {"reversibility": "maybe"}, {"reversibility": "read"}),
     "tool_times_are_positive": check(Tool, {"deadline_s": 0}, {"deadline_s": 1}),
+    "tool_window_and_counts_are_numbers": check(Tool, {"max_attempts": 0}, {"max_attempts": 1}),
+    "tool_undo_is_known": check(Tool, {"undo": "regret"}, {"undo": "reference"}),
+    "effect_undoes_what_it_compensates": Case(
+        Effect, wrong=lambda _: {"undoes": 1}, right=lambda w: {"undoes": 1, "compensates": w.effect}
+    ),
+    "effect_undone_attempts_are_counted": check(Effect, {"undone": -1}, {"undone": 1}),
+    "attempt_replaces_by_a_row_of_the_table": Case(
+        Attempt,
+        wrong=lambda w: {"number": 2, "lane": "command", "replaces": 1, "verdict_row": "26", **w.under("used")},
+        right=lambda w: {"number": 2, "lane": "command", "replaces": 1, "verdict_row": "17", **w.under("used")},
+    ),
     "effect_key_is_unique_in_session": same(
         Effect, lambda _: {"effect_key": "x"}, lambda w: {"session": w.write(Session)}
     ),
@@ -427,7 +438,8 @@ def _insert(verb: str, conflict: str = "", *, effect: Effect, leave: str, number
         cursor.execute(
             f"{verb} INTO ledger_attempt (effect_id, project_id, number, leave, remote_key, process, lane, is_open,"
             " replaced, outcome, failure_reason, external_reference, dispatch_key, dispatched_mark, acknowledged_mark,"
-            " failed_mark) VALUES (%s, %s, %s, %s, 'gbk-1', '', 'evidence', false, false, '', '', '', '', 'm', '', '')"
+            " failed_mark, verdict_row)"
+            " VALUES (%s, %s, %s, %s, 'gbk-1', '', 'evidence', false, false, '', '', '', '', 'm', '', '', '')"
             f" {conflict}",
             [*identities, number, leave],
         )

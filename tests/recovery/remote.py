@@ -1,4 +1,4 @@
-"""Tools as an operator declares them, for the tests of recovery, and the steps of a worker that goes on after a crash."""
+"""Tools as an operator declares them, for the tests of recovery, and what a worker asks and says after a crash."""
 
 from typing import Any
 

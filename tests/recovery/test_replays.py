@@ -1,13 +1,12 @@
 """An attempt in doubt is replaced only as the verdict table says, once, and under the leave that the row asks for."""
 
-from collections.abc import Callable
 
 import pytest
 
 from ledger.models import Attempt, Effect
 from sessions.models import Project
-from tests.ingest.caller import Caller, code
-from tests.recovery.remote import declare, probe, replay, row, verdict
+from tests.ingest.caller import Caller
+from tests.recovery.remote import declare, replay, verdict
 
 
 @pytest.fixture

@@ -1,0 +1,406 @@
+"""The verdict table: one test for each of its rows, and what holds of every case that can be said at all."""
+
+from dataclasses import replace
+from itertools import product
+from typing import Any, Final
+
+import pytest
+
+from ledger import states, verdict_words, verdicts
+from ledger.verdicts import Case, Means, Verdict, is_safe, verdict
+
+pytestmark = pytest.mark.once
+NOW: Final = 1_000_000_000_000_000
+S: Final = 1_000_000
+HOUR: Final = 3600 * S
+
+
+def doubtful(tool_class: str, **fields: Any) -> Case:
+    """An effect dispatched a minute ago under leave that rules gave, of which nothing was heard."""
+    of_tool = {name: fields.pop(name) for name in list(fields) if name in Means.__slots__ and name != "probe"}
+    of_tool["probe"] = fields.pop("looks", False)
+    said = {"first_us": NOW - 60 * S, "last_us": NOW - 60 * S, **fields}
+    base = Case(state="dispatched", leave="used", leave_basis="policy", attempts=1)
+    return replace(base, means=Means(tool_class=tool_class, **of_tool), **said)
+
+
+def asked(case: Case, now_us: int = NOW) -> tuple[str, str, str]:
+    found = verdict(case, now_us)
+    return found.row, found.answer, found.reason
+
+
+def test_row_0_a_hold_goes_before_everything() -> None:
+    assert asked(doubtful("read_only", on_hold=True, lease_elsewhere=True)) == ("0", "wait", "HELD")
+    assert asked(Case(state="acknowledged", outcome="ok", on_hold=True))[0] == "0"
+
+
+def test_row_1_another_worker_that_is_alive_is_left_to_its_work() -> None:
+    found = verdict(doubtful("opaque", lease_elsewhere=True, lease_until_us=NOW + S), NOW)
+    assert (found.row, found.answer, found.reason, found.until_us) == ("1", "wait", "LEASE_HELD", NOW + S)
+
+
+@pytest.mark.parametrize("basis", ["observe", "policy", "exemption"])
+def test_row_2_what_needs_no_ruling_is_run(basis: str) -> None:
+    assert asked(Case(leave="granted", leave_basis=basis)) == ("2", "execute", "NOT_DISPATCHED")
+
+
+def test_row_3_people_are_waited_for_until_their_time_is_over() -> None:
+    case = Case(leave="pending", leave_basis="ruling", leave_until_us=NOW)
+    assert verdict(case, NOW) == Verdict("wait", "GATE_PENDING", "3", NOW)
+    assert asked(case, NOW + 1) == ("4", "skip", "GATE_EXPIRED")
+
+
+@pytest.mark.parametrize(("basis", "reason"), [("ruling", "GATE_DENIED"), ("expired", "GATE_EXPIRED")])
+def test_row_4_what_was_refused_is_skipped(basis: str, reason: str) -> None:
+    assert asked(Case(leave="refused", leave_basis=basis)) == ("4", "skip", reason)
+
+
+def test_row_5_what_people_approved_is_run_while_their_leave_lasts() -> None:
+    case = Case(leave="granted", leave_basis="ruling", leave_until_us=NOW)
+    assert asked(case) == ("5", "execute", "APPROVED")
+    assert asked(case, NOW + 1) == ("6b", "ask", "GATE_GONE")
+
+
+@pytest.mark.parametrize("basis", ["ruling", "policy"])
+def test_row_6_another_intent_is_never_run_also_where_rules_gave_leave(basis: str) -> None:
+    case = Case(leave="granted", leave_basis=basis, same_intent=False)
+    assert asked(case) == ("6", "escalate", "INTENT_MISMATCH")
+    assert asked(Case(leave="used", leave_basis="ruling")) == ("6", "escalate", "INTENT_MISMATCH")
+
+
+@pytest.mark.parametrize("basis", ["cancelled", "revoked", "lapsed", "returned"])
+def test_row_6b_leave_that_is_gone_is_asked_for_again(basis: str) -> None:
+    assert asked(Case(leave="held", leave_basis=basis)) == ("6b", "ask", "GATE_GONE")
+    assert asked(Case(leave="held")) == ("6b", "ask", "NO_LEAVE")
+
+
+@pytest.mark.parametrize("outcome", ["ok", "error"])
+def test_row_7_what_is_done_is_done(outcome: str) -> None:
+    assert asked(Case(state="acknowledged", outcome=outcome, attempts=1)) == ("7", "skip", "DONE")
+
+
+@pytest.mark.parametrize("state", ["compensated", "superseded"])
+def test_row_8_what_is_closed_is_left(state: str) -> None:
+    assert asked(Case(state=state, outcome="unknown", attempts=1)) == ("8", "skip", "CLOSED")
+
+
+REJECTED: Final = Case(
+    state="failed", outcome="error", failure_reason="rejected", leave="used", leave_basis="policy", attempts=1
+)
+
+
+def test_row_9_a_clean_rejection_is_tried_again_under_leave_and_a_key_of_its_own() -> None:
+    found = verdict(REJECTED, NOW)
+    assert found == Verdict("replay", "REJECTED_CLEAN", "9", remote_key="new", asks_leave=True)
+
+
+@pytest.mark.parametrize(
+    ("leave", "basis", "row", "answer"),
+    [
+        ("pending", "ruling", "3", "wait"),
+        ("granted", "ruling", "5", "execute"),
+        ("granted", "policy", "2", "execute"),
+        ("refused", "ruling", "4", "skip"),
+        ("held", "returned", "6b", "ask"),
+    ],
+)
+def test_row_9_where_leave_was_asked_for_anew_that_leave_decides(leave: str, basis: str, row: str, answer: str) -> None:
+    assert asked(replace(REJECTED, leave=leave, leave_basis=basis))[:2] == (row, answer)
+
+
+def test_row_9b_no_more_attempts_than_the_operator_allows() -> None:
+    assert asked(replace(REJECTED, attempts=2))[0] == "9"
+    assert asked(replace(REJECTED, attempts=3)) == ("9b", "skip", "ATTEMPTS_SPENT")
+    assert asked(replace(REJECTED, attempts=2, means=Means(max_attempts=2)))[0] == "9b"
+
+
+def test_row_9b_a_person_who_says_that_it_did_not_happen_allows_one_more() -> None:
+    denied = replace(REJECTED, attempts=3, resolution="not_happened", resolved_attempt=3)
+    assert asked(denied)[0] == "9"
+    assert asked(replace(denied, attempts=4)) == ("9b", "skip", "ATTEMPTS_SPENT")
+
+
+def test_row_9_a_rejection_says_nothing_of_an_earlier_attempt_that_may_have_happened() -> None:
+    case = doubtful(
+        "opaque", state="failed", outcome="error", failure_reason="rejected", earlier_in_doubt=True, attempts=2
+    )
+    assert asked(case) == ("26", "escalate", "UNDECIDABLE")
+    probed = replace(case, means=Means("probeable"))
+    assert asked(probed)[:2] == ("21", "probe")
+    keyed = replace(case, means=Means("keyed", key_window_s=3600))
+    assert asked(keyed)[:2] == ("17", "replay")
+    assert asked(replace(keyed, attempts=3)) == ("9b", "escalate", "ATTEMPTS_SPENT")
+
+
+@pytest.mark.parametrize("tool_class", states.TOOL_CLASSES)
+def test_row_10_an_unknown_end_is_as_good_as_none(tool_class: str) -> None:
+    case = doubtful(tool_class)
+    for reason in ("timeout", "error"):
+        assert asked(replace(case, state="failed", outcome="unknown", failure_reason=reason)) == asked(case)
+    assert asked(replace(case, state="acknowledged", outcome="unknown")) == asked(case)
+
+
+def test_row_11_an_open_compensation_speaks_for_what_it_undoes() -> None:
+    undoing = Case(leave="pending", leave_basis="ruling", leave_until_us=NOW + S)
+    found = verdict(doubtful("compensable", cancel_by="key", compensation=undoing), NOW)
+    assert (found.row, found.answer, found.reason, found.beneath) == ("11", "wait", "COMP_RESUME", "GATE_PENDING")
+    assert not is_safe(found)
+    assert asked(Case(state="acknowledged", outcome="ok", compensation=undoing))[0] == "7"
+
+
+def test_row_11b_what_a_person_wants_undone_is_compensated_and_after_that_fails_a_person_is_asked() -> None:
+    case = doubtful("opaque", resolution="compensate", resolved_attempt=1)
+    assert asked(case) == ("11b", "compensate", "RESOLVED")
+    assert asked(replace(case, state="acknowledged", outcome="ok")) == ("11b", "compensate", "RESOLVED")
+    assert asked(replace(case, undoing_failed=True)) == ("11b", "escalate", "UNDO_FAILED")
+    assert asked(replace(case, resolved_attempt=2))[0] == "26"
+
+
+def test_row_12_late_evidence_stops_every_retry() -> None:
+    assert asked(doubtful("read_only", late_evidence=True)) == ("12", "skip", "EVIDENCE")
+
+
+def test_row_13_what_changes_nothing_runs_again() -> None:
+    found = verdict(doubtful("read_only", leave_basis="ruling"), NOW)
+    assert found == Verdict("replay", "HARMLESS", "13", remote_key="same")
+
+
+def test_row_14_a_guarded_state_is_set_again_unless_its_guard_said_no_since() -> None:
+    case = doubtful("natural", precondition=True, later_on_resource=True, leave_basis="ruling")
+    assert verdict(case, NOW) == Verdict("replay", "GUARDED_PUT", "14", remote_key="same")
+    refused = replace(
+        case, state="failed", outcome="error", failure_reason="rejected", earlier_in_doubt=True, attempts=2
+    )
+    assert asked(refused) == ("16", "escalate", "STALE_PUT")
+
+
+def test_row_15_a_state_is_set_again_where_nothing_newer_touched_it() -> None:
+    case = doubtful("natural")
+    assert verdict(case, NOW) == Verdict("replay", "PUT_LATEST", "15", remote_key="same")
+    assert verdict(replace(case, leave_basis="ruling"), NOW).asks_leave
+
+
+def test_row_16_a_state_that_something_newer_touched_is_looked_at_and_never_set_again() -> None:
+    case = doubtful("natural", later_on_resource=True)
+    assert asked(case) == ("16", "escalate", "STALE_PUT")
+    seen = replace(case, means=Means("natural", probe=True, request_lifetime_s=10))
+    assert asked(seen) == ("16", "probe", "STALE_PUT")
+    assert asked(replace(seen, probe="hit", probed_us=NOW)) == ("16", "skip", "STALE_PUT")
+    assert asked(replace(seen, probe="miss", probed_us=NOW)) == ("16", "escalate", "STALE_PUT")
+
+
+def test_row_17_the_window_of_a_key_counts_from_its_first_use_less_a_margin() -> None:
+    case = doubtful("keyed", key_window_s=3600, leave_basis="ruling", first_us=NOW - HOUR + 61 * S, last_us=NOW)
+    assert verdict(case, NOW) == Verdict("replay", "KEY_LIVE", "17", NOW + S, remote_key="same")
+    assert asked(case, NOW + S) == ("18", "escalate", "KEY_EXPIRED")
+    assert asked(replace(case, first_us=None))[0] == "18"
+    assert asked(replace(case, means=Means("keyed", key_window_s=60)))[0] == "18"
+
+
+def test_row_18_with_two_keys_in_doubt_the_newer_one_guards_nothing() -> None:
+    assert asked(doubtful("keyed", key_window_s=3600, keys_in_doubt=2)) == ("18", "escalate", "KEY_EXPIRED")
+
+
+def test_row_18_a_forgotten_key_is_looked_for_and_another_one_used() -> None:
+    case = doubtful("keyed", looks=True, request_lifetime_s=10)
+    assert asked(case) == ("18", "probe", "KEY_EXPIRED")
+    assert asked(replace(case, probe="miss"))[1] == "probe"  # nobody knows when that look began
+    after = replace(case, probe="miss", probed_us=NOW)
+    assert verdict(after, NOW) == Verdict("replay", "KEY_EXPIRED", "18", remote_key="new")
+    assert verdict(replace(after, leave_basis="ruling"), NOW).asks_leave
+
+
+def test_row_19_a_record_beside_the_effect_decides() -> None:
+    case = doubtful("joint", request_lifetime_s=10)
+    assert asked(case) == ("19", "probe", "REF_PROBE")
+    assert asked(replace(case, probe="hit", probed_us=NOW)) == ("19", "skip", "REF_PROBE")
+    found = verdict(replace(case, probe="miss", probed_us=NOW, leave_basis="ruling"), NOW)
+    assert found == Verdict("replay", "REF_PROBE", "19", remote_key="same", asks_leave=True)
+    assert asked(doubtful("probeable", reference=True)) == ("19", "probe", "REF_PROBE")
+
+
+def test_row_20_not_found_before_the_fence_is_no_answer() -> None:
+    case = doubtful("probeable", request_lifetime_s=300, probe="miss", probed_us=NOW - S)
+    fence = NOW - 60 * S + 300 * S
+    assert verdict(case, NOW) == Verdict("wait", "FENCE_WAIT", "20", fence)
+    assert asked(case, fence) == ("21", "probe", "PROBED_ABSENT")  # begun before the fence it proves nothing for good
+    assert asked(replace(case, probed_us=fence - 1), fence)[1] == "probe"
+    assert asked(replace(case, probed_us=fence), fence) == ("21", "replay", "PROBED_ABSENT")
+    assert asked(replace(case, last_us=None)) == ("21", "escalate", "FENCE_UNKNOWN")
+
+
+def test_row_21_absent_after_the_fence_is_replayed_under_the_same_key_and_the_same_leave() -> None:
+    case = doubtful("probeable", request_lifetime_s=30, probe="miss", probed_us=NOW, leave_basis="ruling")
+    assert verdict(case, NOW) == Verdict("replay", "PROBED_ABSENT", "21", remote_key="same")
+    assert asked(replace(case, probe="hit")) == ("21", "skip", "PROBED_ABSENT")
+    assert asked(replace(case, probe="")) == ("21", "probe", "PROBED_ABSENT")
+
+
+def test_row_22_a_look_that_fails_is_repeated_more_and_more_slowly_and_then_a_person_is_asked() -> None:
+    case = doubtful("probeable", probe="error", probe_errors=1, probed_us=NOW)
+    assert verdict(case, NOW) == Verdict("wait", "PROBE_FAILED", "22", NOW + 15 * S)
+    assert verdict(replace(case, probe_errors=3), NOW).until_us == NOW + 60 * S
+    assert asked(case, NOW + 15 * S)[1] == "probe"
+    assert asked(replace(case, probe_errors=5)) == ("22", "escalate", "PROBE_FAILED")
+
+
+def test_row_23_what_was_found_twice_is_undone_or_shown_to_a_person() -> None:
+    case = doubtful("probeable", probe="several", probed_us=NOW)
+    assert asked(case) == ("23", "escalate", "DUPLICATE_FOUND")
+    undoable = replace(case, means=Means("probeable", cancel_by="reference"))
+    assert asked(undoable) == ("23", "compensate", "DUPLICATE_FOUND")
+    assert asked(replace(undoable, undoing_failed=True)) == ("23", "escalate", "DUPLICATE_FOUND")
+
+
+def test_row_24_what_can_be_undone_is_undone_and_then_done_anew() -> None:
+    assert asked(doubtful("compensable", cancel_by="key")) == ("24", "compensate", "CANCEL_THEN_REDO")
+    by_reference = doubtful("compensable", cancel_by="reference", reference=True)
+    assert asked(by_reference) == ("24", "compensate", "CANCEL_THEN_REDO")
+    assert asked(replace(by_reference, undoing_failed=True)) == ("24", "escalate", "UNDO_FAILED")
+
+
+def test_row_25_without_the_reference_only_a_look_helps() -> None:
+    case = doubtful("compensable", cancel_by="reference")
+    assert asked(case) == ("25", "escalate", "REF_LOST")
+    assert asked(replace(case, means=Means("compensable", probe=True, cancel_by="reference")))[:2] == ("21", "probe")
+
+
+def test_row_26_where_nobody_can_know_a_person_is_asked() -> None:
+    assert asked(doubtful("opaque", cancel_by="key", key_window_s=3600)) == ("26", "escalate", "UNDECIDABLE")
+    assert asked(replace(doubtful("opaque"), means=Means())) == ("26", "escalate", "UNDECIDABLE")
+
+
+@pytest.mark.parametrize(
+    ("leave", "basis", "row", "answer"),
+    [
+        ("pending", "ruling", "3", "wait"),
+        ("refused", "ruling", "4", "escalate"),
+        ("granted", "ruling", "15", "replay"),
+        ("held", "revoked", "15", "replay"),
+        ("observed", "observe", "15", "replay"),
+    ],
+)
+def test_a_replay_that_needs_leave_of_its_own_waits_for_it(leave: str, basis: str, row: str, answer: str) -> None:
+    case = doubtful(
+        "natural", state="failed", outcome="unknown", failure_reason="error", leave=leave, leave_basis=basis
+    )
+    found = verdict(case, NOW)
+    assert (found.row, found.answer) == (row, answer)
+    assert found.asks_leave is (leave in ("held", "observed"))
+
+
+# Every value of every input that the table tells apart.
+STATES: Final = [
+    ("planned", "", ""),
+    ("dispatched", "", ""),
+    ("failed", "error", "rejected"),
+    ("failed", "unknown", "timeout"),
+    ("failed", "unknown", "error"),
+    *[("acknowledged", outcome, "") for outcome in states.SAID_OUTCOMES],
+    ("compensated", "", ""),
+    ("superseded", "", ""),
+]
+LEAVES: Final = [
+    *product(("granted", "used"), ("policy", "ruling", "exemption", "observe")),
+    *[("pending", "ruling"), ("refused", "ruling"), ("refused", "expired"), ("observed", "import")],
+    *[("held", ""), ("held", "returned"), ("bypassed", "policy")],
+]
+PROBED: Final = [("", None, 0), ("hit", NOW, 0), ("several", NOW, 0), ("error", NOW, 1), ("error", NOW, 9)]
+MISSED: Final = [("miss", NOW, 0), ("miss", NOW - 61 * S, 0), ("miss", None, 0)]
+MEANS: Final = [
+    Means(tool_class, lifetime, window, probe, cancel_by)
+    for tool_class, (lifetime, window), probe, cancel_by in product(
+        states.TOOL_CLASSES, ((30, 3600), (300, 0)), (False, True), states.UNDOES
+    )
+]
+FLAGS: Final = ("reference", "precondition", "later_on_resource", "earlier_in_doubt", "late_evidence")
+OTHERS: Final[list[dict[str, Any]]] = [
+    {},
+    {"on_hold": True},
+    {"lease_elsewhere": True},
+    {"same_intent": False},
+    {"leave_until_us": NOW - 1},
+    {"leave_until_us": NOW + 1},
+    {"attempts": 3},
+    {"keys_in_doubt": 2},
+    {"first_us": None, "last_us": None},
+    {"undoing_failed": True},
+    {"compensation": Case(leave="granted", leave_basis="policy")},
+    {"resolution": "compensate", "resolved_attempt": 1},
+    {"resolution": "not_happened", "resolved_attempt": 1},
+    *[{name: True} for name in FLAGS],
+]
+
+
+def every_case() -> Any:
+    """Every state under every leave, and everything that can be said of what is in doubt, a flag at a time."""
+    for (state, outcome, reason), (leave, basis), other in product(STATES, LEAVES, OTHERS):
+        some = MEANS if state not in ("planned", "compensated", "superseded") and basis == "ruling" else MEANS[-1:]
+        for means, (probe, probed_us, errors) in product(some, [*PROBED, *MISSED]):
+            said: dict[str, Any] = {
+                "attempts": 0 if state == "planned" else 1,
+                "first_us": NOW - 60 * S,
+                "last_us": NOW - 60 * S,
+                "probe": probe,
+                "probed_us": probed_us,
+                "probe_errors": errors,
+                **other,
+            }
+            yield Case(state, outcome, reason, leave, basis, means=means, **said)
+
+
+def test_every_case_has_one_answer_that_the_words_know_and_that_keeps_the_law() -> None:
+    rows: set[str] = set()
+    for case in every_case():
+        found = verdict(case, NOW)
+        assert found == verdict(case, NOW)
+        assert found.answer in verdicts.ANSWERS
+        assert found.reason in verdict_words.BY_NUMBER[found.row].reasons, (found, case)
+        assert verdicts.sentence(found)
+        rows.add(found.row)
+        _keeps_the_law(case, found)
+    assert rows == {row.number for row in verdict_words.ROWS} - {"10"}  # which says: go on as if dispatched
+
+
+def _keeps_the_law(case: Case, found: Verdict) -> None:
+    inner = found.row == "11"
+    acts = found.answer in ("execute", "replay") and not inner
+    assert not (acts and (case.on_hold or case.lease_elsewhere or not case.same_intent)), (case, found)
+    assert not (acts and case.leave == "refused"), (case, found)
+    assert not (acts and case.leave == "pending"), (case, found)
+    assert not (found.answer == "execute" and not inner and case.leave != "granted"), (case, found)
+    unknown = case.state in ("dispatched", "acknowledged") or case.outcome == "unknown"
+    if found.answer == "replay" and unknown:
+        assert found.row in verdicts.REPLAYS
+        assert case.means.tool_class != "opaque"
+        if case.probe == "miss" and found.row in ("18", "19", "21"):
+            assert (case.probed_us or 0) >= (case.last_us or NOW) + case.means.request_lifetime_s * S
+        if case.leave == "used" and case.leave_basis in ("ruling", "exemption") and not found.asks_leave:
+            assert found.row in verdicts.UNDER_USED_LEAVE
+    assert (found.reason == "UNDECIDABLE") <= (case.means.tool_class == "opaque")
+    needs_a_person = found.answer == "escalate" or (found.beneath or found.reason) in ("HELD", "GATE_PENDING")
+    assert is_safe(found) is not needs_a_person
+
+
+@pytest.mark.parametrize("tool_class", states.TOOL_CLASSES)
+def test_more_knowledge_of_danger_never_makes_a_retry_legal(tool_class: str) -> None:
+    """A stop, a lease elsewhere, late evidence, a refusal or another intent never ends in running it."""
+    stops: list[dict[str, Any]] = [
+        {"on_hold": True},
+        {"lease_elsewhere": True},
+        {"late_evidence": True},
+        {"leave": "refused"},
+        {"same_intent": False},
+    ]
+    for means in (one for one in MEANS if one.tool_class == tool_class):
+        for probe, probed_us, errors in [*PROBED, *MISSED]:
+            case = replace(doubtful(tool_class), means=means, probe=probe, probed_us=probed_us, probe_errors=errors)
+            for stop in stops:
+                assert verdict(replace(case, **stop), NOW).answer not in ("execute", "replay")
+
+
+def test_the_inputs_are_kept_without_what_nobody_said() -> None:
+    assert Case().as_dict() == {}
+    case = doubtful("keyed", key_window_s=60, compensation=Case(leave="pending"))
+    assert case.as_dict()["means"] == {"tool_class": "keyed", "key_window_s": 60}
+    assert case.as_dict()["compensation"] == {"leave": "pending"}
