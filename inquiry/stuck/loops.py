@@ -4,13 +4,13 @@ Bounded reads: of a session the newest few effects; of a sweep the sessions that
 What was imported is a record of long ago and is never judged.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import orjson
-from django.db.models import BooleanField, F, Func, Max, Sum
+from django.db.models import BooleanField, F, Func, Sum
 
 from inquiry.stuck.rules import DEFAULT, US, Fenced, Limits, Loop
 from journal.models import Body, Entry
@@ -92,15 +92,13 @@ def window(after: int, until: int) -> Window:
 
 
 def found(sessions: Collection[UUID], limits: Limits = DEFAULT) -> dict[UUID, Loop]:
-    """Which of these sessions loop, and in what. Two queries, one for each session, and two more for a suspect."""
+    """Which of these sessions loop, and in what. One query, one for each session, and three more for a suspect."""
     loops: dict[UUID, Loop] = {}
     tried = Effect.objects.filter(_OPEN, session__in=sessions, attempt_count__gte=limits.loop_attempts)
     for row in tried.exclude(leave_basis="import").order_by("attempt_count"):
         loops[row.session_id] = Loop(
             row.id, str(row), row.tool, attempts=row.attempt_count, since_us=row.dispatched_at_us or row.received_us
         )
-    for session, beats, since_us in _constant(sessions):
-        loops.setdefault(session, Loop(beats=beats, since_us=since_us))
     for session in sessions:
         if session not in loops:
             repeated = _repeated(session, limits)
@@ -167,16 +165,17 @@ def _progressed(session: UUID, first: int, last: int) -> bool:
     return not PROGRESS.isdisjoint(between.values_list("kind", flat=True)[:_BETWEEN])
 
 
-def _constant(sessions: Collection[UUID]) -> Iterable[tuple[UUID, int, int]]:
-    """Sessions whose holder beats and tells one and the same progress token for MINUTES."""
+def constant(sessions: Collection[UUID], now_us: int) -> dict[UUID, Loop]:
+    """Of these sessions those whose holder has beaten with one and the same progress token for MINUTES. Two queries."""
     held = Lease.objects.filter(session__in=sessions, kind="session", released_at_us__isnull=True)
-    held = held.exclude(progress_token="")
-    tokens = {one.id: one for one in held}
-    latest = BeatMinute.objects.filter(lease__in=tokens).values("lease").annotate(latest=Max("minute")).order_by()
-    for row in latest:
-        window_of = BeatMinute.objects.filter(lease=row["lease"], minute__gt=row["latest"] - MINUTES)
-        sums = window_of.aggregate(beats=Sum("beats"), moves=Sum("progresses"))
-        if sums["beats"] >= BEATS and not sums["moves"]:
-            lease = tokens[row["lease"]]
-            if lease.session_id is not None:
-                yield lease.session_id, sums["beats"], lease.progress_at_us
+    told = {one.id: one for one in held.filter(wedged_at_us__lt=now_us).exclude(progress_token="")}
+    if not told:
+        return {}
+    minutes = BeatMinute.objects.filter(lease__in=told, minute__gt=now_us // (60 * US) - MINUTES)
+    sums = minutes.values("lease").annotate(heard=Sum("beats"), moved=Sum("progresses")).order_by()
+    found = {}
+    for row in sums:
+        lease = told[row["lease"]]
+        if lease.session_id is not None and row["heard"] >= BEATS and not row["moved"]:
+            found[lease.session_id] = Loop(beats=row["heard"], since_us=lease.progress_at_us)
+    return found

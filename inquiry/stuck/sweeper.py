@@ -69,7 +69,9 @@ def _sweep_project(project: UUID, heard: loops.Window, now: int, evaluation: int
     acting = _some([*looping, *(session for home, session in heard.acting if home == project)], evaluation)
     stale = {session for home, session in heard.fenced if home == project} | {one for one in zombies if one is not None}
     found_loops, found_fenced = loops.found(acting), loops.fenced(stale, now)
-    among = {*reading.candidates(project, now, known), *found_loops, *found_fenced}
+    overdue = reading.candidates(project, now, known)
+    found_loops = loops.constant(overdue, now) | found_loops
+    among = {*overdue, *found_loops, *found_fenced}
     held: dict[transitions.Key, Seen] = {}
     ordered = sorted(among, key=lambda one: one.int)
     for start in range(0, len(ordered), reading.MOST):

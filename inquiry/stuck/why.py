@@ -29,7 +29,7 @@ def of(session: Session, now_us: int) -> Why:
         return Why([], [], True)
     limits = limits_of.known(session.project_id)
     own = limits.of(session.agent_id)
-    looping = loops.found([session.id], own)
+    looping = loops.constant([session.id], now_us) | loops.found([session.id], own)
     fenced = loops.fenced([session.id], now_us, own)
     read = list(reading.facts(session.project_id, [session.id], now_us, loops=looping, fenced=fenced))
     reasons = [one for _session, seen in read for one in judge(seen, now_us, own)]

@@ -28,7 +28,7 @@ def shown(client: Client, url: str = "/stuck/") -> str:
 
 
 def test_a_dead_session_is_on_the_board_right_after_its_deadline(house: House, worker: Caller) -> None:
-    session, _lease = leased(worker, title="Nightly bump")
+    leased(worker, title="Nightly bump")
     viewer = house.client("viewer")
     assert "Nothing is stuck." in shown(viewer)
     pass_by(119)

@@ -1,0 +1,368 @@
+"""The watch through the doors: agents work and fall silent, the sweeper looks twice, and the book says what it saw."""
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+import time_machine
+from django.core.management import call_command
+
+from inquiry.models import Pulse, StuckTransition
+from inquiry.stuck import sweeper, transitions
+from journal import outbox
+from journal.clock import now_us
+from journal.models import Entry, Outbox
+from sessions.models import Session
+from tests.approvals.story import Desk
+from tests.ingest.caller import Caller
+from tests.pages.book import doors
+from tests.pages.people import House
+from tests.recovery.watching import US, beat, leased, open_rules, pass_by, sweeps_go_on
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def worker(house: House) -> Iterator[Caller]:
+    """An agent of the house at the API's doors."""
+    with doors(house.agent) as caller:
+        yield caller
+
+
+@pytest.fixture(autouse=True)
+def _settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the transaction of a test wrote is not settled before its end; here it counts as if it were."""
+    monkeypatch.setattr(sweeper, "last_position", lambda: Entry.objects.latest("position").position)
+
+
+def look(times: int = 1) -> sweeper.Swept:
+    """Let the sweeper look, as often as it would in a few seconds."""
+    for _ in range(times):
+        done = sweeper.sweep()
+    return done
+
+
+def told(kind: str, session: dict[str, Any] | None = None) -> list[Entry]:
+    rows = Entry.objects.filter(kind=kind)
+    return list(rows.filter(session=UUID(session["id"])) if session is not None else rows)
+
+
+def alerts() -> list[str]:
+    rows = Outbox.objects.filter(topic="stuck", deduplication_key__startswith="stuck:")
+    return list(rows.values_list("deduplication_key", flat=True))
+
+
+def do(worker: Caller, session: dict[str, Any], key: str, lease: dict[str, Any] | None = None, **more: Any) -> Any:
+    """Plan and dispatch an effect under the lease's epoch, and return its plan's answer."""
+    epoch = {"lease_epoch": lease["epoch"]} if lease is not None else {}
+    planned = worker.plan(key, session["id"], **{"tool": "ci.run", "arguments": {"job": 1}, **more}, **epoch)
+    body = {"process": "w-1", "intent_digest": planned["intent_digest"], **epoch}
+    answer = worker.post(f"/effects/{planned['id']}/dispatch", body)
+    assert answer.status_code == 200, answer.text
+    return planned
+
+
+def test_who_never_starts_is_late_and_clear_once_somebody_takes_it(worker: Caller) -> None:
+    session = worker.session("s-1", mode="leased")
+    look()
+    pass_by(299)
+    look(2)
+    assert open_rules() == {}
+    pass_by(2)
+    look()
+    assert open_rules() == {"S1": False}
+    look()
+    assert open_rules() == {"S1": True}
+    worker.post("/leases", {"session": session["id"], "process": "w-1"})
+    assert look().cleared == 1
+    (stuck,), (recovered,) = told("session.stuck", session), told("session.recovered", session)
+    row = StuckTransition.objects.get()
+    assert (row.raised_position, row.cleared_position) == (stuck.position, recovered.position)
+
+
+def test_the_second_sweep_after_death_raises_one_alert_for_an_epoch(worker: Caller) -> None:
+    session, lease = leased(worker)
+    pass_by(121)
+    look()
+    assert (open_rules(), told("session.stuck")) == ({"S2": False}, [])
+    assert look().raised == 1
+    assert look(3).raised == 0
+    assert (len(told("session.stuck")), len(alerts())) == (1, 1)
+    assert beat(worker, lease, progress="back")["status"] == "ok"  # nobody had taken it
+    assert look().cleared == 1
+    pass_by(121)
+    sweeps_go_on(121)
+    look(2)
+    assert len(told("session.stuck", session)) == 2
+    assert len(alerts()) == 1  # of this session, rule and epoch people have heard
+    taken = worker.post("/leases", {"session": session["id"], "process": "w-2"}).json()
+    assert taken["epoch"] == 2
+    assert look().cleared == 1
+    pass_by(121)
+    sweeps_go_on(121)
+    look(2)
+    assert len(alerts()) == 2
+
+
+def test_a_flicker_between_two_sweeps_is_told_to_nobody(worker: Caller) -> None:
+    _session, lease = leased(worker)
+    pass_by(121)
+    look()
+    beat(worker, lease)
+    look()
+    pass_by(121)
+    sweeps_go_on(121)
+    look()
+    assert (open_rules(), told("session.stuck"), alerts()) == ({"S2": False}, [], [])
+
+
+def test_finished_sessions_are_never_stuck_and_a_late_heartbeat_changes_nothing(worker: Caller) -> None:
+    session, lease = leased(worker)
+    do(worker, session, "e-1", lease)
+    pass_by(1000)
+    look(2)
+    assert open_rules() == {"S2": True, "S4": True, "S7": True}
+    ended = worker.post(f"/sessions/{session['id']}/end", {"status": "completed", "lease_epoch": lease["epoch"]})
+    assert ended.status_code == 200, ended.text
+    assert look().cleared == 3
+    assert beat(worker, lease)["status"] == "lost"
+    pass_by(10_000)
+    sweeps_go_on(10_000)
+    look(2)
+    assert open_rules() == {}
+
+
+def test_a_watchdog_cannot_hide_a_wedged_agent_and_progress_clears_it_at_once(worker: Caller) -> None:
+    _session, lease = leased(worker)
+    beat(worker, lease, progress="page 3")
+    for _minute in range(16):
+        pass_by(60)
+        beat(worker, lease)
+    sweeps_go_on(1000)
+    look(2)
+    assert open_rules() == {"S3": True}
+    beat(worker, lease, progress="page 4")
+    look()
+    assert open_rules() == {}
+
+
+def test_beats_with_one_token_for_a_quarter_of_an_hour_are_a_loop(worker: Caller) -> None:
+    session, lease = leased(worker)
+    done = worker.post(
+        f"/effects/{do(worker, session, 'e-0', lease)['id']}/acknowledge", {"attempt": 1, "outcome": "ok"}
+    )
+    assert done.status_code == 200
+    for _minute in range(18):
+        pass_by(60)
+        for _twice in range(2):
+            beat(worker, lease, progress="page 3")
+    sweeps_go_on(1000)
+    look(2)
+    assert open_rules() == {"S3": True, "S5": True}
+
+
+def test_announced_quiet_keeps_the_alarm_away_until_it_is_over(worker: Caller) -> None:
+    _session, lease = leased(worker)
+    beat(worker, lease, quiet_s=600)
+    pass_by(590)
+    look(2)
+    assert open_rules() == {}
+    pass_by(130)
+    sweeps_go_on(130)
+    look(2)
+    assert open_rules() == {"S2": True}
+
+
+def test_an_unknown_outcome_is_stuck_and_its_verdict_says_who_sees_to_it(worker: Caller, house: House) -> None:
+    session = worker.session("s-1")
+    effect = do(worker, session, "e-1", tool="mail.send")
+    pass_by(301)
+    look(2)
+    assert open_rules() == {"S4": True}
+    assert StuckTransition.objects.get().needs_person  # undeclared: nobody can look it up
+    page = house.client("viewer").get("/stuck/").content.decode()
+    assert "Outcome unknown, needs a person" in page
+    assert f"/effects/{effect['id']}/resolve/" in page
+    worker.acknowledge(effect)
+    look()
+    assert open_rules() == {}
+
+
+def test_five_equal_calls_with_equal_results_are_a_loop_and_a_decision_between_them_is_none(worker: Caller) -> None:
+    def calls(session: dict[str, Any], start: int, number: int, result: Any = "red") -> None:
+        for n in range(start, start + number):
+            worker.acknowledge(do(worker, session, f"e-{n}"), result=result)
+
+    looping, busy, other = (worker.session(key) for key in ("looping", "busy", "other"))
+    calls(looping, 0, 5)
+    calls(busy, 0, 3)
+    written = worker.post(f"/sessions/{busy['id']}/decisions", {"key": "d-1", "choice": "try once more"})
+    assert written.status_code == 201, written.text
+    calls(busy, 3, 2)
+    for n in range(5):
+        calls(other, n, 1, result=f"line {n}")
+    look(2)
+    assert [str(row.session_id) for row in StuckTransition.objects.filter(raised_us__isnull=False)] == [looping["id"]]
+    (row,) = StuckTransition.objects.all()
+    assert (row.rule, row.says[0]) == ("S5", "5 equal calls with equal results, the first ")
+    worker.acknowledge(do(worker, looping, "e-9", arguments={"job": 2}), result="green")
+    look()
+    assert open_rules() == {}
+
+
+def test_a_request_past_half_of_its_time_waits_for_people_and_nobody_is_dead(desk: Desk) -> None:
+    session, lease = leased(desk.agent)
+    planned = desk.agent.plan("e-1", session["id"], lease_epoch=lease["epoch"])
+    gate, asked = desk.gate(planned), now_us()
+    for second, expected in ((1790, {}), (1795, {}), (1805, {"S6": False}), (1810, {"S6": True})):
+        sweeper.sweep(asked + second * US)
+        sweeps_go_on(1800)
+        assert open_rules() == expected  # the lease is over by far, and nobody says that anything is dead
+    with time_machine.travel((asked + 1810 * US) / US):
+        page = desk.house.client("viewer").get("/stuck/").content.decode()
+    assert f'href="/approvals/{gate.id}/"' in page
+    assert "reviewer" in page
+    desk.answer(desk.gate(planned), "carol")
+    sweeper.sweep(asked + 1815 * US)
+    assert "S6" not in open_rules()
+
+
+def test_a_session_that_was_given_up_is_an_orphan_until_somebody_takes_it(worker: Caller) -> None:
+    session, lease = leased(worker)
+    worker.post(f"/leases/{lease['id']}/release", {"epoch": lease["epoch"]})
+    later = now_us() + 590 * US
+    sweeper.sweep(later)
+    sweeper.sweep(later)
+    assert open_rules() == {}
+    for second in (20, 25):
+        sweeps_go_on(20)
+        sweeper.sweep(later + second * US)
+    assert open_rules() == {"S7": True}
+    worker.post("/leases", {"session": session["id"], "process": "w-2"})
+    look()
+    assert open_rules() == {}
+
+
+def test_a_handoff_that_nobody_accepts_is_an_orphan_until_it_is_accepted(worker: Caller) -> None:
+    session, lease = leased(worker)
+    sections: dict[str, list[str]] = {
+        name: [] for name in ("in_progress", "decided", "needs_attention", "can_wait", "waits_on")
+    }
+    body: dict[str, Any] = {**sections, "in_progress": ["the push"], "lease_epoch": lease["epoch"]}
+    written = worker.post(f"/sessions/{session['id']}/handoffs", body)
+    assert written.status_code == 201, written.text
+    pass_by(601)
+    beat(worker, lease)
+    look(2)
+    assert open_rules() == {"S7": True}
+    worker.post(f"/handoffs/{written.json()['id']}/accept", {"lease_epoch": lease["epoch"]})
+    look()
+    assert open_rules() == {}
+
+
+def test_a_stale_word_is_a_zombie_and_no_rule_for_who_has_ended(worker: Caller) -> None:
+    session, lease = leased(worker)
+    effect = do(worker, session, "e-1", lease)
+    pass_by(121)
+    taken = worker.post("/leases", {"session": session["id"], "process": "w-2"}).json()
+    late = {"attempt": 1, "outcome": "ok", "lease_epoch": lease["epoch"]}
+    answer = worker.post(f"/effects/{effect['id']}/acknowledge", late)
+    assert answer.status_code == 202, answer.text
+    sweeps_go_on(200)
+    look(2)
+    assert open_rules()["S8"]
+    ended = {"status": "completed", "lease_epoch": taken["epoch"]}
+    assert worker.post(f"/sessions/{session['id']}/end", ended).status_code == 200
+    look()
+    assert open_rules() == {}
+
+
+def test_three_dead_sessions_of_one_agent_are_a_silent_source(worker: Caller) -> None:
+    made = [leased(worker, f"s-{n}") for n in range(3)]
+    pass_by(121)
+    look(2)
+    assert StuckTransition.objects.filter(rule="S10", session=None, raised_us__isnull=False).count() == 1
+    beat(worker, made[0][1])
+    look()
+    assert set(open_rules()) == {"S2"}
+
+
+def test_after_an_outage_of_our_own_alarms_are_held(worker: Caller, house: House) -> None:
+    _session, lease = leased(worker)
+    look()
+    Pulse.objects.update(every_us=5 * US)
+    pass_by(600)  # we were all away
+    Pulse.objects.update(beat_us=now_us() - 600 * US)
+    assert look(2).held
+    assert open_rules() == {"S2": False}
+    page = house.client("viewer").get("/stuck/").content.decode()
+    assert "Gatebook itself was away. Alarms are held until" in page
+    assert "no heartbeat since" in page  # the status is as it is
+    beat(worker, lease)
+    look()
+    Pulse.objects.update(held_until_us=0)
+    look(2)
+    assert told("session.stuck") == []
+
+
+def test_alarms_are_held_while_the_doors_are_shut(worker: Caller) -> None:
+    leased(worker)
+    look()
+    pass_by(300)
+    Pulse.objects.create(name="waker", beat_us=now_us() - 90 * US, every_us=10 * US)
+    assert look(3).held
+    Pulse.objects.filter(name="waker").update(beat_us=now_us())
+    look(2)
+    assert open_rules() == {"S2": True}
+
+
+def test_a_kill_between_entry_and_notice_loses_neither(worker: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    leased(worker)
+    pass_by(121)
+    look()
+
+    def killed(*_arguments: object, **_more: object) -> None:
+        raise SystemExit
+
+    with monkeypatch.context() as patched:
+        patched.setattr(outbox, "put", killed)
+        with pytest.raises(SystemExit):
+            look()
+    assert (told("session.stuck"), alerts(), open_rules()) == ([], [], {"S2": False})
+    assert look().raised == 1
+    assert (len(told("session.stuck")), len(alerts())) == (1, 1)
+
+
+def test_two_sweepers_at_once_record_a_transition_once(worker: Caller) -> None:
+    leased(worker)
+    pass_by(121)
+    look()
+    rows = list(StuckTransition.objects.all())
+    assert [transitions.raise_(rows, now_us()), transitions.raise_(rows, now_us())] == [1, 0]
+    assert [transitions.clear(rows, now_us()), transitions.clear(rows, now_us())] == [1, 0]
+    assert (len(told("session.stuck")), len(told("session.recovered")), len(alerts())) == (1, 1, 1)
+
+
+def test_reported_and_one_shot_sessions_have_no_heart_to_stop(worker: Caller) -> None:
+    worker.session("shot")
+    worker.report([{"id": "1", "kind": "session.started", "session": "hook", "title": "Hooks only"}])
+    pass_by(100_000)
+    look(2)
+    assert open_rules() == {}
+
+
+def test_an_agent_may_have_limits_of_its_own_by_a_command(worker: Caller, house: House) -> None:
+    leased(worker)
+    call_command("stuck_limits", agent="deploy-7", limit="dead_s", value="600")
+    pass_by(121)
+    look(2)
+    assert open_rules() == {}
+    pass_by(600)
+    sweeps_go_on(600)
+    look(2)
+    assert open_rules()["S2"]
+    call_command("stuck_limits", agent="deploy-7", limit="dead_s", value="default")
+    assert [entry.kind for entry in told("stuck.limit_changed")] == ["stuck.limit_changed"] * 2
+    call_command("sweep")
+    assert Session.objects.count() == 1
