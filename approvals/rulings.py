@@ -21,7 +21,7 @@ from journal.clock import now_us
 from journal.ids import uuid7
 from ledger import resolutions
 from ledger.rows import EffectRow
-from sessions import teams
+from sessions import messages, teams
 from sessions.access import may
 from sessions.models import Membership
 from sessions.people import pseudonym_of
@@ -287,6 +287,10 @@ def _resolve(row: EffectRow, gate: Gate, vote: Vote, now: int) -> None:
         gates.approve(row, gate, now)
     else:
         gates.end(row, gate, ruling, "", now, vote.actor)
+    if ruling == "returned":
+        # For an agent that does not wait any more. The reason stands with the vote and is not told twice.
+        words = f"{gate} was returned for changes. GET /api/v1/gates/{gate.id} says what they are; then plan again."
+        messages.write(vote.user, gate.agent, gate.session, f"{gate} was returned", words, gate.id.hex)
 
 
 def _say(

@@ -12,7 +12,11 @@ from journal.models import Entry
 from sessions import messages
 from sessions.models import Agent, Project
 from sessions.models_messages import Message, Reading
+from tests.approvals.story import Desk
 from tests.ingest.caller import Caller, code, new_key
+from tests.pages.book import doors
+from tests.pages.people import House
+
 
 @pytest.fixture
 def other(call: Callable[..., Caller]) -> Caller:
@@ -157,3 +161,19 @@ def test_an_erased_message_says_that_it_was_erased(agent: Caller, other: Caller)
 def test_secrets_in_a_message_are_replaced(agent: Caller, other: Caller) -> None:
     send(agent, "other", "use ghp_" + "a1B2" * 9)
     assert "[redacted:" in bodies(other)[0]
+
+
+def test_a_request_that_is_returned_is_told_to_its_agent(house: House) -> None:
+    with doors(house.agent) as caller:
+        desk = Desk(house, caller)
+        desk.rules()
+        desk.declare("git.push")
+        gate = desk.gate(desk.plan(arguments={"ref": "main"}))
+        desk.answer(gate, "reviewer", "return", "squash the commits of bob first")
+        (item,) = caller.get("/messages").json()["items"]
+        assert (item["from"], item["session"]) == ({"kind": "person"}, str(gate.session_id))
+        assert f"/api/v1/gates/{gate.id}" in item["body"]
+        assert "bob" not in item["body"]  # a reason stands in one body alone, where it can be erased
+        denied = desk.gate(desk.plan("e-2", arguments={"ref": "next"}))
+        desk.answer(denied, "reviewer", "deny", "no")
+        assert len(caller.get("/messages").json()["items"]) == 1
