@@ -183,9 +183,8 @@ def _links(item: Item) -> set[str]:
 
 def _draft(item: Item, meant: dict[str, UUID]) -> Draft:
     envelope, fields, origin = item.envelope, item.fields, item.origin
-    work = reported_work.said(fields, origin, item.session, meant)
-    if work is not None:
-        subject, text = work
+    if envelope.kind in reported_work.KINDS:
+        subject, text = reported_work.said(fields, origin, item.session, meant)
         return origin.draft(envelope.kind, facts=text, session=item.session, effect=item.effect, subject=subject)
     if isinstance(fields, shapes.ArtifactFields):
         return artifacts.draft(origin, item.session, item.effect, {"sha256": fields.sha256, "size": fields.size})
@@ -250,7 +249,7 @@ def _post(call: Call, created: list[Item], meant: dict[str, UUID]) -> None:
         if item.envelope.kind in sessions.KINDS
     ]
     sessions.report(session_facts, meant)
-    reported_work.post(created)
+    reported_work.post([item for item in created if item.envelope.kind in reported_work.KINDS])
     for session in sorted({item.session for item in created if item.envelope.kind in _WATCHED}):
         controls.watch(session, call.received_us)
     for item in created:

@@ -1,7 +1,7 @@
 """Posting what was reported of working state: checkpoints, decisions, handoffs and facts, each to its own table."""
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 import orjson
@@ -24,8 +24,11 @@ class Item(Protocol):
     position: int
 
 
-def said(fields: Any, origin: Origin, session: UUID, meant: dict[str, UUID]) -> tuple[UUID | None, str] | None:
-    """What the entry of an item says in the journal's own words: its subject and its facts. None for other kinds."""
+KINDS: Final = frozenset(shapes.REPORTED)
+
+
+def said(fields: Any, origin: Origin, session: UUID, meant: dict[str, UUID]) -> tuple[UUID | None, str]:
+    """What the entry of an item of these kinds says in the journal's own words: its subject and its facts."""
     if isinstance(fields, shapes.ChangeFields | shapes.ReportedBranch | shapes.ReportedMerge):
         values = {name: getattr(fields, name) for name in fields.__struct_fields__}
         return None, lineage.as_facts(values, meant)
@@ -40,7 +43,7 @@ def said(fields: Any, origin: Origin, session: UUID, meant: dict[str, UUID]) -> 
         return handoffs.identity(session, fields.handoff), handoffs.as_facts(sections_size(fields), things)
     if isinstance(fields, shapes.ReportedAcceptance):
         return handoffs.identity(session, fields.handoff), "{}"
-    return None
+    return None, "{}"
 
 
 def post(items: Iterable[Item]) -> None:
