@@ -96,7 +96,7 @@ class Facts:
 
 _REPORTED: Final = frozenset(
     {
-        *(f"effect.{verb}" for verb in ("planned", "dispatched", "acknowledged", "failed", "superseded")),
+        *(f"effect.{verb}" for verb in ("planned", "dispatched", "acknowledged", "failed", "probed", "superseded")),
         *("artifact.recorded", "decision.recorded", "decision.concluded"),
     }
 )

@@ -45,6 +45,14 @@ ANSWERS: Final = {
         "It becomes superseded. Whether it happened stays unknown for good; nobody does it again or undoes it.",
     ),
 }
+_NOT_HEARD: Final = (
+    "effect.named",
+    "effect.planned",
+    "effect.dispatched",
+    "effect.granted",
+    "effect.withheld",
+    RESOLVED,
+)
 # What of an entry's facts says what was heard.
 _SAID: Final = ("found", "outcome", "reason", "answer", "violation", "refused")
 
@@ -62,7 +70,7 @@ class Heard:
 def heard(effect: Effect) -> list[Heard]:
     """What was told of it besides plans and dispatches, the newest first. One query."""
     entries = Entry.objects.filter(project=effect.project_id, effect=effect.id)
-    entries = entries.exclude(kind__in=("effect.planned", "effect.dispatched", "effect.granted", RESOLVED))
+    entries = entries.exclude(kind__in=_NOT_HEARD)
     entries = entries.exclude(kind__startswith="gate.").exclude(kind__startswith="access.")
     rows = entries.annotate(head=Substr("body__text", 1, bodies.SHOWN_BYTES)).order_by("-position")[:HEARD]
     return [_heard(one) for one in rows]

@@ -1,0 +1,89 @@
+"""The page of an effect that only people can settle, in a real browser: reach, contrast, the way without JavaScript."""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.house.server import Server
+from tests.ingest.caller import Caller
+from tests.pages.test_browser_inquiry import HOSTILE
+from tests.pages.test_frame_browser import enter, violations_by_day_and_night
+
+pytestmark = [pytest.mark.browser, pytest.mark.once]
+
+
+@pytest.fixture(scope="module")
+def agent(live_server_process: Server) -> Caller:
+    caller = Caller(live_server_process.token("mailer-1"), address=live_server_process.url)
+    caller.session("letters")
+    return caller
+
+
+@pytest.fixture
+def complaints() -> Iterator[list[str]]:
+    """What the browser's console and its policy complained of; must stay empty."""
+    said: list[str] = []
+    yield said
+    assert said == []
+
+
+def lost(agent: Caller, key: str, words: str = "") -> str:
+    """A letter of an undeclared tool that timed out; the path of its page."""
+    letter: dict[str, Any] = {"subject": f"Your invoice {key}{words}", "recipients": 412}
+    planned = agent.plan(key, "letters", tool="mail.send", arguments=letter, why=f"It is due.{words}")
+    agent.dispatch(planned)
+    agent.fail(planned, "timeout")
+    return f"/effects/{planned['id']}/"
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_everybody_can_use_every_page(
+    live_server_process: Server, agent: Caller, new_page: Callable[..., Page], complaints: list[str], width: int
+) -> None:
+    page = enter(new_page(viewport={"width": width, "height": 800}), live_server_process, complaints)
+    path = lost(agent, f"wide-{width}", HOSTILE)
+    found: list[str] = []
+
+    def look(words: str) -> None:
+        expect(page.get_by_text(words).first).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, page.url
+        assert page.evaluate("window.pwned") is None
+        assert page.locator(".untrusted").locator("script, svg, iframe, img, a[href], div, b").count() == 0
+        found.extend(violations_by_day_and_night(page))
+
+    page.goto(live_server_process.url + path)
+    look("Nobody can know whether it happened")
+    page.goto(f"{live_server_process.url}{path}resolve/")
+    look("What only a person can say")
+    page.get_by_role("radio", name="Abandon").check()
+    page.get_by_label("How you know").fill("Nobody can find out any more.")
+    page.get_by_role("button", name="Go on to confirm").click()
+    look("You are about to give this up for good")
+    page.goto(live_server_process.url + "/verdicts/#row-26")
+    look("Which retry is legal")
+    assert found == []
+
+
+def test_an_effect_is_resolved_without_javascript(
+    live_server_process: Server, agent: Caller, new_page: Callable[..., Page]
+) -> None:
+    page = enter(new_page(java_script_enabled=False), live_server_process)
+    page.goto(live_server_process.url + lost(agent, "plain"))
+    page.get_by_role("link", name="Resolve…").click()
+    page.get_by_role("radio", name=re.compile("^It happened")).check()
+    page.get_by_label("How you know").fill("The provider's log of 14:05 shows it.")
+    page.get_by_label("The remote’s name of it").fill("msg-77")
+    page.get_by_label("Evidence").fill("https://mail.example/log?id=77")
+    page.get_by_role("button", name="Go on to confirm").click()
+    page.get_by_label("the code of this intent").fill(page.locator("label[for=code] code").inner_text())
+    page.get_by_label("Your password").fill(live_server_process.password)
+    page.get_by_role("button", name="It happened").click()
+    expect(page.get_by_text("it happened.")).to_be_visible()
+    expect(page.locator("#verdict")).to_contain_text("SKIP done")
+    expect(page.locator("#said")).to_contain_text("https://mail.example/log?id=77")
+    assert page.locator("#said a").count() == 0
+    page.get_by_role("link", name="SKIP done").click()
+    expect(page.locator("#row-7")).to_contain_text("Acknowledged, and its outcome is known")
