@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from ingest import filedrop, folders
+from ingest import folders
 from ingest.filedrop import Filedrop, Told
 from journal.models import Entry
 from sessions import deliveries, messages, projects
@@ -175,7 +175,7 @@ def test_a_folder_that_is_replaced_in_the_middle_marks_nothing(box: Box, agent: 
                 one.unlink()
         return found
 
-    monkeypatch.setattr(filedrop.deliveries, "lying", swap)
+    monkeypatch.setattr(deliveries, "lying", swap)
     told = box.round()
     assert told.read == 0
     assert "replaced meanwhile" in told.lines[0]

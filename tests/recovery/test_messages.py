@@ -56,7 +56,8 @@ def test_boxes_are_read_in_the_order_of_the_book_and_page_by_page(agent: Caller,
     assert bodies(other) == ["n0", "n1", "n2", "n3", "n4"]
     assert bodies(other, box="mine") == ["n1", "n3"]
     assert bodies(other, box="shared") == ["n0", "n2", "n4"]
-    seen, after = [], {}
+    seen: list[str] = []
+    after: dict[str, str] = {}
     while True:
         page = other.get("/messages", limit=2, **after).json()
         seen += [item["body"] for item in page["items"]]
