@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from tests.house.server import ROOT, Server
 
 AGENT = Path(__file__).parent / "agents" / "pushing.py"
@@ -37,6 +35,7 @@ class Place:
     """A bare remote that keeps a reflog, and a clone with one commit more."""
 
     def __init__(self, folder: Path) -> None:
+        folder.mkdir()
         self.remote, self.clone, self.marks = folder / "remote.git", folder / "clone", folder / "marks"
         self.environment = {
             **os.environ,
@@ -95,17 +94,35 @@ def a_token(server: Server, name: str, tools: Path) -> str:
     return server.token("pusher", "--project", name)
 
 
-@pytest.mark.parametrize("when", ["before", "during", "after"])
-@pytest.mark.parametrize("calls", [("", ""), ("call-1", "call-2")], ids=["same-names", "new-call-ids"])
-def test_killed_around_a_push_it_is_followed_by_one_that_sees_to_exactly_one(
-    live_server_process: Server, tmp_path: Path, when: str, calls: tuple[str, str]
+CALLS = {"same-names": ("", ""), "new-call-ids": ("call-1", "call-2")}
+
+
+def test_killed_around_a_push_they_are_followed_by_processes_that_see_to_exactly_one_each(
+    live_server_process: Server, tmp_path: Path
 ) -> None:
-    server, place = live_server_process, Place(tmp_path)
-    token = a_token(server, f"push-{when}-{len(calls[0])}", tmp_path / "tools.yaml")
+    """Side by side, because each next process waits for the lease of the one before it to run out."""
+    server = live_server_process
+    token = a_token(server, "pushes", tmp_path / "tools.yaml")
+    cases = [(when, name) for when in ("before", "during", "after") for name in CALLS]
+    places = {case: Place(tmp_path / "-".join(case)) for case in cases}
+    for (when, name), place in places.items():
+        kill_first(place, server, token, when, CALLS[name][0])
+    running = {case: place.agent(server, token, CALLS[case[1]][1]) for case, place in places.items()}
+    for case, place in places.items():
+        said, wrong = running[case].communicate(timeout=WITHIN_S)
+        assert running[case].returncode == 0, (case, wrong)
+        assert place.pushes() == 1, case
+        assert said.split()[-3:-1] == ["ok", place.head()], case
+        again = place.marks.read_text().split().count("before") - 1
+        assert again == (1 if case[0] == "before" else 0), case
+
+
+def kill_first(place: Place, server: Server, token: str, when: str, call: str) -> None:
+    """Let an agent begin its push, and kill it there."""
     closed, got = place.remote / "closed", place.remote / "got"
     if when == "during":
         closed.touch()
-    first = place.agent(server, token, calls[0], when)
+    first = place.agent(server, token, call, when)
     if when == "during":
         wait_until(got.exists)
         first.send_signal(signal.SIGKILL)  # the agent alone: its git goes on, as a request under way does
@@ -115,8 +132,3 @@ def test_killed_around_a_push_it_is_followed_by_one_that_sees_to_exactly_one(
         wait_until(lambda: when in place.marks.read_text())
         os.killpg(first.pid, signal.SIGKILL)
     first.communicate(timeout=WITHIN_S)
-    second = place.agent(server, token, calls[1])
-    said, wrong = second.communicate(timeout=WITHIN_S)
-    assert second.returncode == 0, wrong
-    assert place.pushes() == 1
-    assert said.split()[-3:-1] == ["ok", place.head()]

@@ -45,7 +45,7 @@ def pushed(_known: gatebook.Known) -> str | None:
     return commit if git("ls-remote", "origin", "refs/heads/main").startswith(commit) else None
 
 
-with gatebook.session(url, token, key="pushes", ttl_s=5, wait_for_lease_s=60, ends=False) as s:
+with gatebook.session(url, token, key=Path(marks).parent.name, ttl_s=5, wait_for_lease_s=60, ends=False) as s:
     s.register("git.push", probe=pushed)
     sys.stdout.write(f"{s.recover()}\n")
     done = s.perform(

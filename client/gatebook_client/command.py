@@ -1,0 +1,145 @@
+"""`gatebook exec`: a command as one effect. Its output passes through, its exit code is ours, and it never runs twice.
+
+The command finds the attempt's key in GATEBOOK_REMOTE_KEY, and wherever its words say {remote_key}.
+"""
+
+import argparse
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from gatebook_client.client import Client
+from gatebook_client.errors import NotYet, Rejected
+from gatebook_client.values import Done, Json, Known, Looked
+
+NOT_FOUND, NOT_RUN = 127, 126
+FORWARDED = (signal.SIGTERM, signal.SIGHUP)
+FROM_THE_TERMINAL = (signal.SIGINT, signal.SIGQUIT)  # which sends them to the command too
+TIMED_OUT = 124
+
+
+def tell_of_waiting(waits_for: str, told: Json) -> None:
+    """Say on standard error what is waited for."""
+    if waits_for == "gate":
+        sentence = f"waiting for people to rule on {told.get('handle')} ({told.get('tool')})"
+    else:
+        sentence = f"waiting: {told.get('detail') or told.get('reason') or waits_for}"
+    sys.stderr.write(f"gatebook: {sentence}\n")
+
+
+def run(client: Client, asked: argparse.Namespace) -> int:
+    """Perform the command that stands behind `--`; return its exit code. Raises what `Session.perform` raises."""
+    words: list[str] = asked.command
+    if not words:
+        raise ValueError("Say the command behind --: gatebook exec --tool git.push -- git push")
+    names = ("repository", "ref", "environment", "resource")
+    target = {name: value for name in names if (value := getattr(asked, name))}
+    ran: list[int] = []
+
+    def act(remote_key: str) -> Done:
+        done = _act(words, remote_key, asked)
+        ran.append(_code(done))
+        return done
+
+    def probe(known: Known) -> Looked:
+        return _probe(asked.probe, known)
+
+    # Each run is a call of its own: what is over may be run again, what is open is found out about first.
+    call_id = "" if asked.key else f"exec-{secrets.token_hex(8)}"
+    mode = _mode(client, asked.session)
+    with client.session(asked.session, mode=mode, ends=not asked.session, answers_again=False) as s:
+        try:
+            performed = s.perform(
+                asked.tool,
+                {"command": words},
+                act,
+                probe=probe if asked.probe else None,
+                key=asked.key,
+                call_id=call_id,
+                target=target,
+                why=asked.why,
+                wait_s=asked.wait,
+            )
+        except Rejected as rejection:
+            sys.stderr.write(f"gatebook: {rejection}; nothing was done\n")
+            return NOT_FOUND if isinstance(rejection.__cause__, FileNotFoundError) else NOT_RUN
+        except subprocess.TimeoutExpired as late:
+            sys.stderr.write(f"gatebook: the command did not end within {late.timeout} s; what it did is unknown\n")
+            return TIMED_OUT
+    if ran:
+        return ran[-1]
+    sys.stderr.write(f"gatebook: {performed.handle} was done before ({performed.reference or performed.outcome})\n")
+    return 0 if performed.ok else 1
+
+
+def _mode(client: Client, key: str) -> str:
+    """That of the session, where it is there: a command has no lease, and a session keeps its mode."""
+    found = client.wire.get("/sessions", key=key, limit=1).body["items"] if key else []
+    if found and found[0].get("mode") == "leased":
+        raise NotYet(f"Session {key} belongs to whoever holds its lease; give the command a session of its own.")
+    return "one_shot"
+
+
+def _act(words: list[str], remote_key: str, asked: argparse.Namespace) -> Done:
+    """Run the command. It ran, so it happened, well or not; cut off by a signal, nobody knows."""
+    environment = os.environ | {"GATEBOOK_REMOTE_KEY": remote_key}
+    filled = [word.replace("{remote_key}", remote_key) for word in words]
+    try:
+        child = subprocess.Popen(filled, env=environment)
+    except OSError as fault:
+        raise Rejected(f"{words[0]}: {fault.strerror}") from fault
+    with _forwarding(child):
+        try:
+            code = child.wait(asked.timeout)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+            raise
+    if code < 0:
+        return Done("unknown", result={"signal": -code})
+    reference = _said_by(asked.reference, environment) if asked.reference and code == 0 else ""
+    return Done("ok" if code == 0 else "error", reference, {"exit_code": code})
+
+
+def _code(done: Done) -> int:
+    return 128 + int(done.result["signal"]) if "signal" in done.result else int(done.result["exit_code"])
+
+
+def _said_by(line: str, environment: dict[str, str]) -> str:
+    told = subprocess.run(["/bin/sh", "-c", line], env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    return told.stdout.strip().partition("\n")[0][:300] if told.returncode == 0 else ""
+
+
+def _probe(line: str, known: Known) -> Looked:
+    """Exit code 0: it happened, and the first line printed is its reference; 1: it did not; anything else: an error."""
+    environment = os.environ | {"GATEBOOK_REMOTE_KEY": known.remote_key}
+    told = subprocess.run(["/bin/sh", "-c", line], env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    if told.returncode == 0:
+        return told.stdout.strip().partition("\n")[0] or True
+    if told.returncode == 1:
+        return None
+    raise RuntimeError(f"the probe ended with {told.returncode}")
+
+
+@contextmanager
+def _forwarding(child: "subprocess.Popen[bytes]") -> Iterator[None]:
+    """Hand signals on to the command, and stay to tell what came of it."""
+
+    def forward(number: int, _frame: FrameType | None) -> None:
+        child.send_signal(number)
+
+    def ignore(_number: int, _frame: FrameType | None) -> None:
+        """The command decides; a handler of ours, because what is ignored would be for the command too."""
+
+    before = {number: signal.signal(number, forward) for number in FORWARDED}
+    before |= {number: signal.signal(number, ignore) for number in FROM_THE_TERMINAL}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,162 @@
+"""The command line before the real server: what passes through, what stops it, and that a command never runs twice."""
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.client.test_pushes import a_token, wait_until
+from tests.house.server import ROOT, Server, free_port
+
+# The server that answers is tried on both databases elsewhere; here it is the command that is.
+pytestmark = pytest.mark.once
+WITHIN_S = 60
+POLICY = """
+name: hands
+rules:
+  - {id: never, title: Nobody formats a disk, match: {tools: [disk.format]}, outcome: deny}
+  - {id: ask, title: A release is asked for, match: {tools: [release]}, outcome: require}
+  - {id: rest, title: Everything else, match: {}, outcome: allow}
+"""
+
+
+@dataclass
+class Desk:
+    """A terminal at which `gatebook` is typed."""
+
+    server: Server
+    token: str
+    folder: Path
+
+    def start(self, *words: str, url: str = "") -> "subprocess.Popen[str]":
+        environment = os.environ | {"GATEBOOK_URL": url or self.server.url, "GATEBOOK_TOKEN": self.token}
+        return subprocess.Popen(
+            [sys.executable, "-m", "gatebook_client", *words],
+            cwd=self.folder,
+            env=environment | {"PYTHONPATH": str(ROOT / "client")},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            process_group=0,
+        )
+
+    def type(self, *words: str, url: str = "") -> tuple[int, str, str]:
+        """What it exits with and says."""
+        running = self.start(*words, url=url)
+        said, wrong = running.communicate(timeout=WITHIN_S)
+        return running.returncode, said, wrong
+
+    def effects(self, session: str) -> list[dict[str, object]]:
+        """Those of a session, newest first."""
+        headers = {"Authorization": f"Bearer {self.token}"}
+        found: list[dict[str, object]] = httpx.get(
+            f"{self.server.url}/api/v1/effects?session={session}", headers=headers
+        ).json()["items"]
+        return found
+
+
+@pytest.fixture(scope="module")
+def desk(live_server_process: Server, tmp_path_factory: pytest.TempPathFactory) -> Desk:
+    folder = tmp_path_factory.mktemp("hands")
+    token = a_token(live_server_process, "hands", folder / "tools.yaml")
+    (folder / "policy.yaml").write_text(POLICY)
+    live_server_process.manage(
+        "load_policies", "--project", "hands", str(folder / "policy.yaml"), "--activate", "enforce"
+    )
+    return Desk(live_server_process, token, folder)
+
+
+def test_output_passes_through_and_the_exit_code_is_the_commands(desk: Desk) -> None:
+    code, said, wrong = desk.type("exec", "--tool", "shell", "--session", "a", "--", "sh", "-c", "echo out; echo x >&2")
+    assert (code, said, wrong) == (0, "out\n", "x\n")
+    script = "echo $GATEBOOK_REMOTE_KEY {remote_key}; exit 7"
+    code, said, _ = desk.type("exec", "--tool", "shell", "--session", "a", "--", "sh", "-c", script)
+    assert code == 7
+    first, second = said.split()
+    assert first == second
+    failed, done = desk.effects("a")
+    assert (done["state"], done["outcome"]) == ("acknowledged", "ok")
+    assert (failed["state"], failed["outcome"]) == ("acknowledged", "error")
+
+
+def test_the_same_command_may_be_run_again_and_under_a_key_only_once(desk: Desk) -> None:
+    once = ["exec", "--tool", "shell", "--session", "b", "--", "sh", "-c", "echo x >> twice"]
+    assert [desk.type(*once)[0] for _ in range(2)] == [0, 0]
+    assert (desk.folder / "twice").read_text() == "x\nx\n"
+    keyed = [*once[:5], "--key", "k", "--reference", "echo r-1", "--", "sh", "-c", "echo x >> once"]
+    assert desk.type(*keyed)[0] == 0
+    code, _, wrong = desk.type(*keyed)
+    assert (code, (desk.folder / "once").read_text()) == (0, "x\n")
+    assert "was done before (r-1)" in wrong
+
+
+def test_refused_it_does_not_run(desk: Desk) -> None:
+    code, _, wrong = desk.type("exec", "--tool", "disk.format", "--", "touch", "formatted")
+    assert code == 77
+    assert "the policy refuses it. Nothing was begun." in wrong
+    assert not (desk.folder / "formatted").exists()
+
+
+def test_nobody_having_ruled_in_the_time_given_it_does_not_run(desk: Desk) -> None:
+    code, _, wrong = desk.type("exec", "--tool", "release", "--wait", "0", "--", "touch", "released")
+    assert code == 75
+    assert "waiting for people to rule on e_" in wrong
+    assert not (desk.folder / "released").exists()
+
+
+def test_without_a_ledger_it_does_not_run(desk: Desk) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    code, _, wrong = desk.type("--patience", "0.2", "exec", "--tool", "shell", "--", "touch", "ran", url=url)
+    assert code == 69
+    assert f"No Gatebook answers at {url}" in wrong
+    assert "Nothing was begun." in wrong
+    assert not (desk.folder / "ran").exists()
+
+
+@pytest.mark.parametrize(("words", "code"), [(["exec", "--tool", "t"], 64), (["exec", "--tool", "t", "--", "nô"], 127)])
+def test_what_cannot_be_run_is_said_so(desk: Desk, words: list[str], code: int) -> None:
+    found, _, wrong = desk.type(*words)
+    assert found == code
+    assert "Traceback" not in wrong
+
+
+def test_killed_in_the_middle_it_is_looked_up_and_not_run_again(desk: Desk) -> None:
+    probe = ["--probe", "test -e made && echo found-it"]
+    words = ["exec", "--tool", "git.push", "--session", "c", *probe, "--", "sh", "-c", "echo x >> made; sleep 60"]
+    running = desk.start(*words)
+    wait_until((desk.folder / "made").exists)
+    os.killpg(running.pid, signal.SIGKILL)
+    running.communicate(timeout=WITHIN_S)
+    code, _, wrong = desk.type(*words)
+    assert (code, (desk.folder / "made").read_text()) == (0, "x\n")
+    assert "was done before (found-it)" in wrong
+
+
+def test_a_signal_is_handed_on_and_what_it_cut_off_is_unknown(desk: Desk) -> None:
+    running = desk.start("exec", "--tool", "shell", "--session", "d", "--", "sh", "-c", "touch begun; exec sleep 60")
+    wait_until((desk.folder / "begun").exists)
+    running.send_signal(signal.SIGTERM)
+    assert (running.communicate(timeout=WITHIN_S), running.returncode)[1] == 128 + signal.SIGTERM
+    (effect,) = desk.effects("d")
+    assert (effect["state"], effect["outcome"]) == ("acknowledged", "unknown")
+    code, said, _ = desk.type("resume", "d")
+    assert code == 3
+    assert said.startswith("Can it resume safely? NO\n  because: ")
+
+
+def test_the_words_that_look(desk: Desk) -> None:
+    assert desk.type("exec", "--tool", "shell", "--session", "e", "--", "true")[0] == 0
+    code, said, _ = desk.type("sessions", "--status", "running")
+    assert code == 0
+    assert "  e" in {line[20:].rstrip() for line in said.splitlines()}
+    for words in (("effects", "--session", "e"), ("tail", "--once", "--session", "e")):
+        code, said, _ = desk.type(*words)
+        assert code == 0
+        assert "acknowledged  ok       used      shell" in said
+    assert desk.type("resume", "e")[:2] == (0, "Can it resume safely? YES\n")
+    assert desk.type("wait", str(desk.effects("e")[0]["id"]))[0] == 0
