@@ -29,11 +29,17 @@ class DatabaseNow(Func):
 
     output_field = models.BigIntegerField()
 
-    def as_sql(
-        self, _compiler: SQLCompiler, connection: BaseDatabaseWrapper, **_context: Any
+    def as_sqlite(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **_context: Any
     ) -> tuple[str, tuple[str | int, ...]]:
-        """In the words of the vendor."""
-        return clock.SQL[connection.vendor], ()
+        """In milliseconds."""
+        return clock.SQL["sqlite"], ()
+
+    def as_postgresql(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **_context: Any
+    ) -> tuple[str, tuple[str | int, ...]]:
+        """When the statement arrived."""
+        return clock.SQL["postgresql"], ()
 
 
 class TransactionIdField(models.BigIntegerField):  # type: ignore[type-arg]  # its set and get types cannot be named

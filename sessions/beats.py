@@ -17,7 +17,7 @@ from journal.entries import SYSTEM_SOURCE, Draft
 from journal.sql import vendor_id
 from sessions import leases
 from sessions.fences import Overtaken, as_text
-from sessions.leases import Beat, Heard
+from sessions.holders import Beat, Heard
 from sessions.models_leases import BeatMinute, Lease
 
 # What a session is seen to move by, beside new progress tokens and the marks of its effects.

@@ -5,7 +5,7 @@ session that has not ended and that no other worker holds. Orphaned is a session
 beside a handoff that nobody has accepted. What was merely reported here is handed to nobody.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
@@ -21,6 +21,8 @@ from journal.entries import Status
 from journal.fields import DatabaseNow
 from journal.models import Entry
 from sessions import leases
+from sessions.fences import NOTHING
+from sessions.holders import Held, Lost
 from sessions.models import ENDED, Session, Task
 from sessions.models_leases import Lease
 from sessions.models_state import Handoff
@@ -43,7 +45,7 @@ class Wish:
 
 def claim(origin: Origin, wish: Wish) -> Lease | None:
     """The lease on what the worker gets, or None when nothing is ready. An orphaned session goes before a task of its
-    priority, and of equals the older first. Raises leases.Lost when this command claimed before and has lost it since.
+    priority, and of equals the older first. Raises Lost when this command claimed before and has lost it since.
     """
     known = entries.look(origin.draft("lease.acquired"), origin.received_us)
     if known is not None:
@@ -56,7 +58,7 @@ def claim(origin: Origin, wish: Wish) -> Lease | None:
         subject = leases.of_task(found) if isinstance(found, Task) else leases.of_session(found.id)
         try:
             return leases.acquire(origin, subject, process=wish.process, ttl_s=wish.ttl_s)[0]
-        except leases.Held:
+        except Held:
             taken.add(found.id)
     return None
 
@@ -64,36 +66,32 @@ def claim(origin: Origin, wish: Wish) -> Lease | None:
 def _claimed_before(origin: Origin, wish: Wish, status: Status, position: int) -> Lease:
     if status is Status.CONFLICT:
         raise Repeated
-    lease = leases.of_project(origin.project, Entry.objects.values_list("subject", flat=True).get(position=position))
+    subject = Entry.objects.values_list("subject", flat=True).get(position=position)
+    lease = leases.of_project(origin.project, subject or NOTHING)
     mine = (lease.opened_position, lease.agent_id, lease.process, lease.released_at_us)
     if mine != (position, origin.agent, wish.process, None):
-        raise leases.Lost(lease)
+        raise Lost(lease)
     return lease
 
 
 def _next(origin: Origin, wish: Wish, taken: set[UUID]) -> Task | Session | None:
     """The most urgent candidate, its row locked; rows that another claim has locked are passed over."""
-    ready: dict[str, QuerySet[Any]] = {}
-    if "session" in wish.kinds:
-        ready["session"] = _orphans(origin, wish).exclude(id__in=taken).order_by("-urgency", "opened_position")
-    if "task" in wish.kinds:
-        ready["task"] = _tasks(origin, wish).exclude(id__in=taken).order_by("-urgency", "opened_position")
+    finders: dict[str, Callable[[Origin, Wish], QuerySet[Any]]] = {"session": _orphans, "task": _tasks}
+    ready = [find(origin, wish).exclude(id__in=taken) for kind, find in finders.items() if kind in wish.kinds]
+    ready = [rows.order_by("-urgency", "opened_position") for rows in ready]
     if len(ready) > 1:
-        urgency = {kind: rows.values_list("urgency", flat=True).first() for kind, rows in ready.items()}
-        kinds = sorted((kind for kind in ready if urgency[kind] is not None), key=lambda kind: -urgency[kind])
-    else:
-        kinds = list(ready)
-    for kind in kinds:
-        skipping = ready[kind].select_for_update(
-            no_key=True, of=("self",), skip_locked=connection.vendor == "postgresql"
-        )
+        urgent = [(rows.values_list("urgency", flat=True).first(), rows) for rows in ready]
+        there = [(urgency, rows) for urgency, rows in urgent if urgency is not None]
+        ready = [rows for _, rows in sorted(there, key=lambda one: -int(one[0]))]
+    for rows in ready:
+        skipping = rows.select_for_update(no_key=True, of=("self",), skip_locked=connection.vendor == "postgresql")
         found: Task | Session | None = skipping.first()
         if found is not None:
             return found
     return None
 
 
-def _tasks(origin: Origin, wish: Wish) -> QuerySet[Task]:
+def _tasks(origin: Origin, wish: Wish) -> QuerySet[Any]:
     of_task = Lease.objects.filter(task=OuterRef("pk"), kind="task")
     live = Q(released_at_us=None, expires_at_us__gt=DatabaseNow())
     others = Lease.objects.filter(live, session=OuterRef("session"), kind="session").exclude(
@@ -101,7 +99,7 @@ def _tasks(origin: Origin, wish: Wish) -> QuerySet[Task]:
     )
     below = Task.objects.filter(parent=OuterRef("pk"), state__in=_UNFINISHED)
     ran_out = Q(state="running") & Exists(of_task.filter(released_at_us=None))
-    rows = Task.objects.filter(
+    rows: QuerySet[Any] = Task.objects.filter(
         Q(state="pending") | ran_out,
         ~Exists(of_task.filter(live)),
         ~Exists(others),
@@ -109,10 +107,11 @@ def _tasks(origin: Origin, wish: Wish) -> QuerySet[Task]:
         project=origin.project,
         state__in=("pending", "running"),
     )
-    return _fitting(rows, "session__", wish).annotate(urgency=F("priority"))
+    found: QuerySet[Any] = _fitting(rows, "session__", wish).annotate(urgency=F("priority"))
+    return found
 
 
-def _orphans(origin: Origin, wish: Wish) -> QuerySet[Session]:
+def _orphans(origin: Origin, wish: Wish) -> QuerySet[Any]:
     unaccepted = Handoff.objects.filter(session=OuterRef("session"), accepted_at_us=None).exclude(written_position=None)
     orphaned = Lease.objects.filter(
         Q(released_at_us=None, expires_at_us__lte=DatabaseNow()) | Q(Exists(unaccepted), released_at_us__isnull=False),
@@ -122,8 +121,9 @@ def _orphans(origin: Origin, wish: Wish) -> QuerySet[Session]:
     )
     open_tasks = Task.objects.filter(session=OuterRef("pk"), state__in=_UNFINISHED).order_by("-priority")
     urgency = Coalesce(Subquery(open_tasks.values("priority")[:1]), Value(0))
-    rows = Session.objects.filter(Exists(orphaned), project=origin.project)
-    return _fitting(rows, "", wish).annotate(urgency=urgency)
+    rows: QuerySet[Any] = Session.objects.filter(Exists(orphaned), project=origin.project)
+    found: QuerySet[Any] = _fitting(rows, "", wish).annotate(urgency=urgency)
+    return found
 
 
 def _fitting(rows: QuerySet[Any], session: str, wish: Wish) -> QuerySet[Any]:
@@ -143,7 +143,7 @@ class HasLabel(Func):
     conditional = True
 
     def as_sqlite(
-        self, compiler: SQLCompiler, _connection: BaseDatabaseWrapper, **_context: Any
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **_context: Any
     ) -> tuple[str, tuple[Any, ...]]:
         """By the pairs of the object."""
         text, parameters = compiler.compile(self.source_expressions[0])
@@ -151,7 +151,7 @@ class HasLabel(Func):
         return found, (*parameters, self.extra["name"], self.extra["value"])
 
     def as_postgresql(
-        self, compiler: SQLCompiler, _connection: BaseDatabaseWrapper, **_context: Any
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **_context: Any
     ) -> tuple[str, tuple[Any, ...]]:
         """By the operator that takes a name as it is."""
         text, parameters = compiler.compile(self.source_expressions[0])

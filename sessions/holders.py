@@ -18,6 +18,7 @@ MOST_TTL_S: Final = 3600
 PROGRESS_WITHIN_S: Final = 900
 # A holder beats twice within the time of its lease. Three beats overdue are then two times that after the last one.
 DEAD_AFTER_TTLS: Final = 2
+STATES: Final = ("live", "expired", "released")
 
 
 class Subject(NamedTuple):
@@ -80,9 +81,12 @@ class Heard(NamedTuple):
     silent_us: int | None
 
 
+_NOW: Final = {"now_us": DatabaseNow()}
+
+
 def read() -> QuerySet[Lease]:
     """Leases with their agents, and with the moment at which they are read, as `now_us`."""
-    return Lease.objects.select_related("agent").annotate(now_us=DatabaseNow())
+    return Lease.objects.select_related("agent").annotate(**_NOW)
 
 
 def standing(sessions: Iterable[UUID]) -> dict[UUID, Lease]:

@@ -23,12 +23,11 @@ from ingest.problems import Problem
 from ingest.reply import Reply
 from sessions import beats, claims, fences, leases, sessions
 from sessions.fences import Stale
-from sessions.leases import Beat, Subject
+from sessions.holders import STATES, Beat, Heard, Held, Lost, Subject
 from sessions.models import ENDED, Session, Task
 from sessions.models_leases import KINDS
 from sessions.origin import Origin
 
-_STATES: Final = ("live", "expired", "released")
 COME_AGAIN_S: Final = 5
 
 
@@ -40,10 +39,10 @@ def acquire_lease(call: Call, fields: shapes_leases.AcquireLease, origin: Origin
         lease, new = leases.acquire(
             origin, subject, process=fields.process, ttl_s=fields.ttl_s, takeover=fields.takeover
         )
-    except leases.Held as held:
-        problem = Problem(409, "LEASE_HELD", str(leases.Held.__doc__))
+    except Held as held:
+        problem = Problem(409, "LEASE_HELD", str(Held.__doc__))
         return Reply(409, problem.as_dict() | {"lease": fencing.describe(held.lease)}, kept=False)
-    except leases.Lost as lost:
+    except Lost as lost:
         return fencing.refused(lost.lease)
     return Reply(201 if new else 200, fencing.describe(lease), kept=False)
 
@@ -67,7 +66,7 @@ def release_lease(call: Call, fields: shapes_leases.ReleaseLease, origin: Origin
     _lock_session_of(call, path["lease"])
     try:
         return Reply(200, fencing.describe(leases.release(origin, path["lease"], fields.epoch)))
-    except leases.Lost:
+    except Lost:
         return _lost(call, origin, path["lease"], fields.epoch, "lease.released")
 
 
@@ -86,7 +85,7 @@ def list_leases(call: Call) -> HttpResponse:
     """Leases of the project, the latest taken first."""
     asked = parameters(call.request, {"session", "kind", "state", "limit", "after"})
     rows = leases.read().filter(project=call.project)
-    for name, known in (("kind", KINDS), ("state", _STATES)):
+    for name, known in (("kind", KINDS), ("state", STATES)):
         if name in asked and asked[name] not in known:
             raise Problem(422, "invalid", f"{name} is one of {', '.join(known)}.", pointer=f"/{name}")
     if "session" in asked:
@@ -117,7 +116,7 @@ def post_beats(request: HttpRequest) -> HttpResponseBase:
     return as_json(200, transact(run, lambda: None).body)
 
 
-def _heard(heard: dict[tuple[UUID, int], leases.Heard], told: Beat) -> dict[str, Any]:
+def _heard(heard: dict[tuple[UUID, int], Heard], told: Beat) -> dict[str, Any]:
     one = heard.get((told.lease, told.epoch))
     if one is None:
         return {"lease": str(told.lease), "status": "lost", "expires_at_us": None}
@@ -132,7 +131,7 @@ def claim(call: Call, fields: shapes_leases.Claim, origin: Origin, _path: dict[s
     )
     try:
         claimed = claims.claim(origin, wish)
-    except leases.Lost as lost:
+    except Lost as lost:
         return fencing.refused(lost.lease)
     if claimed is None:
         return Reply(200, {"claimed": None}, kept=False, headers={"Retry-After": str(COME_AGAIN_S)})

@@ -13,6 +13,7 @@ from journal import clock
 from journal.models import Entry
 from ledger.models import Effect
 from sessions import beats, leases
+from sessions.holders import Beat
 from sessions.models import Project
 from sessions.models_leases import BeatMinute, Lease
 from tests.ingest.caller import Caller, code
@@ -184,7 +185,7 @@ def test_a_thousand_beats_cost_as_many_statements_as_one(agent: Caller) -> None:
     agent.session()
     held = [hold(agent, "s-1")]
     held += [agent.post("/leases", {"resource": f"r-{number}", "process": "p"}).json() for number in range(40)]
-    told = [leases.Beat(Lease.objects.get(id=one["id"]).id, 1, "new") for one in held]
+    told = [Beat(Lease.objects.get(id=one["id"]).id, 1, "new") for one in held]
     holder = Lease.objects.get(id=held[0]["id"]).agent_id
     spent = []
     for part in (told[:1], told):

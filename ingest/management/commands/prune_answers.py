@@ -6,17 +6,18 @@ from django.core.management.base import BaseCommand
 
 from ingest import answers
 from journal.clock import now_us
-from sessions import artifacts
+from sessions import artifacts, beats
 
 
 class Command(BaseCommand):
     help = (
-        "Delete stored answers to repeated commands that are older than seven days, and what uploads of artifacts that"
-        " broke off left on the disk more than a day ago."
+        "Delete stored answers to repeated commands and counted beats that are older than seven days, and what uploads"
+        " of artifacts that broke off left on the disk more than a day ago."
     )
 
     def handle(self, *_args: Any, **_options: Any) -> None:
         """Print how many were deleted."""
         self.stdout.write(
-            f"{answers.prune()} answers and {artifacts.remove_abandoned(now_us())} broken uploads deleted"
+            f"{answers.prune()} answers, {artifacts.remove_abandoned(now_us())} broken uploads"
+            f" and {beats.prune()} minutes of beats deleted"
         )

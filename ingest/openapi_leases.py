@@ -1,0 +1,60 @@
+"""The part of the API's description that speaks of leases, beats and claims."""
+
+from typing import Any, Final
+
+from ingest import shapes_leases as shapes
+from ingest.endpoints import Endpoint, with_fields
+from sessions.holders import STATES
+from sessions.models_leases import KINDS
+
+_TEXT: Final = {"type": "string"}
+_NUMBER: Final = {"type": "integer"}
+_ID: Final = {"type": "string", "format": "uuid"}
+
+ENDPOINTS: Final = (
+    Endpoint("post", "/leases", "acquireLease", "Hold a session, a task or a named resource, or hear who does.",
+             {201: "Lease", 200: "Lease"}, shapes.AcquireLease, tag="leases"),
+    Endpoint("get", "/leases", "listLeases", "Leases, the latest taken first.", {200: "Page"},
+             query=("session", "kind", "state", "limit", "after"), tag="leases"),
+    Endpoint("get", "/leases/{lease}", "getLease", "One lease.", {200: "Lease"}, tag="leases"),
+    Endpoint("post", "/leases/{lease}/renew", "renewLease", "Keep a lease for another time of its length.",
+             {200: "Lease"}, shapes.RenewLease, tag="leases"),
+    Endpoint("post", "/leases/{lease}/release", "releaseLease", "Give a lease up.", {200: "Lease"},
+             shapes.ReleaseLease, tag="leases"),
+    Endpoint("post", "/beats", "postBeats", "Say that the holders of up to 1,000 leases are alive.", {200: "Beats"},
+             shapes.Beats, tag="leases"),
+    Endpoint("post", "/claims", "claim", "Get the most urgent ready task or orphaned session that fits, under a lease.",
+             {200: "Claimed"}, shapes.Claim, tag="leases"),
+)  # fmt: skip
+
+WORDS: Final[dict[tuple[str, str], tuple[str, ...]]] = {("listLeases", "kind"): KINDS, ("listLeases", "state"): STATES}
+
+_LEASE: Final = with_fields(
+    {
+        "id": _ID,
+        "handle": _TEXT,
+        "kind": {"enum": list(KINDS)},
+        "subject": _TEXT,
+        "session": {"type": ["string", "null"], "format": "uuid"},
+        "holder": _TEXT,
+        "process": _TEXT,
+        "epoch": _NUMBER,
+        "ttl_s": _NUMBER,
+        "expires_at_us": _NUMBER,
+        "beat_at_us": _NUMBER,
+        "progress_at_us": _NUMBER,
+        "quiet_until_us": {"type": ["integer", "null"]},
+        "state": {"enum": list(STATES)},
+        "takeovers": _NUMBER,
+        "version": _NUMBER,
+    }
+)
+_BEAT: Final = with_fields(
+    {"lease": _ID, "status": {"enum": ["ok", "lost"]}, "expires_at_us": {"type": ["integer", "null"]}}
+)
+_WHAT: Final = with_fields({"kind": {"enum": ["task", "session"]}, "session": _ID}, task=_ID)
+ANSWERS: Final[dict[str, Any]] = {
+    "Lease": _LEASE,
+    "Beats": with_fields({"results": {"type": "array", "items": _BEAT}}),
+    "Claimed": with_fields({"claimed": {"anyOf": [_WHAT, {"type": "null"}]}}, lease=_LEASE, resume=_TEXT),
+}
