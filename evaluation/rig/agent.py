@@ -44,16 +44,13 @@ class Agent:
         for _ in range(MOST_TURNS):
             verdict = self._look(step)
             if verdict.reason == "COMP_RESUME" or verdict.answer == "compensate":
-                self._undo(step)
+                self._undo(step, verdict)
             elif verdict.answer in ("execute", "replay"):
                 self._act(step, verdict)
             elif verdict.answer == "probe":
                 self._probe(step, verdict)
             elif verdict.answer in ("wait", "ask"):
                 self._wait(step, verdict)
-            elif verdict.reason == "CLOSED":
-                self._do(step.again())
-                return
             else:
                 claim = "handed over" if verdict.answer == "escalate" else "done"
                 if verdict.reason in ("ATTEMPTS_SPENT", "GATE_DENIED", "GATE_EXPIRED"):
@@ -63,11 +60,11 @@ class Agent:
         raise NeverEnds(f"{step.key}: {verdict}")
 
     def _look(self, step: Step) -> Verdict:
-        verdict = self.persuade(self.substrate.look(step))
+        verdict = self.substrate.look(step)
         said = {"answer": verdict.answer, "reason": verdict.reason, "row": verdict.row, "view": verdict.view}
         self.remote.note(kind="verdict", life=self.life, key=step.key, step=step.name, **said)
         self._tick("after the verdict")
-        return verdict
+        return self.persuade(verdict)
 
     def _act(self, step: Step, verdict: Verdict) -> None:
         try:
@@ -98,10 +95,10 @@ class Agent:
         self.substrate.probed(step, verdict, found, began_us)
         self._tick("after the look was told")
 
-    def _undo(self, step: Step) -> None:
+    def _undo(self, step: Step, said: Verdict) -> None:
         """Cancel by our key. The undoing is an effect like any other, so a crash in it is recovered as any other."""
-        undone = step.undone()
-        verdict = self.substrate.undo(step)
+        undone = step.undone(said.attempt)
+        verdict = self.substrate.undo(step, undone)
         self._tick("after the undoing was planned")
         if verdict.answer not in ("execute", "replay"):
             self._wait(undone, verdict)
@@ -111,13 +108,10 @@ class Agent:
         except Refused:
             return
         self._tick("after the undoing was dispatched")
-        reference = self.remote.cancel(step.name, self._undone_key(step))
+        reference = self.remote.cancel(step.name, said.remote_key)
         self._tick("cancelled")
         self.substrate.settled(undone, release, reference or "nothing to cancel")
         self._tick("after the undoing was acknowledged")
-
-    def _undone_key(self, step: Step) -> str:
-        return self.key_of(self.substrate.look(step).remote_key)
 
     def _wait(self, step: Step, verdict: Verdict) -> None:
         if verdict.until_us is not None and verdict.reason != "GATE_PENDING":

@@ -59,7 +59,7 @@ class Blob:
     def probed(self, step: Step, verdict: Verdict, reference: str | None, began_us: int) -> None:
         raise NotImplementedError("a blob never asks for a look")
 
-    def undo(self, step: Step) -> Verdict:
+    def undo(self, step: Step, undone: Step) -> Verdict:
         raise NotImplementedError("a blob never undoes")
 
     def checkpoint(self, summary: dict[str, Any]) -> None:

@@ -2,11 +2,11 @@
 
 import json
 import sqlite3
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from evaluation.rig.work import UNDECIDABLE, Case
+from evaluation.rig.work import HARMLESS, UNDECIDABLE, Case
 
 COUNTERS: Final = ("duplicates", "lost", "wrong verdicts", "false safe", "unlabelled ambiguities")
 _DECIDES: Final = ("execute", "replay", "skip")
@@ -27,6 +27,7 @@ class Found:
     undecidable: int = 0  # runs that end with a person
     undecidable_elsewhere: int = 0  # ... with the reason UNDECIDABLE, of a tool whose effects can be known
     given_up: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)  # of those that end with a person
     faults: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     _seen: dict[tuple[str, str], dict[bool, str]] = field(default_factory=lambda: defaultdict(dict))
 
@@ -49,6 +50,7 @@ class Found:
             **self.counters,
             "ended with a person": self.undecidable,
             "UNDECIDABLE of a tool that can be known": self.undecidable_elsewhere,
+            "their reasons": dict(self.reasons),
             "given up": self.given_up,
             "first faults": {name: lines[:3] for name, lines in self.faults.items()},
         }
@@ -85,12 +87,14 @@ class Found:
                 elif note["kind"] == "end":
                     claim, reason = note["claim"], note["reason"]
         self.crashed += crashed
-        duplicate = not case.repeatable and most > 1
+        duplicate = case.remote not in HARMLESS and most > 1
         lost = claim == "done" and standing == 0
         if not claim:
             self._fault("lost", line)  # the run came to no end
             lost = True
         handed = claim == "handed over"
+        if handed:
+            self.reasons[reason] += 1
         self.undecidable += handed
         self.given_up += claim == "given up"
         if handed and reason == "UNDECIDABLE" and case.name not in UNDECIDABLE:
@@ -112,7 +116,8 @@ class Found:
 
     def _seen_as(self, note: dict[str, Any], case: Case, happened: bool, line: str) -> None:
         """One and the same record that stood for two different fates, and was acted on all the same."""
-        if note["answer"] not in _DECIDES or case.repeatable:
+        # COMP_RESUME speaks of the undoing, which may be done again.
+        if note["answer"] not in _DECIDES or note["reason"] == "COMP_RESUME" or _may_repeat(note, case):
             return
         fates = self._seen[(case.name, f"{note['answer']} {note['view']}")]
         before = len(fates)
@@ -131,5 +136,10 @@ def _is_wrong(note: dict[str, Any], case: Case, standing: int, flying: int) -> b
     if note["answer"] == "skip":
         return note["reason"] not in ("CLOSED", "ATTEMPTS_SPENT", "GATE_DENIED", "GATE_EXPIRED") and standing == 0
     if note["answer"] in ("execute", "replay") and note["reason"] != "COMP_RESUME":
-        return not case.repeatable and standing + flying > 0
+        return not _may_repeat(note, case) and standing + flying > 0
     return False
+
+
+def _may_repeat(note: dict[str, Any], case: Case) -> bool:
+    """Whether to ask again is right whatever became of the last request; inside its window the remote knows our key."""
+    return case.repeatable or (case.remote == "keyed" and note["reason"] == "KEY_LIVE")

@@ -21,8 +21,13 @@ from evaluation.rig.worlds import Ground
 SEED: Final = 20260310
 
 
-def by_raising(ground: Ground, cases: Sequence[Case], crashes: int, tricks: int) -> tuple[Found, list[str]]:
-    """Every schedule of at most so many kills and chosen requests. Returns what was found, and the replay lines."""
+def by_raising(
+    ground: Ground, cases: Sequence[Case], crashes: int, tricks: int, *, to_the_first: bool = False
+) -> tuple[Found, list[str]]:
+    """Every schedule of at most so many kills and chosen requests. Returns what was found, and the replay lines.
+
+    With `to_the_first` it ends with the first fault: a mutant needs no more.
+    """
     found, lines = Found(), []
     for case in cases:
         log = ground.oracle.log()
@@ -30,6 +35,8 @@ def by_raising(ground: Ground, cases: Sequence[Case], crashes: int, tricks: int)
             line = f"{ground.name} · {case.name} · {crashes}.{tricks} · {choices.replay or '-'}"
             lines.append(f"{case.name}\t{choices.replay}")
             found.judge(log, world, case, f"{line} · {', '.join(choices.told) or 'nothing happens'}")
+            if to_the_first and not found.clean:
+                break
         log.close()
     return found, lines
 

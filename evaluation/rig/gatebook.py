@@ -72,13 +72,14 @@ class Gatebook:
 
     def __init__(self, api: Api, session: str, *, epoch: int | None = None) -> None:
         self._api, self._session = api, session
+        self._keys = session if epoch is None else f"{session}-{epoch}"  # another epoch is another command
         self._fenced = {} if epoch is None else {"lease_epoch": epoch}
         self.process = secrets.token_hex(8)  # made at the start and kept nowhere
         self._ids: dict[str, str] = {}
         self._digests: dict[str, str] = {}
 
     def open(self) -> None:
-        status, said = self._api.post("/sessions", {"key": self._session}, f"{self._session}-open")
+        status, said = self._api.post("/sessions", {"key": self._session}, f"{self._keys}-open")
         _expect(status in (200, 201), "open", status, said)
 
     def safe(self) -> bool | None:
@@ -89,7 +90,7 @@ class Gatebook:
         return bool(said["safe"])
 
     def look(self, step: Step) -> Verdict:
-        said = self._plan(step, f"{self._session}-{step.key}-plan")
+        said = self._plan(step, f"{self._keys}-{step.key}-plan")
         if said["answer"] == "proceed" and said["state"] == "planned":
             return Verdict("execute", "NOT_DISPATCHED", "2", view="planned", attempt=said.get("attempt") or 0)
         return self._verdict(step)
@@ -98,30 +99,28 @@ class Gatebook:
         body: dict[str, Any] = {"process": self.process, "intent_digest": self._digests[step.key], **self._fenced}
         if step.case.preconditions:
             body["preconditions"] = {"etag": "7"}
-        if verdict.answer == "replay" and not verdict.needs_leave:
-            body["replays"] = verdict.attempt
-        elif verdict.needs_leave:
-            said = self._plan(step, f"{self._session}-{step.key}-plan-{verdict.attempt + 1}")
+        if verdict.needs_leave:
+            said = self._plan(step, f"{self._keys}-{step.key}-plan-{verdict.attempt + 1}")
             if said["answer"] != "proceed":
                 raise Refused(said)
-            if said["state"] != "failed":
-                body["replays"] = verdict.attempt
-        key = f"{self._session}-{step.key}-dispatch-{verdict.attempt + 1}"
+        if verdict.attempt:
+            body["replays"] = verdict.attempt
+        key = f"{self._keys}-{step.key}-dispatch-{verdict.attempt + 1}"
         status, said = self._api.post(f"/effects/{self._ids[step.key]}/dispatch", body, key)
-        if status == 409:
+        if status == 409 or (status == 422 and said["code"] == "key_reuse"):
             raise Refused(said)
         _expect(status == 200, "dispatch", status, said)
         return Release(said["attempt"], said["remote_key"])
 
     def settled(self, step: Step, release: Release, reference: str) -> None:
         body = {"attempt": release.attempt, "outcome": "ok", "external_reference": reference, **self._fenced}
-        key = f"{self._session}-{step.key}-ack-{release.attempt}"
+        key = f"{self._keys}-{step.key}-ack-{release.attempt}"
         status, said = self._api.post(f"/effects/{self._ids[step.key]}/acknowledge", body, key)
         _expect(status in (200, 202), "acknowledge", status, said)
 
     def failed(self, step: Step, release: Release, reason: str) -> None:
         body = {"attempt": release.attempt, "reason": reason, **self._fenced}
-        key = f"{self._session}-{step.key}-fail-{release.attempt}"
+        key = f"{self._keys}-{step.key}-fail-{release.attempt}"
         status, said = self._api.post(f"/effects/{self._ids[step.key]}/fail", body, key)
         _expect(status in (200, 202), "fail", status, said)
 
@@ -134,16 +133,15 @@ class Gatebook:
         }
         if reference:
             body["external_reference"] = reference
-        key = f"{self._session}-{step.key}-probe-{secrets.token_hex(6)}"
+        key = f"{self._keys}-{step.key}-probe-{secrets.token_hex(6)}"
         status, said = self._api.post(f"/effects/{self._ids[step.key]}/probe", body, key)
         _expect(status in (200, 201, 202), "probe", status, said)
 
-    def undo(self, step: Step) -> Verdict:
-        undone = step.undone()
+    def undo(self, step: Step, undone: Step) -> Verdict:
         undo = {"tool": undone.case.tool, "arguments": {"undo": step.name}}
         body = {"effect_key": undone.key, **undo, **self._fenced}
         path = f"/effects/{self._ids[step.key]}/compensate"
-        status, said = self._api.post(path, body, f"{self._session}-{undone.key}-plan")
+        status, said = self._api.post(path, body, f"{self._keys}-{undone.key}-plan")
         _expect(status in (200, 201), "compensate", status, said)
         self._remember(undone, said)
         if said["answer"] == "proceed" and said["state"] == "planned":
@@ -151,13 +149,13 @@ class Gatebook:
         return self._verdict(undone)
 
     def checkpoint(self, summary: dict[str, Any]) -> None:
-        path, key = f"/sessions/{self._session_id()}/checkpoints", f"{self._session}-checkpoint-{self.process}"
+        path, key = f"/sessions/{self._session_id()}/checkpoints", f"{self._keys}-checkpoint-{self.process}"
         status, said = self._api.post(path, {"state": summary, **self._fenced}, key)
         _expect(status == 201, "checkpoint", status, said)
 
     def _session_id(self) -> str:
         if "" not in self._ids:
-            status, said = self._api.post("/sessions", {"key": self._session}, f"{self._session}-open")
+            status, said = self._api.post("/sessions", {"key": self._session}, f"{self._keys}-open")
             _expect(status in (200, 201), "open", status, said)
             self._ids[""] = said["id"]
         return self._ids[""]
@@ -190,7 +188,7 @@ class Gatebook:
             str(said.get("row") or ""),
             said.get("until_us"),
             said.get("attempt") or effect.get("attempt") or 0,
-            said.get("remote_key") or "",
+            said.get("remote_key") or next((one["remote_key"] for one in said.get("in_doubt") or []), ""),
             bool(said.get("needs_leave")),
             f"{effect.get('state')} {effect.get('outcome')} {said.get('row')}",
         )

@@ -109,7 +109,7 @@ def _mutants() -> None:
 
     def believes_at_once(case: Any, now_us: int, *rest: str) -> Any:
         if _REQUEST.mutant == "no fence before a probe is believed" and case.probe == "miss":
-            case = replace(case, means=replace(case.means, request_lifetime_s=1), dispatched_us=1)
+            case = replace(case, means=replace(case.means, request_lifetime_s=1), first_us=1, last_us=1)
         return looked(case, now_us, *rest)
 
     def keeps_grant(effect: Any, attempts: Any, fact: Any, observe: Any) -> Any:

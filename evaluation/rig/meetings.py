@@ -1,11 +1,10 @@
-"""W2, at the doors: a lease stolen from a worker that wakes again, two approvers at one gate, eight threads at one effect.
+"""W2, at the doors: a lease stolen from a worker that wakes again, two approvers at a gate, eight threads at an effect.
 
 Every figure is a number of violations; the oracle's log, and the answers that were given, decide.
 """
 
 import itertools
 import json
-import re
 import secrets
 import sqlite3
 import threading
@@ -13,18 +12,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from evaluation.bench.person import Person
 from evaluation.rig.agent import Agent
 from evaluation.rig.checker import Found
 from evaluation.rig.choices import Choices
 from evaluation.rig.gatebook import Api, Gatebook, Unexpected
-from evaluation.rig.house import House
+from evaluation.rig.house import House, Reviewer
 from evaluation.rig.remote import Oracle, Remote
 from evaluation.rig.work import CASES, LIFETIME_S, Refused, Release, Step
 
 THREADS: Final = 8
 TTL_S: Final = 60
-_SEEN: Final = re.compile(r'name="seen" value="([^"]+)"')
 _US: Final = 1_000_000
 
 
@@ -99,39 +96,21 @@ def gated(api: Api, session: str, number: int) -> dict[str, Any]:
     return said
 
 
-def answer(person: Person, gate: str, word: str) -> bool:
+def answer(person: Reviewer, gate: str, word: str) -> bool:
     """Look at the gate's page and send its form; whether the answer was taken."""
-    return _send(person, gate, word, _look(person, gate))
+    return person.send(gate, word, person.look(gate))
 
 
-def together_answer(people: list[Person], gate: str, words: tuple[str, str]) -> list[bool]:
+def together_answer(people: list[Reviewer], gate: str, words: tuple[str, str]) -> list[bool]:
     """Everybody looks at the page, then everybody sends their answer at once; whose was taken."""
-    seen = [_look(person, gate) for person in people]
+    seen = [person.look(gate) for person in people]
     taken = [False] * len(people)
 
     def send(number: int) -> None:
-        taken[number] = _send(people[number], gate, words[number], seen[number])
+        taken[number] = people[number].send(gate, words[number], seen[number])
 
     _together([lambda number=number: send(number) for number in range(len(people))])  # type: ignore[misc]
     return taken
-
-
-def _look(person: Person, gate: str) -> str:
-    found = _SEEN.search(person.get(f"/approvals/{gate}/").decode())
-    if found is None:
-        raise Unexpected("the page of an open gate has no form")
-    return found[1]
-
-
-def _send(person: Person, gate: str, word: str, seen: str) -> bool:
-    fields = {"answer": word, "reason": "looked at by the rig", "seen": seen, "settled": "1"}
-    try:
-        person.fill_in(f"/approvals/{gate}/answer/", fields)
-    except RuntimeError as refused:
-        if " 409" not in str(refused):
-            raise
-        return False
-    return True
 
 
 def _dispatch_at_once(house: House, effect: dict[str, Any]) -> int:
@@ -185,7 +164,7 @@ class _Zombie:
 
 
 def stolen_leases(house: House, oracle: Oracle) -> dict[str, Any]:
-    """A zombie's three steps and the two of the worker that takes its lease, in all ten orders, on two kinds of tools."""
+    """A zombie's three steps and the two of whoever takes its lease, in all ten orders, with two kinds of tools."""
     api, found, refused = Api(house.port, house.token, {}), Found(), 0
     log = oracle.log()
     for case in (one for one in CASES if one.name in ("probeable", "keyed")):
@@ -194,7 +173,7 @@ def stolen_leases(house: House, oracle: Oracle) -> dict[str, Any]:
             choices = Choices(0, 0)
             remote = Remote(oracle, world, choices)
             step = Step("work", "work", case)
-            status, _ = api.post("/sessions", {"key": world, "mode": "leased"}, f"{world}-open")
+            status, _ = api.post("/sessions", {"key": world, "mode": "leased"}, f"{world}-leased")
             if status != 201:
                 raise Unexpected(f"a leased session was answered {status}")
             lease, epoch = _lease(api, world, "first")
@@ -238,7 +217,7 @@ def _lease(api: Api, session: str, process: str) -> tuple[str, int]:
 
 
 def expire(house: House, lease: str) -> None:
-    """Let the lease run out: leases go by the database's clock, so its times are moved back in the rig's own database."""
+    """Let the lease run out: it goes by the database's clock, so its times are moved back in the rig's own database."""
     sql = (
         "UPDATE agent_sessions_lease SET expires_at_us = expires_at_us - {0}, beat_at_us = beat_at_us - {0} WHERE id = "
     )

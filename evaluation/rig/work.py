@@ -1,6 +1,6 @@
 """What the agents are to do, and the words in which agent and substrate speak with each other."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 LIFETIME_S: Final = 120  # how long a request may be under way
@@ -17,6 +17,7 @@ DECLARED: Final[dict[str, dict[str, Any]]] = {
     "rig.shell": {"class": "opaque"},
     "rig.cancel": {"class": "natural", "reversibility": "reversible"},
 }
+HARMLESS: Final = frozenset({"read_only", "natural"})  # done twice is as done once
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Case:
     @property
     def repeatable(self) -> bool:
         """Whether to ask for it again does no harm: it sets what is set, or the remote knows our key."""
-        return self.remote in ("read_only", "natural") or (self.remote == "keyed" and not self.away_s)
+        return self.remote in HARMLESS or (self.remote == "keyed" and not self.away_s)
 
 
 CASES: Final = (
@@ -59,13 +60,9 @@ class Step:
     key: str
     case: Case
 
-    def undone(self) -> "Step":
-        """The effect that undoes it."""
-        return Step(self.name, f"{self.key}-undo", Case(self.case.name, "rig.cancel", "natural"))
-
-    def again(self) -> "Step":
-        """The same business once more, after it was undone."""
-        return replace(self, key=f"{self.key}+")
+    def undone(self, attempt: int) -> "Step":
+        """The effect that undoes an attempt of it."""
+        return Step(self.name, f"{self.key}-undo-{attempt}", Case(self.case.name, "rig.cancel", "natural"))
 
 
 @dataclass(frozen=True)
@@ -118,8 +115,8 @@ class Substrate(Protocol):
     def probed(self, step: Step, verdict: Verdict, reference: str | None, began_us: int) -> None:
         """Somebody looked it up in the remote."""
 
-    def undo(self, step: Step) -> Verdict:
-        """Write down that `step` is to be undone; what may be done with the undoing."""
+    def undo(self, step: Step, undone: Step) -> Verdict:
+        """Write down that `step` is to be undone, by `undone`; what may be done with that now."""
 
     def checkpoint(self, summary: dict[str, Any]) -> None:
         """Keep what helps the next process to begin."""
