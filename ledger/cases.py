@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 import orjson
-from django.db.models import Q
+from django.db.models import BooleanField, Exists, F, Func, OuterRef, Q, QuerySet
 
 from journal import sql
 from journal.models import Body, Entry
@@ -72,15 +72,16 @@ def judge(
     process: str | None = "",
     *,
     same_intent: bool = True,
+    stops: Sequence[Hold] | None = None,
 ) -> dict[UUID, Judged]:
     """The verdict on each of `effects`, all of one project, for a worker that calls itself `process`.
 
     A lease that `process` holds is its own; to a worker without a name every live lease is somebody else's. With None
-    no lease is looked at: the door has compared epochs already.
+    no lease is looked at: the door has compared epochs already. Who knows the `stops` in force spares a query.
     """
-    undoing = _compensations(effects)
+    undoing = _compensations([row for row in effects if getattr(row, "has_undoing", True)])
     open_ones = [row for rows in undoing.values() for row in rows if _is_open(row)]
-    facts = _Facts.read(project, [*effects, *open_ones], process)
+    facts = _Facts.read(project, [*effects, *open_ones], process, stops)
     found: dict[UUID, Judged] = {}
     for row in effects:
         mine = undoing.get(row.id, [])
@@ -91,12 +92,31 @@ def judge(
     return found
 
 
-def open_effects(session: UUID, limit: int = 200) -> list[Effect]:
-    """The effects of a session that whoever goes on with it must settle, oldest first: what may have happened first
-    of all, then what has leave or may still get it. One query more than `limit` allows tells that there are more.
+def to_settle(session: UUID) -> "QuerySet[Effect]":
+    """The effects of a session that whoever goes on with it must settle: what may have happened, and what may still.
+
+    Found by an index of its own, however many effects the session has. Three marks tell `judge` what it need not ask for.
     """
-    rows = Effect.objects.filter(session=session).filter(NEEDS_SETTLING)
-    return list(rows.order_by("opened_position")[:limit])
+    undoing = Effect.objects.filter(compensates=OuterRef("id"), lane="command")
+    fenced = Entry.objects.filter(effect=OuterRef("id"), kind="integrity.fenced", lane="system")
+    held = Lease.objects.filter(Q(session=OuterRef("session"), kind="session") | Q(task=OuterRef("task"), kind="task"))
+    rows = Effect.objects.filter(MAY_BE_OPEN, session=session).filter(NEEDS_SETTLING)
+    return rows.annotate(has_undoing=Exists(undoing), has_fenced=Exists(fenced), has_lease=Exists(held))
+
+
+def open_effects(session: UUID, limit: int = 200) -> list[Effect]:
+    """The first `limit` effects of a session that must be settled, oldest first."""
+    return list(to_settle(session).order_by("opened_position")[:limit])
+
+
+# The condition of the index effect_open_intent, word for word and with its constants: SQLite sees it in no other form.
+MAY_BE_OPEN: Final = Func(
+    F("state"),
+    F("outcome"),
+    template="(%(expressions)s = 'unknown')",
+    arg_joiner=" IN ('planned', 'dispatched', 'failed') OR ",
+    output_field=BooleanField(),
+)
 
 
 # Released and unanswered, or answered and still not known; or not begun, and nobody has said no.
@@ -109,6 +129,11 @@ NEEDS_SETTLING: Final = IN_DOUBT | Q(state="planned", leave__in=("granted", "pen
 def is_in_doubt(row: Row) -> bool:
     """True when the effect was released and nothing is known of its end, as far as its row says."""
     return row.state == "dispatched" or (row.state in ("failed", "acknowledged") and row.outcome == "unknown")
+
+
+def may_have_happened(row: Row, now_us: int) -> bool:
+    """True when any attempt of the effect is in doubt, also one before the last."""
+    return bool(judge(row.project_id, [row], now_us, None)[row.id].in_doubt)
 
 
 def _is_open(compensation: Row) -> bool:
@@ -130,12 +155,18 @@ class _Facts:
     late: set[UUID]
     overtaken: set[UUID]
     guarded: set[UUID]
-    stops: list[Hold]
+    stops: Sequence[Hold]
     leases: Mapping[UUID, Lease]
     process: str | None
 
     @classmethod
-    def read(cls, project: UUID, effects: Sequence[Row], process: str | None) -> "_Facts":
+    def read(
+        cls,
+        project: UUID,
+        effects: Sequence[Row],
+        process: str | None,
+        stops: Sequence[Hold] | None,
+    ) -> "_Facts":
         """Read for `effects` what their verdicts ask for; what no row of the table would look at is left unread."""
         tried = [row for row in effects if row.state in ("dispatched", "failed", "acknowledged")]
         doubtful = [row for row in tried if not (row.state == "acknowledged" and row.outcome != "unknown")]
@@ -145,11 +176,11 @@ class _Facts:
         return cls(
             attempts=attempts,
             looks=_looks([row.id for row in doubtful if means[row.id].probe]),
-            late=_late([row.id for row in doubtful]),
+            late=_late([row.id for row in doubtful if getattr(row, "has_fenced", True)]),
             overtaken=_overtaken(natural, attempts),
             guarded=_guarded(natural),
-            stops=holds.live(project),
-            leases=_leases(effects),
+            stops=holds.live(project) if stops is None else stops,
+            leases=_leases([row for row in effects if getattr(row, "has_lease", True)]),
             process=process,
         )
 
@@ -204,7 +235,7 @@ def _in_doubt(row: Row, tried: Sequence[Tried], looks: Sequence[Look], means: Me
     denied = attempt_of(row.resolved_mark) if row.resolution == "not_happened" else 0
     settled = max(row.undone, denied)
     silent = [one for one in tried if one.number > settled and _is_unanswered(one)]
-    absent = {key for key in {one.remote_key for one in silent} if _is_absent(key, tried, looks, means)}
+    absent = {key for key in {one.remote_key for one in silent} if _is_absent(key, silent, tried, looks, means)}
     # What was looked for and is not there is settled, but for the last one: what follows from that the table says.
     return [
         Doubt(one.number, one.remote_key)
@@ -219,12 +250,15 @@ def _is_unanswered(one: Tried) -> bool:
     return one.failure_reason != "rejected"
 
 
-def _is_absent(key: str, tried: Sequence[Tried], looks: Sequence[Look], means: Means) -> bool:
-    """True when the last look for `key` found nothing, and began after everything sent under it was dead."""
+def _is_absent(
+    key: str, silent: Sequence[Tried | Doubt], tried: Sequence[Tried], looks: Sequence[Look], means: Means
+) -> bool:
+    """True when the last look for `key` found nothing, and began after all of `silent` sent under it was dead."""
     numbers = {one.number for one in tried if one.remote_key == key}
     of_key = [look for look in looks if look.attempt in numbers]
     last = max(of_key, key=_by_beginning, default=None)
-    sent = [_sent_at_latest(one) for one in tried if one.remote_key == key]
+    unanswered = {one.number for one in silent}
+    sent = [_sent_at_latest(one) for one in tried if one.remote_key == key and one.number in unanswered]
     if last is None or last.found != "miss" or last.began_us is None or None in sent:
         return False
     return last.began_us >= max(one for one in sent if one is not None) + means.request_lifetime_s * US
@@ -233,7 +267,7 @@ def _is_absent(key: str, tried: Sequence[Tried], looks: Sequence[Look], means: M
 def _to_look_for(doubts: Sequence[Doubt], tried: Sequence[Tried], looks: Sequence[Look], means: Means) -> Doubt | None:
     """The attempt whose key is to be looked for next: the newest, unless that is settled and an older is not."""
     for doubt in reversed(doubts):
-        if not _is_absent(doubt.remote_key, tried, looks, means):
+        if not _is_absent(doubt.remote_key, doubts, tried, looks, means):
             return doubt
     return doubts[-1] if doubts else None
 
@@ -328,9 +362,11 @@ def _is_held(row: Row, stops: Sequence[Hold]) -> bool:
 
 
 def _came_to_nothing(compensation: Row) -> bool:
-    """True for a compensation that was denied, or refused by the remote until no attempt was left."""
+    """True for a compensation that was denied, went wrong, or was refused until no attempt was left."""
     if compensation.state == "planned":
         return compensation.leave == "refused"
+    if compensation.state == "acknowledged":
+        return compensation.outcome == "error"
     return compensation.state == "failed" and not _is_open(compensation)
 
 
@@ -428,6 +464,8 @@ def _guarded(effects: Sequence[Row]) -> set[UUID]:
 
 def _leases(effects: Sequence[Row]) -> Mapping[UUID, Lease]:
     """The lease under which each effect is worked on: that on its task where there is one, else its session's."""
+    if not effects:
+        return {}
     sessions = {row.session_id for row in effects}
     tasks = {row.task_id for row in effects if row.task_id is not None}
     held = Lease.objects.filter(Q(session__in=sessions, kind="session") | Q(task__in=tasks, kind="task"))

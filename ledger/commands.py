@@ -282,6 +282,8 @@ def supersede(origin: Origin, effect: UUID, observe: Observe, check: Check | Non
     row, attempts = locked(origin, effect)
     if row.state not in ("planned", "superseded") and (row.state, row.failure_reason) != ("failed", "rejected"):
         return Answered(row, 409, leaves.wrong_state(row))
+    if row.attempt_count > 1 and row.state == "failed" and cases.may_have_happened(row, origin.received_us):
+        return Answered(row, 409, leaves.wrong_state(row))
     refused = check(row) if check is not None else None
     if refused is not None:
         return Answered(row, 409, refused)
@@ -328,7 +330,7 @@ def post(row: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: O
     if compensated or row.compensates_id is not None:
         effects.compensate(rows, tried, compensated)
     names += [stopped.BREACH for _ in stopped.breaching(rows, tried, [(row.id, fact)])]
-    effects.write(rows.values(), attempts.values())
+    effects.write(rows.values(), [one for numbered in tried.values() for one in numbered.values()])
     effects.tell([effects.Breach(row, name) for name in dict.fromkeys(names)], fact.received_us)
 
 

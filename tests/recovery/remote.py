@@ -3,8 +3,10 @@
 from typing import Any
 
 from django.db import transaction
+from django.db.models import F
 
 from ledger import declarations, declared, tools
+from ledger.models import Attempt
 from sessions.models import Project
 from tests.ingest.caller import Caller
 
@@ -58,3 +60,20 @@ def replay(agent: Caller, effect: dict[str, Any], replays: int = 1, process: str
     """Ask to replace an attempt, and return the response."""
     body = {"process": process, "intent_digest": effect["intent_digest"], "replays": replays, **fields}
     return agent.post(f"/effects/{effect['id']}/dispatch", body)
+
+
+def age(effect: dict[str, Any], seconds: int) -> None:
+    """Let an effect's attempts have been dispatched so much earlier, by every clock that is kept of them."""
+    shift = seconds * 1_000_000
+    Attempt.objects.filter(effect=effect["id"]).update(
+        received_us=F("received_us") - shift,
+        heard_us=F("heard_us") - shift,
+        dispatched_at_us=F("dispatched_at_us") - shift,
+    )
+
+
+def dispatched(agent: Caller, tool: str, key: str = "e-1", **fields: Any) -> dict[str, Any]:
+    """An effect that was released, and of which nothing more is heard."""
+    effect = agent.plan(key, tool=tool, **fields)
+    agent.dispatch(effect)
+    return effect

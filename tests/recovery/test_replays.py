@@ -1,12 +1,25 @@
 """An attempt in doubt is replaced only as the verdict table says, once, and under the leave that the row asks for."""
 
+import json
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
+from django.db import IntegrityError, transaction
 
+from journal.clock import now_us
+from journal.models import Entry
+from ledger import cases, declared, holds
 from ledger.models import Attempt, Effect
 from sessions.models import Project
-from tests.ingest.caller import Caller
-from tests.recovery.remote import declare, replay, verdict
+from tests.ingest.caller import Caller, code
+from tests.journal.committed import committed, together
+from tests.ledger.conftest import application_outside
+from tests.recovery.remote import age, declare, dispatched, probe, replay, row, verdict
+
+__all__ = ["application_outside", "committed"]
 
 
 @pytest.fixture
@@ -17,22 +30,346 @@ def worker(agent: Caller) -> Caller:
     return agent
 
 
-def dispatched(worker: Caller, tool: str, key: str = "e-1", **fields: object) -> dict[str, object]:
-    effect = worker.plan(key, tool=tool, **fields)
-    worker.dispatch(effect)
-    return effect
+def attempts(effect: dict[str, Any]) -> list[Attempt]:
+    return list(Attempt.objects.filter(effect=effect["id"]).order_by("number"))
+
+
+def stored(effect: dict[str, Any]) -> Effect:
+    return Effect.objects.get(id=effect["id"])
 
 
 def test_a_keyed_effect_is_replayed_under_the_same_remote_key_and_the_old_attempt_is_replaced(worker: Caller) -> None:
     effect = dispatched(worker, "pay.keyed")
     said = verdict(worker, effect)
     assert (said["verdict"], said["row"], said["reason"]) == ("replay", "17", "KEY_LIVE")
-    assert said["needs_leave"] is False
+    assert (said["needs_leave"], said["attempt"]) == (False, 1)
     answer = replay(worker, effect)
     assert answer.status_code == 200, answer.text
     assert (answer.json()["attempt"], answer.json()["remote_key"]) == (2, said["remote_key"])
-    first, second = Attempt.objects.filter(effect=effect["id"]).order_by("number")
+    first, second = attempts(effect)
     assert (first.is_open, first.replaced, second.is_open) == (False, True, True)
     assert (second.replaces, second.verdict_row, second.remote_key) == (1, "17", first.remote_key)
     assert worker.acknowledge(effect, 2)["answer"] == "done"
-    assert Effect.objects.get(id=effect["id"]).violates is False
+    assert stored(effect).violates is False
+
+
+def test_what_was_acted_upon_is_kept_with_its_inputs_and_the_version_of_the_table(worker: Caller) -> None:
+    effect = dispatched(worker, "pay.keyed")
+    assert replay(worker, effect).status_code == 200
+    facts = json.loads(Entry.objects.filter(kind="effect.dispatched").order_by("-position")[0].facts)
+    assert (facts["row"], facts["reason"], facts["table"], facts["replaces"]) == ("17", "KEY_LIVE", 2, 1)
+    assert facts["inputs"]["means"] == {"tool_class": "keyed", "key_window_s": 86400}
+    assert facts["inputs"]["state"] == "dispatched"
+
+
+def test_the_grant_of_a_replay_is_repeated_to_the_same_asker_alone(worker: Caller) -> None:
+    effect = dispatched(worker, "pay.keyed")
+    body = {"process": "p-2", "intent_digest": effect["intent_digest"], "replays": 1}
+    path = f"/effects/{effect['id']}/dispatch"
+    assert worker.post(path, body, key="again").json()["attempt"] == 2
+    assert worker.post(path, body, key="again").json()["attempt"] == 2
+    refused = worker.post(path, body)
+    assert code(refused) == (409, "ALREADY_DISPATCHED")
+    assert refused.json()["verdict"]["attempt"] == 2
+    assert len(attempts(effect)) == 2
+
+
+@pytest.mark.parametrize(("replays", "process"), [(None, "p-2"), (2, "p-2"), (9, "p-1")])
+def test_whoever_does_not_name_the_attempt_in_doubt_must_not_act(
+    worker: Caller, replays: int | None, process: str
+) -> None:
+    effect = dispatched(worker, "pay.keyed")
+    body = {"process": process, "intent_digest": effect["intent_digest"]} | ({"replays": replays} if replays else {})
+    refused = worker.post(f"/effects/{effect['id']}/dispatch", body)
+    assert code(refused) == (409, "ALREADY_DISPATCHED")
+    assert (refused.json()["verdict"]["row"], refused.json()["verdict"]["verdict"]) == ("17", "replay")
+    assert [one.is_open for one in attempts(effect)] == [True]
+
+
+def test_what_nobody_can_know_is_never_replayed_whatever_class_the_agent_claims(worker: Caller) -> None:
+    effect = dispatched(worker, "mail.send", tool_class="read_only")
+    assert row(worker, effect) == ("escalate", "26", "UNDECIDABLE")
+    refused = replay(worker, effect)
+    assert code(refused) == (409, "ALREADY_DISPATCHED")
+    assert refused.json()["verdict"]["reason"] == "UNDECIDABLE"
+    assert refused.json()["verdict"]["safe"] is False
+    undeclared = dispatched(worker, "who.knows", "e-2")
+    assert row(worker, undeclared)[2] == "UNDECIDABLE"
+
+
+def test_other_arguments_are_a_mismatch_whose_verdict_never_runs_them(worker: Caller) -> None:
+    effect = dispatched(worker, "pay.keyed")
+    refused = worker.post(
+        f"/effects/{effect['id']}/dispatch", {"process": "p-2", "arguments": {"ref": "other"}, "replays": 1}
+    )
+    assert code(refused) == (409, "INTENT_MISMATCH")
+    assert refused.json()["verdict"]["row"] == "6"
+    assert len(attempts(effect)) == 1
+
+
+def test_the_window_of_a_key_counts_from_its_first_dispatch_and_not_from_its_last(worker: Caller) -> None:
+    effect = dispatched(worker, "pay.keyed")
+    assert replay(worker, effect, 1).status_code == 200
+    Attempt.objects.filter(effect=effect["id"], number=1).update(received_us=now_us() - 86_400_000_000)
+    assert row(worker, effect) == ("escalate", "18", "KEY_EXPIRED")
+
+
+def test_a_reported_dispatch_is_no_older_than_its_producer_says(worker: Caller) -> None:
+    """When a key was first used only its producer knows; that the report came now makes its window no longer."""
+    said = {"session": "s-1", "effect_key": "e-1", "tool": "pay.keyed", "arguments": {}}
+    worker.report(
+        [
+            {"id": "p", "kind": "effect.planned", **said},
+            {"id": "d", "kind": "effect.dispatched", "session": "s-1", "effect_key": "e-1"},
+        ]
+    )
+    effect = {"id": str(Effect.objects.get().id)}
+    assert row(worker, effect)[1] == "18"
+
+
+def test_an_earlier_attempt_in_doubt_makes_a_rejection_of_the_last_no_clean_one(worker: Caller) -> None:
+    effect = dispatched(worker, "pay.keyed")
+    assert replay(worker, effect).status_code == 200
+    assert worker.fail(effect, "rejected", 2)["state"] == "failed"
+    assert row(worker, effect) == ("replay", "17", "KEY_LIVE")
+    assert code(worker.post(f"/effects/{effect['id']}/supersede")) == (409, "WRONG_STATE")
+    refused = worker.post(
+        f"/effects/{effect['id']}/dispatch", {"process": "p-1", "intent_digest": effect["intent_digest"]}
+    )
+    assert refused.status_code == 409
+    assert worker.plan("e-1", tool="pay.keyed")["answer"] != "proceed"
+    assert replay(worker, effect, 2).json()["remote_key"] == attempts(effect)[0].remote_key
+    worker.fail(effect, "rejected", 3)
+    assert row(worker, effect) == ("escalate", "9b", "ATTEMPTS_SPENT")
+
+
+def test_what_a_look_proved_absent_is_no_doubt_when_the_next_attempt_is_rejected(worker: Caller) -> None:
+    effect = dispatched(worker, "git.push.slow")
+    age(effect, 700)
+    probe(worker, effect, "miss")
+    assert replay(worker, effect).json()["remote_key"] == attempts(effect)[0].remote_key
+    worker.fail(effect, "rejected", 2)
+    assert row(worker, effect) == ("replay", "9", "REJECTED_CLEAN")
+
+
+def test_a_clean_rejection_is_planned_again_and_runs_under_a_new_remote_key(worker: Caller) -> None:
+    effect = dispatched(worker, "git.push")
+    worker.fail(effect, "rejected")
+    said = verdict(worker, effect)
+    assert (said["verdict"], said["row"], said["needs_leave"]) == ("replay", "9", True)
+    assert code(replay(worker, effect)) == (409, "NO_LEAVE")
+    assert worker.plan("e-1", tool="git.push")["answer"] == "proceed"
+    assert row(worker, effect)[:2] == ("execute", "2")
+    answer = worker.dispatch(effect, "p-2")
+    assert (answer["attempt"], answer["remote_key"]) == (2, said["remote_key"])
+    assert attempts(effect)[1].replaces is None
+
+
+def test_no_attempt_more_than_the_operator_allows_is_given_leave(worker: Caller) -> None:
+    effect = dispatched(worker, "vm.start")  # max_attempts: 2
+    worker.fail(effect, "rejected")
+    worker.plan("e-1", tool="vm.start")
+    worker.dispatch(effect)
+    worker.fail(effect, "rejected", 2)
+    assert row(worker, effect) == ("skip", "9b", "ATTEMPTS_SPENT")
+    assert worker.plan("e-1", tool="vm.start")["answer"] == "blocked"
+    assert (
+        code(worker.post(f"/effects/{effect['id']}/dispatch", {"process": "p", "arguments": {"ref": "main"}}))[0] == 409
+    )
+
+
+@pytest.mark.parametrize("end", ["timeout", "error", "unknown"])
+def test_an_unknown_end_is_as_good_as_none_and_is_replaced_as_such(worker: Caller, end: str) -> None:
+    effect = dispatched(worker, "pay.keyed")
+    if end == "unknown":
+        worker.acknowledge(effect, outcome="unknown")
+    else:
+        worker.fail(effect, end)
+    assert row(worker, effect)[:2] == ("replay", "17")
+    assert replay(worker, effect).json()["state"] == "dispatched"
+    assert worker.acknowledge(effect, 2)["outcome"] == "ok"
+    assert stored(effect).violates is False
+
+
+def test_a_state_is_set_again_only_where_nothing_newer_touched_the_resource(worker: Caller) -> None:
+    target = {"resource": "settings.json"}
+    first = dispatched(worker, "file.put", target=target)
+    other = worker.plan("e-2", tool="file.put", arguments={"n": 2}, target=target)
+    assert row(worker, first) == ("replay", "15", "PUT_LATEST")  # the other is planned, and touched nothing yet
+    dispatched(worker, "file.put", "e-3", arguments={"n": 3}, target={"resource": "another"})
+    assert row(worker, first)[1] == "15"
+    worker.dispatch(other)
+    assert row(worker, first) == ("escalate", "16", "STALE_PUT")
+    assert row(worker, other)[1] == "15"
+    assert code(replay(worker, first))[0] == 409
+    worker.fail(other, "rejected")  # it touched nothing after all
+    assert row(worker, first)[1] == "15"
+
+
+def test_a_state_without_a_named_resource_gives_way_to_whatever_the_tool_did_since(worker: Caller) -> None:
+    first = dispatched(worker, "file.put")
+    assert row(worker, first)[1] == "15"
+    dispatched(worker, "file.put", "e-2", arguments={"n": 2})
+    assert row(worker, first)[1] == "16"
+
+
+def test_a_guarded_state_is_set_again_and_a_guard_that_then_says_no_asks_for_a_look(worker: Caller) -> None:
+    effect = dispatched(worker, "file.put.seen", preconditions={"etag": "a"}, target={"resource": "x"})
+    assert row(worker, effect) == ("replay", "14", "GUARDED_PUT")
+    assert replay(worker, effect, preconditions={"etag": "a"}).status_code == 200
+    worker.fail(effect, "rejected", 2)
+    assert row(worker, effect) == ("probe", "16", "STALE_PUT")
+
+
+def test_what_can_be_undone_is_undone_and_then_done_anew_as_its_next_attempt(worker: Caller) -> None:
+    effect = dispatched(worker, "vm.start")
+    assert row(worker, effect) == ("compensate", "24", "CANCEL_THEN_REDO")
+    body = {"effect_key": "undo", "tool": "pay.keyed", "arguments": {"cancel": verdict(worker, effect)["remote_key"]}}
+    undo = worker.post(f"/effects/{effect['id']}/compensate", body).json()
+    assert row(worker, effect) == ("execute", "11", "COMP_RESUME")
+    assert verdict(worker, effect)["compensation"] == undo["id"]
+    worker.dispatch(undo)
+    assert row(worker, effect)[:2] == ("replay", "11")  # that of the compensation, whose key is live
+    worker.acknowledge(undo)
+    assert (stored(effect).state, stored(effect).undone, stored(effect).compensated) == ("failed", 1, False)
+    assert row(worker, effect)[:2] == ("replay", "9")
+    late = worker.post(f"/effects/{effect['id']}/acknowledge", {"attempt": 1, "outcome": "ok"})
+    assert (late.status_code, late.json()["state"]) == (202, "failed")  # undone is undone, whenever its end is told
+    assert worker.plan("e-1", tool="vm.start")["answer"] == "proceed"
+    anew = worker.dispatch(effect, "p-2")
+    assert (anew["attempt"], anew["remote_key"]) == (2, attempts(effect)[1].remote_key)
+    assert anew["remote_key"] != attempts(effect)[0].remote_key
+    assert worker.acknowledge(effect, 2)["state"] == "acknowledged"
+    assert stored(effect).violates is False
+
+
+def test_an_undoing_that_went_wrong_leaves_the_doubt_and_a_person_is_asked(worker: Caller) -> None:
+    effect = dispatched(worker, "vm.start")
+    body = {"effect_key": "undo", "tool": "vm.start", "arguments": {"cancel": 1}}
+    undo = worker.post(f"/effects/{effect['id']}/compensate", body).json()
+    worker.dispatch(undo)
+    worker.acknowledge(undo, outcome="error")
+    assert stored(effect).undone == 0
+    assert row(worker, effect) == ("escalate", "24", "UNDO_FAILED")
+
+
+def test_a_compensation_of_what_is_known_to_have_happened_closes_it(worker: Caller) -> None:
+    effect = dispatched(worker, "vm.start")
+    worker.acknowledge(effect)
+    undo = worker.post(
+        f"/effects/{effect['id']}/compensate", {"effect_key": "undo", "tool": "vm.start", "arguments": {"cancel": 1}}
+    ).json()
+    worker.dispatch(undo)
+    worker.acknowledge(undo)
+    assert row(worker, effect) == ("skip", "8", "CLOSED")
+
+
+def test_a_stop_holds_every_replay_and_says_so_in_the_verdict(worker: Caller, django_user_model: Any) -> None:
+    effect = dispatched(worker, "pay.keyed")
+    project = Project.objects.get(name="default")
+    user = django_user_model.objects.create(username="olga")
+    with transaction.atomic():
+        holds.put(project, "tool", "pay.keyed", "look at it first", user)
+    refused = replay(worker, effect)
+    assert code(refused) == (409, "HELD")
+    assert (refused.json()["verdict"]["row"], refused.json()["verdict"]["verdict"]) == ("0", "wait")
+    assert len(attempts(effect)) == 1
+
+
+def test_a_repeated_intent_after_a_crash_is_ambiguous_and_carries_the_verdict_of_the_open_one(worker: Caller) -> None:
+    """The new process sends the same call under a new id, by command or by report: the first is still open."""
+    asked = {"tool": "pay.keyed", "arguments": {"sum": 5}}
+    first = worker.post("/effects", {"session": "s-1", "call_id": "call-1", **asked}).json()
+    worker.dispatch(first)
+    again = worker.post("/effects", {"session": "s-1", "call_id": "call-2", **asked}).json()
+    assert (again["answer"], again["open_effect"]) == ("ambiguous", first["id"])
+    assert (again["verdict"]["row"], again["verdict"]["verdict"]) == ("17", "replay")
+    assert again["leave"] == "held"
+    same = worker.post("/effects", {"session": "s-1", "call_id": "call-1", **asked}).json()
+    assert (same["answer"], same["open_effect"], same["verdict"]["row"]) == ("ambiguous", first["id"], "17")
+    worker.acknowledge(first)
+    freed = worker.post("/effects", {"session": "s-1", "call_id": "call-2", **asked}).json()
+    assert freed["answer"] == "proceed"
+
+
+def test_a_reported_effect_that_is_open_makes_the_same_intent_ambiguous(worker: Caller) -> None:
+    said = {"session": "s-1", "effect_key": "reported", "tool": "git.push", "arguments": {"ref": "main"}}
+    worker.report(
+        [
+            {"id": "p", "kind": "effect.planned", **said},
+            {"id": "d", "kind": "effect.dispatched", "session": "s-1", "effect_key": "reported"},
+        ]
+    )
+    planned = worker.post(
+        "/effects", {"session": "s-1", "effect_key": "new", **{k: said[k] for k in ("tool", "arguments")}}
+    )
+    assert planned.json()["answer"] == "ambiguous"
+    assert planned.json()["verdict"]["verdict"] == "probe"
+
+
+def test_two_reported_attempts_in_doubt_have_two_keys_and_neither_guards_the_other(worker: Caller) -> None:
+    said = {"session": "s-1", "effect_key": "e-1"}
+    worker.report(
+        [
+            {"id": "p", "kind": "effect.planned", **said, "tool": "pay.short", "arguments": {}},
+            {"id": "d1", "kind": "effect.dispatched", **said, "attempt": 1},
+            {"id": "d2", "kind": "effect.dispatched", **said, "attempt": 2},
+        ]
+    )
+    effect = {"id": str(Effect.objects.get().id)}
+    age(effect, 100)
+    asked = verdict(worker, effect)
+    assert (asked["verdict"], asked["attempt"]) == ("probe", 2)
+    assert [one["attempt"] for one in asked["in_doubt"]] == [1, 2]
+    found = probe(worker, effect, "miss", attempt=2)
+    assert (found["verdict"], found["attempt"]) == ("probe", 1)  # the older one may have happened all the same
+    found = probe(worker, effect, "miss", attempt=1)
+    assert (found["verdict"], found["row"], found["needs_leave"]) == ("replay", "18", True)
+
+
+def test_of_many_processes_that_replace_one_attempt_one_does(application_outside: Callable[[str], Caller]) -> None:
+    worker = application_outside("races")
+    declare(Project.objects.get(name="races"))
+    worker.session()
+    app = worker.client._transport.app  # type: ignore[attr-defined]
+    for round_ in range(3):
+        effect = dispatched(worker, "pay.keyed", f"e-{round_}", arguments={"round": round_})
+        clients = [Caller(worker.token, app=app) for _ in range(8)]
+        answers = together(*(partial(replay, one, effect, 1, f"p-{n}") for n, one in enumerate(clients)))
+        assert Counter(answer.status_code for answer in answers) == {200: 1, 409: 7}
+        assert {code(answer)[1] for answer in answers if answer.status_code == 409} == {"ALREADY_DISPATCHED"}
+        assert [(one.is_open, one.replaced) for one in attempts(effect)] == [(False, True), (True, False)]
+    assert Entry.objects.filter(kind="effect.dispatched").count() == 6
+
+
+def test_no_statement_past_the_code_opens_an_attempt_after_one_in_doubt_without_naming_it(worker: Caller) -> None:
+    effect = dispatched(worker, "pay.keyed")
+    Attempt.objects.filter(effect=effect["id"]).update(is_open=False, replaced=True)
+    columns = {
+        "project_id": stored(effect).project_id,
+        "effect_id": effect["id"],
+        "number": 2,
+        "remote_key": "another",
+        "lane": "command",
+        "leave": "used",
+        "dispatched_mark": "m",
+    }
+    with pytest.raises(IntegrityError, match="attempt_names_what_it_replaces"), transaction.atomic():
+        Attempt.objects.create(**columns)
+    with pytest.raises(IntegrityError, match="attempt_replaces_by_a_row_of_the_table"), transaction.atomic():
+        Attempt.objects.create(**columns, replaces=1, verdict_row="26")
+    Attempt.objects.create(**columns, replaces=1, verdict_row="17")
+
+
+def test_a_verdict_costs_as_many_queries_for_many_effects_as_for_few(
+    worker: Caller, django_assert_num_queries: Any
+) -> None:
+    for number, tool in enumerate(("pay.keyed", "git.push", "file.put", "vm.start", "mail.send") * 3):
+        dispatched(worker, tool, f"e-{number}", arguments={"n": number}, target={"resource": f"r-{number}"})
+    rows = list(Effect.objects.order_by("opened_position"))
+    declared.tool(rows[0].project_id, "git.push")  # read once for some seconds, however much is asked
+    with django_assert_num_queries(7) as few:
+        cases.judge(rows[0].project_id, rows[:5], now_us())
+    with django_assert_num_queries(len(few)):
+        found = cases.judge(rows[0].project_id, rows, now_us())
+    assert len(found) == 15
