@@ -122,7 +122,11 @@ def test_losing_them_all_loses_nothing(agent: Caller, path: str) -> None:
 
     def told() -> list[Any]:
         questions = ("/effects?session=s-1", f"/sessions/{session.id}/tasks", f"/tasks/{task['id']}/items")
-        return [agent.get(question).json() for question in (*questions, f"/sessions/{session.id}/decisions?open=1")]
+        resume = agent.get(f"/sessions/{session.id}/resume").json()
+        assert (resume["working_state"].pop("checkpoint") is None) == (not Checkpoint.objects.exists())
+        del resume["now_us"]
+        answers = [agent.get(question).json() for question in questions]
+        return [*answers, resume, agent.get(f"/sessions/{session.id}/decisions?open=1").json()]
 
     before = told()
     Checkpoint.objects.all().delete()
