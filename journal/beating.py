@@ -41,14 +41,19 @@ def beat(name: str) -> None:
 
 
 def lateness(pulses: str, now_us: int) -> list[Lateness]:
-    """How each chore stands, of `name:beat_us:every_us` words: what one statement can read beside others."""
-    known = {name: (int(beat_us), int(every_us)) for name, beat_us, every_us in _words(pulses)}
+    """How each chore stands, of `name:beat_us:every_us:held_us` words: what one statement can read beside others."""
+    known = {name: (int(beat_us), int(every_us)) for name, beat_us, every_us, _held_us in _words(pulses)}
     found = []
     for name, word in CHORES.items():
         beat_us, every_us = known.get(name, (None, 0))
         late = beat_us is not None and now_us - beat_us > max(LATE_US, 3 * every_us)
         found.append(Lateness(name, word, None if beat_us is None else max(now_us - beat_us, 0), late))
     return found
+
+
+def held_until(pulses: str) -> int:
+    """Until when alarms are held after an outage of our own; a moment that has passed where they are not."""
+    return max([0, *(int(held_us) for name, _beat_us, _every_us, held_us in _words(pulses) if name == "sweeper")])
 
 
 def _words(pulses: str) -> list[list[str]]:

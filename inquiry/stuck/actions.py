@@ -1,10 +1,9 @@
 """What a person may do about one stuck thing, each with a reason and recorded under their name."""
 
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Mapping
+from typing import Final
 from uuid import UUID
 
-import orjson
 from django.contrib.auth.models import User
 
 from approvals.models import Gate
@@ -13,7 +12,6 @@ from inquiry.stuck.board import Row
 from inquiry.stuck.transitions import Seen
 from journal import again
 from journal.clock import now_us
-from journal.models import Body
 from ledger.models import Effect
 from sessions import leases
 from sessions.models import Agent, Membership, Project, Session
@@ -22,13 +20,6 @@ from sessions.refused import RefusedError
 
 VERBS: Final = ("assign", "snooze", "unfold", "release")
 ENDS_S: Final = {"1h": 3600, "8h": 8 * 3600, "1d": 86_400, "7d": 7 * 86_400}
-
-
-class Snoozed(NamedTuple):
-    """A row that is folded away, and why."""
-
-    row: Row
-    reason: str
 
 
 def people(project: Project) -> list[str]:
@@ -41,14 +32,6 @@ def is_of(project: Project, subject: UUID) -> bool:
     """True when the project has what `subject` names; whether it is stuck is another matter."""
     homes = (Session, Effect, Gate, Handoff, Agent)
     return any(home._default_manager.filter(project=project, id=subject).exists() for home in homes)
-
-
-def with_reasons(rows: Sequence[Row]) -> list[Snoozed]:
-    """Snoozed rows and the reasons that were given; an erased one is empty. One query, none for no rows."""
-    at = [row.snoozed_position for row in rows if row.snoozed_position is not None]
-    texts = dict(Body.objects.filter(entry__in=at).values_list("entry", "text")) if at else {}
-    told = {position: orjson.loads(text).get("reason", "") for position, text in texts.items()}
-    return [Snoozed(row, told.get(row.snoozed_position or 0, "")) for row in rows]
 
 
 def act(do: str, row: Row, held: Seen, sent: Mapping[str, str], membership: Membership) -> str:

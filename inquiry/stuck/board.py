@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
+import orjson
+
 from inquiry.models import StuckTransition
 from inquiry.sentences import Sentence
 from inquiry.stuck import limits as limits_of
@@ -57,7 +59,7 @@ class Row:
     owner: str = ""
     owner_id: int | None = None
     snoozed_until_us: int | None = None
-    snoozed_position: int | None = None
+    snoozed_because: str = ""
     given_up: bool = False  # its lease is
 
     @property
@@ -120,7 +122,7 @@ class Board:
 def of(project: Project, now_us: int, *, has_stops: bool = True, mine: int | None = None) -> Board:
     """The board of a project as of `now_us`, of one person's own where `mine` names them.
 
-    Nine queries, ten where there are stops, however much is stuck.
+    Five queries, six where there are stops, however much is stuck; and one for limits now and then.
     """
     limits = limits_of.known(project.id)
     episodes = transitions.of(project.id)
@@ -194,7 +196,10 @@ def _cared_for(row: Row, episode: StuckTransition | None) -> None:
         return
     if episode.owner is not None:
         row.owner, row.owner_id = episode.owner.get_username(), episode.owner.pk
-    row.snoozed_until_us, row.snoozed_position = episode.snoozed_until_us, episode.snoozed_position
+    row.snoozed_until_us = episode.snoozed_until_us
+    text: str | None = getattr(episode, "snoozed_text", None)
+    if text is not None:
+        row.snoozed_because = str(orjson.loads(text).get("reason", ""))
 
 
 def is_cause(key: str) -> bool:

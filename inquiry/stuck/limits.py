@@ -1,5 +1,6 @@
 """The one writer of StuckLimit: limits of the rules that are others for one agent, and who said so."""
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -13,6 +14,7 @@ from sessions.models import Agent
 from sessions.records import record
 from sessions.refused import RefusedError
 
+KEPT_S: Final = 5
 LONGEST_S: Final = 30 * 24 * 3600
 _LEAST: Final = {"loop_calls": 2, "loop_attempts": 2}  # one call is no loop
 _DEADLINES: Final = ("start_s", "progress_s", "orphan_s")  # computed at the write, by the defaults
@@ -37,7 +39,17 @@ class Known:
 
 
 def known(project: UUID) -> Known:
-    """Read a project's limits. One query."""
+    """A project's limits, read anew after a few seconds: every board and every sweep asks for them."""
+    kept = _kept.get(project)
+    if kept is None or kept[0] < time.monotonic():
+        kept = _kept[project] = (time.monotonic() + KEPT_S, _read(project))
+    return kept[1]
+
+
+_kept: dict[UUID, tuple[float, Known]] = {}
+
+
+def _read(project: UUID) -> Known:
     found: dict[UUID, Limits] = {}
     for agent, name, value in StuckLimit.objects.filter(project=project).values_list("agent", "name", "value"):
         if name in LIMITS:
@@ -59,5 +71,7 @@ def put(agent: Agent, name: str, value: int | None, *, actor: str) -> None:
         StuckLimit.objects.update_or_create(
             agent=agent, name=name, defaults={"value": value, "project_id": agent.project_id}
         )
+    transaction.on_commit(lambda: _kept.pop(agent.project_id, None))
+    _kept.pop(agent.project_id, None)
     facts = {"agent": agent.id.hex, "limit": name, "value": value}
     record(agent.project_id, "stuck.limit_changed", actor=actor, subject=agent.id, facts=facts, words={})

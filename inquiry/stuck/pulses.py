@@ -12,7 +12,9 @@ from journal import sql
 from journal.beating import Lateness, lateness
 from journal.clock import now_us
 
-_ALL: Final = "SELECT {gather}(name || ':' || beat_us || ':' || every_us, ' ') FROM inquiry_pulse"
+_ALL: Final = (
+    "SELECT {gather}(name || ':' || beat_us || ':' || every_us || ':' || held_until_us, ' ') FROM inquiry_pulse"
+)
 
 
 @transaction.atomic
@@ -45,11 +47,6 @@ def is_away(name: str, now: int) -> bool:
     """True when a chore ran before, and has been silent for longer than the grace and its usual interval allow."""
     row = Pulse.objects.filter(name=name).first()
     return row is not None and outage(row.beat_us, row.every_us, now)
-
-
-def held_until() -> int:
-    """Until when alarms are held after an outage of our own; 0 or a moment that has passed: they are not."""
-    return Pulse.objects.filter(name="sweeper").values_list("held_until_us", flat=True).first() or 0
 
 
 def in_words(*_project: object) -> RawSQL:

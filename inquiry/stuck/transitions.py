@@ -11,6 +11,7 @@ from uuid import UUID
 import orjson
 from django.contrib.auth.models import User
 from django.db import connection, transaction
+from django.db.models import OuterRef, Subquery
 
 from inquiry.models import StuckTransition
 from inquiry.sentences import Moment, Sentence
@@ -19,6 +20,7 @@ from journal import entries, outbox
 from journal.clock import now_us
 from journal.entries import SYSTEM_SOURCE, Draft
 from journal.ids import uuid7
+from journal.models import Body
 from sessions.people import pseudonym_of
 from sessions.records import record
 from sessions.refused import RefusedError
@@ -50,9 +52,10 @@ def key_of(row: StuckTransition) -> Key:
 
 
 def of(project: UUID) -> list[StuckTransition]:
-    """Every open episode of a project, the oldest first. One query."""
+    """Every open episode of a project, the oldest first, those that are snoozed with the entry's text. One query."""
     rows = StuckTransition.objects.filter(project=project, cleared_us__isnull=True).select_related("owner")
-    return list(rows.order_by("since_us", "id"))
+    text = Subquery(Body.objects.filter(entry=OuterRef("snoozed_position")).values("text"))
+    return list(rows.annotate(snoozed_text=text).order_by("since_us", "id"))
 
 
 def see(held: Iterable[Seen], evaluation: int, at_us: int) -> None:

@@ -11,8 +11,9 @@ from django.views.decorators.http import require_http_methods, require_safe
 from django.views.decorators.vary import vary_on_headers
 
 from inquiry import session_page
-from inquiry.stuck import actions, board, pulses, why
+from inquiry.stuck import actions, board, why
 from inquiry.stuck.rules import RULES, VERSION
+from journal import beating
 from journal.clock import now_us
 from sessions.access import MemberRequest, may, member, requires
 from sessions.refused import RefusedError
@@ -48,7 +49,7 @@ def stuck(request: MemberRequest) -> HttpResponse:
         "groups": groups,
         "cause": cause,
         "count": len(found.rows),
-        "snoozed": actions.with_reasons(found.snoozed),
+        "snoozed": found.snoozed,
         "mine": mine,
         "kept": kept,
         "since": found.since,
@@ -115,6 +116,6 @@ def _start(text: str) -> int:
 
 
 def _held(words: str | None, now: int) -> int | None:
-    """Until when alarms are held, if they are; asked only where the sweeper has ever run."""
-    until = pulses.held_until() if words and "sweeper" in words else 0
+    """Until when alarms are held, if they are."""
+    until = beating.held_until(words or "")
     return until if until > now else None

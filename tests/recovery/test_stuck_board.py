@@ -2,14 +2,24 @@
 
 import re
 from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
 
 import pytest
+from django.db import connection, transaction
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
-from tests.ingest.caller import Caller
+from inquiry.models import Pulse, StuckTransition
+from inquiry.stuck import sweeper
+from journal.clock import now_us
+from journal.models import Body, Entry
+from sessions.models import Session
+from sessions.models_leases import Lease
+from tests.ingest.caller import Caller, code
 from tests.pages.book import doors
 from tests.pages.people import House
-from tests.recovery.watching import leased, pass_by
+from tests.recovery.watching import US, beat, leased, open_rules, pass_by, sweeps_go_on
 
 pytestmark = pytest.mark.django_db
 
@@ -27,7 +37,13 @@ def shown(client: Client, url: str = "/stuck/") -> str:
     return " ".join(re.sub(r"<[^>]+>", " ", answer.content.decode()).split())
 
 
-def test_a_dead_session_is_on_the_board_right_after_its_deadline(house: House, worker: Caller) -> None:
+def care(rule: str, subject: str) -> str:
+    return f"/stuck/{rule}/{subject}/"
+
+
+def test_a_dead_session_is_on_the_board_right_after_its_deadline_without_any_sweep(
+    house: House, worker: Caller
+) -> None:
     leased(worker, title="Nightly bump")
     viewer = house.client("viewer")
     assert "Nothing is stuck." in shown(viewer)
@@ -38,3 +54,218 @@ def test_a_dead_session_is_on_the_board_right_after_its_deadline(house: House, w
     assert "(1) Stuck" in page
     assert "Dead: lease over, nobody took it 1, S2" in page
     assert "no heartbeat since" in page
+    assert "Stuck 1 waiting" in page  # the rail of the board says what the board says
+    assert not StuckTransition.objects.exists()
+
+
+def test_the_rail_of_every_page_counts_what_was_raised(house: House, worker: Caller) -> None:
+    leased(worker)
+    pass_by(121)
+    sweeper.sweep()
+    viewer = house.client("viewer")
+    assert "waiting" not in shown(viewer, "/tools/").partition("Tools")[0]
+    sweeper.sweep()
+    assert "Stuck 1 waiting" in shown(viewer, "/tools/")
+
+
+def test_why_it_waits_lists_the_terms_with_values_and_thresholds(house: House, worker: Caller) -> None:
+    session, lease = leased(worker)
+    url = f"/sessions/{session['id']}/why/"
+    viewer = house.client("viewer")
+    assert "No rule holds: it is not stuck." in shown(viewer, url)
+    pass_by(121)
+    page = shown(viewer, url)
+    assert "1 rule holds." in page
+    assert "S2 Dead: lease over, nobody took it holds since" in page
+    assert re.search(r"lease runs until \S+ \S+ passed yes", page)
+    assert "requests that wait for people 0 0 yes" in page
+    worker.post(f"/sessions/{session['id']}/end", {"status": "completed", "lease_epoch": lease["epoch"]})
+    assert "It has ended: nothing can be stuck." in shown(viewer, url)
+    assert house.client("neighbour").get(url).status_code == 404
+
+
+def test_a_lease_is_released_by_a_person_with_a_reason_and_the_old_worker_is_fenced(
+    house: House, worker: Caller
+) -> None:
+    session, lease = leased(worker)
+    pass_by(121)
+    client, url = house.client("reviewer"), care("S2", session["id"])
+    page = shown(client, f"{url}?do=release")
+    assert f"Release the lease of s_{Session.objects.get().opened_position}?" in page
+    assert Lease.objects.get().released_at_us is None
+    refused = client.post(url, {"do": "release", "reason": " "})
+    assert refused.status_code == 422
+    assert "Say why" in refused.content.decode()
+    assert Lease.objects.get().released_at_us is None
+    answer = client.post(url, {"do": "release", "reason": "w-1 is gone, see INC-204"}, follow=True)
+    assert "Released. Any worker may take the session" in answer.content.decode()
+    assert Lease.objects.get().released_at_us is not None
+    entry = Entry.objects.get(kind="lease.released")
+    assert entry.actor == house.members["reviewer"].user.person.pseudonym
+    assert "INC-204" in Body.objects.get(entry=entry).text
+    assert beat(worker, lease)["status"] == "lost"
+    stale = worker.post(f"/sessions/{session['id']}/decisions", {"key": "d", "choice": "x", "lease_epoch": 1})
+    assert code(stale) == (409, "LEASE_LOST")
+    again = client.post(url, {"do": "release", "reason": "once more"})
+    assert again.status_code == 409
+    assert "It is not stuck any more" in again.content.decode()
+    assert Entry.objects.filter(kind="lease.released").count() == 1
+
+
+def test_a_lease_that_changed_hands_meanwhile_is_not_released(house: House, worker: Caller) -> None:
+    session, _lease = leased(worker)
+    pass_by(121)
+    client, url = house.client("reviewer"), care("S2", session["id"])
+    client.get(f"{url}?do=release")
+    taken = worker.post("/leases", {"session": session["id"], "process": "w-2"}).json()
+    assert client.post(url, {"do": "release", "reason": "w-1 is gone"}).status_code == 409
+    assert beat(worker, taken)["status"] == "ok"
+
+
+def test_who_looks_after_it_is_said_with_a_reason(house: House, worker: Caller) -> None:
+    session, _lease = leased(worker)
+    pass_by(121)
+    client, url = house.client("reviewer"), care("S2", session["id"])
+    wrong = client.post(url, {"do": "assign", "person": "neighbour", "reason": "because"})
+    assert wrong.status_code == 422
+    assert client.post(url, {"do": "assign", "person": "administrator", "reason": "on call"}).status_code == 302
+    assert "administrator assign" in shown(client)
+    assert "(1) Stuck" in shown(house.client("administrator"), "/stuck/?mine=1")
+    assert "Nothing that you look after is stuck." in shown(client, "/stuck/?mine=1")
+    entry = Entry.objects.get(kind="stuck.assigned")
+    assert entry.subject == UUID(session["id"])
+    assert entry.actor == house.members["reviewer"].user.person.pseudonym
+    sweeper.sweep()
+    sweeper.sweep()
+    assert open_rules() == {"S2": True}
+    assert StuckTransition.objects.get().owner == house.members["administrator"].user
+
+
+def test_a_snooze_has_a_reason_and_an_end_and_comes_back(house: House, worker: Caller) -> None:
+    session, _lease = leased(worker)
+    pass_by(121)
+    client, url = house.client("reviewer"), care("S2", session["id"])
+    for wrong in ({"end": "9y", "reason": "because"}, {"end": "1h", "reason": ""}):
+        assert client.post(url, {"do": "snooze", **wrong}).status_code == 422
+    assert client.post(url, {"do": "snooze", "end": "1h", "reason": "the host is moved"}).status_code == 302
+    page = shown(client)
+    assert "(0) Stuck" in page
+    assert "1 snoozed" in page
+    assert "the host is moved" in page
+    row = StuckTransition.objects.get()
+    assert row.snoozed_until_us is not None
+    assert 3590 * US < row.snoozed_until_us - now_us() <= 3600 * US
+    assert Entry.objects.get(kind="stuck.snoozed").position == row.snoozed_position
+    pass_by(3601)
+    assert "(1) Stuck" in shown(client)
+    client.post(url.replace("S2", "S7"), {"do": "snooze", "end": "8h", "reason": "later"})
+    assert "(0) Stuck" in shown(client)
+    client.post(url.replace("S2", "S7"), {"do": "unfold", "reason": "now"})
+    assert "(1) Stuck" in shown(client)
+
+
+def test_only_reviewers_act_and_only_in_their_project(house: House, worker: Caller) -> None:
+    session, _lease = leased(worker)
+    pass_by(121)
+    url = care("S2", session["id"])
+    sent = {"do": "release", "reason": "because I can"}
+    assert house.client("viewer").get(url).status_code == 403
+    assert house.client("viewer").post(url, sent).status_code == 403
+    assert house.client("neighbour").post(url, sent).status_code == 404
+    assert house.client("reviewer", csrf=True).post(url, sent).status_code == 403
+    for unknown in ("S99", "S1"):
+        expected = 404 if unknown == "S99" else 409
+        assert house.client("reviewer").post(care(unknown, session["id"]), sent).status_code == expected
+    assert "s_" not in shown(house.client("neighbour")).partition("Stuck")[2].partition("Clear")[0]
+    assert Lease.objects.get().released_at_us is None
+
+
+def test_a_poll_hears_nothing_until_something_changed(house: House, worker: Caller) -> None:
+    leased(worker)
+    pass_by(121)
+    client = house.client("viewer")
+    page = client.get("/stuck/").content.decode()
+    found = re.search(r'hx-get="/stuck/\?since=(\w+)', page)
+    assert found is not None
+    url, asks = f"/stuck/?since={found[1]}", {"HX-Request": "true"}
+    assert client.get(url, headers=asks).status_code == 204
+    leased(worker, "s-2")
+    pass_by(121)
+    answer = client.get(url, headers=asks)
+    assert answer.status_code == 200
+    assert "What is stuck has changed: 2 now" in answer.content.decode()
+    assert "live=off" in page
+    assert "hx-get" not in client.get("/stuck/?live=off").content.decode()
+
+
+def test_the_lateness_of_our_own_chores_is_on_every_page_and_told_to_machines(house: House) -> None:
+    assert Client().get("/readyz").content == b"ready\n"
+    sweeper.sweep()
+    viewer = house.client("viewer")
+    assert re.search(r"Sweeper \d+ ms ago", shown(viewer, "/tools/"))
+    Pulse.objects.update(beat_us=now_us() - 300 * US, every_us=5 * US)
+    assert "Sweeper late, last ran 5 min ago" in shown(viewer, "/tools/")
+    assert Client().get("/readyz").content == b"ready\nsweeper: late, last ran 5 min ago\n"
+    sweeps_go_on(300)  # by cron every five minutes is not late
+    assert "Sweeper 5 min ago" in shown(viewer, "/tools/")
+
+
+def many(house: House, number: int) -> None:
+    """So many dead sessions, written by hand: their workers were never there."""
+    now = now_us()
+    with transaction.atomic():
+        start = Session.objects.count()
+        sessions = [
+            Session(
+                project=house.project,
+                key=f"many-{n}",
+                title=f"Session number {n} of many",
+                agent=house.agent,
+                mode="leased",
+                opened_position=10_000 + n,
+                created_at_us=now,
+                seen_at_us=now,
+            )
+            for n in range(start, start + number)
+        ]
+        Session.objects.bulk_create(sessions)
+        Lease.objects.bulk_create([dead(one, now) for one in sessions])
+
+
+def dead(session: Session, now: int) -> Any:
+    gone: dict[str, int] = dict.fromkeys(("acquired_at_us", "beat_at_us", "progress_at_us"), now - 300 * US)
+    return Lease(
+        id=session.id,
+        project_id=session.project_id,
+        kind="session",
+        subject=str(session.id),
+        session=session,
+        agent_id=session.agent_id,
+        process="w-1",
+        ttl_s=60,
+        progress_within_s=900,
+        expires_at_us=now - 240 * US,
+        dead_at_us=now - 180 * US,
+        wedged_at_us=now + 600 * US,
+        opened_position=session.opened_position,
+        **gone,
+    )
+
+
+def test_queries_and_weight_do_not_grow_with_what_is_stuck(house: House) -> None:
+    client = house.client("reviewer")
+    client.get("/stuck/")
+    asked = []
+    for number in (10, 990):
+        many(house, number)
+        with CaptureQueriesContext(connection) as queries:
+            answer = client.get("/stuck/")
+        asked.append(len(queries))
+        assert len(answer.content) < 60_000, len(answer.content)
+    assert asked[0] == asked[1] <= 12
+    assert "(1000) Stuck" in answer.content.decode()
+    assert answer.content.count(b'data-label="Evidence"') == 25
+    assert "975 more of this cause" in answer.content.decode()
+    page = client.get("/stuck/?cause=dead&from=900").content.decode()
+    assert page.count('data-label="Evidence"') == 100
+    assert 'rel="next"' not in page

@@ -3,7 +3,7 @@
 from typing import Any, Final
 from uuid import UUID
 
-from django.db.models import F
+from django.db.models import BigIntegerField, F, Value
 
 from approvals.models import Gate
 from inquiry.models import Pulse, StuckTransition
@@ -34,7 +34,9 @@ def pass_by(seconds: int) -> None:
         rows = model.objects.all()
         if model is Lease:  # what was released is over for good, by the law of the schema
             rows = rows.filter(released_at_us__isnull=True)
-        rows.update(**{column: F(column) - seconds * US for column in columns})
+        # Left to itself Django takes the number for four bytes, and PostgreSQL would be sent the rest of it.
+        gone = Value(seconds * US, output_field=BigIntegerField())
+        rows.update(**{column: F(column) - gone for column in columns})
     for row in BeatMinute.objects.order_by("minute"):  # one after the other: PostgreSQL minds where they would meet
         BeatMinute.objects.filter(id=row.id).update(minute=row.minute - seconds // 60)
 
