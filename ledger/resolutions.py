@@ -86,7 +86,7 @@ def standing(case: Case, found: Verdict, deadline_us: int | None, now: int) -> S
     if case.state == "failed" and case.failure_reason == "rejected" and not case.earlier_in_doubt:
         return Standing("It is known that its last attempt did not happen; an agent may ask for another.")
     if case.compensation is not None:
-        return Standing("Its compensation is under way; what becomes of that decides.")
+        return Standing("Its compensation is under way, and decides. Where nobody knows what became of that, answer there.")
     if case.state == "dispatched" and deadline_us is not None and now <= deadline_us:
         if bare.answer != "escalate":
             return Standing("It is under way: its deadline has not passed, and agents can still find out.")

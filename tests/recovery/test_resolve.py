@@ -5,14 +5,16 @@ from typing import Any
 
 import orjson
 import pytest
-from django.db import DatabaseError, transaction
+from django.db import DatabaseError, connection, transaction
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from approvals import exemptions
 from approvals.models import Gate, Vote
 from journal.clock import now_us
 from journal.models import Body, Entry
+from ledger import holds
 from ledger.models import Attempt, Effect
 from sessions.people import pseudonym_of
 from tests.approvals.story import Desk
@@ -376,3 +378,50 @@ def test_the_table_of_verdicts_is_a_page_for_everybody(mail: Effect, quiet: Desk
     table = viewer.get(reverse("verdicts")).content.decode()
     assert f'id="{row.partition("#")[2]}"' in table
     assert re.findall(r'id="row-([0-9a-z]+)"', table)[:3] == ["0", "1", "2"]
+
+
+def test_a_stop_keeps_nobody_from_saying_what_was(mail: Effect, olga: Resolver, quiet: Desk) -> None:
+    with transaction.atomic():
+        holds.put(quiet.project, "tool", "mail.send", "because", quiet.user("reviewer"))
+    assert "WAIT</b> on hold" in olga.page(mail)
+    assert olga.say(mail, "happened").status_code == 302
+
+
+def test_while_a_worker_holds_the_lease_one_must_insist(quiet: Desk, olga: Resolver) -> None:
+    held = quiet.agent.session("held", mode="leased")
+    lease = done(quiet.agent.post("/leases", {"session": held["id"], "process": "p-1"}))
+    planned = quiet.agent.plan("mail", held["id"], tool="mail.send", arguments=ARGUMENTS, lease_epoch=lease["epoch"])
+    sending = {"process": "p-1", "intent_digest": planned["intent_digest"], "lease_epoch": lease["epoch"]}
+    done(quiet.agent.post(f"/effects/{planned['id']}/dispatch", sending))
+    Effect.objects.filter(id=planned["id"]).update(deadline_us=now_us() - 1)
+    effect = Effect.objects.get(id=planned["id"])
+    assert "A worker that is alive holds the lease" in olga.page(effect)
+    assert olga.begin(effect, "happened").status_code == 422
+    assert olga.say(effect, "happened", insists="1").status_code == 302
+
+
+def test_that_a_compensation_happened_settles_what_it_compensates(quiet: Desk, olga: Resolver) -> None:
+    mail = sent(quiet)
+    quiet.agent.acknowledge({"id": str(mail.id)})
+    fields = {"effect_key": "sorry", "tool": "mail.apologise", "arguments": {"recipients": 412}}
+    undoing = done(quiet.agent.post(f"/effects/{mail.id}/compensate", fields))
+    quiet.agent.dispatch(undoing)
+    quiet.agent.fail(undoing, "timeout")
+    olga.say(quiet.effect(undoing), "happened", reference="msg-78")
+    assert (now(mail).state, quiet.effect(undoing).state) == ("compensated", "acknowledged")
+
+
+def test_the_page_asks_few_questions_of_the_database_however_often_it_was_tried(
+    quiet: Desk, olga: Resolver, mail: Effect
+) -> None:
+    olga.page(mail)  # the first page of a sign-in starts its clock
+    with CaptureQueriesContext(connection) as few:
+        olga.page(mail)
+    facts = [
+        {"id": f"p-{n}", "kind": "effect.failed", "session": "s-1", "effect_key": "mail", "reason": "timeout"}
+        for n in range(60)
+    ]
+    assert quiet.agent.report(facts).status_code == 200
+    with CaptureQueriesContext(connection) as many:
+        olga.page(mail)
+    assert len(many) == len(few) <= 18

@@ -1,0 +1,76 @@
+"""Of what people are asked: where the table ends at them, or where nobody knows and they insist; of nothing else."""
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from ledger import verdicts
+from ledger.resolutions import ANSWERS, Standing, standing
+from ledger.verdicts import Case, Means
+from tests.recovery.test_verdict_words import NOW, some
+
+pytestmark = pytest.mark.once
+LOST = Case(state="dispatched", leave="used", leave_basis="observe", attempts=1)
+
+
+def asked(case: Case, deadline_us: int | None = NOW - 1) -> Standing:
+    return standing(case, verdicts.verdict(case, NOW), deadline_us, NOW)
+
+
+@pytest.mark.parametrize(
+    ("changes", "refused", "against"),
+    [
+        ({}, "", ""),
+        ({"state": "failed", "outcome": "unknown", "failure_reason": "timeout"}, "", ""),
+        ({"state": "acknowledged", "outcome": "unknown"}, "", ""),
+        ({"on_hold": True}, "", ""),  # what was is no matter of what may be
+        ({"lease_elsewhere": True}, "", "holds the lease"),
+        ({"means": Means(tool_class="read_only")}, "", "can settle this without people"),
+        ({"resolution": "compensate", "resolved_attempt": 1}, "", "asked for its compensation"),
+        ({"resolution": "compensate", "resolved_attempt": 1, "undoing_failed": True}, "", ""),
+        ({"state": "failed", "outcome": "error", "failure_reason": "rejected", "earlier_in_doubt": True}, "", ""),
+        ({"state": "failed", "outcome": "error", "failure_reason": "rejected"}, "did not happen", ""),
+        ({"state": "acknowledged", "outcome": "ok"}, "was acknowledged", ""),
+        ({"state": "superseded"}, "nothing left to say", ""),
+        ({"state": "compensated"}, "nothing left to say", ""),
+        ({"compensation": LOST}, "compensation is under way", ""),
+        ({"state": "planned", "attempts": 0, "leave": "granted"}, "never dispatched", ""),
+    ],
+)
+def test_of_what_people_are_asked(changes: dict[str, Any], refused: str, against: str) -> None:
+    found = asked(replace(LOST, **changes))
+    assert refused in found.refused
+    assert against in found.against
+    assert (bool(found.refused), bool(found.against)) == (bool(refused), bool(against))
+    assert found.only == ANSWERS
+
+
+def test_while_an_answer_may_be_on_its_way() -> None:
+    assert "may be on its way" in asked(LOST, NOW + 1).against
+    assert "under way" in asked(replace(LOST, means=Means(tool_class="read_only")), NOW + 1).refused
+
+
+def test_of_what_was_never_dispatched_one_can_only_let_go() -> None:
+    spent = Case(state="planned", leave="used", leave_basis="ruling")
+    assert verdicts.verdict(spent, NOW).answer == "escalate"
+    assert asked(spent).only == ("abandoned",)
+
+
+def test_where_the_table_ends_at_a_person_one_is_asked() -> None:
+    """Whatever the case: an escalation that nobody may answer would stand for ever."""
+    random = Random(7)
+    ended = 0
+    for _ in range(20_000):
+        case = replace(some(random), same_intent=True)  # nobody who looks means another
+        if case.state == "planned":
+            case = replace(case, attempts=0)
+        elif case.attempts == 0:
+            continue
+        if case.compensation is not None:
+            continue  # they are asked of that
+        if verdicts.verdict(case, NOW).answer == "escalate":
+            ended += 1
+            assert not asked(case).refused, case
+    assert ended > 500
