@@ -23,7 +23,7 @@ install: .venv/.runtime .venv/.client $(if $(filter embedded:%,$(DATABASE_URL)),
 demo: install ## run Gatebook on http://127.0.0.1:8000 and let a demo agent work in it (PORT=… changes the port)
 	@$(BIN)/python manage.py setup && $(BIN)/python manage.py load_tools --unless-declared evaluation/demo_tools.yaml && \
 		$(BIN)/python manage.py load_policies --unless-active evaluation/demo_policies.yaml --activate enforce && \
-		exec $(BIN)/python -m config.run --demo $(BIN)/python -m evaluation.demo_agent
+		exec $(BIN)/python -m config.run --demo $(BIN)/python -m evaluation.demo_agent --killed
 
 run: install ## run Gatebook without the demo agent; Ctrl-C stops it, data stays in var/
 	@$(BIN)/python manage.py setup && exec $(BIN)/python -m config.run

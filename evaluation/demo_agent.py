@@ -3,22 +3,27 @@
     python -m evaluation.demo_agent --url http://127.0.0.1:8000 --token gbk_…
 
 Where the policy asks for people, as evaluation/demo_policies.yaml does for a push to main, it stops until they have
-answered; after a no it withdraws the push and ends.
+answered; after a no it withdraws the push and ends. With `--killed` its process dies in the middle of a push, and the
+next one finds out by itself what became of it.
 
 Nothing here is played: the files, the tests, the commits, the pushes and their rejections happen in a temporary folder,
 which is removed at the end (`--keep FOLDER` works in a folder of yours and leaves it).
 """
 
 import argparse
+import os
+import secrets
 import signal
+import subprocess
 import sys
 import tempfile
 from functools import partial
 from pathlib import Path
 from types import FrameType
 
-from evaluation.reporter import AwayError, Json, NoLeaveError, Outcome, RefusedError, Reporter
-from evaluation.steps import Worker, say, tell
+from gatebook_client import Client, Done, GatebookError, LedgerAway, NoLeave, Performed, Rejected
+
+from evaluation.steps import Json, Worker, say
 from evaluation.workshop import MENDED_TARIFF, TEST, Workshop
 
 BRANCH = "fix/reduced-fares"
@@ -30,8 +35,10 @@ class DemoAgent(Worker):
     """The whole job, part by part."""
 
     def work(self) -> None:
-        """Do the whole job. Raises AwayError, RefusedError, OSError."""
+        """Do the whole job, or what is left of it. Raises GatebookError, OSError."""
         self.open(TITLE, branch=BRANCH)
+        if self.session.resumed:
+            self.recover()
         self.intend()
         self.reproduce()
         self.mend()
@@ -56,7 +63,7 @@ class DemoAgent(Worker):
             "read-tariff",
             "file.read",
             {"path": "tariff.py"},
-            lambda _key: Outcome("ok", result={"text": self.shop.read("tariff.py")}),
+            lambda _key: Done("ok", result={"text": self.shop.read("tariff.py")}),
             why="To see how reduced fares are computed.",
         )
         self.edit("write-test", "test_tariff.py", TEST, "A fault without a test comes back.")
@@ -76,7 +83,7 @@ class DemoAgent(Worker):
         self.run("compare", ["git", "diff", "--exit-code", "--stat"], "Which tracked files are changed?")
         self.finish("mend")
 
-    def publish(self) -> Json:
+    def publish(self) -> Performed:
         """Commit and push; ask before main, be overtaken on the way to next. Returns the push of the branch."""
         self.start("publish")
         self.run("branch", ["git", "checkout", "-q", "-B", BRANCH], "Work belongs on a branch of its own.")
@@ -89,23 +96,24 @@ class DemoAgent(Worker):
         self.item("publish", "push to main")
 
         changelog = {"path": "CHANGELOG.md", "text": f"# Changes\n\n- {TITLE}\n"}
-        intended = self.reporter.plan(
-            self.session, self.describe("write-changelog", "file.edit", changelog, "There is no list of changes yet.")
-        )
+        intended = self.intend_only("write-changelog", "file.edit", changelog, "There is no list of changes yet.")
         self.shop.colleague_pushes("next")
         self.push("push-next", "refs/heads/next", "The coming release needs it too.", again=self.catch_up)
         self.item("publish", "push to next")
-        self.withdraw(intended["id"], "a colleague wrote one meanwhile")
+        self.withdraw(intended, "a colleague wrote one meanwhile")
 
-        tagged = self.push("push-tag", "refs/tags/v1.0.1", "A release is named by its tag.")
-        self.item("publish", "tag", "failed" if tagged["state"] == "failed" else "done")
+        try:
+            self.push("push-tag", "refs/tags/v1.0.1", "A release is named by its tag.")
+            self.item("publish", "tag")
+        except Rejected:
+            self.item("publish", "tag", "failed")
         self.finish("publish")
         return branch_push
 
     def review(self) -> None:
         """Let another pair of eyes read the commit: a session of its own below this one."""
-        reviewer = Worker(self.reporter, self.shop)
-        reviewer.open(f"Read the commit: {TITLE}", parent=self.session)
+        reviewer = Worker(self.client, self.shop, f"{self.key}-review")
+        reviewer.open(f"Read the commit: {TITLE}", parent=self.session.id)
         reviewer.run(
             "read-commit", ["git", "show", "--stat", "HEAD"], "Is it only what the ticket asks for?", "git.show"
         )
@@ -117,7 +125,7 @@ class DemoAgent(Worker):
         self.run("rebase", ["git", "rebase", "-q", "origin/next"], "The repair goes on top of them.", "git.rebase")
         self.test("test-3", "What others changed may have broken it.")
 
-    def tidy(self, branch_push: Json) -> None:
+    def tidy(self, branch_push: Performed) -> None:
         """Take back the branch that is on main now."""
         self.start("tidy")
         self.delete_branch("delete-branch", BRANCH_REF, branch_push, "The repair is on main; the branch is of no use.")
@@ -125,21 +133,28 @@ class DemoAgent(Worker):
         self.finish("tidy")
         self.finish("job")
 
-    def obey(self, refusal: NoLeaveError) -> None:
+    def intend_only(self, key: str, tool: str, arguments: Json, why: str) -> str:
+        """Write down an intention that is not acted upon yet; return the effect's id."""
+        described = self.describe(key, why)
+        plan = {"session": self.session.id, "tool": tool, "arguments": arguments, "effect_key": described.pop("key")}
+        return str(self.session.write("/effects", plan | described).body["id"])
+
+    def obey(self, refusal: NoLeave) -> None:
         """Take a no as a no: withdraw what was not let through, give the rest up and end the session."""
         self.withdraw(refusal.effect, str(refusal))
         for task in self.tasks.values():
-            self.reporter.command(f"/tasks/{task}/change", {"state": "cancelled"})
+            task.change(state="cancelled")
         self.close("cancelled")
 
 
-def _wait(url: str, waits_for: str, answer: Json) -> None:
+def _wait(url: str, waits_for: str, told: Json) -> None:
     """Say what the agent waits for, and where a person can end that."""
     if waits_for == "gate":
-        page = f"{url}/approvals/{answer['gate']['id']}/"
-        tell(answer, f"approve it in the browser ({page}), and watch it continue")
+        page = f"{url}/approvals/{told['gate']['id']}/"
+        about = f"{told['handle']:>7}  {told['state']:<12}  {told['effect_key']:<16}"
+        say(f"{about}  approve it in the browser ({page}), and watch it continue")
     else:
-        say(f"{answer['detail']}; waiting until it is lifted")
+        say(f"{told.get('detail')}; waiting until that is over")
 
 
 def _leave(_number: int, _frame: FrameType | None) -> None:
@@ -147,8 +162,7 @@ def _leave(_number: int, _frame: FrameType | None) -> None:
     raise SystemExit(143)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the agent once; 0 when the work is done, or was refused by people, else 1 with a sentence on stderr."""
+def _arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m evaluation.demo_agent", description=(__doc__ or "").partition("\n")[0]
     )
@@ -156,34 +170,74 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--token", required=True, help="of an agent; `manage.py issue_token` makes one")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="work in this new folder and leave it")
     parser.add_argument("--patience", type=float, default=15.0, metavar="SECONDS", help="default: %(default)s")
-    asked = parser.parse_args(arguments)
+    parser.add_argument(
+        "--killed",
+        action="store_true",
+        help="die by SIGKILL in the middle of the first push; a next process goes on",
+    )
+    parser.add_argument("--key", default="", help=argparse.SUPPRESS)  # of the session, for a process of several
+    parser.add_argument("--falls", action="store_true", help=argparse.SUPPRESS)
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the agent once; 0 when the work is done, or was refused by people, else 1 with a sentence on stderr."""
+    asked = _arguments(arguments)
+    asked.url = asked.url.rstrip("/")
     signal.signal(signal.SIGTERM, _leave)
-    url = asked.url.rstrip("/")
-    reporter = Reporter(url, asked.token, asked.patience, waiting=partial(_wait, url))
     try:
+        if asked.key:
+            return _work(asked, Workshop(asked.keep))
         with tempfile.TemporaryDirectory(prefix="gatebook-demo-", ignore_cleanup_errors=True) as temporary:
+            asked.key = f"fares-{secrets.token_hex(6)}"
             shop = Workshop(asked.keep.absolute() if asked.keep else Path(temporary))
             shop.open()
-            agent = DemoAgent(reporter, shop)
-            try:
-                agent.work()
-            except NoLeaveError as refusal:
-                agent.obey(refusal)
-                say(f"ended without it, as it was told; see {url}/sessions/{agent.session}/")
-                return 0
-    except AwayError as away:
-        return _stop(f"{away} Start it with `make run`, or give its address by --url.")
-    except RefusedError as refusal:
-        return _stop(f"Gatebook refused: {refusal}.")
+            return _in_two_processes(asked, shop) if asked.killed else _work(asked, shop)
     except FileNotFoundError as missing:
         return _stop(f"A program or folder is missing ({missing.filename}); this agent works with git.")
     except OSError as fault:
         return _stop(f"The work itself failed: {fault}")
     except KeyboardInterrupt:
         return _stop("Stopped; what it was doing stays open in Gatebook.")
+
+
+def _in_two_processes(asked: argparse.Namespace, shop: Workshop) -> int:
+    """Let one process be killed in the middle of a push, and the next take up the same session."""
+    given = ["--url", asked.url, "--patience", str(asked.patience), "--keep", str(shop.folder), "--key", asked.key]
+    # The token goes where other users of the machine cannot read it.
+    environment = os.environ | {"GATEBOOK_TOKEN": asked.token}
+    words = [sys.executable, "-m", "evaluation.demo_agent", *given, "--token", ""]
+    for more in (["--falls"], []):
+        process = subprocess.Popen([*words, *more], env=environment)
+        try:
+            code = process.wait()
+        finally:
+            process.terminate()
+            process.wait()
+        if code != -signal.SIGKILL:
+            return code
+        say("a new process takes over; it waits until the lease of the dead one has run out")
+    return _stop("It was killed, and not by itself.")
+
+
+def _work(asked: argparse.Namespace, shop: Workshop) -> int:
+    client = Client(asked.url, asked.token, patience_s=asked.patience, waiting=partial(_wait, asked.url))
+    agent = DemoAgent(client, shop, asked.key, falls=asked.falls)
+    try:
+        agent.work()
+    except NoLeave as refusal:
+        agent.obey(refusal)
+        say(f"ended without it, as it was told; see {asked.url}/sessions/{agent.session.id}/")
+        return 0
+    except LedgerAway as away:
+        return _stop(f"{away} Start it with `make run`, or give its address by --url.")
+    except GatebookError as refusal:
+        return _stop(f"Gatebook refused: {refusal}.")
     finally:
-        reporter.close()
-    say(f"done; see {url}/sessions/{agent.session}/")
+        if agent.opened is not None:
+            agent.opened.leave()
+        client.close()
+    say(f"done; see {asked.url}/sessions/{agent.session.id}/")
     return 0
 
 

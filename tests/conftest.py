@@ -25,6 +25,10 @@ from tests.pages.people import House, build
 # the ORM in every later test of the same process.
 os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
 
+# Programs that tests start find the client where it is written, as the tests do.
+_CLIENT = str(Path(__file__).resolve().parent.parent / "client")
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_CLIENT, os.environ.get("PYTHONPATH")]))
+
 # Two busy cores are slow now and then; that says nothing about the code under test.
 hypothesis.settings.register_profile(
     "house", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True

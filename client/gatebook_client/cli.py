@@ -19,7 +19,7 @@ NOT_SAFE = 3
 PAUSE_S = 2.0
 CODES = (
     f"exit codes: that of the command, where it ran; {AWAY} Gatebook is away and nothing was begun; {NO_LEAVE} leave"
-    f" was refused; {NOT_NOW} not now (a person decides, or the wait was over); {USAGE} wrong usage or a refused request"
+    f" was refused; {NOT_NOW} not now (a person decides, or the wait was over); {USAGE} wrong usage or request"
 )
 
 

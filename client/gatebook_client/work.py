@@ -35,7 +35,8 @@ class Working:
         body: Json = {"key": key, "title": title or key, "priority": priority}
         if parent:
             body["parent"] = parent
-        task = Task(self, str(self.write(f"/sessions/{self.id}/tasks", body).body["id"]), key)
+        told = self.write(f"/sessions/{self.id}/tasks", body).body
+        task = Task(self, str(told["id"]), key, str(told.get("state") or "pending"))
         if items:
             known = {one["key"] for one in task.items()}
             task.put({item: "pending" for item in items if item not in known})
@@ -139,11 +140,17 @@ class Working:
 
 @dataclass(frozen=True)
 class Task:
-    """A task of a session."""
+    """A task of a session; `state` is as it was when the task was asked for."""
 
     session: Working
     id: str
     key: str
+    state: str = "pending"
+
+    @property
+    def finished(self) -> bool:
+        """Whether an earlier process had finished it."""
+        return self.state in ("done", "cancelled", "failed")
 
     def start(self) -> None:
         """Work on it from now on."""

@@ -252,12 +252,12 @@ WHEN += [("before", "acknowledge"), ("after", "acknowledge")]
 HAPPENED = {("before", "acknowledge"), ("after", "acknowledge")}
 
 
-def crash(ledger: FakeLedger, world: World, when: tuple[str, str], **named: str) -> None:
+def crash(ledger: FakeLedger, world: World, when: tuple[str, str], call_id: str = "") -> None:
     """Let a process die at a step of one effect."""
     process = ledger.process()
     process.dies(*when)
     with pytest.raises(Crash), ledger.session("a", process=process, ttl_s=5) as s:
-        s.perform(*MAIL, world.act, probe=world.probe, **named)
+        s.perform(*MAIL, world.act, probe=world.probe, call_id=call_id)
     assert len(world.done) == (when in HAPPENED)
     ledger.sleep(6)  # its lease runs out
 

@@ -1,5 +1,6 @@
 """The demo agent at work before the real server: what it says it did is what happened, and what is in the book."""
 
+import ast
 import json
 import os
 import subprocess
@@ -8,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import gatebook_client as gatebook
 import httpx
 import pytest
 
-from evaluation.reporter import Outcome, Reporter
 from evaluation.workshop import Workshop
 from tests.house.server import ROOT, Server, free_port
 
@@ -379,14 +380,46 @@ def test_a_wrong_token_gets_the_servers_sentence(job: Job) -> None:
     assert "Traceback" not in wrong
 
 
-def test_an_act_that_breaks_is_recorded_as_unknown(job: Job) -> None:
-    reporter = Reporter(job.server.url, job.server.token("broken"))
-    session = reporter.command("/sessions", {"key": "broken-act"})["id"]
+def test_killed_in_the_middle_of_its_push_it_is_followed_by_a_process_that_does_not_push_again(
+    job: Job, tmp_path: Path
+) -> None:
+    shop = Workshop(tmp_path / "kept")
+    arguments = ("--url", job.server.url, "--token", job.token, "--keep", str(shop.folder), "--killed")
+    with Running(*arguments) as agent:
+        agent.until("killed by SIGKILL in the middle of its push")
+        found = agent.until("found")
+        assert "push-branch" in found
+        assert "was done before" in agent.until("push-branch")
+        job.rule(agent.gate(), "approve")
+        code, wrong = agent.end()
+    assert code == 0, wrong
+    identity = agent.said.rstrip().rstrip("/").rpartition("/")[2]
+    session = job.get(f"/sessions/{identity}").json()
+    assert (session["status"], session["effects"]) == ("completed", 17)
+    (push,) = job.get(f"/effects?session={identity}&effect_key=push-branch").json()["items"]
+    (attempt,) = job.get(f"/effects/{push['id']}").json()["attempts"]
+    assert (push["state"], attempt["outcome"]) == ("compensated", "ok")
+    assert (shop.folder / "arrived").read_text().split().count("refs/heads/fix/reduced-fares") == 2  # made, and removed
 
-    def act(_key: str) -> Outcome:
+
+def test_an_act_that_breaks_is_recorded_as_unknown(job: Job) -> None:
+    def act(_key: str) -> None:
         raise RuntimeError("the line went dead")
 
-    with pytest.raises(RuntimeError):
-        reporter.perform(session, {"effect_key": "call", "tool": "phone", "arguments": {}}, act)
-    (effect,) = reporter.ask("GET", "/effects?session=broken-act")["items"]
+    token = job.server.token("broken")
+    with pytest.raises(RuntimeError), gatebook.session(job.server.url, token, key="broken-act") as s:
+        s.perform("phone", {}, act)
+    (effect,) = httpx.get(
+        f"{job.server.url}/api/v1/effects?session=broken-act", headers={"Authorization": f"Bearer {token}"}
+    ).json()["items"]
     assert (effect["state"], effect["outcome"], effect["answer"]) == ("failed", "unknown", "ambiguous")
+
+
+@pytest.mark.once
+def test_it_knows_gatebook_over_http_only() -> None:
+    rooms = {"config", "ingest", "inquiry", "approvals", "ledger", "sessions", "journal", "django"}
+    for path in (ROOT / "evaluation").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not {name.partition(".")[0] for name in names} & rooms, path

@@ -1,17 +1,20 @@
-"""How an agent sends: the same request until there is an answer, against a server that fails; and nothing but HTTP."""
+"""How the client sends: the same request until there is an answer, against a server that fails; and what it is made of."""
 
 import ast
+import os
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from gatebook_client.errors import LedgerAway, Refused
+from gatebook_client.wire import Wire
 
-from evaluation.reporter import AwayError, RefusedError, Reporter
 from tests.house.server import ROOT
 
-ROOMS = {"config", "ingest", "inquiry", "approvals", "ledger", "sessions", "journal", "django"}
+pytestmark = pytest.mark.once
 
 
 @dataclass
@@ -52,36 +55,51 @@ def stand(request: pytest.FixtureRequest) -> Iterator[Stand]:
     server.server_close()
 
 
-@pytest.mark.once
-@pytest.mark.parametrize("stand", [[503, 0, 429, 201]], indirect=True)
+@pytest.mark.parametrize("stand", [[503, 0, 500, 201]], indirect=True)
 def test_the_same_key_is_sent_until_there_is_an_answer(stand: Stand) -> None:
-    reporter = Reporter(stand.url, "token", sleep=lambda _seconds: None)
-    assert reporter.command("/sessions", {"key": "s"}) == {"id": "1"}
+    wire = Wire(stand.url, "token", sleep=lambda _seconds: None)
+    assert wire.post("/sessions", {"key": "s"}).body == {"id": "1"}
     assert len(stand.keys) == 4
     assert len(set(stand.keys)) == 1
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("stand", [[503] * 100], indirect=True)
 def test_patience_ends(stand: Stand) -> None:
-    reporter = Reporter(stand.url, "token", patience_s=0.3)
-    with pytest.raises(AwayError, match="HTTP 503"):
-        reporter.command("/sessions", {"key": "s"})
+    with pytest.raises(LedgerAway, match="HTTP 503"):
+        Wire(stand.url, "token", patience_s=0.3).post("/sessions", {"key": "s"})
 
 
-@pytest.mark.once
-@pytest.mark.parametrize("stand", [[422]], indirect=True)
+@pytest.mark.parametrize("stand", [[422], [429]], indirect=True)
 def test_a_refusal_is_not_repeated(stand: Stand) -> None:
-    reporter = Reporter(stand.url, "token")
-    with pytest.raises(RefusedError):
-        reporter.command("/sessions", {"key": "s"})
+    with pytest.raises(Refused):
+        Wire(stand.url, "token").post("/sessions", {"key": "s"})
     assert len(stand.keys) == 1
 
 
-@pytest.mark.once
-def test_it_knows_gatebook_over_http_only() -> None:
-    for path in (ROOT / "evaluation").glob("*.py"):
+@pytest.mark.parametrize(("url", "token"), [("", "t"), ("http://x", "")])
+def test_without_an_address_or_a_token_there_is_a_sentence(url: str, token: str) -> None:
+    with pytest.raises(ValueError, match="Gatebook needs"):
+        Wire(url, token)
+
+
+def test_it_is_made_of_httpx_and_the_standard_library() -> None:
+    for path in (ROOT / "client").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            assert not {name.partition(".")[0] for name in names} & ROOMS, path
+            foreign = {name.partition(".")[0] for name in names} - sys.stdlib_module_names
+            assert foreign <= {"httpx", "gatebook_client"}, path
+
+
+@pytest.mark.parametrize("stand", [[201, 201]], indirect=True)
+def test_a_child_after_a_fork_makes_connections_of_its_own(stand: Stand) -> None:
+    wire = Wire(stand.url, "token")
+    wire.post("/sessions", {"key": "s"})
+    mine = wire._http
+    child = os.fork()
+    if child == 0:
+        same = wire._client() is mine
+        os._exit(1 if same else 0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    wire.post("/sessions", {"key": "s"})
+    assert wire._http is mine
