@@ -95,7 +95,7 @@ def judge(
 def to_settle(session: UUID) -> "QuerySet[Effect]":
     """The effects of a session that whoever goes on with it must settle: what may have happened, and what may still.
 
-    Found by an index of its own, however many effects the session has. Three marks tell `judge` what it need not ask for.
+    Found by an index, however many effects the session has. Three marks tell `judge` what it need not ask for.
     """
     undoing = Effect.objects.filter(compensates=OuterRef("id"), lane="command")
     fenced = Entry.objects.filter(effect=OuterRef("id"), kind="integrity.fenced", lane="system")
@@ -123,7 +123,9 @@ MAY_BE_OPEN: Final = Func(
 IN_DOUBT: Final = (
     Q(state="dispatched") | Q(state="failed", outcome="unknown") | Q(state="acknowledged", outcome="unknown")
 )
-NEEDS_SETTLING: Final = IN_DOUBT | Q(state="planned", leave__in=("granted", "pending", "held", "used"))
+# A rejected one may have been undone so that it is done anew, and an attempt before the rejected one may have happened.
+_HALF_WAY: Final = Q(state="failed", attempt_count__gt=1) | Q(state="failed", undone__gt=0)
+NEEDS_SETTLING: Final = IN_DOUBT | _HALF_WAY | Q(state="planned", leave__in=("granted", "pending", "held", "used"))
 
 
 def is_in_doubt(row: Row) -> bool:

@@ -15,7 +15,7 @@ tools:
   page.read: {class: read_only}
   file.put: {class: natural, reversibility: reversible}
   file.put.seen: {class: natural, reversibility: reversible, probe: true, request_lifetime_s: 1}
-  pay.keyed: {class: keyed, key_window_s: 86400}
+  pay.keyed: {class: keyed, reversibility: compensable, key_window_s: 86400}
   pay.short: {class: keyed, key_window_s: 60, probe: true, request_lifetime_s: 1}
   pay.blind: {class: keyed, key_window_s: 60}
   git.commit: {class: joint, request_lifetime_s: 1}
