@@ -14,7 +14,7 @@ from ingest.reported import SHAPES
 from ingest.shapes_messages import ReportCapacity, SendMessage
 from ingest.shapes_work import FinishTask
 from ledger.states import BASES, LEAVES, SAID_OUTCOMES, STATES
-from sessions import checkpoints
+from sessions import capacity, checkpoints
 from sessions.messages import BOXES
 from sessions.models import ITEM_STATES, STATUSES
 
@@ -111,6 +111,7 @@ _ONE_OF: Final[dict[str, dict[str, Any]]] = {
     "PlanEffect": {"effect_key": {"type": "string"}, "call_id": {"type": "string", "minLength": 1}},
     "CompensateEffect": {"effect_key": {"type": "string"}, "call_id": {"type": "string", "minLength": 1}},
     "ReportedPlan": {"effect_key": {"type": "string"}, "call_id": {"type": "string", "minLength": 1}},
+    "ReportCapacity": {name: {"type": "integer"} for name in capacity.FIELDS},
     "DispatchEffect": {"arguments": {}, "intent_digest": {"type": "string"}},
 }
 _WORDS: Final[dict[tuple[str, str], tuple[str, ...]]] = {

@@ -28,6 +28,8 @@ OF_THE_WORLD = {
     "owner_unknown",
     "parent_unknown",
     "task_unknown",
+    "agent_unknown",
+    "message_unknown",
     "branched_from_unknown",
     "session_unknown",
     "session_is_itself",
@@ -91,6 +93,7 @@ def ids(agent: Caller) -> dict[str, str]:
     found = {"session": session["id"], "task": task["id"], "effect": dispatched["id"], "artifact": artifact["id"]}
     for name, body in (("checkpoint", {}), ("decision", {"key": "d", "choice": "left"}), ("handoff", {})):
         found[name] = agent.post(f"/sessions/{session['id']}/{name}s", body).json()["id"]
+    found["message"] = agent.post("/messages", {"to": "shared", "body": "hello"}).json()["id"]
     return found
 
 
