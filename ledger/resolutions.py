@@ -77,16 +77,19 @@ def standing(case: Case, found: Verdict, deadline_us: int | None, now: int) -> S
     bare = verdicts.verdict(replace(case, on_hold=False, lease_elsewhere=False), now)
     if case.state in ("compensated", "superseded"):
         return Standing(f"It is {case.state}; there is nothing left to say.")
-    if case.attempts == 0:
-        if bare.answer == "escalate":
-            return Standing(only=("abandoned",))
-        return Standing("It was never dispatched, so nothing of it can have happened.")
     if case.state == "acknowledged" and case.outcome != "unknown":
+        if bare.reason == "UNDO_FAILED":  # it was to be undone, and that came to nothing: it can be let stand
+            return Standing(only=("happened",))
         return Standing("It is known what became of it: it was acknowledged.")
-    if case.state == "failed" and case.failure_reason == "rejected" and not case.earlier_in_doubt:
+    clean = case.state == "failed" and case.failure_reason == "rejected" and not case.earlier_in_doubt
+    if clean or case.attempts == 0:
+        if bare.answer == "escalate":  # nothing of it happened, and nobody may do it: it can only be let go
+            return Standing(only=("abandoned",))
+        if case.attempts == 0:
+            return Standing("It was never dispatched, so nothing of it can have happened.")
         return Standing("It is known that its last attempt did not happen; an agent may ask for another.")
     if case.compensation is not None:
-        return Standing("Its compensation is under way, and decides. Where nobody knows what became of that, answer there.")
+        return Standing("Its compensation is under way, and decides. If nobody knows of that, answer there.")
     if case.state == "dispatched" and deadline_us is not None and now <= deadline_us:
         if bare.answer != "escalate":
             return Standing("It is under way: its deadline has not passed, and agents can still find out.")
@@ -97,6 +100,8 @@ def standing(case: Case, found: Verdict, deadline_us: int | None, now: int) -> S
         return Standing(against="Somebody has asked for its compensation already; another answer takes its place.")
     if bare.answer != "escalate":
         return Standing(against="The table can settle this without people, as the verdict says.")
+    if bare.reason == "UNDO_FAILED":  # to ask for the same again would change nothing
+        return Standing(only=("happened", "not_happened", "abandoned"))
     return Standing()
 
 

@@ -29,7 +29,6 @@ def asked(case: Case, deadline_us: int | None = NOW - 1) -> Standing:
         ({"lease_elsewhere": True}, "", "holds the lease"),
         ({"means": Means(tool_class="read_only")}, "", "can settle this without people"),
         ({"resolution": "compensate", "resolved_attempt": 1}, "", "asked for its compensation"),
-        ({"resolution": "compensate", "resolved_attempt": 1, "undoing_failed": True}, "", ""),
         ({"state": "failed", "outcome": "error", "failure_reason": "rejected", "earlier_in_doubt": True}, "", ""),
         ({"state": "failed", "outcome": "error", "failure_reason": "rejected"}, "did not happen", ""),
         ({"state": "acknowledged", "outcome": "ok"}, "was acknowledged", ""),
@@ -56,6 +55,12 @@ def test_of_what_was_never_dispatched_one_can_only_let_go() -> None:
     spent = Case(state="planned", leave="used", leave_basis="ruling")
     assert verdicts.verdict(spent, NOW).answer == "escalate"
     assert asked(spent).only == ("abandoned",)
+
+
+def test_where_undoing_it_came_to_nothing_one_does_not_ask_for_it_again() -> None:
+    undo = replace(LOST, resolution="compensate", resolved_attempt=1, undoing_failed=True)
+    assert asked(undo).only == ("happened", "not_happened", "abandoned")
+    assert asked(replace(undo, state="acknowledged", outcome="ok")).only == ("happened",)
 
 
 def test_where_the_table_ends_at_a_person_one_is_asked() -> None:
