@@ -425,3 +425,21 @@ def test_the_page_asks_few_questions_of_the_database_however_often_it_was_tried(
     with CaptureQueriesContext(connection) as many:
         olga.page(mail)
     assert len(many) == len(few) <= 18
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ("happened", "it happened. Skip it"),
+        ("not_happened", "it did not happen. Plan it again"),
+        ("compensate", "Whether or not it happened: plan what undoes it"),
+        ("abandoned", "Neither do it again nor undo it."),
+    ],
+)
+def test_the_agent_is_told_by_a_message(mail: Effect, olga: Resolver, quiet: Desk, answer: str, told: str) -> None:
+    olga.say(mail, answer)
+    [message] = quiet.agent.get("/messages", unread=1, box="mine").json()["items"]
+    assert (message["subject"].split(":")[0], message["session"]) == (str(mail), str(mail.session_id))
+    assert told in message["body"]
+    assert str(mail.id) in message["body"]
+    assert KNOWN not in message["body"]
