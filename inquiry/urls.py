@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from inquiry.views import audit, effects, resolve, resume, sessions, stuck
+from inquiry.views import audit, effects, resolve, resume, sessions, stuck, work
 
 urlpatterns = [
     path("sessions/", sessions.sessions, name="sessions"),
@@ -10,6 +10,9 @@ urlpatterns = [
     path("sessions/<uuid:session>/timeline/", sessions.session_timeline, name="session_timeline"),
     path("sessions/<uuid:session>/resume/", resume.session_resume, name="session_resume"),
     path("sessions/<uuid:session>/tasks/", sessions.session_tasks, name="session_tasks"),
+    path("sessions/<uuid:session>/decisions/", work.session_decisions, name="session_decisions"),
+    path("sessions/<uuid:session>/handoffs/", work.session_handoffs, name="session_handoffs"),
+    path("sessions/<uuid:session>/state/", work.session_state, name="session_state"),
     path("sessions/<uuid:session>/artifacts/", sessions.session_artifacts, name="session_artifacts"),
     path("sessions/<uuid:session>/why/", stuck.session_why, name="session_why"),
     path("tasks/<uuid:task>/", sessions.task, name="task"),

@@ -368,6 +368,7 @@ def test_every_url_with_an_id_is_not_found_across_the_wall(house: House, book: B
             assert viewer.get(reverse(pattern.name, kwargs=kwargs)).status_code == 404, route
     assert tried == {
         *("session", "session_timeline", "session_tasks", "session_artifacts"),
+        *("session_decisions", "session_handoffs", "session_state"),
         *("task", "effect", "raw_fact", "artifact", "erase_body", "resolve", "resolve_confirm"),
     }
     assert not set(own["effect"]) & set(foreign["effect"])

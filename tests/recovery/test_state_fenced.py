@@ -78,7 +78,7 @@ def test_checkpoints_and_decisions_are_progress_and_words_about_it_are_not(agent
 def test_what_a_fenced_worker_reports_is_kept_and_marked(agent: Caller, ids: dict[str, str]) -> None:
     expire(hold(agent, "s-1", "p-1"))
     hold(agent, "s-1", "p-2")
-    told = [
+    told: list[dict[str, Any]] = [
         {"id": "f-1", "kind": "checkpoint.written", "session": "s-1", "summary": "late", "lease_epoch": 1},
         {"id": "f-2", "kind": "decision.concluded", "session": "s-1", "decision": "d", "status": "failed"},
     ]

@@ -1,0 +1,129 @@
+"""The pages of what workers left: what people read of it, what was erased, and who may erase."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import transaction
+from django.test import Client
+from django.urls import reverse
+
+from journal import erasures
+from journal.clock import now_us
+from sessions.models import Session
+from sessions.models_state import Decision, Handoff
+from tests.ingest.caller import Caller
+from tests.pages.book import doors
+from tests.pages.people import House
+
+pytestmark = pytest.mark.django_db
+NAMES = ("session_decisions", "session_handoffs", "session_state")
+
+
+@pytest.fixture
+def worker(house: House) -> Iterator[Caller]:
+    with doors(house.agent) as found:
+        yield found
+
+
+@pytest.fixture
+def session(worker: Caller) -> str:
+    found: str = worker.session("s-1", title="<b>Fix it</b>")["id"]
+    return found
+
+
+def page(house: House, name: str, session: str, role: str = "viewer", **query: Any) -> str:
+    client: Client = house.client(role)
+    answer = client.get(reverse(name, args=[session]), query)
+    assert answer.status_code == 200
+    text: str = answer.content.decode()
+    return re.sub(r"\s+", " ", text.partition("<main")[2])
+
+
+def test_decisions_are_read_with_their_reasons_and_ends(house: House, worker: Caller, session: str) -> None:
+    effect = worker.plan("push-1")
+    choice = {"key": "way", "choice": "go <i>left</i>", "rationale": "it is shorter", "effect_key": "push-1"}
+    told = worker.post(f"/sessions/{session}/decisions", choice).json()
+    worker.post(f"/sessions/{session}/decisions", {"key": "open", "choice": "wait for Ann"})
+    worker.post(f"/decisions/{told['id']}/conclude", {"status": "done", "outcome": "pushed as 3f2a"})
+    text = page(house, "session_decisions", session)
+    assert text.index("wait for Ann") < text.index("go &lt;i&gt;left&lt;/i&gt;")
+    for words in ("it is shorter", "pushed as 3f2a", reverse("effect", args=[effect["id"]])):
+        assert words in text
+    still_open = page(house, "session_decisions", session, open="1")
+    assert "wait for Ann" in still_open
+    assert "it is shorter" not in still_open
+
+
+def test_a_handoff_is_read_in_its_sections(house: House, worker: Caller, session: str) -> None:
+    effect = worker.plan("push-1")
+    note = {
+        "in_progress": ["half of the orders"],
+        "waits_on": [{"kind": "effect", "ref": "push-1", "text": "the push"}],
+    }
+    first = worker.post(f"/sessions/{session}/handoffs", note).json()
+    assert "not yet accepted" in page(house, "session_handoffs", session)
+    worker.post(f"/sessions/{session}/handoffs", {"can_wait": ["x" * 4000] * 2})
+    text = page(house, "session_handoffs", session)
+    assert "never accepted, a later one took its place" in text
+    assert "more than the next worker is meant to read" in text
+    assert f'<dd><a href="{reverse("effect", args=[effect["id"]])}">effect</a>' in text
+    assert "effect the push" in re.sub(r"<[^>]+>", "", text)
+    worker.post(f"/handoffs/{first['id']}/accept")
+    assert f"by {house.agent.name}, " in page(house, "session_handoffs", session)
+
+
+def test_checkpoints_and_facts_are_read_and_drift_is_shown(house: House, worker: Caller, session: str) -> None:
+    assert "None is kept." in page(house, "session_state", session)
+    worker.post(f"/sessions/{session}/checkpoints", {"summary": "two of three", "pins": {"schema": "8"}})
+    for source, value in (("git", "3f2a"), ("CI", {"head": "9c41"})):
+        worker.post(f"/sessions/{session}/facts", {"name": "head", "value": value, "source": source})
+    text = page(house, "session_state", session)
+    for words in ("two of three", "3f2a", "{&quot;head&quot;:&quot;9c41&quot;}"):
+        assert words in text
+    assert "schema 8" in re.sub(r"<[^>]+>", "", text)
+    assert text.count("another source says otherwise") == 2
+
+
+def test_what_was_erased_is_said_to_be_and_only_administrators_are_led_there(
+    house: House, worker: Caller, session: str
+) -> None:
+    worker.post(f"/sessions/{session}/decisions", {"key": "d", "choice": "call Ann at home"})
+    worker.post(f"/sessions/{session}/handoffs", {"can_wait": ["Ann's number"]})
+    row, handoff = Decision.objects.get(), Handoff.objects.get()
+    positions = [row.recorded_position, handoff.written_position]
+    for name, position in zip(NAMES, positions, strict=False):
+        erase = reverse("erase_body", args=[position])
+        assert erase in page(house, name, session, "administrator")
+        assert erase not in page(house, name, session, "operator")
+    for position in positions:
+        assert position is not None
+        with transaction.atomic():
+            erasures.erase(house.project.id, position, reason="request", actor="tests", now_us=now_us())
+    assert "Ann" not in page(house, "session_decisions", session)
+    assert ">erased</span>" in page(house, "session_decisions", session)
+    assert "Its words were erased." in page(house, "session_handoffs", session)
+
+
+def test_another_projects_session_is_not_there(house: House, worker: Caller, session: str) -> None:
+    with doors(house.other_token.agent) as stranger:
+        theirs = stranger.session("s-1")["id"]
+    for name in NAMES:
+        assert house.client("viewer").get(reverse(name, args=[theirs])).status_code == 404
+        assert house.client("viewer").post(reverse(name, args=[session])).status_code == 405
+
+
+def test_the_session_page_leads_there_and_says_where_a_branch_went(house: House, worker: Caller, session: str) -> None:
+    branch = worker.session("branch", branched_from="s-1")["id"]
+    worker.post(f"/sessions/{branch}/change", {"merge_into": "s-1", "merge_intent": "when CI is green"})
+    worker.post(f"/sessions/{branch}/change", {"status": "waiting", "waiting_on": "CI run 88"})
+    text = page(house, "session", branch)
+    assert all(reverse(name, args=[branch]) in text for name in NAMES)
+    for words in ("when CI is green", "CI run 88", f'into <a href="{reverse("session", args=[session])}"'):
+        assert words in text
+    worker.post(f"/sessions/{branch}/merged", {"into": "s-1"})
+    text = page(house, "session", branch)
+    assert "Merged into" in text
+    assert "Means to merge" not in text
+    assert str(Session.objects.get(id=session)) in text
