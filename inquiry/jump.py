@@ -17,6 +17,7 @@ from journal.entries import SYSTEM_SOURCE
 from journal.models import Entry
 from ledger.models import Effect
 from sessions.models import Artifact, Project, Session, Task
+from sessions.models_messages import Message
 from sessions.sessions import identity
 
 MOST: Final = 20  # hits of one kind that a page of choices names
@@ -135,6 +136,19 @@ def _artifacts(project: Project, match: dict[str, Any]) -> list[Hit]:
     return hits
 
 
+def _messages(project: Project, match: dict[str, Any]) -> list[Hit]:
+    """Where a message is shown: with those about its session, else in its box; from it downwards."""
+    hits = []
+    for one in Message.objects.filter(project=project, **match)[:MOST]:
+        page = reverse("shared_messages")
+        if one.session_id is not None:
+            page = reverse("session_messages", args=[one.session_id])
+        elif one.recipient_id is not None:
+            page = reverse("agent_messages", args=[one.recipient_id])
+        hits.append(Hit("message", str(one), "", f"{page}?before={one.opened_position + 1}#{one}"))
+    return hits
+
+
 def _entries(entries: "QuerySet[Entry]") -> list[Hit]:
     """Where a journal entry is shown: on its effect's page, else on its session's."""
     hits = []
@@ -155,4 +169,5 @@ _BY_LETTER: Final[dict[str, tuple[str, Callable[[Project, dict[str, Any]], list[
     "t": ("a task", _tasks),
     "a": ("an artifact", _artifacts),
     "g": ("a gate", _gates),
+    "m": ("a message", _messages),
 }

@@ -228,9 +228,9 @@ def unread(project: UUID, agent: UUID, session: UUID | None = None, limit: int =
     return found[:limit], len(found) > limit
 
 
-def about(agent: Agent, session: Session | None, below: int | None, limit: int) -> list[Letter]:
-    """For people: the messages about a session, or those to an agent, the newest first, with how many read them."""
-    rows = Message.objects.filter(project=agent.project_id)
+def about(project: UUID, agent: Agent | None, session: Session | None, below: int | None, limit: int) -> list[Letter]:
+    """For people: messages about a session, or to an agent, or to all; the newest first, with how many read them."""
+    rows = Message.objects.filter(project=project)
     rows = rows.filter(session=session) if session is not None else rows.filter(recipient=agent)
     if below is not None:
         rows = rows.filter(opened_position__lt=below)

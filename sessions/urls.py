@@ -27,6 +27,7 @@ urlpatterns = [
     path("settings/agents/<uuid:agent>/", tokens.agent_page, name="agent"),
     path("sessions/<uuid:session>/messages/", messages.session_messages, name="session_messages"),
     path("sessions/<uuid:session>/messages/send/", messages.send_to_session, name="send_to_session"),
+    path("messages/", messages.shared_messages, name="shared_messages"),
     path("agents/<uuid:agent>/messages/", messages.agent_messages, name="agent_messages"),
     path("agents/<uuid:agent>/messages/send/", messages.send_to_agent, name="send_to_agent"),
     path("entries/<int:position>/erase/", erasure.erase_body, name="erase_body"),

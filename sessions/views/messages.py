@@ -40,28 +40,30 @@ class MessageForm(forms.Form):
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """Whose messages a page shows: those about a session, or those of an agent's box."""
+    """Whose messages a page shows: those about a session, those of an agent's box, or (neither) of the shared one."""
 
-    agent: Agent
-    session: Session | None
+    agent: Agent | None = None
+    session: Session | None = None
 
     @property
     def url(self) -> str:
         """The page."""
         if self.session is not None:
             return reverse("session_messages", args=[self.session.id])
-        return reverse("agent_messages", args=[self.agent.id])
+        return reverse("agent_messages", args=[self.agent.id]) if self.agent else reverse("shared_messages")
 
     @property
     def send_url(self) -> str:
         """Where its form goes."""
         if self.session is not None:
             return reverse("send_to_session", args=[self.session.id])
-        return reverse("send_to_agent", args=[self.agent.id])
+        return reverse("send_to_agent", args=[self.agent.id]) if self.agent else ""
 
     @property
     def capacity(self) -> Capacity | None:
         """What the agent said last of how much it can take."""
+        if self.agent is None:
+            return None
         if self.session is not None:
             return capacity.of(self.agent.id, self.session.id)
         return next(iter(capacity.latest(self.agent.project_id, agent=self.agent.id, limit=1)), None)
@@ -79,6 +81,13 @@ def session_messages(request: MemberRequest, session: UUID) -> HttpResponse:
 def agent_messages(request: MemberRequest, agent: UUID) -> HttpResponse:
     """The messages in an agent's box, the newest first."""
     return _page(request, _of_agent(request, agent), _empty())
+
+
+@require_safe
+@member
+def shared_messages(request: MemberRequest) -> HttpResponse:
+    """The messages to all agents of the project, the newest first."""
+    return _page(request, About(), _empty())
 
 
 @require_POST
@@ -99,23 +108,23 @@ def _send(request: MemberRequest, about: About) -> HttpResponse:
     form = MessageForm(request.POST)
     if not form.is_valid():
         return _page(request, about, form, 422)
-    words = form.cleaned_data
+    words, agent = form.cleaned_data, about.agent
+    if agent is None:
+        raise Http404
     try:
         with transaction.atomic(durable=True):
-            sent = messages.write(
-                request.user, about.agent, about.session, words["subject"], words["body"], words["key"]
-            )
+            sent = messages.write(request.user, agent, about.session, words["subject"], words["body"], words["key"])
     except RefusedError as refused:
         form.add_error("body", str(refused))
         return _page(request, about, form, 422)
-    said.success(request, f"Sent as {sent}. Below it says when {about.agent.name} has read it.")
+    said.success(request, f"Sent as {sent}. Below it says when {agent.name} has read it.")
     return redirect(about.url)
 
 
 def _page(request: MemberRequest, about: About, form: MessageForm, status: int = 200) -> HttpResponse:
     before = request.GET.get("before", "")
     below = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None
-    found = messages.about(about.agent, about.session, below, PAGE + 1)
+    found = messages.about(request.membership.project.id, about.agent, about.session, below, PAGE + 1)
     told = about.capacity
     context = {
         "agent": about.agent,
@@ -126,8 +135,7 @@ def _page(request: MemberRequest, about: About, form: MessageForm, status: int =
         "capacity": told,
         "is_fresh": told is not None and capacity.is_fresh(told, now_us()),
         "is_paced": told is not None and capacity.is_paced(told, now_us()),
-        "form": form if may(request.membership, "operator") else None,
-        "shared": messages.SHARED,
+        "form": form if about.agent is not None and may(request.membership, "operator") else None,
     }
     return render(request, "sessions/messages.html", context, status=status)
 

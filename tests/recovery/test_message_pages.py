@@ -18,7 +18,7 @@ from tests.pages.book import doors
 from tests.pages.people import House
 
 pytestmark = pytest.mark.django_db
-NAMES = ("session_messages", "send_to_session", "agent_messages", "send_to_agent")
+NAMES = ("session_messages", "send_to_session", "agent_messages", "send_to_agent", "shared_messages")
 
 
 @pytest.fixture
@@ -40,7 +40,8 @@ def other(house: House) -> Iterator[Caller]:
 
 def urls() -> dict[str, str]:
     session, agent = Session.objects.get().id, Agent.objects.get(name="deploy-7").id
-    return {name: reverse(name, args=[session if "session" in name else agent]) for name in NAMES}
+    of = {"session": [session], "agent": [agent]}
+    return {name: reverse(name, args=of.get(next((one for one in of if one in name), ""), [])) for name in NAMES}
 
 
 def form_of(page: str) -> dict[str, str]:
@@ -84,6 +85,7 @@ def test_doors_open_from_their_role_upwards_and_a_look_changes_nothing(house: Ho
             assert answer.status_code == (405 if not sends else 422 if may else 403), (role, name)
         page = client.get(urls()["session_messages"]).content.decode()
         assert ("Send a message" in page) == (role in ("operator", "administrator"))
+        assert "Send a message" not in client.get(urls()["shared_messages"]).content.decode()
     assert not Message.objects.exists()
     for url in urls().values():
         assert Client().get(url).status_code in (302, 405)
@@ -93,7 +95,7 @@ def test_nothing_crosses_to_another_project(house: House, worker: Caller) -> Non
     client = house.client("neighbour")
     for name, url in urls().items():
         answer = client.post(url, {"body": "x", "key": "k"}) if name.startswith("send") else client.get(url)
-        assert answer.status_code == 404
+        assert answer.status_code == (200 if name == "shared_messages" else 404)
     assert not Message.objects.exists()
 
 
@@ -150,3 +152,15 @@ def test_the_links_lead_there(house: House, worker: Caller) -> None:
     assert reverse("agent_messages", args=[agent]) in page
     page = house.client("viewer").get(reverse("session", args=[Session.objects.get().id])).content.decode()
     assert urls()["session_messages"] in page
+
+
+def test_a_handle_leads_to_the_message_wherever_it_is_shown(house: House, worker: Caller) -> None:
+    for body in ({"to": "deploy-7", "session": "s-1"}, {"to": "deploy-7"}, {"to": "shared"}):
+        sent = worker.post("/messages", {**body, "body": f"to {body}"}).json()["handle"]
+        client = house.client("viewer")
+        answer = client.get(reverse("go"), {"id": sent})
+        assert answer.status_code == 302, sent
+        assert answer["Location"].endswith(f"#{sent}")
+        assert f'id="{sent}"' in client.get(answer["Location"].partition("#")[0]).content.decode()
+    theirs = house.client("neighbour").get(reverse("go"), {"id": sent})
+    assert theirs.status_code == 200
