@@ -9,6 +9,7 @@ from ledger import commands, fold, leaves
 from ledger.commands import Answered
 from ledger.fold import Observe
 from ledger.leaves import Refusal
+from sessions import fences
 from sessions.origin import Origin, Repeated
 
 FOUND: Final = ("hit", "miss", "error", "several")
@@ -57,4 +58,10 @@ def probe(
     if appended.status is Status.CREATED:
         values = {"found": found, "external_reference": external_reference}
         commands.post(row, attempts, commands.fact_of(origin, fold.PROBED, appended.position, attempt, values), observe)
+        stale = fences.outdated(origin.project, row.session_id, origin.lease_epoch, row.task_id)
+        if stale is not None:
+            told = fences.fenced(
+                origin, row.session_id, stale, kept=True, effect=row.id, attempt=attempt, kind=fold.PROBED
+            )
+            entries.append([told], origin.received_us)
     return Answered(row, 200, attempt=attempts[attempt])

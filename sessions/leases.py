@@ -92,7 +92,7 @@ def _first(origin: Origin, subject: Subject, process: str, ttl_s: int) -> Lease:
         [
             *(vendor_id(identity), vendor_id(origin.project), subject.kind, subject.name),
             *(None if one is None else vendor_id(one) for one in (subject.session, subject.task)),
-            *(vendor_id(origin.agent), process, ttl_s, PROGRESS_WITHIN_S),
+            *(vendor_id(origin.agent), process, ttl_s),
             *(ttl_s * US, DEAD_AFTER_TTLS * ttl_s * US, PROGRESS_WITHIN_S * US),
         ],
     )
@@ -102,9 +102,9 @@ def _first(origin: Origin, subject: Subject, process: str, ttl_s: int) -> Lease:
 
 
 _INSERT: Final = """INSERT INTO agent_sessions_lease (id, project_id, kind, subject, session_id, task_id, agent_id,
-  process, epoch, ttl_s, progress_within_s, acquired_at_us, beat_at_us, progress_at_us, progress_token, expires_at_us,
+  process, epoch, ttl_s, acquired_at_us, beat_at_us, progress_at_us, progress_token, expires_at_us,
   dead_at_us, wedged_at_us, takeovers, version, opened_position)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s, 1, %s, %s, {now}, {now}, {now}, '', {now} + %s, {now} + %s, {now} + %s, 0, 1, 0)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, 1, %s, {now}, {now}, {now}, '', {now} + %s, {now} + %s, {now} + %s, 0, 1, 0)
 ON CONFLICT DO NOTHING"""
 
 
@@ -122,7 +122,7 @@ def _fresh(origin: Origin, process: str, ttl_s: int) -> dict[str, Any]:
         "quiet_until_us": None,
         "expires_at_us": now + ttl_s * US,
         "dead_at_us": now + DEAD_AFTER_TTLS * ttl_s * US,
-        "wedged_at_us": now + F("progress_within_s") * US,
+        "wedged_at_us": now + PROGRESS_WITHIN_S * US,
         "released_at_us": None,
         "silent_since_us": None,
     }
@@ -224,7 +224,7 @@ _BEAT: Final = f"""UPDATE agent_sessions_lease SET
   dead_at_us = {{most}}({{now}} + {DEAD_AFTER_TTLS} * ttl_s * {US}, COALESCE({{quiet}}, 0)),
   progress_token = CASE WHEN given.moved THEN given.token ELSE progress_token END,
   progress_at_us = CASE WHEN given.moved THEN {{now}} ELSE progress_at_us END,
-  wedged_at_us = {{most}}(CASE WHEN given.moved THEN {{now}} ELSE progress_at_us END + progress_within_s * {US},
+  wedged_at_us = {{most}}(CASE WHEN given.moved THEN {{now}} ELSE progress_at_us END + {PROGRESS_WITHIN_S * US},
     COALESCE({{quiet}}, 0))
 FROM {{given}} WHERE agent_sessions_lease.id = given.id AND agent_sessions_lease.epoch = given.epoch
   AND released_at_us IS NULL RETURNING agent_sessions_lease.id, beat_at_us, expires_at_us"""
@@ -274,7 +274,7 @@ def hear(project: UUID, agent: UUID, beats: Sequence[Beat]) -> list[Heard]:
 
 
 _PROGRESS: Final = f"""UPDATE agent_sessions_lease SET progress_at_us = {{now}}, wedged_at_us =
-  {{most}}({{now}} + progress_within_s * {US}, COALESCE(quiet_until_us, 0))
+  {{most}}({{now}} + {PROGRESS_WITHIN_S * US}, COALESCE(quiet_until_us, 0))
 WHERE id IN (SELECT id FROM agent_sessions_lease WHERE session_id = %s AND released_at_us IS NULL
   AND (kind = 'session' OR task_id = %s){{lock}}) RETURNING id, kind, epoch, progress_at_us"""
 

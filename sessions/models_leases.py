@@ -25,7 +25,6 @@ class Lease(models.Model):
     process = models.CharField(max_length=64)
     epoch = models.BigIntegerField(default=1)
     ttl_s = models.BigIntegerField()
-    progress_within_s = models.BigIntegerField()  # rule S3 waits so long for progress
     acquired_at_us = models.BigIntegerField()
     beat_at_us = models.BigIntegerField()  # alive
     progress_at_us = models.BigIntegerField()  # progressing; no beat moves it

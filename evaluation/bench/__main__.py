@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evaluation.bench import batches, busy, commands, desk, growth, reading
+from evaluation.bench import batches, beats, busy, commands, desk, growth, reading
 from evaluation.bench.figures import Report
 from evaluation.bench.house import ROOT, VENDORS, Installation, clone, ground, install, serve
 
@@ -36,17 +36,18 @@ class Size:
     growth_batches: int  # of one client and workload in a tenth
     growth_effects: int  # of one agent in a tenth
     gates: int  # pending at once
+    beating: int  # sessions
 
 
-FULL = Size(3, 30, 60, (10_000, 1_000_000), 40, 6_000, 30, 60, 5_000)
-QUICK = Size(3, 4, 10, (10_000, 60_000), 4, 1_000, 3, 5, 100)
-PARTS = ("batch", "command", "memory", "busy", "read", "gates")
+FULL = Size(3, 30, 60, (10_000, 1_000_000), 40, 6_000, 30, 60, 5_000, beats.BARRED)
+QUICK = Size(3, 4, 10, (10_000, 60_000), 4, 1_000, 3, 5, 100, 1_000)
+PARTS = ("batch", "command", "memory", "busy", "read", "gates", "beats")
 
 
 def main() -> int:
     """Run the chosen parts. A bar that is not met is told in the table, not by the exit code."""
     parser = argparse.ArgumentParser(prog="python -m evaluation.bench", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="less of everything and no memory; at most four minutes")
+    parser.add_argument("--quick", action="store_true", help="less of everything, no memory, no beats; at most four minutes")
     parser.add_argument("--only", action="append", choices=PARTS, help="this part only; may be repeated")
     parser.add_argument("--database", choices=["sqlite", "postgres"], help="this database only")
     parser.add_argument("--rounds", type=int, help="rounds whose median is reported")
@@ -55,8 +56,9 @@ def main() -> int:
     size = QUICK if asked.quick else FULL
     if asked.rounds:
         size = Size(**{**vars(size), "rounds": asked.rounds})
-    # In a short run memory only shows what the first requests of each thread load, and takes a quarter of the time.
-    parts = asked.only or [part for part in PARTS if not (asked.quick and part == "memory")]
+    # In a short run memory only shows what the first requests of each thread load, and takes a quarter of the time;
+    # beats take a minute each round, however few they are.
+    parts = asked.only or [part for part in PARTS if not (asked.quick and part in ("memory", "beats"))]
     vendors = [vendor for vendor in VENDORS if not asked.database or vendor.startswith(asked.database)]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything that was started is also ended
     began = time.time()
@@ -87,6 +89,9 @@ def measure(report: Report, vendor: str, folder: Path, cluster: Path, size: Size
         if "gates" in parts:
             with serve(clone(fresh, "desk")) as server:
                 desk.measure(report, server, pending=size.gates, rounds=size.rounds, batches=size.batches)
+        if "beats" in parts:
+            with serve(clone(fresh, "beating")) as server:
+                beats.measure(report, server, sessions=size.beating, rounds=size.rounds)
         if "read" in parts:
             small = clone(fresh, "small")
             reading.measure(report, small, rounds=size.rounds, reads=size.reads, sizes=size.sizes)

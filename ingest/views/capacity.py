@@ -5,6 +5,7 @@ from uuid import UUID
 
 from django.http import HttpResponse
 
+from ingest import fencing
 from ingest.doors import Call, as_json, by_method, command, reading
 from ingest.paging import MOST, USUAL, parameters, whole_number
 from ingest.problems import Problem
@@ -25,6 +26,8 @@ def report_capacity(call: Call, fields: ReportCapacity, origin: Origin, _path: d
         detail = f"Send at least one of {', '.join(capacity.FIELDS)}."
         raise Problem(422, "invalid", detail)
     session = _session(call.project, fields.session) if fields.session else None
+    if session is not None and (refuse := fencing.check(origin, session, "capacity.reported")) is not None:
+        return refuse
     row = capacity.report(origin, session, values)
     return Reply(200, _state(row, call.received_us) | {"session": str(session) if session else None})
 

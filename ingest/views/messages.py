@@ -5,7 +5,7 @@ from uuid import UUID
 
 from django.http import HttpResponse
 
-from ingest import shapes
+from ingest import fencing, shapes
 from ingest.doors import Call, as_json, by_method, command, reading
 from ingest.paging import MOST, parameters, whole_number
 from ingest.problems import Problem
@@ -30,6 +30,8 @@ def send_message(call: Call, fields: SendMessage, origin: Origin, _path: dict[st
             detail = f"This project has no such agent; send to one that it has, or to {messages.SHARED}."
             raise Problem(422, "agent_unknown", detail, pointer="/to")
     session = _session(call.project, fields.session) if fields.session else None
+    if session is not None and (refuse := fencing.check(origin, session, "message.sent")) is not None:
+        return refuse
     answered = UUID(fields.in_reply_to) if fields.in_reply_to else None
     if answered is not None and not messages.answerable(call.project, call.token.agent, answered):
         detail = "You have neither sent nor received such a message; leave in_reply_to out."

@@ -32,7 +32,6 @@ class Migration(migrations.Migration):
                 ("process", models.CharField(max_length=64)),
                 ("epoch", models.BigIntegerField(default=1)),
                 ("ttl_s", models.BigIntegerField()),
-                ("progress_within_s", models.BigIntegerField()),
                 ("acquired_at_us", models.BigIntegerField()),
                 ("beat_at_us", models.BigIntegerField()),
                 ("progress_at_us", models.BigIntegerField()),

@@ -126,7 +126,7 @@ def test_the_holders_own_answer_needs_no_mark(agent: Caller) -> None:
 
 def test_what_a_zombie_reports_in_a_batch_is_kept_and_marked(zombie: Zombie) -> None:
     fact = {"session": "s-1", "kind": "effect.acknowledged", "effect_key": "begun", "attempt": 1, "outcome": "ok"}
-    batch = [
+    batch: list[dict[str, Any]] = [
         {"id": "f-1", "lease_epoch": 1, **fact},
         {"id": "f-2", "lease_epoch": 1, "session": "s-1", "kind": "task.changed", "task": "t", "title": "x"},
         {"id": "f-3", "lease_epoch": 2, "session": "s-1", "kind": "item.done", "task": "t", "item": "i"},
@@ -239,3 +239,17 @@ def test_work_moves_one_clock_and_beats_the_other(agent: Caller) -> None:
     assert [(name, moved) for (name, _, _), moved in zip(steps, seen, strict=True)] == [
         (name, moved) for name, _, moved in steps
     ]
+
+
+def test_a_zombies_look_at_the_remote_is_kept_and_marked_and_its_messages_are_refused(zombie: Zombie) -> None:
+    agent, session = zombie.agent, zombie.session
+    look = {"attempt": 1, "found": "miss", "lease_epoch": 1}
+    assert agent.post(f"/effects/{zombie.begun['id']}/probe", look).status_code == 200
+    assert Entry.objects.filter(kind="effect.probed").count() == 1
+    assert [(one["given"], one["kept"], one["kind"]) for one in fenced()] == [(1, True, "effect.probed")]
+    message = {"to": "another", "body": "x", "session": session, "lease_epoch": 1}
+    assert code(agent.post("/messages", message)) == (409, "LEASE_LOST")
+    report = {"session": session, "time_left_s": 900, "lease_epoch": 1}
+    assert code(agent.post("/capacity", report)) == (409, "LEASE_LOST")
+    assert zombie.other.post("/messages", message | {"to": "tester", "lease_epoch": 2}).status_code == 201
+    assert zombie.other.post("/capacity", report | {"lease_epoch": 2}).status_code == 200

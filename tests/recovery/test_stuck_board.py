@@ -243,7 +243,6 @@ def dead(session: Session, now: int) -> Any:
         agent_id=session.agent_id,
         process="w-1",
         ttl_s=60,
-        progress_within_s=900,
         expires_at_us=now - 240 * US,
         dead_at_us=now - 180 * US,
         wedged_at_us=now + 600 * US,
