@@ -1,4 +1,4 @@
-"""How the client sends: the same request until there is an answer, against a server that fails; and what it is made of."""
+"""How the client sends: the same request until there is an answer, before a server that fails; and what it needs."""
 
 import ast
 import os

@@ -1,0 +1,63 @@
+"""docs/client.md is true: its examples are run in their order, against a real server."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.house.server import ROOT, Server
+
+pytestmark = pytest.mark.once
+TEXT = (ROOT / "docs" / "client.md").read_text(encoding="utf-8")
+TOOLS = """
+tools:
+  mail.send: {class: probeable, deadline_s: 60, request_lifetime_s: 5}
+  shell.run: {class: opaque}
+  git.push: {class: probeable, deadline_s: 60, request_lifetime_s: 5}
+"""
+
+
+def examples(language: str) -> str:
+    found = re.findall(rf"^```{language}\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+    assert len(found) > 1
+    return "\n".join(found)
+
+
+def test_its_examples_run(live_server_process: Server, tmp_path: Path) -> None:
+    server = live_server_process
+    server.run(
+        "from django.db import transaction; from sessions import projects\n"
+        "with transaction.atomic(): projects.create('readers')"
+    )
+    (tmp_path / "tools.yaml").write_text(TOOLS)
+    server.manage("load_tools", "--project", "readers", str(tmp_path / "tools.yaml"))
+    token = server.token("reader", "--project", "readers")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"GATEBOOK_URL": server.url, "GATEBOOK_TOKEN": token, "PATH": path}
+    environment["PYTHONPATH"] = str(ROOT / "client")
+    for program, text in ((sys.executable, examples("python")), ("/bin/sh", f"set -e\n{examples('sh')}")):
+        done = subprocess.run(
+            [program, "-c", text],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+    assert "hello, world" in done.stdout
+    assert "Can it resume safely? YES" in done.stdout
+    assert re.search(r"acknowledged +ok +used +git\.push +first +3f2a91c", done.stdout)
+
+
+def test_it_names_everything_that_is_exported() -> None:
+    import gatebook_client
+
+    told = set(re.findall(r"\b\w+\b", TEXT))
+    told_of_elsewhere = {"Closed", "Decision", "GatebookError", "Known", "Message", "Performed", "Recovery", "Session"}
+    told_of_elsewhere |= {"Step", "Task", "Undo", "Verdict"}
+    assert set(gatebook_client.__all__) - told_of_elsewhere <= told
