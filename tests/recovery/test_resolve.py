@@ -12,6 +12,7 @@ from django.urls import reverse
 
 from approvals import exemptions
 from approvals.models import Gate, Vote
+from journal import erasures
 from journal.clock import now_us
 from journal.models import Body, Entry
 from ledger import holds
@@ -346,7 +347,7 @@ def test_looking_changes_nothing_and_hostile_words_stay_words(quiet: Desk, olga:
     assert "<img" not in html
     assert "\u202e" not in html
     assert (Entry.objects.count(), now(effect).version) == (entries, version)
-    olga.say(now(effect), "happened", "I saw it: " + hostile, evidence=hostile)
+    olga.say(now(effect), "happened", "I saw it: " + hostile, evidence=hostile + "\0")
     page = olga.client.get(reverse("effect", args=[effect.id])).content.decode()
     assert "<img" not in page
     assert re.search(r"I saw it: .{0,60}&lt;img", page)
@@ -443,3 +444,14 @@ def test_the_agent_is_told_by_a_message(mail: Effect, olga: Resolver, quiet: Des
     assert told in message["body"]
     assert str(mail.id) in message["body"]
     assert KNOWN not in message["body"]
+
+
+def test_words_that_were_erased_are_gone_and_the_answer_stays(mail: Effect, olga: Resolver, quiet: Desk) -> None:
+    olga.say(mail, "happened", reference="msg-77")
+    [entry] = told(mail)
+    with transaction.atomic():
+        erasures.erase(quiet.project.id, entry.position, reason="ticket 88", actor="tests", now_us=now_us())
+    page = olga.client.get(reverse("effect", args=[mail.id])).content.decode()
+    assert "operator: it happened" in page
+    assert "Their words were erased." in page
+    assert KNOWN not in page

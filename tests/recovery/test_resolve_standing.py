@@ -67,7 +67,7 @@ def test_where_the_table_ends_at_a_person_one_is_asked() -> None:
     """Whatever the case: an escalation that nobody may answer would stand for ever."""
     random = Random(7)
     ended = 0
-    for _ in range(20_000):
+    for _ in range(8_000):
         case = replace(some(random), same_intent=True)  # nobody who looks means another
         if case.state == "planned":
             case = replace(case, attempts=0)
@@ -78,4 +78,4 @@ def test_where_the_table_ends_at_a_person_one_is_asked() -> None:
         if verdicts.verdict(case, NOW).answer == "escalate":
             ended += 1
             assert not asked(case).refused, case
-    assert ended > 500
+    assert ended > 200

@@ -54,9 +54,9 @@ def some(random: Random, *, deep: bool = True) -> Case:
 
 @pytest.fixture(scope="module")
 def given() -> set[Verdict]:
-    """The verdicts on twenty thousand cases."""
+    """The verdicts on eight thousand cases."""
     random = Random(4)
-    return {verdicts.verdict(some(random), NOW) for _ in range(20_000)}
+    return {verdicts.verdict(some(random), NOW) for _ in range(8_000)}
 
 
 def test_every_verdict_has_its_row_and_its_words(given: set[Verdict]) -> None:
