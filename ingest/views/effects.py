@@ -338,7 +338,7 @@ def _reply(answered: Answered, *, kept: bool = True, redactions: int = 0, proces
     body["answer"] = leaves.answer(answered.effect, answered.open_effect)
     if answered.attempt is not None:
         body |= {"attempt": answered.attempt.number, "remote_key": answered.attempt.remote_key}
-    if body["answer"] == "ambiguous" and not kept:
+    if body["answer"] == "ambiguous" and answered.attempt is None:  # a plan: whoever speaks of an attempt knows of it
         body |= _in_doubt(answered)
     if redactions:
         body["redactions"] = redactions

@@ -45,7 +45,7 @@ class Said:
             "occurred_us": self.occurred_us,
             **self.fields,
         }
-        if self.kind in ("effect.dispatched", "effect.acknowledged", "effect.failed"):
+        if self.kind in ("effect.dispatched", "effect.acknowledged", "effect.failed", "effect.probed"):
             item["attempt"] = self.attempt
         return {name: value for name, value in item.items() if value is not None}
 
@@ -79,6 +79,10 @@ def _fields(kind: str, effect_key: str, *, rich: bool) -> st.SearchStrategy[dict
         return st.fixed_dictionaries({"outcome": st.sampled_from(["ok", "error", "unknown"])}, optional=reference)
     if kind == "effect.failed":
         return st.fixed_dictionaries({"reason": st.sampled_from(["rejected", "timeout", "error"])})
+    if kind == "effect.probed":
+        optional_of_look = {"external_reference": st.just("ref-1"), "began_us": st.integers(1, 5)}
+        found = st.sampled_from(["hit", "miss", "error", "several"])
+        return st.fixed_dictionaries({"found": found}, optional=optional_of_look)
     if kind == "effect.superseded":
         return st.just({})
     always: dict[str, st.SearchStrategy[Any]] = {

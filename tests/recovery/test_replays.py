@@ -373,3 +373,17 @@ def test_a_verdict_costs_as_many_queries_for_many_effects_as_for_few(
     with django_assert_num_queries(len(few)):
         found = cases.judge(rows[0].project_id, rows, now_us())
     assert len(found) == 15
+
+
+def test_no_verdict_is_computed_on_the_ordinary_way_of_an_effect(
+    worker: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: Any, **__: Any) -> Any:
+        raise AssertionError("a verdict was computed")
+
+    monkeypatch.setattr(cases, "judge", never)
+    effect = dispatched(worker, "pay.keyed")
+    assert worker.acknowledge(effect)["answer"] == "done"
+    other = dispatched(worker, "pay.keyed", "e-2", arguments={"n": 2})
+    assert worker.fail(other, "timeout")["answer"] == "ambiguous"
+    assert worker.plan("e-1", tool="pay.keyed")["answer"] == "done"
