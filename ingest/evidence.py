@@ -32,7 +32,7 @@ from ledger.effects import Report
 from ledger.fold import Fact
 from ledger.named import opening
 from ledger.rows import EffectRow
-from sessions import artifacts, items, leases, registers, sessions, tasks
+from sessions import artifacts, items, leases, openings, registers, sessions, tasks
 from sessions.origin import Origin
 
 
@@ -201,7 +201,7 @@ def _draft(item: Item, meant: dict[str, UUID]) -> Draft:
             facts["intent"] = item.values["intent_digest"]
     elif isinstance(fields, shapes.SessionFields):
         said = {"mode": fields.mode, "on_behalf_of": fields.on_behalf_of}
-        facts = sessions.started_facts(origin.project, said, meant.get(fields.parent or ""))
+        facts = openings.started_facts(origin.project, said, meant.get(fields.parent or ""))
     elif isinstance(fields, shapes.ReportedEnd):
         facts = {"status": fields.status}
     elif isinstance(fields, shapes.ReportedTask | shapes.ReportedTaskEnd | shapes.ReportedItem):

@@ -7,7 +7,6 @@ from typing import Any, Final
 from uuid import UUID
 
 import orjson
-from django.contrib.auth.models import User
 from django.db import connection
 
 from journal import entries, naming, sql
@@ -16,10 +15,9 @@ from journal.ids import derived
 from journal.order import earlier, is_of_a_command
 from journal.sql import vendor_id
 from journal.text import column_text
-from sessions import registers, repositories
+from sessions import openings, registers, repositories
 from sessions.models import ENDED, Project, Session
 from sessions.origin import Origin, Repeated
-from sessions.people import pseudonym_of
 
 _FIRST: Final = (
     "title",
@@ -127,19 +125,19 @@ def open_session(origin: Origin, values: Mapping[str, Any]) -> tuple[Session, bo
             stem = find(origin.project, values["branched_from"]).id
         except NotFound as absent:
             raise UnknownBranch(values["branched_from"]) from absent
-    if values.get("owner") and _member(origin.project, values["owner"]) is None:
+    if values.get("owner") and openings.member(origin.project, values["owner"]) is None:
         raise UnknownOwner(values["owner"])
-    if values.get("on_behalf_of") and _member(origin.project, values["on_behalf_of"]) is None:
+    if values.get("on_behalf_of") and openings.member(origin.project, values["on_behalf_of"]) is None:
         raise UnknownRequester(values["on_behalf_of"])
     touch(origin, {session: values["key"]}, position=0)
     row = Session.objects.get(id=session)
     known = bool(row.started_mark)
-    facts = started_facts(origin.project, described, parent)
+    facts = openings.started_facts(origin.project, described, parent)
     draft = origin.draft("session.started", facts=orjson.dumps(facts).decode(), session=session)
     if known:
         if entries.look(draft, origin.received_us) is not None:
             raise Repeated
-        return row, False, _agrees(row, values, parent, stem)
+        return row, False, openings.agrees(row, values, parent, stem)
     appended = entries.append([draft], origin.received_us)[0]
     if appended.status is not Status.CREATED:
         raise Repeated
@@ -149,13 +147,6 @@ def open_session(origin: Origin, values: Mapping[str, Any]) -> tuple[Session, bo
     fact = Report(session, values["key"], origin, "session.started", appended.position, described)
     _apply(row, [fact], {values.get("parent") or "": parent, values.get("branched_from") or "": stem})
     return row, True, True
-
-
-def started_facts(project: UUID, values: Mapping[str, Any], parent: UUID | None) -> dict[str, Any]:
-    """What a start says in the journal's own words; on whose behalf as a pseudonym, where it names a member."""
-    facts = {"mode": values.get("mode") or "reported", "parent": parent}
-    member = _member(project, values.get("on_behalf_of"))
-    return facts if member is None else facts | {"on_behalf_of": pseudonym_of(member)}
 
 
 def end(origin: Origin, session: Session, status: str) -> Session:
@@ -337,8 +328,8 @@ def _apply(row: Session, facts: Sequence[Report], meant: Mapping[str, UUID | Non
             opened_as = row.title = column_text(row.title)
             parent = meant.get(fact.values.get("parent") or "")
             row.parent_id = parent if parent != row.id else None
-            row.owner = _member(row.project_id, fact.values.get("owner"))
-            row.on_behalf_of = _member(row.project_id, fact.values.get("on_behalf_of"))
+            row.owner = openings.member(row.project_id, fact.values.get("owner"))
+            row.on_behalf_of = openings.member(row.project_id, fact.values.get("on_behalf_of"))
             awaited = row.mode == "leased" and row.fence is None and row.status not in ENDED
             row.start_by_us = fact.origin.received_us + START_WITHIN_US if awaited else None
             repository = fact.values.get("repository")
@@ -356,22 +347,3 @@ def _apply(row: Session, facts: Sequence[Report], meant: Mapping[str, UUID | Non
 
 
 _DEFAULTS: Final[dict[str, Any]] = {"title": "", "branch": "", "mode": "reported", "labels": {}}
-
-
-def _agrees(row: Session, values: Mapping[str, Any], parent: UUID | None, stem: UUID | None) -> bool:
-    """True when a second opening describes the session as the first did; what it leaves out is not compared."""
-    repository = row.repository.name if row.repository else None
-    told = {"repository": repository, "branch": row.branch, "mode": row.mode, "labels": row.labels}
-    told["title"] = registers.first_title(row)
-    for name, person in (("owner", row.owner), ("on_behalf_of", row.on_behalf_of)):
-        told[name] = person.get_username() if person is not None else None
-    asked = {**values, "title": column_text(values.get("title") or "")}
-    differs = any(asked.get(name) and asked[name] != told[name] for name in told)
-    return not differs and parent in (None, row.parent_id) and stem in (None, row.branched_from_id)
-
-
-def _member(project: UUID, username: str | None) -> User | None:
-    """The member of that name, or None."""
-    if not username:
-        return None
-    return User.objects.filter(username=username, memberships__project=project).first()
