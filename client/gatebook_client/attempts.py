@@ -2,6 +2,7 @@
 
 import subprocess
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, Protocol
@@ -9,7 +10,7 @@ from typing import Any, NoReturn, Protocol
 import httpx
 
 from gatebook_client import waiting
-from gatebook_client.errors import WHY_NOT, LeaseLost, LedgerAway, NoLeave, Refused, Rejected
+from gatebook_client.errors import WHY_NOT, GatebookError, LeaseLost, LedgerAway, NoLeave, NotYet, Refused, Rejected
 from gatebook_client.keys import new_key
 from gatebook_client.lease import Lease
 from gatebook_client.values import Act, Done, Json, Known, Performed, Probe, Undo, Verdict, sendable
@@ -17,6 +18,7 @@ from gatebook_client.wire import Answer, Wire
 
 TIMEOUTS = (TimeoutError, subprocess.TimeoutExpired, httpx.TimeoutException)
 _LOOK_AGAIN = ("GATE_PENDING", "GATE_GONE", "NO_LEAVE", "ALREADY_DISPATCHED", "key_reuse")
+STALE_S = 60.0  # from asking for the dispatch; a lease of a shorter life is stricter
 _DETAIL = 4_000  # characters of an error
 
 
@@ -114,6 +116,7 @@ class Attempts:
             body["replays"] = replays or owed["replays"]
         key = owed_key if body == owed else new_key()
         self._dispatches[effect] = key, body
+        asked_at = time.monotonic()
         try:
             granted = self.patiently(wish, lambda: self.holder.wire.post(f"/effects/{effect}/dispatch", body, key=key))
         except Refused as refusal:
@@ -124,7 +127,26 @@ class Attempts:
                 raise NoLeave(effect, refusal.reason or "denied") from refusal
             raise
         self._dispatches.pop(effect, None)
+        if not self._still_in_time(effect, granted.body, asked_at):
+            return None
         return self._do(effect, granted.body, wish)
+
+    def _still_in_time(self, effect: str, granted: Json, asked_at: float) -> bool:
+        """Whether the act may begin: whoever slept since the dispatch could be taken for dead and be replaced by now.
+
+        What is not begun is told as such: that much this process does know. Raises LeaseLost, LedgerAway.
+        """
+        path, attempt = f"/effects/{effect}", int(granted["attempt"])
+        slept = NotYet(f"not begun: {STALE_S} s passed between the dispatch and the act", effect)
+        try:
+            self.holder.guard()
+        except GatebookError as lost:
+            self._tell_failed(path, attempt, "rejected", lost)
+            raise
+        if time.monotonic() - asked_at <= STALE_S:
+            return True
+        self._tell_failed(path, attempt, "rejected", slept)
+        return False
 
     def _do(self, effect: str, granted: Json, wish: Wish) -> Performed:
         attempt, path = int(granted["attempt"]), f"/effects/{effect}"

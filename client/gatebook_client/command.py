@@ -21,6 +21,7 @@ NOT_FOUND, NOT_RUN = 127, 126
 FORWARDED = (signal.SIGTERM, signal.SIGHUP)
 FROM_THE_TERMINAL = (signal.SIGINT, signal.SIGQUIT)  # which sends them to the command too
 TIMED_OUT = 124
+KEY_IS_IN = "GATEBOOK_REMOTE_KEY"
 
 
 def tell_of_waiting(waits_for: str, told: Json) -> None:
@@ -87,7 +88,7 @@ def _mode(client: Client, key: str) -> str:
 
 def _act(words: list[str], remote_key: str, asked: argparse.Namespace) -> Done:
     """Run the command. It ran, so it happened, well or not; cut off by a signal, nobody knows."""
-    environment = os.environ | {"GATEBOOK_REMOTE_KEY": remote_key}
+    environment = os.environ | {KEY_IS_IN: remote_key}
     filled = [word.replace("{remote_key}", remote_key) for word in words]
     try:
         child = subprocess.Popen(filled, env=environment)
@@ -117,7 +118,7 @@ def _said_by(line: str, environment: dict[str, str]) -> str:
 
 def _probe(line: str, known: Known) -> Looked:
     """Exit code 0: it happened, and the first line printed is its reference; 1: it did not; anything else: an error."""
-    environment = os.environ | {"GATEBOOK_REMOTE_KEY": known.remote_key}
+    environment = os.environ | {KEY_IS_IN: known.remote_key}
     told = subprocess.run(["/bin/sh", "-c", line], env=environment, stdout=subprocess.PIPE, text=True, check=False)
     if told.returncode == 0:
         return told.stdout.strip().partition("\n")[0] or True

@@ -7,8 +7,9 @@ the agent itself got on (`progress`): for an agent that hangs, beats go on and t
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 
-from gatebook_client.errors import GatebookError, LeaseHeld, LeaseLost, LedgerAway, Refused
+from gatebook_client.errors import LeaseHeld, LeaseLost, LedgerAway, Refused
 from gatebook_client.values import Json
 from gatebook_client.wire import Wire
 
@@ -133,10 +134,8 @@ class Beater:
             if wake.wait(min(min(lives) / BEATS_A_LIFE, LONGEST_PAUSE_S)):
                 wake.clear()  # somebody came or went
                 continue
-            try:
+            with suppress(Exception):  # not told, the lease runs out by itself, and whoever acts then looks first
                 self.beat()
-            except GatebookError:
-                continue  # told by nobody: the lease runs out by itself, and whoever acts then looks first
 
 
 def keep(wire: Wire, lease: Lease) -> None:

@@ -39,9 +39,11 @@ class Process(httpx.BaseTransport):
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Let the ledger answer, unless somebody is dead, away or loses the answer."""
+        step = step_of(request)
+        if self.dead and step == "beats":  # of a thread that in life would be gone too
+            raise httpx.ConnectError("nobody is there", request=request)
         if self.dead:
             raise Crash
-        step = step_of(request)
         dies = self._dies is not None and self._dies[1] == step
         if dies and self._dies == (BEFORE, step):
             self.dead = True
