@@ -20,8 +20,9 @@ EFFECTS: Final = {
     "effect_by_reference": "300000 300000 2",
     "effect_by_repository": "500000 500000 25000 1",
     "effect_by_ref_class": "100000 100000 50000 1",
-    "effect_by_bad_outcome": "50000 50000 25000 1",
+    "effect_by_bad_outcome": "50000 50000 2500 1",
     "effect_by_compensated": "1000 1",
+    "effect_by_resource": "300000 300000 500 1",
     "effect_violations": "1000 1000 1",
     "effect_judged_to_need_leave": "50000 50000 1",
     "effect_asked_about": "50000 50000 2",
@@ -48,6 +49,7 @@ ENTRIES: Final = {
     "entry_by_session": "5000000 500 1",
     "entry_by_effect": "4000000 4 1",
     "entry_by_received_us": "5000000 2",
+    "entry_of_control": "2000 4 1",
     # Made by SQLite for (project, source, event_id).
     "sqlite_autoindex_journal_entry_1": "5000000 5000000 500000 1",
 }
@@ -59,17 +61,20 @@ VOTES: Final = {
 }
 SESSIONS: Final = {
     "session_by_opening": "20000 20000 1",
+    "session_by_start": "100 1",
     "agent_sessions_session_agent_id_1bc73aad": "20000 2000",
     "agent_sessions_session_owner_id_5a08c69b": "20000 2000",
     "agent_sessions_session_on_behalf_of_id_fcdf630d": "20000 500",
     "agent_sessions_session_repository_id_88474a72": "20000 1000",
     "agent_sessions_session_parent_id_5f9b06e5": "20000 4",
     "agent_sessions_session_branched_from_id_2284b11d": "20000 2",
+    "agent_sessions_session_merged_into_id_0a86582f": "20000 2",
     "sqlite_autoindex_agent_sessions_session_1": "20000 1",
     "sqlite_autoindex_agent_sessions_session_2": "20000 20000 1",  # (project, key)
 }
 TASKS: Final = {
     "task_by_opening": "100000 100000 1",
+    "task_by_priority": "5000 5000 500",
     "agent_sessions_task_parent_id_ae15ab2e": "100000 4",
     "sqlite_autoindex_agent_sessions_task_1": "100000 1",
     "sqlite_autoindex_agent_sessions_task_2": "100000 5 1",  # (session, key)

@@ -6,6 +6,7 @@ same after a hundred effects and after a hundred thousand. It reads, and changes
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -15,7 +16,7 @@ from inquiry.controls import Finding
 from journal.gists import gist_of, plan_heads
 from ledger import cases, holds, verdicts
 from ledger.cases import Judged
-from ledger.models import Effect
+from ledger.models import Hold
 from sessions import capacity, checkpoints, decisions, facts, handoffs, leases, messages
 from sessions.models import Session, Task
 
@@ -87,19 +88,21 @@ class Resume:
         return [(answer, counted[answer]) for answer in verdicts.ANSWERS if counted[answer]]
 
 
-def judge(session: Session, now_us: int, process: str = "", *, stopped: bool | None = None) -> Resume:
-    """The answer itself: the session's open effects with their verdicts. The same few queries for any session."""
+def judge(session: Session, now_us: int, process: str = "", *, stops: Sequence[Hold] | None = None) -> Resume:
+    """The answer itself: the session's open effects with their verdicts. The same few queries for any session.
+
+    `stops` are those in force in the project, for whoever has them already.
+    """
     found = Resume(session, now_us)
-    settling = Effect.objects.filter(session=session).filter(cases.NEEDS_SETTLING).annotate(plan_head=plan_heads())
+    settling = cases.to_settle(session.id).annotate(plan_head=plan_heads())
     rows = list(settling.order_by("-opened_position")[: MOST_JUDGED + 1])
     found.too_many = len(rows) > MOST_JUDGED
-    judged = cases.judge(session.project_id, rows[:MOST_JUDGED], now_us, process)
-    ordered = [Open(row, judged[row.id], gist_of(row.plan_head) or "") for row in rows[:MOST_JUDGED]]
-    found.open = sorted(ordered, key=_pressing)
-    if stopped is None:
-        live = holds.live(session.project_id)
-        stopped = bool(holds.covering(live, session.id, session.agent_id, "", None))
-    found.stopped = stopped
+    stops = holds.live(session.project_id) if stops is None else stops
+    if rows:
+        judged = cases.judge(session.project_id, rows[:MOST_JUDGED], now_us, process, stops=stops)
+        ordered = [Open(row, judged[row.id], gist_of(row.plan_head) or "") for row in rows[:MOST_JUDGED]]
+        found.open = sorted(ordered, key=_pressing)
+    found.stopped = bool(holds.covering(stops, session.id, session.agent_id, "", None))
     return found
 
 

@@ -9,6 +9,7 @@ from django.db.models.functions import Coalesce
 
 from inquiry import controls, shown
 from inquiry.keyset import Window
+from journal import horizon
 from ledger.models import Effect
 from sessions.models import ITEM_STATES, Artifact, Item, Project, Session, Task
 from sessions.models_state import Handoff
@@ -24,11 +25,12 @@ def session(project: Project, session_id: UUID) -> Session | None:
     """The session with its agent, owner, repository and parent, or None when it is not this project's.
 
     `controls_fired` is how many findings of controls the book has of it, None for none; `handoff_waits` whether a
-    handoff waits to be accepted.
+    handoff waits to be accepted; `settled_to` how far the book had settled before anything else was read.
     """
     joined = project.sessions.select_related("agent", "owner", "on_behalf_of", "repository", "parent", "branched_from")
     waits = Exists(Handoff.objects.filter(session=OuterRef("id"), accept_by_us__isnull=False))
-    return joined.filter(id=session_id).annotate(controls_fired=controls.how_often(), handoff_waits=waits).first()
+    read = {"controls_fired": controls.how_often(), "handoff_waits": waits, "settled_to": horizon.as_column()}
+    return joined.filter(id=session_id).annotate(**read).first()
 
 
 @dataclass(slots=True)

@@ -3,6 +3,9 @@
 from typing import Final
 
 from django.db import connection
+from django.db.models import BigIntegerField
+from django.db.models.expressions import RawSQL
+from django.db.models.functions import Coalesce
 
 _LAST: Final = {
     # A visible row from beyond the snapshot is another cluster's: a dump restored here brought its number along.
@@ -27,3 +30,8 @@ def last_position() -> int:
         cursor.execute(_LAST[connection.vendor])
         row = cursor.fetchone()
     return int(row[0]) if row else 0
+
+
+def as_column() -> Coalesce:
+    """The same, read along with a row of another query: what is read after that query is not older."""
+    return Coalesce(RawSQL(_LAST[connection.vendor], [], output_field=BigIntegerField()), 0)  # noqa: S611  # our constants

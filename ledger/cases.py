@@ -99,7 +99,7 @@ def to_settle(session: UUID) -> "QuerySet[Effect]":
     """
     undoing = Effect.objects.filter(compensates=OuterRef("id"), lane="command")
     fenced = Entry.objects.filter(effect=OuterRef("id"), kind="integrity.fenced", lane="system")
-    held = Lease.objects.filter(Q(session=OuterRef("session"), kind="session") | Q(task=OuterRef("task"), kind="task"))
+    held = leases.read().filter(Q(session=OuterRef("session"), kind="session") | Q(task=OuterRef("task"), kind="task"))
     rows = Effect.objects.filter(MAY_BE_OPEN, session=session).filter(NEEDS_SETTLING)
     return rows.annotate(has_undoing=Exists(undoing), has_fenced=Exists(fenced), has_lease=Exists(held))
 

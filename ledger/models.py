@@ -213,8 +213,12 @@ class Effect(models.Model):
             models.Index(
                 fields=["project", "tool", "opened_position"], name="effect_failed_by_tool", condition=Q(state="failed")
             ),
+            # What may still come to pass, and what nobody knows of: plans look here for their own intent, and whoever
+            # resumes a session for all that is to be settled.
             models.Index(
-                fields=["session", "intent_digest"], name="effect_open_intent", condition=Q(state__in=states.OPEN)
+                fields=["session", "intent_digest"],
+                name="effect_open_intent",
+                condition=Q(state__in=states.OPEN) | Q(outcome="unknown"),
             ),
             models.Index(
                 fields=["project", "external_reference"],

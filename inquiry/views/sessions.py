@@ -15,7 +15,6 @@ from inquiry.patience import patient
 from inquiry.views import timeline as lanes_views
 from inquiry.views.place import Place, place_of
 from journal.clock import now_us
-from journal.horizon import last_position
 from ledger import holds
 from sessions.access import MemberRequest, may, member
 from sessions.models import ITEM_STATES, Session
@@ -55,25 +54,17 @@ def session(request: MemberRequest, session: UUID) -> HttpResponse:
     """What one session is, what it works on, and its newest effects."""
     found = _session(request, session)
     now = now_us()
-    children, more_children = session_page.children(found)
-    artifacts, more_artifacts = session_page.artifacts(found)
-    tasks, more_tasks = session_page.tasks(found)
     shown_timeline = _timeline(request, found, now)
     stops = holds.live(found.project_id) if standing_of(request).has_stops else []
     stop = holds.covering(stops, found.id, found.agent_id, "", None)
-    answer = resume.judge(found, now, stopped=stop is not None)
+    answer = resume.judge(found, now, stops=stops)
     context = {
         **shown_timeline,
         "resume": answer,
         "controls": _controls(found, now),
         "questions": questions.answers(found, shown_timeline["counts"], answer),
         "may_resolve": may(request.membership, "operator"),
-        "children": children,
-        "more_children": more_children,
-        "artifacts": artifacts,
-        "more_artifacts": more_artifacts,
-        "tasks": tasks,
-        "more_tasks": more_tasks,
+        **({} if shown_timeline["paged"] else _around(found)),
         "stop": stop,
         "may_rule": may(request.membership, "reviewer"),
     }
@@ -142,25 +133,40 @@ def task(request: MemberRequest, task: UUID) -> HttpResponse:
     return render(request, "inquiry/task.html", context)
 
 
+def _around(found: Session) -> dict[str, Any]:
+    """What stands below the timeline. Whoever looks at older effects has come for them: there it is left to links."""
+    children, more_children = session_page.children(found)
+    artifacts, more_artifacts = session_page.artifacts(found)
+    tasks, more_tasks = session_page.tasks(found)
+    return {
+        "children": children,
+        "more_children": more_children,
+        "artifacts": artifacts,
+        "more_artifacts": more_artifacts,
+        "tasks": tasks,
+        "more_tasks": more_tasks,
+    }
+
+
 def _controls(found: Any, now: int) -> list[Finding]:
     """What fires now; not asked where nothing ever fired and no handoff waits."""
     return controls.standing(found, now) if found.controls_fired or found.handoff_waits else []
 
 
-def _session(request: MemberRequest, session_id: UUID) -> Session:
+def _session(request: MemberRequest, session_id: UUID) -> Any:
     found = session_page.session(request.membership.project, session_id)
     if found is None:
         raise Http404
     return found
 
 
-def _timeline(request: MemberRequest, found: Session, now: int) -> dict[str, Any]:
+def _timeline(request: MemberRequest, found: Any, now: int) -> dict[str, Any]:
     """What the timeline's fragment shows."""
     place = place_of(request.GET, TIMELINE_FILTERS, ("since", "live", "view"))
     wanted = _filters(request.GET, place)
     paged = place.window != keyset.Window()
     # Read before the rows: what is committed between the two is then shown twice, not missed.
-    since = None if paged else last_position()
+    since = None if paged else found.settled_to
     if since is not None:
         request.read_to = since
     rows = timeline.timeline(found, wanted, place.window, now)

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from django.db.models import Subquery
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
-from inquiry.views import sessions as views
+from journal import horizon
 from journal.clock import now_us
 from journal.models import Body, Entry
 from ledger import effects
@@ -177,7 +178,8 @@ def test_the_timeline_says_nothing_until_there_is_news(
     viewer: Client, agent: Caller, book: Book, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # On PostgreSQL nothing settles that the test's own transaction wrote; the browser tests see the real horizon.
-    monkeypatch.setattr(views, "last_position", lambda: Entry.objects.latest("position").position)
+    newest = Subquery(Entry.objects.order_by("-position").values("position")[:1])
+    monkeypatch.setattr(horizon, "as_column", lambda: newest)
     page = main(viewer.get(reverse("session", args=[book.session])))
     found = re.search(r'hx-get="([^"]+)" hx-trigger="every 5s"', page)
     assert found
