@@ -96,8 +96,11 @@ def standing(sessions: Iterable[UUID]) -> dict[UUID, Lease]:
 
 
 def is_live(lease: Lease, now_us: int) -> bool:
-    """True for a lease that nobody else may take without asking, by the clock of the database as `read` tells it."""
-    return lease.released_at_us is None and lease.expires_at_us > now_us
+    """True for a lease that nobody else may take without asking.
+
+    What counts is the database's clock at the moment it was read, where it came from `read`, and `now_us` only else.
+    """
+    return lease.released_at_us is None and lease.expires_at_us > getattr(lease, "now_us", now_us)
 
 
 def in_state(state: str) -> Q:
@@ -109,7 +112,7 @@ def in_state(state: str) -> Q:
 
 
 def told(lease: Lease, now_us: int) -> dict[str, Any]:
-    """A lease in an answer; its times, and `now_us`, are the database's."""
+    """A lease in an answer, with the state that it has at `now_us` (see `is_live`); its times are the database's."""
     state = "released" if lease.released_at_us is not None else "live" if is_live(lease, now_us) else "expired"
     return {
         "id": str(lease.id),

@@ -287,10 +287,12 @@ class Task(models.Model):
         ]
         indexes = [
             models.Index(fields=["project", "opened_position"], name="task_by_opening"),
-            models.Index(
-                fields=["project", "priority"],
+            models.Index(  # of what was created by command: its mark begins with 0
+                F("project"),
+                F("priority").desc(),
+                F("opened_position"),
                 name="task_by_priority",
-                condition=Q(state__in=["pending", "running"]),
+                condition=Q(state__in=["pending", "running"], created_mark__gte="0", created_mark__lt="1"),
             ),
         ]
 

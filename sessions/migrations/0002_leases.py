@@ -18,8 +18,12 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name="task",
             index=models.Index(
-                condition=models.Q(("state__in", ["pending", "running"])),
-                fields=["project", "priority"],
+                models.F("project"),
+                models.OrderBy(models.F("priority"), descending=True),
+                models.F("opened_position"),
+                condition=models.Q(
+                    ("created_mark__gte", "0"), ("created_mark__lt", "1"), ("state__in", ["pending", "running"])
+                ),
                 name="task_by_priority",
             ),
         ),
