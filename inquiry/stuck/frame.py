@@ -12,9 +12,16 @@ from sessions.models import Project
 
 
 def raised(project: Project) -> Coalesce:
-    """How many episodes are raised, neither cleared nor snoozed. The board itself counts what is stuck now."""
+    """How many episodes are raised, neither cleared nor snoozed. The board itself counts what is stuck now.
+
+    One thing is counted once, as it is shown once: an orphan is dead by then, and what loops does not progress.
+    """
     open_ones = StuckTransition.objects.filter(project=project, cleared_us__isnull=True, raised_us__isnull=False)
-    awake = open_ones.filter(Q(snoozed_until_us__isnull=True) | Q(snoozed_until_us__lte=now_us())).order_by()
+    told = {"S2": open_ones.filter(rule="S7"), "S3": open_ones.filter(rule="S5")}
+    once = open_ones
+    for rule, others in told.items():
+        once = once.exclude(rule=rule, subject__in=others.values("subject"))
+    awake = once.filter(Q(snoozed_until_us__isnull=True) | Q(snoozed_until_us__lte=now_us())).order_by()
     return Coalesce(Subquery(awake.values("project").annotate(n=Count("id")).values("n")), 0)
 
 

@@ -26,7 +26,7 @@ RULES: Final[dict[str, str]] = {
     "S4": "Outcome unknown",
     "S5": "Looping: tries rise, nothing moves",
     "S6": "Waiting on a person past half its time",
-    "S7": "Orphan: given up, and nobody took over",
+    "S7": "Orphan: nobody took over",
     "S8": "Fenced writer: somebody writes under an epoch that is over",
     "S10": "Blind: a whole source is silent",
 }
@@ -325,7 +325,7 @@ def _waiting(seen: Seen, gate: GateSeen, now: int) -> Reason:
         _passed("half of its time", half, now),
         Term("to be decided by", Moment(gate.decide_by_us), "red from then on", True),
     ]
-    says: Sentence = ["asked ", Moment(gate.requested_at_us), f" of {gate.whose}" if gate.whose else ""]
+    says: Sentence = ["asked ", Moment(gate.requested_at_us), f", waits for {gate.whose}" if gate.whose else ""]
     over = gate.decide_by_us < now
     says += [", its time passed " if over else ", to be decided by ", Moment(gate.decide_by_us)]
     words = f"{gate.name} {gate.tool}"

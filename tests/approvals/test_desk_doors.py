@@ -232,6 +232,8 @@ def test_a_look_at_everything_changes_nothing(desk: Desk, ids: dict[str, UUID]) 
         "token": desk.house.token.id,
         "repository": desk.house.repository.id,
         "member": desk.house.members["viewer"].id,
+        "rule": "S6",
+        "subject": ids["gate"],
     }
     client = desk.house.client("administrator")
     client.get("/")

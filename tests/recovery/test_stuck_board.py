@@ -66,6 +66,12 @@ def test_the_rail_of_every_page_counts_what_was_raised(house: House, worker: Cal
     assert "waiting" not in shown(viewer, "/tools/").partition("Tools")[0]
     sweeper.sweep()
     assert "Stuck 1 waiting" in shown(viewer, "/tools/")
+    pass_by(600)
+    sweeps_go_on(600)
+    sweeper.sweep()
+    sweeper.sweep()
+    assert open_rules() == {"S2": True, "S7": True}
+    assert "Stuck 1 waiting" in shown(viewer, "/tools/")  # one thing, told once
 
 
 def test_why_it_waits_lists_the_terms_with_values_and_thresholds(house: House, worker: Caller) -> None:

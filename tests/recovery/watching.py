@@ -5,7 +5,6 @@ from uuid import UUID
 
 from django.db.models import BigIntegerField, F, Value
 
-from approvals.models import Gate
 from inquiry.models import Pulse, StuckTransition
 from ledger.models import Attempt, Effect
 from sessions.models import Session
@@ -23,21 +22,28 @@ _CLOCKS: Final[dict[Any, tuple[str, ...]]] = {
     Handoff: ("created_at_us", "accept_by_us", "accepted_at_us"),
     Effect: ("received_us", "changed_us", "deadline_us", "leave_until_us", "dispatched_at_us"),
     Attempt: ("received_us", "heard_us", "dispatched_at_us"),
-    Gate: ("requested_at_us", "decide_by_us", "decided_at_us"),
     StuckTransition: ("since_us", "seen_us", "raised_us", "snoozed_until_us"),
 }
 
 
-def pass_by(seconds: int) -> None:
-    """Let `seconds` have passed: every clock of every row goes back, for no test may wait and no database lies."""
+def pass_by(seconds: int, agent: str = "") -> None:
+    """Let `seconds` have passed for everybody's sessions, or for one agent's: what rules count from goes back.
+
+    But gates: what they bind is fixed by the law of the schema.
+    """
     for model, columns in _CLOCKS.items():
         rows = model.objects.all()
+        if agent:
+            whose = {Session: "agent__name", Attempt: "effect__session__agent__name"}
+            rows = rows.filter(**{whose.get(model, "session__agent__name"): agent})
         if model is Lease:  # what was released is over for good, by the law of the schema
             rows = rows.filter(released_at_us__isnull=True)
         # Left to itself Django takes the number for four bytes, and PostgreSQL would be sent the rest of it.
         gone = Value(seconds * US, output_field=BigIntegerField())
         rows.update(**{column: F(column) - gone for column in columns})
-    for row in BeatMinute.objects.order_by("minute"):  # one after the other: PostgreSQL minds where they would meet
+    for row in (
+        BeatMinute.objects.none() if agent else BeatMinute.objects.order_by("minute")
+    ):  # one after the other: PostgreSQL minds where they would meet
         BeatMinute.objects.filter(id=row.id).update(minute=row.minute - seconds // 60)
 
 
