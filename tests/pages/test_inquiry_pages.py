@@ -367,10 +367,14 @@ def test_every_url_with_an_id_is_not_found_across_the_wall(house: House, book: B
             kwargs: dict[str, Any] = {named: identity}
             if named != "position" and "position" in arguments:
                 kwargs["position"] = foreign["position"][0]
-            assert viewer.get(reverse(pattern.name, kwargs=kwargs)).status_code == 404, route
+            answer = viewer.get(reverse(pattern.name, kwargs=kwargs))
+            if answer.status_code == 405:  # a door that only takes forms
+                answer = viewer.post(reverse(pattern.name, kwargs=kwargs))
+            assert answer.status_code == 404, route
     assert tried == {
         *("session", "session_timeline", "session_tasks", "session_artifacts"),
-        *("session_decisions", "session_handoffs", "session_state"),
+        *("session_decisions", "session_handoffs", "session_state", "session_resume", "session_why"),
+        *("session_messages", "send_to_session"),
         *("task", "effect", "raw_fact", "artifact", "erase_body", "resolve", "resolve_confirm"),
     }
     assert not set(own["effect"]) & set(foreign["effect"])
