@@ -8,7 +8,7 @@ from django.conf import settings
 
 from approvals.states import RISKS
 from approvals.states import STATUSES as GATE_STATUSES
-from ingest import doors, openapi_leases, openapi_work, shapes
+from ingest import doors, openapi_leases, openapi_verdicts, openapi_work, shapes
 from ingest.endpoints import Endpoint, with_fields
 from ingest.reported import SHAPES
 from ingest.shapes_messages import ReportCapacity, SendMessage
@@ -39,6 +39,7 @@ ENDPOINTS: Final = (
     Endpoint("get", "/tasks/{task}/items", "listItems", "The first 10,000 items of a task, by key; counts of all.",
              {200: "Items"}, query=("state",), tag="tasks"),
     *openapi_work.ENDPOINTS,
+    *openapi_verdicts.ENDPOINTS,
     *openapi_leases.ENDPOINTS,
     Endpoint("post", "/effects", "planEffect", "Write down an intention before it happens.",
              {201: "Effect", 200: "Effect"}, shapes.PlanEffect),
@@ -170,6 +171,7 @@ _ANSWERS: Final[dict[str, Any]] = {
         open_items=_NUMBER,
     ),
     **openapi_work.ANSWERS,
+    **openapi_verdicts.ANSWERS,
     **openapi_leases.ANSWERS,
     "Effect": with_fields(
         {

@@ -7,7 +7,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from journal.models import Body, Entry
-from ledger import declarations, tools
+from ledger import declarations, declared, tools
 from ledger.declarations import Declaration, FaultyFileError
 from ledger.models import Tool
 from sessions.models import Project
@@ -24,10 +24,17 @@ def load(path: Path, *options: str) -> str:
 
 
 def test_the_documented_example_loads(house: House) -> None:
-    assert "7 tools declared" in load(EXAMPLE)
+    declared.forget()
+    assert "8 tools declared" in load(EXAMPLE)
     push = Tool.objects.get(project=house.project, name="git.push")
     assert (push.tool_class, push.reversibility, push.deadline_s) == ("probeable", "irreversible", 120)
     assert Tool.objects.get(name="Read").reversibility == "read"
+    assert (push.probe, push.undo, push.max_attempts, push.max_probes) == (True, "", 3, 5)  # its class can be looked up
+    assert Tool.objects.get(name="issue.comment").key_window_s == 86400
+    started = Tool.objects.get(name="vm.start")
+    assert (started.undo, started.probe, started.max_attempts, started.max_probes) == ("reference", True, 2, 8)
+    means = declared.tool(house.project.id, "vm.start").means
+    assert (means.cancel_by, means.probe, means.max_attempts, means.max_probes) == ("reference", True, 2, 8)
     assert "Nothing was different" in load(EXAMPLE)
     assert Entry.objects.filter(kind="admin.tools_loaded").count() == 1
 
@@ -72,6 +79,15 @@ def test_the_tools_of_other_projects_stay(house: House) -> None:
         ("tools:\n  a: {class: opaque, reversibility: read}", "Line 2: .*`read` belongs to `read_only`"),
         ("tools:\n  a: {class: read_only, reversibility: reversible}", "`read` belongs to `read_only`"),
         ("tools:\n  a: {class: opaque}\n  a: {class: keyed}", "Line 3: `tools` has `a` twice"),
+        ("tools:\n  a: {class: opaque, key_window_s: 60}", "Line 2: .*key_window_s and is not keyed"),
+        ("tools:\n  a: {class: keyed, key_window_s: 0}", "Line 2: .*1 to 31536000 seconds"),
+        ("tools:\n  a: {class: probeable, probe: false}", "Line 2: .*so it can be looked up"),
+        ("tools:\n  a: {class: natural, probe: sometimes}", "Line 2: probe of tool 'a' must be true or false"),
+        ("tools:\n  a: {class: opaque, probe: true}", "Line 2: .*is opaque and has probe"),
+        ("tools:\n  a: {class: opaque, undo: key}", "Line 2: .*is opaque and has undo"),
+        ("tools:\n  a: {class: compensable, undo: regret}", "Line 2: .*choose one of key, reference"),
+        ("tools:\n  a: {class: keyed, max_attempts: 0}", "Line 2: .*max_attempts 0; it is 1 to 100"),
+        ("tools:\n  a: {class: keyed, max_probes: many}", "Line 2: max_probes of tool 'a' must be a whole number"),
         ("tools:\n  1: {class: opaque}", "Line 2: every key of `tools` must be text"),
         ("tools:\n  a: {class: opaque, description: [x]}", "description of tool 'a' must be text"),
         ("tools:\n  a: {class: opaque", "this is not YAML"),

@@ -1,0 +1,40 @@
+"""The part of the API's description that speaks of verdicts and of looks at the remote."""
+
+from typing import Any, Final
+
+from ingest import shapes_verdicts as shapes
+from ingest.endpoints import Endpoint, with_fields
+from ledger.verdicts import ANSWERS as SAID
+
+_TEXT: Final = {"type": "string"}
+_NUMBER: Final = {"type": "integer"}
+_TRUTH: Final = {"type": "boolean"}
+
+ENDPOINTS: Final = (
+    Endpoint("get", "/effects/{effect}/verdict", "getVerdict", "What may be done with an effect now.",
+             {200: "Verdict"}, query=("process",)),
+    Endpoint("post", "/effects/{effect}/probe", "probeEffect", "Report what a look at the remote found.",
+             {200: "Verdict"}, shapes.ProbeEffect),
+)  # fmt: skip
+
+ANSWERS: Final[dict[str, Any]] = {
+    "Verdict": with_fields(
+        {
+            "effect": {"$ref": "#/components/schemas/Effect"},
+            "verdict": {"enum": list(SAID)},
+            "row": _TEXT,
+            "reason": _TEXT,
+            "sentence": _TEXT,
+            "safe": _TRUTH,
+            "needs_leave": _TRUTH,
+            "attempt": _NUMBER,
+            "as_of_us": _NUMBER,
+            "table_version": _NUMBER,
+            "inputs": {"type": "object"},
+        },
+        until_us=_NUMBER,
+        remote_key=_TEXT,
+        in_doubt={"type": "array", "items": with_fields({"attempt": _NUMBER, "remote_key": _TEXT})},
+        compensation={"type": "string", "format": "uuid"},
+    ),
+}
