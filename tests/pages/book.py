@@ -165,6 +165,44 @@ def _artifacts(agent: Caller, book: Book, say: Any) -> tuple[UUID, UUID]:
     return UUID(stored["id"]), UUID(told["id"])
 
 
+def leave(agent: Caller, book: Book, words: str = "") -> None:
+    """Leave in the book's session what workers leave for each other, `words` in everything that takes text."""
+    path = f"/sessions/{book.session}"
+
+    def say(text: str) -> str:
+        return f"{text}{words}"[:160]
+
+    told = done(
+        agent.post(
+            f"{path}/decisions",
+            {
+                "key": say("way"),
+                "choice": say("deploy first"),
+                "rationale": say("it can be undone"),
+                "effect_key": "ok",
+            },
+        )
+    )
+    done(agent.post(f"/decisions/{told['id']}/conclude", {"status": "done", "outcome": say("deployed")}))
+    done(agent.post(f"{path}/decisions", {"key": say("next"), "choice": say("send the invoices")}))
+    sections = {name: [say(name), say("and more")] for name in ("in_progress", "decided", "needs_attention")}
+    waits = [
+        {"kind": "effect", "ref": str(book.effects["dispatched"]), "text": say("the mail")},
+        {"kind": "text", "text": say("Ann")},
+    ]
+    first = done(agent.post(f"{path}/handoffs", {**sections, "waits_on": waits}))
+    done(agent.post(f"/handoffs/{first['id']}/accept"))
+    done(agent.post(f"{path}/handoffs", {**sections, "can_wait": [say("the report") * 20] * 20}))
+    done(
+        agent.post(
+            f"{path}/checkpoints",
+            {"summary": say("two of three"), "cursor": say("batch-2"), "pins": {"schema": say("8")}},
+        )
+    )
+    for source in ("git", "CI"):
+        done(agent.post(f"{path}/facts", {"name": say("head"), "value": say(source), "source": say(source)}))
+
+
 def done(answer: Any) -> dict[str, Any]:
     """The JSON of an answer that must be a success."""
     assert answer.status_code in (200, 201, 202), answer.text

@@ -9,7 +9,7 @@ from playwright.sync_api import Page, Route, expect
 
 from tests.house.server import Server
 from tests.ingest.caller import Caller
-from tests.pages.book import REFERENCE, Book, fill
+from tests.pages.book import REFERENCE, Book, fill, leave
 from tests.pages.test_frame_browser import enter, violations_by_day_and_night
 
 pytestmark = pytest.mark.browser
@@ -42,6 +42,7 @@ class Shelf:
             f"/sessions/{book.session}/timeline/?view=compact",
             f"/sessions/{book.session}/tasks/",
             f"/sessions/{book.session}/artifacts/",
+            *(f"/sessions/{book.session}/{left}/" for left in ("decisions", "handoffs", "state")),
             f"/tasks/{book.task}/",
             *(f"/effects/{identity}/" for identity in effects),
             "/audit/?environment=prod&ref_class=production",
@@ -55,7 +56,10 @@ class Shelf:
 def shelf(live_server_process: Server) -> Shelf:
     """Two books in the running house."""
     agent = Caller(live_server_process.token("deploy-7"), address=live_server_process.url)
-    return Shelf(live_server_process, agent, fill(agent), fill(agent, HOSTILE, "hostile"))
+    book, hostile = fill(agent), fill(agent, HOSTILE, "hostile")
+    leave(agent, book)
+    leave(agent, hostile, HOSTILE)
+    return Shelf(live_server_process, agent, book, hostile)
 
 
 @pytest.fixture
