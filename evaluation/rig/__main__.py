@@ -122,7 +122,7 @@ def _replay(asked: argparse.Namespace, folder: Path, remote: Oracle) -> int:
     cluster = Path(f"/var/tmp/gatebook-rig-{os.getpid()}")  # noqa: S108 - see above
     with ground(vendor, folder / "keeper", cluster) as cl, house.serve(vendor, folder / vendor, cl) as served:
         made = crashes.gatebook(remote, served)
-        world, choices = made.world(), Choices(asked.depth, asked.tricks, [int(one) for one in line.strip("-")])
+        world, choices = made.world(), Choices(asked.depth, asked.tricks, line=[int(one) for one in line.strip("-")])
         run(made, case, world, choices)
         log = remote.log()
         found.judge(log, world, case, line)

@@ -28,11 +28,12 @@ class Agent:
     key_of: Callable[[str], str] = lambda offered: offered  # a mutant hands another key to the remote
     persuade: Callable[[Verdict], Verdict] = lambda said: said  # a mutant believes something else
     ask_person: Callable[[Step], None] | None = None
+    _planned: bool = False
 
     def work(self, steps: Sequence[Step]) -> None:
         """Do all of it, from whatever an earlier process left."""
         self.substrate.open()
-        self._tick("session opened" if self.life == 1 else "session taken up")
+        self._tick("session opened" if self.life == 1 else "session taken up", changed=self.life == 1)
         if self.life > 1:
             self.remote.note(kind="safe", life=self.life, safe=self.substrate.safe(), step=steps[0].name)
         for step in steps:
@@ -63,7 +64,8 @@ class Agent:
         verdict = self.substrate.look(step)
         said = {"answer": verdict.answer, "reason": verdict.reason, "row": verdict.row, "view": verdict.view}
         self.remote.note(kind="verdict", life=self.life, key=step.key, step=step.name, **said)
-        self._tick("after the verdict")
+        self._tick("after the verdict", changed=self.life == 1 and not self._planned)
+        self._planned = True
         return self.persuade(verdict)
 
     def _act(self, step: Step, verdict: Verdict) -> None:
@@ -78,13 +80,13 @@ class Agent:
         try:
             reference = self.remote.execute(step.case.remote, step.name, self.key_of(release.remote_key))
         except LostAnswer:
-            self._tick("no response")
+            self._tick("no response", changed=False)
             self.substrate.failed(step, release, "timeout")
         except Rejected:
-            self._tick("response received")
+            self._tick("response received", changed=False)
             self.substrate.failed(step, release, "rejected")
         else:
-            self._tick("response received")
+            self._tick("response received", changed=False)
             self.substrate.settled(step, release, reference)
         self._tick("after acknowledgement")
 
@@ -121,5 +123,5 @@ class Agent:
             self.ask_person(step)
         self._tick("after a wait")
 
-    def _tick(self, place: str) -> None:
-        self.choices.tick(place)
+    def _tick(self, place: str, *, changed: bool = True) -> None:
+        self.choices.tick(place, changed=changed)

@@ -23,6 +23,7 @@ class Choices:
 
     crashes: int
     tricks: int
+    every: bool = True  # also those ticks since whose last one nothing changed anywhere but in the process that dies
     line: Sequence[int] = ()  # the answers to give first; after them always 0: go on, commit
     kill: Callable[[], None] | None = None  # what a kill does; None raises Killed
     taken: list[tuple[int, int]] = field(default_factory=list)  # answer, out of how many
@@ -30,8 +31,10 @@ class Choices:
     ticks: int = 0  # of the present life
     lives: int = 1
 
-    def tick(self, place: str) -> None:
-        """A place where the run may be killed."""
+    def tick(self, place: str, *, changed: bool = True) -> None:
+        """A place where the run may be killed; `changed` when anything did, outside this process, since the last."""
+        if not changed and not self.every:
+            return
         self.ticks += 1
         if self.crashes and self._take(2):
             self.crashes -= 1
@@ -63,11 +66,13 @@ class Choices:
         return "".join(str(answer) for answer, _ in self.taken)
 
 
-def explore(crashes: int, tricks: int, run: Callable[[Choices], R]) -> Iterator[tuple[Choices, R]]:
+def explore(
+    crashes: int, tricks: int, run: Callable[[Choices], R], *, every: bool = True
+) -> Iterator[tuple[Choices, R]]:
     """Do `run` once for every line of answers that it can ask for, with at most so many kills and chosen requests."""
     line: list[int] = []
     while True:
-        choices = Choices(crashes, tricks, line)
+        choices = Choices(crashes, tricks, every, line)
         yield choices, run(choices)
         taken = list(choices.taken)
         while taken and taken[-1][0] == taken[-1][1] - 1:

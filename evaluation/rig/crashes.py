@@ -22,16 +22,21 @@ SEED: Final = 20260310
 
 
 def by_raising(
-    ground: Ground, cases: Sequence[Case], crashes: int, tricks: int, *, to_the_first: bool = False
+    ground: Ground, cases: Sequence[Case], crashes: int, tricks: int, *, to_the_first: bool = False, every: bool = True
 ) -> tuple[Found, list[str]]:
     """Every schedule of at most so many kills and chosen requests. Returns what was found, and the replay lines.
 
-    With `to_the_first` it ends with the first fault: a mutant needs no more.
+    With `to_the_first` it ends with the first fault: a mutant needs no more. Without `every` no death is tried before
+    which nothing has changed since the last: it would leave the same world behind.
     """
     found, lines = Found(), []
     for case in cases:
         log = ground.oracle.log()
-        for choices, world in explore(crashes, tricks, lambda choices, case=case: _one(ground, case, choices)):  # type: ignore[misc]
+
+        def run(choices: Choices, case: Case = case) -> str:
+            return _one(ground, case, choices)
+
+        for choices, world in explore(crashes, tricks, run, every=every):
             line = f"{ground.name} · {case.name} · {crashes}.{tricks} · {choices.replay or '-'}"
             lines.append(f"{case.name}\t{choices.replay}")
             found.judge(log, world, case, f"{line} · {', '.join(choices.told) or 'nothing happens'}")

@@ -90,6 +90,8 @@ class Gatebook:
         return bool(said["safe"])
 
     def look(self, step: Step) -> Verdict:
+        if step.key in self._ids:
+            return self._verdict(step)
         said = self._plan(step, f"{self._keys}-{step.key}-plan")
         if said["answer"] == "proceed" and said["state"] == "planned":
             return Verdict("execute", "NOT_DISPATCHED", "2", view="planned", attempt=said.get("attempt") or 0)

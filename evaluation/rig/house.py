@@ -112,7 +112,7 @@ def serve(vendor: str, folder: Path, cluster: bench.Cluster | None) -> Iterator[
         url = cluster.url(folder.name)
     environment = {
         **bench._environment(folder, url),
-        "GATEBOOK_RIG_CLOCK": str(folder / "clock"),
+        "RIG_CLOCK": str(folder / "clock"),
         "GATEBOOK_THREADS": "16",
         "GATEBOOK_LOG_LEVEL": "ERROR",
         "MALLOC_ARENA_MAX": "2",

@@ -24,7 +24,7 @@ from typing import Any, Final
 from evaluation.rig.clock import Clock
 from evaluation.rig.gatebook import LOST
 
-_CLOCK: Final = Clock(Path(os.environ["GATEBOOK_RIG_CLOCK"]))
+_CLOCK: Final = Clock(Path(os.environ["RIG_CLOCK"]))
 _PROCESS: Final = re.compile(rb'("process": ?")[^"]*(")')
 
 

@@ -58,25 +58,15 @@ class Tasks:
     def __init__(self, api: Api, name: str, *, careless: bool = False) -> None:
         self._api, self._name, self._careless = api, name, careless
         self._numbers = 0
-        _expect(api.post("/sessions", {"key": name}, f"{name}-open"), 200, 201)
+        self.session: str = _expect(api.post("/sessions", {"key": name}, f"{name}-open"), 200, 201)["id"]
 
     def new(self) -> str:
         """A fresh task; its id."""
         self._numbers += 1
-        said = _expect(self._api.get(f"/sessions/{self.session}"), 200)
         key = f"t{self._numbers}"
         body = {"key": key, "title": key, "priority": 0}
-        said = _expect(self._api.post(f"/sessions/{said['id']}/tasks", body, f"{self._name}-{key}"), 201)
+        said = _expect(self._api.post(f"/sessions/{self.session}/tasks", body, f"{self._name}-{key}"), 201)
         return str(said["id"])
-
-    @property
-    def session(self) -> str:
-        """The id of the session."""
-        if not hasattr(self, "_session"):
-            self._session: str = _expect(
-                self._api.post("/sessions", {"key": self._name}, f"{self._name}-open"), 200, 201
-            )["id"]
-        return self._session
 
     def read(self) -> dict[str, dict[str, Any]]:
         """All tasks of the session by id."""

@@ -31,8 +31,8 @@ class Suite:
         self.house, self.oracle = house, oracle
 
     def verdicts(self) -> Iterator[tuple[str, str]]:
-        """Every mutant with what caught it, in the order of the protocol."""
-        for name, trial in self._trials():
+        """Every mutant with what caught it."""
+        for name, trial in self.trials():
             try:
                 yield name, trial(name)
             except Unexpected as told:
@@ -43,7 +43,8 @@ class Suite:
         trials = (self._crashes("opaque", always=insists), self._approval, self._acknowledged_twice, self._evidence)
         return [caught for caught in (trial("") for trial in trials) if caught]
 
-    def _trials(self) -> list[tuple[str, Callable[[str], str]]]:
+    def trials(self) -> list[tuple[str, Callable[[str], str]]]:
+        """Every mutant with the trial that must catch it, in the order of the protocol."""
         return [
             ("events posted after the effect", self._telemetry),
             ("no fence before a probe is believed", self._crashes("probeable")),
@@ -68,14 +69,14 @@ class Suite:
             patch = mutate if name else None
             if patch or always:
                 ground.mutate = patch or always or ground.mutate
-            return _told(crashes.by_raising(ground, [_BY_NAME[case]], 1, 1, to_the_first=bool(name))[0])
+            return _told(crashes.by_raising(ground, [_BY_NAME[case]], 1, 1, to_the_first=bool(name), every=False)[0])
 
         return trial
 
     def _telemetry(self, name: str) -> str:
         api = Api(self.house.port, self.house.token, {})
         ground = Ground(name, self.oracle, self.house.clock, lambda world, _choices: Telemetry(api, world))
-        return _told(crashes.by_raising(ground, [_BY_NAME["probeable"]], 1, 1, to_the_first=True)[0])
+        return _told(crashes.by_raising(ground, [_BY_NAME["probeable"]], 1, 1, to_the_first=True, every=False)[0])
 
     def _early(self, name: str) -> str:
         return _told(

@@ -36,7 +36,7 @@ def page(results: dict[str, Any]) -> str:
     about = results["about"]
     run = (
         f"Measured {about['at'][:10]} by `make evaluate` (tier {about['tier']}, {about.get('minutes', '?')} minutes)"
-        f" on {about['processors']} processors, {about['system']}, Python {about['python']}, at commit {about['commit']}."
+        f" on {about['processors']} processors, {about['system']}, Python {about['python']}; commit {about['commit']}."
     )
     return f"{OPENING}\n{run}\n\n{tables(results)}\n{MEANING}\n{LIMITS}\n{FAILURE_MODES}"
 

@@ -70,7 +70,7 @@ def run_killed(ground: Ground, case: Case, world: str, line: list[int], crashes:
 def _child(
     ground: Ground, case: Case, world: str, line: list[int], crashes: int, tricks: int, life: int, writing: int
 ) -> None:
-    choices = _Telling(crashes, tricks, line, kill=lambda: os.kill(os.getpid(), signal.SIGKILL))
+    choices = _Telling(crashes, tricks, line=line, kill=lambda: os.kill(os.getpid(), signal.SIGKILL))
     choices.pipe = writing
     code = 1
     try:
