@@ -1,0 +1,122 @@
+"""The client and the table of verdicts together: every class of tools, killed at every step, before the real server.
+
+The process is played, because it must die within a request; that the next one gets the session is taken from it by
+`takeover`, as its supervisor would who saw it die.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import gatebook_client as gatebook
+import httpx
+import pytest
+from gatebook_client.testing import Crash
+from gatebook_client.testing.fake import step_of
+
+from tests.house.server import Server
+from tests.ingest.caller import NO_TLS
+
+FENCE_S = 1
+CLASSES = ["read_only", "natural", "keyed", "joint", "probeable", "compensable", "opaque"]
+TOOLS = f"""
+tools:
+  read_only: {{class: read_only}}
+  natural: {{class: natural}}
+  keyed: {{class: keyed, key_window_s: 3600}}
+  joint: {{class: joint, request_lifetime_s: {FENCE_S}}}
+  probeable: {{class: probeable, request_lifetime_s: {FENCE_S}}}
+  compensable: {{class: compensable, undo: key}}
+  compensable.undo: {{class: natural}}
+"""
+STEPS = [("before", "plan"), ("after", "plan"), ("before", "dispatch"), ("after", "dispatch")]
+STEPS += [("before", "acknowledge"), ("after", "acknowledge")]
+
+
+class Mortal(httpx.HTTPTransport):
+    """A process that dies before or after a step."""
+
+    def __init__(self, when: str, step: str) -> None:
+        super().__init__(verify=NO_TLS)
+        self.when, self.step, self.dead = when, step, False
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        step = step_of(request)
+        if self.dead and step == "beats":
+            raise httpx.ConnectError("dead", request=request)
+        if self.dead or (step, self.when) == (self.step, "before"):
+            self.dead = True
+            raise Crash
+        response = super().handle_request(request)
+        if step == self.step:
+            self.dead = True
+            raise Crash
+        return response
+
+
+@dataclass
+class World:
+    """What is outside. It deduplicates keys where the class of the tool says that it does."""
+
+    tool: str
+    done: list[str] = field(default_factory=list)
+
+    def act(self, remote_key: str) -> gatebook.Done:
+        if self.tool != "keyed" or remote_key not in self.done:
+            self.done.append(remote_key)
+        return gatebook.Done(reference=f"r-{remote_key}")
+
+    def probe(self, known: gatebook.Known) -> str | None:
+        return f"r-{known.remote_key}" if known.remote_key in self.done else None
+
+    def take_back(self, known: gatebook.Known, _key: str) -> None:
+        if known.remote_key in self.done:
+            self.done.remove(known.remote_key)
+
+
+@pytest.fixture(scope="module")
+def client(live_server_process: Server, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., gatebook.Client]:
+    server, path = live_server_process, Path(tmp_path_factory.mktemp("classes")) / "tools.yaml"
+    server.run(
+        "from django.db import transaction; from sessions import projects\n"
+        "with transaction.atomic(): projects.create('classes')"
+    )
+    path.write_text(TOOLS)
+    server.manage("load_tools", "--project", "classes", str(path))
+    token = server.token("worker", "--project", "classes")
+    return lambda transport=None: gatebook.Client(server.url, token, transport=transport)
+
+
+def undecidable(tool: str, when: tuple[str, str]) -> bool:
+    return tool == "opaque" and when in (("after", "dispatch"), ("before", "acknowledge"))
+
+
+@pytest.mark.parametrize(
+    ("calls", "recovers"),
+    [(("", ""), False), pytest.param(("call-1", "call-2"), True, marks=pytest.mark.once)],
+    ids=["same-names", "new-call-ids-after-recovery"],
+)
+@pytest.mark.parametrize("tool", CLASSES)
+def test_killed_at_every_step_it_is_done_exactly_once_or_a_person_decides(
+    client: Callable[..., gatebook.Client], tool: str, calls: tuple[str, str], recovers: bool
+) -> None:
+    for when in STEPS:
+        world, key = World(tool), f"{tool}-{'-'.join(when)}-{calls[0]}-{recovers}"
+        transport = Mortal(*when)
+        with pytest.raises(Crash), client(transport).session(key) as s:
+            s.perform(tool, {"to": "ada"}, world.act, call_id=calls[0])
+        with client().session(key, takeover=True, ends=False) as s:
+            s.register(tool, probe=world.probe, compensate=world.take_back)
+            if recovers:
+                assert s.recover().safe != undecidable(tool, when)
+            if undecidable(tool, when):
+                with pytest.raises(gatebook.NeedsPerson):
+                    s.perform(tool, {"to": "ada"}, world.act, call_id=calls[1])
+                assert len(world.done) == (when == ("before", "acknowledge"))
+                continue
+            done = s.perform(tool, {"to": "ada"}, world.act, call_id=calls[1])
+            assert done.ok, when
+            assert s.resume()["safe"], when
+        if tool not in ("read_only", "natural"):  # which may be done once more without harm
+            assert len(world.done) == 1, when
+        assert world.done, when
