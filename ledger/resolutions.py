@@ -137,8 +137,10 @@ def is_by(effect: Effect, user: User) -> bool:
     No query for the many effects of which nobody ever said anything.
     """
     about = [one for one in (effect.id if effect.resolved_mark else None, effect.compensates_id) if one is not None]
-    said = Entry.objects.filter(effect__in=about, kind=fold.RESOLVED, lane="system", actor=pseudonym_of(user))
-    return bool(about) and said.exists()
+    if not about:
+        return False
+    said = Entry.objects.filter(effect__in=about, kind=fold.RESOLVED, lane="system")
+    return said.filter(actor=pseudonym_of(user)).exists()
 
 
 @dataclass(frozen=True, slots=True)
