@@ -22,7 +22,7 @@ from approvals.states import LEAVE_OF, OPEN, US
 from journal.ids import derived, uuid7
 from journal.models import Entry
 from journal.order import is_of_a_command
-from ledger import breakers, commands, effects, holds, leaves
+from ledger import breakers, commands, dispatches, effects, holds, leaves
 from ledger.commands import Answered, Plan
 from ledger.fold import Observation
 from ledger.leaves import Grant, Refusal
@@ -144,7 +144,7 @@ def dispatch(
     def again(row: EffectRow) -> Refusal | None:
         return last_look.once_more(origin, row, preconditions, whole)
 
-    answered = commands.dispatch(
+    answered = dispatches.dispatch(
         origin, effect, process=process, asked=asked, check=check, again=again, observe=observe, replays=replays
     )
     if answered.attempt is None or answered.refusal is not None:

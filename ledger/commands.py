@@ -12,12 +12,10 @@ from uuid import UUID
 from django.db import connection
 
 from journal import entries, sql
-from journal.clock import now_us
 from journal.entries import Status
 from journal.ids import derived
 from journal.order import given_up_key, is_of_a_command
 from ledger import breakers, cases, effects, fold, leaves, stopped
-from ledger import replays as replays_of
 from ledger.fold import Fact, Observe
 from ledger.leaves import Grant, Refusal
 from ledger.rows import AttemptRow, EffectRow, columns, vendor_id
@@ -66,7 +64,7 @@ def plan(origin: Origin, wish: Plan, decide: Decide, observe: Observe) -> Answer
     identity = derived(wish.session, wish.effect_key)
     own, siblings = _related(identity, wish)
     if own is not None and own.planned_mark and own.intent_digest != wish.intent_digest:
-        _trace(origin, own, "key_reuse")
+        trace(origin, own, "key_reuse")
         sentence = "This effect key stands for another tool or other arguments; use a new key for a new intent."
         return Answered(own, 422, Refusal("key_reuse", sentence))
     ambiguous = _still_open(siblings, wish)
@@ -89,7 +87,7 @@ def plan(origin: Origin, wish: Plan, decide: Decide, observe: Observe) -> Answer
     if not asks or decided or ambiguous is not None:
         return Answered(own, 200, open_effect=ambiguous if asks else None)
     if doubtful:
-        _give_up(own, load_attempts([own.id])[own.id], origin.received_us, observe)
+        give_up(own, load_attempts([own.id])[own.id], origin.received_us, observe)
     # The same intent; what does not belong to it (free text, preconditions) is from now on as it was asked last.
     own.plan_position, own.replanned = appended[0].position, True
     leaves.change_leave(own, decide(own), origin.received_us)
@@ -114,7 +112,7 @@ def _asks_again(row: EffectRow, now_us: int) -> bool:
     return found.asks_leave or found.answer == "ask"
 
 
-def _give_up(row: EffectRow, attempts: dict[int, AttemptRow], received_us: int, observe: Observe) -> None:
+def give_up(row: EffectRow, attempts: dict[int, AttemptRow], received_us: int, observe: Observe) -> None:
     """Wait no longer for the word of whoever made the last attempt: leave then speaks of the next one.
 
     Whether it happened is as unknown as before, and any word that still comes counts before this one.
@@ -189,77 +187,6 @@ def _first_plan(
     return Answered(own, 201 if created else 200, created=created, open_effect=ambiguous, position=appended.position)
 
 
-def dispatch(
-    origin: Origin,
-    effect: UUID,
-    *,
-    process: str,
-    asked: Callable[[str], str],
-    check: Check,
-    again: Check,
-    observe: Observe,
-    replays: int | None = None,
-) -> Answered:
-    """Use the leave and open the next attempt, in one transaction. Repeats the grant only to the very same asker.
-
-    `asked` gives the intent digest of what is about to run, for the tool that was planned; `check` may refuse what
-    still looks granted here, and `again` what would run under leave that an attempt before it used. `replays` names
-    the attempt in doubt whose place the next one takes, as the verdict table allows. Raises LookupError when the
-    project has no such effect.
-    """
-    row, attempts = locked(origin, effect)
-    origin.received_us = max(origin.received_us, now_us())  # whoever waited for the row acts after whoever had it
-    if row.intent_digest != asked(row.tool):
-        _trace(origin, row, "INTENT_MISMATCH")
-        sentence = "These are not the arguments that were planned; plan them as a new effect and ask for leave."
-        return Answered(row, 409, Refusal("INTENT_MISMATCH", sentence, "digest_mismatch"))
-    refused = check(row)
-    if refused is not None:
-        return Answered(row, 409, refused)
-    current = attempts.get(row.attempt_count)
-    if current is not None and current.is_open:
-        same_asker = (current.dispatch_key, current.process, current.lease_epoch) == (
-            origin.key,
-            process,
-            origin.lease_epoch,
-        )
-        if not same_asker and replays is None:
-            return Answered(row, 409, leaves.ALREADY_DISPATCHED)
-        if same_asker:
-            draft = origin.draft("effect.dispatched", session=row.session_id, effect=row.id, attempt=current.number)
-            if entries.append([draft], origin.received_us)[0].status is not Status.DUPLICATE:
-                raise Repeated
-            return Answered(row, 200, attempt=current)
-    following = replays_of.FIRST
-    if row.attempt_count or replays is not None:
-        following = replays_of.following(row, process, replays, origin.received_us)
-        refused = following.refusal
-        if refused is None and following.again:
-            refused = again(row)
-            if refused is not None and refused.code == "GATE_GONE":  # what it had serves no more: it is asked for anew
-                _give_up(row, attempts, origin.received_us, observe)
-                leaves.change_leave(row, Grant("held", "revoked"), origin.received_us)
-        if refused is not None:
-            return Answered(row, 409, refused)
-    elif row.state != "planned":
-        return Answered(row, 409, leaves.wrong_state(row))
-    if row.leave != "granted" and not following.again:
-        return Answered(row, 409, leaves.none_given(row))
-    if row.compensates_id is not None and effects.another_compensation_is_open(row):
-        return Answered(row, 409, leaves.COMPENSATION_OPEN)
-    number = row.attempt_count + 1
-    facts = leaves.as_text(following.facts) if following.facts else "{}"
-    draft = origin.draft("effect.dispatched", facts=facts, session=row.session_id, effect=row.id, attempt=number)
-    appended = entries.append([draft], origin.received_us)[0]
-    if appended.status is Status.DUPLICATE:
-        return Answered(row, 409, leaves.ALREADY_DISPATCHED)  # this key opened an attempt that is closed by now
-    if appended.status is Status.CONFLICT:
-        raise Repeated
-    fact = fact_of(origin, "effect.dispatched", appended.position, number, {"process": process, **following.values})
-    post(row, attempts, fact, observe)
-    return Answered(row, 200, created=True, attempt=attempts[number])
-
-
 def acknowledge(
     origin: Origin, effect: UUID, *, attempt: int, outcome: str, external_reference: str, observe: Observe
 ) -> Answered:
@@ -316,14 +243,15 @@ def _answer_attempt(
         told = fences.fenced(origin, row.session_id, stale, kept=True, effect=row.id, attempt=attempt, kind=kind)
         entries.append([told], origin.received_us)
     if not late:
-        if origin.lease_epoch is not None:
-            beats.progressed(origin.project, row.session_id, task=row.task_id)
         went_well = kind == "effect.acknowledged" and values["outcome"] == "ok"
         breakers.count(row, attempts[attempt], went_well=went_well, now_us=origin.received_us)
+        if origin.lease_epoch is not None:
+            beats.progressed(origin.project, row.session_id, task=row.task_id)  # last: see sessions/beats.py
     return Answered(row, 202 if late else 200, attempt=attempts[attempt])
 
 
 def post(row: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe) -> None:
+    """Fold a fact, whose entry is in the journal, into a locked effect, and write what follows from it."""
     compensated = {row.id: row.compensates_id} if row.compensates_id is not None else {}
     names = fold.apply(row, attempts, fact, observe) + effects.claims(row, fact) + effects.settle(row, attempts)
     rows, tried = {row.id: row}, {row.id: attempts}
@@ -342,7 +270,7 @@ def _append(origin: Origin, kind: str, row: EffectRow, attempt: int | None, fact
     return appended.position
 
 
-def _trace(origin: Origin, row: EffectRow, refusal: str) -> None:
+def trace(origin: Origin, row: EffectRow, refusal: str) -> None:
     """Keep a refused command as evidence; its key is not consumed."""
     entries.record(
         row.project_id,
@@ -382,6 +310,7 @@ def _still_open(siblings: list[EffectRow], wish: Plan) -> UUID | None:
 
 
 def locked(origin: Origin, effect: UUID) -> tuple[EffectRow, dict[int, AttemptRow]]:
+    """An effect of the caller's project, locked, and its attempts by number. Raises LookupError."""
     row = effects.load([effect]).get(effect)
     if row is None or row.project_id != origin.project:
         raise LookupError(effect)
@@ -396,6 +325,7 @@ def fact_of(
     attempt: int,
     values: dict[str, Any],
 ) -> Fact:
+    """The fact that a command is, about an attempt, as the fold reads it; its entry is at `position`."""
     return Fact(
         kind=kind,
         mark=origin.mark,

@@ -47,13 +47,13 @@ def held_back(desk: Desk, wait: Wait) -> Caller:
 
 
 def waits_for_the_row(patch: pytest.MonkeyPatch, wait: Wait) -> None:
-    locked = commands._locked
+    locked = commands.locked
 
     def slow(*arguments: Any) -> Any:
         wait()
         return locked(*arguments)
 
-    patch.setattr(commands, "_locked", slow)
+    patch.setattr(commands, "locked", slow)
 
 
 def waits_for_another_try(patch: pytest.MonkeyPatch, wait: Wait) -> None:
