@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from django.utils.safestring import SafeString
 
-from inquiry.lanes import Bar, Beside, Lanes, Step
+from inquiry.lanes import MINUTE_US, Bar, Beside, Lanes, Step
 from journal.text import column_text
 from journal.untrusted import markup, pieces
 
@@ -139,6 +139,7 @@ class _Canvas:
 def draw(lanes: Lanes, address: Callable[[Any], str], running: bool) -> Drawing | None:
     """The window as markup; None when it holds nothing. `address` gives an effect's page; `running`: time goes on."""
     moments = [step.at_us for bar in lanes.bars for step in bar.steps] + [one.at_us for one in lanes.beside]
+    moments += [starts_us for starts_us, _, _ in lanes.minutes[:1]] if not moments else []
     if not moments:
         return None
     starts, ends = min(moments), max(moments)
@@ -152,6 +153,7 @@ def draw(lanes: Lanes, address: Callable[[Any], str], running: bool) -> Drawing 
     heads: list[str] = []
     folded = 0
     top = _lease_lane(canvas, lanes, top, ends)
+    top = _beat_lane(canvas, lanes, top)
     for name, where, bars in _by_task(lanes):
         placed, dropped = _pack(canvas, _fold(bars), ends)
         folded += dropped
@@ -345,6 +347,23 @@ def _lease_lane(canvas: _Canvas, lanes: Lanes, top: int, ends_us: int) -> int:
             canvas.add(form, left, top + 8, round(max(right - left, 2), 1))
             silent = None
     return top + 32
+
+
+def _beat_lane(canvas: _Canvas, lanes: Lanes, top: int) -> int:
+    """A stroke for each minute: as high as it was often heard; work that moved stands below it in the accent."""
+    if not lanes.minutes:
+        return top
+    _head(canvas, top, "heartbeat", "a minute")
+    most = max(beats for _, beats, _ in lanes.minutes) or 1
+    for starts_us, beats, moved in lanes.minutes:
+        x = canvas.x(starts_us + MINUTE_US // 2)
+        height = round(3 + 13 * beats / most, 1)
+        form = '<rect class="beat" x="{}" y="{}" width="3" height="{}"><title>{}</title></rect>'
+        told = f"{beats} beat{'' if beats == 1 else 's'}, {moved} of progress"
+        canvas.add(form, round(x - 1.5, 1), round(top + 24 - height, 1), height, told)
+        if moved:
+            canvas.add('<rect class="moved" x="{}" y="{}" width="3" height="4"/>', round(x - 1.5, 1), top + 27)
+    return top + 42
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """What the timeline in lanes reads: the effects of a window with each fact that moved them, and what stood beside them.
 
 A window is a stretch of at most `MOST` effects of one session, found by their positions, so every view of it costs the
-same however long the session is: five queries.
+same however long the session is: six queries.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,6 +19,7 @@ from journal.models import Entry
 from ledger.models import Effect
 from ledger.states import OPEN
 from sessions.models import Session
+from sessions.models_leases import BeatMinute
 
 MOST: Final = 500  # bars in one view
 SIZES: Final = (30, 60, 120, 250, MOST)  # effects in a window, from the closest look to the widest
@@ -111,6 +112,7 @@ class Lanes:
     bars: list[Bar] = field(default_factory=list)  # oldest first
     beside: list[Beside] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
+    minutes: list[tuple[int, int, int]] = field(default_factory=list)  # when a minute began, beats, progresses
     tasks: dict[UUID, tuple[str, str, str]] = field(default_factory=dict)  # id -> handle, title or key, worker
     older: int | None = None
     newer: int | None = None
@@ -177,7 +179,25 @@ def read(session: Session, filters: Filters, window: keyset.Window, now_us: int,
     beside = within.filter(effect=None, kind__in=_OF_SESSION).order_by("-position").values(*_ENTRY)[:BESIDE]
     found.beside = [_of_session(entry, clock) for entry in reversed(beside)]
     found.gaps = _gaps(session, within, clock)
+    found.minutes = _minutes(session, found) if session.fence is not None else []
     return found
+
+
+def _minutes(session: Session, found: Lanes) -> list[tuple[int, int, int]]:
+    """How often the session's holders were heard, and how often work moved, minute by minute within the window."""
+    moments = [step.server_us for bar in found.bars for step in bar.steps] + [one.at_us for one in found.beside]
+    if not moments or found.clock != "server":
+        return []
+    rows = BeatMinute.objects.filter(
+        lease__session=session, lease__kind="session", minute__gte=min(moments) // MINUTE_US
+    )
+    if not found.is_newest:
+        rows = rows.filter(minute__lte=max(moments) // MINUTE_US)
+    counted = rows.order_by("-minute").values_list("minute", "beats", "progresses")[:BESIDE]
+    return [(minute * MINUTE_US, beats, progresses) for minute, beats, progresses in reversed(counted)]
+
+
+MINUTE_US: Final = 60_000_000
 
 
 _OF_SESSION: Final = frozenset(

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
-from django.db.models import Case, CharField, Count, Exists, OuterRef, Q, QuerySet, Sum, Value, When
+from django.db.models import Case, CharField, Count, Exists, OuterRef, Q, QuerySet, Subquery, Sum, Value, When
 from django.db.models.functions import Coalesce
 
 from inquiry import controls, shown
@@ -12,6 +12,7 @@ from inquiry.keyset import Window
 from journal import horizon
 from ledger.models import Effect
 from sessions.models import ITEM_STATES, Artifact, Item, Project, Session, Task
+from sessions.models_leases import Lease
 from sessions.models_state import Handoff
 
 TASKS: Final = 20  # rows on the session page; the lists of their own go on by keyset paging
@@ -21,15 +22,26 @@ ITEMS: Final = 200
 DEEPEST: Final = 6  # levels of the task tree that are indented
 
 
+LEASE: Final = ("process", "epoch", "expires_at_us", "released_at_us", "beat_at_us", "progress_at_us")
+
+
 def session(project: Project, session_id: UUID) -> Session | None:
     """The session with its agent, owner, repository and parent, or None when it is not this project's.
 
     `controls_fired` is how many findings of controls the book has of it, None for none; `handoff_waits` whether a
-    handoff waits to be accepted; `settled_to` how far the book had settled before anything else was read.
+    handoff waits to be accepted; `settled_to` how far the book had settled before anything else was read; `lease_…`
+    what is known of its lease.
     """
     joined = project.sessions.select_related("agent", "owner", "on_behalf_of", "repository", "parent", "branched_from")
     waits = Exists(Handoff.objects.filter(session=OuterRef("id"), accept_by_us__isnull=False))
-    read = {"controls_fired": controls.how_often(), "handoff_waits": waits, "settled_to": horizon.as_column()}
+    lease = Lease.objects.filter(session=OuterRef("id"), kind="session")
+    held = {f"lease_{name}": Subquery(lease.values(name)[:1]) for name in LEASE}
+    read: dict[str, Any] = {
+        **held,
+        "controls_fired": controls.how_often(),
+        "handoff_waits": waits,
+        "settled_to": horizon.as_column(),
+    }
     return joined.filter(id=session_id).annotate(**read).first()
 
 

@@ -192,3 +192,26 @@ def test_a_session_without_effects_says_so(viewer: Client, agent: Caller) -> Non
     opened = agent.session("empty")
     for view in ("lanes", "compact"):
         assert "No effect has been planned" in lanes(viewer, UUID(opened["id"]), view=view)
+
+
+def test_leases_beats_and_what_a_worker_left_stand_beside_the_effects(viewer: Client, agent: Caller) -> None:
+    opened = agent.session("leased", mode="leased")
+    lease = agent.post("/leases", {"session": opened["id"], "process": "w1"}).json()
+    beat = {"beats": [{"lease": lease["id"], "epoch": lease["epoch"], "progress": "1"}]}
+    assert agent.client.post("/beats", json=beat).status_code == 200
+    agent.plan("one", "leased", lease_epoch=lease["epoch"])
+    written = agent.post(
+        f"/sessions/{opened['id']}/checkpoints", {"summary": "half-way", "lease_epoch": lease["epoch"]}
+    )
+    assert written.status_code == 201
+    taken = agent.post("/leases", {"session": opened["id"], "process": "w2", "takeover": True}).json()
+    page = lanes(viewer, opened["id"])
+    assert [f"epoch {epoch}" in page for epoch in (lease["epoch"], taken["epoch"])] == [True, True]
+    assert page.count('class="lease"') == 2
+    assert page.count('class="crash"') == 1  # the first was lost
+    assert page.count('class="beat"') >= 1
+    assert "#checkpoint" in page
+    facts = {one["kind"] for one in rows(viewer, opened["id"])["beside"]}
+    assert {"lease.acquired", "lease.lost", "checkpoint.written"} <= facts
+    said = viewer.get(reverse("session", args=[opened["id"]])).content.decode()
+    assert f"w2, epoch {taken['epoch']}" in re.sub(r"<[^>]+>", "", said)
