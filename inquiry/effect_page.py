@@ -108,15 +108,8 @@ KNOWN_KINDS: Final[dict[str, frozenset[str]]] = {
         {
             *(f"gate.{verb}" for verb in ("requested", "voted", "ruled", "extended", "used", "returned", "revoked")),
             *(f"gate.{verb}" for verb in ("expired", "lapsed", "cancelled")),
-            *(
-                "effect.named",
-                "effect.granted",
-                "effect.withheld",
-                "effect.resolved",
-                "exemption.used",
-                "hold.set",
-                "hold.lifted",
-            ),
+            *(f"effect.{verb}" for verb in ("named", "granted", "withheld", "resolved", "failed")),
+            *("exemption.used", "hold.set", "hold.lifted"),
             *("access.viewed", "erasure.executed"),
             *("integrity.conflict", "integrity.violation", "integrity.fenced"),
         }

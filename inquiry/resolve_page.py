@@ -79,6 +79,8 @@ def heard(effect: Effect) -> list[Heard]:
 def _heard(entry: Any) -> Heard:
     facts = gists.parsed(entry.facts)
     told = ", ".join(f"{name} {facts[name]}".replace("_", " ") for name in _SAID if isinstance(facts.get(name), str))
+    if facts.get("given_up"):
+        told = "nobody waits for its answer any more"
     body = gists.parsed(entry.head or "")
     detail = next((body[name] for name in ("detail", "external_reference") if isinstance(body.get(name), str)), "")
     began = facts.get("began_us")
