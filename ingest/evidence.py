@@ -17,12 +17,12 @@ from approvals.reported import Batch
 from ingest import fencing, redaction, reported_work, shapes
 from ingest.canonical import canonical_text
 from ingest.doors import Call, convert
+from ingest.planned import intent_digest, key_of, plan_columns, target_columns
 from ingest.problems import Problem
 from ingest.reported import SHAPES
 from ingest.secret_kinds import Hints
 from ingest.shapes_verdicts import ReportedProbe
 from ingest.strict import ItemFault, Parsed
-from ingest.views.effects import intent_digest, key_of, plan_columns, target_columns
 from inquiry import controls
 from journal import entries
 from journal.entries import Draft, Status
@@ -193,10 +193,8 @@ def _draft(item: Item, meant: dict[str, UUID]) -> Draft:
     if envelope.kind in fold.KINDS:
         facts = {name: item.values[name] for name in ("outcome", "reason") if name in item.values}
         if isinstance(fields, ReportedProbe):
-            attempt, told = envelope.attempt or 1, envelope.occurred_us
-            facts = probes.facts_of(
-                attempt, fields.found, origin.received_us, fields.began_us, told_us=told, live=False
-            )
+            began_us = fields.began_us if fields.began_us is not None else envelope.occurred_us
+            facts = probes.facts_of(envelope.attempt or 1, fields.found, origin.received_us, began_us, live=False)
         if "intent_digest" in item.values:
             facts["intent"] = item.values["intent_digest"]
     elif isinstance(fields, shapes.SessionFields):

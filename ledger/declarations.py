@@ -150,7 +150,7 @@ def _recovery(values: dict[str, Node], about: str, tool_class: str) -> _Recovery
     if "undo" in values:
         found["undo"] = _choice(values["undo"], about, "undo", states.UNDOES[1:])
     said = [key for key in ("probe", "undo") if key in values]
-    if tool_class == "opaque" and said and found[said[0]]:  # type: ignore[literal-required]  # one of these two keys
+    if tool_class == "opaque" and said and found[said[0]]:
         raise FaultyFileError(
             f"Line {_line(values[said[0]])}: {about} is opaque and has {said[0]}; say `probeable` or `compensable`."
         )

@@ -15,16 +15,14 @@ from sessions.origin import Origin, Repeated
 FOUND: Final = ("hit", "miss", "error", "several")
 
 
-def facts_of(
-    attempt: int, found: str, received_us: int, began_us: int | None, *, told_us: int | None, live: bool
-) -> dict[str, Any]:
-    """What the book keeps of a look. `began_us` is the sender's word on when it began, `told_us` on when it was.
+def facts_of(attempt: int, found: str, received_us: int, began_us: int | None, *, live: bool) -> dict[str, Any]:
+    """What the book keeps of a look. `began_us` is the sender's word on when it began.
 
     A look did not begin before what is kept as `began_us`: the earlier of the sender's word and its arrival, so that no
-    clock that runs ahead makes a look younger than it is. Of a report from later nothing is known without such a word.
+    clock that runs ahead makes a look younger than it is. Without a word that is the arrival of what is told `live`;
+    of a report from later nothing is known.
     """
-    word = began_us if began_us is not None else told_us
-    since = min(word, received_us) if word is not None else received_us if live else None
+    since = min(began_us, received_us) if began_us is not None else received_us if live else None
     said = {"attempt": attempt, "found": found, "began_us": since}
     return {name: value for name, value in said.items() if value is not None}
 
@@ -48,7 +46,7 @@ def probe(
         sentence = f"Attempt {attempt} was never dispatched here; there is nothing to look for."
         return Answered(row, 409, Refusal("NOT_DISPATCHED", sentence))
     origin.lane = "evidence"
-    facts = facts_of(attempt, found, origin.received_us, began_us, told_us=None, live=True)
+    facts = facts_of(attempt, found, origin.received_us, began_us, live=True)
     draft = origin.draft(
         fold.PROBED, facts=leaves.as_text(facts), session=row.session_id, effect=row.id, attempt=attempt
     )

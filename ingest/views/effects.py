@@ -1,21 +1,20 @@
 """Doors for effects: plan, dispatch, acknowledge, fail, compensate, supersede, and reading them back."""
 
-import hashlib
-import hmac
 from typing import Any, Final
 from uuid import UUID
 
 import msgspec
-from django.conf import settings
 from django.db.models import Q
 from django.http import HttpResponse
 
 from approvals import leave
 from approvals.last_look import Whole
 from approvals.reading import Asked
-from ingest import fencing, judged, shapes, strict
+from ingest import judged, shapes
+from ingest.described import attempt_told, describe, refused, row_of
 from ingest.doors import Call, as_json, by_method, command, reading
 from ingest.paging import page, parameters
+from ingest.planned import intent_digest, key_of, plan_columns, target_columns
 from ingest.problems import Problem
 from ingest.reply import Reply
 from inquiry import controls
@@ -25,57 +24,11 @@ from journal.ids import derived
 from ledger import breakers, cases, commands, leaves
 from ledger.commands import Answered, Plan
 from ledger.leaves import Refusal
-from ledger.models import Attempt, Effect
-from ledger.rows import AttemptRow, EffectRow
+from ledger.models import Effect
 from ledger.states import SAID_OUTCOMES, STATES
-from sessions import beats, capacity, repositories, sessions, tasks
-from sessions.models import Project, Task
+from sessions import beats, capacity, sessions, tasks
+from sessions.models import Task
 from sessions.origin import Origin
-
-
-def intent_digest(tool: str, arguments: Any, free_text: list[str]) -> str:
-    """`v1:` and the keyed hash of the intent; `free_text` names top-level arguments that do not count."""
-    if free_text and isinstance(arguments, dict):
-        arguments = {name: value for name, value in arguments.items() if name not in free_text}
-    text = strict.intent_text(tool, arguments)
-    return "v1:" + hmac.new(settings.GATEBOOK_PEPPER, text, hashlib.sha256).hexdigest()
-
-
-def key_of(fields: shapes.PlanFields, digest: str) -> str:
-    """The effect's key: the client's own, else call id, intent and ordinal. Problem 422 when neither was sent."""
-    if fields.effect_key:
-        return fields.effect_key
-    if not fields.call_id:
-        detail = "Send effect_key, or call_id (and ordinal) from which the key is made."
-        raise Problem(422, "effect_key_missing", detail, pointer="/effect_key")
-    return f"{fields.call_id}:{digest[3:19]}:{fields.ordinal}"
-
-
-def target_columns(project: UUID, target: shapes.Target | None) -> dict[str, Any]:
-    """The columns of a target; the class of its ref is stamped now, with the version of the patterns that gave it."""
-    if target is None:
-        return {}
-    values: dict[str, Any] = {
-        "ref": target.ref or "",
-        "environment": target.environment or "",
-        "resource": target.resource or "",
-    }
-    if target.repository:
-        repository = repositories.ensure(Project(id=project), target.repository)
-        values["repository_id"] = repository.id
-        if target.ref:
-            values["ref_class"], values["ref_patterns_version"] = repositories.classify(repository, target.ref)
-    return values
-
-
-def plan_columns(fields: shapes.PlanFields, redactions: int) -> dict[str, Any]:
-    """The columns that a plan sets besides tool, intent and target."""
-    return {
-        "call_id": fields.call_id or "",
-        "turn": fields.turn or "",
-        "claimed_class": fields.tool_class or "",
-        "redactions": redactions,
-    }
 
 
 def _plan(call: Call, fields: shapes.PlanFields, origin: Origin, reference: str, compensates: Effect | None) -> Reply:
@@ -127,10 +80,10 @@ def compensate_effect(call: Call, fields: shapes.CompensateEffect, origin: Origi
         return _plan(call, fields, origin, str(undone.session_id), undone)
     if undone.state in ("planned", "superseded", "compensated"):
         detail = f"The effect is {undone.state}; there is nothing to compensate."
-        return refused(Answered(_row(undone), 409, Refusal("WRONG_STATE", detail)))
+        return refused(Answered(row_of(undone), 409, Refusal("WRONG_STATE", detail)))
     undecided = Q(state__in=("planned", "dispatched")) | Q(state="failed", outcome="unknown")
     if undone.compensations.filter(undecided, lane="command").exists():
-        return refused(Answered(_row(undone), 409, leaves.COMPENSATION_OPEN))
+        return refused(Answered(row_of(undone), 409, leaves.COMPENSATION_OPEN))
     return _plan(call, fields, origin, str(undone.session_id), undone)
 
 
@@ -216,7 +169,7 @@ def get_effect(call: Call, effect: UUID) -> HttpResponse:
     row = _effect(call.project, str(effect))
     found = list(row.attempts.order_by("-number")[: ATTEMPTS + 1])
     times = len(found) if len(found) <= ATTEMPTS else row.attempts.count()
-    attempts = [_attempt(attempt) for attempt in reversed(found[:ATTEMPTS])]
+    attempts = [attempt_told(attempt) for attempt in reversed(found[:ATTEMPTS])]
     return as_json(200, describe(row) | {"attempts": attempts, "attempts_in_all": times})
 
 
@@ -254,83 +207,6 @@ def list_effects(call: Call) -> HttpResponse:
 effects = by_method(POST=plan_effect, GET=list_effects)
 
 
-def describe(effect: Effect | EffectRow) -> dict[str, Any]:
-    """An effect in an answer: ids, state and leave, never its payload."""
-    body = {
-        "id": str(effect.id),
-        "handle": f"e_{effect.opened_position}",
-        "session": str(effect.session_id),
-        "effect_key": effect.effect_key,
-        "tool": effect.tool,
-        "state": effect.state,
-        "outcome": effect.outcome or None,
-        "leave": effect.leave,
-        "leave_basis": effect.leave_basis or None,
-        "gate": _gate(effect),
-        "judged": effect.judged or None,
-        "judged_by": effect.judged_by or None,
-        "intent_digest": effect.intent_digest or None,
-        "attempt": effect.attempt_count or None,
-        "external_reference": effect.external_reference or None,
-        "answer": leaves.answer(_row(effect) if isinstance(effect, Effect) else effect),
-    }
-    return {name: value for name, value in body.items() if value is not None}
-
-
-def _gate(effect: Effect | EffectRow) -> dict[str, str] | None:
-    """Where to ask about the gate that decides, or decided, over this effect's leave."""
-    if not effect.leave_ref or effect.leave_basis == "exemption":
-        return None
-    identity = UUID(hex=effect.leave_ref)
-    return {"id": str(identity), "wait": f"/api/v1/gates/{identity}?wait=45"}
-
-
-def _row(effect: Effect) -> EffectRow:
-    """As much of a row as an answer needs."""
-    return EffectRow(
-        id=effect.id,
-        project_id=effect.project_id,
-        session_id=effect.session_id,
-        agent_id=effect.agent_id,
-        effect_key=effect.effect_key,
-        opened_position=effect.opened_position,
-        received_us=effect.received_us,
-        changed_us=effect.changed_us,
-        tool=effect.tool,
-        intent_digest=effect.intent_digest,
-        leave=effect.leave,
-        leave_basis=effect.leave_basis,
-        leave_ref=effect.leave_ref,
-        leave_until_us=effect.leave_until_us,
-        state=effect.state,
-        outcome=effect.outcome,
-        attempt_count=effect.attempt_count,
-        failure_reason=effect.failure_reason,
-        external_reference=effect.external_reference,
-        task_id=effect.task_id,
-        resource=effect.resource,
-        plan_position=effect.plan_position,
-        undone=effect.undone,
-        resolution=effect.resolution,
-        resolved_mark=effect.resolved_mark,
-    )
-
-
-def _attempt(attempt: Attempt | AttemptRow) -> dict[str, Any]:
-    return {
-        "attempt": attempt.number,
-        "remote_key": attempt.remote_key,
-        "open": attempt.is_open,
-        "replaced": attempt.replaced,
-        "outcome": attempt.outcome or None,
-        "reason": attempt.failure_reason or None,
-        "external_reference": attempt.external_reference or None,
-        "dispatched_at_us": attempt.dispatched_at_us,
-        "acknowledged_at_us": attempt.acknowledged_at_us,
-        "failed_at_us": attempt.failed_at_us,
-    }
-
-
 def _reply(answered: Answered, *, kept: bool = True, redactions: int = 0, process: str | None = None) -> Reply:
     if answered.refusal is not None:
         return refused(answered, process)
@@ -359,22 +235,6 @@ def _seen(call: Call, answered: Answered, *, kept: bool = True, process: str | N
     if leased and kept and call.lease_epoch is None and answered.status == 200:  # a mark by who named no lease
         beats.progressed(call.project, effect.session_id, task=effect.task_id)
     return _reply(answered, kept=kept, process=process)
-
-
-def refused(answered: Answered, process: str | None = None) -> Reply:
-    """A refusal that may have left a trace: the door commits, then says no."""
-    refusal = answered.refusal or Refusal("WRONG_STATE", "This command does not apply now.")
-    problem = Problem(answered.status, refusal.code, refusal.sentence)
-    effect = {name: value for name, value in describe(answered.effect).items() if name != "tool"}
-    reason: dict[str, Any] = {"reason": refusal.reason} if refusal.reason else {}
-    if refusal.code == "LEASE_LOST":
-        lease = fencing.standing(answered.effect.project_id, answered.effect.session_id, answered.effect.task_id)
-        reason = {} if lease is None else {"lease": fencing.describe(lease)}
-    body = problem.as_dict() | reason | {"effect": effect}
-    if answered.status == 409:
-        mismatch = refusal.code == "INTENT_MISMATCH"
-        body["verdict"] = judged.present(answered.effect.project_id, answered.effect, process, same_intent=not mismatch)
-    return Reply(answered.status, body, kept=False)
 
 
 def _effect(project: UUID, identity: str) -> Effect:

@@ -6,11 +6,11 @@ from django.http import HttpResponse
 
 from approvals import leave
 from ingest import judged, shapes_verdicts
+from ingest.described import describe, refused
 from ingest.doors import Call, as_json, command, reading
 from ingest.paging import parameters
 from ingest.problems import Problem
 from ingest.reply import Reply
-from ingest.views.effects import describe, refused
 from ledger import probes
 from ledger.models import Effect
 from sessions import sessions

@@ -1,0 +1,107 @@
+"""An effect in an answer, and in a refusal with its present verdict."""
+
+from typing import Any
+from uuid import UUID
+
+from ingest import fencing, judged
+from ingest.problems import Problem
+from ingest.reply import Reply
+from ledger import leaves
+from ledger.commands import Answered
+from ledger.leaves import Refusal
+from ledger.models import Attempt, Effect
+from ledger.rows import AttemptRow, EffectRow
+
+
+def describe(effect: Effect | EffectRow) -> dict[str, Any]:
+    """An effect in an answer: ids, state and leave, never its payload."""
+    body = {
+        "id": str(effect.id),
+        "handle": f"e_{effect.opened_position}",
+        "session": str(effect.session_id),
+        "effect_key": effect.effect_key,
+        "tool": effect.tool,
+        "state": effect.state,
+        "outcome": effect.outcome or None,
+        "leave": effect.leave,
+        "leave_basis": effect.leave_basis or None,
+        "gate": _gate(effect),
+        "judged": effect.judged or None,
+        "judged_by": effect.judged_by or None,
+        "intent_digest": effect.intent_digest or None,
+        "attempt": effect.attempt_count or None,
+        "external_reference": effect.external_reference or None,
+        "answer": leaves.answer(row_of(effect) if isinstance(effect, Effect) else effect),
+    }
+    return {name: value for name, value in body.items() if value is not None}
+
+
+def _gate(effect: Effect | EffectRow) -> dict[str, str] | None:
+    """Where to ask about the gate that decides, or decided, over this effect's leave."""
+    if not effect.leave_ref or effect.leave_basis == "exemption":
+        return None
+    identity = UUID(hex=effect.leave_ref)
+    return {"id": str(identity), "wait": f"/api/v1/gates/{identity}?wait=45"}
+
+
+def row_of(effect: Effect) -> EffectRow:
+    """As much of a row as an answer needs."""
+    return EffectRow(
+        id=effect.id,
+        project_id=effect.project_id,
+        session_id=effect.session_id,
+        agent_id=effect.agent_id,
+        effect_key=effect.effect_key,
+        opened_position=effect.opened_position,
+        received_us=effect.received_us,
+        changed_us=effect.changed_us,
+        tool=effect.tool,
+        intent_digest=effect.intent_digest,
+        leave=effect.leave,
+        leave_basis=effect.leave_basis,
+        leave_ref=effect.leave_ref,
+        leave_until_us=effect.leave_until_us,
+        state=effect.state,
+        outcome=effect.outcome,
+        attempt_count=effect.attempt_count,
+        failure_reason=effect.failure_reason,
+        external_reference=effect.external_reference,
+        task_id=effect.task_id,
+        resource=effect.resource,
+        plan_position=effect.plan_position,
+        undone=effect.undone,
+        resolution=effect.resolution,
+        resolved_mark=effect.resolved_mark,
+    )
+
+
+def attempt_told(attempt: Attempt | AttemptRow) -> dict[str, Any]:
+    return {
+        "attempt": attempt.number,
+        "remote_key": attempt.remote_key,
+        "open": attempt.is_open,
+        "replaced": attempt.replaced,
+        "replaces": attempt.replaces,
+        "outcome": attempt.outcome or None,
+        "reason": attempt.failure_reason or None,
+        "external_reference": attempt.external_reference or None,
+        "dispatched_at_us": attempt.dispatched_at_us,
+        "acknowledged_at_us": attempt.acknowledged_at_us,
+        "failed_at_us": attempt.failed_at_us,
+    }
+
+
+def refused(answered: Answered, process: str | None = None) -> Reply:
+    """A refusal that may have left a trace: the door commits, then says no."""
+    refusal = answered.refusal or Refusal("WRONG_STATE", "This command does not apply now.")
+    problem = Problem(answered.status, refusal.code, refusal.sentence)
+    effect = {name: value for name, value in describe(answered.effect).items() if name != "tool"}
+    reason: dict[str, Any] = {"reason": refusal.reason} if refusal.reason else {}
+    if refusal.code == "LEASE_LOST":
+        lease = fencing.standing(answered.effect.project_id, answered.effect.session_id, answered.effect.task_id)
+        reason = {} if lease is None else {"lease": fencing.describe(lease)}
+    body = problem.as_dict() | reason | {"effect": effect}
+    if answered.status == 409:
+        mismatch = refusal.code == "INTENT_MISMATCH"
+        body["verdict"] = judged.present(answered.effect.project_id, answered.effect, process, same_intent=not mismatch)
+    return Reply(answered.status, body, kept=False)

@@ -1,0 +1,58 @@
+"""What a plan says, by command or by report, as the columns of an effect."""
+
+import hashlib
+import hmac
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+
+from ingest import shapes, strict
+from ingest.problems import Problem
+from sessions import repositories
+from sessions.models import Project
+
+
+def intent_digest(tool: str, arguments: Any, free_text: list[str]) -> str:
+    """`v1:` and the keyed hash of the intent; `free_text` names top-level arguments that do not count."""
+    if free_text and isinstance(arguments, dict):
+        arguments = {name: value for name, value in arguments.items() if name not in free_text}
+    text = strict.intent_text(tool, arguments)
+    return "v1:" + hmac.new(settings.GATEBOOK_PEPPER, text, hashlib.sha256).hexdigest()
+
+
+def key_of(fields: shapes.PlanFields, digest: str) -> str:
+    """The effect's key: the client's own, else call id, intent and ordinal. Problem 422 when neither was sent."""
+    if fields.effect_key:
+        return fields.effect_key
+    if not fields.call_id:
+        detail = "Send effect_key, or call_id (and ordinal) from which the key is made."
+        raise Problem(422, "effect_key_missing", detail, pointer="/effect_key")
+    return f"{fields.call_id}:{digest[3:19]}:{fields.ordinal}"
+
+
+def target_columns(project: UUID, target: shapes.Target | None) -> dict[str, Any]:
+    """The columns of a target; the class of its ref is stamped now, with the version of the patterns that gave it."""
+    if target is None:
+        return {}
+    values: dict[str, Any] = {
+        "ref": target.ref or "",
+        "environment": target.environment or "",
+        "resource": target.resource or "",
+    }
+    if target.repository:
+        repository = repositories.ensure(Project(id=project), target.repository)
+        values["repository_id"] = repository.id
+        if target.ref:
+            values["ref_class"], values["ref_patterns_version"] = repositories.classify(repository, target.ref)
+    return values
+
+
+def plan_columns(fields: shapes.PlanFields, redactions: int) -> dict[str, Any]:
+    """The columns that a plan sets besides tool, intent and target."""
+    return {
+        "call_id": fields.call_id or "",
+        "turn": fields.turn or "",
+        "claimed_class": fields.tool_class or "",
+        "redactions": redactions,
+    }
