@@ -8,7 +8,7 @@ from django.conf import settings
 
 from approvals.states import RISKS
 from approvals.states import STATUSES as GATE_STATUSES
-from ingest import doors, openapi_leases, openapi_verdicts, openapi_work, shapes
+from ingest import doors, openapi_leases, openapi_resume, openapi_verdicts, openapi_work, shapes
 from ingest.endpoints import Endpoint, with_fields
 from ingest.reported import SHAPES
 from ingest.shapes_messages import ReportCapacity, SendMessage
@@ -40,6 +40,7 @@ ENDPOINTS: Final = (
              {200: "Items"}, query=("state",), tag="tasks"),
     *openapi_work.ENDPOINTS,
     *openapi_verdicts.ENDPOINTS,
+    *openapi_resume.ENDPOINTS,
     *openapi_leases.ENDPOINTS,
     Endpoint("post", "/effects", "planEffect", "Write down an intention before it happens.",
              {201: "Effect", 200: "Effect"}, shapes.PlanEffect),
@@ -172,6 +173,7 @@ _ANSWERS: Final[dict[str, Any]] = {
     ),
     **openapi_work.ANSWERS,
     **openapi_verdicts.ANSWERS,
+    **openapi_resume.ANSWERS,
     **openapi_leases.ANSWERS,
     "Effect": with_fields(
         {
