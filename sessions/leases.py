@@ -69,7 +69,8 @@ def acquire(
     if not took:
         raise Held(before)
     if before.released_at_us is None:
-        _tell("lease.lost", before, origin.received_us, {"why": "takeover" if takeover else "expired"})
+        why = "takeover" if is_live(before, origin.received_us) else "expired"
+        _tell("lease.lost", before, origin.received_us, {"why": why})
     return _opened(origin, subject, before), True
 
 

@@ -47,7 +47,9 @@ PARTS = ("batch", "command", "memory", "busy", "read", "gates", "beats")
 def main() -> int:
     """Run the chosen parts. A bar that is not met is told in the table, not by the exit code."""
     parser = argparse.ArgumentParser(prog="python -m evaluation.bench", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="less of everything, no memory, no beats; at most four minutes")
+    parser.add_argument(
+        "--quick", action="store_true", help="less of everything, no memory, no beats; at most four minutes"
+    )
     parser.add_argument("--only", action="append", choices=PARTS, help="this part only; may be repeated")
     parser.add_argument("--database", choices=["sqlite", "postgres"], help="this database only")
     parser.add_argument("--rounds", type=int, help="rounds whose median is reported")

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import orjson
 import pytest
 from django.db import DatabaseError, connection, transaction
 
@@ -78,6 +79,10 @@ def test_a_live_lease_is_taken_by_force_from_the_same_agent_only(agent: Caller, 
     assert code(call("another").post("/leases", wish)) == (409, "LEASE_HELD")
     taken = agent.post("/leases", wish)
     assert (taken.status_code, taken.json()["epoch"]) == (201, 2)
+    expire(taken.json())
+    assert hold(agent, "s-1", "p-3", takeover=True)["epoch"] == 3
+    lost = Entry.objects.filter(kind="lease.lost").order_by("position")
+    assert [(one.lease_epoch, orjson.loads(one.facts)["why"]) for one in lost] == [(1, "takeover"), (2, "expired")]
 
 
 def test_a_lease_is_renewed_and_released_under_its_epoch_alone(agent: Caller) -> None:
