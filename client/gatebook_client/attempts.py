@@ -10,7 +10,7 @@ from typing import Any, NoReturn, Protocol
 import httpx
 
 from gatebook_client import waiting
-from gatebook_client.errors import WHY_NOT, GatebookError, LeaseLost, LedgerAway, NoLeave, NotYet, Refused, Rejected
+from gatebook_client.errors import GatebookError, LeaseLost, LedgerAway, NoLeave, NotYet, Refused, Rejected
 from gatebook_client.keys import new_key
 from gatebook_client.lease import Lease
 from gatebook_client.values import Act, Done, Json, Known, Performed, Probe, Undo, Verdict, sendable
@@ -18,6 +18,7 @@ from gatebook_client.wire import Answer, Wire
 
 TIMEOUTS = (TimeoutError, subprocess.TimeoutExpired, httpx.TimeoutException)
 _LOOK_AGAIN = ("GATE_PENDING", "GATE_GONE", "NO_LEAVE", "ALREADY_DISPATCHED", "key_reuse")
+_PEOPLE_SAID_NO = ("denied", "denied_final", "expired", "returned", "revoked", "cancelled", "by_agent")
 STALE_S = 60.0  # from asking for the dispatch; a lease of a shorter life is stricter
 _DETAIL = 4_000  # characters of an error
 
@@ -121,10 +122,10 @@ class Attempts:
             granted = self.patiently(wish, lambda: self.holder.wire.post(f"/effects/{effect}/dispatch", body, key=key))
         except Refused as refusal:
             self._dispatches.pop(effect, None)
+            if refusal.code in ("GATE_DENIED", "GATE_EXPIRED") or refusal.reason in _PEOPLE_SAID_NO:
+                raise NoLeave(effect, refusal.reason or "denied") from refusal
             if refusal.code in _LOOK_AGAIN:
                 return None
-            if refusal.code in ("GATE_DENIED", "GATE_EXPIRED") or refusal.reason in WHY_NOT:
-                raise NoLeave(effect, refusal.reason or "denied") from refusal
             raise
         self._dispatches.pop(effect, None)
         if not self._still_in_time(effect, granted.body, asked_at):

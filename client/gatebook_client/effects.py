@@ -144,8 +144,9 @@ class Effects(Attempts):
             self.holder.guard()
             if verdict.answer == "skip":
                 return self._skipped(verdict, wish)
-            if verdict.reason == "COMP_RESUME":
-                raise NeedsPerson(verdict, "taking it back was begun and is not over; that comes first")
+            if verdict.answer == "compensate" or verdict.reason == "COMP_RESUME":
+                self.cancel(verdict, wish)
+                return None
             if verdict.answer in ("execute", "replay"):
                 return self.act_on(verdict, wish)
             if verdict.answer == "ask":
@@ -156,9 +157,6 @@ class Effects(Attempts):
                     waiting.pause(self.holder, waiting.PAUSE_S, wish.until, f"{wish.name} is looked for", effect)
             elif verdict.answer == "wait":
                 verdict = self.wait_out(verdict, wish)
-            elif verdict.answer == "compensate" and wish.undo is not None:
-                self.cancel(verdict, wish)
-                return None
             else:
                 raise NeedsPerson(verdict)
 
@@ -198,16 +196,26 @@ class Effects(Attempts):
         return found if found.now_us is not None else replace(found, now_us=told.now_us)
 
     def cancel(self, verdict: Verdict, wish: Wish) -> Performed:
-        """Take an attempt back, by an effect of its own under a name that a later process finds."""
+        """Take an attempt back, by an effect of its own under a name that a later process finds and finishes."""
         if wish.undo is None:
             raise NeedsPerson(verdict, f"{wish.tool} is to be taken back, and no compensation was given for it")
         undo, known = wish.undo, wish.known(verdict)
         arguments = undo.arguments(known)
-        suffix = CANCEL if verdict.reason == "CANCEL_THEN_REDO" else EXTRAS
-        plan = {"effect_key": f"{known.effect_key}{suffix}", "tool": undo.tool, "arguments": arguments}
+        key = f"{known.effect_key}{CANCEL if verdict.reason == 'CANCEL_THEN_REDO' else EXTRAS}"
+        if verdict.compensation:
+            key = str(self.holder.wire.get(f"/effects/{verdict.compensation}").body["effect_key"])
+            if key not in (f"{known.effect_key}{CANCEL}", f"{known.effect_key}{EXTRAS}"):
+                raise NeedsPerson(verdict, f"it is being taken back ({key}); finish that first")
+            known = replace(known, remote_key=self._last_key(verdict.effect))
+        plan = {"effect_key": key, "tool": undo.tool, "arguments": arguments}
         back = Wish(undo.tool, arguments, lambda remote_key: undo.act(known, remote_key), plan)
         back.compensates, back.until, back.waiting = verdict.effect, wish.until, wish.waiting
         return self.perform(back)
+
+    def _last_key(self, effect: str) -> str:
+        """The remote key of an effect's last attempt."""
+        attempts = self.holder.wire.get(f"/effects/{effect}").body.get("attempts") or [{}]
+        return str(attempts[-1].get("remote_key") or "")
 
     def _skipped(self, verdict: Verdict, wish: Wish) -> Performed | None:
         about = self.holder.wire.get(f"/effects/{verdict.effect}").body

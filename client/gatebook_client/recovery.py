@@ -96,6 +96,9 @@ def _settle(effects: Effects, told: Json, means: Means, acts: Mapping[str, Act],
     try:
         while True:
             effects.holder.guard()
+            if verdict.answer == "compensate" or verdict.reason == "COMP_RESUME":
+                effects.cancel(verdict, wish)
+                return step("undone")
             if verdict.answer == "probe":
                 verdict = effects.look(verdict, wish)
                 if verdict.answer == "probe":
@@ -104,9 +107,6 @@ def _settle(effects: Effects, told: Json, means: Means, acts: Mapping[str, Act],
                 return step("due", verdict.sentence or "people are asked; nothing was begun")
             elif verdict.answer == "wait":
                 verdict = effects.wait_out(verdict, wish)
-            elif verdict.answer == "compensate":
-                effects.cancel(verdict, wish)
-                return step("undone")
             elif verdict.answer == "replay" and act is not None and not verdict.needs_leave:
                 wish.act = act
                 wish.plan |= {name: plan[name] for name in ("free_text", "preconditions") if plan.get(name)}

@@ -60,6 +60,7 @@ class Verdict:
     remote_key: str = ""
     needs_leave: bool = False
     now_us: int | None = None
+    compensation: str = ""  # the open effect that takes this one back
     about: Json = field(default_factory=dict, compare=False)
 
     @property
@@ -83,6 +84,7 @@ class Verdict:
             remote_key=str(told.get("remote_key") or ""),
             needs_leave=bool(told.get("needs_leave")),
             now_us=told.get("as_of_us"),
+            compensation=str(told.get("compensation") or ""),
             about=about,
         )
 

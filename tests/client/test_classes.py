@@ -91,6 +91,20 @@ def undecidable(tool: str, when: tuple[str, str]) -> bool:
     return tool == "opaque" and when in (("after", "dispatch"), ("before", "acknowledge"))
 
 
+def test_killed_while_it_takes_back_it_is_taken_back_and_done_anew_by_the_next(
+    client: Callable[..., gatebook.Client],
+) -> None:
+    for number, when in enumerate(STEPS[2:]):
+        world, key = World("compensable"), f"taking-back-{number}"
+        for transport in (Mortal("before", "acknowledge"), Mortal(*when)):
+            with pytest.raises(Crash), client(transport).session(key, takeover=True) as s:
+                s.perform("compensable", {"to": "ada"}, world.act, compensate=world.take_back)
+        for _ in range(2):
+            with client().session(key, takeover=True, ends=False) as s:
+                assert s.perform("compensable", {"to": "ada"}, world.act, compensate=world.take_back).ok
+        assert len(world.done) == 1, when
+
+
 @pytest.mark.parametrize(
     ("calls", "recovers"),
     [(("", ""), False), pytest.param(("call-1", "call-2"), True, marks=pytest.mark.once)],
