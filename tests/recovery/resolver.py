@@ -1,12 +1,15 @@
-"""A person who says what became of an effect, as tests play them: a browser without script, sending what a form would."""
+"""A person who says what became of an effect, as tests play them, and effects of which nobody can know."""
 
 import re
 from typing import Any, Final
 
+import pytest
 from django.test import Client
 from django.urls import reverse
 
 from approvals import card
+from journal.clock import now_us
+from journal.models import Entry
 from ledger.models import Effect
 from tests.approvals.story import Desk
 from tests.pages.people import PASSWORD
@@ -57,3 +60,35 @@ class Resolver:
 
 def url_of(effect: Effect) -> str:
     return reverse("resolve", args=[effect.id])
+
+
+ARGUMENTS: Final = {"recipients": 412, "subject": "Your invoice"}
+
+
+def now(effect: Effect) -> Effect:
+    return Effect.objects.get(id=effect.id)
+
+
+def told(effect: Effect, kind: str = "effect.resolved") -> list[Entry]:
+    return list(Entry.objects.filter(effect=effect.id, kind=kind).order_by("position"))
+
+
+def sent(desk: Desk, key: str = "mail", tool: str = "mail.send", *, late: bool = True) -> Effect:
+    """A mail that was dispatched and of which nobody has heard since. Its tool is not declared, so it is opaque."""
+    planned = desk.plan(key, tool=tool, arguments=ARGUMENTS)
+    assert planned["answer"] == "proceed", planned
+    desk.agent.dispatch(planned)
+    effect = Effect.objects.filter(id=planned["id"])
+    if late:
+        effect.update(deadline_us=now_us() - 1)
+    return effect.get()
+
+
+@pytest.fixture
+def mail(quiet: Desk) -> Effect:
+    return sent(quiet)
+
+
+@pytest.fixture
+def olga(quiet: Desk) -> Resolver:
+    return Resolver(quiet)
