@@ -41,7 +41,7 @@ class Size:
 
 FULL = Size(3, 30, 60, (10_000, 1_000_000), 40, 6_000, 30, 60, 5_000, beats.BARRED)
 QUICK = Size(3, 4, 10, (10_000, 60_000), 4, 1_000, 3, 5, 100, 1_000)
-PARTS = ("batch", "command", "memory", "busy", "read", "gates", "beats")
+PARTS = ("batch", "command", "beats", "memory", "busy", "read", "gates")
 
 
 def main() -> int:
@@ -86,14 +86,11 @@ def measure(report: Report, vendor: str, folder: Path, cluster: Path, size: Size
     """Measure `parts` on one database. `folder` and `cluster` (PostgreSQL's own) are made, and `cluster` removed."""
     with ground(vendor, folder, cluster) as found:
         fresh = install(vendor, folder / "fresh", found)
-        if {"batch", "command", "memory", "busy"} & set(parts):
+        if {"batch", "command", "beats", "memory", "busy"} & set(parts):
             _measure_writing(report, clone(fresh, "measured"), size, parts)
         if "gates" in parts:
             with serve(clone(fresh, "desk")) as server:
                 desk.measure(report, server, pending=size.gates, rounds=size.rounds, batches=size.batches)
-        if "beats" in parts:
-            with serve(clone(fresh, "beating")) as server:
-                beats.measure(report, server, sessions=size.beating, rounds=size.rounds)
         if "read" in parts:
             small = clone(fresh, "small")
             reading.measure(report, small, rounds=size.rounds, reads=size.reads, sizes=size.sizes)
@@ -101,12 +98,14 @@ def measure(report: Report, vendor: str, folder: Path, cluster: Path, size: Size
 
 def _measure_writing(report: Report, measured: Installation, size: Size, parts: Sequence[str]) -> None:
     beside = batches.targets(measured) if "batch" in parts else []
-    if "batch" in parts or "command" in parts:
+    if {"batch", "command", "beats"} & set(parts):
         with serve(measured) as server:
             if "batch" in parts:
                 batches.measure(report, server, beside, rounds=size.rounds, batches=size.batches)
             if "command" in parts:
                 commands.measure(report, server, rounds=size.rounds, effects=size.effects)
+            if "beats" in parts:
+                beats.measure(report, server, sessions=size.beating, rounds=size.rounds)
     # Memory is told of a server that has done nothing before. Only on SQLite do all writers wait for each other.
     with_person = "busy" in parts and measured.vendor == "sqlite"
     if "memory" in parts or with_person:

@@ -7,21 +7,31 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-from evaluation.bench import busy, deciders, filling, gates, growth, house, reading
+from evaluation.bench import beats, busy, deciders, filling, gates, growth, house, reading
 from evaluation.bench.__main__ import Size, measure
 from evaluation.bench.figures import Figure, Report, percentile
 from evaluation.bench.workload import BYTES, ITEMS, Writer
 
 TINY = Size(
-    rounds=1, batches=3, effects=1, sizes=(400, 1_200), reads=1, calls=10, growth_batches=1, growth_effects=1, gates=25
+    rounds=1,
+    batches=3,
+    effects=1,
+    sizes=(400, 1_200),
+    reads=1,
+    calls=10,
+    growth_batches=1,
+    growth_effects=1,
+    gates=25,
+    beating=20,
 )
 # Each database proves what can only go wrong there, and starts as few servers as that takes.
-PARTS = {"sqlite": ("batch", "command", "memory", "busy"), "postgresql": ("batch", "read", "gates")}
+PARTS = {"sqlite": ("batch", "command", "beats", "memory", "busy"), "postgresql": ("batch", "read", "gates")}
 NAMED = {
     "sqlite": (
         "batch mixed: CPU",
         "batch split: × that floor",
         "command: p99",
+        "20 sessions beating every 1 s: CPU",
         "memory: last tenth against first",
         "person's form beside 2 importers: errors",
     ),
@@ -48,6 +58,9 @@ NAMED = {
 def test_a_tiny_run_measures_every_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(house, "QUIET_WITHIN_S", 0)
     monkeypatch.setattr(growth, "TENTHS", 2)
+    monkeypatch.setattr(beats, "EVERY_S", 1)
+    monkeypatch.setattr(beats, "IDLE_S", 0.1)
+    monkeypatch.setattr(beats, "OPENERS", 2)
     monkeypatch.setattr(busy, "IMPORTERS", 2)
     monkeypatch.setattr(reading, "MEASURED_EFFECTS", 100)
     monkeypatch.setattr(gates, "WAITERS", 3)
