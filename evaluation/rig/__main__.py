@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,26 +37,33 @@ _SOME: Final = tuple(case for case in CASES if case.name in ("keyed", "probeable
 def main() -> int:
     """Run what was asked for; the exit code is 0 only when every bar holds."""
     asked = _arguments()
+    if asked.publish_from:
+        report.publish(_together([json.loads(file.read_text()) for file in asked.publish_from]))
+        return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything that was started is also ended
     began = time.time()
     folder = Path(tempfile.mkdtemp(prefix="rig-"))
     results: dict[str, Any] = {"about": about(asked.tier), "databases": {}}
+    name = f"evaluation-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(began))}-{asked.database or 'both'}.json"
+    file = asked.out / name
+    file.parent.mkdir(parents=True, exist_ok=True)
     try:
         with oracle(folder) as remote:
             if asked.replay:
                 return _replay(asked, folder, remote)
-            if "baselines" in asked.only:
+            if "baselines" in asked.only and asked.database != "postgresql":
                 clock = Clock(folder / "clock")
                 deep = 2 if asked.tier == "T2" else 1
                 results["baselines"] = parts.baselines(remote, clock, crashed=deep)
             for vendor in VENDORS:
                 if not asked.database or vendor == asked.database:
-                    results["databases"][vendor] = _on(vendor, folder, remote, asked)
+                    for so_far in _on(vendor, folder, remote, asked):
+                        results["databases"][vendor] = so_far
+                        results["about"]["minutes"] = round((time.time() - began) / 60, 1)
+                        file.write_text(report.as_json(results))  # what comes later may fail
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     results["about"]["minutes"] = round((time.time() - began) / 60, 1)
-    file = asked.out / f"evaluation-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(began))}.json"
-    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(report.as_json(results))
     if asked.publish:
         report.publish(results)
@@ -67,8 +74,8 @@ def main() -> int:
     return 1 if broken else 0
 
 
-def _on(vendor: str, folder: Path, remote: Oracle, asked: argparse.Namespace) -> dict[str, Any]:
-    """Everything on one database."""
+def _on(vendor: str, folder: Path, remote: Oracle, asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Everything on one database; what there is so far after each part."""
     told: dict[str, Any] = {}
     # PostgreSQL keeps its data outside home folders, and a socket's path must be short.
     cluster = Path(f"/var/tmp/gatebook-rig-{os.getpid()}")  # noqa: S108 - made by `embedded:`, which refuses another's
@@ -76,7 +83,7 @@ def _on(vendor: str, folder: Path, remote: Oracle, asked: argparse.Namespace) ->
         for name, work in _plan(served, remote, asked.tier):
             if name in asked.only:
                 told[name] = parts.timed(work)
-    return told
+                yield told
 
 
 def _plan(served: House, remote: Oracle, tier: str) -> list[tuple[str, Callable[[], parts.Figures]]]:
@@ -103,6 +110,7 @@ def _plan(served: House, remote: Oracle, tier: str) -> list[tuple[str, Callable[
     ]
     if tier != "T0":
         plan += [
+            ("client", lambda: parts.the_client(served, remote)),
             ("killed", lambda: kill(1)),
             ("falls", lambda: parts.server_falls(served, remote)),
             ("deep", lambda: crash(2)),
@@ -133,6 +141,17 @@ def _replay(asked: argparse.Namespace, folder: Path, remote: Oracle) -> int:
     return 0 if found.clean else 1
 
 
+def _together(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Several runs as one: the first says what it was measured on."""
+    made: dict[str, Any] = {"about": {**runs[0]["about"]}, "databases": {}}
+    made["about"]["minutes"] = round(sum(one["about"].get("minutes", 0) for one in runs), 1)
+    for one in runs:
+        made |= {"baselines": one["baselines"]} if "baselines" in one else {}
+        for vendor, told in one["databases"].items():
+            made["databases"].setdefault(vendor, {}).update(told)
+    return made
+
+
 def about(tier: str) -> dict[str, Any]:
     """What a reader of the figures must know about the run."""
     commit = subprocess.run(
@@ -152,10 +171,11 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m evaluation.rig", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--tier", choices=TIERS, default="T1")
     parser.add_argument("--database", choices=VENDORS)
-    every = (*PARTS, "mutants", "server killed", "tricked twice")
+    every = (*PARTS, "mutants", "client", "server killed", "tricked twice")
     parser.add_argument("--only", nargs="+", choices=every, default=list(every), metavar="PART", help=", ".join(every))
     parser.add_argument("--out", type=Path, default=ROOT / "var" / "evaluation")
     parser.add_argument("--publish", action="store_true", help="write docs/evaluation.json and docs/evaluation.md")
+    parser.add_argument("--publish-from", nargs="+", type=Path, metavar="JSON", help="write the page from earlier runs")
     parser.add_argument("--replay", nargs=2, metavar=("CASE", "LINE"))
     parser.add_argument("--depth", type=int, default=1)
     parser.add_argument("--tricks", type=int, default=1)

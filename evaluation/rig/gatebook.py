@@ -75,15 +75,17 @@ class Gatebook:
         self._keys = session if epoch is None else f"{session}-{epoch}"  # another epoch is another command
         self._fenced = {} if epoch is None else {"lease_epoch": epoch}
         self.process = secrets.token_hex(8)  # made at the start and kept nowhere
+        self._id = ""
         self._ids: dict[str, str] = {}
         self._digests: dict[str, str] = {}
 
     def open(self) -> None:
         status, said = self._api.post("/sessions", {"key": self._session}, f"{self._keys}-open")
         _expect(status in (200, 201), "open", status, said)
+        self._id = str(said["id"])
 
     def safe(self) -> bool | None:
-        status, said = self._api.get(f"/sessions/{self._session_id()}/resume?process={self.process}")
+        status, said = self._api.get(f"/sessions/{self._id}/resume?process={self.process}")
         if status == 404:
             return None
         _expect(status == 200, "resume", status, said)
@@ -151,16 +153,9 @@ class Gatebook:
         return self._verdict(undone)
 
     def checkpoint(self, summary: dict[str, Any]) -> None:
-        path, key = f"/sessions/{self._session_id()}/checkpoints", f"{self._keys}-checkpoint-{self.process}"
+        path, key = f"/sessions/{self._id}/checkpoints", f"{self._keys}-checkpoint-{self.process}"
         status, said = self._api.post(path, {"state": summary, **self._fenced}, key)
         _expect(status == 201, "checkpoint", status, said)
-
-    def _session_id(self) -> str:
-        if "" not in self._ids:
-            status, said = self._api.post("/sessions", {"key": self._session}, f"{self._keys}-open")
-            _expect(status in (200, 201), "open", status, said)
-            self._ids[""] = said["id"]
-        return self._ids[""]
 
     def _plan(self, step: Step, key: str) -> dict[str, Any]:
         body: dict[str, Any] = {

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from evaluation.rig import crashes, falls, interleavings, meetings, orders
+from evaluation.rig import crashes, falls, interleavings, meetings, orders, reference
 from evaluation.rig.blob import POLICIES
 from evaluation.rig.checker import Found
 from evaluation.rig.clock import Clock
@@ -53,6 +53,13 @@ def crashes_by_killing(house: House, oracle: Oracle, lines: Sequence[str], *, de
     chosen = lines if depth == 1 else crashes.seeded(lines, SEEDED)
     found = crashes.by_killing(ground, chosen, depth, 1)
     _say(f"{ground.name}, depth {depth}, by SIGKILL", found)
+    return found.as_dict()
+
+
+def the_client(house: House, oracle: Oracle, *, cases: Sequence[Case] = CASES) -> Figures:
+    """W1 with the agents' own client, depth 1, by SIGKILL."""
+    found = reference.by_killing(house, oracle, cases)
+    _say(f"the client on {house.vendor}, by SIGKILL", found)
     return found.as_dict()
 
 

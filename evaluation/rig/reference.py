@@ -5,6 +5,7 @@ It may die after every answer of Gatebook and after every request of the remote.
 
 import os
 import signal
+import traceback
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -74,6 +75,8 @@ def _child(house: House, at: Oracle, case: Case, world: str, choices: Choices, l
         own.pipe = writing
         _live(house, at, case, world, own, life)
         code = 0
+    except Exception:
+        traceback.print_exc()
     finally:
         os._exit(code)
 
@@ -143,19 +146,20 @@ def _live(house: House, at: Oracle, case: Case, world: str, choices: Choices, li
         transport=_Ticking(choices, remote, life),
     )  # fmt: skip
     with session:
+        if session.status in ("completed", "failed", "cancelled"):
+            return  # the process before this one died after it had ended its work, and noted how
         session.register(case.tool, **means)
         if life > 1:
             remote.note(kind="safe", life=life, safe=session.resume()["safe"], step="work")
         remote.note(kind="end", life=life, step="work", **_claim(session, case, act, means))
-        if session.status == "running":
-            session.checkpoint("done")
+        session.checkpoint("done")
 
 
 def _claim(session: gatebook.Session, case: Case, act: Any, means: dict[str, Any]) -> dict[str, str]:
     for _ in range(MOST_TURNS):
         try:
             session.recover(acts={"work": act})
-            plan = {"preconditions": {"etag": "7"}} if case.preconditions else {}
+            plan: dict[str, Any] = {"preconditions": {"etag": "7"}} if case.preconditions else {}
             session.perform(case.tool, {"step": "work"}, act, key="work", **means, **plan)
         except (TimeoutError, gatebook.Rejected):
             continue

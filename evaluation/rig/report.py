@@ -13,6 +13,7 @@ FIGURES: Final = ROOT / "docs" / "evaluation.json"
 _ROWS: Final = (
     ("crashes", "one death of the agent"),
     ("killed", "one death of the agent, SIGKILL"),
+    ("client", "one death of a program with the agents' client, SIGKILL"),
     ("deep", "two deaths of the agent"),
     ("killed deep", "two deaths of the agent, SIGKILL, 300 drawn"),
     ("tricked twice", "one death, two chosen requests"),

@@ -3,6 +3,7 @@
 import itertools
 import os
 import signal
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -76,6 +77,8 @@ def _child(
     try:
         _live(ground, case, world, choices, life)
         code = 0
+    except Exception:
+        traceback.print_exc()
     finally:
         os._exit(code)
 
