@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, get_args
 from urllib.parse import urlencode
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -52,6 +53,7 @@ def ids(agent: Caller) -> dict[str, str]:
     path = f"/sessions/{session['id']}"
     found["decision"] = agent.post(f"{path}/decisions", {"key": "d", "choice": "left"}).json()["id"]
     found["handoff"] = agent.post(f"{path}/handoffs").json()["id"]
+    found["lease"] = agent.post("/leases", {"resource": "r", "process": "p"}).json()["id"]
     found["message"] = agent.post("/messages", {"to": "shared", "body": "x"}).json()["id"]
     return found
 
@@ -159,6 +161,12 @@ BASES: dict[str, dict[str, Any]] = {
     "/messages": {"to": "shared", "body": "x"},
     "/messages/{message}/read": {},
     "/capacity": {"queue": 1},
+    "/leases": {"resource": "r-9", "process": "p"},
+    "/leases/{lease}/renew": {"epoch": 1},
+    "/leases/{lease}/release": {"epoch": 1},
+    "/beats": {"beats": [{"lease": str(UUID(int=1)), "epoch": 1}]},
+    "/claims": {"process": "p"},
+    "/effects/{effect}/probe": {"attempt": 1, "found": "hit"},
     "/sessions/{session}/tasks": {"key": "t-9"},
     "/tasks/{task}/change": {"state": "running"},
     "/tasks/{task}/done": {},
@@ -314,7 +322,7 @@ def test_any_question_is_answered_by_every_list(agent: Caller, path: str, query:
 def test_any_json_is_answered_by_every_command(agent: Caller, data: st.DataObject) -> None:
     agent.session("s-1")
     ids = {"session": agent.session("s-1")["id"], "effect": agent.plan("e-1")["id"], "gate": new_key()}
-    ids |= dict.fromkeys(("decision", "handoff", "message"), new_key())
+    ids |= dict.fromkeys(("decision", "handoff", "message", "lease"), new_key())
     task = agent.post(f"/sessions/{ids['session']}/tasks", {"key": "t"}).json()["id"]
     path = data.draw(st.sampled_from(COMMANDS))
     fields = data.draw(st.dictionaries(st.sampled_from([*NAMES, "key", "session", "process"]), JSON, max_size=5))
