@@ -11,6 +11,7 @@ import structlog
 log = structlog.get_logger("gatebook.chores")
 
 CHORES: Final = {"sweeper": "Sweeper", "outbox": "Outbox", "waker": "Waker"}
+_HOLDING: Final = ("sweeper", "waker")  # whose absence is an outage of our own: nobody looked, or nobody could beat
 LATE_US: Final = 60_000_000  # silent for longer than this, and than three of its usual intervals, it is late
 
 _keepers: list[Callable[[str], object]] = []
@@ -53,7 +54,7 @@ def lateness(pulses: str, now_us: int) -> list[Lateness]:
 
 def held_until(pulses: str) -> int:
     """Until when alarms are held after an outage of our own; a moment that has passed where they are not."""
-    return max([0, *(int(held_us) for name, _beat_us, _every_us, held_us in _words(pulses) if name == "sweeper")])
+    return max([0, *(int(held_us) for name, _beat_us, _every_us, held_us in _words(pulses) if name in _HOLDING)])
 
 
 def _words(pulses: str) -> list[list[str]]:

@@ -8,7 +8,7 @@ from django.db.models.expressions import RawSQL
 
 from inquiry.models import Pulse
 from inquiry.stuck.following import HOLD_S, US, outage
-from journal import sql
+from journal import beating, sql
 from journal.beating import Lateness, lateness
 from journal.clock import now_us
 
@@ -47,6 +47,11 @@ def is_away(name: str, now: int) -> bool:
     """True when a chore ran before, and has been silent for longer than the grace and its usual interval allow."""
     row = Pulse.objects.filter(name=name).first()
     return row is not None and outage(row.beat_us, row.every_us, now)
+
+
+def held_until() -> int:
+    """Until when alarms are held after an outage of our own; a moment that has passed where they are not."""
+    return beating.held_until(sql.rows(_text())[0][0] or "")
 
 
 def in_words(*_project: object) -> RawSQL:

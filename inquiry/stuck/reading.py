@@ -41,24 +41,28 @@ class Found:
 
 
 def candidates(project: UUID, now_us: int, limits: Known) -> list[UUID]:
-    """Sessions of the project of which a deadline has passed, or an episode is open. One query."""
+    """Sessions of the project of which a deadline has passed, or an episode is open. One query.
+
+    Deadlines are asked of the whole installation and the project is told apart afterwards: beside it a planner takes an
+    index of the project for as narrow as that of the deadline, and walks through all of its sessions.
+    """
     due = now_us + limits.sooner_us
-    held = Lease.objects.filter(project=project, kind="session", released_at_us__isnull=True)
+    held = Lease.objects.filter(kind="session", released_at_us__isnull=True)
     overdue = Effect.objects.filter(IS_NOT_ACKNOWLEDGED, project=project, state="dispatched", deadline_us__lt=now_us)
     half_gone = Gate.objects.alias(both=_BOTH_ENDS).filter(project=project, status="pending", both__lt=2 * now_us)
     open_ones = StuckTransition.objects.filter(project=project, cleared_us__isnull=True, session__isnull=False)
-    arms = [
-        Session.objects.filter(project=project, start_by_us__lt=due).values_list("id"),
-        held.filter(dead_at_us__lt=due).values_list("session"),
-        held.filter(wedged_at_us__lt=due).values_list("session"),
-        Handoff.objects.filter(project=project, accept_by_us__lt=due).values_list("session"),
-        overdue.exclude(leave_basis=_IMPORTED).values_list("session"),
-        _said_unknown().filter(project=project).values_list("session"),
-        half_gone.values_list("session"),
-        open_ones.values_list("session"),
+    arms: list[Any] = [
+        Session.objects.filter(start_by_us__lt=due).values_list("project", "id"),
+        held.filter(dead_at_us__lt=due).values_list("project", "session"),
+        held.filter(wedged_at_us__lt=due).values_list("project", "session"),
+        Handoff.objects.filter(accept_by_us__lt=due).values_list("project", "session"),
+        overdue.exclude(leave_basis=_IMPORTED).values_list("project", "session"),
+        _said_unknown().filter(project=project).values_list("project", "session"),
+        half_gone.values_list("project", "session"),
+        open_ones.values_list("project", "session"),
     ]
     first, *others = [arm.order_by() for arm in arms]
-    return [row[0] for row in first.union(*others)]
+    return [session for home, session in first.union(*others) if home == project]
 
 
 def found(project: UUID, sessions: Collection[UUID], now_us: int, limits: Known, **more: Any) -> list[Found]:

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from django.db.models import Count
-
 from inquiry.models import StuckTransition
+from inquiry.sentences import Sentence
 from inquiry.stuck import limits as limits_of
 from inquiry.stuck import loops, pulses, reading, transitions
 from inquiry.stuck.following import Episode, follow
@@ -52,7 +51,7 @@ def sweep(at_us: int | None = None) -> Swept:
     # While our doors are shut nobody can beat, and when they open everybody needs a moment.
     shut = pulses.is_away("waker", now)
     pulse = pulses.beat(NAME, now)
-    done = Swept(held=shut or now < pulse.held_until_us)
+    done = Swept(held=shut or now < pulses.held_until())
     settled = last_position()
     heard = loops.window(pulse.position or max(settled - loops.READ, 0), settled)
     for project in Project.objects.values_list("id", flat=True):
@@ -80,7 +79,7 @@ def _sweep_project(project: UUID, heard: loops.Window, now: int, evaluation: int
             for reason in one.reasons:
                 seen = Seen(project, one.session.id, reason)
                 held[seen.key] = seen
-    for silent in _silent(project, held.values()):
+    for silent in _silent(project, list(held.values()), now):
         held[silent.key] = silent
     done.stuck += len(held)
     _record(held, episodes, now, evaluation, done)
@@ -118,31 +117,31 @@ def _some(sessions: Iterable[UUID | None], evaluation: int) -> list[UUID]:
     return sorted(distinct, key=lambda one: (one.int * (2 * evaluation + 1)) & 0xFFFFFFFF)[: loops.AT_ONCE]
 
 
-def _silent(project: UUID, held: Iterable[Seen]) -> list[Seen]:
-    """S10: agents of whose sessions not one is heard, where there are several."""
-    dead = {one.session for one in held if one.reason.rule == "S2"}
+def _silent(project: UUID, held: Iterable[Seen], now: int) -> list[Seen]:
+    """S10: agents that hold several leases, of which not one is alive."""
+    dead = {one.session: one for one in held if one.reason.rule == "S2" and one.session is not None}
     if len(dead) < SILENT_FROM:
         return []
-    standing = Lease.objects.filter(project=project, kind="session", released_at_us__isnull=True)
-    leases = dict(standing.filter(session__in=dead).values_list("session", "session__agent"))
-    agents = {leases[session] for session in leases}
-    of_agent = standing.filter(session__agent__in=agents, session__status__in=("running", "waiting"))
-    everything = dict(of_agent.values_list("session__agent").annotate(n=Count("id")).order_by())
+    standing = Lease.objects.filter(kind="session", released_at_us__isnull=True)
+    of_agent: dict[UUID, list[Seen]] = {}
+    for session, agent in standing.filter(session__in=dead).values_list("session", "agent"):
+        if session is not None:
+            of_agent.setdefault(agent, []).append(dead[session])
     found = []
-    for agent in Agent.objects.filter(id__in=agents):
-        theirs = [
-            one for one in held if one.reason.rule == "S2" and one.session and leases.get(one.session) == agent.id
-        ]
-        if SILENT_FROM <= len(theirs) == everything.get(agent.id):
+    for row in Agent.objects.filter(project=project, id__in=of_agent):
+        theirs = of_agent[row.id]
+        if len(theirs) >= SILENT_FROM and not standing.filter(agent=row, dead_at_us__gte=now).exists():
             since = max(one.reason.since_us for one in theirs)
-            says = [f"all {len(theirs)} sessions of {agent.name} fell silent"]
-            found.append(Seen(project, None, Reason("S10", agent.id, "agent", 0, since, [], list(says), agent.name)))
+            says: Sentence = [f"all {len(theirs)} sessions that {row.name} holds fell silent"]
+            found.append(Seen(project, None, Reason("S10", row.id, "agent", 0, since, [], says, row.name)))
     return found
 
 
 def _judge(project: UUID, held: dict[transitions.Key, Seen], now: int) -> None:
     """Keep beside each unknown outcome whether it settles without a person, by its verdict as of now."""
     unknown = {key[1]: key for key in held if key[0] == "S4"}
+    if not unknown:
+        return
     rows = {row.subject: row for row in transitions.of(project) if row.rule == "S4"}
     effects = list(Effect.objects.filter(id__in=[one for one in unknown if one in rows]))
     for start in range(0, len(effects), JUDGED):
