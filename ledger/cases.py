@@ -18,7 +18,7 @@ from journal.sql import vendor_id
 from ledger import declared, holds, verdicts
 from ledger.models import Attempt, Effect, Hold
 from ledger.rows import AttemptRow, EffectRow, as_uuid
-from ledger.verdicts import Case, Means, Verdict
+from ledger.verdicts import Case, Verdict
 from sessions import leases
 from sessions.models_leases import Lease
 
@@ -61,6 +61,7 @@ class Look:
     position: int
 
 
+Dead = Mapping[int, int | None]  # when everything sent by an attempt is dead, by number; None where nobody can say
 Row = Effect | EffectRow
 Tried = Attempt | AttemptRow
 
@@ -192,11 +193,13 @@ def _judge_one(
 ) -> Judged:
     means = declared.tool(row.project_id, row.tool).means
     tried = facts.attempts.get(row.id, [])
-    doubts = _in_doubt(row, tried, facts.looks.get(row.id, []), means)
-    looks = _counting_looks(facts.looks.get(row.id, []), undoing)
-    asked = _to_look_for(doubts, tried, looks, means)
-    last = looks_of(asked, tried, looks)
     lease = facts.leases.get(row.id)
+    looks = _counting_looks(facts.looks.get(row.id, []), undoing)
+    dead_us = {one.number: _dead_after(one, lease, now_us, means.request_lifetime_s) for one in tried}
+    doubts = _in_doubt(row, tried, looks, dead_us)
+    asked = _to_look_for(doubts, tried, looks, dead_us)
+    last = looks_of(asked, tried, looks)
+    fences = [dead_us[doubt.number] for doubt in doubts]
     others = facts.process is not None and lease is not None and lease.process != facts.process
     elsewhere = others and lease is not None and leases.is_live(lease, now_us)
     case = Case(
@@ -211,7 +214,7 @@ def _judge_one(
         earlier_in_doubt=any(doubt.number < row.attempt_count for doubt in doubts),
         keys_in_doubt=max(len({doubt.remote_key for doubt in doubts}), 1),
         first_us=_first_use(asked, tried),
-        last_us=_last_sign(doubts, tried, lease, now_us),
+        last_us=_latest(fences, means.request_lifetime_s),
         reference=bool(row.external_reference),
         precondition=row.id in facts.guarded,
         later_on_resource=row.id in facts.overtaken,
@@ -232,12 +235,12 @@ def _judge_one(
     return Judged(found, case, tuple(doubts), asked.number if asked is not None else row.attempt_count)
 
 
-def _in_doubt(row: Row, tried: Sequence[Tried], looks: Sequence[Look], means: Means) -> list[Doubt]:
+def _in_doubt(row: Row, tried: Sequence[Tried], looks: Sequence[Look], dead_us: Dead) -> list[Doubt]:
     """The attempts that may have happened, in order, one for each that is neither answered nor settled otherwise."""
     denied = attempt_of(row.resolved_mark) if row.resolution == "not_happened" else 0
     settled = max(row.undone, denied)
     silent = [one for one in tried if one.number > settled and _is_unanswered(one)]
-    absent = {key for key in {one.remote_key for one in silent} if _is_absent(key, silent, tried, looks, means)}
+    absent = {key for key in {one.remote_key for one in silent} if _is_absent(key, silent, tried, looks, dead_us)}
     # What was looked for and is not there is settled, but for the last one: what follows from that the table says.
     return [
         Doubt(one.number, one.remote_key)
@@ -253,23 +256,23 @@ def _is_unanswered(one: Tried) -> bool:
 
 
 def _is_absent(
-    key: str, silent: Sequence[Tried | Doubt], tried: Sequence[Tried], looks: Sequence[Look], means: Means
+    key: str, silent: Sequence[Tried | Doubt], tried: Sequence[Tried], looks: Sequence[Look], dead_us: Dead
 ) -> bool:
     """True when the last look for `key` found nothing, and began after all of `silent` sent under it was dead."""
     numbers = {one.number for one in tried if one.remote_key == key}
     of_key = [look for look in looks if look.attempt in numbers]
     last = max(of_key, key=_by_beginning, default=None)
     unanswered = {one.number for one in silent}
-    sent = [_sent_at_latest(one) for one in tried if one.remote_key == key and one.number in unanswered]
-    if last is None or last.found != "miss" or last.began_us is None or None in sent:
+    fences = [dead_us[one.number] for one in tried if one.remote_key == key and one.number in unanswered]
+    if last is None or last.found != "miss" or last.began_us is None:
         return False
-    return last.began_us >= max(one for one in sent if one is not None) + means.request_lifetime_s * US
+    return all(fence is not None and last.began_us >= fence for fence in fences)
 
 
-def _to_look_for(doubts: Sequence[Doubt], tried: Sequence[Tried], looks: Sequence[Look], means: Means) -> Doubt | None:
+def _to_look_for(doubts: Sequence[Doubt], tried: Sequence[Tried], looks: Sequence[Look], dead_us: Dead) -> Doubt | None:
     """The attempt whose key is to be looked for next: the newest, unless that is settled and an older is not."""
     for doubt in reversed(doubts):
-        if not _is_absent(doubt.remote_key, doubts, tried, looks, means):
+        if not _is_absent(doubt.remote_key, doubts, tried, looks, dead_us):
             return doubt
     return doubts[-1] if doubts else None
 
@@ -334,29 +337,30 @@ def _first_use(asked: Doubt | None, tried: Sequence[Tried]) -> int | None:
     return None if None in begun or not begun else min(at for at in begun if at is not None)
 
 
-def _last_sign(doubts: Sequence[Doubt], tried: Sequence[Tried], lease: Lease | None, now_us: int) -> int | None:
-    """A moment after which nothing in doubt was sent any more, as far as the book tells.
+def _latest(fences: Sequence[int | None], lifetime_s: int) -> int | None:
+    """The last moment at which anything was sent, of the fences that count from such moments."""
+    known = [fence for fence in fences if fence is not None]
+    return max(known) - lifetime_s * US if known and len(known) == len(fences) else None
+
+
+def _dead_after(one: Tried, lease: Lease | None, now_us: int, lifetime_s: int) -> int | None:
+    """When everything that an attempt sent is dead: a request's life after the last moment at which it was sent.
 
     That is its dispatch, or the word that it failed. Where whoever dispatched it held a lease and is gone, it is the
     last sign of life: the last beat under that epoch, or at the latest the next acquisition.
     """
-    numbers = {doubt.number for doubt in doubts}
-    signs: list[int] = []
-    for one in tried:
-        if one.number not in numbers:
-            continue
-        sent = _sent_at_latest(one)
-        if sent is None:
-            return None
-        signs.append(sent)
-        if one.failed_at_us is not None and is_of_a_command(one.failed_mark):
-            signs.append(one.failed_at_us)
-        elif lease is not None and one.lease_epoch is not None:
-            if one.lease_epoch < lease.epoch:
-                signs.append(lease.acquired_at_us)
-            elif lease.process == one.process and lease.released_at_us is None and not leases.is_live(lease, now_us):
-                signs.append(lease.beat_at_us)
-    return max(signs, default=None)
+    sent = _sent_at_latest(one)
+    if sent is None:
+        return None
+    signs = [sent]
+    if one.failed_at_us is not None and is_of_a_command(one.failed_mark):
+        signs.append(one.failed_at_us)
+    elif lease is not None and one.lease_epoch is not None:
+        if one.lease_epoch < lease.epoch:
+            signs.append(lease.acquired_at_us)
+        elif lease.process == one.process and lease.released_at_us is None and not leases.is_live(lease, now_us):
+            signs.append(lease.beat_at_us)
+    return max(signs) + lifetime_s * US
 
 
 def _is_held(row: Row, stops: Sequence[Hold]) -> bool:

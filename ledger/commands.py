@@ -67,7 +67,7 @@ def plan(origin: Origin, wish: Plan, decide: Decide, observe: Observe) -> Answer
         trace(origin, own, "key_reuse")
         sentence = "This effect key stands for another tool or other arguments; use a new key for a new intent."
         return Answered(own, 422, Refusal("key_reuse", sentence))
-    ambiguous = _still_open(siblings, wish)
+    ambiguous = _still_open(siblings, wish, origin.received_us)
     if own is None or not is_of_a_command(own.planned_mark):
         return _first_plan(origin, wish, decide, observe, own, identity, ambiguous)
     origin.lane = "evidence"  # asked again: kept, but the plan that was accepted stands
@@ -291,7 +291,8 @@ def _related(identity: UUID, wish: Plan) -> tuple[EffectRow | None, list[EffectR
     states = ", ".join(f"'{state}'" for state in OPEN)
     found = sql.rows(
         f"SELECT {_PLANNED_LIST} FROM ledger_effect WHERE id = %s"
-        f" OR (session_id = %s AND intent_digest = %s AND state IN ({states})) ORDER BY id{lock}",
+        f" OR (session_id = %s AND intent_digest = %s AND (state IN ({states}) OR outcome = 'unknown'))"  # as its index
+        f" ORDER BY id{lock}",
         [vendor_id(identity), vendor_id(wish.session), wish.intent_digest],
     )
     rows = [effects.effect_row(values) for values in found]
@@ -299,11 +300,13 @@ def _related(identity: UUID, wish: Plan) -> tuple[EffectRow | None, list[EffectR
     return own, [row for row in rows if row.id != identity]
 
 
-def _still_open(siblings: list[EffectRow], wish: Plan) -> UUID | None:
+def _still_open(siblings: list[EffectRow], wish: Plan, now_us: int) -> UUID | None:
     """The first effect of the same intent whose fate is open and which is no sibling of the same turn."""
     turn = wish.values.get("turn") or ""
     for row in siblings:
-        undecided = row.state in ("planned", "dispatched") or (row.state == "failed" and row.outcome == "unknown")
+        undecided = row.state == "planned" or cases.is_in_doubt(row)
+        if row.state == "failed" and row.attempt_count > 1 and not undecided:
+            undecided = cases.may_have_happened(row, now_us)  # one before the last, which was rejected
         if undecided and not (turn and row.turn == turn):
             return row.id
     return None

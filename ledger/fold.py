@@ -160,7 +160,7 @@ def _attempt(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, obs
             _see(effect, attempts, observe("held", False, effect.enforced_judgement))
     elif row is not None:
         # Leave asked for since a rejection is for the next attempt: a late word on this one does not spend it.
-        if effect.leave not in MOVED and fact.kind == "effect.acknowledged":
+        if effect.leave not in MOVED and _will_tell(effect, attempts, fact, row):
             effect.leave_aside, effect.leave_aside_until_us = effect.leave, effect.leave_until_us
             effect.leave = row.leave
     elif effect.leave == "used" and fact.values.get("replaces"):
@@ -183,6 +183,14 @@ def _attempt(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, obs
     if not fact.imports:
         row.heard_us = min(fact.received_us, row.heard_us or fact.received_us)
     return row
+
+
+def _will_tell(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, row: AttemptRow) -> bool:
+    """True for an acknowledgement that will say what state the effect is in (see `_tells`)."""
+    if fact.kind != "effect.acknowledged":
+        return False
+    outcome = fact.values["outcome"] if earlier(fact.mark, row.acknowledged_mark) else row.outcome
+    return _says(row, outcome, effect.undone, max(attempts))
 
 
 def _dispatched(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe) -> None:
@@ -334,10 +342,12 @@ def _tells(row: AttemptRow, undone: int, highest: int) -> bool:
     One that is undone says nothing more; nor does an outcome that nobody knows, once another attempt was made, a
     person said that it did not happen, or it was given up.
     """
-    if not row.acknowledged_mark or row.number <= undone:
-        return False
-    if row.outcome != "unknown":
-        return True
+    return bool(row.acknowledged_mark) and _says(row, row.outcome, undone, highest)
+
+
+def _says(row: AttemptRow, outcome: str, undone: int, highest: int) -> bool:
+    if row.number <= undone or outcome != "unknown":
+        return row.number > undone
     return row.number == highest and not (is_of_a_person(row.failed_mark) or is_given_up(row.failed_mark))
 
 

@@ -337,7 +337,9 @@ def _leave_from_the_book(effect: UUID) -> str:
                 word = "used" if spent else "bypassed" if word in ("pending", "refused") else "observed|bypassed"
                 ran[entry.attempt] = word
             elif word not in (*MOVED, "observed|bypassed") and entry.kind == "effect.acknowledged":
-                word = ran[entry.attempt]
+                # That nobody knows says nothing once another attempt was made.
+                says = facts["outcome"] != "unknown" or entry.attempt == max(filter(None, ran))
+                word = ran[entry.attempt] if says else word
     return word
 
 
