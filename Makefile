@@ -1,6 +1,6 @@
 # Everything about Gatebook is one of these words. `make` alone explains them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo run test check bench lock format clean browser
+.PHONY: help install demo run test check bench evaluate lock format clean browser
 # The variables of the environment (DATABASE_URL, GATEBOOK_…) reach every program; PORT has a default here.
 export PORT ?= 8000
 # Without its cached modules every start takes seconds longer.
@@ -42,6 +42,9 @@ check: .venv/.tests .venv/.client ## look at the code without running it: style,
 
 bench: .venv/.tests .venv/.client ## measure, up to 40 minutes; QUICK=1 takes at most 4
 	@$(BIN)/python -m evaluation.bench $(if $(QUICK),--quick) $(ARGS)
+
+evaluate: .venv/.tests .venv/.client ## crash and contend as the paper asks; TIER=T0, T1 (the default) or T2; ARGS=--publish writes the page
+	@$(BIN)/python -m evaluation.rig --tier $(or $(TIER),T1) $(ARGS)
 
 format: .venv/.tests ## put code and templates into the house's form
 	$(BIN)/ruff check --fix $(CODE)

@@ -35,11 +35,14 @@ def publish(results: dict[str, Any]) -> None:
 def page(results: dict[str, Any]) -> str:
     """docs/evaluation.md."""
     about = results["about"]
-    run = (
-        f"Measured {about['at'][:10]} by `make evaluate` (tier {about['tier']}, {about.get('minutes', '?')} minutes)"
-        f" on {about['processors']} processors, {about['system']}, Python {about['python']}; commit {about['commit']}."
-    )
-    return f"{OPENING}\n{run}\n\n{tables(results)}\n{MEANING}\n{LIMITS}\n{FAILURE_MODES}"
+    run = dict.fromkeys(part for told in results["databases"].values() for part in told)
+    lines = [
+        f"Measured on {about['at'][:10]} in {about.get('minutes', '?')} minutes, on {about['processors']} processors",
+        f"({about['system']}, Python {about['python']}), at commit {about['commit']}, with other programs beside it.",
+        f"Run of tier {about['tier']}: {', '.join(['baselines', *run])}.",
+    ]
+    words = "\n".join(lines)
+    return f"{OPENING}\n{words}\n\n{tables(results)}\n{MEANING}\n{LIMITS}\n{FAILURE_MODES}"
 
 
 def tables(results: dict[str, Any]) -> str:
