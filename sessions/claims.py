@@ -16,7 +16,7 @@ from django.db.models import BooleanField, Exists, F, Func, OuterRef, Q, QuerySe
 from django.db.models.functions import Coalesce
 from django.db.models.sql.compiler import SQLCompiler
 
-from journal import entries
+from journal import entries, sql
 from journal.entries import Status
 from journal.fields import DatabaseNow
 from journal.models import Entry
@@ -47,6 +47,7 @@ def claim(origin: Origin, wish: Wish) -> Lease | None:
     """The lease on what the worker gets, or None when nothing is ready. An orphaned session goes before a task of its
     priority, and of equals the older first. Raises Lost when this command claimed before and has lost it since.
     """
+    _alone(origin)
     known = entries.look(origin.draft("lease.acquired"), origin.received_us)
     if known is not None:
         return _claimed_before(origin, wish, known.status, known.position)
@@ -61,6 +62,16 @@ def claim(origin: Origin, wish: Wish) -> Lease | None:
         except Held:
             taken.add(found.id)
     return None
+
+
+def _alone(origin: Origin) -> None:
+    """Wait for the same command where it is under way: what it is about to get is locked, and so passed over."""
+    if connection.vendor == "postgresql":  # SQLite has one writer at a time
+        digest = entries.keyed_digest("claim", str(origin.project), origin.source, origin.key)
+        sql.rows("SELECT pg_advisory_xact_lock(%s, %s)", [_LOCK, int(digest[:8], 16) - 2**31])
+
+
+_LOCK: Final = 0x636C  # keeps these advisory locks apart from others'
 
 
 def _claimed_before(origin: Origin, wish: Wish, status: Status, position: int) -> Lease:

@@ -137,7 +137,7 @@ def _opened(origin: Origin, subject: Subject, before: Lease | None) -> Lease:
     draft.lease_epoch = lease.epoch
     appended = entries.append([draft], origin.received_us)[0]
     if appended.status is not Status.CREATED:
-        raise Repeated
+        raise Overtaken  # the same command was done meanwhile: the next try finds what it took
     lease.opened_position = appended.position
     lease.save(update_fields=["opened_position"])
     if lease.kind == "session" and lease.session_id is not None:

@@ -190,6 +190,18 @@ def test_no_two_workers_ever_get_one_task(live_server_process: Server) -> None:
     assert sorted(one for part in got for one in part) == sorted(wanted)
 
 
+def test_one_claim_that_is_sent_many_times_at_once_is_one(live_server_process: Server) -> None:
+    agent = Caller(live_server_process.token("crew"), address=live_server_process.url)
+    key, wish = new_key(), {"process": "w", "labels": {"rush": new_key()}}
+    session = agent.session(new_key(), labels=wish["labels"])
+    for number in range(3):
+        task(agent, session, f"t-{number}")
+    got = at_once(agent, WORKERS, lambda caller, _: caller.post("/claims", wish, key=key))
+    assert {answer.status_code for answer in got} == {200}
+    assert len({answer.json()["claimed"]["task"] for answer in got}) == 1
+    assert len(agent.get("/leases", session=session["id"]).json()["items"]) == 1
+
+
 def test_no_two_workers_ever_get_one_orphaned_session_or_one_lease(live_server_process: Server) -> None:
     agent = Caller(live_server_process.token("crew"), address=live_server_process.url)
     label = {"rush": new_key()}
