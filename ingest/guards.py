@@ -29,7 +29,7 @@ def refusal(
 
     `version` is that of the row it changes, `present` gives the object under its name. Raises Repeated.
     """
-    if (call.session is not None and call.fence is not None) or call.task is not None:
+    if call.session is not None and (call.fence is not None or call.task is not None):
         fenced = fencing.check(origin, call.session, call.kind, call.task)
         if fenced is not None:
             return fenced

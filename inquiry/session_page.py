@@ -73,7 +73,7 @@ def counts(session: Session, now_us: int) -> Counts:
             violations=Count("id", filter=Q(violates=True)),
             redactions=Coalesce(Sum("redactions"), 0),
             commanded=Count("id", filter=Q(lane="command")),
-            attempts=Coalesce(Sum("attempt_count"), 0),
+            tried=Coalesce(Sum("attempt_count"), 0),
         )
         .order_by()
     )
@@ -88,7 +88,7 @@ def counts(session: Session, now_us: int) -> Counts:
         result.violations += group["violations"]
         result.redactions += group["redactions"]
         result.commanded += group["commanded"]
-        result.attempts += group["attempts"]
+        result.attempts += group["tried"]
         result.errors_acknowledged += group["errors"] if group["shown"] == "acknowledged" else 0
     result.by_state = [(state, word, states[state]) for state, word in shown.STATES.items() if state in states]
     result.tools = sorted(((tool, n) for tool, n in tools.items() if tool), key=lambda pair: (-pair[1], pair[0]))

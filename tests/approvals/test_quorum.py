@@ -295,7 +295,8 @@ def test_who_leaves_between_the_count_and_the_ruling_makes_it_be_counted_again(
     """The schema refuses what was counted a moment too early; the person who answered never hears of it."""
     gate = desk.gate(desk.plan("e1", tool="deploy"))
     assert desk.answer(gate, "ann").refusal is None
-    whole, counted = quorum.yeses, []
+    whole = quorum.yeses
+    counted: list[int] = []
 
     def early(gates: Any) -> Any:
         counted.append(len(counted))

@@ -78,7 +78,7 @@ def test_two_sources_that_tell_different_values_of_one_fact(agent: Caller, viewe
 def test_facts_that_are_no_longer_fresh_drift_no_more(agent: Caller, session: UUID) -> None:
     at = f"/sessions/{session}/facts"
     done(agent.post(at, {"name": "head", "value": "a", "source": "git", "fresh_s": 1}))
-    Session.objects.get(id=session).facts.update(fresh_until_us=1)  # type: ignore[attr-defined]
+    Session.objects.get(id=session).facts.update(fresh_until_us=1)
     done(agent.post(at, {"name": "head", "value": "b", "source": "forge"}))
     assert fired(session) == []
 
