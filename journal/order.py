@@ -38,11 +38,6 @@ def given_up_key(event_id: str) -> str:
     return order_key("evidence", None, NO_SEQUENCE, event_id)
 
 
-def is_given_up(mark: str) -> bool:
-    """True for the order key that `given_up_key` makes."""
-    return mark.startswith(_GIVEN_UP)
-
-
 def is_of_a_person(mark: str) -> bool:
     """True for the order key of a person's word."""
     return mark[:1] == _PERSON
@@ -51,9 +46,6 @@ def is_of_a_person(mark: str) -> bool:
 def attempt_of(mark: str) -> int:
     """The attempt that a person's word is about; 0 for any other mark and for none."""
     return int(mark.split(SEPARATOR, 2)[1]) if is_of_a_person(mark) else 0
-
-
-_GIVEN_UP = SEPARATOR.join(("1", NO_SEQUENCE, NO_SEQUENCE, ""))
 
 
 def is_of_a_command(mark: str) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from journal.order import attempt_of, earlier, is_given_up, is_of_a_person
+from journal.order import attempt_of, earlier, is_of_a_person
 from ledger.rows import AttemptRow, EffectRow
 from ledger.states import MOVED, OUTCOME_OF_REASON
 
@@ -339,8 +339,8 @@ def once_more_is_spent(effect: EffectRow) -> bool:
 def _tells(row: AttemptRow, undone: int, highest: int) -> bool:
     """True where the acknowledgement of an attempt says what state the effect is in.
 
-    One that is undone says nothing more; nor does an outcome that nobody knows, once another attempt was made, a
-    person said that it did not happen, or it was given up.
+    One that is undone says nothing more; nor does an outcome that nobody knows, once another attempt was made, or
+    anybody said that this one failed.
     """
     return bool(row.acknowledged_mark) and _says(row, row.outcome, undone, highest)
 
@@ -348,7 +348,7 @@ def _tells(row: AttemptRow, undone: int, highest: int) -> bool:
 def _says(row: AttemptRow, outcome: str, undone: int, highest: int) -> bool:
     if row.number <= undone or outcome != "unknown":
         return row.number > undone
-    return row.number == highest and not (is_of_a_person(row.failed_mark) or is_given_up(row.failed_mark))
+    return row.number == highest and not row.failed_mark
 
 
 def _state(effect: EffectRow, acknowledged: list[AttemptRow], last: AttemptRow | None) -> str:

@@ -321,6 +321,7 @@ def _leave_from_the_book(effect: UUID) -> str:
     """What leave an effect stands under, replayed from facts; two words with | between where only the policy knows."""
     word, until = "held", None
     ran: dict[int | None, str] = {}
+    failed: set[int | None] = set()
     for entry in Entry.objects.filter(effect=effect).order_by("position"):
         facts = json.loads(entry.facts)
         if entry.kind in ("effect.planned", "effect.granted", "effect.withheld") and "leave" in facts:
@@ -332,13 +333,16 @@ def _leave_from_the_book(effect: UUID) -> str:
         elif entry.kind.startswith("gate.") and entry.kind[5:] in LEAVE_OF and word in ("pending", "granted"):
             word = LEAVE_OF[entry.kind[5:]][0]
         elif entry.kind in _MOVES:
+            failed |= {entry.attempt} if entry.kind == "effect.failed" else set()
             if entry.attempt not in ran:
                 spent = word == "granted" and (until is None or entry.received_us <= until)
                 word = "used" if spent else "bypassed" if word in ("pending", "refused") else "observed|bypassed"
                 ran[entry.attempt] = word
             elif word not in (*MOVED, "observed|bypassed") and entry.kind == "effect.acknowledged":
-                # That nobody knows says nothing once another attempt was made.
-                says = facts["outcome"] != "unknown" or entry.attempt == max(filter(None, ran))
+                # That nobody knows says nothing once another attempt was made, or this one was said to have failed.
+                says = facts["outcome"] != "unknown" or (
+                    entry.attempt == max(filter(None, ran)) and entry.attempt not in failed
+                )
                 word = ran[entry.attempt] if says else word
     return word
 
