@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
+from django.db import transaction
+
 from inquiry.models import StuckTransition
 from inquiry.sentences import Sentence
 from inquiry.stuck import limits as limits_of
@@ -19,10 +21,12 @@ from journal.clock import now_us
 from journal.horizon import last_position
 from ledger import cases
 from ledger.models import Effect
+from sessions import leases
 from sessions.models import Agent, Project
 from sessions.models_leases import Lease
 
 NAME: Final = "sweeper"
+SILENCES: Final = 1_000  # that one sweep writes into the book
 JUDGED: Final = 200  # effects judged at once
 SILENT_FROM: Final = 3  # S10: leases of one agent, all of them dead
 
@@ -52,6 +56,8 @@ def sweep(at_us: int | None = None) -> Swept:
     shut = pulses.is_away("waker", now)
     pulse = pulses.beat(NAME, now)
     done = Swept(held=shut or now < pulses.held_until())
+    with transaction.atomic():
+        leases.fall_silent(SILENCES, now)
     settled = last_position()
     heard = loops.window(pulse.position or max(settled - loops.READ, 0), settled)
     for project in Project.objects.values_list("id", flat=True):
