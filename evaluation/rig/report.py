@@ -113,8 +113,14 @@ def _mutants(results: dict[str, Any]) -> Iterator[str]:
         yield "| fault put in | caught by |"
         yield "|---|---|"
         for name, words in caught.items():
-            yield f"| {name} | {words.partition('; first')[0] or '**not caught**'} |"
+            yield f"| {name} | {_short(words) or '**not caught**'} |"
         yield ""
+
+
+def _short(words: str) -> str:
+    for longer in ("; first", " b'", ": {"):
+        words = words.partition(longer)[0]
+    return words
 
 
 def broken(results: dict[str, Any]) -> list[str]:
