@@ -105,12 +105,15 @@ def test_killed_while_it_takes_back_it_is_taken_back_and_done_anew_by_the_next(
         assert len(world.done) == 1, when
 
 
-@pytest.mark.parametrize(
-    ("calls", "recovers"),
-    [(("", ""), False), pytest.param(("call-1", "call-2"), True, marks=pytest.mark.once)],
-    ids=["same-names", "new-call-ids-after-recovery"],
-)
-@pytest.mark.parametrize("tool", CLASSES)
+SAME, NEW = ("", ""), ("call-1", "call-2")
+CASES = [pytest.param(tool, SAME, False, id=f"{tool}-same-names") for tool in CLASSES]
+CASES += [
+    pytest.param(tool, NEW, True, id=f"{tool}-new-call-ids-after-recovery", marks=pytest.mark.once)
+    for tool in ("keyed", "probeable", "compensable", "opaque")
+]
+
+
+@pytest.mark.parametrize(("tool", "calls", "recovers"), CASES)
 def test_killed_at_every_step_it_is_done_exactly_once_or_a_person_decides(
     client: Callable[..., gatebook.Client], tool: str, calls: tuple[str, str], recovers: bool
 ) -> None:
