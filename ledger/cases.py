@@ -1,6 +1,6 @@
-"""What is known of effects, read set-wise for the verdict table: a constant number of queries for any number of them.
+"""What is known of effects, made ready for the verdict table: a constant number of queries for any number of them.
 
-Nothing here writes, and nothing is guessed: what the book does not say reaches the table as missing.
+ledger/known.py reads; nothing here writes, and what the book does not say reaches the table as missing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,23 +8,18 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 from uuid import UUID
 
-import orjson
 from django.db.models import BooleanField, Exists, F, Func, OuterRef, Q, QuerySet
 
-from journal import sql
-from journal.models import Body, Entry
+from journal.models import Entry
 from journal.order import attempt_of, is_of_a_command
-from journal.sql import vendor_id
-from ledger import declared, holds, verdicts
-from ledger.models import Attempt, Effect, Hold
-from ledger.rows import AttemptRow, EffectRow, as_uuid
+from ledger import declared, holds, known, verdicts
+from ledger.known import Look, Row, Tried
+from ledger.known import is_in_doubt as is_in_doubt
+from ledger.models import Effect, Hold
 from ledger.verdicts import Case, Verdict
 from sessions import leases
 from sessions.models_leases import Lease
 
-_MOST_ATTEMPTS: Final = 2_000  # of all effects asked about together, the newest first
-_MOST_PROBES: Final = 2_000
-_NEWEST_ON_RESOURCE: Final = 500
 US: Final = 1_000_000
 
 
@@ -51,19 +46,7 @@ class Judged:
         return next((doubt.remote_key for doubt in self.in_doubt if doubt.number == self.attempt), "")
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """A look that was reported. `began_us` is a moment at which it had not begun yet; None where nobody knows one."""
-
-    attempt: int
-    found: str
-    began_us: int | None
-    position: int
-
-
 Dead = Mapping[int, int | None]  # when everything sent by an attempt is dead, by number; None where nobody can say
-Row = Effect | EffectRow
-Tried = Attempt | AttemptRow
 
 
 def judge(
@@ -80,7 +63,7 @@ def judge(
     A lease that `process` holds is its own; to a worker without a name every live lease is somebody else's. With None
     no lease is looked at: the door has compared epochs already. Who knows the `stops` in force spares a query.
     """
-    undoing = _compensations([row for row in effects if getattr(row, "has_undoing", True)])
+    undoing = known.compensations_of([row for row in effects if getattr(row, "has_undoing", True)])
     open_ones = [row for rows in undoing.values() for row in rows if _is_open(row)]
     facts = _Facts.read(project, [*effects, *open_ones], process, stops)
     found: dict[UUID, Judged] = {}
@@ -129,11 +112,6 @@ _HALF_WAY: Final = Q(state="failed", attempt_count__gt=1) | Q(state="failed", un
 NEEDS_SETTLING: Final = IN_DOUBT | _HALF_WAY | Q(state="planned", leave__in=("granted", "pending", "held", "used"))
 
 
-def is_in_doubt(row: Row) -> bool:
-    """True when the effect was released and nothing is known of its end, as far as its row says."""
-    return row.state == "dispatched" or (row.state in ("failed", "acknowledged") and row.outcome == "unknown")
-
-
 def may_have_happened(row: Row, now_us: int) -> bool:
     """True when any attempt of the effect is in doubt, also one before the last."""
     return bool(judge(row.project_id, [row], now_us, None)[row.id].in_doubt)
@@ -173,17 +151,17 @@ class _Facts:
         """Read for `effects` what their verdicts ask for; what no row of the table would look at is left unread."""
         tried = [row for row in effects if row.state in ("dispatched", "failed", "acknowledged")]
         doubtful = [row for row in tried if not (row.state == "acknowledged" and row.outcome != "unknown")]
-        attempts = _attempts(doubtful)
+        attempts = known.attempts_of(doubtful)
         means = {row.id: declared.tool(project, row.tool).means for row in doubtful}
         natural = [row for row in doubtful if means[row.id].tool_class == "natural"]
         return cls(
             attempts=attempts,
-            looks=_looks([row.id for row in doubtful if means[row.id].probe]),
-            late=_late([row.id for row in doubtful if getattr(row, "has_fenced", True)]),
-            overtaken=_overtaken(natural, attempts),
-            guarded=_guarded(natural),
+            looks=known.looks_of([row.id for row in doubtful if means[row.id].probe]),
+            late=known.reported_late([row.id for row in doubtful if getattr(row, "has_fenced", True)]),
+            overtaken=known.overtaken_of(natural, attempts),
+            guarded=known.guarded_of(natural),
             stops=holds.live(project) if stops is None else stops,
-            leases=_leases([row for row in effects if getattr(row, "has_lease", True)]),
+            leases=known.leases_of([row for row in effects if getattr(row, "has_lease", True)]),
             process=process,
         )
 
@@ -198,7 +176,7 @@ def _judge_one(
     dead_us = {one.number: _dead_after(one, lease, now_us, means.request_lifetime_s) for one in tried}
     doubts = _in_doubt(row, tried, looks, dead_us)
     asked = _to_look_for(doubts, tried, looks, dead_us)
-    last = looks_of(asked, tried, looks)
+    last = _last_look(asked, tried, looks)
     fences = [dead_us[doubt.number] for doubt in doubts]
     others = facts.process is not None and lease is not None and lease.process != facts.process
     elsewhere = others and lease is not None and leases.is_live(lease, now_us)
@@ -285,7 +263,7 @@ def _of_key(asked: Doubt | None, tried: Sequence[Tried], looks: Sequence[Look]) 
     return sorted((look for look in looks if look.attempt in numbers), key=_by_beginning)
 
 
-def looks_of(asked: Doubt | None, tried: Sequence[Tried], looks: Sequence[Look]) -> Look | None:
+def _last_look(asked: Doubt | None, tried: Sequence[Tried], looks: Sequence[Look]) -> Look | None:
     """The last look for the key of an attempt."""
     found = _of_key(asked, tried, looks)
     return found[-1] if found else None
@@ -313,11 +291,6 @@ def _by_beginning(look: Look) -> tuple[int, int]:
 
 def _number(one: Tried) -> int:
     return one.number
-
-
-def _sent_at_latest(one: Tried) -> int | None:
-    """A moment after which the attempt was not begun: its dispatch, or when it was first heard of."""
-    return one.received_us if one.received_us is not None else one.heard_us
 
 
 def _first_use(asked: Doubt | None, tried: Sequence[Tried]) -> int | None:
@@ -349,7 +322,7 @@ def _dead_after(one: Tried, lease: Lease | None, now_us: int, lifetime_s: int) -
     That is its dispatch, or the word that it failed. Where whoever dispatched it held a lease and is gone, it is the
     last sign of life: the last beat under that epoch, or at the latest the next acquisition.
     """
-    sent = _sent_at_latest(one)
+    sent = known.sent_at_latest(one)
     if sent is None:
         return None
     signs = [sent]
@@ -374,107 +347,3 @@ def _came_to_nothing(compensation: Row) -> bool:
     if compensation.state == "acknowledged":
         return compensation.outcome == "error"
     return compensation.state == "failed" and not _is_open(compensation)
-
-
-def _compensations(effects: Sequence[Row]) -> dict[UUID, list[Effect]]:
-    """Commanded compensations of what is in doubt, or to be undone, by the effect they undo; in order of opening."""
-    asked = [
-        row.id
-        for row in effects
-        if row.attempt_count and (row.state in ("dispatched", "failed") or is_in_doubt(row) or row.resolution)
-    ]
-    found: dict[UUID, list[Effect]] = {}
-    if asked:
-        rows = Effect.objects.filter(compensates__in=asked, lane="command").order_by("opened_position")
-        for row in rows:
-            if row.compensates_id is not None:
-                found.setdefault(row.compensates_id, []).append(row)
-    return found
-
-
-def _attempts(effects: Sequence[Row]) -> dict[UUID, list[Tried]]:
-    found: dict[UUID, list[Tried]] = {}
-    rows = Attempt.objects.filter(effect__in=[row.id for row in effects]).order_by("-number")
-    for row in rows[:_MOST_ATTEMPTS] if effects else ():
-        found.setdefault(row.effect_id, []).append(row)
-    return found
-
-
-def _looks(effects: Sequence[UUID]) -> dict[UUID, list[Look]]:
-    """What was reported of looks, from the facts of the journal."""
-    found: dict[UUID, list[Look]] = {}
-    if not effects:
-        return found
-    entries = Entry.objects.filter(effect__in=effects, kind="effect.probed").order_by("-position")
-    for position, effect, facts in entries.values_list("position", "effect", "facts")[:_MOST_PROBES]:
-        said = orjson.loads(facts)
-        if effect is not None:
-            look = Look(said["attempt"], said["found"], said.get("began_us"), position)
-            found.setdefault(effect, []).append(look)
-    return found
-
-
-def _late(effects: Sequence[UUID]) -> set[UUID]:
-    """Effects of which somebody without a say reported that they happened."""
-    if not effects:
-        return set()
-    entries = Entry.objects.filter(effect__in=effects, kind="integrity.fenced", lane="system")
-    said = [(effect, orjson.loads(facts)) for effect, facts in entries.values_list("effect", "facts")]
-    return {
-        effect
-        for effect, facts in said
-        if effect is not None and facts.get("kind") == "effect.acknowledged" and not facts.get("kept")
-    }
-
-
-# Of each effect: whether another one on its resource was released after it. A resource that nobody named is all that
-# the tool touches.
-_LATER: Final = """
-SELECT mine.id FROM ledger_effect mine WHERE mine.id IN ({marks}) AND EXISTS (
-  SELECT 1 FROM (
-    SELECT other.id FROM ledger_effect other
-    WHERE other.project_id = mine.project_id AND other.{column} = mine.{column} AND other.id <> mine.id {named}
-    ORDER BY other.opened_position DESC LIMIT {most}
-  ) newest JOIN ledger_attempt attempt ON attempt.effect_id = newest.id
-  WHERE COALESCE(attempt.received_us, attempt.heard_us) >= (
-    SELECT MAX(COALESCE(own.received_us, own.heard_us, 0)) FROM ledger_attempt own WHERE own.effect_id = mine.id
-  ) AND attempt.failure_reason <> 'rejected'
-)
-"""
-
-
-def _overtaken(effects: Sequence[Row], attempts: Mapping[UUID, Sequence[Tried]]) -> set[UUID]:
-    found = {row.id for row in effects if any(_sent_at_latest(one) is None for one in attempts.get(row.id, ())[:1])}
-    named = [row.id for row in effects if row.resource]
-    unnamed = [row.id for row in effects if not row.resource]
-    for ids, column, more in ((named, "resource", "AND other.resource <> ''"), (unnamed, "tool", "")):
-        for start in range(0, len(ids), 500):
-            part = ids[start : start + 500]
-            text = _LATER.format(
-                marks=", ".join(["%s"] * len(part)), column=column, named=more, most=_NEWEST_ON_RESOURCE
-            )
-            found |= {
-                identity for row in sql.rows(text, [vendor_id(one) for one in part]) if (identity := as_uuid(row[0]))
-            }
-    return found
-
-
-def _guarded(effects: Sequence[Row]) -> set[UUID]:
-    """Effects whose plan says what must still be true. An erased plan says nothing."""
-    positions = {row.plan_position: row.id for row in effects if row.plan_position is not None}
-    if not positions:
-        return set()
-    bodies = Body.objects.filter(entry__in=positions).values_list("entry", "text")
-    return {positions[entry] for entry, text in bodies if orjson.loads(text).get("preconditions")}
-
-
-def _leases(effects: Sequence[Row]) -> Mapping[UUID, Lease]:
-    """The lease under which each effect is worked on: that on its task where there is one, else its session's."""
-    if not effects:
-        return {}
-    sessions = {row.session_id for row in effects}
-    tasks = {row.task_id for row in effects if row.task_id is not None}
-    held = Lease.objects.filter(Q(session__in=sessions, kind="session") | Q(task__in=tasks, kind="task"))
-    of = {lease.task_id or lease.session_id: lease for lease in held}
-    found = {row.id: of.get(row.task_id) or of.get(row.session_id) for row in effects}
-    return {effect: lease for effect, lease in found.items() if lease is not None}

@@ -1,0 +1,149 @@
+"""The rows and entries that verdicts are made of, read set-wise: one query for each kind of thing.
+
+Nothing here writes, and nothing is guessed: what the book does not say is missing.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+import orjson
+from django.db.models import Q
+
+from journal import sql
+from journal.models import Body, Entry
+from journal.sql import vendor_id
+from ledger.models import Attempt, Effect
+from ledger.rows import AttemptRow, EffectRow, as_uuid
+from sessions.models_leases import Lease
+
+_MOST_ATTEMPTS: Final = 2_000  # of all effects asked about together, the newest first
+_MOST_PROBES: Final = 2_000
+_NEWEST_ON_RESOURCE: Final = 500
+Row = Effect | EffectRow
+Tried = Attempt | AttemptRow
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A look that was reported. `began_us` is a moment at which it had not begun yet; None where nobody knows one."""
+
+    attempt: int
+    found: str
+    began_us: int | None
+    position: int
+
+
+def is_in_doubt(row: Row) -> bool:
+    """True when the effect was released and nothing is known of its end, as far as its row says."""
+    return row.state == "dispatched" or (row.state in ("failed", "acknowledged") and row.outcome == "unknown")
+
+
+def sent_at_latest(one: Tried) -> int | None:
+    """A moment after which the attempt was not begun: its dispatch, or when it was first heard of."""
+    return one.received_us if one.received_us is not None else one.heard_us
+
+
+def compensations_of(effects: Sequence[Row]) -> dict[UUID, list[Effect]]:
+    """Commanded compensations of what is in doubt, or to be undone, by the effect they undo; in order of opening."""
+    asked = [
+        row.id
+        for row in effects
+        if row.attempt_count and (row.state in ("dispatched", "failed") or is_in_doubt(row) or row.resolution)
+    ]
+    found: dict[UUID, list[Effect]] = {}
+    if asked:
+        rows = Effect.objects.filter(compensates__in=asked, lane="command").order_by("opened_position")
+        for row in rows:
+            if row.compensates_id is not None:
+                found.setdefault(row.compensates_id, []).append(row)
+    return found
+
+
+def attempts_of(effects: Sequence[Row]) -> dict[UUID, list[Tried]]:
+    found: dict[UUID, list[Tried]] = {}
+    rows = Attempt.objects.filter(effect__in=[row.id for row in effects]).order_by("-number")
+    for row in rows[:_MOST_ATTEMPTS] if effects else ():
+        found.setdefault(row.effect_id, []).append(row)
+    return found
+
+
+def looks_of(effects: Sequence[UUID]) -> dict[UUID, list[Look]]:
+    """What was reported of looks, from the facts of the journal."""
+    found: dict[UUID, list[Look]] = {}
+    if not effects:
+        return found
+    entries = Entry.objects.filter(effect__in=effects, kind="effect.probed").order_by("-position")
+    for position, effect, facts in entries.values_list("position", "effect", "facts")[:_MOST_PROBES]:
+        said = orjson.loads(facts)
+        if effect is not None:
+            look = Look(said["attempt"], said["found"], said.get("began_us"), position)
+            found.setdefault(effect, []).append(look)
+    return found
+
+
+def reported_late(effects: Sequence[UUID]) -> set[UUID]:
+    """Effects of which somebody without a say reported that they happened."""
+    if not effects:
+        return set()
+    entries = Entry.objects.filter(effect__in=effects, kind="integrity.fenced", lane="system")
+    said = [(effect, orjson.loads(facts)) for effect, facts in entries.values_list("effect", "facts")]
+    return {
+        effect
+        for effect, facts in said
+        if effect is not None and facts.get("kind") == "effect.acknowledged" and not facts.get("kept")
+    }
+
+
+# Of each effect: whether another one on its resource was released after it. A resource that nobody named is all that
+# the tool touches.
+_LATER: Final = """
+SELECT mine.id FROM ledger_effect mine WHERE mine.id IN ({marks}) AND EXISTS (
+  SELECT 1 FROM (
+    SELECT other.id FROM ledger_effect other
+    WHERE other.project_id = mine.project_id AND other.{column} = mine.{column} AND other.id <> mine.id {named}
+    ORDER BY other.opened_position DESC LIMIT {most}
+  ) newest JOIN ledger_attempt attempt ON attempt.effect_id = newest.id
+  WHERE COALESCE(attempt.received_us, attempt.heard_us) >= (
+    SELECT MAX(COALESCE(own.received_us, own.heard_us, 0)) FROM ledger_attempt own WHERE own.effect_id = mine.id
+  ) AND attempt.failure_reason <> 'rejected'
+)
+"""
+
+
+def overtaken_of(effects: Sequence[Row], attempts: Mapping[UUID, Sequence[Tried]]) -> set[UUID]:
+    found = {row.id for row in effects if any(sent_at_latest(one) is None for one in attempts.get(row.id, ())[:1])}
+    named = [row.id for row in effects if row.resource]
+    unnamed = [row.id for row in effects if not row.resource]
+    for ids, column, more in ((named, "resource", "AND other.resource <> ''"), (unnamed, "tool", "")):
+        for start in range(0, len(ids), 500):
+            part = ids[start : start + 500]
+            text = _LATER.format(
+                marks=", ".join(["%s"] * len(part)), column=column, named=more, most=_NEWEST_ON_RESOURCE
+            )
+            found |= {
+                identity for row in sql.rows(text, [vendor_id(one) for one in part]) if (identity := as_uuid(row[0]))
+            }
+    return found
+
+
+def guarded_of(effects: Sequence[Row]) -> set[UUID]:
+    """Effects whose plan says what must still be true. An erased plan says nothing."""
+    positions = {row.plan_position: row.id for row in effects if row.plan_position is not None}
+    if not positions:
+        return set()
+    bodies = Body.objects.filter(entry__in=positions).values_list("entry", "text")
+    return {positions[entry] for entry, text in bodies if orjson.loads(text).get("preconditions")}
+
+
+def leases_of(effects: Sequence[Row]) -> Mapping[UUID, Lease]:
+    """The lease under which each effect is worked on: that on its task where there is one, else its session's."""
+    if not effects:
+        return {}
+    sessions = {row.session_id for row in effects}
+    tasks = {row.task_id for row in effects if row.task_id is not None}
+    held = Lease.objects.filter(Q(session__in=sessions, kind="session") | Q(task__in=tasks, kind="task"))
+    of = {lease.task_id or lease.session_id: lease for lease in held}
+    found = {row.id: of.get(row.task_id) or of.get(row.session_id) for row in effects}
+    return {effect: lease for effect, lease in found.items() if lease is not None}
