@@ -116,6 +116,7 @@ _ONE_OF: Final[dict[str, dict[str, Any]]] = {
     "ReportCapacity": {name: {"type": "integer"} for name in capacity.FIELDS},
     "DispatchEffect": {"arguments": {}, "intent_digest": {"type": "string"}},
 }
+_EXACTLY_ONE: Final = {"AcquireLease": ("session", "task", "resource")}
 _WORDS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
     ("listSessions", "status"): STATUSES,
     ("listEffects", "state"): STATES,
@@ -271,6 +272,8 @@ def description() -> dict[str, Any]:
     )
     for name, fields in _ONE_OF.items():
         schemas[name]["anyOf"] = [{"required": [field], "properties": {field: of}} for field, of in fields.items()]
+    for name, names in _EXACTLY_ONE.items():
+        schemas[name]["oneOf"] = [{"required": [one], "properties": {one: {"type": "string"}}} for one in names]
     paths: dict[str, Any] = {}
     for endpoint in ENDPOINTS:
         paths.setdefault(endpoint.path, {})[endpoint.method] = _operation(endpoint)
@@ -340,11 +343,13 @@ def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
             schema = {"type": "integer", "minimum": 1, "maximum": 200 if name == "limit" else 2**63 - 1}
         elif name in ("wait", "since"):
             schema = {"type": "integer", "minimum": 0, "maximum": 55 if name == "wait" else 2**31 - 1}
+        elif name == "process":
+            schema["maxLength"] = 64
         elif (endpoint.name, name) in _WORDS:
             schema = {"type": "string", "enum": list(_WORDS[endpoint.name, name])}
         required = endpoint.name == "receipt" and name == "id"
         found.append({"name": name, "in": "query", "required": required, "schema": schema})
-    if endpoint.method == "post" and endpoint.name not in ("postEvents", "waitForGates"):
+    if endpoint.method == "post" and endpoint.name not in ("postEvents", "waitForGates", "postBeats"):
         schema = {"type": "string", "minLength": 1, "maxLength": doors.KEY_CHARACTERS, "pattern": "^[!-~]+$"}
         found.append({"name": "Idempotency-Key", "in": "header", "required": True, "schema": schema})
     if endpoint.if_match:

@@ -21,8 +21,8 @@ ENDPOINTS: Final = (
              {200: "Lease"}, shapes.RenewLease, tag="leases"),
     Endpoint("post", "/leases/{lease}/release", "releaseLease", "Give a lease up.", {200: "Lease"},
              shapes.ReleaseLease, tag="leases"),
-    Endpoint("post", "/beats", "postBeats", "Say that the holders of up to 1,000 leases are alive.", {200: "Beats"},
-             shapes.Beats, tag="leases"),
+    Endpoint("post", "/beats", "postBeats", "Say that the holders of up to 1,000 leases are alive.",
+             {200: "BeatsAnswer"}, shapes.Beats, tag="leases"),
     Endpoint("post", "/claims", "claim", "Get the most urgent ready task or orphaned session that fits, under a lease.",
              {200: "Claimed"}, shapes.Claim, tag="leases"),
 )  # fmt: skip
@@ -55,6 +55,6 @@ _BEAT: Final = with_fields(
 _WHAT: Final = with_fields({"kind": {"enum": ["task", "session"]}, "session": _ID}, task=_ID)
 ANSWERS: Final[dict[str, Any]] = {
     "Lease": _LEASE,
-    "Beats": with_fields({"results": {"type": "array", "items": _BEAT}}),
+    "BeatsAnswer": with_fields({"results": {"type": "array", "items": _BEAT}}),
     "Claimed": with_fields({"claimed": {"anyOf": [_WHAT, {"type": "null"}]}}, lease=_LEASE, resume=_TEXT),
 }
