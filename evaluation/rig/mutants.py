@@ -69,7 +69,11 @@ class Suite:
             patch = mutate if name else None
             if patch or always:
                 ground.mutate = patch or always or ground.mutate
-            return _told(crashes.by_raising(ground, [_BY_NAME[case]], 1, 1, to_the_first=bool(name), every=False)[0])
+            return _told(
+                crashes.by_raising(
+                    ground, [_BY_NAME[case]], 1, 0 if always else 1, to_the_first=bool(name), every=False
+                )[0]
+            )
 
         return trial
 
