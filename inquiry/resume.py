@@ -34,11 +34,12 @@ class Open(NamedTuple):
     effect: Any
     judged: Judged
     gist: str
+    beneath: Judged  # the same, were nobody else at work: what remains when the lease of whoever is now ends
 
     @property
     def needs_person(self) -> bool:
-        """True when nothing but a person's word lets it go on."""
-        return not verdicts.is_safe(self.judged.verdict)
+        """True when nothing but a person's word lets it go on, whoever works on it now."""
+        return not verdicts.is_safe(self.beneath.verdict)
 
     @property
     def sentence(self) -> str:
@@ -88,10 +89,11 @@ class Resume:
         return [(answer, counted[answer]) for answer in verdicts.ANSWERS if counted[answer]]
 
 
-def judge(session: Session, now_us: int, process: str = "", *, stops: Sequence[Hold] | None = None) -> Resume:
+def judge(session: Session, now_us: int, process: str | None = None, *, stops: Sequence[Hold] | None = None) -> Resume:
     """The answer itself: the session's open effects with their verdicts. The same few queries for any session.
 
-    `stops` are those in force in the project, for whoever has them already.
+    To a worker that names its `process` another's live lease says wait; without a name no lease is looked at. `stops`
+    are those in force in the project, for whoever has them already.
     """
     found = Resume(session, now_us)
     settling = cases.to_settle(session.id).annotate(plan_head=plan_heads())
@@ -99,14 +101,17 @@ def judge(session: Session, now_us: int, process: str = "", *, stops: Sequence[H
     found.too_many = len(rows) > MOST_JUDGED
     stops = holds.live(session.project_id) if stops is None else stops
     if rows:
-        judged = cases.judge(session.project_id, rows[:MOST_JUDGED], now_us, process, stops=stops)
-        ordered = [Open(row, judged[row.id], gist_of(row.plan_head) or "") for row in rows[:MOST_JUDGED]]
+        looked = rows[:MOST_JUDGED]
+        alone = judged = cases.judge(session.project_id, looked, now_us, process, stops=stops)
+        if any(one.verdict.reason == "LEASE_HELD" for one in judged.values()):
+            alone = cases.judge(session.project_id, looked, now_us, None, stops=stops)
+        ordered = [Open(row, judged[row.id], gist_of(row.plan_head) or "", alone[row.id]) for row in looked]
         found.open = sorted(ordered, key=_pressing)
     found.stopped = bool(holds.covering(stops, session.id, session.agent_id, "", None))
     return found
 
 
-def read(session: Session, now_us: int, *, process: str = "", agent: UUID | None = None) -> Resume:
+def read(session: Session, now_us: int, *, process: str | None = None, agent: UUID | None = None) -> Resume:
     """All of it. `agent` is whoever asks: the messages are theirs; of a page, the session's own agent's."""
     found = judge(session, now_us, process)
     asking = agent or session.agent_id

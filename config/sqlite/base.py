@@ -16,6 +16,7 @@ from typing import Any, Self
 from django.db.backends.sqlite3 import base as django_sqlite
 
 from config.sqlite import queue
+from config.sqlite.schema import SchemaEditor
 
 CACHE_KIB = 16384
 # After so many changed rows a connection gives its cache back: another's commit makes it worthless anyway, and sixteen
@@ -175,6 +176,7 @@ class DatabaseWrapper(django_sqlite.DatabaseWrapper):
     """Django's wrapper over connections that queue, each set up so that what is committed is on the disk."""
 
     display_name = "SQLite"
+    SchemaEditorClass = SchemaEditor
 
     def get_connection_params(self) -> dict[str, Any]:
         return {**super().get_connection_params(), "factory": Connection}

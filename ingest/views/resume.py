@@ -18,11 +18,12 @@ LONGEST_PROCESS = 64
 def get_resume(call: Call, session: UUID) -> HttpResponse:
     """Whether the session can be resumed safely, and everything its next worker needs, at most 32 KiB. Changes nothing.
 
-    `process` is how the asker calls itself: what it dispatched itself, under a lease of its own, is not another's.
+    `process` is how the asker calls itself: while another's lease lives, it is told to wait. `safe` and `because` say
+    what will be so when that lease has ended.
     """
     asked = parameters(call.request, {"process"})
-    process = asked.get("process", "")
-    if len(process) > LONGEST_PROCESS:
+    process = asked.get("process")
+    if process is not None and len(process) > LONGEST_PROCESS:
         detail = f"process is the name you gave with the lease or the dispatch, at most {LONGEST_PROCESS} characters."
         raise Problem(422, "invalid", detail, pointer="/process")
     found = Session.objects.select_related("agent").filter(project=call.project, id=session).first()
