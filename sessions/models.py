@@ -221,7 +221,7 @@ class Session(models.Model):
     status_mark = models.CharField(max_length=260, default="", blank=True)
     said = models.JSONField(db_default=Value({}, models.JSONField()), default=dict)  # see sessions/registers.py
     fence = models.BigIntegerField(null=True)  # the least lease epoch that may write here; null: never leased
-    start_by_us = models.BigIntegerField(null=True)  # when rule S1 may speak; null once leased or where none is awaited
+    start_by_us = models.BigIntegerField(null=True)  # when rules S1 and S7 may speak; null while leased, or not awaited
     resumes = models.IntegerField(db_default=0, default=0)  # how often a lease on it was taken over
     version = models.IntegerField(default=1)
 
