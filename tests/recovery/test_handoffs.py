@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from django.db import transaction
@@ -82,10 +82,10 @@ def test_it_may_wait_on_a_gate_a_message_or_an_effect_that_are_there(
     [
         ({"kind": "effect", "ref": "push-9"}, "waits_on_unknown", "/waits_on/1/ref"),
         ({"kind": "effect", "ref": "e_999999"}, "waits_on_unknown", "/waits_on/1/ref"),
-        ({"kind": "gate", "ref": str(uuid4())}, "waits_on_unknown", "/waits_on/1/ref"),
+        ({"kind": "gate", "ref": str(UUID(int=7))}, "waits_on_unknown", "/waits_on/1/ref"),
         ({"kind": "gate", "ref": "g_999999"}, "waits_on_unknown", "/waits_on/1/ref"),
         ({"kind": "gate", "ref": "push-1"}, "waits_on_unknown", "/waits_on/1/ref"),
-        ({"kind": "message", "ref": str(uuid4())}, "waits_on_unknown", "/waits_on/1/ref"),
+        ({"kind": "message", "ref": str(UUID(int=7))}, "waits_on_unknown", "/waits_on/1/ref"),
         ({"kind": "message"}, "waits_on_missing", "/waits_on/1/ref"),
         ({"kind": "text"}, "waits_on_missing", "/waits_on/1/text"),
         ({"kind": "weather", "text": "rain"}, "invalid", "/waits_on/1/kind"),
