@@ -6,16 +6,17 @@ handoff is larger than the next worker will read. `standing` only reads. `fire` 
 `control.fired`; the doors call it when a fact arrives that may show one, and the sweeper for what only time shows.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
 import orjson
+from django.db import transaction
 from django.db.models import Count, OuterRef, Subquery
 
 from approvals.models import Gate
-from approvals.states import OPEN as OPEN_GATES
 from inquiry.indexes import IS_OF_A_CONTROL
 from journal import entries
 from journal.models import Entry
@@ -24,6 +25,7 @@ from ledger.states import OPEN as OPEN_EFFECTS
 from sessions import facts, handoffs
 from sessions.models import Session
 from sessions.models_messages import Message
+from sessions.models_state import Handoff
 
 STALE_CONTEXT: Final = "stale_context"
 COMPLETION_BLINDNESS: Final = "completion_blindness"
@@ -75,6 +77,32 @@ def watch(session: UUID, received_us: int) -> int:
     """Look at one session and write down what fires, inside the caller's transaction; returns how much was new."""
     row = Session.objects.get(id=session)
     return fire(row, standing(row, received_us), received_us)
+
+
+def sweep(now_us: int) -> int:
+    """Let stale context fire for handoffs that still wait, a transaction for each; returns how much was new.
+
+    What a handoff waits on is settled without a word to its session, so that nobody else would notice. Of those that
+    name something, a few are looked at in each run, the longest unsaid first.
+    """
+    waiting = Handoff.objects.filter(accept_by_us__isnull=False).order_by("-opened_position")
+    named = [row for row in waiting[:_LOOKED_THROUGH] if any(thing.get("ref") for thing in row.waits_on)]
+    said = Counter(
+        Entry.objects.filter(IS_OF_A_CONTROL, session__in={row.session_id for row in named})
+        .filter(subject__in=[row.id for row in named])
+        .values_list("subject", flat=True)
+    )
+    new = 0
+    for row in sorted(named, key=lambda one: said[one.id])[:_AT_ONCE]:
+        if said[row.id] < sum(bool(thing.get("ref")) for thing in row.waits_on):
+            with transaction.atomic():
+                session = Session.objects.get(id=row.session_id)
+                new += fire(session, _stale(session, row, now_us), now_us)
+    return new
+
+
+_LOOKED_THROUGH: Final = 500
+_AT_ONCE: Final = 20
 
 
 def fired(session: Session, limit: int) -> list[dict[str, Any]]:
@@ -171,13 +199,14 @@ def _stale(session: Session, handoff: Any, now_us: int) -> list[Finding]:
     over: list[tuple[str, Any, str]] = []
     project = session.project_id
     if wanted["gate"]:
-        gates = Gate.objects.filter(project=project, id__in=wanted["gate"]).exclude(status__in=OPEN_GATES)
-        over += [("gate", row, f"was {row.status.replace('_', ' ')}") for row in gates]
-        late = Gate.objects.filter(project=project, id__in=wanted["gate"], status__in=OPEN_GATES)
-        over += [("gate", row, "has expired") for row in late.filter(decide_by_us__lt=now_us)]
+        gates = Gate.objects.filter(project=project, id__in=wanted["gate"])
+        ruled = gates.exclude(status="pending")
+        over += [("gate", row, f"was {row.status.replace('_', ' ')}") for row in ruled]
+        late = gates.filter(status="pending", decide_by_us__lt=now_us)
+        over += [("gate", row, "has expired") for row in late]
     if wanted["effect"]:
         effects = Effect.objects.filter(project=project, id__in=wanted["effect"])
-        settled = effects.exclude(state__in=OPEN_EFFECTS).exclude(outcome="unknown")
+        settled = effects.exclude(state__in=("planned", "dispatched")).exclude(outcome="unknown")
         over += [("effect", row, f"is {row.state}") for row in settled]
     if wanted["message"]:
         answered = Message.objects.filter(project=project, in_reply_to__in=wanted["message"])

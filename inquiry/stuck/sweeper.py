@@ -10,6 +10,7 @@ from uuid import UUID
 
 from django.db import transaction
 
+from inquiry import controls
 from inquiry.models import StuckTransition
 from inquiry.sentences import Sentence
 from inquiry.stuck import limits as limits_of
@@ -62,6 +63,7 @@ def sweep(at_us: int | None = None) -> Swept:
     heard = loops.window(pulse.position or max(settled - loops.READ, 0), settled)
     for project in Project.objects.values_list("id", flat=True):
         _sweep_project(project, heard, now, pulse.beats, done)
+    controls.sweep(now)
     pulses.read_to(NAME, heard.until)
     return done
 

@@ -5,6 +5,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from django.core.management import call_command
 from django.test import Client
 from django.urls import reverse
 
@@ -113,8 +114,21 @@ def test_a_handoff_that_waits_on_what_has_been_settled(agent: Caller, viewer: Cl
     agent.acknowledge(waited)
     assert [one["control"] for one in told(agent, session)] == ["stale_context"]
     assert is_shown(viewer, session, "what it says of it is out of date")
+    assert fired(session) == []  # nobody told the session
+    call_command("sweep")
+    call_command("sweep")
+    assert fired(session) == ["stale_context"]
     done(agent.post(f"/handoffs/{handoff['id']}/accept"))
-    assert fired(session) == ["stale_context"]  # whoever took it up was told
+    assert fired(session) == ["stale_context"]  # said once
+
+
+def test_whoever_takes_a_handoff_up_is_told_although_no_sweep_came(agent: Caller, session: UUID) -> None:
+    waited = agent.plan("ci", str(session))
+    handoff = done(agent.post(f"/sessions/{session}/handoffs", {"waits_on": [{"kind": "effect", "ref": waited["id"]}]}))
+    agent.dispatch(waited)
+    agent.fail(waited, "rejected")
+    done(agent.post(f"/handoffs/{handoff['id']}/accept"))
+    assert fired(session) == ["stale_context"]
 
 
 def test_reports_fire_them_too_and_once(agent: Caller, session: UUID) -> None:
