@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 from uuid import UUID
 
@@ -28,6 +29,9 @@ from sessions.models import (
     Team,
     TeamMember,
 )
+from sessions.models_leases import Lease
+from sessions.models_messages import Message
+from tests.ledger.rows_of_recovery import RECOVERY
 
 Row = dict[str, Any]
 
@@ -61,6 +65,16 @@ class World:
         self.used = self.under("used")["effect"]
         self.rules = self.write(PolicySet)
         self.gate = self.write(Gate)
+
+    @cached_property
+    def lease(self) -> Lease:
+        found: Lease = self.write(Lease)
+        return found
+
+    @cached_property
+    def message(self) -> Message:
+        found: Message = self.write(Message)
+        return found
 
     def new(self) -> int:
         self.last_number += 1
@@ -253,4 +267,5 @@ LAWFUL: Final[dict[type[models.Model], Callable[[World], Row]]] = {
         "body": "{}",
         "created_us": 1,
     },
+    **RECOVERY,
 }

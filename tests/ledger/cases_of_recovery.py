@@ -1,0 +1,151 @@
+"""What breaks the constraints of leases, working state, messages, breakers and stuck sessions, and what keeps them."""
+
+from typing import Final
+
+from inquiry.models import Pulse, StuckLimit, StuckTransition
+from ledger.models import Tool
+from ledger.models_breaker import Breaker
+from sessions.models import Agent, Project, Session
+from sessions.models_leases import BeatMinute, Lease
+from sessions.models_messages import Capacity, Delivery, Message, Reading
+from sessions.models_state import Checkpoint, Decision, Handoff, ObservedFact
+from tests.ledger.rows_by_hand import Row
+from tests.ledger.schema_cases import Case, check, same
+
+PACED: Final[Row] = {"pace_reason": "context", "paced_from_us": 1, "paced_until_us": 2}
+ACCEPTED: Final[Row] = {"accepted_mark": "m", "accepted_at_us": 2}
+OPENED: Final[Row] = {"opened_at_us": 1, "until_us": 2}
+RAISED: Final[Row] = {"raised_us": 5, "raised_position": 1}
+CLEARED: Final[Row] = {"cleared_us": 9, "cleared_position": 2}
+
+RECOVERY: Final[dict[str, Case]] = {
+    # sessions that branch and merge
+    "session_is_not_branched_from_itself": Case(
+        Session,
+        wrong=lambda w: {"id": w.project.id, "branched_from_id": w.project.id},
+        right=lambda w: {"branched_from": w.session},
+    ),
+    "session_does_not_merge_into_itself": Case(
+        Session,
+        wrong=lambda w: {"id": w.project.id, "merge_into_id": w.project.id},
+        right=lambda w: {"merge_into": w.session, "merged_into": w.session},
+        also=lambda w: [{"id": w.project.id, "merged_into_id": w.project.id}],
+    ),
+    # leases
+    "lease_is_one_per_subject": same(Lease, lambda _: {"subject": "x"}, lambda w: {"project": w.write(Project)}),
+    "lease_kind_is_known": check(
+        Lease, {"kind": "mood"}, {"kind": "resource", "session": None}, {"kind": "mood", "session": None}
+    ),
+    "lease_names_subject_and_process": check(Lease, {"subject": ""}, {}, {"process": ""}),
+    "lease_is_on_what_its_kind_says": Case(
+        Lease,
+        wrong=lambda _: {"kind": "resource"},
+        right=lambda w: {"kind": "task", "task": w.task},
+        also=lambda w: [
+            {"session": None},
+            {"task": w.task},
+            {"kind": "task"},
+            {"kind": "task", "task": w.task, "session": None},
+            {"kind": "resource", "task": w.task, "session": None},
+        ],
+    ),
+    "lease_epoch_begins_at_one": check(Lease, {"epoch": 0}, {"epoch": 1}),
+    "lease_lasts_seconds_to_an_hour": check(Lease, {"ttl_s": 4}, {"ttl_s": 5}, {"ttl_s": 3601}),
+    "lease_expires_before_it_is_dead": check(
+        Lease, {"expires_at_us": 4}, {"expires_at_us": 3}, {"beat_at_us": 3, "progress_at_us": 3}
+    ),
+    "beat_minute_is_counted_once": same(
+        BeatMinute, lambda w: {"lease": w.lease, "minute": 7}, lambda w: {"lease": w.write(Lease)}
+    ),
+    "beat_minute_counts_up": check(BeatMinute, {"beats": -1}, {"beats": 1}, {"progresses": -1}),
+    # messages and capacities
+    "message_has_one_sender": Case(
+        Message,
+        wrong=lambda w: {"from_agent": w.agent, "from_user": w.user},
+        right=lambda w: {"from_agent": w.agent},
+    ),
+    "message_to_all_is_read_by_each": Case(
+        Message,
+        wrong=lambda _: {"read_at_us": 2},
+        right=lambda w: {"read_at_us": 2, "recipient": w.agent},
+    ),
+    "message_size_is_not_negative": check(Message, {"size": -1}, {"size": 0}),
+    "message_is_read_once_by_each": same(
+        Reading, lambda w: {"message": w.message, "agent": w.agent}, lambda w: {"agent": w.write(Agent)}
+    ),
+    "delivery_is_one_file_of_a_directory": same(
+        Delivery, lambda w: {"message": w.message, "directory": w.project.id}, lambda w: {"directory": w.session.id}
+    ),
+    "delivery_has_a_file": check(Delivery, {"file": ""}),
+    "capacity_is_one_of_a_session": same(
+        Capacity, lambda w: {"agent": w.agent, "session": w.session}, lambda w: {"session": w.write(Session)}
+    ),
+    "capacity_is_one_of_an_agent": same(
+        Capacity, lambda w: {"agent": w.agent, "session": None}, lambda w: {"session": w.session}
+    ),
+    "capacity_paces_for_a_known_reason": check(Capacity, {**PACED, "pace_reason": "mood"}, PACED),
+    "capacity_paces_from_and_until": check(
+        Capacity,
+        {**PACED, "pace_reason": ""},
+        PACED,
+        {**PACED, "paced_from_us": None},
+        {**PACED, "paced_until_us": None},
+        {"pace_reason": "context"},
+    ),
+    # working state
+    "checkpoint_size_is_not_negative": check(Checkpoint, {"size": -1}, {"size": 0}),
+    "decision_key_is_unique_in_session": same(
+        Decision, lambda _: {"key": "x"}, lambda w: {"session": w.write(Session)}
+    ),
+    "decision_has_a_key": check(Decision, {"key": ""}),
+    "decision_status_is_known": check(
+        Decision, {"status": "maybe", "concluded_position": 1}, {"status": "failed", "concluded_position": 1}
+    ),
+    "decision_is_concluded_by_a_fact": check(
+        Decision, {"status": "done"}, {"status": "done", "concluded_position": 1}, {"concluded_position": 1}
+    ),
+    "handoff_key_is_unique_in_session": same(Handoff, lambda _: {"key": "x"}, lambda w: {"session": w.write(Session)}),
+    "handoff_has_a_key": check(Handoff, {"key": ""}),
+    "handoff_size_is_not_negative": check(Handoff, {"size": -1}, {"size": 0}),
+    "handoff_is_accepted_by_a_fact": check(
+        Handoff, {"accepted_at_us": 2}, ACCEPTED, {"accepted_mark": "m"}, {**ACCEPTED, "accept_by_us": 3}
+    ),
+    "fact_is_told_once_per_source": same(ObservedFact, lambda _: {"name": "x"}, lambda _: {"source": "a person"}),
+    "fact_has_a_name_and_a_source": check(ObservedFact, {"name": ""}, {}, {"source": ""}),
+    # tools that pause
+    "tool_breaker_is_whole": check(
+        Tool,
+        {"breaker_failures": 0, "breaker_pause_s": 60},
+        {"breaker_failures": 3, "breaker_pause_s": 60},
+        {"breaker_failures": 3, "breaker_pause_s": 0},
+    ),
+    "breaker_is_one_of_a_tool": same(Breaker, lambda _: {"tool": "x"}, lambda w: {"project": w.write(Project)}),
+    "breaker_failures_are_counted": check(Breaker, {"failures": -1}, {"failures": 1}),
+    "breaker_that_opened_has_an_end": check(Breaker, {"opened_at_us": 1}, OPENED, {"until_us": 2}),
+    "breaker_tries_while_open": Case(
+        Breaker,
+        wrong=lambda w: {"trial": w.effect.id, "trial_until_us": 3},
+        right=lambda w: {**OPENED, "trial": w.effect.id, "trial_until_us": 3},
+        also=lambda w: [{**OPENED, "trial": w.effect.id}, {**OPENED, "trial_until_us": 3}],
+    ),
+    # what is stuck
+    "stuck_episode_is_open_once": same(
+        StuckTransition, lambda w: {"subject": w.session.id}, lambda _: {"cleared_us": 9}
+    ),
+    "stuck_rule_is_known": check(StuckTransition, {"rule": "S9"}, {"rule": "S10"}),
+    "stuck_is_raised_after_it_was_seen_and_in_the_journal": check(
+        StuckTransition, {**RAISED, "raised_us": 4}, RAISED, {**RAISED, "raised_position": None}
+    ),
+    "stuck_is_cleared_in_the_journal_after_it_was_raised": check(
+        StuckTransition, CLEARED, {**RAISED, **CLEARED}, {**RAISED, "cleared_position": 2}
+    ),
+    "stuck_is_snoozed_by_a_person_with_a_reason": Case(
+        StuckTransition,
+        wrong=lambda _: {"snoozed_until_us": 9, "snoozed_position": 2},
+        right=lambda w: {"snoozed_until_us": 9, "snoozed_position": 2, "snoozed_by": w.user},
+        also=lambda w: [{"snoozed_until_us": 9, "snoozed_by": w.user}],
+    ),
+    "stuck_limit_is_set_once_per_agent": same(StuckLimit, lambda _: {"name": "x"}, lambda w: {"agent": w.write(Agent)}),
+    "stuck_limit_names_a_length": check(StuckLimit, {"name": ""}, {"value": 0}, {"value": -1}),
+    "pulse_counts_up": check(Pulse, {"beats": 0}, {"beats": 1}, {"every_us": -1}),
+}

@@ -1,0 +1,77 @@
+"""Lawful rows of the tables by which work is kept, handed on and found stuck (see tests/ledger/rows_by_hand.py)."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from django.db import models
+
+from inquiry.models import Pulse, StuckLimit, StuckTransition
+from journal.ids import uuid7
+from ledger.models_breaker import Breaker
+from sessions.models import Agent
+from sessions.models_leases import BeatMinute, Lease
+from sessions.models_messages import Capacity, Delivery, Message, Reading
+from sessions.models_state import Checkpoint, Decision, Handoff, ObservedFact
+
+if TYPE_CHECKING:
+    from tests.ledger.rows_by_hand import World
+
+
+def _opened(world: "World") -> dict[str, Any]:
+    return {"id": uuid7(), "project": world.project, "opened_position": world.new()}
+
+
+RECOVERY: Final[dict[type[models.Model], Callable[["World"], dict[str, Any]]]] = {
+    Lease: lambda w: {
+        **_opened(w),
+        "kind": "session",
+        "subject": f"subject {w.new()}",
+        "session": w.session,
+        "agent": w.agent,
+        "process": "p",
+        "ttl_s": 60,
+        "acquired_at_us": 1,
+        "beat_at_us": 1,
+        "progress_at_us": 1,
+        "expires_at_us": 2,
+        "dead_at_us": 3,
+        "wedged_at_us": 3,
+    },
+    BeatMinute: lambda w: {"lease": w.lease, "minute": w.new()},
+    Message: lambda w: {**_opened(w), "size": 1, "sent_at_us": 1},
+    Reading: lambda w: {"message": w.message, "agent": w.write(Agent), "read_at_us": 1},
+    Delivery: lambda w: {"message": w.message, "directory": uuid7(), "file": "m.md"},
+    Capacity: lambda w: {
+        "project": w.project,
+        "agent": w.write(Agent),
+        "session": w.session,
+        "reported_at_us": 1,
+        "position": 1,
+    },
+    Checkpoint: lambda w: {**_opened(w), "session": w.session, "size": 1, "mark": "m", "created_at_us": 1},
+    Decision: lambda w: {**_opened(w), "session": w.session, "key": f"key {w.new()}", "created_at_us": 1},
+    Handoff: lambda w: {**_opened(w), "session": w.session, "key": f"key {w.new()}", "created_at_us": 1},
+    ObservedFact: lambda w: {
+        "project": w.project,
+        "session": w.session,
+        "name": f"name {w.new()}",
+        "source": "a file",
+        "digest": "d",
+        "mark": "m",
+        "position": 1,
+        "opened_position": 1,
+        "observed_at_us": 1,
+        "fresh_until_us": 2,
+    },
+    Breaker: lambda w: {"project": w.project, "tool": f"tool {w.new()}"},
+    StuckTransition: lambda w: {
+        "project": w.project,
+        "rule": "S1",
+        "subject": uuid7(),
+        "since_us": 1,
+        "seen_us": 5,
+        "seen_sweep": 1,
+    },
+    StuckLimit: lambda w: {"project": w.project, "agent": w.agent, "name": f"limit {w.new()}", "value": 1},
+    Pulse: lambda w: {"name": f"chore {w.new()}", "beat_us": 1},
+}
