@@ -21,6 +21,11 @@ _OPEN: tuple[Json, ...] = (
 )
 
 
+def _undoing(effect_key: object, suffix: str, attempt: int) -> str:
+    """The name of what takes an attempt back. Each has its own: what is planned under it names the attempt."""
+    return f"{effect_key}{suffix}" if attempt <= 1 else f"{effect_key}{suffix}:{attempt}"
+
+
 def open_effects(effects: Attempts) -> list[Json]:
     """What may have happened first, then what did not begin; each the oldest first."""
     found: list[Json] = []
@@ -122,7 +127,9 @@ class Effects(Attempts):
         return Performed.read(planned, again=True)
 
     def _was_cancelled(self, planned: Json) -> bool:
-        told = self.holder.wire.get("/effects", session=self.holder.id, effect_key=f"{planned['effect_key']}{CANCEL}")
+        """Whether its last attempt was taken back to be made anew; what was done since then was taken back for good."""
+        key = _undoing(planned["effect_key"], CANCEL, int(planned.get("attempt") or 1))
+        told = self.holder.wire.get("/effects", session=self.holder.id, effect_key=key)
         return bool(told.body.get("items"))
 
     def _ambiguous(self, planned: Json, wish: Wish) -> Performed | None:
@@ -201,10 +208,11 @@ class Effects(Attempts):
             raise NeedsPerson(verdict, f"{wish.tool} is to be taken back, and no compensation was given for it")
         undo, known = wish.undo, wish.known(verdict)
         arguments = undo.arguments(known)
-        key = f"{known.effect_key}{CANCEL if verdict.reason == 'CANCEL_THEN_REDO' else EXTRAS}"
+        suffix = CANCEL if verdict.reason == "CANCEL_THEN_REDO" else EXTRAS
+        key = _undoing(known.effect_key, suffix, verdict.attempt)
         if verdict.compensation:
             key = str(self.holder.wire.get(f"/effects/{verdict.compensation}").body["effect_key"])
-            if key not in (f"{known.effect_key}{CANCEL}", f"{known.effect_key}{EXTRAS}"):
+            if key not in [_undoing(known.effect_key, suffix, verdict.attempt) for suffix in (CANCEL, EXTRAS)]:
                 raise NeedsPerson(verdict, f"it is being taken back ({key}); finish that first")
             known = replace(known, remote_key=self._last_key(verdict.effect))
         plan = {"effect_key": key, "tool": undo.tool, "arguments": arguments}

@@ -105,6 +105,49 @@ def test_killed_while_it_takes_back_it_is_taken_back_and_done_anew_by_the_next(
         assert len(world.done) == 1, when
 
 
+def test_an_attempt_that_follows_one_taken_back_is_taken_back_as_well(client: Callable[..., gatebook.Client]) -> None:
+    """Every attempt is taken back under a name of its own, also where the next process finds that half done."""
+    for number, when in enumerate([None, *STEPS[2:]]):
+        world, key = World("compensable"), f"taken-back-twice-{number}"
+        with pytest.raises(TimeoutError), client().session(key) as s:
+            s.perform("compensable", {"to": "ada"}, dropped)
+        with client().session(key, ends=False) as s:
+            s.register("compensable", compensate=world.take_back)
+            assert [step.did for step in s.recover().steps] == ["undone"]
+        with pytest.raises(Crash), client(Mortal("before", "acknowledge")).session(key) as s:
+            s.perform("compensable", {"to": "ada"}, world.act)
+        assert len(world.done) == 1
+        if when is not None:
+            with pytest.raises(Crash), client(Mortal(*when)).session(key, takeover=True) as s:
+                s.perform("compensable", {"to": "ada"}, world.act, compensate=world.take_back)
+        with client().session(key, takeover=True, ends=False) as s:
+            s.register("compensable", compensate=world.take_back)
+            assert s.recover().safe, when
+            done = s.perform("compensable", {"to": "ada"}, world.act)
+            assert (done.ok, done.again, done.attempt) == (True, False, 3), when
+            assert s.resume()["safe"]
+        assert len(world.done) == 1, when
+
+
+def test_what_was_made_anew_and_then_taken_back_for_good_is_not_made_once_more(
+    client: Callable[..., gatebook.Client],
+) -> None:
+    world = World("compensable")
+    with client().session("for-good", ends=False) as s:
+        s.register("compensable", compensate=world.take_back)
+        with pytest.raises(TimeoutError):
+            s.perform("compensable", {"to": "ada"}, dropped, key="e-1")
+        done = s.perform("compensable", {"to": "ada"}, world.act, key="e-1")
+        assert (done.ok, done.attempt) == (True, 2)
+        s.compensate(done, "compensable.undo", {"to": "ada"}, lambda _key: world.done.clear())
+        assert s.perform("compensable", {"to": "ada"}, world.act, key="e-1").state == "compensated"
+    assert world.done == []
+
+
+def dropped(_remote_key: str) -> None:
+    raise TimeoutError
+
+
 SAME, NEW = ("", ""), ("call-1", "call-2")
 CASES = [pytest.param(tool, SAME, False, id=f"{tool}-same-names") for tool in CLASSES]
 CASES += [
