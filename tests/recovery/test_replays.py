@@ -243,6 +243,25 @@ def test_what_can_be_undone_is_undone_and_then_done_anew_as_its_next_attempt(wor
     assert stored(effect).violates is False
 
 
+def test_undone_and_planned_again_it_is_dispatched_as_the_verdict_says_whoever_asks_and_names_it(
+    worker: Caller,
+) -> None:
+    """Nothing is told of the attempt that was undone: it is over all the same, and the next needs no `replays`."""
+    for number, named in enumerate(({}, {"replays": 1})):
+        effect = dispatched(worker, "vm.start", f"e-{number}", arguments={"n": number})
+        body = {"effect_key": f"undo-{number}", "tool": "pay.keyed", "arguments": {"cancel": number}}
+        undo = worker.post(f"/effects/{effect['id']}/compensate", body).json()
+        worker.dispatch(undo)
+        worker.acknowledge(undo)
+        assert [one.is_open for one in attempts(effect)] == [False]
+        assert worker.plan(f"e-{number}", tool="vm.start", arguments={"n": number})["leave"] == "granted"
+        assert row(worker, effect)[:2] == ("execute", "2")
+        asked = {"process": "p-2", "intent_digest": effect["intent_digest"], **named}
+        answer = worker.post(f"/effects/{effect['id']}/dispatch", asked)
+        assert (answer.status_code, answer.json()["attempt"]) == (200, 2), answer.text
+        assert attempts(effect)[1].remote_key != attempts(effect)[0].remote_key
+
+
 def test_an_undoing_that_went_wrong_leaves_the_doubt_and_a_person_is_asked(worker: Caller) -> None:
     effect = dispatched(worker, "vm.start")
     body = {"effect_key": "undo", "tool": "vm.start", "arguments": {"cancel": 1}}
