@@ -113,6 +113,7 @@ RECOVERY: Final[dict[str, Case]] = {
     "fact_is_told_once_per_source": same(ObservedFact, lambda _: {"name": "x"}, lambda _: {"source": "a person"}),
     "fact_has_a_name_and_a_source": check(ObservedFact, {"name": ""}, {}, {"source": ""}),
     # tools that pause
+    # One number without the other gets through: NULL > 0 is unknown, and a CHECK takes what is unknown.
     "tool_breaker_is_whole": check(
         Tool,
         {"breaker_failures": 0, "breaker_pause_s": 60},
@@ -133,6 +134,7 @@ RECOVERY: Final[dict[str, Case]] = {
         StuckTransition, lambda w: {"subject": w.session.id}, lambda _: {"cleared_us": 9}
     ),
     "stuck_rule_is_known": check(StuckTransition, {"rule": "S9"}, {"rule": "S10"}),
+    # A position without a time gets through, for the same reason.
     "stuck_is_raised_after_it_was_seen_and_in_the_journal": check(
         StuckTransition, {**RAISED, "raised_us": 4}, RAISED, {**RAISED, "raised_position": None}
     ),
