@@ -47,7 +47,7 @@ class StuckTransition(models.Model):
             models.CheckConstraint(condition=Q(rule__one_of=list(RULES)), name="stuck_rule_is_known"),
             models.CheckConstraint(
                 condition=Q(raised_us__isnull=True, raised_position__isnull=True)
-                | Q(raised_us__gte=F("seen_us"), raised_position__isnull=False),
+                | Q(raised_us__isnull=False, raised_us__gte=F("seen_us"), raised_position__isnull=False),
                 name="stuck_is_raised_after_it_was_seen_and_in_the_journal",
             ),
             models.CheckConstraint(

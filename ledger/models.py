@@ -51,7 +51,12 @@ class Tool(models.Model):
             models.UniqueConstraint(fields=["project", "name"], name="tool_name_is_unique_in_project"),
             models.CheckConstraint(
                 condition=Q(breaker_failures__isnull=True, breaker_pause_s__isnull=True)
-                | Q(breaker_failures__gt=0, breaker_pause_s__gt=0),
+                | Q(
+                    breaker_failures__isnull=False,  # a CHECK takes what is unknown, as NULL > 0 is
+                    breaker_failures__gt=0,
+                    breaker_pause_s__isnull=False,
+                    breaker_pause_s__gt=0,
+                ),
                 name="tool_breaker_is_whole",
             ),
             models.CheckConstraint(condition=Q(tool_class__in=states.TOOL_CLASSES), name="tool_class_is_known"),

@@ -113,12 +113,13 @@ RECOVERY: Final[dict[str, Case]] = {
     "fact_is_told_once_per_source": same(ObservedFact, lambda _: {"name": "x"}, lambda _: {"source": "a person"}),
     "fact_has_a_name_and_a_source": check(ObservedFact, {"name": ""}, {}, {"source": ""}),
     # tools that pause
-    # One number without the other gets through: NULL > 0 is unknown, and a CHECK takes what is unknown.
     "tool_breaker_is_whole": check(
         Tool,
         {"breaker_failures": 0, "breaker_pause_s": 60},
         {"breaker_failures": 3, "breaker_pause_s": 60},
         {"breaker_failures": 3, "breaker_pause_s": 0},
+        {"breaker_failures": 3},
+        {"breaker_pause_s": 60},
     ),
     "breaker_is_one_of_a_tool": same(Breaker, lambda _: {"tool": "x"}, lambda w: {"project": w.write(Project)}),
     "breaker_failures_are_counted": check(Breaker, {"failures": -1}, {"failures": 1}),
@@ -134,9 +135,8 @@ RECOVERY: Final[dict[str, Case]] = {
         StuckTransition, lambda w: {"subject": w.session.id}, lambda _: {"cleared_us": 9}
     ),
     "stuck_rule_is_known": check(StuckTransition, {"rule": "S9"}, {"rule": "S10"}),
-    # A position without a time gets through, for the same reason.
     "stuck_is_raised_after_it_was_seen_and_in_the_journal": check(
-        StuckTransition, {**RAISED, "raised_us": 4}, RAISED, {**RAISED, "raised_position": None}
+        StuckTransition, {**RAISED, "raised_us": 4}, RAISED, {"raised_us": 5}, {"raised_position": 1}
     ),
     "stuck_is_cleared_in_the_journal_after_it_was_raised": check(
         StuckTransition, CLEARED, {**RAISED, **CLEARED}, {**RAISED, "cleared_position": 2}
