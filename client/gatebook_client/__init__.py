@@ -21,6 +21,7 @@ from gatebook_client.errors import (
     NotYet,
     Refused,
     Rejected,
+    SessionEnded,
 )
 from gatebook_client.recovery import Recovery, Step
 from gatebook_client.sessions import Session
@@ -47,6 +48,7 @@ __all__ = [
     "Refused",
     "Rejected",
     "Session",
+    "SessionEnded",
     "Step",
     "Task",
     "Undo",

@@ -10,10 +10,19 @@ from typing import Any, NoReturn, Protocol
 import httpx
 
 from gatebook_client import waiting
-from gatebook_client.errors import GatebookError, LeaseLost, LedgerAway, NoLeave, NotYet, Refused, Rejected
+from gatebook_client.errors import (
+    GatebookError,
+    LeaseLost,
+    LedgerAway,
+    NoLeave,
+    NotYet,
+    Refused,
+    Rejected,
+    SessionEnded,
+)
 from gatebook_client.keys import new_key
 from gatebook_client.lease import Lease
-from gatebook_client.values import Act, Done, Json, Known, Performed, Probe, Undo, Verdict, sendable
+from gatebook_client.values import ENDED, Act, Done, Json, Known, Performed, Probe, Undo, Verdict, sendable
 from gatebook_client.wire import Answer, Wire
 
 TIMEOUTS = (TimeoutError, subprocess.TimeoutExpired, httpx.TimeoutException)
@@ -28,6 +37,7 @@ class Holder(Protocol):
 
     id: str
     process: str
+    status: str
     wire: Wire
     lease: Lease | None
 
@@ -92,8 +102,7 @@ class Attempts:
             except LedgerAway as away:
                 raise away.about(f"{wish.name} was not begun.") from away
             except Refused as refusal:
-                if refusal.code == "LEASE_LOST":
-                    self.lose(refusal)
+                self.stop(refusal)
                 if refusal.code != "HELD" and refusal.status != 429:
                     raise
                 if not told:
@@ -101,6 +110,14 @@ class Attempts:
                 told = True
                 pause_s = float(refusal.problem.get("retry_after_s") or waiting.PAUSE_S)
                 waiting.pause(self.holder, pause_s, wish.until, f"{wish.name}: {refusal.sentence}.")
+
+    def stop(self, refusal: Refused) -> None:
+        """Raise SessionEnded or LeaseLost where a refusal says that nothing more can be begun here."""
+        ended = self.holder.status in ENDED  # and with it the lease that Gatebook asks for first
+        if refusal.code == "SESSION_ENDED" or (refusal.code == "LEASE_LOST" and ended):
+            raise SessionEnded(self.holder.status if ended else "") from refusal
+        if refusal.code == "LEASE_LOST":
+            self.lose(refusal)
 
     def lose(self, refusal: Refused) -> NoReturn:
         """Take it from Gatebook that the lease is another's."""

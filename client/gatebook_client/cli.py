@@ -149,7 +149,7 @@ def _wait(client: Client, asked: argparse.Namespace) -> int:
 class _Watcher:
     """Waits without a session, and begins nothing."""
 
-    id, process = "", ""
+    id, process, status = "", "", ""
 
     def __init__(self, client: Client) -> None:
         self.wire = client.wire

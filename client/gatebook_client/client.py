@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 
 from gatebook_client.lease import Beater, Lease
-from gatebook_client.sessions import ENDED, Session, Waiting
-from gatebook_client.values import Json
+from gatebook_client.sessions import Session, Waiting
+from gatebook_client.values import ENDED, Json
 from gatebook_client.wire import Wire
 
 DESCRIPTION = ("title", "repository", "branch", "parent", "labels", "owner", "on_behalf_of")
@@ -60,9 +60,10 @@ class Client:
         """Open the session with that key, or take it up again; `described` holds title, repository, branch, ….
 
         In mode `leased` this process alone works in it: LeaseHeld is raised while another does, after waiting as long
-        as said. Mode `one_shot` has no lease. A key that is given again by the next process is what makes a crash
-        harmless: without one there is nothing to take up. `answers_again` is for calls with a `call_id`: the first
-        that asks for what an earlier process was about, or did last before it died, gets what is there.
+        as said. Mode `one_shot` has no lease; nor has a session that has ended: `perform` tells what was done in it,
+        and begins nothing. A key that is given again by the next process is what makes a crash harmless: without one
+        there is nothing to take up. `answers_again` is for calls with a `call_id`: the first that asks for what an
+        earlier process was about, or did last before it died, gets what is there.
         """
         self._mind_a_fork()
         body: Json = {"key": key or f"run-{secrets.token_hex(8)}", "mode": mode}

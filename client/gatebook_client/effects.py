@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 
 from gatebook_client import waiting
 from gatebook_client.attempts import Attempts, Wish
-from gatebook_client.errors import NeedsPerson, NoLeave
-from gatebook_client.values import Json, Performed, Verdict, what_was_found
+from gatebook_client.errors import NeedsPerson, NoLeave, Refused, SessionEnded
+from gatebook_client.keys import digest_of
+from gatebook_client.values import ENDED, Json, Performed, Verdict, what_was_found
 
 # Suffixes of names: an attempt taken back to be made anew, the effect made anew, and what is taken back for good.
 CANCEL, REDO, EXTRAS = ":cancel", ":redo", ":undo"
@@ -28,18 +29,27 @@ def _undoing(effect_key: object, suffix: str, attempt: int) -> str:
 
 def open_effects(effects: Attempts) -> list[Json]:
     """What may have happened first, then what did not begin; each the oldest first."""
+    return [effect for asked in _OPEN for effect in reversed(_listed(effects, asked))]
+
+
+def _listed(effects: Attempts, asked: Json) -> list[Json]:
+    """The effects of the session that fit, the newest first."""
     found: list[Json] = []
-    for asked in _OPEN:
-        page: list[Json] = []
-        after = ""
-        while True:
-            told = effects.holder.wire.get("/effects", session=effects.holder.id, limit=200, after=after, **asked).body
-            page += told["items"]
-            after = str(told.get("next") or "")
-            if not after:
-                break
-        found += reversed(page)
-    return found
+    after = ""
+    while True:
+        told = effects.holder.wire.get("/effects", session=effects.holder.id, limit=200, after=after, **asked).body
+        found += told["items"]
+        after = str(told.get("next") or "")
+        if not after:
+            return found
+
+
+def plan_of(effects: Attempts, effect: str) -> Json:
+    """What was planned, as far as Gatebook tells us; nothing where it was not this agent's, or is erased."""
+    try:
+        return effects.holder.wire.get(f"/effects/{effect}/plan").body
+    except Refused:
+        return {}
 
 
 @dataclass
@@ -51,11 +61,42 @@ class Effects(Attempts):
     def perform(self, wish: Wish) -> Performed:
         """See that it is done once. Raises what errors.py tells, and what the act raises, after that was told."""
         self.tell_untold()
+        if self.holder.status in ENDED:
+            done = self._done_before_the_end(wish)
+            if done is not None:
+                return done
+            if not wish.compensates:  # to take something back is what alone may still be asked for
+                raise SessionEnded(self.holder.status)
         while True:
             planned = self._plan(wish)
             found = self._unheard_of(planned, wish) or self._follow(planned, wish)
             if found is not None:
                 return found
+
+    def _done_before_the_end(self, wish: Wish) -> Performed | None:
+        """What the session did under the name of a wish; None where nobody said that it did it."""
+        name = wish.plan.get("effect_key")
+        for told in _listed(self, {"effect_key": name} if name else {"tool": wish.tool}):
+            if not self._is_meant(told, wish):
+                continue
+            if told["state"] == "compensated" and self._was_cancelled(told):
+                wish.plan["effect_key"] = f"{told['effect_key']}{REDO}"
+                return self._done_before_the_end(wish)
+            if told["state"] == "compensated" or (told["state"] == "acknowledged" and told.get("outcome") != "unknown"):
+                return Performed.read(told, again=True)
+        return None
+
+    def _is_meant(self, told: Json, wish: Wish) -> bool:
+        """Whether an effect has the name of a wish, and its plan is not known to be another."""
+        if "effect_key" not in wish.plan:  # of a call Gatebook makes the name: the call, the intent, which of them
+            parts = str(told["effect_key"]).split(":")
+            if (":".join(parts[:-2]), parts[-1]) != (wish.plan.get("call_id"), str(wish.plan.get("ordinal"))):
+                return False
+        plan, free_text = plan_of(self, str(told["id"])), wish.plan.get("free_text", ())
+        if "arguments" not in plan or plan.get("redactions"):
+            return bool(told["tool"] == wish.tool)
+        wanted = digest_of(wish.tool, wish.arguments, free_text)
+        return digest_of(str(told["tool"]), plan["arguments"], free_text) == wanted
 
     def _plan(self, wish: Wish, effect_key: object = "") -> Json:
         path = f"/effects/{wish.compensates}/compensate" if wish.compensates else "/effects"

@@ -108,6 +108,18 @@ class LeaseLost(GatebookError):
         self.performed = performed
 
 
+class SessionEnded(GatebookError):
+    """The session has ended and takes no new intentions; nothing was begun. `status` is how it ended, where known.
+
+    What it did can still be read: `perform` returns what is done under its name, as ever.
+    """
+
+    def __init__(self, status: str = "") -> None:
+        how = f" ({status})" if status else ""
+        super().__init__(f"This session has ended{how}; nothing was begun. Open one under another key.")
+        self.status = status
+
+
 class Forked(GatebookError):
     """The session was opened before a fork. A child has no lease and no name of its own: it opens its own session."""
 

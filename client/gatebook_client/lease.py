@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 
-from gatebook_client.errors import LeaseHeld, LeaseLost, LedgerAway, Refused
+from gatebook_client.errors import LeaseHeld, LeaseLost, LedgerAway, Refused, SessionEnded
 from gatebook_client.values import Json
 from gatebook_client.wire import Wire
 
@@ -65,7 +65,7 @@ class Lease:
 
 
 def acquire(wire: Wire, session: str, process: str, ttl_s: int, *, takeover: bool = False) -> Lease:
-    """Take the lease of a session. Raises LeaseHeld while another process has it and lives, LedgerAway, Refused."""
+    """Take the lease of a session. Raises LeaseHeld while another process has it and lives, SessionEnded."""
     body: Json = {"session": session, "process": process, "ttl_s": ttl_s}
     if takeover:
         body["takeover"] = True
@@ -73,6 +73,8 @@ def acquire(wire: Wire, session: str, process: str, ttl_s: int, *, takeover: boo
     try:
         return Lease(wire.post("/leases", body).body, sent_at)
     except Refused as refusal:
+        if refusal.code == "SESSION_ENDED":
+            raise SessionEnded from refusal
         if refusal.code != "LEASE_HELD":
             raise
         lease = refusal.problem.get("lease")

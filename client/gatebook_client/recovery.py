@@ -6,8 +6,8 @@ from typing import Any
 
 from gatebook_client import waiting
 from gatebook_client.attempts import Wish
-from gatebook_client.effects import Effects, open_effects
-from gatebook_client.errors import NeedsPerson, NoLeave, NotYet, Refused, Rejected
+from gatebook_client.effects import Effects, open_effects, plan_of
+from gatebook_client.errors import NeedsPerson, NoLeave, NotYet, Rejected
 from gatebook_client.values import Act, Json, Probe, Undo, Verdict
 
 
@@ -89,7 +89,7 @@ def _settle(effects: Effects, told: Json, means: Means, acts: Mapping[str, Act],
         said = because or verdict.sentence or verdict.reason
         return Step(effect, str(told.get("handle") or ""), key, str(told.get("tool") or ""), did, verdict, said)
 
-    plan = _plan_of(effects, effect) if verdict.answer not in ("skip", "execute", "ask") else {}
+    plan = plan_of(effects, effect) if verdict.answer not in ("skip", "execute", "ask") else {}
     wish = Wish(str(told.get("tool") or ""), plan.get("arguments"), _nothing, {"effect_key": key})
     wish.probe, wish.undo, wish.until = means.probe, means.undo, until
     act = acts.get(key) or _again(means, plan)
@@ -126,14 +126,6 @@ def _settle(effects: Effects, told: Json, means: Means, acts: Mapping[str, Act],
         return step("waiting", str(later))
     except (NoLeave, Rejected) as no:
         return step("refused", str(no))
-
-
-def _plan_of(effects: Effects, effect: str) -> Json:
-    """What was planned, as far as Gatebook tells us; nothing where it was not this agent's, or is erased."""
-    try:
-        return effects.holder.wire.get(f"/effects/{effect}/plan").body
-    except Refused:
-        return {}
 
 
 def _again(means: Means, plan: Json) -> Act | None:

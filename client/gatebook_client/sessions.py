@@ -15,10 +15,10 @@ from typing import Any, Self
 from gatebook_client import keys, lease
 from gatebook_client.attempts import Wish
 from gatebook_client.effects import Effects
-from gatebook_client.errors import Closed, Forked, GatebookError, LeaseHeld
+from gatebook_client.errors import Closed, Forked, GatebookError, LeaseHeld, Refused
 from gatebook_client.lease import Beater, Lease
 from gatebook_client.recovery import Means, Recovery, recover
-from gatebook_client.values import Act, Compensate, Json, Performed, Probe, undo_of
+from gatebook_client.values import ENDED, Act, Compensate, Json, Performed, Probe, undo_of
 from gatebook_client.wire import Answer, Wire
 from gatebook_client.work import Working
 
@@ -86,7 +86,7 @@ class Session(Working):
             raise Forked
         if self._closed:
             raise Closed
-        if self.lease is not None:
+        if self.lease is not None and self.status not in ENDED:  # with the session its lease has ended too
             lease.keep(self.wire, self.lease)
 
     def progress(self, note: str = "") -> None:
@@ -126,8 +126,8 @@ class Session(Working):
         preconditions, parent_effect. `wait_s` limits every wait, for people and for fences; by default there is none.
 
         Raises what `act` raises, after Gatebook was told (`Rejected`: nothing happened; a timeout or anything else:
-        nobody knows), and NoLeave, NeedsPerson, NotYet, LeaseLost, LedgerAway, Refused, each of which means that
-        nothing was begun, unless it says otherwise.
+        nobody knows), and NoLeave, NeedsPerson, NotYet, LeaseLost, SessionEnded, LedgerAway, Refused, each of which
+        means that nothing was begun, unless it says otherwise.
         """
         return self._perform(
             tool, arguments, act, probe, compensate, key, call_id, wait_s, tuple(free_text), target=target, **plan
@@ -239,7 +239,11 @@ class Session(Working):
     def write(self, path: str, body: Json, version: int | None = None) -> Answer:
         """Give one command of working state, under the lease."""
         self.guard()
-        said = self.wire.post(path, body | self._effects.epoch())
+        try:
+            said = self.wire.post(path, body | self._effects.epoch())
+        except Refused as refusal:
+            self._effects.stop(refusal)
+            raise
         self.progress()
         return said
 
@@ -279,6 +283,3 @@ class Session(Working):
                 self.end()
         finally:
             self.leave()
-
-
-ENDED = ("completed", "failed", "cancelled")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Json = dict[str, Any]
+ENDED = ("completed", "failed", "cancelled")  # statuses of a session that takes nothing new
 RESULT_BYTES = 200_000  # of an act's result; an item may have 256 KiB, and larger things are artifacts
 
 

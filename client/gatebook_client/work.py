@@ -16,7 +16,7 @@ ITEMS_AT_ONCE = 1000
 
 
 class Working:
-    """What a session can write down. Every method raises LedgerAway, Refused, LeaseLost."""
+    """What a session can write down. Every method raises LedgerAway, Refused, LeaseLost, SessionEnded."""
 
     id: str
     process: str
