@@ -37,7 +37,7 @@ hypothesis.settings.load_profile("house")
 
 # A test that needs none of these, nor is marked `django_db`, cannot reach the database.
 DATABASE_FIXTURES = {"db", "transactional_db", "live_server_process"}
-FOLDERS_OF_PROGRAMS = {"evaluation", "house"}
+FOLDERS_OF_PROGRAMS = {"client", "evaluation", "house"}
 # The shell, which is the same engine without the windows, needs half of the processor for a page.
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 BROWSER_ARGUMENTS = [

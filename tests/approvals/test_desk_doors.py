@@ -21,6 +21,8 @@ from ledger import holds
 from sessions.models import ROLES, Agent, Session
 from tests.approvals.story import RULES, Desk
 
+pytestmark = pytest.mark.once
+
 # Who may at all, by the name of the door; the test fails for a door that is not here.
 LEAST: Final = {
     "inbox": "viewer",

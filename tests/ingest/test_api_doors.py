@@ -21,6 +21,8 @@ from sessions.models import AgentToken, Artifact, Session, Task
 from tests.approvals.by_hand import gate_of
 from tests.ingest.caller import Caller, code
 
+pytestmark = pytest.mark.once
+
 NO_TOKEN_NEEDED = {"openapi.json"}
 
 

@@ -19,6 +19,8 @@ from tests.ingest.caller import Caller, code, new_key
 from tests.ingest.rows import text_at
 from tests.ingest.test_redaction import PLACES, SECRETS
 
+pytestmark = pytest.mark.once
+
 
 def database() -> str:
     """Everything in every table, as text."""

@@ -12,7 +12,7 @@ from tests.ingest.caller import Caller, new_key
 
 schema = schemathesis.pytest.from_fixture("described")
 BOUNDED = settings(
-    max_examples=7,
+    max_examples=5,
     deadline=None,
     derandomize=True,
     phases=[Phase.explicit, Phase.generate],

@@ -22,7 +22,7 @@ from sessions import people
 from sessions.models import Membership, Person
 from tests.pages.people import PASSWORD, House
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.once]
 HTMX_2_SHA256 = {"2.0.10": "71ea67185bfa8c98c39d31717c6fce5d852370fcdfd129db4543774d3145c0de"}
 
 

@@ -20,7 +20,7 @@ from tests.ingest.caller import Caller
 from tests.pages.book import Book, fill, many
 from tests.pages.people import House
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.once]
 MOST = 12
 
 
