@@ -332,7 +332,8 @@ def _lease_lane(canvas: _Canvas, lanes: Lanes, top: int, ends_us: int) -> int:
     for span in spans:
         left, right = canvas.x(span.starts_us), canvas.x(span.ends_us)
         width = round(max(right - left, 2), 1)
-        canvas.add('<rect class="lease" x="{}" y="{}" width="{}" height="16"/>', left, top + 8, width)
+        form = '<rect class="lease" x="{}" y="{}" width="{}" height="16"><title>epoch {}</title></rect>'
+        canvas.add(form, left, top + 8, width, span.epoch)
         if width > 60:
             canvas.add('<text x="{}" y="{}">epoch {}</text>', round(left + 6, 1), top + 20, span.epoch)
         if span.lost:

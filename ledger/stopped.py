@@ -16,7 +16,7 @@ from ledger.fold import Fact
 from ledger.rows import AttemptRow, EffectRow
 
 BREACH: Final = "executed_while_on_hold"
-_MOVING: Final = ("effect.dispatched", "effect.acknowledged", "effect.failed")
+_MOVING: Final = ("effect.dispatched", "effect.acknowledged", "effect.failed", "effect.probed")
 
 
 class _Told(NamedTuple):
@@ -56,7 +56,8 @@ def _told(row: EffectRow, attempts: Mapping[int, AttemptRow], fact: Fact) -> lis
     if fact.kind == "effect.planned":
         asked, agent = list(attempts.values()) if row.replanned else [], row.agent_id
     elif fact.kind in _MOVING and not fact.imports:
-        asked, agent = [attempts[fact.attempt]], fact.agent or row.agent_id
+        found = attempts.get(fact.attempt)  # none where a look found nothing of it
+        asked, agent = [found] if found is not None else [], fact.agent or row.agent_id
     else:
         return []
     return [_Told(row, one.heard_us, agent) for one in asked if one.lane == "evidence" and one.heard_us is not None]

@@ -4,6 +4,7 @@ The routes are read from the tables themselves, so a door that is added tomorrow
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, Final
 from uuid import UUID
@@ -102,13 +103,14 @@ def test_an_agents_gate_has_no_door_that_rules_it(desk: Desk) -> None:
 def test_nothing_that_an_agent_may_send_approves_its_gate(desk: Desk) -> None:
     gate = desk.gate(desk.plan())
     known = {"session": gate.session_id, "effect": gate.effect_id, "gate": gate.id}
+    named = defaultdict(lambda: UUID(int=7), known)
     for door in agents_doors:
         path = "/" + re.sub(r"<uuid:(\w+)>", r"{\1}", str(door.pattern))
         if path.endswith(("/cancel", "/supersede", "/end")):
             continue  # they end the request, which is the agent's right
         body = {**BODIES.get(path, {}), "status": "approved", "leave": "granted", "leave_basis": "ruling"}
         for sent in (BODIES.get(path, {}), body):
-            desk.agent.post(path.format_map({**dict.fromkeys(("task", "artifact"), UUID(int=7)), **known}), sent)
+            desk.agent.post(path.format_map(named), sent)
     kinds = ("gate.voted", "gate.ruled", "gate.used", "effect.granted", "hold.lifted", "policy.activated")
     for number, kind in enumerate(kinds):
         item = {"id": f"forged-{number}", "kind": kind, "session": "s-1", "effect_key": "e-1", "gate": str(gate.id)}

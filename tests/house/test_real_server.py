@@ -15,7 +15,7 @@ from tests.house.server import Server
 def test_it_is_ready_and_serves_its_pages_and_files(live_server_process: Server) -> None:
     with httpx.Client(base_url=live_server_process.url) as client:
         assert client.get("/healthz").text == "ok\n"
-        assert client.get("/readyz").text == "ready\n"
+        assert client.get("/readyz").text.splitlines()[0] == "ready"  # then how late each chore is
         page = client.get("/sign-in/")
         assert page.status_code == 200
         (style,) = set(re.findall(r'href="(/static/gatebook\.[^"]+\.css)"', page.text))

@@ -181,7 +181,7 @@ SERVED = {
     "repository=web": "effect_by_repository",
     "ref_class=production": "effect_by_ref_class",
     "violating=1": "effect_violations",
-    "session=deploy-web&state=failed": "effect_by_session|effect_open_intent",
+    "session=deploy-web&state=failed": "effect_by_session|effect_open_intent|effect_failed_by_tool",
     "reference=x": "effect_by_reference",
     "key=ok&session=deploy-web": "sqlite_autoindex_ledger_effect_1|ledger_effect_pkey|effect_by_session",
     "state=unknown": "effect_by_bad_outcome|effect_by_state",

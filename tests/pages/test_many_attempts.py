@@ -67,13 +67,13 @@ def test_a_fact_writes_only_the_attempts_that_it_changes(agent: Caller, effect: 
 
 def test_a_command_writes_only_the_attempts_that_it_changes(agent: Caller, written: list[int]) -> None:
     agent.session("s")
-    for number in range(1, 6):
+    for number in range(1, 4):  # as often as a tool of which nobody said otherwise may be tried
         planned = agent.plan("e", "s")
         written.clear()
         agent.dispatch(planned)
         agent.fail(planned, "rejected", number)
         assert sum(written) == 2
-    assert list(Attempt.objects.order_by("number").values_list("outcome", flat=True)) == ["error"] * 5
+    assert list(Attempt.objects.order_by("number").values_list("outcome", flat=True)) == ["error"] * 3
 
 
 def test_the_api_answers_with_the_newest_and_says_how_many_there_are(agent: Caller, effect: Effect) -> None:
