@@ -92,9 +92,7 @@ class Migration(migrations.Migration):
                 "indexes": [
                     models.Index(fields=["session"], name="lease_by_session"),
                     models.Index(fields=["project", "opened_position"], name="lease_by_opening"),
-                    models.Index(
-                        condition=models.Q(("task__isnull", False)), fields=["task"], name="lease_by_task"
-                    ),
+                    models.Index(condition=models.Q(("task__isnull", False)), fields=["task"], name="lease_by_task"),
                     models.Index(
                         condition=models.Q(("kind", "session"), ("released_at_us__isnull", True)),
                         fields=["expires_at_us"],
