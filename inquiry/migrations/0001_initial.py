@@ -35,17 +35,6 @@ class Migration(migrations.Migration):
             name="StuckLimit",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("name", models.CharField(max_length=16)),
-                ("value", models.IntegerField()),
-                (
-                    "agent",
-                    models.ForeignKey(
-                        db_index=False,
-                        on_delete=django.db.models.deletion.PROTECT,
-                        related_name="+",
-                        to="agent_sessions.agent",
-                    ),
-                ),
                 (
                     "project",
                     models.ForeignKey(
@@ -55,6 +44,17 @@ class Migration(migrations.Migration):
                         to="agent_sessions.project",
                     ),
                 ),
+                (
+                    "agent",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="agent_sessions.agent",
+                    ),
+                ),
+                ("name", models.CharField(max_length=16)),
+                ("value", models.IntegerField()),
             ],
             options={
                 "indexes": [models.Index(fields=["project"], name="stuck_limit_by_project")],
@@ -71,29 +71,6 @@ class Migration(migrations.Migration):
             name="StuckTransition",
             fields=[
                 ("id", models.UUIDField(default=journal.ids.uuid7, primary_key=True, serialize=False)),
-                ("rule", models.CharField(max_length=3)),
-                ("subject", models.UUIDField()),
-                ("epoch", models.BigIntegerField(default=0)),
-                ("since_us", models.BigIntegerField()),
-                ("seen_us", models.BigIntegerField()),
-                ("seen_sweep", models.BigIntegerField()),
-                ("raised_us", models.BigIntegerField(null=True)),
-                ("raised_position", models.BigIntegerField(null=True)),
-                ("cleared_us", models.BigIntegerField(null=True)),
-                ("cleared_position", models.BigIntegerField(null=True)),
-                ("says", models.JSONField(default=list)),
-                ("needs_person", models.BooleanField(default=True)),
-                ("snoozed_until_us", models.BigIntegerField(null=True)),
-                ("snoozed_position", models.BigIntegerField(null=True)),
-                (
-                    "owner",
-                    models.ForeignKey(
-                        null=True,
-                        on_delete=django.db.models.deletion.PROTECT,
-                        related_name="+",
-                        to=settings.AUTH_USER_MODEL,
-                    ),
-                ),
                 (
                     "project",
                     models.ForeignKey(
@@ -113,6 +90,28 @@ class Migration(migrations.Migration):
                         to="agent_sessions.session",
                     ),
                 ),
+                ("rule", models.CharField(max_length=3)),
+                ("subject", models.UUIDField()),
+                ("epoch", models.BigIntegerField(default=0)),
+                ("since_us", models.BigIntegerField()),
+                ("seen_us", models.BigIntegerField()),
+                ("seen_sweep", models.BigIntegerField()),
+                ("raised_us", models.BigIntegerField(null=True)),
+                ("raised_position", models.BigIntegerField(null=True)),
+                ("cleared_us", models.BigIntegerField(null=True)),
+                ("cleared_position", models.BigIntegerField(null=True)),
+                ("says", models.JSONField(default=list)),
+                ("needs_person", models.BooleanField(default=True)),
+                (
+                    "owner",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                ("snoozed_until_us", models.BigIntegerField(null=True)),
                 (
                     "snoozed_by",
                     models.ForeignKey(
@@ -122,6 +121,7 @@ class Migration(migrations.Migration):
                         to=settings.AUTH_USER_MODEL,
                     ),
                 ),
+                ("snoozed_position", models.BigIntegerField(null=True)),
             ],
             options={
                 "indexes": [
@@ -149,7 +149,11 @@ class Migration(migrations.Migration):
                     models.CheckConstraint(
                         condition=models.Q(
                             models.Q(("raised_position__isnull", True), ("raised_us__isnull", True)),
-                            models.Q(("raised_position__isnull", False), ("raised_us__gte", models.F("seen_us"))),
+                            models.Q(
+                                ("raised_position__isnull", False),
+                                ("raised_us__gte", models.F("seen_us")),
+                                ("raised_us__isnull", False),
+                            ),
                             _connector="OR",
                         ),
                         name="stuck_is_raised_after_it_was_seen_and_in_the_journal",
