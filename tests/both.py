@@ -22,7 +22,7 @@ DATABASE_ONLY = "not once"
 NO_TESTS_COLLECTED = 5
 # A file stays with one worker, because its tests share a server and a book; conftest.py puts the long files first.
 SIDE_BY_SIDE = ("--dist", "loadfile", "--no-loadscope-reorder")
-WORKERS = "2"
+WORKERS = "3"
 
 
 def main(options: list[str]) -> int:

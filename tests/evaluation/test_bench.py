@@ -14,7 +14,7 @@ from evaluation.bench.workload import BYTES, ITEMS, Writer
 
 TINY = Size(
     rounds=1,
-    batches=3,
+    batches=2,
     effects=1,
     sizes=(400, 1_200),
     reads=1,

@@ -10,6 +10,7 @@ from schemathesis.specs.openapi import checks
 
 from tests.ingest.caller import Caller, new_key
 
+pytestmark = pytest.mark.once  # the description knows no database; test_hostile.py goes to both
 schema = schemathesis.pytest.from_fixture("described")
 BOUNDED = settings(
     max_examples=5,
