@@ -23,6 +23,7 @@ NO_TESTS_COLLECTED = 5
 # A file stays with one worker, because its tests share a server and a book; conftest.py puts the long files first.
 SIDE_BY_SIDE = ("--dist", "loadfile", "--no-loadscope-reorder")
 WORKERS = "3"
+WORKERS_ON_SQLITE = "4"  # it has more to run: what no database tells otherwise
 
 
 def main(options: list[str]) -> int:
@@ -59,8 +60,9 @@ def start(url: str, options: list[str], report: Path, out: IO[str] | None = None
     environment = {key: value for key, value in os.environ.items() if key not in {"DATABASE_OWNER_URL", "PORT"}}
     # A cached module that was not written would be compiled again by every child that the tests start.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    workers = WORKERS if url else WORKERS_ON_SQLITE
     return subprocess.Popen(
-        [sys.executable, "-m", "pytest", "-q", "-n", WORKERS, *SIDE_BY_SIDE, f"--junit-xml={report}", *options],
+        [sys.executable, "-m", "pytest", "-q", "-n", workers, *SIDE_BY_SIDE, f"--junit-xml={report}", *options],
         cwd=ROOT,
         env={**environment, "DATABASE_URL": url},
         stdout=out,

@@ -80,7 +80,7 @@ def test_a_tiny_run_measures_every_part(tmp_path: Path, monkeypatch: pytest.Monk
     assert {value for name, value in figures.items() if name.endswith(wrong)} <= {0}
     assert figures.get("person's form beside 2 importers: errors", 0) == 0
     queries = [figures.get(f"session page, {size} effects: queries", 0) for size in ("400", "1,200")]
-    assert queries[0] == queries[1]
+    assert abs(queries[0] - queries[1]) <= 1  # once in five seconds a process reads the declarations of tools anew
     assert not cluster.exists()
     report.write(tmp_path / "report.json")
     assert (tmp_path / "report.json").stat().st_size > 1000

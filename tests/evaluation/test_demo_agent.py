@@ -16,6 +16,7 @@ import pytest
 from evaluation.workshop import Workshop
 from tests.house.server import ROOT, Server, free_port
 
+pytestmark = pytest.mark.once  # it speaks to Gatebook over HTTP alone
 PROJECT = "ferry"  # of its own: the others' is not to be under its policy
 POLICY = ROOT / "evaluation" / "demo_policies.yaml"
 WITHIN_S = 60
