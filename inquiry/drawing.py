@@ -79,7 +79,7 @@ class Drawn:
 
     def stops_us(self, ends_us: int) -> int:
         """When the last of them ended, or `ends_us` while it is open."""
-        return max(ends_us if bar.is_open else bar.steps[-1].at_us for bar in self.bars)
+        return max(ends_us if bar.is_open else bar.moves[-1].at_us for bar in self.bars)
 
     @property
     def label(self) -> str:
@@ -270,10 +270,10 @@ def _bar(canvas: _Canvas, placed: _Placed, y: int, ends_us: int, address: Callab
         form = '<rect class="seg {}" x="{}" y="{}" width="{}" height="6"/>'
         canvas.add(form, final[0], left, y - 3, round(max(right - left, 1), 1))
     else:
-        for before, after in zip(bar.steps, [*bar.steps[1:], None], strict=True):
+        for before, after in zip(bar.moves, [*bar.moves[1:], None], strict=True):
             if after is not None or bar.is_open:
                 _segment(canvas, bar, before, ends_us if after is None else after.at_us, y, last=after is None)
-        told = bar.steps if bar.is_open else bar.steps[:-1]
+        told = bar.moves if bar.is_open else bar.moves[:-1]
         # Leave that was given without asking is no moment of its own.
         shapes += [(canvas.x(step.at_us), _SHAPES[step.what]) for step in reversed(told) if step.what in _SHAPES]
     kept: list[tuple[float, tuple[str, str]]] = []

@@ -72,6 +72,12 @@ class Bar:
     gist: str
 
     @property
+    def moves(self) -> list[Step]:
+        """Its facts but for those at the end that only ask for it again: what was done stays where it was done."""
+        last = max((n for n, step in enumerate(self.steps) if step.what != "planned"), default=0)
+        return self.steps[: last + 1]
+
+    @property
     def is_open(self) -> bool:
         """True while what becomes of it has not been told."""
         return self.state in ("planned", "awaiting approval", "dispatched", "unknown")

@@ -10,6 +10,9 @@ from django.urls import reverse
 
 from inquiry import drawing
 from inquiry.drawing import MOST_TICKS, ticks
+from inquiry.keyset import Window
+from inquiry.lanes import Bar, read
+from inquiry.timeline import Filters
 from journal.models import Entry
 from ledger.models import Effect
 from sessions.models import Session
@@ -215,3 +218,22 @@ def test_leases_beats_and_what_a_worker_left_stand_beside_the_effects(viewer: Cl
     assert {"lease.acquired", "lease.lost", "checkpoint.written"} <= facts
     said = viewer.get(reverse("session", args=[opened["id"]])).content.decode()
     assert f"w2, epoch {taken['epoch']}" in re.sub(r"<[^>]+>", "", said)
+
+
+def test_what_is_asked_for_again_stays_where_it_was_done(viewer: Client, agent: Caller) -> None:
+    """A worker that repeats its program plans what is done; the answer was no later for that."""
+    told(agent, "again", "one", {"plan": 0, "dispatch": 1, "ok": 2})
+    told(agent, "again", "two", {"plan": 9, "dispatch": 10, "ok": 11})
+    told(agent, "again", "one", {"plan": 20})
+    session = Session.objects.get(key="again")
+    bar = next(one for one in read_bars(session) if one.effect.effect_key == "one")
+    assert [step.what for step in bar.steps] == ["planned", "dispatched", "acknowledged", "planned"]
+    assert [step.what for step in bar.moves] == ["planned", "dispatched", "acknowledged"]
+    drawn = lanes(viewer, session.id).split("<a href=")
+    first = next(one for one in drawn if f"{bar.effect} " in one)
+    assert first.count('class="wait') == 1  # from plan to dispatch, and none behind the answer
+
+
+def read_bars(session: Session) -> list[Bar]:
+    """The bars of a session's newest window, by its agents' clock."""
+    return read(session, Filters(), Window(), NOON, size=30, clock="agent").bars
