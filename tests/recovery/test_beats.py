@@ -1,15 +1,22 @@
 """Beats: many leases in one request, two clocks, silence that the book tells of, and clocks that jump."""
 
+import io
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import orjson
 import pytest
+import time_machine
+from django.core.management import call_command
 from django.db import connection, transaction
 
+from config.celery import app
+from ingest.tasks import prune_answers
 from journal import clock
+from journal.clock import now_us
 from journal.models import Entry
 from ledger.models import Effect
 from sessions import beats, leases
@@ -100,6 +107,18 @@ def test_beats_of_a_minute_are_counted_in_its_row(agent: Caller) -> None:
     stored = BeatMinute.objects.count()
     assert (beats.prune(), beats.prune(-10)) == (0, stored)
     assert not BeatMinute.objects.exists()
+
+
+def test_counted_beats_go_after_seven_days_by_the_hourly_chore_and_by_its_command(agent: Caller) -> None:
+    assert app.conf.beat_schedule["prune-answers"]["task"] == prune_answers.name
+    by_command = partial(call_command, "prune_answers", stdout=io.StringIO())
+    for key, chore in (("s-1", prune_answers), ("s-2", by_command)):
+        agent.session(key)
+        beat(agent, of(hold(agent, key)))
+        for days, left in ((6, True), (8, False)):
+            with time_machine.travel((now_us() + days * 24 * 60 * MINUTE) / 1_000_000):
+                chore()
+            assert BeatMinute.objects.exists() is left
 
 
 def test_announced_quiet_holds_every_deadline_back_and_can_be_taken_back(agent: Caller) -> None:
