@@ -1,4 +1,4 @@
-"""The one writer of NoticeChannel: who hears of gates and breaches, and by which way."""
+"""The one writer of NoticeChannel: who hears of gates, breaches and what is stuck, and by which way."""
 
 import hashlib
 import hmac
@@ -20,7 +20,7 @@ from sessions.people import pseudonym_of
 from sessions.records import record
 from sessions.refused import RefusedError
 
-SWITCHES = ("requests", "rulings", "expiries", "breaches")
+SWITCHES = ("requests", "rulings", "expiries", "breaches", "stuck")
 
 
 def secret_of(channel: UUID) -> str:
@@ -41,7 +41,8 @@ def add(
 ) -> NoticeChannel:
     """Let `target` (an e-mail address, or a URL) hear of what `topics` say. Raises RefusedError with a sentence.
 
-    A member whose own address it is hears besides how gates were decided that are theirs or that they voted on.
+    A member whose own address it is hears besides how gates were decided that are theirs or that they voted on, and
+    when sessions of theirs are stuck.
     """
     _check(kind, target, minimum_risk)
     if person is not None and not project.memberships.filter(user=person).exists():

@@ -7,6 +7,7 @@ being followed: the link opens a page.
 import hashlib
 import hmac
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -35,17 +36,37 @@ _ENDED: Final = {
     "cancelled": "was withdrawn",
     "pending": "waits for a ruling",
 }
+_TOGETHER: Final = {
+    "gate.requested": "requests wait for a ruling",
+    "session.stuck": "alerts of what is stuck",
+    "session.recovered": "alerts are over",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """What a room above says of an entry: one line, facts a line each, the page to look at, ids for a program."""
+
+    headline: str
+    facts: list[str]
+    path: str
+    ids: dict[str, str | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """One thing to tell: of a gate and its status as of now, or of an entry."""
+    """One thing to tell: of a gate and its status as of now, or of an entry, in the words of a room above if it has."""
 
     topic: str
     key: str
     gate: Gate | None = None
     status: str = ""
     entry: Entry | None = None
+    telling: Telling | None = None
+
+
+Teller = Callable[[Entry], Telling | None]  # None where it is over, so that there is nothing to tell
+tellers: dict[str, Teller] = {}  # by topic; a room above adds its own when it is made ready
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +97,9 @@ def headline(message: Message) -> str:
     """One line for all of a message."""
     first = message.stories[0]
     if len(message.stories) > 1:
-        return f"{len(message.stories)} requests wait for a ruling"
+        return f"{len(message.stories)} {_TOGETHER[first.topic]}"
+    if first.telling is not None:
+        return first.telling.headline
     if first.gate is None:
         return "This is a test" if first.topic == "test" else "Something happened that must not pass in silence"
     if first.topic == "gate.unseen":
@@ -86,32 +109,34 @@ def headline(message: Message) -> str:
 
 def lines(story: Story) -> list[str]:
     """What is known of it, one fact a line, and where to look."""
-    gate, entry = story.gate, story.entry
+    gate, entry, telling = story.gate, story.entry, story.telling
+    if telling is not None:
+        return [*telling.facts, _link(telling.path)]
     if gate is None:
         told = [f"Entry {entry.position} of the journal: {entry.kind}."] if entry is not None else []
         return [*told, _link("/audit/")]
     place = [gate.repository_name, gate.effect.ref_class and f"a {gate.effect.ref_class} ref", gate.effect.environment]
     facts = [
-        f"{_shown(gate.agent.name)} asks to use {_shown(gate.tool)}"
-        + "".join(f", {_shown(word)}" for word in place if word)
+        f"{shown(gate.agent.name)} asks to use {shown(gate.tool)}"
+        + "".join(f", {shown(word)}" for word in place if word)
         + ".",
         f"Risk {gate.risk}, {gate.reversibility}.",
     ]
     if story.status == "pending":
-        facts.append(f"To be decided by {_moment(gate.decide_by_us)}, or it expires.")
+        facts.append(f"To be decided by {moment(gate.decide_by_us)}, or it expires.")
     return [*facts, _link(f"/approvals/{gate.id}/")]
 
 
 def _named(gate: Gate) -> str:
-    return f"{gate.risk}: {_shown(gate.tool)} by {_shown(gate.agent.name)} (g_{gate.opened_position})"
+    return f"{gate.risk}: {shown(gate.tool)} by {shown(gate.agent.name)} (g_{gate.opened_position})"
 
 
-def _shown(text: str) -> str:
+def shown(text: str) -> str:
     """Agents' words with nothing hidden in them, on one line."""
     return "".join(piece.shown or piece.raw for piece in pieces(text[:120], one_line=True))
 
 
-def _moment(us: int) -> str:
+def moment(us: int) -> str:
     return datetime.fromtimestamp(us / 1_000_000, UTC).strftime("%d %B %Y %H:%M UTC")
 
 
@@ -145,6 +170,8 @@ def _webhook(channel: NoticeChannel, message: Message) -> None:
     body: dict[str, object] = {"id": story.key, "event": story.topic}
     if story.gate is not None:
         body |= {"gate": str(story.gate.id), "version": story.gate.version}
+    if story.telling is not None:
+        body |= story.telling.ids
     if story.entry is not None:
         body["position"] = story.entry.position
     text = orjson.dumps(body)

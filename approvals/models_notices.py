@@ -1,4 +1,4 @@
-"""Who hears of gates and breaches outside of the pages, and each notice: due, sent, quiet or given up."""
+"""Who hears of gates, breaches and what is stuck elsewhere, and each notice: due, sent, quiet or given up."""
 
 from django.conf import settings
 from django.db import models
@@ -16,14 +16,15 @@ class NoticeChannel(models.Model):
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="notice_channels")
     kind = models.CharField(max_length=7)
     target = models.CharField(max_length=300)  # an e-mail address or a URL
-    person = models.ForeignKey(  # whose own it is: they hear what became of what is theirs or what they voted on
+    person = models.ForeignKey(  # whose own it is: they hear what becomes of what is theirs or what they voted on
         settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
     )
     requests = models.BooleanField(default=True)  # a gate waits for people; and the alarm that nobody has looked
     rulings = models.BooleanField(default=True)  # people have ruled, or the agent withdrew
     expiries = models.BooleanField(default=True)  # its time passed
     breaches = models.BooleanField(default=True)  # integrity: without approval, twice, under a reused key
-    minimum_risk = models.CharField(max_length=8, default="low")  # of gates; breaches are always told
+    stuck = models.BooleanField(default=True)  # what the watch raised, and its end
+    minimum_risk = models.CharField(max_length=8, default="low")  # of gates; all else is always told
     enabled = models.BooleanField(default=True)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     created_at_us = models.BigIntegerField()
@@ -62,7 +63,7 @@ class Notice(models.Model):
     id = models.BigAutoField(primary_key=True)
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+", db_index=False)
     channel = models.ForeignKey(NoticeChannel, on_delete=models.PROTECT, related_name="notices", db_index=False)
-    topic = models.CharField(max_length=16)
+    topic = models.CharField(max_length=17)
     key = models.CharField(max_length=160)
     position = models.BigIntegerField()  # of the entry it follows from
     gate = models.UUIDField(null=True)

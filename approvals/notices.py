@@ -1,4 +1,4 @@
-"""The one writer of Notice: what of gates and breaches is told to whom, when, and what came of it.
+"""The one writer of Notice: what of gates, breaches and what is stuck is told to whom, when, and what came of it.
 
 The outbox, written in the transaction of the fact itself, is cut into one notice per channel; a task sends those that
 are due. A notice is claimed for a minute before it is sent and marked as sent afterwards, so a kill at any point sends
@@ -6,7 +6,7 @@ it again: at least once, and `key` tells the receiver that it is the same. A gat
 it is not told of at all; whoever was told hears how it ended.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Final
 from uuid import UUID
 
@@ -34,6 +34,7 @@ LONGEST_WAIT_US: Final = 3_600 * US
 MOST_TRIES: Final = 24  # most of a day
 UNSEEN_AT_ONCE: Final = 100  # gates looked at in one run
 DIGEST_US: Final = {"medium": 15 * 60 * US, "low": 24 * 3_600 * US}
+TOGETHER: Final = ("gate.requested", "session.stuck", "session.recovered")  # one message to people carries many
 BEFORE_THE_RULING: Final = ("gate.requested", "gate.unseen")
 
 
@@ -76,6 +77,30 @@ def _breach(row: Outbox) -> None:
         _write(channel, "integrity", row, None, now_us())
 
 
+def tell_stuck(row: Outbox, owners: Collection[int], gate: UUID | None = None) -> None:
+    """Let those hear who listen for what is stuck, and those `owners` (users) of it who have an address of their own.
+
+    Where it is a request that waits, whoever was told that nobody has opened it has heard of it.
+    """
+    theirs = Q(person__in=owners, person__memberships__project=row.project)
+    listening = NoticeChannel.objects.filter(Q(stuck=True) | theirs, project=row.project, enabled=True)
+    if gate is not None:
+        unseen = Notice.objects.filter(gate=gate, topic="gate.unseen", state__in=("due", "sent"))
+        listening = listening.exclude(id__in=unseen.values("channel"))
+    for channel in listening.distinct():
+        _write(channel, "session.stuck", row, None, now_us())
+
+
+@transaction.atomic
+def tell_recovered(row: Outbox, alert: str) -> None:
+    """Let those hear who were told of `alert`, the deduplication key of what tell_stuck told; nobody else."""
+    told = Q(notices__key=alert, notices__tries__gt=0)
+    for channel in NoticeChannel.objects.filter(told, project=row.project, enabled=True).distinct():
+        _write(channel, "session.recovered", row, None, now_us(), key=f"over:{alert}")
+    waiting = Notice.objects.filter(channel__project=row.project, key=alert, state="due", tries=0)
+    waiting.update(state="quiet")
+
+
 def try_out(channel: NoticeChannel, position: int) -> None:
     """Send a notice that says nothing but that it arrived; `position` is the entry that noted the wish."""
     Notice.objects.create(
@@ -105,11 +130,11 @@ def _due(channel: NoticeChannel, risk: str) -> int:
     return now if period is None or channel.kind == "webhook" else (now // period + 1) * period
 
 
-def _write(channel: NoticeChannel, topic: str, row: Outbox, gate: UUID | None, due_at_us: int) -> None:
-    """Once per channel and key, however often the outbox hands it over."""
+def _write(channel: NoticeChannel, topic: str, row: Outbox, gate: UUID | None, due_at_us: int, key: str = "") -> None:
+    """Once per channel and key, however often the outbox hands it over; the key is the outbox's where none is given."""
     values = {"topic": topic, "position": row.entry_id, "gate": gate, "due_at_us": due_at_us}
     values["project_id"] = channel.project_id
-    Notice.objects.get_or_create(channel=channel, key=row.deduplication_key, defaults=values)
+    Notice.objects.get_or_create(channel=channel, key=key or row.deduplication_key, defaults=values)
 
 
 def send_due(most: int = 200) -> int:
@@ -125,11 +150,11 @@ def send_due(most: int = 200) -> int:
 
 
 def _grouped(due: Iterable[Notice]) -> Iterable[list[Notice]]:
-    """What one message can carry: requests to the same people together, everything else alone."""
+    """What one message can carry: to the same people of one topic together, to programs each alone."""
     groups: dict[tuple[object, ...], list[Notice]] = {}
     for notice in due:
-        together = notice.topic == "gate.requested" and notice.channel.kind != "webhook"
-        groups.setdefault((notice.channel_id, "requests") if together else (notice.pk,), []).append(notice)
+        together = notice.topic in TOGETHER and notice.channel.kind != "webhook"
+        groups.setdefault((notice.channel_id, notice.topic) if together else (notice.pk,), []).append(notice)
     return groups.values()
 
 
@@ -182,7 +207,10 @@ def _story(notice: Notice) -> Story | None:
     """What there is to tell; None when it is over and nobody was told that it began."""
     if notice.gate is None:
         entry = Entry.objects.get(position=notice.position)
-        return Story(notice.topic, notice.key, entry=entry)
+        teller = delivery.tellers.get(notice.topic)
+        telling = teller(entry) if teller is not None else None
+        over = teller is not None and telling is None
+        return None if over else Story(notice.topic, notice.key, entry=entry, telling=telling)
     gate = Gate.objects.select_related("agent", "effect").get(id=notice.gate)
     status = gates.current_status(gate, now_us())
     if notice.topic in BEFORE_THE_RULING and status != "pending":

@@ -27,6 +27,7 @@ class Migration(migrations.Migration):
                 ("rulings", models.BooleanField(default=True)),
                 ("expiries", models.BooleanField(default=True)),
                 ("breaches", models.BooleanField(default=True)),
+                ("stuck", models.BooleanField(default=True)),
                 ("minimum_risk", models.CharField(default="low", max_length=8)),
                 ("enabled", models.BooleanField(default=True)),
                 ("created_at_us", models.BigIntegerField()),
@@ -84,7 +85,7 @@ class Migration(migrations.Migration):
             name="Notice",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("topic", models.CharField(max_length=16)),
+                ("topic", models.CharField(max_length=17)),
                 ("key", models.CharField(max_length=160)),
                 ("position", models.BigIntegerField()),
                 ("gate", models.UUIDField(null=True)),
@@ -124,7 +125,16 @@ class Migration(migrations.Migration):
                         condition=models.Q(
                             (
                                 "topic__in",
-                                ("gate.requested", "gate.unseen", "gate.resolved", "gate.expired", "integrity", "test"),
+                                (
+                                    "gate.requested",
+                                    "gate.unseen",
+                                    "gate.resolved",
+                                    "gate.expired",
+                                    "session.stuck",
+                                    "session.recovered",
+                                    "integrity",
+                                    "test",
+                                ),
                             )
                         ),
                         name="notice_topic_is_known",

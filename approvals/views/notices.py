@@ -1,4 +1,4 @@
-"""Who hears of gates and breaches outside of the pages, and what came of it. For administrators."""
+"""Who hears of gates, breaches and what is stuck outside of the pages, and what came of it. For administrators."""
 
 from typing import Any, cast
 from uuid import UUID
@@ -30,6 +30,7 @@ TOPICS = [
     ("rulings", "How gates were decided"),
     ("expiries", "Gates that expired"),
     ("breaches", "What happened without leave"),
+    ("stuck", "Sessions that are stuck"),
 ]
 
 
@@ -70,7 +71,8 @@ class ChannelForm(SwitchesForm):
         label="Whose own it is",
         required=False,
         empty_label="nobody's own",
-        help_text="They also hear how gates were decided that are theirs or that they voted on.",
+        help_text="They also hear how gates were decided that are theirs or that they voted on, and when sessions of"
+        " theirs are stuck.",
     )
     field_order = ["kind", "target", "person", "minimum_risk", "topics"]
 

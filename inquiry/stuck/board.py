@@ -177,7 +177,7 @@ def _rows(every: Iterable[reading.Found], episodes: Sequence[StuckTransition]) -
             row = Row(reason, stuck.session, cause, given_up=lease is None or lease.released_at_us is not None)
             if reason.rule in ("S5", "S8"):
                 reason.says = said.get(row.key, reason.says)
-            row.owner, row.owner_id = _answerable(stuck.session)
+            row.owner, row.owner_id = answerable(stuck.session)
             yield row
     for episode in episodes:
         if episode.rule == "S10":
@@ -186,7 +186,8 @@ def _rows(every: Iterable[reading.Found], episodes: Sequence[StuckTransition]) -
             yield Row(reason, None, "blind")
 
 
-def _answerable(session: Session) -> tuple[str, int | None]:
+def answerable(session: Session) -> tuple[str, int | None]:
+    """Whose session it is, else whose agent: their name and user."""
     person = session.owner or session.agent.owner
     return (person.get_username(), person.pk) if person is not None else ("", None)
 

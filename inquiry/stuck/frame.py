@@ -5,7 +5,7 @@ from django.db.models.functions import Coalesce
 
 from inquiry.models import StuckTransition
 from inquiry.stuck import notices, pulses
-from journal import beating, outbox
+from journal import beating
 from journal.clock import now_us
 from sessions import standing
 from sessions.models import Project
@@ -29,4 +29,4 @@ def tell() -> None:
     """Say how the frame reads its part, who keeps the pulses, and who hears of what is raised. Called once."""
     standing.tell(stuck=raised, pulses=pulses.in_words)
     beating.keep(pulses.heard)
-    outbox.register("stuck", notices.tell)
+    notices.register()

@@ -116,7 +116,12 @@ def _transit(rows: Sequence[StuckTransition], kind: str, at_us: int, why: str = 
 
 def alert_key(row: StuckTransition) -> str:
     """One alert for each session, rule and epoch, however often it comes and goes."""
-    return f"stuck:{(row.session_id or row.subject).hex}:{row.rule}:{row.epoch}"
+    return alert_of(row.session_id or row.subject, row.rule, row.epoch)
+
+
+def alert_of(about: UUID, rule: str, epoch: int) -> str:
+    """The deduplication key of an alert; `about` is the session, of S10 the agent."""
+    return f"stuck:{about.hex}:{rule}:{epoch}"
 
 
 def _draft(row: StuckTransition, kind: str, at_us: int, why: str) -> Draft:

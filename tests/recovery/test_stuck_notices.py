@@ -1,0 +1,211 @@
+"""What is stuck reaches people by the channels that they chose: once raised, once over, whatever is killed between."""
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+from django.core import mail
+from pytest_django import Settings
+
+from approvals import channels, delivery, notices, outside
+from approvals.models_notices import Notice, NoticeChannel
+from inquiry.stuck import sweeper
+from journal import outbox
+from journal.clock import now_us
+from sessions.models import Agent, Session
+from tests.approvals.story import Desk
+from tests.approvals.test_notices import ADDRESS, Killed, risky, tick
+from tests.recovery.watching import US, beat, leased, pass_by, sweeps_go_on
+
+pytestmark = pytest.mark.django_db
+SILENT = dict.fromkeys(channels.SWITCHES, False)
+TITLE = "never-in-a-notice"
+
+
+@pytest.fixture(autouse=True)
+def _outside(settings: Settings) -> None:
+    settings.GATEBOOK_WEBHOOK_HOSTS = frozenset({"hooks.example.org"})
+    settings.EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
+
+
+@pytest.fixture
+def posted(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The bodies that went out by HTTP."""
+    sent: list[dict[str, Any]] = []
+    monkeypatch.setattr(outside, "post", lambda _url, body, _headers: sent.append(orjson.loads(body)))
+    return sent
+
+
+@pytest.fixture
+def hears(desk: Desk) -> Callable[..., NoticeChannel]:
+    """Add a channel that hears of what is stuck and of nothing else, unless a test says otherwise."""
+
+    def add(kind: str = "email", target: str = "", **options: Any) -> NoticeChannel:
+        address = target or ("team@example.org" if kind == "email" else ADDRESS)
+        return channels.add(
+            desk.project, kind, address, desk.user("administrator"), **{**SILENT, "stuck": True, **options}
+        )
+
+    return add
+
+
+def look() -> None:
+    """What two sweeps in a row see."""
+    sweeps_go_on(200)
+    sweeper.sweep()
+    sweeper.sweep()
+
+
+def died(desk: Desk, key: str = "s-1", **more: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A session whose worker fell silent, and its lease."""
+    made = leased(desk.agent, key, title=TITLE, **more)
+    pass_by(121)
+    look()
+    return made
+
+
+def test_who_chose_it_hears_what_is_stuck_and_that_it_is_over_each_once(
+    desk: Desk, hears: Callable[..., NoticeChannel], posted: list[dict[str, Any]]
+) -> None:
+    hears()
+    hears("webhook")
+    hears(target="breaches@example.org", stuck=False, breaches=True, requests=True)
+    session, lease = died(desk)
+    assert tick() == 2
+    (letter,) = mail.outbox
+    handle = Session.objects.get(id=session["id"]).opened_position
+    assert letter.to == ["team@example.org"]
+    assert letter.subject == f"Gatebook: Session s_{handle} of deploy-7 is stuck: Dead: lease over, nobody took it"
+    assert f"/sessions/{session['id']}/" in letter.body
+    assert TITLE not in letter.subject + str(letter.body)
+    assert tick() == 0
+    beat(desk.agent, lease)
+    sweeper.sweep()
+    assert tick() == 2
+    assert mail.outbox[1].subject.endswith(f"s_{handle} of deploy-7 is not stuck any more by rule S2")
+    stuck, over = posted
+    assert (stuck["event"], stuck["session"], stuck["rule"]) == ("session.stuck", session["id"], "S2")
+    assert set(stuck) == {"id", "event", "session", "rule", "position"}
+    assert (over["event"], over["id"]) == ("session.recovered", f"over:{stuck['id']}")
+    pass_by(121)  # the same again under one epoch: the board says so, people have heard
+    look()
+    assert tick() == 0
+    assert {(one.topic, one.state) for one in Notice.objects.all()} == {
+        ("session.stuck", "sent"),
+        ("session.recovered", "sent"),
+    }
+
+
+@pytest.mark.parametrize("owns", ["session", "agent"])
+def test_whose_it_is_hears_of_it_at_their_own_address_whatever_else_they_listen_to(desk: Desk, owns: str) -> None:
+    for name in ("viewer", "reviewer"):
+        own: dict[str, Any] = {"person": desk.user(name), **SILENT}
+        channels.add(desk.project, "email", f"{name}@example.org", desk.user("administrator"), **own)
+    if owns == "session":
+        session, lease = died(desk, owner="viewer")
+    else:
+        desk.agent.session("s-0")
+        Agent.objects.update(owner=desk.user("viewer"))
+        session, lease = died(desk)
+    assert tick() == 1
+    assert [letter.to for letter in mail.outbox] == [["viewer@example.org"]]
+    desk.agent.post(f"/sessions/{session['id']}/end", {"status": "completed", "lease_epoch": lease["epoch"]})
+    sweeper.sweep()
+    assert tick() == 1
+    assert [letter.to for letter in mail.outbox] == [["viewer@example.org"]] * 2
+
+
+def test_what_is_over_before_it_was_told_is_told_to_nobody(desk: Desk, hears: Callable[..., NoticeChannel]) -> None:
+    hears()
+    _session, lease = died(desk)
+    outbox.deliver_due()
+    assert Notice.objects.get().state == "due"
+    beat(desk.agent, lease)
+    sweeper.sweep()
+    assert tick() == 0
+    assert mail.outbox == []
+    assert [one.state for one in Notice.objects.all()] == ["quiet"]
+
+
+def test_many_that_fall_silent_together_are_one_letter(desk: Desk, hears: Callable[..., NoticeChannel]) -> None:
+    hears()
+    made = [leased(desk.agent, f"s-{number}")[0] for number in range(3)]
+    pass_by(121)
+    look()
+    assert tick() == 4  # each of them, and their agent: a whole source is silent
+    (letter,) = mail.outbox
+    assert letter.subject == "Gatebook: 4 alerts of what is stuck"
+    assert all(f"/sessions/{session['id']}/" in letter.body for session in made)
+    assert "Agent deploy-7 is stuck: Blind" in letter.body
+
+
+def test_what_is_left_of_one_alert_is_not_said_to_be_over(desk: Desk, hears: Callable[..., NoticeChannel]) -> None:
+    hears()
+    desk.rules("name: open\nrules:\n  - {id: all, title: All, match: {}, outcome: allow}\n")
+    effects = [desk.plan(f"e-{number}", arguments={"n": number}) for number in range(2)]
+    for effect in effects:
+        desk.agent.dispatch(effect)
+    pass_by(4_000)
+    look()
+    assert tick() == 1
+    for number, effect in enumerate(effects):
+        desk.agent.acknowledge(effect)
+        sweeper.sweep()
+        assert tick() == number  # only with the last of them it is over
+    assert mail.outbox[1].subject.endswith("is not stuck any more by rule S4")
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_request_that_nobody_opened_is_told_of_once(
+    desk: Desk, hears: Callable[..., NoticeChannel], told: bool
+) -> None:
+    """Half of its time over is the alarm of the gate's channels and rule S6: one channel hears it by one of them."""
+    hears(requests=told)
+    gate = risky(desk, "high")
+    tick()
+    gone = (gate.decide_by_us - gate.requested_at_us) // 2 // US + 5
+    notices_before = len(mail.outbox)
+    if told:
+        tick(gone)
+    for _ in range(2):
+        sweeps_go_on(gone)
+        sweeper.sweep(now_us() + gone * US)
+    tick(gone)
+    assert len(mail.outbox) == notices_before + 1
+    assert ("nobody who may rule" in mail.outbox[-1].subject) is told
+
+
+@pytest.mark.parametrize("point", ["cut", "claim", "deliver", "mark"])
+def test_a_kill_at_any_point_tells_it_again_under_the_same_key(
+    desk: Desk,
+    hears: Callable[..., NoticeChannel],
+    posted: list[dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    point: str,
+) -> None:
+    hears("webhook")
+    session, _lease = died(desk)
+    owner, name = {
+        "cut": (notices, "_write"),
+        "claim": (notices, "_claim"),
+        "deliver": (delivery, "deliver"),
+        "mark": (notices, "_mark"),
+    }[point]
+    whole = getattr(owner, name)
+
+    def half(*arguments: Any, **values: Any) -> None:
+        if point == "claim":
+            whole(*arguments, **values)
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, name, half)
+        with pytest.raises(Killed):
+            tick()
+    sweeper.sweep()
+    tick(61)
+    tick(200)
+    assert {body["id"] for body in posted} == {f"stuck:{session['id'].replace('-', '')}:S2:1"}
+    assert len(posted) == (2 if point == "mark" else 1)
+    assert Notice.objects.get().state == "sent"
