@@ -5,6 +5,7 @@ an answer that says itself that nobody knows. *no end told* is a session that wa
 was: whether it still runs, nobody here knows. Everything else is shown as it is stored.
 """
 
+import re
 from typing import Any, Final
 
 from django.db.models import Q
@@ -13,7 +14,8 @@ from inquiry.indexes import HAS_BAD_OUTCOME, IS_NOT_ACKNOWLEDGED
 from journal.templatetags.gatebook import shown_state
 from sessions.models import Session
 
-__all__ = ["AWAITING", "NO_END", "STATES", "UNKNOWN", "arms", "no_end_told", "problems", "shown_state", "shown_status"]
+__all__ = ["AWAITING", "NO_END", "STATES", "UNKNOWN", "arms", "no_end_told", "problems"]
+__all__ += ["short_process", "shown_state", "shown_status"]
 
 AWAITING: Final = "awaiting"
 UNKNOWN: Final = "unknown"
@@ -83,3 +85,13 @@ def problems(now_us: int) -> list[Q]:
 
 def _stored(state: str, **more: Any) -> Q:
     return Q(IS_NOT_ACKNOWLEDGED, state=state, **more)
+
+
+def short_process(process: str) -> str:
+    """The name of a process for people: of long random parts the first eight characters tell it apart from the next."""
+    return _RANDOM.sub(r"\1…", process)
+
+
+_RANDOM: Final = re.compile(
+    r"(?<![0-9A-Za-z])([0-9a-f]{8})(?:[0-9a-f]{5,}|(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})", re.IGNORECASE
+)

@@ -12,6 +12,7 @@ from django.utils.safestring import SafeString
 
 from inquiry import resolve_page, shown
 from inquiry.bodies import Excerpt
+from inquiry.packing import plain
 from inquiry.sentences import Moment, Sentence
 from inquiry.timeline import Row
 from inquiry.views.audit import Input
@@ -77,6 +78,15 @@ def _target(repository: str, ref: str, ref_class: str, environment: str) -> Safe
 def name(text: str, limit: int = 40) -> SafeString:
     """`untrusted_line` for names that a list repeats."""
     return _name(text, limit)
+
+
+@register.filter
+def process(text: str) -> SafeString:
+    """A process by a short name; its whole one is told to whoever points at it."""
+    short = shown.short_process(text)
+    if short == text:
+        return untrusted_line(text, 40)
+    return markup('<span title="{}">{}</span>', plain(text, 200), untrusted_line(short, 40))
 
 
 @register.filter

@@ -66,6 +66,7 @@ def session(request: MemberRequest, session: UUID) -> HttpResponse:
         "may_resolve": may(request.membership, "operator"),
         **({} if shown_timeline["paged"] else _around(found)),
         "stop": stop,
+        "lease_is_over": _is_over(found.lease_expires_at_us, now),
         "may_rule": may(request.membership, "reviewer"),
     }
     return render(request, "inquiry/session.html", context)
@@ -146,6 +147,10 @@ def _around(found: Session) -> dict[str, Any]:
         "tasks": tasks,
         "more_tasks": more_tasks,
     }
+
+
+def _is_over(expires_at_us: int | None, now: int) -> bool:
+    return expires_at_us is not None and expires_at_us < now
 
 
 def _controls(found: Any, now: int) -> list[Finding]:

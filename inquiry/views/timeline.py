@@ -91,19 +91,18 @@ def links(query: QueryDict, address: str = "") -> list[tuple[str, str]]:
 
 
 def _zoom(place: Place, found: Lanes) -> dict[str, str]:
-    """Links to fewer and to more effects, around the middle of what is shown."""
-    at = SIZE_AT.get(found.size, 2)
+    """Links to fewer and to more effects, around the middle of what is shown, where that shows anything else."""
     links: dict[str, str] = {}
-    middle = found.bars[len(found.bars) // 2].effect.opened_position if found.bars else None
-    for name, other in (("in", at - 1), ("out", at + 1)):
-        if 0 <= other < len(lanes.SIZES) and middle is not None:
+    if not found.bars:
+        return links
+    middle = found.bars[len(found.bars) // 2].effect.opened_position
+    fewer = [size for size in lanes.SIZES if size < min(found.size, len(found.bars))]
+    more = [size for size in lanes.SIZES if size > found.size and not (found.older is found.newer is None)]
+    for name, sizes in (("in", fewer[-1:]), ("out", more[:1])):
+        for size in sizes:
             filters = [(key, value) for key, value in place.filters if key != "size"]
-            around = None if found.is_newest else middle
-            links[name] = Place(filters=[*filters, ("size", str(lanes.SIZES[other]))]).url(at=around)
+            links[name] = Place(filters=[*filters, ("size", str(size))]).url(at=None if found.is_newest else middle)
     return links
-
-
-SIZE_AT: Final = {size: number for number, size in enumerate(lanes.SIZES)}
 
 
 def _groups(bars: list[Bar]) -> list[Group]:

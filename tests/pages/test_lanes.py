@@ -1,5 +1,6 @@
 """The timeline in lanes: what is drawn, of which facts, and that each view tells the same rows."""
 
+import json
 import re
 from typing import Any
 from uuid import UUID
@@ -8,10 +9,12 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from inquiry import drawing
-from inquiry.drawing import MOST_TICKS, ticks
+from inquiry import packing
+from inquiry.drawing import draw
 from inquiry.keyset import Window
-from inquiry.lanes import Bar, read
+from inquiry.lanes import Bar, Beside, Lanes, read
+from inquiry.packing import LEFT, WIDTH, silences_of, spans_of
+from inquiry.shown import short_process
 from inquiry.timeline import Filters
 from journal.models import Entry
 from ledger.models import Effect
@@ -146,7 +149,7 @@ def test_a_window_is_cut_by_the_server_and_leads_to_its_neighbours(viewer: Clien
     assert handles == sorted(handles)
     assert len(set(handles)) == 60
     widest = lanes(viewer, session.id, size="9999")
-    assert widest.count('<a href="/effects/') <= 2 * drawing.MOST_ROWS * 500
+    assert widest.count('<a href="/effects/') <= 2 * packing.MOST_ROWS * 500
     assert len(rows(viewer, session.id, size="9999")["effects"]) == 500
     assert "have no room" in widest or widest.count("<title>") >= 500
 
@@ -177,8 +180,8 @@ def test_each_view_costs_the_same_few_queries(
 
 @pytest.mark.parametrize("span_s", [1, 7, 59, 600, 4_000, 90_000, 800_000, 40_000_000])
 def test_ticks_are_few_and_round(span_s: int) -> None:
-    found = ticks(NOON + 7, NOON + 7 + span_s * 1_000_000)
-    assert len(found) <= MOST_TICKS + 1
+    found = packing.ticks(NOON + 7, NOON + 7 + span_s * 1_000_000)
+    assert len(found) <= packing.MOST_TICKS + 1
     assert all(0 <= tick.x <= 1 for tick in found)
     assert [tick.x for tick in found] == sorted(tick.x for tick in found)
 
@@ -237,3 +240,98 @@ def test_what_is_asked_for_again_stays_where_it_was_done(viewer: Client, agent: 
 def read_bars(session: Session) -> list[Bar]:
     """The bars of a session's newest window, by its agents' clock."""
     return read(session, Filters(), Window(), NOON, size=30, clock="agent").bars
+
+
+def fact(kind: str, at_s: int, **facts: int) -> Beside:
+    return Beside(at_s * 1_000_000, kind, at_s, json.dumps(facts), 1)
+
+
+def test_a_silence_begins_with_the_last_beat_and_ends_where_somebody_else_takes_over() -> None:
+    beside = [
+        fact("lease.acquired", 0, ttl_s=60),
+        fact("session.silent", 190, since_us=100_000_000),
+        fact("session.heard", 200),
+        fact("session.silent", 420, since_us=300_000_000),
+        fact("lease.lost", 450),
+        fact("lease.acquired", 450, ttl_s=60),
+        fact("session.silent", 600, since_us=500_000_000),
+    ]
+    end = 700_000_000
+    silences = [(one.starts_us // 10**6, one.ends_us // 10**6, one.heard) for one in silences_of(beside, end)]
+    assert silences == [(100, 200, True), (300, 450, False), (500, 700, False)]
+    # Each crashed when its lease ran out unheard, not when that was found out.
+    assert [one.crash_us for one in spans_of(beside, end)] == [360_000_000, 560_000_000]
+    drawn = draw(Lanes("server", beside=beside, now_us=end), str, running=True)
+    assert drawn is not None
+    assert drawn.inner.count('class="fenced"') == 3
+    last_bar, first_crash = drawn.inner.rindex('class="lease"'), drawn.inner.index('class="crash"')
+    assert last_bar < first_crash  # no later holder's bar covers it
+
+
+def test_a_minute_of_beats_stands_within_what_is_shown() -> None:
+    """A minute began before its first fact, and the present one is not over."""
+    acquired = Beside(45 * 10**6, "lease.acquired", 1, "{}", 1)
+    found = Lanes("server", beside=[acquired], minutes=[(0, 2, 0), (60 * 10**6, 1, 0)], now_us=70 * 10**6)
+    drawn = draw(found, str, running=True)
+    assert drawn is not None
+    lease, *beats = [float(x) for x in re.findall(r'class="(?:lease|beat)" x="([\d.]+)"', drawn.inner)]
+    present = float(re.findall(r'class="now" x1="([\d.]+)"', drawn.inner)[0])
+    assert [lease - 1.5 <= x <= present for x in beats] == [True, True]
+
+
+def test_names_of_marks_meet_no_other_mark_and_stay_in_the_drawing() -> None:
+    acquired = Beside(0, "lease.acquired", 1, "{}", 1)
+    marks = [Beside(at * 10**6, "checkpoint.written", at, "{}", 1) for at in (300, 340, 360, 990)]
+    drawn = draw(Lanes("server", beside=[acquired, *marks], now_us=10**9), str, running=True)
+    assert drawn is not None
+    lane = drawn.inner.partition(">marks<")[2]
+    shapes = [float(x) + 6 for x in re.findall(r'<use [^>]*x="([\d.]+)"', lane)]
+    assert len(shapes) == 4
+    names = re.findall(r'<text x="([\d.]+)" y="\d+" class="dim" text-anchor="(start|end)">checkpoint<', lane)
+    assert names
+    present = float(re.findall(r'class="now" x1="([\d.]+)"', drawn.inner)[0])
+    for x, anchor in names:
+        length = packing.CHARACTER * len("checkpoint")
+        low, high = (float(x), float(x) + length) if anchor == "start" else (float(x) - length, float(x))
+        assert 0 < low < high <= WIDTH
+        assert not any(low < shape < high for shape in [*shapes, present])
+    for x, label in re.findall(r'<text x="([\d.]+)" y="13"[^>]*>([^<]+)<', drawn.inner):
+        assert LEFT - 60 < float(x) <= WIDTH - packing.CHARACTER * len(label) / 2 + 0.1
+
+
+@pytest.mark.parametrize(
+    ("whole", "short"),
+    [
+        ("w-1", "w-1"),
+        ("deploy-host-7", "deploy-host-7"),
+        ("793cf4220c917b85386088659b1a2c3d", "793cf422…"),
+        ("w1-793cf4220c917b85386088659b1a2c3d", "w1-793cf422…"),
+        ("host:3c36519d-e9e3-8be3-ba3b-337a705edff0:14", "host:3c36519d…:14"),
+        ("worker-7f3a", "worker-7f3a"),
+    ],
+)
+def test_a_process_is_called_by_a_short_name(whole: str, short: str) -> None:
+    assert short_process(whole) == short
+
+
+def test_a_worker_is_named_shortly_and_in_full_to_whoever_points_at_it(viewer: Client, agent: Caller) -> None:
+    whole = "793cf4220c917b85386088659b1a2c3d"
+    opened = agent.session("named")
+    body = {"key": "build", "title": "Build the fix and everything that depends on it", "worker": whole}
+    assert agent.post(f"/sessions/{opened['id']}/tasks", body).status_code == 201
+    agent.plan("one", "named", task="build", arguments={"command": "git push origin main"})
+    page = lanes(viewer, opened["id"])
+    assert f"<title>{whole}</title>793cf422…</text>" in page
+    assert f"<title>{body['title']}</title>Build the fix and eve…</text>" in page
+    assert page.count(whole) == 1
+    assert ">git push origin main</text>" in page  # and not "git.push git push"
+    tree = viewer.get(reverse("session", args=[opened["id"]])).content.decode()
+    assert f'<span title="{whole}">' in tree
+    assert tree.count(whole) == 1
+
+
+def test_zooming_is_offered_only_where_it_shows_anything_else(viewer: Client, agent: Caller) -> None:
+    many(agent, "zoomed", 40)
+    session = Session.objects.get(key="zoomed").id
+    assert ["Zoom in" in (page := lanes(viewer, session)), "Zoom out" in page] == [True, False]
+    assert ["Zoom in" in (page := lanes(viewer, session, size="30")), "Zoom out" in page] == [False, True]

@@ -58,6 +58,14 @@ def test_a_dead_session_is_on_the_board_right_after_its_deadline_without_any_swe
     assert not StuckTransition.objects.exists()
 
 
+def test_the_page_of_a_session_says_that_its_lease_ran_out(house: House, worker: Caller) -> None:
+    session, _lease = leased(worker)
+    url, viewer = f"/sessions/{session['id']}/", house.client("viewer")
+    assert re.search(r"w-1 , epoch 1, until \S+ \S+", shown(viewer, url))
+    pass_by(121)
+    assert re.search(r"w-1 , epoch 1, expired \S+ \S+", shown(viewer, url))
+
+
 def test_the_rail_of_every_page_counts_what_was_raised(house: House, worker: Caller) -> None:
     leased(worker)
     pass_by(121)
