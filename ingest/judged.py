@@ -48,6 +48,8 @@ def told(row: Effect | EffectRow, judged: Judged, now: int) -> dict[str, Any]:
 
 def _remote_key(row: Effect | EffectRow, judged: Judged) -> str:
     """The key to use again, to look for or to cancel; that of the attempt which a replay opens where it is new."""
+    if judged.verdict.row == "11":  # what is to be done is the compensation's, under keys of its own
+        return ""
     if judged.verdict.remote_key == "new":
         return fold.remote_key(row.id, row.attempt_count + 1)
     return judged.remote_key if judged.verdict.answer in ("replay", "probe", "compensate", "escalate") else ""

@@ -8,14 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from django.db.models import BooleanField, Exists, F, Func, OuterRef, Q, QuerySet
-
-from journal.models import Entry
 from journal.order import attempt_of, is_of_a_command
 from ledger import declared, holds, known, verdicts
 from ledger.known import Look, Row, Tried
 from ledger.known import is_in_doubt as is_in_doubt
-from ledger.models import Effect, Hold
+from ledger.models import Hold
+from ledger.settling import to_settle as to_settle
 from ledger.verdicts import Case, Verdict
 from sessions import leases
 from sessions.models_leases import Lease
@@ -64,52 +62,29 @@ def judge(
     no lease is looked at: the door has compared epochs already. Who knows the `stops` in force spares a query.
     """
     undoing = known.compensations_of([row for row in effects if getattr(row, "has_undoing", True)])
-    open_ones = [row for rows in undoing.values() for row in rows if _is_open(row)]
-    facts = _Facts.read(project, [*effects, *open_ones], process, stops)
-    found: dict[UUID, Judged] = {}
-    for row in effects:
+    asked = last = _open_ones(undoing)
+    for _ in range(_DEEPEST):  # what undoes may be undone itself, and so on
+        below = known.compensations_of(last)
+        last = _open_ones(below)
+        undoing |= below
+        asked += last
+    facts = _Facts.read(project, [*effects, *asked], process, stops)
+
+    def one(row: Row, same: bool, deep: int) -> Judged:
         mine = undoing.get(row.id, [])
-        still = [one for one in mine if _is_open(one)]
-        inner = _judge_one(still[-1], facts, now_us, True, None, []) if still else None
-        one = _judge_one(row, facts, now_us, same_intent, inner.case if inner is not None else None, mine)
-        found[row.id] = replace(one, compensation=still[-1].id) if still and one.verdict.row == "11" else one
-    return found
+        still = [other for other in mine if _is_open(other)] if deep <= _DEEPEST + 1 else []
+        inner = one(still[-1], True, deep + 1).case if still else None
+        said = _judge_one(row, facts, now_us, same, inner, mine)
+        return replace(said, compensation=still[-1].id) if still and said.verdict.row == "11" else said
+
+    return {row.id: one(row, same_intent, 1) for row in effects}
 
 
-def to_settle(session: UUID) -> "QuerySet[Effect]":
-    """The effects of a session that whoever goes on with it must settle: what may have happened, and what may still.
-
-    Found by an index, however many effects the session has. Three marks tell `judge` what it need not ask for.
-    """
-    undoing = Effect.objects.filter(compensates=OuterRef("id"), lane="command")
-    fenced = Entry.objects.filter(effect=OuterRef("id"), kind="integrity.fenced", lane="system")
-    held = leases.read().filter(Q(session=OuterRef("session"), kind="session") | Q(task=OuterRef("task"), kind="task"))
-    rows = Effect.objects.filter(MAY_BE_OPEN, session=session).filter(NEEDS_SETTLING)
-    return rows.annotate(has_undoing=Exists(undoing), has_fenced=Exists(fenced), has_lease=Exists(held))
+_DEEPEST: Final = 3  # compensations of compensations that are looked at; each is judged by itself all the same
 
 
-def open_effects(session: UUID, limit: int = 200) -> list[Effect]:
-    """The first `limit` effects of a session that must be settled, oldest first."""
-    return list(to_settle(session).order_by("opened_position")[:limit])
-
-
-# The condition of the index effect_open_intent, word for word and with its constants: SQLite sees it in no other form.
-MAY_BE_OPEN: Final = Func(
-    F("state"),
-    F("outcome"),
-    template="(%(expressions)s = 'unknown')",
-    arg_joiner=" IN ('planned', 'dispatched', 'failed') OR ",
-    output_field=BooleanField(),
-)
-
-
-# Released and unanswered, or answered and still not known; or not begun, and nobody has said no.
-IN_DOUBT: Final = (
-    Q(state="dispatched") | Q(state="failed", outcome="unknown") | Q(state="acknowledged", outcome="unknown")
-)
-# A rejected one may have been undone so that it is done anew, and an attempt before the rejected one may have happened.
-_HALF_WAY: Final = Q(state="failed", attempt_count__gt=1) | Q(state="failed", undone__gt=0)
-NEEDS_SETTLING: Final = IN_DOUBT | _HALF_WAY | Q(state="planned", leave__in=("granted", "pending", "held", "used"))
+def _open_ones(undoing: Mapping[UUID, Sequence[Row]]) -> list[Row]:
+    return [row for rows in undoing.values() for row in rows if _is_open(row)]
 
 
 def may_have_happened(row: Row, now_us: int) -> bool:
@@ -177,6 +152,8 @@ def _judge_one(
     doubts = _in_doubt(row, tried, looks, dead_us)
     asked = _to_look_for(doubts, tried, looks, dead_us)
     last = _last_look(asked, tried, looks)
+    # Where as many are in doubt as are read, there may be more of them that nobody looked at.
+    crowded = len(tried) >= known.MOST_ATTEMPTS and all(_is_unanswered(one) for one in tried)
     fences = [dead_us[doubt.number] for doubt in doubts]
     others = facts.process is not None and lease is not None and lease.process != facts.process
     elsewhere = others and lease is not None and leases.is_live(lease, now_us)
@@ -189,9 +166,9 @@ def _judge_one(
         leave_until_us=row.leave_until_us,
         same_intent=same_intent,
         attempts=row.attempt_count,
-        earlier_in_doubt=any(doubt.number < row.attempt_count for doubt in doubts),
+        earlier_in_doubt=crowded or any(doubt.number < row.attempt_count for doubt in doubts),
         keys_in_doubt=max(len({doubt.remote_key for doubt in doubts}), 1),
-        first_us=_first_use(asked, tried),
+        first_us=_first_use(asked, tried) if len(tried) < known.MOST_ATTEMPTS else None,
         last_us=_latest(fences, means.request_lifetime_s),
         reference=bool(row.external_reference),
         precondition=row.id in facts.guarded,

@@ -9,7 +9,8 @@ from typing import Final
 from uuid import UUID
 
 import orjson
-from django.db.models import Q
+from django.db.models import Case, F, Q, When, Window
+from django.db.models.functions import RowNumber
 
 from journal import sql
 from journal.models import Body, Entry
@@ -18,9 +19,11 @@ from ledger.models import Attempt, Effect
 from ledger.rows import AttemptRow, EffectRow, as_uuid
 from sessions.models_leases import Lease
 
-_MOST_ATTEMPTS: Final = 2_000  # of all effects asked about together, the newest first
+MOST_ATTEMPTS: Final = 50  # of each effect: those in doubt first, then the newest
 _MOST_PROBES: Final = 2_000
 _NEWEST_ON_RESOURCE: Final = 500
+_RELEASES_READ: Final = 10_000
+_AT_ONCE: Final = 1_000  # more attempts than this are never being stored at the same moment
 Row = Effect | EffectRow
 Tried = Attempt | AttemptRow
 
@@ -61,11 +64,24 @@ def compensations_of(effects: Sequence[Row]) -> dict[UUID, list[Effect]]:
     return found
 
 
+_ANSWERED: Final = Q(failure_reason="rejected") | (~Q(acknowledged_mark="") & ~Q(outcome="unknown"))
+_PLACE: Final = Window(
+    RowNumber(),
+    partition_by=[F("effect")],
+    order_by=[Case(When(_ANSWERED, then=1), default=0), F("number").desc()],
+)
+
+
 def attempts_of(effects: Sequence[Row]) -> dict[UUID, list[Tried]]:
+    """The attempts of each effect, the newest first; of one that was tried very often, MOST_ATTEMPTS of them.
+
+    What an effect has many of may hide no other's, nor an answer what is in doubt.
+    """
     found: dict[UUID, list[Tried]] = {}
-    rows = Attempt.objects.filter(effect__in=[row.id for row in effects]).order_by("-number")
-    for row in rows[:_MOST_ATTEMPTS] if effects else ():
-        found.setdefault(row.effect_id, []).append(row)
+    if effects:
+        rows = Attempt.objects.filter(effect__in=[row.id for row in effects]).annotate(place=_PLACE)
+        for row in rows.filter(place__lte=MOST_ATTEMPTS).order_by("-number"):
+            found.setdefault(row.effect_id, []).append(row)
     return found
 
 
@@ -122,10 +138,58 @@ def overtaken_of(effects: Sequence[Row], attempts: Mapping[UUID, Sequence[Tried]
             text = _LATER.format(
                 marks=", ".join(["%s"] * len(part)), column=column, named=more, most=_NEWEST_ON_RESOURCE
             )
-            found |= {
-                identity for row in sql.rows(text, [vendor_id(one) for one in part]) if (identity := as_uuid(row[0]))
-            }
+            found |= _ids(text, part)
+            rest = [one for one in part if one not in found]
+            more_of_them = _MORE.format(
+                marks=", ".join(["%s"] * len(rest)), column=column, named=more, most=_NEWEST_ON_RESOURCE
+            )
+            crowded = _ids(more_of_them, rest) if rest else set()
+            if crowded:
+                found |= _released_since([row for row in effects if row.id in crowded], attempts, column)
     return found
+
+
+# Those on whose resource more were planned than are looked at: one of long ago may have been released just now.
+_MORE: Final = """
+SELECT mine.id FROM ledger_effect mine WHERE mine.id IN ({marks}) AND (
+  SELECT other.id FROM ledger_effect other
+  WHERE other.project_id = mine.project_id AND other.{column} = mine.{column} AND other.id <> mine.id {named}
+  ORDER BY other.opened_position DESC LIMIT 1 OFFSET {most}
+) IS NOT NULL
+"""
+_SINCE: Final = """
+SELECT effect.{column}, effect.id, COALESCE(attempt.received_us, attempt.heard_us, 0)
+FROM ledger_attempt attempt JOIN ledger_effect effect ON effect.id = attempt.effect_id
+WHERE attempt.id > %s AND attempt.project_id = %s AND attempt.failure_reason <> 'rejected'
+ORDER BY attempt.id LIMIT {most}
+"""
+
+
+def _released_since(effects: Sequence[Row], attempts: Mapping[UUID, Sequence[Tried]], column: str) -> set[UUID]:
+    """Those of `effects` that another release overtook, by all releases since; where these are too many, every one."""
+    own = {row.id: max(attempts[row.id], key=_sent) for row in effects if attempts.get(row.id)}
+    since = min((one.id for one in own.values() if isinstance(one, Attempt)), default=0) - _AT_ONCE
+    text = _SINCE.format(column=column, most=_RELEASES_READ + 1)
+    released = sql.rows(text, [since, vendor_id(effects[0].project_id)])
+    if len(released) > _RELEASES_READ:
+        return {row.id for row in effects}
+    touched: dict[str, list[tuple[UUID | None, int]]] = {}
+    for name, effect, at_us in released:
+        touched.setdefault(name, []).append((as_uuid(effect), at_us))
+    return {
+        row.id
+        for row in effects
+        for other, at_us in touched.get(getattr(row, column), ())
+        if other != row.id and (row.id not in own or at_us >= _sent(own[row.id]))
+    }
+
+
+def _sent(one: Tried) -> int:
+    return sent_at_latest(one) or 0
+
+
+def _ids(text: str, of: Sequence[UUID]) -> set[UUID]:
+    return {found for row in sql.rows(text, [vendor_id(one) for one in of]) if (found := as_uuid(row[0])) is not None}
 
 
 def guarded_of(effects: Sequence[Row]) -> set[UUID]:

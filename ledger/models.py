@@ -223,7 +223,7 @@ class Effect(models.Model):
             models.Index(
                 fields=["session", "intent_digest"],
                 name="effect_open_intent",
-                condition=Q(state__in=states.OPEN) | Q(outcome="unknown"),
+                condition=Q(state__in=states.OPEN) | Q(outcome="unknown") | Q(resolution="compensate"),
             ),
             models.Index(
                 fields=["project", "external_reference"],

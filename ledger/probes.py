@@ -5,7 +5,7 @@ from uuid import UUID
 
 from journal import entries
 from journal.entries import Status
-from ledger import commands, fold, leaves
+from ledger import breakers, commands, fold, leaves
 from ledger.commands import Answered
 from ledger.fold import Observe
 from ledger.leaves import Refusal
@@ -55,7 +55,10 @@ def probe(
         raise Repeated
     if appended.status is Status.CREATED:
         values = {"found": found, "external_reference": external_reference}
+        was_open = attempts[attempt].is_open
         commands.post(row, attempts, commands.fact_of(origin, fold.PROBED, appended.position, attempt, values), observe)
+        if was_open and found == "hit":  # nobody told of the attempt, and yet its tool did what it is for
+            breakers.count(row, attempts[attempt], went_well=True, now_us=origin.received_us)
         stale = fences.outdated(origin.project, row.session_id, origin.lease_epoch, row.task_id)
         if stale is not None:
             told = fences.fenced(

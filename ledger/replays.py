@@ -26,6 +26,9 @@ FIRST: Final = Next()
 NEEDS_LEAVE: Final = Refusal(
     "NO_LEAVE", "To act again needs leave of its own; plan the effect again, then dispatch it.", "already_used"
 )
+_BEING_UNDONE: Final = Refusal(
+    "COMPENSATION_OPEN", "A compensation of this effect is open; do not act, settle that one first."
+)
 _LEASE_HELD: Final = Refusal("LEASE_HELD", "Another worker holds the lease; leave this to them while it lasts.")
 
 
@@ -34,6 +37,8 @@ def following(row: EffectRow, process: str, replays: int | None, now_us: int) ->
     asker = process if replays is not None else None
     judged = cases.judge(row.project_id, [row], now_us, asker)[row.id]
     found = judged.verdict
+    if found.row == "11":  # what may be done now is said of its compensation, and not of it
+        return Next(_BEING_UNDONE)
     kept = {"row": found.row, "reason": found.reason, "table": verdicts.VERSION, "inputs": judged.case.as_dict()}
     if found.answer == "execute" and replays in (None, row.attempt_count):
         return Next(facts=kept)

@@ -1,12 +1,12 @@
 """The one writer of ObservedFact: named values as sources told them; the latest word of each source stands."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import QuerySet
+from django.db.models import Count, QuerySet
 
 from journal import entries, sql
 from journal.entries import Status
@@ -98,7 +98,23 @@ def fresh_of(session: UUID | Session, name: str, now_us: int) -> list[ObservedFa
     return list(ObservedFact.objects.filter(session=session, name=name, fresh_until_us__gte=now_us)[:MOST])
 
 
-def drifting(rows: Sequence[Any]) -> dict[str, list[Any]]:
+def drift(session: UUID | Session, now_us: int, known: Sequence[Any]) -> dict[str, list[Any]]:
+    """As `drifting`, of all facts that are fresh; `known` are those that `fresh` read.
+
+    One query where there are more than these, else none.
+    """
+    if len(known) < MOST:
+        return drifting(known)
+    standing = ObservedFact.objects.filter(session=session, fresh_until_us__gte=now_us)
+    said = standing.values("name").annotate(told=Count("digest", distinct=True)).filter(told__gt=1)
+    names = said.order_by("name").values("name")[:_MOST_DRIFTING]
+    return drifting(of_session(session).filter(fresh_until_us__gte=now_us, name__in=names).order_by("name", "source"))
+
+
+_MOST_DRIFTING: Final = 20
+
+
+def drifting(rows: Iterable[Any]) -> dict[str, list[Any]]:
     """Of facts that are fresh, those names of which two sources say different things, with what each says."""
     by_name: dict[str, list[Any]] = {}
     for row in rows:

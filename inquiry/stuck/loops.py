@@ -39,6 +39,7 @@ PROGRESS: Final = frozenset(
         ),
     }
 )
+_MOVED_ON: Final = PROGRESS | {"effect.acknowledged"}
 _OPEN: Final = Func(
     F("state"), template="%(expressions)s IN ('planned', 'dispatched', 'failed')", output_field=BooleanField()
 )
@@ -92,13 +93,15 @@ def window(after: int, until: int) -> Window:
 
 
 def found(sessions: Collection[UUID], limits: Limits = DEFAULT) -> dict[UUID, Loop]:
-    """Which of these sessions loop, and in what. One query, one for each session, and three more for a suspect."""
+    """Which of these sessions loop, and in what. One query, one for each session, and a few more for a suspect."""
     loops: dict[UUID, Loop] = {}
     tried = Effect.objects.filter(_OPEN, session__in=sessions, attempt_count__gte=limits.loop_attempts)
-    for row in tried.exclude(leave_basis="import").order_by("attempt_count"):
-        loops[row.session_id] = Loop(
-            row.id, str(row), row.tool, attempts=row.attempt_count, since_us=row.dispatched_at_us or row.received_us
-        )
+    # What a session moved on from since it spoke last of one effect, it moved on from also where it spoke earlier.
+    latest = {row.session_id: row for row in tried.exclude(leave_basis="import").order_by("changed_us")}
+    for session, row in latest.items():
+        if not _left(row):
+            since_us = row.dispatched_at_us or row.received_us
+            loops[session] = Loop(row.id, str(row), row.tool, attempts=row.attempt_count, since_us=since_us)
     for session in sessions:
         if session not in loops:
             repeated = _repeated(session, limits)
@@ -114,7 +117,10 @@ def fenced(sessions: Collection[UUID], now_us: int, limits: Limits = DEFAULT) ->
     for session in sessions:
         newest = Entry.objects.filter(session=session).order_by("-position")[:_BETWEEN]
         rows = newest.values_list("kind", "received_us", "lease_epoch")
-        late = [(at_us, epoch or 0) for kind, at_us, epoch in rows if kind == FENCED and at_us >= since]
+        # Who named no epoch at all is no holder of long ago, but somebody who has to learn to name one.
+        late = [
+            (at_us, epoch) for kind, at_us, epoch in rows if kind == FENCED and at_us >= since and epoch is not None
+        ]
         if late:
             told[session] = Fenced(late[0][1], len(late), late[0][0])
     return told
@@ -158,6 +164,14 @@ def _result(text: str | None) -> str | None:
     body: Any = orjson.loads(text)
     said = {name: body.get(name) for name in ("result", "error", "reason", "detail", "outcome")}
     return orjson.dumps(said, option=orjson.OPT_SORT_KEYS).decode()
+
+
+def _left(effect: Effect) -> bool:
+    """True when the session has moved on since the last that was said of an effect: it is not tried any more."""
+    said = Entry.objects.filter(effect=effect.id).order_by("-position").values_list("position", flat=True).first()
+    since = Entry.objects.filter(session=effect.session_id, position__gt=said or 0).order_by("-position")
+    kinds = since.exclude(effect=effect.id).values_list("kind", flat=True)[:_BETWEEN]
+    return not _MOVED_ON.isdisjoint(kinds)
 
 
 def _progressed(session: UUID, first: int, last: int) -> bool:

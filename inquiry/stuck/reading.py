@@ -8,7 +8,17 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
-from django.db.models import BigIntegerField, BooleanField, ExpressionWrapper, F, FilteredRelation, Func, Q
+from django.db.models import (
+    BigIntegerField,
+    BooleanField,
+    Exists,
+    ExpressionWrapper,
+    F,
+    FilteredRelation,
+    Func,
+    OuterRef,
+    Q,
+)
 
 from approvals.models import Gate
 from approvals.requirement import Requirement
@@ -86,9 +96,11 @@ def facts(
 
     `loops` and `fenced` are what was found by inquiry/stuck/loops.py; no deadline tells of them.
     """
+    of_a_task = Lease.objects.filter(kind="task", released_at_us__isnull=True)
     rows: Any = Session.objects.filter(project=project, id__in=sessions).annotate(
         lease=FilteredRelation("leases", condition=Q(leases__kind="session")),
         handoff=FilteredRelation("handoffs", condition=Q(handoffs__accept_by_us__isnull=False)),
+        helped=Exists(of_a_task.filter(session=OuterRef("id"), expires_at_us__gte=now_us)),
     )
     joined = rows.select_related("agent", "owner", "agent__owner", "lease", "handoff")
     open_rows: list[Any] = [one for one in joined if one.status not in ENDED]
@@ -116,6 +128,7 @@ def facts(
                 loop=(loops or {}).get(one.id),
                 fenced=(fenced or {}).get(one.id),
                 stopped=holds.covering(stops, one.id, one.agent_id, "", None) is not None,
+                helped=one.helped,
             ),
         )
 

@@ -137,6 +137,7 @@ class Seen:
     loop: Loop | None = None
     fenced: Fenced | None = None
     stopped: bool = False  # by a person: then it cannot move, and is not to be blamed for it
+    helped: bool = False  # somebody holds the lease on a task of it
 
     @property
     def epoch(self) -> int:
@@ -215,6 +216,7 @@ def _never_started(seen: Seen, now: int, limits: Limits) -> Reason:
         _is_at_work(seen, "running"),
         Term("lease", "none yet", "none ever taken", True),
         Term("opened", Moment(seen.created_at_us), f"a lease within {_s(limits.start_s)}", True),
+        _no_helper(seen),
         _passed("start is due", due, now),
     ]
     says: Sentence = ["opened ", Moment(seen.created_at_us), f", no lease within {_s(limits.start_s)}"]
@@ -261,6 +263,7 @@ def _orphan(seen: Seen, lost_us: int, dead_us: int, now: int, limits: Limits) ->
         Term("lease given up" if given_up else "lease over", Moment(lost_us), "a new one", lost_us < now),
         _passed("to be taken over by", due, now),
         _no_gate(seen),
+        _no_helper(seen),
     ]
     if seen.lease is not None and not given_up:
         terms.append(_not_quiet(seen.lease, now))
@@ -359,6 +362,10 @@ def _not_quiet(lease: LeaseSeen, now: int) -> Term:
     until = lease.quiet_until_us
     quiet = until is not None and until >= now
     return Term("announced quiet", "none" if until is None else Moment(until), "over", not quiet)
+
+
+def _no_helper(seen: Seen) -> Term:
+    return Term("a worker on one of its tasks", "yes" if seen.helped else "no", "no", not seen.helped)
 
 
 def _no_gate(seen: Seen) -> Term:

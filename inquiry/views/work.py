@@ -54,7 +54,7 @@ def session_state(request: MemberRequest, session: UUID) -> HttpResponse:
     found = _session(request, session)
     place, now = place_of(request.GET, ()), now_us()
     page = keyset.page(facts.of_session(found), SIZE, place.window)
-    drifting = facts.drifting(facts.fresh(found, now))
+    drifting = facts.drift(found, now, facts.fresh(found, now))
     told = [facts.told(row, now) | {"value": _plainly(row, now), "drifts": row.name in drifting} for row in page.rows]
     kept = [checkpoints.told(row, whole=False) for row in checkpoints.kept(found)]
     return render(request, "inquiry/state.html", _context(found, page, place, facts=told, checkpoints=kept))

@@ -292,7 +292,10 @@ class Migration(migrations.Migration):
                     ),
                     models.Index(
                         condition=models.Q(
-                            ("state__in", ("planned", "dispatched", "failed")), ("outcome", "unknown"), _connector="OR"
+                            ("state__in", ("planned", "dispatched", "failed")),
+                            ("outcome", "unknown"),
+                            ("resolution", "compensate"),
+                            _connector="OR",
                         ),
                         fields=["session", "intent_digest"],
                         name="effect_open_intent",

@@ -147,6 +147,18 @@ def test_a_trial_of_which_nothing_is_heard_gives_way_to_another(at_work: Caller)
     assert code(plan(at_work, "third")) == (429, "BREAKER_OPEN")
 
 
+def test_a_trial_that_is_found_to_have_happened_closes_it(at_work: Caller) -> None:
+    break_it(at_work)
+    pass_time()
+    trial = start(at_work, "trial")
+    for found in ("error", "miss"):
+        assert at_work.post(f"/effects/{trial['id']}/probe", {"attempt": 1, "found": found}).status_code == 200
+    assert code(plan(at_work, "second")) == (429, "BREAKER_OPEN")
+    assert at_work.post(f"/effects/{trial['id']}/probe", {"attempt": 1, "found": "hit"}).status_code == 200
+    assert plan(at_work, "second").status_code == 201
+    assert fired() == ["opened", "closed"]
+
+
 def test_a_stragglers_failure_does_not_let_a_second_trial_through(at_work: Caller) -> None:
     straggler = start(at_work, "straggler")
     break_it(at_work)

@@ -11,6 +11,7 @@ from django.urls import reverse
 
 from inquiry import controls
 from journal.models import Entry
+from sessions import facts
 from sessions.models import Session
 from tests.ingest.caller import Caller, new_key
 from tests.pages.book import done, doors
@@ -140,3 +141,16 @@ def test_reports_fire_them_too_and_once(agent: Caller, session: UUID) -> None:
     assert fired(session) == ["state_drift"]
     assert agent.report(facts).status_code == 200
     assert Entry.objects.filter(session=session, kind="control.fired").count() == 1
+
+
+def test_values_that_differ_are_found_however_many_facts_there_are(
+    agent: Caller, viewer: Client, session: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(facts, "MOST", 3)
+    at = f"/sessions/{session}/facts"
+    for name in ("a", "b", "c", "head"):
+        done(agent.post(at, {"name": name, "value": 1, "source": "git"}))
+    assert done(agent.post(at, {"name": "head", "value": 2, "source": "forge"}))["drift"] is True
+    assert [one["fact"] for one in told(agent, session)] == ["head"]
+    assert fired(session) == ["state_drift"]
+    assert is_shown(viewer, session, "2 sources tell different values of head")

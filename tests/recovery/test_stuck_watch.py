@@ -368,3 +368,53 @@ def test_an_agent_may_have_limits_of_its_own_by_a_command(worker: Caller, house:
     assert [entry.kind for entry in told("stuck.limit_changed")] == ["stuck.limit_changed"] * 2
     call_command("sweep")
     assert Session.objects.count() == 1
+
+
+def test_who_goes_on_with_something_else_no_longer_loops_in_what_it_gave_up(worker: Caller) -> None:
+    session, lease = leased(worker)
+    failed = {"kind": "effect.failed", "session": session["id"], "effect_key": "again", "reason": "rejected"}
+    worker.report([{"id": f"f-{number}", **failed, "attempt": number} for number in range(1, 7)])
+    do(worker, session, "other", lease)
+    look(2)
+    assert open_rules() == {"S5": True}
+    worker.post(f"/sessions/{session['id']}/checkpoints", {"summary": "by another way", "lease_epoch": lease["epoch"]})
+    look()
+    assert open_rules() == {}
+    worker.report(
+        [{"id": "f-7", **failed, "attempt": 7}, {"id": "d-7", **failed, "attempt": 7, "kind": "effect.dispatched"}]
+    )
+    look(2)
+    assert open_rules() == {"S5": True}
+    planned = worker.plan("third", session["id"], tool="ci.run", arguments={"job": 3}, lease_epoch=lease["epoch"])
+    body = {"process": "w-1", "intent_digest": planned["intent_digest"], "lease_epoch": lease["epoch"]}
+    worker.post(f"/effects/{planned['id']}/dispatch", body)
+    worker.acknowledge(planned, lease_epoch=lease["epoch"])
+    look()
+    assert open_rules() == {}
+
+
+def test_who_forgets_the_epoch_is_refused_and_no_zombie(worker: Caller) -> None:
+    session, _lease = leased(worker)
+    body = {"session": session["id"], "effect_key": "e", "tool": "ci.run", "arguments": {}}
+    assert worker.post("/effects", body).json()["code"] == "LEASE_LOST"
+    assert len(told("integrity.fenced", session)) == 1
+    look(2)
+    assert open_rules() == {}
+
+
+def test_a_session_whose_tasks_are_worked_on_has_started_and_is_no_orphan(worker: Caller) -> None:
+    late, given_up = (worker.session(key, mode="leased") for key in ("late", "given up"))
+    lease = worker.post("/leases", {"session": given_up["id"], "process": "w-1"}).json()
+    for session in (late, given_up):
+        worker.post(f"/sessions/{session['id']}/tasks", {"key": "t"})
+    worker.post(f"/leases/{lease['id']}/release", {"epoch": lease["epoch"]})
+    for n in range(2):
+        claimed = worker.post("/claims", {"process": f"w-{n}", "kinds": ["task"], "ttl_s": 3600}).json()["claimed"]
+        assert claimed["kind"] == "task"
+    begun = now_us()
+    for second, rules in ((601, []), (3700, ["S1", "S7"])):  # by then the workers are not heard any more
+        for more in (0, 5):
+            sweeps_go_on(second)
+            sweeper.sweep(begun + (second + more) * US)
+        found = [rule for session in (late, given_up) for rule, raised in open_rules(session["id"]).items() if raised]
+        assert found == rules
