@@ -11,8 +11,9 @@ from approvals.states import STATUSES as GATE_STATUSES
 from ingest import doors, openapi_leases, openapi_resume, openapi_verdicts, openapi_work, shapes
 from ingest.endpoints import Endpoint, with_fields
 from ingest.reported import SHAPES
-from ingest.shapes_messages import ReportCapacity, SendMessage
+from ingest.shapes_messages import ReadMessage, ReportCapacity, SendMessage
 from ingest.shapes_work import FinishTask
+from ledger.resolutions import ANSWERS
 from ledger.states import BASES, LEAVES, SAID_OUTCOMES, STATES
 from sessions import capacity, checkpoints
 from sessions.messages import BOXES
@@ -23,7 +24,7 @@ ENDPOINTS: Final = (
              {201: "SessionBrief", 200: "SessionBrief"}, shapes.OpenSession, tag="sessions"),
     Endpoint("get", "/sessions", "listSessions", "Sessions, newest first.", {200: "Page"},
              query=("status", "key", "limit", "after"), tag="sessions"),
-    Endpoint("get", "/sessions/{session}", "getSession", "One session.", {200: "SessionBrief"}, tag="sessions"),
+    Endpoint("get", "/sessions/{session}", "getSession", "One session.", {200: "Session"}, tag="sessions"),
     Endpoint("post", "/sessions/{session}/end", "endSession", "End a session; the first end stands.",
              {200: "SessionBrief"}, shapes.EndSession, tag="sessions", if_match=True),
     Endpoint("post", "/sessions/{session}/tasks", "createTask", "Create a task, or find it by its key.",
@@ -67,7 +68,7 @@ ENDPOINTS: Final = (
     Endpoint("post", "/gates/wait", "waitForGates", "Wait for the first news of many gates. Changes nothing.",
              {200: "Gates"}, shapes.WaitForGates, tag="gates"),
     Endpoint("post", "/gates/{gate}/cancel", "cancelGate", "Withdraw a request; only the agent that asked may.",
-             {200: "Gate"}, shapes.Nothing, tag="gates"),
+             {200: "Gate"}, shapes.CancelGate, tag="gates"),
     Endpoint("post", "/artifacts", "recordArtifact", "Record an artifact by its hash.", {201: "ArtifactBrief"},
              shapes.RecordArtifact, tag="artifacts"),
     Endpoint("get", "/artifacts/{artifact}", "getArtifact", "One artifact's description.", {200: "ArtifactBrief"},
@@ -82,7 +83,7 @@ ENDPOINTS: Final = (
     Endpoint("get", "/messages/{message}", "getMessage", "One message of the agent's boxes.", {200: "Message"},
              tag="messages"),
     Endpoint("post", "/messages/{message}/read", "readMessage", "Mark a message as read.", {200: "MessageBrief"},
-             shapes.Nothing, tag="messages"),
+             ReadMessage, tag="messages"),
     Endpoint("post", "/capacity", "reportCapacity", "Say how much you can still take.", {200: "Capacity"},
              ReportCapacity, tag="capacity"),
     Endpoint("get", "/capacity", "listCapacity", "The latest reports, the newest first.", {200: "Page"},
@@ -200,6 +201,10 @@ _ANSWERS: Final[dict[str, Any]] = {
         redactions=_NUMBER,
         attempts={"type": "array", "items": {"type": "object"}},
         attempts_in_all=_NUMBER,
+        resolution=with_fields(
+            {"answer": {"enum": list(ANSWERS)}, "by": _TEXT, "at_us": _NUMBER, "position": _NUMBER},
+            attempt={"type": ["integer", "null"]},
+        ),
     ),
     "PlanBody": with_fields(
         {"effect": _ID, "effect_key": _TEXT, "redactions": _NUMBER},

@@ -55,6 +55,14 @@ _BEAT: Final = with_fields(
 _WHAT: Final = with_fields({"kind": {"enum": ["task", "session"]}, "session": _ID}, task=_ID)
 ANSWERS: Final[dict[str, Any]] = {
     "Lease": _LEASE,
+    "Session": with_fields(
+        {
+            **dict.fromkeys(("handle", "key", "status"), _TEXT),
+            **dict.fromkeys(("version", "resumes"), _NUMBER),
+            "id": _ID,
+            "lease": {"anyOf": [_LEASE, {"type": "null"}]},
+        }
+    ),
     "BeatsAnswer": with_fields({"results": {"type": "array", "items": _BEAT}}),
     "Claimed": with_fields({"claimed": {"anyOf": [_WHAT, {"type": "null"}]}}, lease=_LEASE, resume=_TEXT),
 }

@@ -140,8 +140,10 @@ class ChangeTask(Strict):
     lease_epoch: Count | None = None
 
 
-class Nothing(Strict):
-    """A command without fields."""
+class CancelGate(Strict):
+    """POST /gates/{id}/cancel"""
+
+    lease_epoch: Count | None = None
 
 
 class SupersedeEffect(Strict):

@@ -20,6 +20,12 @@ class SendMessage(Strict):
     lease_epoch: Count | None = None
 
 
+class ReadMessage(Strict):
+    """POST /messages/{id}/read; an epoch is compared with that of the session which the message is about."""
+
+    lease_epoch: Count | None = None
+
+
 class ReportCapacity(Strict):
     """POST /capacity: how much an agent can still take, in one session or in all; at least one of the four."""
 
@@ -32,5 +38,5 @@ class ReportCapacity(Strict):
 
 
 # Prepared before the first request: see ingest/shapes.py.
-for _shape in (SendMessage, ReportCapacity):
+for _shape in (SendMessage, ReadMessage, ReportCapacity):
     msgspec.json.Decoder(_shape)

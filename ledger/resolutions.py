@@ -149,6 +149,7 @@ class Said:
 
     answer: str
     who: str
+    actor: str  # the pseudonym of who
     at_us: int
     position: int
     attempt: int | None
@@ -172,6 +173,7 @@ def _said(entry: Any) -> Said:
     return Said(
         answer=orjson.loads(entry.facts)["answer"],
         who=entry.who or entry.actor,
+        actor=entry.actor,
         at_us=entry.received_us,
         position=entry.position,
         attempt=entry.attempt,

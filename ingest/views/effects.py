@@ -21,7 +21,7 @@ from inquiry import controls
 from inquiry.indexes import HAS_BAD_OUTCOME, HAS_REFERENCE, IS_NOT_ACKNOWLEDGED
 from journal.clock import now_us
 from journal.ids import derived
-from ledger import breakers, cases, commands, leaves
+from ledger import breakers, cases, commands, leaves, resolutions
 from ledger.commands import Answered, Plan
 from ledger.leaves import Refusal
 from ledger.models import Effect
@@ -165,12 +165,25 @@ def supersede_effect(call: Call, _fields: shapes.SupersedeEffect, origin: Origin
 
 @reading
 def get_effect(call: Call, effect: UUID) -> HttpResponse:
-    """One effect with its newest attempts, in order."""
+    """One effect with its newest attempts, in order, and what a person said became of it, where one did."""
     row = _effect(call.project, str(effect))
     found = list(row.attempts.order_by("-number")[: ATTEMPTS + 1])
     times = len(found) if len(found) <= ATTEMPTS else row.attempts.count()
     attempts = [attempt_told(attempt) for attempt in reversed(found[:ATTEMPTS])]
-    return as_json(200, describe(row) | {"attempts": attempts, "attempts_in_all": times})
+    said = resolutions.told(row)
+    resolution = {"resolution": _resolution(said[0])} if said else {}
+    return as_json(200, describe(row) | {"attempts": attempts, "attempts_in_all": times} | resolution)
+
+
+def _resolution(said: resolutions.Said) -> dict[str, Any]:
+    """A person's latest word: by pseudonym, and the entry that holds the rationale, which is for people."""
+    return {
+        "answer": said.answer,
+        "by": said.actor,
+        "at_us": said.at_us,
+        "attempt": said.attempt,
+        "position": said.position,
+    }
 
 
 ATTEMPTS: Final = 100

@@ -17,6 +17,7 @@ from approvals.models import Gate, Vote
 from approvals.states import OPEN, STATUSES
 from ingest import shapes
 from ingest.doors import Call, as_json, authenticated, command, convert, guarded, read_object, reading
+from ingest.guards import enter, refusal
 from ingest.paging import page, parameters, whole_number
 from ingest.problems import Problem
 from ingest.reply import Reply
@@ -69,9 +70,18 @@ def wait_for_gates(request: HttpRequest) -> HttpResponseBase:
     return _come_again(as_json(200, {"gates": told.bodies, "changed": told.changed}), told)
 
 
-@command(shapes.Nothing, "gate.cancelled", gate="gate")
-def cancel_gate(call: Call, _fields: shapes.Nothing, origin: Origin, path: dict[str, UUID]) -> Reply:
+@command(shapes.CancelGate, "gate.cancelled", gate="gate")
+def cancel_gate(call: Call, fields: shapes.CancelGate, origin: Origin, path: dict[str, UUID]) -> Reply:
     """Withdraw a request; a gate that has ended stays as it is."""
+    if fields.lease_epoch is not None:
+        mine = Gate.objects.filter(project=call.project, id=path["gate"], agent=call.token.agent)
+        asked = mine.select_related("effect").first()
+        if asked is None:
+            raise _no_gate()
+        enter(call, asked.session_id)
+        call.task = asked.effect.task_id
+        if (refuse := refusal(call, origin)) is not None:
+            return refuse
     found = gates.cancel(origin, path["gate"])
     if found is None:
         raise _no_gate()

@@ -5,12 +5,13 @@ from uuid import UUID
 
 from django.http import HttpResponse
 
-from ingest import fencing, shapes
+from ingest import fencing
 from ingest.doors import Call, as_json, by_method, command, reading
+from ingest.guards import enter, refusal
 from ingest.paging import MOST, parameters, whole_number
 from ingest.problems import Problem
 from ingest.reply import Reply
-from ingest.shapes_messages import SendMessage
+from ingest.shapes_messages import ReadMessage, SendMessage
 from sessions import messages, sessions
 from sessions.messages import Letter
 from sessions.models import Agent
@@ -70,10 +71,14 @@ def get_message(call: Call, message: UUID) -> HttpResponse:
     return as_json(200, describe(letter))
 
 
-@command(shapes.Nothing, "message.read", message="message")
-def read_message(call: Call, _fields: shapes.Nothing, origin: Origin, path: dict[str, UUID]) -> Reply:
+@command(ReadMessage, "message.read", message="message")
+def read_message(call: Call, fields: ReadMessage, origin: Origin, path: dict[str, UUID]) -> Reply:
     """Mark a message of the agent's boxes as read; to say it again changes nothing."""
     message = _visible(call, path["message"])
+    if fields.lease_epoch is not None and message.session_id is not None:
+        enter(call, message.session_id)
+        if (refuse := refusal(call, origin)) is not None:
+            return refuse
     read_at_us = messages.mark_read(origin, message)
     return Reply(200, _brief(message) | {"read_at_us": read_at_us})
 

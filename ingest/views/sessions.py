@@ -6,7 +6,7 @@ from uuid import UUID
 from django.http import HttpResponse
 
 from approvals import gates
-from ingest import shapes
+from ingest import fencing, shapes
 from ingest.doors import Call, as_json, by_method, command, reading
 from ingest.guards import enter, refusal
 from ingest.paging import page, parameters
@@ -59,8 +59,10 @@ def end_session(call: Call, fields: shapes.EndSession, origin: Origin, path: dic
 
 @reading
 def get_session(call: Call, session: UUID) -> HttpResponse:
-    """One session."""
-    return as_json(200, describe(find_session(call.project, session)))
+    """One session, with the lease on it as it stands; null where it was never leased."""
+    found = find_session(call.project, session)
+    lease = fencing.standing(call.project, found.id)
+    return as_json(200, describe(found) | {"lease": None if lease is None else fencing.describe(lease)})
 
 
 @reading
@@ -175,6 +177,7 @@ def describe(session: Session) -> dict[str, Any]:
         "on_behalf_of": session.on_behalf_of.get_username() if session.on_behalf_of else None,
         "labels": session.labels,
         "effects": session.effect_count,
+        "resumes": session.resumes,
         "agent": session.agent.name,
         "created_at_us": session.created_at_us,
         "seen_at_us": session.seen_at_us,

@@ -72,6 +72,22 @@ def test_what_expired_is_taken_over_without_asking_under_a_new_epoch(agent: Call
     assert kinds(session["id"]) == ["lease.acquired", "lease.lost", "lease.acquired", "session.resumed"]
 
 
+def test_a_session_says_who_holds_it_until_when_and_how_often_it_was_taken_over(agent: Caller, call: Call) -> None:
+    door = f"/sessions/{agent.session(mode='leased')['id']}"
+    never = agent.get(door).json()
+    assert (never["lease"], never["resumes"]) == (None, 0)
+    lease = hold(agent, "s-1", "p-1")
+    held = agent.get(door).json()
+    assert held["lease"] == agent.get(f"/leases/{lease['id']}").json()
+    assert (held["lease"]["holder"], held["lease"]["epoch"], held["resumes"]) == ("tester", 1, 0)
+    assert held["lease"]["expires_at_us"] == lease["expires_at_us"]
+    expire(lease)
+    assert agent.get(door).json()["lease"]["state"] == "expired"
+    hold(call("another"), "s-1", "p-2")
+    taken = agent.get(door).json()
+    assert (taken["lease"]["holder"], taken["lease"]["epoch"], taken["resumes"]) == ("another", 2, 1)
+
+
 def test_a_live_lease_is_taken_by_force_from_the_same_agent_only(agent: Caller, call: Call) -> None:
     agent.session(mode="leased")
     hold(agent, "s-1", "p-1")

@@ -6,12 +6,15 @@ from typing import Any
 import orjson
 import pytest
 
+from approvals.models import Gate
 from journal.models import Entry
 from ledger.models import Attempt, Effect
 from sessions.models import Session, Task
 from sessions.models_leases import Lease
+from tests.approvals.story import Desk
 from tests.ingest.caller import Caller, code, new_key
 from tests.recovery.holding import expire, hold, pass_time
+from tests.recovery.watching import leased
 
 pytestmark = pytest.mark.django_db
 Call = Callable[..., Caller]
@@ -253,3 +256,32 @@ def test_a_zombies_look_at_the_remote_is_kept_and_marked_and_its_messages_are_re
     assert code(agent.post("/capacity", report)) == (409, "LEASE_LOST")
     assert zombie.other.post("/messages", message | {"to": "tester", "lease_epoch": 2}).status_code == 201
     assert zombie.other.post("/capacity", report | {"lease_epoch": 2}).status_code == 200
+
+
+def test_a_zombie_withdraws_no_request_and_takes_no_message_from_whoever_came_after_it(desk: Desk, call: Call) -> None:
+    worker = desk.agent
+    session, lease = leased(worker)
+    gate = desk.gate(worker.plan("e-1", session["id"], lease_epoch=1))
+    sent = worker.post("/messages", {"to": "deploy-7", "body": "look", "session": session["id"]}).json()
+    about_nothing = worker.post("/messages", {"to": "deploy-7", "body": "look"}).json()
+    expire(lease)
+    taken = worker.post("/leases", {"session": session["id"], "process": "w-2"}).json()
+    doors = f"/gates/{gate.id}/cancel", f"/messages/{sent['id']}/read"
+    for door in doors:
+        refused = worker.post(door, {"lease_epoch": 1})
+        assert code(refused) == (409, "LEASE_LOST")
+        assert refused.json()["lease"]["epoch"] == taken["epoch"] == 2
+    assert [(one["kind"], one["kept"]) for one in fenced()] == [("gate.cancelled", False), ("message.read", False)]
+    assert Gate.objects.get().status == "pending"
+    assert [one["id"] for one in worker.get("/messages").json()["items"]] == [sent["id"], about_nothing["id"]]
+    assert code(worker.post(doors[0], {"lease_epoch": -1})) == (422, "invalid")
+    assert worker.post(f"/messages/{about_nothing['id']}/read", {"lease_epoch": 1}).status_code == 200  # of no session
+    for door in doors:
+        key = new_key()
+        told = worker.post(door, {"lease_epoch": 2}, key=key)
+        assert told.status_code == 200, told.text
+        again = worker.post(door, {"lease_epoch": 2}, key=key)
+        assert (again.json(), again.headers["Idempotent-Replay"]) == (told.json(), "true")
+    assert Gate.objects.get().status == "cancelled"
+    assert worker.post(doors[1]).status_code == 200  # without an epoch nothing is compared
+    assert code(call("stranger-2").post(doors[0], {"lease_epoch": 2}))[0] == 404

@@ -43,6 +43,16 @@ def test_it_happened_is_an_acknowledgement_with_the_reference(mail: Effect, olga
     assert (facts["answer"], facts["seen"], facts["row"], facts["step_up"]) == (
         *("happened", mail.version, "26", "typed_digest"),
     )
+    # Its agent hears what was said, by whose pseudonym, and where the rationale stands; the words are for people.
+    heard = quiet.agent.get(f"/effects/{mail.id}")
+    assert heard.json()["resolution"] == {
+        "answer": "happened",
+        "by": pseudonym_of(quiet.user("operator")),
+        "at_us": entry.received_us,
+        "attempt": 1,
+        "position": entry.position,
+    }
+    assert KNOWN not in heard.text
     assert (entry.actor, entry.lane, entry.attempt) == (pseudonym_of(quiet.user("operator")), "system", 1)
     assert (body["rationale"], body["reference"], body["evidence"]) == (
         *(KNOWN, "msg-77", "https://mail.example/log?id=77"),
