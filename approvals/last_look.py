@@ -60,6 +60,9 @@ class Found:
     fence: int | None = None
 
 
+TAKE_IT: Final = "The session has ended: its lease is taken with to_compensate, to undo what was done there."
+
+
 class Whole(NamedTuple):
     """All arguments that are about to be used, and whether the intent was said to leave out some of them."""
 
@@ -72,12 +75,12 @@ def check(
 ) -> Refusal | None:
     """Why leave that looks granted is not used, or None; what else was seen is put into `found`."""
     present = policies.grounds(row.project_id, row.session_id, row.repository_id, task=row.task_id)
-    force, stops, final, _, patterns, *_others = present
+    force, stops, final, ended, patterns, *_others = present
     found.fence = present.fence
     stale = fences.compare(origin.lease_epoch, present.fence, needed=present.leased)
     if stale is not None:
         fences.refuse(origin, row.session_id, stale, kind="effect.dispatched", effect=row.id)
-        return Refusal("LEASE_LOST", stale.sentence)
+        return Refusal("LEASE_LOST", f"{stale.sentence} {TAKE_IT}" if ended else stale.sentence)
     if stops and _is_stopped(origin, row):
         return HELD
     now = origin.received_us

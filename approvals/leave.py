@@ -13,7 +13,7 @@ import orjson
 from approvals import counting, exemptions, gates, last_look, policies, reading
 from approvals.binding import binding
 from approvals.gates import Request
-from approvals.last_look import HELD, Found, Judged, Whole, denied_for_good
+from approvals.last_look import HELD, TAKE_IT, Found, Judged, Whole, denied_for_good
 from approvals.matching import Requirement, judge
 from approvals.models import Gate
 from approvals.policies import InForce
@@ -46,7 +46,8 @@ def plan(origin: Origin, wish: Plan, asked: Asked) -> Answered:
     stale = fences.compare(origin.lease_epoch, present.fence, needed=present.leased)
     if stale is not None:
         fences.refuse(origin, wish.session, stale, kind="effect.planned")
-        return _refused(identity, origin, wish, Refusal("LEASE_LOST", stale.sentence))
+        sentence = f"{stale.sentence} {TAKE_IT}" if ended else stale.sentence
+        return _refused(identity, origin, wish, Refusal("LEASE_LOST", sentence))
     if ended and wish.values.get("compensates_id") is None and _asks(identity, origin):
         return _refused(identity, origin, wish, SESSION_ENDED)
     if stops and holds.stopping(origin.project, wish.session, origin.agent, wish.tool, identity) is not None:
@@ -252,7 +253,7 @@ def _leave(origin: Origin, wish: Plan, asked: Asked, judged: Judged, opening: li
 SESSION_ENDED: Final = Refusal(
     "SESSION_ENDED",
     "This session has ended, and takes no new intentions; open one under another key and plan there. What was done here"
-    " can still be answered and compensated.",
+    " can still be answered and compensated: where it was worked on under a lease, under one taken with to_compensate.",
 )
 
 

@@ -18,7 +18,10 @@ Quiet = Annotated[int, Meta(ge=0, le=3600)]
 
 
 class AcquireLease(Strict):
-    """POST /leases; exactly one of `session`, `task` and `resource` names what is to be leased."""
+    """POST /leases; exactly one of `session`, `task` and `resource` names what is to be leased.
+
+    `to_compensate` takes a session also after its end: nothing new is planned there, what was done can be undone.
+    """
 
     process: Process
     session: Key | None = None
@@ -26,6 +29,7 @@ class AcquireLease(Strict):
     resource: Resource | None = None
     ttl_s: Seconds = 60
     takeover: bool = False
+    to_compensate: bool = False
 
 
 class RenewLease(Strict):

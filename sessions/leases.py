@@ -141,8 +141,8 @@ def _opened(origin: Origin, subject: Subject, before: Lease | None) -> Lease:
     lease.opened_position = appended.position
     lease.save(update_fields=["opened_position"])
     if lease.kind == "session" and lease.session_id is not None:
-        sessions.leased(lease.session_id, lease.epoch, again=before is not None)
-        if before is not None:
+        resumed = sessions.leased(lease.session_id, lease.epoch, again=before is not None)
+        if resumed:
             _tell("session.resumed", lease, origin.received_us, {"takeovers": lease.takeovers})
     return lease
 

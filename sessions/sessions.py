@@ -210,20 +210,28 @@ def lock_meant(project: UUID, reference: str, now_us: int, *, new_effects: int) 
     return named if lock(project, named, now_us, new_effects=new_effects) else None
 
 
-def leased(session: UUID, fence: int, *, again: bool) -> None:
-    """Let nobody write in a session under a lower epoch than `fence` from now on; `again` where it was taken over."""
+_IS_OPEN: Final = "status NOT IN ('completed', 'failed', 'cancelled')"
+
+
+def leased(session: UUID, fence: int, *, again: bool) -> bool:
+    """Let nobody write in a session under a lower epoch than `fence` from now on; `again` where it was taken over.
+
+    Returns whether it goes on by that: one that has ended is taken to undo something, and is not resumed.
+    """
+    goes_on = f"CASE WHEN {_IS_OPEN} THEN %s ELSE 0 END"
     text = (
-        "UPDATE agent_sessions_session SET fence = %s, start_by_us = NULL, resumes = resumes + %s"
-        " WHERE id = %s AND (fence IS NULL OR fence <= %s)"
+        f"UPDATE agent_sessions_session SET fence = %s, start_by_us = NULL, resumes = resumes + {goes_on}"
+        f" WHERE id = %s AND (fence IS NULL OR fence <= %s) RETURNING {_IS_OPEN}"
     )
-    sql.write(text, [fence, int(again), vendor_id(session), fence])
+    told = sql.rows(text, [fence, int(again), vendor_id(session), fence])
+    return again and bool(told and told[0][0])
 
 
 def given_up(session: UUID, fence: int, now_us: int) -> None:
     """Let nobody write under a lower epoch than `fence`, and wait for whoever takes the session next (rule S7)."""
     leased(session, fence, again=False)
     text = "UPDATE agent_sessions_session SET start_by_us = %s WHERE id = %s AND mode = 'leased'"
-    text += " AND status NOT IN ('completed', 'failed', 'cancelled')"
+    text += f" AND {_IS_OPEN}"
     sql.write(text, [now_us + START_WITHIN_US, vendor_id(session)])
 
 

@@ -64,11 +64,20 @@ class Lease:
         return time.monotonic() - self._heard_at > self.ttl_s
 
 
-def acquire(wire: Wire, session: str, process: str, ttl_s: int, *, takeover: bool = False) -> Lease:
-    """Take the lease of a session. Raises LeaseHeld while another process has it and lives, SessionEnded."""
-    body: Json = {"session": session, "process": process, "ttl_s": ttl_s}
-    if takeover:
-        body["takeover"] = True
+def acquire(
+    wire: Wire, session: str, process: str, ttl_s: int, *, takeover: bool = False, to_compensate: bool = False
+) -> Lease:
+    """Take the lease of a session. Raises LeaseHeld while another process has it and lives, SessionEnded.
+
+    One that has ended is leased only `to_compensate`.
+    """
+    asked = {"takeover": takeover, "to_compensate": to_compensate}
+    body: Json = {
+        "session": session,
+        "process": process,
+        "ttl_s": ttl_s,
+        **{name: True for name in asked if asked[name]},
+    }
     sent_at = time.monotonic()
     try:
         return Lease(wire.post("/leases", body).body, sent_at)

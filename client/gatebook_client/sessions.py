@@ -8,14 +8,14 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import wraps
+from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Self
 
 from gatebook_client import keys, lease
 from gatebook_client.attempts import Wish
 from gatebook_client.effects import Effects
-from gatebook_client.errors import Closed, Forked, GatebookError, LeaseHeld, Refused
+from gatebook_client.errors import Closed, Forked, GatebookError, LeaseHeld, Refused, SessionEnded
 from gatebook_client.lease import Beater, Lease
 from gatebook_client.recovery import Means, Recovery, recover
 from gatebook_client.values import ENDED, Act, Compensate, Json, Performed, Probe, undo_of
@@ -23,6 +23,7 @@ from gatebook_client.wire import Answer, Wire
 from gatebook_client.work import Working
 
 Waiting = Callable[[str, Json], object]
+TAKING_BACK_S = 60  # for which a session that has ended is leased
 
 
 class Session(Working):
@@ -54,6 +55,7 @@ class Session(Working):
         self._names = keys.Names()
         self._one_at_a_time: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
         self._lock = threading.Lock()
+        self._taking_back = threading.Lock()
 
     # The lease. -------------------------------------------------------------------------------------------------------
 
@@ -134,15 +136,38 @@ class Session(Working):
         )
 
     def compensate(self, effect: Performed | str, tool: str, arguments: Any, act: Act, **how: Any) -> Performed:
-        """Take back what an effect did, by an effect of its own. `how` as in `perform`."""
+        """Take back what an effect did, by an effect of its own. `how` as in `perform`.
+
+        Also after the session's end, under a lease that is taken for it and given up. Raises LeaseHeld while another
+        process has it.
+        """
         undone = effect if isinstance(effect, str) else effect.effect
         options = {name: how.pop(name, None) for name in ("probe", "compensate")}
         names = {name: how.pop(name, "") for name in ("key", "call_id")}
         free_text = tuple(how.pop("free_text", ()))
-        return self._perform(
-            tool, arguments, act, options["probe"], options["compensate"], names["key"], names["call_id"],
-            how.pop("wait_s", None), free_text, undone=undone, **how,
+        take_back = partial(
+            self._perform, tool, arguments, act, options["probe"], options["compensate"], names["key"],
+            names["call_id"], how.pop("wait_s", None), free_text, undone=undone, **how,
         )  # fmt: skip
+        try:
+            return take_back()
+        except SessionEnded:  # it was worked on under a lease, and we were not the one to end it
+            if self.lease is not None or self.status not in ENDED:
+                raise
+        with self._held_to_compensate():
+            return take_back()
+
+    @contextmanager
+    def _held_to_compensate(self) -> Iterator[None]:
+        """Hold a session that has ended, for as long as something of it is taken back."""
+        with self._taking_back:
+            self.lease = held = lease.acquire(self.wire, self.id, self.process, TAKING_BACK_S, to_compensate=True)
+            try:
+                yield
+            finally:
+                self.lease = None
+                with suppress(GatebookError):  # else it runs out by itself
+                    self.wire.post(f"/leases/{held.id}/release", {"epoch": held.epoch})
 
     def _perform(
         self,

@@ -162,13 +162,17 @@ def _subject(call: Call, fields: shapes_leases.AcquireLease) -> Subject:
     session = sessions.lock_meant(call.project, fields.session or "", call.received_us, new_effects=0)
     if session is None:
         raise Problem(404, "not_found", "This project has no such session; open it first with POST /sessions.")
-    _refuse_ended(Session.objects.values_list("status", flat=True).get(id=session))
+    if not fields.to_compensate:
+        _refuse_ended(Session.objects.values_list("status", flat=True).get(id=session), _TO_COMPENSATE)
     return leases.of_session(session)
 
 
-def _refuse_ended(status: str) -> None:
+_TO_COMPENSATE: Final = " To undo what was done there, take it with to_compensate."
+
+
+def _refuse_ended(status: str, otherwise: str = "") -> None:
     if status in ENDED:
-        detail = "This session has ended, so there is nothing to hold; open one under another key."
+        detail = f"This session has ended, so there is nothing to hold; open one under another key.{otherwise}"
         raise Problem(409, "SESSION_ENDED", detail)
 
 

@@ -10,6 +10,7 @@ from ledger.models import Attempt, Effect
 from sessions.models import Session
 from tests.approvals.story import Desk
 from tests.ingest.caller import code
+from tests.recovery.watching import leased
 
 pytestmark = pytest.mark.django_db
 SENTENCE = "This session has ended, and takes no new intentions; open one under another key and plan there."
@@ -119,6 +120,49 @@ def test_what_was_done_there_can_still_be_undone(desk: Desk) -> None:
     desk.answer(gate, "reviewer")
     body = {"process": "p-1", "intent_digest": undo.json()["intent_digest"]}
     assert desk.agent.post(f"/effects/{undo.json()['id']}/dispatch", body).status_code == 200
+
+
+def test_a_new_worker_undoes_what_was_done_in_a_leased_session_under_a_lease_taken_for_that(desk: Desk) -> None:
+    desk.declare("file.read", "reversible")
+    session, lease = leased(desk.agent)
+    epoch = {"lease_epoch": lease["epoch"]}
+    done = [desk.agent.plan(f"e-{n}", session["id"], tool="file.read", arguments={"n": n}, **epoch) for n in range(2)]
+    for effect in done:
+        begin = {"process": "w-1", "intent_digest": effect["intent_digest"], **epoch}
+        assert desk.agent.post(f"/effects/{effect['id']}/dispatch", begin).status_code == 200
+        desk.agent.acknowledge(effect)
+    desk.agent.post(f"/sessions/{session['id']}/end", {"status": "completed", **epoch})
+    wish = {"effect_key": "u-0", "tool": "file.read", "arguments": {"undo": 0}}
+    for sent in ({}, {"lease_epoch": 7}):
+        refused = desk.agent.post(f"/effects/{done[0]['id']}/compensate", wish | sent)
+        assert code(refused) == (409, "LEASE_LOST")
+        assert "taken with to_compensate" in refused.json()["detail"]
+    hold = {"session": session["id"], "process": "w-2"}
+    refused = desk.agent.post("/leases", hold)
+    assert code(refused) == (409, "SESSION_ENDED")
+    assert "take it with to_compensate" in refused.json()["detail"]
+    taken = desk.agent.post("/leases", hold | {"to_compensate": True})
+    assert (taken.status_code, taken.json()["epoch"], taken.json()["state"]) == (201, 2, "live")
+    assert code(desk.agent.post("/leases", hold | {"to_compensate": True, "process": "w-3"})) == (409, "LEASE_HELD")
+    undo = desk.agent.post(f"/effects/{done[0]['id']}/compensate", wish | {"lease_epoch": 2})
+    assert (undo.status_code, undo.json()["answer"]) == (201, "proceed"), undo.text
+    start = {"process": "w-2", "intent_digest": undo.json()["intent_digest"]}
+    stale = desk.agent.post(f"/effects/{undo.json()['id']}/dispatch", start | {"lease_epoch": 1})
+    assert code(stale) == (409, "LEASE_LOST")  # whoever ended it has no say any more
+    begun = desk.agent.post(f"/effects/{undo.json()['id']}/dispatch", start | {"lease_epoch": 2})
+    assert begun.status_code == 200, begun.text
+    desk.agent.acknowledge(undo.json(), lease_epoch=2)
+    assert desk.effect(done[0]).state == "compensated"
+    # Nothing else is begun by it, and the session has not come back.
+    assert code(plan(desk, "e-9", session=session["id"], lease_epoch=2)) == (409, "SESSION_ENDED")
+    told = desk.agent.get(f"/sessions/{session['id']}").json()
+    assert (told["status"], told["resumes"], told["lease"]["epoch"]) == ("completed", 0, 2)
+    assert not Entry.objects.filter(kind="session.resumed").exists()
+    assert desk.agent.post("/claims", {"process": "w-4"}).json() == {"claimed": None}
+    assert desk.agent.post(f"/leases/{taken.json()['id']}/release", {"epoch": 2}).status_code == 200
+    late = {"effect_key": "u-1", "tool": "file.read", "arguments": {"undo": 1}, "lease_epoch": 2}
+    assert code(desk.agent.post(f"/effects/{done[1]['id']}/compensate", late)) == (409, "LEASE_LOST")
+    assert desk.agent.post("/leases", hold | {"to_compensate": True}).json()["epoch"] == 3
 
 
 def test_the_end_of_its_parent_ends_no_session(desk: Desk) -> None:

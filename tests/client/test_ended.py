@@ -72,7 +72,7 @@ def test_what_is_not_known_to_be_done_is_not_told_as_done(client: gatebook.Clien
         assert states(s) == [("e-1", "failed")]
 
 
-def test_whoever_ended_a_leased_session_may_take_back_what_it_did_and_whoever_comes_later_may_not(
+def test_whoever_ended_a_leased_session_may_take_back_what_it_did_and_so_may_whoever_comes_later(
     client: gatebook.Client,
 ) -> None:
     with client.session("over") as s:
@@ -83,10 +83,15 @@ def test_whoever_ended_a_leased_session_may_take_back_what_it_did_and_whoever_co
             s.perform("mail.file", {"to": "ada"}, never)
         assert s.compensate(regretted, "mail.recall", {"to": "bob"}, lambda _key: None).ok
     with client.session("over") as s:
-        with pytest.raises(gatebook.SessionEnded):  # it could have no lease, and one is asked for here
-            s.compensate(kept, "mail.recall", {"to": "ada"}, never)
         assert s.compensate(regretted, "mail.recall", {"to": "bob"}, never).again
         assert s.perform(*ADA, never, key="e-1").state == "acknowledged"
+        assert s.compensate(kept, "mail.recall", {"to": "ada"}, lambda _key: None).ok  # under a lease taken for that
+        assert s.lease is None
+        (lease,) = s.wire.get("/leases", session=s.id).body["items"]
+        assert (lease["state"], lease["epoch"]) == ("released", 2)
+        with pytest.raises(gatebook.SessionEnded):
+            s.perform("mail.file", {"to": "ada"}, never)
+        assert s.perform(*ADA, never, key="e-1").state == "compensated"
         assert s.perform(*BOB, never, key="e-2").state == "compensated"
 
 
