@@ -62,12 +62,12 @@ def plan(origin: Origin, wish: Plan, decide: Decide, observe: Observe) -> Answer
     intent cannot miss each other.
     """
     identity = derived(wish.session, wish.effect_key)
-    own, siblings = _related(identity, wish)
+    own, others = _related(identity, wish)
     if own is not None and own.planned_mark and own.intent_digest != wish.intent_digest:
         trace(origin, own, "key_reuse")
         sentence = "This effect key stands for another tool or other arguments; use a new key for a new intent."
         return Answered(own, 422, Refusal("key_reuse", sentence))
-    ambiguous = _still_open(siblings, wish, origin.received_us)
+    ambiguous = _still_open(own, others, wish, origin.received_us)
     if own is None or not is_of_a_command(own.planned_mark):
         return _first_plan(origin, wish, decide, observe, own, identity, ambiguous)
     origin.lane = "evidence"  # asked again: kept, but the plan that was accepted stands
@@ -300,16 +300,25 @@ def _related(identity: UUID, wish: Plan) -> tuple[EffectRow | None, list[EffectR
     return own, [row for row in rows if row.id != identity]
 
 
-def _still_open(siblings: list[EffectRow], wish: Plan, now_us: int) -> UUID | None:
-    """The first effect of the same intent whose fate is open and which is no sibling of the same turn."""
+def _still_open(own: EffectRow | None, others: list[EffectRow], wish: Plan, now_us: int) -> UUID | None:
+    """The effect of the same intent that is to be settled first: what may have happened, what has leave, the oldest.
+
+    What was only ever planned waits for those before it and for none after it. So of names that were given to one
+    intent while nobody knew how it stood, one goes on, whoever asks, and never do two wait for each other.
+    """
     turn = wish.values.get("turn") or ""
-    for row in siblings:
-        undecided = row.state == "planned" or cases.is_in_doubt(row)
-        if row.state == "failed" and row.attempt_count > 1 and not undecided:
-            undecided = cases.may_have_happened(row, now_us)  # one before the last, which was rejected
-        if undecided and not (turn and row.turn == turn):
-            return row.id
-    return None
+    found: list[tuple[int, int, UUID]] = []
+    for row in others:
+        waits = row.state == "planned" and needs_leave(row, now_us)
+        if (turn and row.turn == turn) or (waits and own is not None and own.opened_position < row.opened_position):
+            continue
+        doubtful = cases.is_in_doubt(row)
+        if row.state == "failed" and row.attempt_count > 1 and not doubtful:
+            doubtful = cases.may_have_happened(row, now_us)  # one before the last, which was rejected
+        again = row.state == "failed" and row.leave in ("granted", "pending") and not leaves.lapsed(row, now_us)
+        if doubtful or again or row.state == "planned":
+            found.append((0 if doubtful else 2 if waits else 1, row.opened_position, row.id))
+    return min(found)[2] if found else None
 
 
 def locked(origin: Origin, effect: UUID) -> tuple[EffectRow, dict[int, AttemptRow]]:

@@ -99,6 +99,30 @@ def test_superseding_the_other_releases_what_was_ambiguous(lane: Lane) -> None:
     assert word(lane.dispatch("f")) == "ambiguous"  # dispatched: until it is answered nobody knows
 
 
+def test_names_given_to_one_intent_while_nobody_knew_how_it_stood_do_not_wait_for_each_other(lane: Lane) -> None:
+    """Killed again and again under new names: what may have happened is named first, then the oldest goes on."""
+    lane.plan("e")
+    lane.dispatch("e")
+    for name in "abcdf":
+        assert lane.plan(name).open_effect == lane.row("e").id
+    lane.acknowledge("e")
+    for name in "fdcbg":
+        answered = lane.plan(name)
+        assert (word(answered), answered.open_effect) == ("ambiguous", lane.row("a").id)
+    assert word(lane.plan("a")) == "proceed"
+    assert lane.plan("b").open_effect == lane.row("a").id
+
+
+def test_what_was_rejected_may_be_tried_again_whatever_was_planned_of_its_intent_meanwhile(lane: Lane) -> None:
+    lane.plan("e")
+    lane.dispatch("e")
+    for name in "abc":
+        lane.plan(name)
+    lane.fail("e", "rejected")
+    assert word(lane.plan("e")) == "proceed"
+    assert lane.plan("a").open_effect == lane.row("e").id, "what has leave comes before what waits"
+
+
 # --- dispatch ---------------------------------------------------------------------------------------------------------
 
 
