@@ -38,6 +38,7 @@ ANSWERS: Final[dict[str, Any]] = {
             "safe": _TRUTH,
             "sentence": _TEXT,
             "because": _list_of(**_BLOCKING),
+            "done": _list_of(effect=_ID, handle=_TEXT, tool=_TEXT, sentence=_TEXT, unheard=_TRUTH, changed_us=_NUMBER),
             "until_us": {"type": ["integer", "null"]},
             "stopped": _TRUTH,
             "too_many_open": _TRUTH,

@@ -14,14 +14,16 @@ from uuid import UUID
 from inquiry import controls
 from inquiry.controls import Finding
 from journal.gists import gist_of, plan_heads
-from ledger import cases, holds, verdicts
+from ledger import cases, declared, holds, verdicts
 from ledger.cases import Judged
-from ledger.models import Hold
+from ledger.models import Effect, Hold
 from sessions import capacity, checkpoints, decisions, facts, handoffs, leases, messages
 from sessions.models import Session, Task
 
 MOST_JUDGED: Final = 500  # open effects that are judged; with more than these nobody can say that all is well
 MOST_SHOWN: Final = 30
+MOST_DONE: Final = 15
+LOOKED_BACK: Final = 200  # effects, from the newest, among which what is done is looked for
 MOST_TASKS: Final = 20
 MOST_MESSAGES: Final = 10
 MOST_DECISIONS: Final = 10
@@ -47,6 +49,27 @@ class Open(NamedTuple):
         return verdicts.sentence(self.judged.verdict, str(self.effect))
 
 
+class Done(NamedTuple):
+    """An effect that is done. `unheard` when nothing was begun after it was known to be.
+
+    Whoever did it may then have ended before it heard, and a call that asks for the same asks for this one. `gist` is
+    the agent's own text.
+    """
+
+    effect: Effect
+    gist: str
+    unheard: bool
+
+    @property
+    def sentence(self) -> str:
+        """What is known, and that it is not to be done again."""
+        if self.effect.state == "compensated":
+            return f"{self.effect}: it was done, and taken back."
+        if self.effect.outcome == "error":
+            return f"{self.effect}: it ran, and went wrong; it is not tried again by itself."
+        return f"{self.effect}: it is done; do not do it again."
+
+
 @dataclass(slots=True)
 class Resume:
     """What is known. `because` are the open effects that need a person, the most pressing first."""
@@ -54,6 +77,7 @@ class Resume:
     session: Session
     now_us: int
     open: list[Open] = field(default_factory=list)
+    done: list[Done] = field(default_factory=list)
     too_many: bool = False
     stopped: bool = False  # a STOP stands on the session, its agent or the project
     lease: Any = None
@@ -115,6 +139,7 @@ def read(session: Session, now_us: int, *, process: str | None = None, agent: UU
     """All of it. `agent` is whoever asks: the messages are theirs; of a page, the session's own agent's."""
     found = judge(session, now_us, process)
     asking = agent or session.agent_id
+    found.done = _done(session)
     found.decisions = decisions.open_ones(session, MOST_DECISIONS)
     found.handoff = handoffs.unaccepted(session)
     found.messages = messages.unread(session.project_id, asking, session.id, MOST_MESSAGES)[0]
@@ -131,6 +156,26 @@ def read(session: Session, now_us: int, *, process: str | None = None, agent: UU
     return found
 
 
+def _done(session: Session) -> list[Done]:
+    """What the session did last, the latest known first; what only reads may be repeated, and is not told."""
+    rows = list(Effect.objects.filter(session=session).order_by("-opened_position").only(*_TOLD)[:LOOKED_BACK])
+    begun = [row.received_us for row in rows if row.state != "superseded" and (row.attempt_count or row.leave_basis)]
+    happened = [row for row in rows if row.state == "compensated" or (row.state, row.outcome) in _HAPPENED]
+    happened = [row for row in happened if declared.tool(row.project_id, row.tool).means.tool_class != "read_only"]
+    happened = sorted(happened, key=lambda row: row.changed_us, reverse=True)[:MOST_DONE]
+    named = Effect.objects.filter(id__in=[row.id for row in happened]) if happened else Effect.objects.none()
+    heads = dict(named.annotate(head=plan_heads()).values_list("id", "head"))
+    last_us = max(begun, default=0)
+    return [Done(row, gist_of(heads.get(row.id)) or "", row.changed_us > last_us) for row in happened]
+
+
+_HAPPENED: Final = (("acknowledged", "ok"), ("acknowledged", "error"))
+_TOLD: Final = (
+    *("project_id", "session_id", "opened_position", "effect_key", "tool", "intent_digest", "state", "outcome"),
+    *("attempt_count", "leave_basis", "external_reference", "received_us", "changed_us"),
+)
+
+
 def _pressing(one: Open) -> tuple[int, int]:
     order = {"escalate": 0, "wait": 3, "probe": 2, "compensate": 2, "ask": 4, "replay": 5, "execute": 6, "skip": 7}
     return (1 if one.needs_person else 10) * 10 + order.get(one.judged.verdict.answer, 9), one.effect.opened_position
@@ -138,6 +183,10 @@ def _pressing(one: Open) -> tuple[int, int]:
 
 def sentence(found: Resume) -> str:
     """The answer in words: "Yes.", or "No, because of e_9f2.", and what that means for whoever goes on."""
+    return f"{_answer(found)} Do not do again what is listed as done." if found.done else _answer(found)
+
+
+def _answer(found: Resume) -> str:
     if found.stopped:
         return "No, because a person stopped it; lift the STOP first."
     if found.too_many:

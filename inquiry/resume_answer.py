@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import orjson
 
-from inquiry.resume import MOST_SHOWN, Open, Resume, sentence
+from inquiry.resume import MOST_SHOWN, Done, Open, Resume, sentence
 from journal.templatetags.gatebook import shown_state
 from sessions import capacity, checkpoints, decisions, facts, handoffs, leases
 from sessions.messages import Letter
@@ -34,7 +34,7 @@ def as_json(found: Resume) -> bytes:
 
 # What may be left out when the answer grows too large, what matters least first; more than once, as it halves.
 _LEAST_FIRST: Final = (
-    *(("working_state", "facts"), ("working_state", "tasks"), ("controls",), ("working_state", "charter")),
+    *(("working_state", "facts"), ("working_state", "tasks"), ("controls",), ("working_state", "charter"), ("done",)),
     *(("working_state", "checkpoint", "summary"), ("messages",), ("working_state", "checkpoint", "pins")),
     *(("crash_recovery", "incomplete_decisions"), ("crash_recovery", "handoff", "can_wait")),
     *(("crash_recovery", "handoff", "decided"), ("crash_recovery", "handoff", "in_progress")),
@@ -71,6 +71,7 @@ def _body(found: Resume) -> dict[str, Any]:
         "safe": found.safe,
         "sentence": sentence(found),
         "because": [_blocking(one) for one in found.because[:MOST_SHOWN]],
+        "done": [_done(one) for one in found.done],
         "until_us": found.until_us,
         "stopped": found.stopped,
         "too_many_open": found.too_many,
@@ -116,6 +117,25 @@ def _blocking(one: Open) -> dict[str, Any]:
         "reason": verdict.reason,
         "sentence": one.sentence,
     }
+
+
+def _done(one: Done) -> dict[str, Any]:
+    effect = one.effect
+    told = {
+        "effect": str(effect.id),
+        "handle": str(effect),
+        "tool": effect.tool,
+        "sentence": one.sentence,
+        "unheard": one.unheard,
+        "effect_key": effect.effect_key,
+        "gist": one.gist[:120],
+        "state": effect.state,
+        "outcome": effect.outcome or None,
+        "external_reference": effect.external_reference or None,
+        "intent_digest": effect.intent_digest or None,
+        "changed_us": effect.changed_us,
+    }
+    return {name: value for name, value in told.items() if value is not None}
 
 
 def _open(one: Open) -> dict[str, Any]:

@@ -95,7 +95,7 @@ def test_mail_of_which_nobody_knows_stops_it_and_is_named_first(
     assert [(one["effect"], one["verdict"], one["reason"]) for one in found["because"]] == [
         (mail["id"], "escalate", "UNDECIDABLE")
     ]
-    assert list(found)[:4] == ["session", "safe", "sentence", "because"]  # told first: what must not be done again
+    assert list(found)[:5] == ["session", "safe", "sentence", "because", "done"]  # first: what must not be done again
     open_ones = {one["effect"]: one["verdict"] for one in found["crash_recovery"]["open_effects"]}
     assert open_ones == {mail["id"]: "escalate", push["id"]: "probe"}
     assert found["crash_recovery"]["open_effects"][0]["effect"] == mail["id"]
@@ -104,6 +104,42 @@ def test_mail_of_which_nobody_knows_stops_it_and_is_named_first(
         said = page(browser, session)
         assert f'<b>No,</b> because of <a href="{reverse("effect", args=[mail["id"]])}">{handle}</a>' in said
         assert (reverse("resolve", args=[mail["id"]]) in said) is may
+
+
+def test_what_is_done_is_told_before_anything_that_may_be_done(agent: Caller, viewer: Client, session: UUID) -> None:
+    """Read by a worker that knows nothing and would give every call a new id."""
+    heard, last = dispatched(agent, session, "mail.send", "ada"), agent.plan("bob", str(session), tool="mail.send")
+    agent.acknowledge(heard)
+    agent.dispatch(agent.plan("cat", str(session), tool="mail.send", arguments={"of": "cat"}))
+    agent.dispatch(last)
+    agent.acknowledge(last)
+    agent.acknowledge(dispatched(agent, session, "file.read", "harmless"))
+    assert [one["handle"] for one in resumed(agent, session)["done"] if one["unheard"]] == []
+    found = resumed(agent, session)
+    assert [(one["effect"], one["unheard"]) for one in found["done"]] == [(last["id"], False), (heard["id"], False)]
+    assert found["sentence"].endswith("Do not do again what is listed as done.")
+    assert found["done"][0]["intent_digest"] == last["intent_digest"]
+    assert found["done"][0]["sentence"] in f"{last['handle']}: it is done; do not do it again."
+    said = page(viewer, session, "session_resume")
+    assert said.index("not to be done again") < said.index("1. Crash recovery")
+    assert said.count("may have ended before it heard") == 0
+
+
+def test_what_nothing_was_begun_after_may_never_have_been_heard_of(
+    agent: Caller, viewer: Client, session: UUID
+) -> None:
+    """Found by one process, which was killed before its agent heard, and had named the call anew."""
+    first, second = (dispatched(agent, session, "git.push", key) for key in ("one", "two"))
+    renamed = agent.plan("one-again", str(session), tool="git.push", arguments={"of": "one"})
+    assert renamed["open_effect"] == first["id"]
+    for effect in (first, second):
+        done(agent.post(f"/effects/{effect['id']}/probe", {"attempt": 1, "found": "hit"}))
+    assert [one["unheard"] for one in resumed(agent, session)["done"]] == [True, True]
+    done(agent.post(f"/effects/{renamed['id']}/supersede", {}))
+    assert [one["unheard"] for one in resumed(agent, session)["done"]] == [True, True]
+    assert page(viewer, session, "session_resume").count("may have ended before it heard") == 2
+    agent.plan("three", str(session), tool="git.push", arguments={"of": "three"})
+    assert [one["unheard"] for one in resumed(agent, session)["done"]] == [False, False]
 
 
 def test_page_and_api_say_the_same_of_every_effect(agent: Caller, viewer: Client, session: UUID) -> None:
