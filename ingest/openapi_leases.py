@@ -44,6 +44,7 @@ _LEASE: Final = with_fields(
         "beat_at_us": _NUMBER,
         "progress_at_us": _NUMBER,
         "quiet_until_us": {"type": ["integer", "null"]},
+        "released_at_us": {"type": ["integer", "null"]},
         "state": {"enum": list(STATES)},
         "takeovers": _NUMBER,
         "version": _NUMBER,

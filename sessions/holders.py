@@ -128,6 +128,7 @@ def told(lease: Lease, now_us: int) -> dict[str, Any]:
         "beat_at_us": lease.beat_at_us,
         "progress_at_us": lease.progress_at_us,
         "quiet_until_us": lease.quiet_until_us,
+        "released_at_us": lease.released_at_us,
         "state": state,
         "takeovers": lease.takeovers,
         "version": lease.version,

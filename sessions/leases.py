@@ -12,6 +12,7 @@ import orjson
 from django.contrib.auth.models import User
 from django.db import connection
 from django.db.models import F, Q
+from django.db.models.functions import Least
 
 from journal import clock, entries, sql
 from journal.clock import now_us
@@ -169,7 +170,8 @@ def release(origin: Origin, lease: UUID, epoch: int) -> Lease:
 def let_go(project: UUID, session: UUID, epoch: int, reason: str, user: User) -> bool:
     """Release a session's lease by a person's word, if it is still of that epoch; False when it is not.
 
-    The holder is fenced from now on, whether it is dead or merely thought to be.
+    The holder is fenced from now on, whether it is dead or merely thought to be. It did not leave of itself, so its
+    time is over too: the next one then counts with what it never heard of.
     """
     now = now_us()
     sessions.lock(project, session, now, new_effects=0)
@@ -177,7 +179,12 @@ def let_go(project: UUID, session: UUID, epoch: int, reason: str, user: User) ->
     row = rows.first()
     if row is None or (row.epoch, row.released_at_us) != (epoch, None):
         return False
-    Lease.objects.filter(id=row.id).update(released_at_us=DatabaseNow(), silent_since_us=None, version=F("version") + 1)
+    Lease.objects.filter(id=row.id).update(
+        released_at_us=DatabaseNow(),
+        expires_at_us=Least(F("expires_at_us"), DatabaseNow()),
+        silent_since_us=None,
+        version=F("version") + 1,
+    )
     draft = _draft("lease.released", row, {"why": "person"}, row.epoch)
     draft.actor = pseudonym_of(user)
     draft.text = as_text({"kind": draft.kind, "lease": row.id, "epoch": epoch, "reason": reason})

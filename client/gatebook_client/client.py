@@ -74,13 +74,13 @@ class Client:
         )
         if opened.status in ENDED:
             return opened
-        crashed = opened.resumed
+        left_at_us = None
         if mode == "leased":
-            leases = self.wire.get("/leases", session=opened.id, kind="session").body["items"] if crashed else []
-            crashed = any(one.get("state") != "released" for one in leases)
+            leases = self.wire.get("/leases", session=opened.id, kind="session").body["items"] if opened.resumed else []
             opened.take_lease(self.beater, ttl_s, wait_s=wait_for_lease_s, takeover=takeover)
+            left_at_us = _left_at_us(leases, opened.lease)
         if opened.resumed and answers_again:
-            opened.remember(crashed=crashed)
+            opened.remember(left_at_us)
         return opened
 
     def claim(
@@ -109,6 +109,8 @@ class Client:
         session.claimed = claimed
         session.lease = Lease(told["lease"], sent_at)
         session.hold(self.beater)
+        if claimed.get("kind") == "session":
+            session.remember(None)
         return session
 
     def close(self) -> None:
@@ -118,6 +120,16 @@ class Client:
     def _mind_a_fork(self) -> None:
         if self._pid != os.getpid():  # the thread that beats stayed with the parent
             self._pid, self.beater = os.getpid(), Beater(self.wire)
+
+
+def _left_at_us(leases: list[Json], taken: Lease | None) -> int | None:
+    """When the process before this one gave its lease back of itself; None where it did not: it may have died."""
+    if not leases or taken is None or taken.epoch != int(leases[0]["epoch"]) + 1:
+        return None
+    released_us = leases[0].get("released_at_us")
+    if released_us is None or released_us >= leases[0]["expires_at_us"]:  # or somebody else gave it back
+        return None
+    return int(released_us)
 
 
 def session(

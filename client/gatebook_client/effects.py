@@ -4,6 +4,7 @@ What may have happened is done again only where Gatebook's verdict says so, as i
 verdict names.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from gatebook_client import waiting
@@ -57,6 +58,7 @@ class Effects(Attempts):
     """Performs the effects of one session."""
 
     _unheard: dict[str, str] = field(default_factory=dict)  # effects by their intent
+    _names: dict[str, list[str]] = field(default_factory=dict)  # planned, and never more, while the intent was open
 
     def perform(self, wish: Wish) -> Performed:
         """See that it is done once. Raises what errors.py tells, and what the act raises, after that was told."""
@@ -67,6 +69,9 @@ class Effects(Attempts):
                 return done
             if not wish.compensates:  # to take something back is what alone may still be asked for
                 raise SessionEnded(self.holder.status)
+        return self._until_known(wish)
+
+    def _until_known(self, wish: Wish) -> Performed:
         while True:
             planned = self._plan(wish)
             found = self._unheard_of(planned, wish) or self._follow(planned, wish)
@@ -104,31 +109,45 @@ class Effects(Attempts):
         if effect_key:
             body = {name: value for name, value in body.items() if name not in ("call_id", "ordinal")}
             body["effect_key"] = effect_key
-        answer = self.patiently(wish, lambda: self.holder.wire.post(path, body))
-        return answer.body | {"new": answer.status == 201}
+        return self.patiently(wish, lambda: self.holder.wire.post(path, body)).body
 
-    def remember(self, crashed: bool) -> None:
+    def remember(self, left_at_us: int | None) -> None:
         """Learn at the start what a process before this one may have done without its agent hearing of it.
 
-        That is what was open, and, where that process did not leave of itself, what it did last. An agent whose call
-        was never answered asks again under a new call id; the first such call gets what is there already.
+        That is what was open, and what was done since it left of itself at `left_at_us`; where it did not, what nothing
+        was begun after. An agent whose call was never answered asks again under a new call id; the first such call gets
+        what is there already.
         """
-        found = open_effects(self)
-        if crashed:
-            found += self.holder.wire.get("/effects", session=self.holder.id, limit=1).body["items"]
-        self._unheard = {str(one["intent_digest"]): str(one["id"]) for one in found if "intent_digest" in one}
+        done = self.holder.wire.get(f"/sessions/{self.holder.id}/resume", process=self.holder.process).body["done"]
+        unheard = [one for one in done if (one["unheard"] if left_at_us is None else one["changed_us"] > left_at_us)]
+        self._unheard = {one["intent_digest"]: one["effect"] for one in reversed(unheard) if "intent_digest" in one}
+        for one in open_effects(self):
+            digest = str(one.get("intent_digest") or "")
+            if one["state"] == "planned" and "gate" not in one:
+                self._names.setdefault(digest, []).append(str(one["id"]))
+            elif one["state"] != "planned":
+                self._unheard[digest] = str(one["id"])
 
     def _unheard_of(self, planned: Json, wish: Wish) -> Performed | None:
-        """The effect of an earlier process that a new call asks for, where nobody was told that it had happened."""
-        earlier = self._unheard.pop(str(planned.get("intent_digest")), "")
-        asks_anew = "call_id" in wish.plan and planned["new"] and planned.get("answer") in ("proceed", "wait")
+        """The effect of an earlier process that a call asks for, where nobody was told that it had happened."""
+        digest, withdrawn = str(planned.get("intent_digest")), planned.get("state") == "superseded"
+        earlier = self._unheard.pop(digest, "")
+        asks_anew = "call_id" in wish.plan and (withdrawn or planned.get("answer") in ("proceed", "wait", "ambiguous"))
         if not earlier or earlier == planned["id"] or not asks_anew:
             return None
         told = self.holder.wire.get(f"/effects/{earlier}").body
         if told.get("state") != "acknowledged" or told.get("outcome") == "unknown":
             return None
-        self.patiently(wish, lambda: self.holder.wire.post(f"/effects/{planned['id']}/supersede", self.epoch()))
+        self._withdraw(digest, wish, "" if withdrawn else str(planned["id"]))
         return Performed.read(told, again=True)
+
+    def _withdraw(self, digest: str, wish: Wish, own: str) -> None:
+        """Withdraw what stands for nothing: the new name of what is done, and those that earlier processes gave it."""
+        if own:
+            self.patiently(wish, lambda: self.holder.wire.post(f"/effects/{own}/supersede", self.epoch()))
+        for name in self._names.pop(digest, []) if "call_id" in wish.plan else []:
+            with suppress(Refused):  # somebody has leave for it by now
+                self.holder.wire.post(f"/effects/{name}/supersede", self.epoch())
 
     def _follow(self, planned: Json, wish: Wish) -> Performed | None:
         """Do what the answer to a plan says; None when it is to be planned again."""
@@ -179,8 +198,14 @@ class Effects(Attempts):
         if not other or other == own:
             return self.settle(own, wish)
         found = self.settle(other, wish)
-        if found is not None:  # it is the one that was wanted; the new name stands for nothing
-            self.patiently(wish, lambda: self.holder.wire.post(f"/effects/{own}/supersede", self.epoch()))
+        if found is None:  # it did not happen and is to be planned again: this is what was wanted, under its name
+            plan = {name: value for name, value in wish.plan.items() if name not in ("call_id", "ordinal")}
+            told = self.holder.wire.get(f"/effects/{other}").body
+            meant = replace(wish, plan=plan | {"effect_key": told["effect_key"]})
+            found = self._until_known(meant)
+        digest = str(planned.get("intent_digest"))
+        self._names[digest] = [name for name in self._names.get(digest, []) if name != found.effect]
+        self._withdraw(digest, wish, own)  # what was found is the one that was wanted; the new name stands for nothing
         return found
 
     def settle(self, effect: str, wish: Wish) -> Performed | None:

@@ -78,9 +78,12 @@ class Session(Working):
             self._beater = beater
             beater.add(self.lease)
 
-    def remember(self, *, crashed: bool) -> None:
-        """Take up what an earlier process left, so that a call it never answered is not done a second time."""
-        self._effects.remember(crashed)
+    def remember(self, left_at_us: int | None) -> None:
+        """Take up what an earlier process left, so that a call it never answered is not done a second time.
+
+        `left_at_us`: when it left of itself, having heard of all it did; None where it did not, or nobody knows.
+        """
+        self._effects.remember(left_at_us)
 
     def guard(self) -> None:
         """Raise unless this process may still begin something: Forked, Closed, LeaseLost, LedgerAway."""

@@ -397,3 +397,58 @@ def test_no_result_is_too_strange_for_the_act_to_be_told(ledger: FakeLedger, res
     with ledger.session("a") as s:
         assert s.perform(*MAIL, lambda _key: result).ok
     assert ledger.states() == {"mail.send": "acknowledged"}
+
+
+# Killed again before anybody heard. -----------------------------------------------------------------------------------
+
+
+def again(ledger: FakeLedger, world: World, name: str, at: tuple[str, str]) -> None:
+    """The next process asks for the same under a new call id, and dies there or at the end."""
+    process = ledger.process()
+    with contextlib.suppress(Crash), ledger.session("a", process=process, ttl_s=5, ends=False) as s:
+        process.dies(*at)
+        s.perform(*MAIL, world.act, probe=world.probe, call_id=name)
+        process.dead = True  # before its agent could hear of it
+    ledger.sleep(6)
+
+
+STEPS_OF_ONE_THAT_FINDS_IT = ["plan", "verdict", "probe", "effects", "supersede"]
+
+
+@pytest.mark.parametrize("when", WHEN)
+@pytest.mark.parametrize("step", STEPS_OF_ONE_THAT_FINDS_IT)
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_killed_three_times_under_new_names_it_is_done_once_and_then_once_more_when_it_is_wanted(
+    ledger: FakeLedger, when: tuple[str, str], step: str, side: str
+) -> None:
+    world = World()
+    crash(ledger, world, when, call_id="call-1")
+    again(ledger, world, "call-2", (side, step))
+    again(ledger, world, "call-3", (side, step))
+    again(ledger, world, "call-4", (side, "nothing"))
+    assert len(world.done) == 1
+    with ledger.session("a") as s:
+        assert s.perform(*MAIL, world.act, probe=world.probe, call_id="call-5").again
+        assert s.recover().safe
+        s.perform(*MAIL, world.act, probe=world.probe, call_id="call-6")
+    assert len(world.done) == 2
+
+
+def test_what_a_person_says_after_the_process_has_left_is_heard_by_the_next(ledger: FakeLedger) -> None:
+    ledger.declare("mail.send", "opaque")
+    world = World()
+    crash(ledger, world, ("after", "acknowledge"), call_id="call-0")
+    ledger.declare("other.mail", "opaque")
+    process = ledger.process()
+    process.dies("before", "acknowledge")
+    with pytest.raises(Crash), ledger.session("a", process=process, ttl_s=5) as s:
+        s.perform("other.mail", MAIL[1], world.act, call_id="call-1")
+    ledger.sleep(6)
+    with pytest.raises(gatebook.NeedsPerson), ledger.session("a") as s:
+        s.perform("other.mail", MAIL[1], world.act, call_id="call-2")
+    row = next(row for row in ledger.effects.values() if row.unknown)
+    row.state, row.outcome, row.changed = "acknowledged", "ok", ledger.now_us + 1
+    ledger.sleep(1)
+    with ledger.session("a") as s:
+        assert s.perform("other.mail", MAIL[1], world.act, call_id="call-3").again
+    assert len(world.done) == 2

@@ -82,7 +82,19 @@ class Desk:
         ]
         found = [self._verdict(row) for row in rows]
         because = [one for one in found if one["verdict"] == "escalate" or one["reason"] == "GATE_PENDING"]
-        return 200, {"safe": not because, "because": because, "crash_recovery": {"open_effects": found}}
+        done = [
+            row.told() | {"effect": row.id, "changed_us": row.changed, "unheard": self._unheard(row)}
+            for row in sorted(self.effects.values(), key=lambda row: row.changed, reverse=True)
+            if row.session == session and row.state in ("acknowledged", "compensated") and not row.unknown
+        ]
+        return 200, {"safe": not because, "because": because, "done": done, "crash_recovery": {"open_effects": found}}
+
+    def _unheard(self, done: Row) -> bool:
+        return not any(
+            row.tries or (row.leave != "held" and row.intent != done.intent)
+            for row in self.effects.values()
+            if row.session == done.session and row.begun > done.changed and row.state != "superseded"
+        )
 
     def get_leases(self, *, asked: dict[str, str], **_more: Any) -> Told:
         """List them."""
@@ -117,7 +129,7 @@ class Desk:
     def post_leases_one_release(self, lease: str, *, body: Json, **_more: Any) -> Told:
         """Give it back."""
         held = self._held(lease, body["epoch"])
-        held.released = True
+        held.released, held.released_us = True, self.now_us
         return 200, held.told()
 
     def post_beats(self, *, body: Json, **_more: Any) -> Told:
@@ -152,11 +164,12 @@ class Desk:
             own = Row(
                 new_id(), len(self.effects) + 1, session, key, body["tool"], body["arguments"], body.get("turn", "")
             )
-            own.compensates, own.free_text = compensates, body.get("free_text", [])
+            own.compensates, own.free_text, own.begun = compensates, body.get("free_text", []), self.now_us
             self.effects[own.id] = own
-        elif digest_of(own.tool, own.arguments, own.free_text) != digest:
+        elif own.intent != digest:
             raise Refusal(422, "key_reuse", effect=own.told())
-        other = next((row.id for row in rows if row is not own and self._same_and_open(row, own, digest)), "")
+        others = [row for row in rows if row is not own and self._same_and_open(row, own, digest)]
+        other = min(others, key=lambda row: (not row.unknown, row.waits, row.number)).id if others else ""
         fresh = (own.state == "planned" and own.leave == "held") or (own.rejected and own.leave == "used")
         if fresh and not other and len(own.tries) < self._tool(own).max_attempts:
             self._ask(own)
@@ -164,8 +177,9 @@ class Desk:
 
     def _same_and_open(self, row: Row, own: Row, digest: str) -> bool:
         siblings = bool(own.turn) and row.turn == own.turn
-        is_open = row.state == "planned" or row.unknown
-        return is_open and not siblings and digest_of(row.tool, row.arguments, row.free_text) == digest
+        is_open = row.unknown or (row.state == "planned" and not (row.waits and own.number < row.number))
+        is_open = is_open or (row.rejected and row.leave in ("granted", "pending"))
+        return is_open and not siblings and row.intent == digest
 
     def _tool(self, row: Row) -> Declared:
         return self.tools.get(row.tool, Declared())
@@ -213,7 +227,7 @@ class Desk:
             return 202, row.told()
         attempt.open = False
         row.state, row.outcome, row.reason = state, outcome, reason
-        row.reference = body.get("external_reference", row.reference)
+        row.reference, row.changed = body.get("external_reference", row.reference), self.now_us
         if row.compensates and outcome == "ok":
             self.effects[row.compensates].state = "compensated"
         return 200, row.told()
@@ -241,6 +255,7 @@ class Desk:
         if last.found == "hit":
             last.open = False
             row.state, row.outcome, row.reference = "acknowledged", "ok", body.get("external_reference", "")
+            row.changed = self.now_us
         return 200, self._verdict(row)
 
     def _verdict(self, row: Row) -> Json:

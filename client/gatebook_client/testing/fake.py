@@ -132,6 +132,7 @@ class FakeLedger(Desk):
         door: Callable[..., tuple[int, Json]] | None = getattr(self, name_of(request.method, parts), None)
         if door is None:
             raise Refusal(404, "not_found")
+        self.now_us += 1  # no two things happen at one moment
         key = request.headers.get("Idempotency-Key", "")
         if key in self.answers and parts[-1] not in ("effects", "dispatch"):
             status, told = self.answers[key]

@@ -62,6 +62,18 @@ class Row:
     compensates: str = ""
     free_text: list[str] = field(default_factory=list)
     tries: list[Try] = field(default_factory=list)
+    begun: int = 0  # when it was planned, and last heard of
+    changed: int = 0
+
+    @property
+    def intent(self) -> str:
+        """What it means to do."""
+        return digest_of(self.tool, self.arguments, self.free_text)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it was planned, and no more."""
+        return self.state == "planned" and self.leave == "held"
 
     @property
     def unknown(self) -> bool:
@@ -95,7 +107,7 @@ class Row:
             "state": self.state,
             "outcome": self.outcome or None,
             "leave": self.leave,
-            "intent_digest": digest_of(self.tool, self.arguments, self.free_text),
+            "intent_digest": self.intent,
             "gate": {"id": self.gate, "wait": f"/api/v1/gates/{self.gate}?wait=45"} if self.gate else None,
             "attempt": last.number if last is not None else None,
             "external_reference": self.reference or None,
@@ -138,6 +150,7 @@ class Held:
     ttl_s: int
     expires_us: int
     released: bool = False
+    released_us: int | None = None
     progress: str = ""
 
     def told(self) -> Json:
@@ -150,6 +163,7 @@ class Held:
             "epoch": self.epoch,
             "ttl_s": self.ttl_s,
             "expires_at_us": self.expires_us,
+            "released_at_us": self.released_us,
             "state": "released" if self.released else "live",
         }
 
