@@ -160,21 +160,19 @@ def _done(session: Session) -> list[Done]:
     """What the session did last, the latest known first; what only reads may be repeated, and is not told."""
     rows = list(Effect.objects.filter(session=session).order_by("-opened_position").only(*_TOLD)[:LOOKED_BACK])
     happened = [row for row in rows if row.state == "compensated" or (row.state, row.outcome) in _HAPPENED]
+    over = {row.intent_digest for row in happened}
+    begun = [row for row in rows if row.state != "superseded" and (row.attempt_count or _is_new(row, over))]
+    last_us = max((row.received_us for row in begun), default=0)
     happened = [row for row in happened if declared.tool(row.project_id, row.tool).means.tool_class != "read_only"]
     happened = sorted(happened, key=lambda row: row.changed_us, reverse=True)[:MOST_DONE]
     named = Effect.objects.filter(id__in=[row.id for row in happened]) if happened else Effect.objects.none()
     heads = dict(named.annotate(head=plan_heads()).values_list("id", "head"))
-    return [Done(row, gist_of(heads.get(row.id)) or "", _unheard(row, rows)) for row in happened]
+    return [Done(row, gist_of(heads.get(row.id)) or "", row.changed_us > last_us) for row in happened]
 
 
-def _unheard(done: Effect, rows: Sequence[Effect]) -> bool:
-    """Whether nothing was begun since `done` was known to be. To ask for the very same once more begins nothing."""
-    for row in rows:
-        if row.received_us < done.changed_us or row.state == "superseded":
-            continue
-        if row.attempt_count or (row.leave_basis and row.intent_digest != done.intent_digest):
-            return False
-    return True
+def _is_new(planned: Effect, over: set[str]) -> bool:
+    """Whether a plan with leave shows that its worker got on: to ask for what is over once more does not."""
+    return bool(planned.leave_basis) and planned.intent_digest not in over
 
 
 _HAPPENED: Final = (("acknowledged", "ok"), ("acknowledged", "error"))

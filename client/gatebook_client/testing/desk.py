@@ -90,11 +90,10 @@ class Desk:
         return 200, {"safe": not because, "because": because, "done": done, "crash_recovery": {"open_effects": found}}
 
     def _unheard(self, done: Row) -> bool:
-        return not any(
-            row.tries or (row.leave != "held" and row.intent != done.intent)
-            for row in self.effects.values()
-            if row.session == done.session and row.begun > done.changed and row.state != "superseded"
-        )
+        rows = [row for row in self.effects.values() if row.session == done.session and row.state != "superseded"]
+        over = {row.intent for row in rows if row.state in ("acknowledged", "compensated") and not row.unknown}
+        begun = [row for row in rows if row.tries or (row.leave != "held" and row.intent not in over)]
+        return all(row.begun < done.changed for row in begun)
 
     def get_leases(self, *, asked: dict[str, str], **_more: Any) -> Told:
         """List them."""
