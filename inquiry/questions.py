@@ -23,6 +23,10 @@ _RETRY: Final = {
     "escalate": "only a person can say",
     "skip": "must not be repeated",
 }
+_NEVER_BEGUN: Final = {
+    "execute": "was never begun",
+    "ask": "was never begun",
+}  # nor will be, once its session has ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,8 @@ def answers(session: Session, counts: Counts, resume: Resume) -> list[Answer]:
     ran = counts.effects - states.get("planned", 0) - states.get("awaiting approval", 0) - states.get("superseded", 0)
     committed = states.get("acknowledged", 0) - counts.errors_acknowledged
     unknown = states.get("unknown", 0) + states.get("dispatched", 0)
-    legal = [f"{number} {_RETRY[answer]}" for answer, number in resume.by_verdict]
+    words = _RETRY | (_NEVER_BEGUN if resume.ended else {})
+    legal = [f"{number} {words[answer]}" for answer, number in resume.by_verdict]
     return [
         Answer(
             "What was planned?",

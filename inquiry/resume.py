@@ -18,7 +18,7 @@ from ledger import cases, declared, holds, verdicts
 from ledger.cases import Judged
 from ledger.models import Effect, Hold
 from sessions import capacity, checkpoints, decisions, facts, handoffs, leases, messages
-from sessions.models import Session, Task
+from sessions.models import ENDED, Session, Task
 
 MOST_JUDGED: Final = 500  # open effects that are judged; with more than these nobody can say that all is well
 MOST_SHOWN: Final = 30
@@ -89,6 +89,16 @@ class Resume:
     capacity: Any = None
     facts: list[Any] = field(default_factory=list)
     controls: list[Finding] = field(default_factory=list)
+
+    @property
+    def ended(self) -> bool:
+        """True when nobody is to resume it; what it began may be open all the same."""
+        return self.session.status in ENDED
+
+    @property
+    def begun(self) -> list[Open]:
+        """Those of the open effects that were begun."""
+        return [one for one in self.open if one.effect.state != "planned"]
 
     @property
     def because(self) -> list[Open]:
@@ -188,7 +198,12 @@ def _pressing(one: Open) -> tuple[int, int]:
 
 
 def sentence(found: Resume) -> str:
-    """The answer in words: "Yes.", or "No, because of e_9f2.", and what that means for whoever goes on."""
+    """The answer in words: "Yes.", or "No, because of e_9f2.", and what that means for whoever goes on.
+
+    Of a session that has ended: how, and what of it is open.
+    """
+    if found.ended:
+        return f"It has ended ({found.session.status}). {left(found)}"
     return f"{_answer(found)} Do not do again what is listed as done." if found.done else _answer(found)
 
 
@@ -204,3 +219,17 @@ def _answer(found: Resume) -> str:
     if not found.open:
         return "Yes. Nothing is open."
     return "Yes. What is open can be settled without a person."
+
+
+def left(found: Resume) -> str:
+    """What a session that has ended left open: it is not asked whether it can be resumed."""
+    never = len(found.open) - len(found.begun)
+    planned = f" {never} planned and never begun." if never else ""
+    if found.too_many:
+        return f"More than {MOST_JUDGED} of its effects are open."
+    people = [str(one.effect) for one in found.begun if one.needs_person]
+    others = len(found.begun) - len(people)
+    parts = [f"for a person {', '.join(people[:3])}"] if people else []
+    parts += [f"{len(people) - 3} more of that kind"] if len(people) > 3 else []
+    parts += [f"{others} that can be settled without a person"] if others else []
+    return (f"Still open: {', '.join(parts)}." if parts else "Nothing that it began is open.") + planned

@@ -8,7 +8,7 @@ from inquiry.resume import MOST_SHOWN, Done, Open, Resume, sentence
 from journal.templatetags.gatebook import shown_state
 from sessions import capacity, checkpoints, decisions, facts, handoffs, leases
 from sessions.messages import Letter
-from sessions.models import ENDED, Task
+from sessions.models import Task
 from sessions.models_leases import Lease
 from sessions.models_messages import Capacity
 
@@ -66,7 +66,8 @@ def _body(found: Resume) -> dict[str, Any]:
             "key": session.key,
             "status": session.status,
             "version": session.version,
-            "ended": session.status in ENDED,
+            "ended": found.ended,
+            "ended_at_us": session.ended_at_us if found.ended else None,
         },
         "safe": found.safe,
         "sentence": sentence(found),

@@ -167,7 +167,8 @@ def _resume(client: Client, asked: argparse.Namespace) -> int:
             raise ValueError(f"There is no session with the key {session}")
         session = found[0]["id"]
     told = client.wire.get(f"/sessions/{session}/resume").body
-    _say(f"Can it resume safely? {'YES' if told['safe'] else 'NO'}")
+    ended = (told.get("session") or {}).get("ended")
+    _say(str(told["sentence"]) if ended else f"Can it resume safely? {'YES' if told['safe'] else 'NO'}")
     for one in told.get("because") or []:
         _say(f"  because: {_sentence(one)}")
     opened = (told.get("crash_recovery") or {}).get("open_effects") or []

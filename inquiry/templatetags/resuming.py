@@ -4,6 +4,8 @@ from typing import Final
 
 from django import template
 
+from inquiry.resume import left
+
 register = template.Library()
 
 _VERBS: Final = {
@@ -16,6 +18,9 @@ _VERBS: Final = {
     "compensate": "to be undone",
     "escalate": "for a person to resolve",
 }
+
+
+register.filter("left", left)
 
 
 @register.filter

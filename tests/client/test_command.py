@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from gatebook_client import cli
+from gatebook_client import Client, cli
 
 from tests.client.test_pushes import a_token, wait_until
 from tests.house.server import ROOT, Server, free_port
@@ -174,4 +174,8 @@ def test_the_words_that_look(desk: Desk) -> None:
         assert code == 0
         assert "acknowledged  ok       used      shell" in said
     assert desk.type("resume", "e")[:2] == (0, "Can it resume safely? YES\n")
+    with Client(desk.server.url, desk.token).session("e", mode="one_shot"):
+        pass
+    ended = "It has ended (completed). Nothing that it began is open.\n"
+    assert desk.type("resume", "e")[:2] == (0, ended)
     assert desk.type("wait", str(desk.effects("e")[0]["id"]))[0] == 0
