@@ -38,7 +38,7 @@ from approvals import notices
 from approvals.tasks import send_notices
 from journal import outbox
 from journal.tasks import deliver_outbox
-point, project, later_s = sys.argv[1:]
+point, project, later_s, *stuck = sys.argv[1:]
 
 def stand():
     print(point, flush=True)
@@ -65,6 +65,18 @@ standing("nothing is claimed", notices, "_claim", False)
 standing("it is claimed", notices, "_claim", True)
 standing("it is answered, not recorded", notices, "_mark", False)
 standing("it is recorded", notices, "_mark", True)
+for session in stuck:  # as a second sweep in a row raises it, if it is not raised yet
+    from uuid import UUID
+    from inquiry.models import StuckTransition
+    from inquiry.stuck import transitions
+    from inquiry.stuck.rules import Reason
+    if point == "it is raised, and nobody is to hear of it":
+        outbox.put = lambda *_row, **_values: stand()
+    since = 1_000_000
+    held = transitions.Seen(UUID(project), UUID(session), Reason("S2", UUID(session), "session", 1, since, []))
+    if not StuckTransition.objects.filter(session=session, raised_us__isnull=False).exists():
+        transitions.see([held], 1, since)
+    transitions.raise_(StuckTransition.objects.filter(session=session), since + 1)
 with time_machine.travel(time.time() + float(later_s), tick=True):
     deliver_outbox()
     print(send_notices(), "sent", flush=True)
@@ -78,7 +90,7 @@ with transaction.atomic():
     project = projects.create("{name}")
     user = people.add(project, "{name}", "administrator", people.generated_password()).user
     for url in {urls}:
-        channels.add(project, "webhook", url, user, requests=True)
+        channels.add(project, "webhook", url, user, requests=True, stuck=True)
 print(project.id)
 """
 ROWS = """
@@ -130,10 +142,10 @@ class Place:
     receiver: Receiver
     environment: dict[str, str] = field(default_factory=dict)
 
-    def begin(self, point: str, later_s: int = 0) -> "subprocess.Popen[str]":
+    def begin(self, point: str, later_s: int = 0, *stuck: str) -> "subprocess.Popen[str]":
         """The tasks in a process of their own, so much later."""
         return subprocess.Popen(
-            [sys.executable, "-c", TASKS, point, self.project, str(later_s)],
+            [sys.executable, "-c", TASKS, point, self.project, str(later_s), *stuck],
             cwd=ROOT,
             env=self.environment,
             stdout=subprocess.PIPE,
@@ -220,6 +232,31 @@ def test_killed_at_any_step_the_next_process_goes_on_under_the_same_key(place: P
         ("two", key, "sent"),
     ]
     assert waiting == 0
+
+
+@pytest.mark.django_db
+@pytest.mark.once  # the same rows and steps as those of a gate
+def test_what_is_stuck_is_told_once_though_the_sweep_and_then_the_telling_are_killed(place: Place) -> None:
+    receiver = place.receiver
+    receiver.heard.clear()
+    receiver.answers.set()
+    session = place.agent.session(new_key())["id"]
+    for point in ("it is raised, and nobody is to hear of it", "only the first of two notices is written"):
+        killed = place.begin(point, 0, session)
+        try:
+            assert killed.stdout is not None
+            assert killed.stdout.readline().strip() == point
+        finally:
+            os.kill(killed.pid, signal.SIGKILL)
+            killed.communicate()
+        assert killed.returncode == -signal.SIGKILL
+        assert receiver.heard == []
+    last = place.begin("nowhere", 61, session)
+    last.communicate(timeout=COMMAND_WITHIN_S)
+    assert last.returncode == 0
+    key = f"stuck:{session.replace('-', '')}:S2:1"
+    assert sorted((path, told) for path, told, _ in receiver.heard) == [("/one", key), ("/two", key)]
+    assert {body["session"] for _, _, body in receiver.heard} == {session}
 
 
 @pytest.mark.parametrize("newcomers", [0, 1])

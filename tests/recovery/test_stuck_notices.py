@@ -176,6 +176,7 @@ def test_a_request_that_nobody_opened_is_told_of_once(
     assert ("nobody who may rule" in mail.outbox[-1].subject) is told
 
 
+@pytest.mark.once  # the statements are those of the tests above, and of gates
 @pytest.mark.parametrize("point", ["cut", "claim", "deliver", "mark"])
 def test_a_kill_at_any_point_tells_it_again_under_the_same_key(
     desk: Desk,
