@@ -14,7 +14,7 @@ from inquiry.stuck import limits as limits_of
 from inquiry.stuck import reading, transitions
 from inquiry.stuck.rules import RULES, Fenced, Loop, Reason
 from inquiry.stuck.transitions import Key, Seen
-from sessions.models import Project, Session
+from sessions.models import Agent, Project, Session
 
 MOST: Final = 2_000  # sessions judged for one page
 SHOWN: Final = 25  # rows of a cause on the board
@@ -122,7 +122,8 @@ class Board:
 def of(project: Project, now_us: int, *, has_stops: bool = True, mine: int | None = None) -> Board:
     """The board of a project as of `now_us`, of one person's own where `mine` names them.
 
-    Five queries, six where there are stops, however much is stuck; and one for limits now and then.
+    Five queries, six where there are stops, however much is stuck; one more where a whole source is silent, and one for
+    limits now and then.
     """
     limits = limits_of.known(project.id)
     episodes = transitions.of(project.id)
@@ -179,10 +180,14 @@ def _rows(every: Iterable[reading.Found], episodes: Sequence[StuckTransition]) -
                 reason.says = said.get(row.key, reason.says)
             row.owner, row.owner_id = answerable(stuck.session)
             yield row
+    blind = [row.subject for row in episodes if row.rule == "S10"]
+    names = dict(Agent.objects.filter(id__in=blind).values_list("id", "name")) if blind else {}
     for episode in episodes:
         if episode.rule == "S10":
             says: Sentence = transitions.as_sentence(episode.says)
-            reason = Reason("S10", episode.subject, "agent", 0, episode.since_us, [], says)
+            reason = Reason(
+                "S10", episode.subject, "agent", 0, episode.since_us, [], says, names.get(episode.subject, "")
+            )
             yield Row(reason, None, "blind")
 
 

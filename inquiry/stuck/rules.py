@@ -146,7 +146,7 @@ class Seen:
 
 
 class Term(NamedTuple):
-    """One condition of a rule: what it is of, its present value, what it is measured by, and whether it is met."""
+    """One condition of a rule: what it is of, its present value, when it is met in words, and whether it is."""
 
     name: str
     value: Part
@@ -215,7 +215,7 @@ def _never_started(seen: Seen, now: int, limits: Limits) -> Reason:
     terms = [
         _is_at_work(seen, "running"),
         Term("lease", "none yet", "none ever taken", True),
-        Term("opened", Moment(seen.created_at_us), f"a lease within {_s(limits.start_s)}", True),
+        Term("opened", Moment(seen.created_at_us), f"no lease within {_s(limits.start_s)}", True),
         _no_helper(seen),
         _passed("start is due", due, now),
     ]
@@ -243,8 +243,8 @@ def _wedged(seen: Seen, lease: LeaseSeen, now: int, limits: Limits) -> Reason:
     running = sum(1 for one in seen.effects if one.deadline_us is not None and one.deadline_us >= now)
     terms = [
         _is_at_work(seen, "running"),
-        Term("lease runs until", Moment(lease.expires_at_us), "beats are fresh", lease.expires_at_us >= now),
-        Term("last progress", Moment(lease.progress_at_us), f"within {_s(limits.progress_s)}", due < now),
+        Term("lease runs until", Moment(lease.expires_at_us), "not passed", lease.expires_at_us >= now),
+        Term("last progress", Moment(lease.progress_at_us), f"none within {_s(limits.progress_s)}", due < now),
         _not_quiet(lease, now),
         _no_gate(seen),
         Term("effects within their own time", str(running), "0", running == 0),
@@ -260,7 +260,7 @@ def _orphan(seen: Seen, lost_us: int, dead_us: int, now: int, limits: Limits) ->
     given_up = seen.lease is not None and seen.lease.released_at_us is not None
     terms = [
         _is_at_work(seen, *(("running",) if given_up else ("running", "waiting"))),
-        Term("lease given up" if given_up else "lease over", Moment(lost_us), "a new one", lost_us < now),
+        Term("lease given up" if given_up else "lease over", Moment(lost_us), "nobody took it since", lost_us < now),
         _passed("to be taken over by", due, now),
         _no_gate(seen),
         _no_helper(seen),
@@ -276,7 +276,7 @@ def _not_accepted(seen: Seen, handoff: HandoffSeen, now: int, limits: Limits) ->
     due = handoff.accept_by_us + (limits.orphan_s - DEFAULT.orphan_s) * US
     terms = [
         _is_at_work(seen, "running"),
-        Term("handoff written", Moment(handoff.written_at_us), "accepted", True),
+        Term("handoff written", Moment(handoff.written_at_us), "not accepted", True),
         _passed("to be accepted by", due, now),
         _no_gate(seen),
     ]
@@ -284,38 +284,41 @@ def _not_accepted(seen: Seen, handoff: HandoffSeen, now: int, limits: Limits) ->
     if lease is not None and lease.released_at_us is None:  # its writer may have gone on by itself
         goes_on = lease.expires_at_us >= now and lease.progress_at_us > due
         terms.append(Term("progress", Moment(lease.progress_at_us), "none since then", not goes_on))
-    says: Sentence = ["handoff written ", Moment(handoff.written_at_us), f", not accepted within {_s(limits.orphan_s)}"]
+    says: Sentence = ["handoff written ", Moment(handoff.written_at_us)]
+    says += [f", not accepted within {_s(limits.orphan_s)}"] if due < now else [", to be accepted by ", Moment(due)]
     return Reason("S7", handoff.id, "handoff", seen.epoch, due, terms, says, handoff.name)
 
 
 def _unknown(seen: Seen, effect: EffectSeen, now: int) -> Reason:
     since = effect.deadline_us or effect.dispatched_us or 0
     if effect.answered_unknown:
-        terms = [Term("answer", "nobody knows whether it happened", "an outcome", True)]
-        says: Sentence = ["its agent said that nobody knows whether it happened"]
+        terms = [Term("answer", "nobody knows whether it happened", "no outcome", True)]
+        says: Sentence = ["dispatched ", *_at(effect.dispatched_us), "; its agent said ", *_at(effect.deadline_us)]
+        says.append(" that nobody knows whether it happened")
     else:
         passed = effect.deadline_us is not None and effect.deadline_us < now
         terms = [
-            Term("answer", "none", "one within the tool's time", True),
+            Term("answer", "none", "none within the tool's time", True),
             Term("tool's deadline", Moment(since) if passed or since else "none", "passed", passed),
         ]
-        says = ["dispatched ", *_at(effect.dispatched_us), ", no answer, the tool's deadline passed ", Moment(since)]
+        says = ["dispatched ", *_at(effect.dispatched_us), ", no answer, the tool's deadline "]
+        says += ["passed " if passed else "is ", *_at(effect.deadline_us)]
     return Reason("S4", effect.id, "effect", seen.epoch, since, terms, says, f"{effect.name} {effect.tool}")
 
 
 def _looping(seen: Seen, loop: Loop, now: int, limits: Limits) -> Reason:
     terms = [_is_at_work(seen, "running", "waiting")]
     if loop.attempts >= limits.loop_attempts:
-        term = Term("attempts at one effect", str(loop.attempts), f"fewer than {limits.loop_attempts}", True)
+        term = Term("attempts at one effect", str(loop.attempts), f"at least {limits.loop_attempts}", True)
         says: Sentence = [f"{loop.attempts} attempts at ", loop.name]
     elif loop.beats:
-        term = Term("beats with one progress token", str(loop.beats), "a new token", True)
+        term = Term("beats with one progress token", str(loop.beats), "no other token", True)
         says = [f"{loop.beats} beats in a quarter of an hour, progress token constant since ", Moment(loop.since_us)]
         if seen.lease is not None:  # whoever waits or works on one long call may say the same for as long
             terms = _wedged(seen, seen.lease, now, limits).terms
     else:
         many = loop.calls >= limits.loop_calls
-        term = Term("equal calls with equal results in a row", str(loop.calls), f"fewer than {limits.loop_calls}", many)
+        term = Term("equal calls with equal results in a row", str(loop.calls), f"at least {limits.loop_calls}", many)
         says = [f"{loop.calls} equal calls with equal results, the first ", Moment(loop.since_us)]
     return Reason("S5", seen.id, "session", seen.epoch, loop.since_us, [*terms, term], says, loop.tool)
 
@@ -323,8 +326,8 @@ def _looping(seen: Seen, loop: Loop, now: int, limits: Limits) -> Reason:
 def _waiting(seen: Seen, gate: GateSeen, now: int) -> Reason:
     half = (gate.requested_at_us + gate.decide_by_us) // 2
     terms = [
-        Term("request", gate.name, "answered", True),
-        Term("asked", Moment(gate.requested_at_us), "an answer by half of its time", True),
+        Term("request", gate.name, "not answered", True),
+        Term("asked", Moment(gate.requested_at_us), "no answer by half of its time", True),
         _passed("half of its time", half, now),
         Term("to be decided by", Moment(gate.decide_by_us), "red from then on", True),
     ]
@@ -338,8 +341,8 @@ def _waiting(seen: Seen, gate: GateSeen, now: int) -> Reason:
 def _zombie(seen: Seen, fenced: Fenced, now: int, limits: Limits) -> Reason:
     until = fenced.last_us + limits.zombie_s * US
     terms = [
-        Term("written under a stale epoch", str(fenced.count), "0", fenced.count > 0),
-        Term("last of them", Moment(fenced.last_us), f"longer ago than {_s(limits.zombie_s)}", until >= now),
+        Term("written under a stale epoch", str(fenced.count), "at least 1", fenced.count > 0),
+        Term("last of them", Moment(fenced.last_us), f"within the last {_s(limits.zombie_s)}", until >= now),
     ]
     says: Sentence = [f"a worker of epoch {fenced.epoch} wrote ", Moment(fenced.last_us)]
     says.append(f"; the present epoch is {seen.epoch}, so what it did was kept apart")

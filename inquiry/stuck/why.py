@@ -18,6 +18,11 @@ class Why:
     version: int = VERSION
 
     @property
+    def waits(self) -> list[Reason]:
+        """What is waited for and not yet too long: people, answers of tools, somebody who accepts a handoff."""
+        return [one for one in self.others if one.kind != "session"]
+
+    @property
     def titles(self) -> dict[str, str]:
         """The rules by name."""
         return RULES

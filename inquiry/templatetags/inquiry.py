@@ -84,9 +84,12 @@ def name(text: str, limit: int = 40) -> SafeString:
 def process(text: str) -> SafeString:
     """A process by a short name; its whole one is told to whoever points at it."""
     short = shown.short_process(text)
-    if short == text:
-        return untrusted_line(text, 40)
-    return markup('<span title="{}">{}</span>', plain(text, 200), untrusted_line(short, 40))
+    if short == text and len(text) <= _PROCESS:
+        return untrusted_line(text, _PROCESS)
+    return markup('<span title="{}">{}</span>', plain(text, 200), untrusted_line(short, _PROCESS))
+
+
+_PROCESS: Final = 24
 
 
 @register.filter

@@ -5,6 +5,7 @@ from typing import Final
 from django import template
 
 from inquiry.resume import left
+from ledger import verdicts
 
 register = template.Library()
 
@@ -27,3 +28,10 @@ register.filter("left", left)
 def verdict_verb(answer: str) -> str:
     """What an answer of the verdict table is called within a sentence: "2 to be looked up"."""
     return _VERBS[answer]
+
+
+@register.filter
+def meaning(verdict: verdicts.Verdict) -> str:
+    """What a verdict means, beside the effect that it is of: its sentence without the handle."""
+    words = verdicts.sentence(verdict, "").removeprefix(": ").strip()
+    return words[:1].upper() + words[1:]

@@ -1,6 +1,6 @@
 """The page of whoever asks whether a session can be resumed: the answer, and all that the next worker is told."""
 
-from typing import Any, Final
+from typing import Any
 from uuid import UUID
 
 import orjson
@@ -8,18 +8,11 @@ from django.http import Http404, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from inquiry import resume, session_page
+from inquiry import handed, resume, session_page
 from inquiry.patience import patient
 from journal.clock import now_us
-from sessions import checkpoints, decisions, facts, handoffs, leases
+from sessions import checkpoints, decisions, facts, leases
 from sessions.access import MemberRequest, may, member
-
-_SECTIONS: Final = (
-    ("in_progress", "In progress"),
-    ("decided", "Decided, and why"),
-    ("needs_attention", "Needs attention next"),
-    ("can_wait", "Can wait"),
-)
 
 
 @require_safe
@@ -37,21 +30,12 @@ def session_resume(request: MemberRequest, session: UUID) -> HttpResponse:
         "resume": answer,
         "may_resolve": may(request.membership, "operator"),
         "decisions": [decisions.told(row) for row in answer.decisions],
-        "handoff": _handoff(answer.handoff),
+        "handoff": handed.shown([answer.handoff])[0] if answer.handoff is not None else None,
         "checkpoint": checkpoints.told(answer.checkpoint, whole=False) if answer.checkpoint is not None else None,
         "facts": [told | {"value": _plainly(told["value"])} for told in (facts.told(row, now) for row in answer.facts)],
         "lease_is_live": answer.lease is not None and leases.is_live(answer.lease, now),
     }
     return render(request, "inquiry/resume.html", context)
-
-
-def _handoff(row: Any) -> dict[str, Any] | None:
-    if row is None:
-        return None
-    told = handoffs.told(row)
-    sections = [(title, [_plainly(text) for text in told[name] or []]) for name, title in _SECTIONS]
-    waits = [" ".join(filter(None, [one["kind"], one.get("text") or one.get("ref")])) for one in told["waits_on"]]
-    return told | {"sections": [*sections, ("Waiting on", waits)]}
 
 
 def _plainly(value: Any) -> str:

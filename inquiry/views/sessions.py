@@ -9,13 +9,13 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 from django.views.decorators.vary import vary_on_headers
 
-from inquiry import controls, filters, keyset, questions, resume, session_page, shown, timeline
-from inquiry.controls import Finding
+from inquiry import controls, filters, handed, keyset, questions, resume, session_page, shown, timeline
 from inquiry.patience import patient
 from inquiry.views import timeline as lanes_views
 from inquiry.views.place import Place, place_of
 from journal.clock import now_us
 from ledger import holds
+from sessions import handoffs
 from sessions.access import MemberRequest, may, member
 from sessions.models import ITEM_STATES, Session
 from sessions.standing import standing_of
@@ -58,10 +58,12 @@ def session(request: MemberRequest, session: UUID) -> HttpResponse:
     stops = holds.live(found.project_id) if standing_of(request).has_stops else []
     stop = holds.covering(stops, found.id, found.agent_id, "", None)
     answer = resume.judge(found, now, stops=stops)
+    handoff = handoffs.unaccepted(found) if found.handoff_waits else None
     context = {
         **shown_timeline,
         "resume": answer,
-        "controls": _controls(found, now),
+        "controls": controls.standing(found, now, handoff) if found.controls_fired or handoff else [],
+        "handoff": handed.shown([handoff])[0] if handoff is not None else None,
         "questions": questions.answers(found, shown_timeline["counts"], answer),
         "may_resolve": may(request.membership, "operator"),
         **({} if shown_timeline["paged"] else _around(found)),
@@ -151,11 +153,6 @@ def _around(found: Session) -> dict[str, Any]:
 
 def _is_over(expires_at_us: int | None, now: int) -> bool:
     return expires_at_us is not None and expires_at_us < now
-
-
-def _controls(found: Any, now: int) -> list[Finding]:
-    """What fires now; not asked where nothing ever fired and no handoff waits."""
-    return controls.standing(found, now) if found.controls_fired or found.handoff_waits else []
 
 
 def _session(request: MemberRequest, session_id: UUID) -> Any:

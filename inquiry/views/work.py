@@ -6,10 +6,9 @@ from uuid import UUID
 import orjson
 from django.http import Http404, HttpResponse
 from django.shortcuts import render
-from django.urls import reverse
 from django.views.decorators.http import require_safe
 
-from inquiry import keyset
+from inquiry import handed, keyset
 from inquiry.views.place import place_of
 from journal.clock import now_us
 from sessions import checkpoints, decisions, facts, handoffs
@@ -17,12 +16,6 @@ from sessions.access import MemberRequest, member
 from sessions.models import Session
 
 SIZE: Final = 50
-_SECTIONS: Final = (
-    ("in_progress", "In progress"),
-    ("decided", "Decided, and why"),
-    ("needs_attention", "Needs attention next"),
-    ("can_wait", "Can wait"),
-)
 
 
 @require_safe
@@ -44,7 +37,7 @@ def session_handoffs(request: MemberRequest, session: UUID) -> HttpResponse:
     found = _session(request, session)
     place = place_of(request.GET, ())
     page = keyset.page(handoffs.of_session(found), SIZE, place.window)
-    return render(request, "inquiry/handoffs.html", _context(found, page, place, handoffs=map(_handoff, page.rows)))
+    return render(request, "inquiry/handoffs.html", _context(found, page, place, handoffs=handed.shown(page.rows)))
 
 
 @require_safe
@@ -69,23 +62,6 @@ def _session(request: MemberRequest, session: UUID) -> Session:
 
 def _context(session: Session, page: Any, place: Any, **rows: Any) -> dict[str, Any]:
     return {"agent_session": session, "page": page, "place": place, **rows}
-
-
-def _handoff(row: Any) -> dict[str, Any]:
-    told = handoffs.told(row)
-    sections = [(title, told[name]) for name, title in _SECTIONS]
-    waits = [thing | {"url": _place_of(thing)} for thing in told["waits_on"]]
-    return told | {"sections": sections, "waits": waits, "row": row}
-
-
-def _place_of(thing: dict[str, Any]) -> str:
-    """Where a gate or an effect that is waited for is shown; empty for everything else, and for what is no id."""
-    if thing["kind"] not in ("gate", "effect"):
-        return ""
-    try:
-        return reverse(thing["kind"], args=[UUID(thing.get("ref") or "")])
-    except ValueError:
-        return ""
 
 
 def _plainly(row: Any, now: int) -> str | None:

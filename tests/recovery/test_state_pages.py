@@ -68,10 +68,31 @@ def test_a_handoff_is_read_in_its_sections(house: House, worker: Caller, session
     text = page(house, "session_handoffs", session)
     assert "never accepted, a later one took its place" in text
     assert "more than the next worker is meant to read" in text
-    assert f'<dd><a href="{reverse("effect", args=[effect["id"]])}">effect</a>' in text
-    assert "effect the push" in re.sub(r"<[^>]+>", "", text)
+    assert f'<dd><a href="{reverse("effect", args=[effect["id"]])}">' in text
+    assert f"{effect['handle']} git.push the push" in re.sub(r"<[^>]+>", "", text)
     worker.post(f"/handoffs/{first['id']}/accept")
     assert f"by {house.agent.name}, " in page(house, "session_handoffs", session)
+
+
+def test_the_handoff_that_waits_stands_on_the_session_and_among_what_the_next_worker_reads(
+    house: House, worker: Caller, session: str
+) -> None:
+    names = ("session", "session_resume")
+    for name in names:
+        assert "Needs attention next" not in page(house, name, session)
+    effect = worker.plan("push-1")
+    waits = [{"kind": "effect", "ref": "push-1"}, {"kind": "text", "text": "CI run 882"}]
+    note = {"needs_attention": ["ask the provider for its log"], "waits_on": waits}
+    written = worker.post(f"/sessions/{session}/handoffs", note).json()
+    for name in names:
+        text = page(house, name, session)
+        assert f'<dd><a href="{reverse("effect", args=[effect["id"]])}">' in text
+        words = " ".join(re.sub(r"<[^>]+>", " ", text).split())
+        assert "Needs attention next ask the provider for its log" in words
+        assert f"Waiting on {effect['handle']} git.push CI run 882" in words
+    worker.post(f"/handoffs/{written['id']}/accept")
+    for name in names:
+        assert "Needs attention next" not in page(house, name, session)
 
 
 def test_checkpoints_and_facts_are_read_and_drift_is_shown(house: House, worker: Caller, session: str) -> None:

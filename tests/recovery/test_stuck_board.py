@@ -282,3 +282,43 @@ def test_queries_and_weight_do_not_grow_with_what_is_stuck(house: House) -> None
     page = client.get("/stuck/?cause=dead&from=900").content.decode()
     assert page.count('data-label="Evidence"') == 100
     assert 'rel="next"' not in page
+
+
+def test_why_it_waits_says_first_on_what_and_in_words_that_are_true(house: House, worker: Caller) -> None:
+    session, lease = leased(worker)
+    url, viewer = f"/sessions/{session['id']}/why/", house.client("viewer")
+    assert "It waits on nothing that is known here." in shown(viewer, url)
+    effect = worker.plan("mail", "s-1", tool="mail.send", lease_epoch=lease["epoch"])
+    body = {"process": "p", "intent_digest": effect["intent_digest"], "lease_epoch": lease["epoch"]}
+    assert worker.post(f"/effects/{effect['id']}/dispatch", body).status_code == 200
+    at = f"/sessions/{session['id']}/handoffs"
+    assert worker.post(at, {"can_wait": ["x"], "lease_epoch": lease["epoch"]}).status_code == 201
+    page = shown(viewer, url)
+    assert re.search(r"It waits for an answer, within the tool’s time: e_\d+ mail.send", page)
+    assert re.search(r"dispatched \S+ \S+ , no answer, the tool&#x27;s deadline is \S+ \S+ \.", page)
+    assert re.search(
+        r"It waits to be taken over: handoff \d+ handoff written \S+ \S+ , to be accepted by \S+ \S+ \.", page
+    )
+    assert f'href="/effects/{effect["id"]}/"' in viewer.get(url).content.decode()
+    pass_by(86_400)
+    page = shown(viewer, url)
+    assert re.search(
+        r"Outcome unknown e_\d+ mail.send dispatched \S+ \S+ , no answer, .{20,40} passed \S+ \S+ \.", page
+    )
+    assert "not accepted within 10 min." in page
+    # "Met when" says when a term is met, and not what would be well.
+    assert "last progress" in page
+    assert "none within 15 min" in page
+    assert "Term Now Met when Met" in page
+
+
+def test_a_silent_source_is_named(house: House, worker: Caller) -> None:
+    for number in range(3):
+        leased(worker, f"s-{number}")
+    pass_by(121)
+    sweeper.sweep()
+    assert f"agent {house.agent.name} all 3 sessions" in shown(house.client("viewer"))
+
+
+def test_what_is_clear_is_a_sentence(house: House) -> None:
+    assert "S10 blind: none. What is unknown" in shown(house.client("viewer"))
