@@ -35,11 +35,16 @@ def main(arguments: list[str] | None = None) -> int:
         run: Callable[[Client, argparse.Namespace], int] = asked.run
         return run(client, asked)
     except LedgerAway as away:
+        if away.acted:
+            sentence = (
+                "The command ran, and only the report of it is missing: see `gatebook resume` before you run it again."
+            )
+            return _stop(AWAY, f"{away.reason} {sentence}")
         return _stop(AWAY, str(away) if away.undone else f"{away} Nothing was begun.")
     except NoLeave as no:
         return _stop(NO_LEAVE, f"{no}. Nothing was begun.")
     except (Refused, ValueError) as refusal:
-        return _stop(USAGE, f"{refusal}. Nothing was begun.")
+        return _stop(USAGE, f"{str(refusal).rstrip('.')}. Nothing was begun.")
     except GatebookError as fault:
         return _stop(NOT_NOW, str(fault))
     except (KeyboardInterrupt, BrokenPipeError):
@@ -88,12 +93,12 @@ def _parser() -> argparse.ArgumentParser:
     look.set_defaults(run=_effects)
 
     wait = words.add_parser("wait", help="wait until people have ruled on a gate, or on the gate of an effect")
-    wait.add_argument("id", help="of a gate or an effect")
+    wait.add_argument("id", help="of a gate or an effect, or its handle")
     wait.add_argument("--wait", type=float, default=None, metavar="SECONDS")
     wait.set_defaults(run=_wait)
 
     resume = words.add_parser("resume", help=f"can it resume safely? exit code 0 yes, {NOT_SAFE} no")
-    resume.add_argument("session", metavar="KEY", help="of a session, or its id")
+    resume.add_argument("session", metavar="KEY", help="of a session, its handle or its id")
     resume.set_defaults(run=_resume)
 
     tail = words.add_parser("tail", help="print effects as they change, until interrupted")
@@ -120,24 +125,47 @@ def _line(one: Json) -> str:
     return f"{state}  {one['tool']:<20}  {one['effect_key']}  {reference}"
 
 
+def _known(client: Client, session: str) -> str:
+    """The id of a session that was named by its key, handle or id; nothing for none. Raises ValueError."""
+    if not session or _is_id(session):
+        return session
+    found = client.wire.get("/sessions", key=session, limit=1).body["items"] or _called(client, "/sessions", session)
+    if not found:
+        raise ValueError(f"There is no session {session}; `gatebook sessions` lists their keys")
+    return str(found[0]["id"])
+
+
+def _called(client: Client, path: str, handle: str) -> list[Json]:
+    """What has that handle, such as e_17: lists go by that number, the newest first."""
+    _, _, number = handle.partition("_")
+    if not number.isdecimal() or not number.isascii():
+        return []
+    found = client.wire.get(path, after=int(number) + 1, limit=1).body["items"]
+    return [one for one in found if one["handle"] == handle]
+
+
 def _effects(client: Client, asked: argparse.Namespace) -> int:
-    found = client.wire.get(
-        "/effects", session=asked.session, state=asked.state, tool=asked.tool, limit=asked.limit
-    )  # fmt: skip
+    session = _known(client, asked.session)
+    found = client.wire.get("/effects", session=session, state=asked.state, tool=asked.tool, limit=asked.limit)
     for one in found.body["items"]:
         _say(_line(one))
     return 0
 
 
 def _wait(client: Client, asked: argparse.Namespace) -> int:
-    until = None if asked.wait is None else time.monotonic() + asked.wait
+    until, subject = None if asked.wait is None else time.monotonic() + asked.wait, asked.id
+    if not _is_id(subject):
+        found = _called(client, "/gates" if subject.startswith("g_") else "/effects", subject)
+        if not found:
+            raise ValueError(f"There is no gate or effect {subject}; `gatebook effects` lists their handles")
+        subject = found[0]["id"]
     try:
-        gate = client.wire.get(f"/gates/{asked.id}").body
+        gate = client.wire.get(f"/gates/{subject}").body
         effect = {"id": gate["effect"], "handle": gate.get("handle"), "gate": {"id": gate["id"]}}
     except Refused as refusal:
         if refusal.status != 404:
             raise
-        effect = client.wire.get(f"/effects/{asked.id}").body
+        effect = client.wire.get(f"/effects/{subject}").body
         if "gate" not in effect:
             _say(f"No people are asked about it; it is {effect['state']}, its leave {effect['leave']}.")
             return 0 if effect["answer"] in ("proceed", "done") else NO_LEAVE
@@ -160,17 +188,15 @@ class _Watcher:
 
 
 def _resume(client: Client, asked: argparse.Namespace) -> int:
-    session = asked.session
-    if not _is_id(session):
-        found = client.wire.get("/sessions", key=session, limit=1).body["items"]
-        if not found:
-            raise ValueError(f"There is no session with the key {session}")
-        session = found[0]["id"]
-    told = client.wire.get(f"/sessions/{session}/resume").body
+    told = client.wire.get(f"/sessions/{_known(client, asked.session)}/resume").body
     ended = (told.get("session") or {}).get("ended")
     _say(str(told["sentence"]) if ended else f"Can it resume safely? {'YES' if told['safe'] else 'NO'}")
     for one in told.get("because") or []:
         _say(f"  because: {_sentence(one)}")
+    for one in told.get("done") or []:
+        reference = f" ({one['external_reference']})" if one.get("external_reference") else ""
+        unheard = " Its worker may have ended before it heard." if one.get("unheard") else ""
+        _say(f"  done: {_sentence(one)} {one['tool']} {one.get('gist') or ''}{reference}.{unheard}")
     opened = (told.get("crash_recovery") or {}).get("open_effects") or []
     for one in opened:
         _say(f"  open: {_sentence(one)}")
@@ -191,8 +217,9 @@ def _is_id(text: str) -> bool:
 
 def _tail(client: Client, asked: argparse.Namespace) -> int:
     known: dict[str, str] = {}
+    session = _known(client, asked.session)
     while True:
-        found = client.wire.get("/effects", session=asked.session, limit=100).body["items"]
+        found = client.wire.get("/effects", session=session, limit=100).body["items"]
         for one in reversed(found):
             if known.get(one["id"]) != (line := _line(one)):
                 known[one["id"]] = line

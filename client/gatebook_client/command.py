@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
 from gatebook_client.client import Client
@@ -19,7 +20,7 @@ from gatebook_client.values import Done, Json, Known, Looked
 
 NOT_FOUND, NOT_RUN = 127, 126
 FORWARDED = (signal.SIGTERM, signal.SIGHUP)
-FROM_THE_TERMINAL = (signal.SIGINT, signal.SIGQUIT)  # which sends them to the command too
+FROM_A_TERMINAL = (signal.SIGINT, signal.SIGQUIT)  # which sends them to the command too
 TIMED_OUT = 124
 KEY_IS_IN = "GATEBOOK_REMOTE_KEY"
 
@@ -38,6 +39,9 @@ def run(client: Client, asked: argparse.Namespace) -> int:
     words: list[str] = asked.command
     if not words:
         raise ValueError("Say the command behind --: gatebook exec --tool git.push -- git push")
+    for word in words:
+        if not _is_text(word):
+            raise ValueError(f"Gatebook keeps words of UTF-8, and {os.fsencode(word)!r} is none")
     names = ("repository", "ref", "environment", "resource")
     target = {name: value for name in names if (value := getattr(asked, name))}
     ran: list[int] = []
@@ -76,6 +80,10 @@ def run(client: Client, asked: argparse.Namespace) -> int:
         return ran[-1]
     sys.stderr.write(f"gatebook: {performed.handle} was done before ({performed.reference or performed.outcome})\n")
     return 0 if performed.ok else 1
+
+
+def _is_text(word: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in word)
 
 
 def _mode(client: Client, key: str) -> str:
@@ -127,6 +135,15 @@ def _probe(line: str, known: Known) -> Looked:
     raise RuntimeError(f"the probe ended with {told.returncode}")
 
 
+def _terminal_tells_it() -> bool:
+    """Whether Ctrl-C comes from a terminal, which sends it to the command as well."""
+    try:
+        with Path("/dev/tty").open("rb") as terminal:
+            return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
+    except OSError:
+        return False
+
+
 @contextmanager
 def _forwarding(child: "subprocess.Popen[bytes]") -> Iterator[None]:
     """Hand signals on to the command, and stay to tell what came of it."""
@@ -134,11 +151,12 @@ def _forwarding(child: "subprocess.Popen[bytes]") -> Iterator[None]:
     def forward(number: int, _frame: FrameType | None) -> None:
         child.send_signal(number)
 
-    def ignore(_number: int, _frame: FrameType | None) -> None:
-        """The command decides; a handler of ours, because what is ignored would be for the command too."""
+    def decide(number: int, frame: FrameType | None) -> None:
+        if not _terminal_tells_it():
+            forward(number, frame)
 
     before = {number: signal.signal(number, forward) for number in FORWARDED}
-    before |= {number: signal.signal(number, ignore) for number in FROM_THE_TERMINAL}
+    before |= {number: signal.signal(number, decide) for number in FROM_A_TERMINAL}
     try:
         yield
     finally:

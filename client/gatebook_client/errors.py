@@ -39,7 +39,8 @@ class Refused(GatebookError):
         self.code = str(problem.get("code") or "refused")
         self.reason = str(problem.get("reason") or "")
         self.sentence = str(problem.get("detail") or problem.get("title") or "Refused").rstrip(".")
-        super().__init__(f"{self.sentence} ({self.code}, HTTP {status})")
+        where = f" at {problem['pointer']}" if problem.get("pointer") else ""
+        super().__init__(f"{self.sentence} ({self.code}{where}, HTTP {status})")
 
 
 class NoLeave(GatebookError):

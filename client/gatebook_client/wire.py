@@ -45,6 +45,8 @@ class Wire:
         if not url or not token:
             missing = "an address (url, or GATEBOOK_URL)" if not url else "a token (token, or GATEBOOK_TOKEN)"
             raise ValueError(f"Gatebook needs {missing}.")
+        if not url.startswith(("http://", "https://")):
+            raise ValueError(f"The address of a Gatebook begins with http:// or https://; {url} does not.")
         self.url = url.rstrip("/")
         self.patience_s = patience_s
         self.sleep = sleep

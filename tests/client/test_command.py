@@ -152,14 +152,19 @@ def test_killed_in_the_middle_it_is_looked_up_and_not_run_again(desk: Desk) -> N
     assert "was done before (found-it)" in wrong
 
 
-def test_a_signal_is_handed_on_and_what_it_cut_off_is_unknown(desk: Desk) -> None:
-    running = desk.start("exec", "--tool", "shell", "--session", "d", "--", "sh", "-c", "touch begun; exec sleep 60")
+SLEEP = ("sh", "-c", "touch begun; exec sleep 60")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_is_handed_on_and_what_it_cut_off_is_unknown(desk: Desk, number: signal.Signals) -> None:
+    """Ctrl-C of a terminal reaches the command by itself; what is sent to us alone does not."""
+    running = desk.start("exec", "--tool", "shell", "--session", f"d{number}", "--", *SLEEP)
     wait_until((desk.folder / "begun").exists)
-    running.send_signal(signal.SIGTERM)
-    assert (running.communicate(timeout=WITHIN_S), running.returncode)[1] == 128 + signal.SIGTERM
-    (effect,) = desk.effects("d")
+    running.send_signal(number)
+    assert (running.communicate(timeout=WITHIN_S), running.returncode)[1] == 128 + number
+    (effect,) = desk.effects(f"d{number}")
     assert (effect["state"], effect["outcome"]) == ("acknowledged", "unknown")
-    code, said, _ = desk.type("resume", "d")
+    code, said, _ = desk.type("resume", f"d{number}")
     assert code == 3
     assert said.startswith("Can it resume safely? NO\n  because: ")
 
@@ -173,9 +178,29 @@ def test_the_words_that_look(desk: Desk) -> None:
         code, said, _ = desk.type(*words)
         assert code == 0
         assert "acknowledged  ok       used      shell" in said
-    assert desk.type("resume", "e")[:2] == (0, "Can it resume safely? YES\n")
+    code, said, _ = desk.type("resume", "e")
+    assert (code, said.splitlines()[0]) == (0, "Can it resume safely? YES")
+    done = desk.effects("e")[0]
+    assert f"  done: {done['handle']}: it is done; do not do it again. shell" in said
+    for name in (str(done["id"]), str(done["handle"])):
+        assert desk.type("wait", name)[0] == 0
+    handle = next(line.split()[0] for line in desk.type("sessions")[1].splitlines() if line.endswith("  e"))
+    assert desk.type("resume", handle)[1] == said
+    assert desk.type("effects", "--session", handle)[1].startswith(f"{done['handle']:>8}")
     with Client(desk.server.url, desk.token).session("e", mode="one_shot"):
         pass
-    ended = "It has ended (completed). Nothing that it began is open.\n"
-    assert desk.type("resume", "e")[:2] == (0, ended)
-    assert desk.type("wait", str(desk.effects("e")[0]["id"]))[0] == 0
+    assert desk.type("resume", "e")[1].startswith("It has ended (completed). Nothing that it began is open.")
+
+
+@pytest.mark.parametrize("words", [("effects", "--session"), ("tail", "--once", "--session"), ("resume",), ("wait",)])
+@pytest.mark.parametrize("name", ["mistyped", "s_999999", "e_999999", "g_1"])
+def test_what_is_not_there_is_said_so(desk: Desk, words: tuple[str, ...], name: str) -> None:
+    code, said, wrong = desk.type(*words, name)
+    assert (code, said) == (64, "")
+    assert "There is no " in wrong
+    assert name in wrong
+
+
+def test_a_word_that_is_no_text_is_named(desk: Desk) -> None:
+    code, _, wrong = desk.type("exec", "--tool", "shell", "--", "printf", os.fsdecode(b"\xff"))
+    assert (code, "b'\\xff'" in wrong) == (64, True)

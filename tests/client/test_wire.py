@@ -82,6 +82,12 @@ def test_without_an_address_or_a_token_there_is_a_sentence(url: str, token: str)
         Wire(url, token)
 
 
+@pytest.mark.parametrize("url", ["gatebook.example", "ftp://gatebook.example", "127.0.0.1:8000"])
+def test_what_is_no_address_is_not_asked_again_and_again(url: str) -> None:
+    with pytest.raises(ValueError, match="begins with http"):
+        Wire(url, "token")
+
+
 def test_it_is_made_of_httpx_and_the_standard_library() -> None:
     for path in (ROOT / "client").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
