@@ -275,16 +275,24 @@ class Effects(Attempts):
         undo, known = wish.undo, wish.known(verdict)
         arguments = undo.arguments(known)
         suffix = CANCEL if verdict.reason == "CANCEL_THEN_REDO" else EXTRAS
-        key = _undoing(known.effect_key, suffix, verdict.attempt)
+        ours = [_undoing(known.effect_key, either, verdict.attempt) for either in (CANCEL, EXTRAS)]
+        key = ours[0] if suffix == CANCEL else self._unused(ours[1])
         if verdict.compensation:
             key = str(self.holder.wire.get(f"/effects/{verdict.compensation}").body["effect_key"])
-            if key not in [_undoing(known.effect_key, suffix, verdict.attempt) for suffix in (CANCEL, EXTRAS)]:
+            if key not in ours and key.rpartition("#")[0] not in ours:
                 raise NeedsPerson(verdict, f"it is being taken back ({key}); finish that first")
             known = replace(known, remote_key=self._last_key(verdict.effect))
         plan = {"effect_key": key, "tool": undo.tool, "arguments": arguments}
         back = Wish(undo.tool, arguments, lambda remote_key: undo.act(known, remote_key), plan)
         back.compensates, back.until, back.waiting = verdict.effect, wish.until, wish.waiting
         return self.perform(back)
+
+    def _unused(self, name: str) -> str:
+        """The name of the next undoing of what is too many: each look that finds more asks for one of its own."""
+        number, key = 1, name
+        while self.holder.wire.get("/effects", session=self.holder.id, effect_key=key).body["items"]:
+            number, key = number + 1, f"{name}#{number + 1}"
+        return key
 
     def _last_key(self, effect: str) -> str:
         """The remote key of an effect's last attempt."""

@@ -28,6 +28,7 @@ tools:
   probeable: {{class: probeable, request_lifetime_s: {FENCE_S}}}
   compensable: {{class: compensable, undo: key}}
   compensable.undo: {{class: natural}}
+  found: {{class: compensable, undo: reference, probe: true, request_lifetime_s: {FENCE_S}}}
 """
 STEPS = [("before", "plan"), ("after", "plan"), ("before", "dispatch"), ("after", "dispatch")]
 STEPS += [("before", "acknowledge"), ("after", "acknowledge")]
@@ -142,6 +143,25 @@ def test_what_was_made_anew_and_then_taken_back_for_good_is_not_made_once_more(
         s.compensate(done, "compensable.undo", {"to": "ada"}, lambda _key: world.done.clear())
         assert s.perform("compensable", {"to": "ada"}, world.act, key="e-1").state == "compensated"
     assert world.done == []
+
+
+@pytest.mark.parametrize("looks", [1, 2, 3])
+def test_what_is_found_too_often_again_and_again_is_taken_back_once_a_look_or_a_person_decides(
+    client: Callable[..., gatebook.Client], looks: int
+) -> None:
+    """A remote that goes on doubling late: each look that finds several asks for an undoing of its own."""
+    taken_back: list[str] = []
+
+    def look(_known: gatebook.Known) -> list[str] | str:
+        return ["r-1", f"r-{len(taken_back) + 2}"] if len(taken_back) < looks else "r-1"
+
+    with client().session(f"several-{looks}", ends=False) as s:
+        s.register("found", probe=look, compensate=lambda _known, key: taken_back.append(key))
+        with pytest.raises(TimeoutError):
+            s.perform("found", {"to": "ada"}, dropped)
+        done = s.perform("found", {"to": "ada"}, dropped, wait_s=10)
+        assert (done.again, done.reference) == (True, "r-1")
+    assert len(taken_back) == len(set(taken_back)) == looks
 
 
 def dropped(_remote_key: str) -> None:
