@@ -14,7 +14,7 @@ from uuid import UUID
 
 import orjson
 from django.db import transaction
-from django.db.models import Count, OuterRef, Subquery
+from django.db.models import Count, Exists, OuterRef, Subquery
 
 from approvals.models import Gate
 from inquiry.indexes import IS_OF_A_CONTROL
@@ -209,8 +209,9 @@ def _stale(session: Session, handoff: Any, now_us: int) -> list[Finding]:
         settled = effects.exclude(state__in=("planned", "dispatched")).exclude(outcome="unknown")
         over += [("effect", row, f"is {row.state}") for row in settled]
     if wanted["message"]:
-        answered = Message.objects.filter(project=project, in_reply_to__in=wanted["message"])
-        over += [("message", row.in_reply_to, "was answered") for row in answered.select_related("in_reply_to")]
+        reply = Message.objects.filter(project=project, in_reply_to=OuterRef("id"))
+        answered = Message.objects.filter(Exists(reply), project=project, id__in=wanted["message"])
+        over += [("message", row, "was answered") for row in answered]
     return [
         Finding(
             STALE_CONTEXT,
@@ -220,6 +221,5 @@ def _stale(session: Session, handoff: Any, now_us: int) -> list[Finding]:
             effect=row.id if kind == "effect" else None,
             subject=handoff.id,
         )
-        for kind, row, became in over
-        if row is not None
-    ][:MOST]
+        for kind, row, became in over[:MOST]
+    ]

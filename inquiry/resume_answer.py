@@ -21,21 +21,21 @@ def as_json(found: Resume) -> bytes:
     """The answer of `GET /sessions/{id}/resume`: at most LARGEST bytes; what had no room is named in `cut`."""
     body = _body(found)
     cut: list[str] = []
-    for path in _LEAST_FIRST:
-        text = orjson.dumps({**body, "cut": cut} if cut else body)
+    text = orjson.dumps(body)
+    for path, whole in _STEPS:
         if len(text) <= LARGEST:
-            return text
-        _halve(body, path)
-        cut.append(".".join(path))
-    for path in _LEAST_FIRST:
-        _halve(body, path, whole=True)
-    return orjson.dumps({**body, "cut": cut})
+            break
+        if _halve(body, path, whole=whole):
+            cut += [".".join(path)] if ".".join(path) not in cut else []
+            text = orjson.dumps({**body, "cut": cut})
+    return text
 
 
 # What may be left out when the answer grows too large, what matters least first; more than once, as it halves.
 _LEAST_FIRST: Final = (
     *(("working_state", "facts"), ("working_state", "tasks"), ("controls",), ("working_state", "charter"), ("done",)),
-    *(("working_state", "checkpoint", "summary"), ("messages",), ("working_state", "checkpoint", "pins")),
+    *(("working_state", "checkpoint", "cache_keys"), ("working_state", "checkpoint", "summary")),
+    *(("messages",), ("working_state", "checkpoint", "pins"), ("crash_recovery", "handoff", "waits_on")),
     *(("crash_recovery", "incomplete_decisions"), ("crash_recovery", "handoff", "can_wait")),
     *(("crash_recovery", "handoff", "decided"), ("crash_recovery", "handoff", "in_progress")),
     *(("crash_recovery", "open_effects"), ("crash_recovery", "handoff", "needs_attention")),
@@ -43,17 +43,27 @@ _LEAST_FIRST: Final = (
 )
 
 
-def _halve(body: dict[str, Any], path: tuple[str, ...], *, whole: bool = False) -> None:
+# Halved in turn, then left out in turn; last of all the effects that need a person, of which one is always told.
+_STEPS: Final = (
+    *((path, False) for path in _LEAST_FIRST),
+    *((path, True) for path in _LEAST_FIRST),
+    *[(("because",), False)] * (MOST_SHOWN.bit_length() - 1),
+)
+
+
+def _halve(body: dict[str, Any], path: tuple[str, ...], *, whole: bool) -> bool:
+    """Take away half of what stands at `path`, or the whole of it; False where nothing stands there."""
     inner: Any = body
     for name in path[:-1]:
         inner = inner.get(name)
         if not isinstance(inner, dict):
-            return
+            return False
     value = inner.get(path[-1])
-    if isinstance(value, list | str):
-        inner[path[-1]] = value[: 0 if whole else len(value) // 2]
-    elif isinstance(value, dict):
-        inner[path[-1]] = {} if whole else dict(list(value.items())[: len(value) // 2])
+    if not value or not isinstance(value, list | str | dict):
+        return False
+    kept = 0 if whole else len(value) // 2
+    inner[path[-1]] = dict(list(value.items())[:kept]) if isinstance(value, dict) else value[:kept]
+    return True
 
 
 def _body(found: Resume) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Which task or session a worker gets: the most urgent that is ready, fits, and is nobody's; by one lease each.
 
 Ready is a task that is pending (or running under a lease that ran out) and has no unfinished task below it, in a
-session that has not ended and that no other worker holds. Orphaned is a session whose lease ran out, or was given up
-beside a handoff that nobody has accepted. What was merely reported here is handed to nobody.
+session that has not ended and that no other worker holds. Orphaned is a session whose lease ran out, was taken away by
+a person, or was given up beside a handoff that nobody has accepted. What was merely reported here is handed to nobody.
 """
 
 from collections.abc import Callable, Mapping
@@ -137,7 +137,9 @@ def _tasks(origin: Origin, wish: Wish) -> QuerySet[Any]:
 def _orphans(origin: Origin, wish: Wish) -> QuerySet[Any]:
     unaccepted = Handoff.objects.filter(session=OuterRef("session"), accepted_at_us=None).exclude(written_position=None)
     orphaned = Lease.objects.filter(
-        Q(released_at_us=None, expires_at_us__lte=DatabaseNow()) | Q(Exists(unaccepted), released_at_us__isnull=False),
+        Q(released_at_us=None, expires_at_us__lte=DatabaseNow())
+        | Q(released_at_us__gte=F("expires_at_us"))  # its holder had lost it before it was released
+        | Q(Exists(unaccepted), released_at_us__isnull=False),
         project=origin.project,
         session=OuterRef("pk"),
         kind="session",

@@ -171,7 +171,7 @@ def let_go(project: UUID, session: UUID, epoch: int, reason: str, user: User) ->
     """Release a session's lease by a person's word, if it is still of that epoch; False when it is not.
 
     The holder is fenced from now on, whether it is dead or merely thought to be. It did not leave of itself, so its
-    time is over too: the next one then counts with what it never heard of.
+    time is over too: the next claim may get the session, and its worker counts with what it never heard of.
     """
     now = now_us()
     sessions.lock(project, session, now, new_effects=0)

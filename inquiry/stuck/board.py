@@ -8,13 +8,16 @@ from uuid import UUID
 
 import orjson
 
+from approvals.models import Gate
 from inquiry.models import StuckTransition
 from inquiry.sentences import Sentence
 from inquiry.stuck import limits as limits_of
 from inquiry.stuck import reading, transitions
 from inquiry.stuck.rules import RULES, Fenced, Loop, Reason
 from inquiry.stuck.transitions import Key, Seen
+from ledger.models import Effect
 from sessions.models import Agent, Project, Session
+from sessions.models_state import Handoff
 
 MOST: Final = 2_000  # sessions judged for one page
 SHOWN: Final = 25  # rows of a cause on the board
@@ -119,15 +122,17 @@ class Board:
         return [f"{rule} {title.partition(':')[0].lower()}" for rule, title in RULES.items() if rule not in present]
 
 
-def of(project: Project, now_us: int, *, has_stops: bool = True, mine: int | None = None) -> Board:
-    """The board of a project as of `now_us`, of one person's own where `mine` names them.
+def of(
+    project: Project, now_us: int, *, has_stops: bool = True, mine: int | None = None, only: UUID | None = None
+) -> Board:
+    """The board of a project as of `now_us`, of one person's own where `mine` names them, or of one session.
 
     Five queries, six where there are stops, however much is stuck; one more where a whole source is silent, and one for
     limits now and then.
     """
     limits = limits_of.known(project.id)
     episodes = transitions.of(project.id)
-    sessions = reading.candidates(project.id, now_us, limits)
+    sessions = [only] if only is not None else reading.candidates(project.id, now_us, limits)
     loops, fenced = _said(episodes)
     among = sessions[:MOST]
     every = reading.found(project.id, among, now_us, limits, loops=loops, fenced=fenced, has_stops=has_stops)
@@ -144,12 +149,23 @@ def of(project: Project, now_us: int, *, has_stops: bool = True, mine: int | Non
 
 def one(project: Project, rule: str, subject: UUID, now_us: int) -> tuple[Row, Seen] | None:
     """One row of the board, snoozed or not; None when it is not stuck any more."""
-    board = of(project, now_us)
+    board = of(project, now_us, only=_session_of(project, subject))  # also where more is stuck than a board shows
     for row in (*board.rows, *board.snoozed):
         if (row.reason.rule, row.reason.subject) == (rule, subject):
             session = row.session.id if row.session is not None else None
             return row, Seen(project.id, session, row.reason)
     return None
+
+
+def _session_of(project: Project, subject: UUID) -> UUID:
+    """The session that a session, effect, request or handoff is of."""
+    for home in (Effect, Gate, Handoff):
+        session: UUID | None = (
+            home._default_manager.filter(project=project, id=subject).values_list("session", flat=True).first()
+        )
+        if session is not None:
+            return session
+    return subject
 
 
 def _said(episodes: Sequence[StuckTransition]) -> tuple[dict[UUID, Loop], dict[UUID, Fenced]]:

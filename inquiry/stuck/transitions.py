@@ -99,7 +99,8 @@ def _transit(rows: Sequence[StuckTransition], kind: str, at_us: int, why: str = 
     fates = entries.append([_draft(row, kind, at_us, why) for row in locked], at_us)
     moved = 0
     for row, fate in zip(locked, fates, strict=True):
-        values = {"raised": at_us} if raising else {"cleared": at_us}
+        # A clock that was set back, or another machine's that is behind, raises nothing before it was seen.
+        values = {"raised": max(at_us, row.seen_us)} if raising else {"cleared": at_us}
         ((word, at),) = values.items()
         guard = {"cleared_us__isnull": True, "raised_us__isnull": raising}
         change: dict[str, Any] = {f"{word}_us": at, f"{word}_position": fate.position}

@@ -154,3 +154,12 @@ def test_values_that_differ_are_found_however_many_facts_there_are(
     assert [one["fact"] for one in told(agent, session)] == ["head"]
     assert fired(session) == ["state_drift"]
     assert is_shown(viewer, session, "2 sources tell different values of head")
+
+
+def test_a_message_that_was_answered_by_many_is_told_once(agent: Caller, session: UUID) -> None:
+    asked = done(agent.post("/messages", {"to": "shared", "body": "Which tag?"}))
+    done(agent.post(f"/sessions/{session}/handoffs", {"waits_on": [{"kind": "message", "ref": asked["id"]}]}))
+    assert told(agent, session) == []
+    for answer in ("v1", "v2"):
+        done(agent.post("/messages", {"to": "shared", "body": answer, "in_reply_to": asked["id"]}))
+    assert [(one["kind"], one["became"]) for one in told(agent, session)] == [("message", "was answered")]

@@ -239,6 +239,25 @@ def test_the_answer_never_grows_beyond_its_limit_and_says_what_it_left_out(agent
     assert found["because"]
 
 
+@pytest.mark.parametrize("fat", ["cache keys", "what is waited for"])
+def test_nothing_that_a_worker_leaves_makes_the_answer_larger(agent: Caller, session: UUID, fat: str) -> None:
+    wide = "\U0001f600"
+    for number in range(30):
+        dispatched(agent, session, f"{number}{wide * 90}", f"m-{number}")
+    if fat == "cache keys":
+        keys = [f"{number}{wide * 150}" for number in range(100)]
+        done(agent.post(f"/sessions/{session}/checkpoints", {"cache_keys": keys}))
+    else:
+        things = [{"kind": "text", "text": f"{number}{wide * 599}"} for number in range(10)]
+        done(agent.post(f"/sessions/{session}/handoffs", {"waits_on": things}))
+    found = resumed(agent, session)
+    assert found["safe"] is False
+    assert found["because"]
+    assert found["crash_recovery"]["open_effects_in_all"] == 30
+    assert "messages" not in found["cut"]  # there were none
+    assert len(found["cut"]) == len(set(found["cut"]))
+
+
 def test_it_reads_and_changes_nothing(agent: Caller, viewer: Client, session: UUID) -> None:
     dispatched(agent, session, "mail.send")
     before = Entry.objects.count()

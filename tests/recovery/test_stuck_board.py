@@ -11,7 +11,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from inquiry.models import Pulse, StuckTransition
-from inquiry.stuck import sweeper
+from inquiry.stuck import board, sweeper
 from journal.clock import now_us
 from journal.models import Body, Entry
 from sessions.models import Session
@@ -124,6 +124,32 @@ def test_a_lease_is_released_by_a_person_with_a_reason_and_the_old_worker_is_fen
     assert again.status_code == 409
     assert "It is not stuck any more" in again.content.decode()
     assert Entry.objects.filter(kind="lease.released").count() == 1
+
+
+def test_what_a_person_took_from_its_holder_is_handed_to_the_next_who_asks(house: House, worker: Caller) -> None:
+    wish = {"process": "w-2", "kinds": ["session"]}
+    dead, lease = leased(worker, "dead")
+    _session, other = leased(worker, "given up")
+    pass_by(121)
+    beat(worker, other)
+    worker.post(f"/leases/{other['id']}/release", {"epoch": other["epoch"]})
+    sent = {"do": "release", "reason": "its host is gone"}
+    assert house.client("reviewer").post(care("S2", dead["id"]), sent).status_code == 302
+    claimed = worker.post("/claims", wish).json()
+    assert (claimed["claimed"]["session"], claimed["lease"]["epoch"]) == (dead["id"], lease["epoch"] + 1)
+    assert worker.post("/claims", wish).json()["claimed"] is None  # whoever gave it up said that nothing is left
+
+
+def test_one_of_more_than_a_board_shows_can_still_be_seen_to(
+    house: House, worker: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = [leased(worker, f"s-{n}")[0] for n in range(2)]
+    pass_by(121)
+    monkeypatch.setattr(board, "MOST", 1)
+    for session in made:
+        url = care("S2", session["id"])
+        assert house.client("reviewer").get(url).status_code == 200
+        assert house.client("reviewer").post(url, {"do": "release", "reason": "it is gone"}).status_code == 302
 
 
 def test_a_lease_that_changed_hands_meanwhile_is_not_released(house: House, worker: Caller) -> None:

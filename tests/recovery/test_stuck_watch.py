@@ -418,3 +418,13 @@ def test_a_session_whose_tasks_are_worked_on_has_started_and_is_no_orphan(worker
             sweeper.sweep(begun + (second + more) * US)
         found = [rule for session in (late, given_up) for rule, raised in open_rules(session["id"]).items() if raised]
         assert found == rules
+
+
+def test_a_clock_that_is_set_back_between_two_sweeps_stops_no_alarm(worker: Caller) -> None:
+    leased(worker)
+    pass_by(300)
+    at = now_us()
+    sweeper.sweep(at)
+    sweeper.sweep(at - 60 * US)
+    assert open_rules() == {"S2": True}
+    assert len(told("session.stuck")) == 1
