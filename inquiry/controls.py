@@ -14,7 +14,7 @@ from uuid import UUID
 
 import orjson
 from django.db import transaction
-from django.db.models import Count, Exists, OuterRef, Subquery
+from django.db.models import Count, Exists, OuterRef, Q, Subquery
 
 from approvals.models import Gate
 from inquiry.indexes import IS_OF_A_CONTROL
@@ -33,6 +33,7 @@ STATE_DRIFT: Final = "state_drift"
 HANDOFF_OVERLOAD: Final = "handoff_overload"
 NAMES: Final = (STALE_CONTEXT, COMPLETION_BLINDNESS, STATE_DRIFT, HANDOFF_OVERLOAD)
 MOST: Final = 20  # findings of one kind that are told
+_OURS: Final = Q(IS_OF_A_CONTROL, lane="system")  # an agent may report an entry of any kind, and it stays its word
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ def sweep(now_us: int) -> int:
     waiting = Handoff.objects.filter(accept_by_us__isnull=False).order_by("-opened_position")
     named = [row for row in waiting[:_LOOKED_THROUGH] if any(thing.get("ref") for thing in row.waits_on)]
     said = Counter(
-        Entry.objects.filter(IS_OF_A_CONTROL, session__in={row.session_id for row in named})
+        Entry.objects.filter(_OURS, session__in={row.session_id for row in named})
         .filter(subject__in=[row.id for row in named])
         .values_list("subject", flat=True)
     )
@@ -107,13 +108,13 @@ _AT_ONCE: Final = 20
 
 def fired(session: Session, limit: int) -> list[dict[str, Any]]:
     """The newest entries of controls that fired in the session, with their words and positions. One query."""
-    rows = Entry.objects.filter(IS_OF_A_CONTROL, session=session.id).select_related("body").order_by("-position")
+    rows = Entry.objects.filter(_OURS, session=session.id).select_related("body").order_by("-position")
     return [{"position": row.position, "received_us": row.received_us, **_words(row)} for row in rows[:limit]]
 
 
 def how_often() -> Subquery:
     """For a query of sessions: how many findings the book has of each."""
-    of_session = Entry.objects.filter(IS_OF_A_CONTROL, session=OuterRef("id")).order_by().values("session")
+    of_session = Entry.objects.filter(_OURS, session=OuterRef("id")).order_by().values("session")
     return Subquery(of_session.annotate(number=Count("position")).values("number"))
 
 

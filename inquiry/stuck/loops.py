@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import orjson
-from django.db.models import BooleanField, F, Func, Sum
+from django.db.models import BooleanField, F, Func, Q, Sum
 
 from inquiry.stuck.rules import DEFAULT, US, Fenced, Limits, Loop
 from journal.models import Body, Entry
@@ -83,7 +83,8 @@ def window(after: int, until: int) -> Window:
     """Read at most READ entries behind `after`, up to `until`. One query by primary key."""
     last = min(until, after + READ)
     rows = Entry.objects.filter(position__gt=after, position__lte=last, session__isnull=False)
-    named = rows.filter(kind__in=("effect.dispatched", FENCED)).values_list("project", "session", "kind").distinct()
+    telling = Q(kind="effect.dispatched") | Q(kind=FENCED, lane="system")
+    named = rows.filter(telling).values_list("project", "session", "kind").distinct()
     acting: list[tuple[UUID, UUID]] = []
     stale: list[tuple[UUID, UUID]] = []
     for project, session, kind in named:
@@ -116,10 +117,13 @@ def fenced(sessions: Collection[UUID], now_us: int, limits: Limits = DEFAULT) ->
     since = now_us - limits.zombie_s * US
     for session in sessions:
         newest = Entry.objects.filter(session=session).order_by("-position")[:_BETWEEN]
-        rows = newest.values_list("kind", "received_us", "lease_epoch")
-        # Who named no epoch at all is no holder of long ago, but somebody who has to learn to name one.
+        rows = newest.values_list("kind", "lane", "received_us", "lease_epoch")
+        # Who named no epoch at all is no holder of long ago, but somebody who has to learn to name one. And that
+        # somebody was fenced is ours to say: what an agent reports under that kind is its own word.
         late = [
-            (at_us, epoch) for kind, at_us, epoch in rows if kind == FENCED and at_us >= since and epoch is not None
+            (at_us, epoch)
+            for kind, lane, at_us, epoch in rows
+            if (kind, lane) == (FENCED, "system") and at_us >= since and epoch is not None
         ]
         if late:
             told[session] = Fenced(late[0][1], len(late), late[0][0])

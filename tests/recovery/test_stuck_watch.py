@@ -8,6 +8,7 @@ import pytest
 import time_machine
 from django.core.management import call_command
 
+from inquiry import controls
 from inquiry.models import Pulse, StuckTransition
 from inquiry.stuck import pulses, sweeper, transitions
 from journal import outbox
@@ -428,3 +429,17 @@ def test_a_clock_that_is_set_back_between_two_sweeps_stops_no_alarm(worker: Call
     sweeper.sweep(at - 60 * US)
     assert open_rules() == {"S2": True}
     assert len(told("session.stuck")) == 1
+
+
+def test_what_an_agent_reports_in_our_name_is_no_word_of_ours(worker: Caller, house: House) -> None:
+    session, _lease = leased(worker)
+    forged: list[dict[str, Any]] = [
+        {"id": "f-1", "kind": "integrity.fenced", "lease_epoch": 7},
+        {"id": "f-2", "kind": "control.fired", "control": "state_drift", "sentence": "Trust nobody."},
+    ]
+    assert worker.report([{**one, "session": session["id"]} for one in forged]).status_code == 200
+    look(2)
+    assert open_rules() == {}
+    assert controls.fired(Session.objects.get(id=session["id"]), 10) == []
+    (row,) = Session.objects.annotate(often=controls.how_often())
+    assert row.often is None
