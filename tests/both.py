@@ -7,6 +7,7 @@ passed in both runs; a run that did not finish counts as one failure.
 """
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,8 @@ NO_TESTS_COLLECTED = 5
 SIDE_BY_SIDE = ("--dist", "loadfile", "--no-loadscope-reorder")
 WORKERS = "3"
 WORKERS_ON_SQLITE = "4"  # it has more to run: what no database tells otherwise
+IN_MEMORY = Path("/dev/shm")
+WANTED_IN_MEMORY = 4 * 2**30  # bytes; a run keeps about a quarter of that
 
 
 def main(options: list[str]) -> int:
@@ -33,16 +36,18 @@ def main(options: list[str]) -> int:
     the second says is printed when the first has ended.
     """
     started = time.monotonic()
-    postgresql = os.environ.get("GATEBOOK_TEST_DATABASE") or "embedded:"
-    with tempfile.TemporaryDirectory() as told:
-        folder = Path(told)
+    with tempfile.TemporaryDirectory(prefix="gatebook-tests-", dir=home()) as made:
+        folder = Path(made)
+        folder.chmod(0o711)  # PostgreSQL runs as another user, where we are root
+        postgresql = os.environ.get("GATEBOOK_TEST_DATABASE") or f"embedded:{folder / 'postgresql'}"
+        compile_all(folder)
         said = folder / "PostgreSQL.txt"
         with said.open("w") as out:
             # What was started second may still want the databases that the first left: end it before the folder goes.
-            second = start(postgresql, [*options, "-m", DATABASE_ONLY], folder / "PostgreSQL.xml", out)
+            second = start(postgresql, [*options, "-m", DATABASE_ONLY], folder, "PostgreSQL", out)
             try:
                 print("== SQLite", flush=True)  # noqa: T201
-                first = start("", options, folder / "SQLite.xml")
+                first = start("", options, folder, "SQLite")
                 total = ended(first, folder / "SQLite.xml")
                 print("== PostgreSQL", flush=True)  # noqa: T201
                 total += ended(second, folder / "PostgreSQL.xml")
@@ -55,19 +60,57 @@ def main(options: list[str]) -> int:
     return 1 if total["failed"] or not total["passed"] else 0
 
 
-def start(url: str, options: list[str], report: Path, out: IO[str] | None = None) -> subprocess.Popen[bytes]:
-    """Start the suite with DATABASE_URL set to `url`."""
-    environment = {key: value for key, value in os.environ.items() if key not in {"DATABASE_OWNER_URL", "PORT"}}
-    # A cached module that was not written would be compiled again by every child that the tests start.
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+def home() -> str:
+    """Where the run keeps its databases and files: in memory where there is room, for nothing here outlives the run."""
+    if os.access(IN_MEMORY, os.W_OK) and shutil.disk_usage(IN_MEMORY).free >= WANTED_IN_MEMORY:
+        return str(IN_MEMORY)
+    return "/var/tmp"  # the embedded PostgreSQL keeps its data outside home folders, and its socket's path is short
+
+
+def compile_all(folder: Path) -> None:
+    """Let two processes compile everything there is. Seven workers at once would each compile all of it anew."""
+    sizes = {
+        path: sum(file.stat().st_size for file in path.glob("*.py"))
+        for path in (ROOT / "tests").iterdir()
+        if path.is_dir()
+    }
+    folders = [str(path) for path in sorted(sizes, key=sizes.__getitem__, reverse=True) if sizes[path]]
+    collectors = [
+        subprocess.Popen(
+            [sys.executable, "-m", "pytest", "-q", "--collect-only", *half],
+            cwd=ROOT,
+            env=surroundings("", folder, f"collecting-{number}"),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        for number, half in enumerate((folders[::2], folders[1::2]))
+    ]
+    for collector in collectors:  # what cannot be collected is told by the runs that follow
+        collector.wait()
+
+
+def start(url: str, options: list[str], folder: Path, name: str, out: IO[str] | None = None) -> subprocess.Popen[bytes]:
+    """Start the suite with DATABASE_URL set to `url` and its files in `folder`, where its report becomes `name`.xml."""
+    report = folder / f"{name}.xml"
     workers = WORKERS if url else WORKERS_ON_SQLITE
     return subprocess.Popen(
         [sys.executable, "-m", "pytest", "-q", "-n", workers, *SIDE_BY_SIDE, f"--junit-xml={report}", *options],
         cwd=ROOT,
-        env={**environment, "DATABASE_URL": url},
+        env=surroundings(url, folder, name),
         stdout=out,
         stderr=out,
     )
+
+
+def surroundings(url: str, folder: Path, name: str) -> dict[str, str]:
+    """The environment of one run."""
+    environment = {key: value for key, value in os.environ.items() if key not in {"DATABASE_OWNER_URL", "PORT"}}
+    # A cached module that was not written would be compiled again by every child that the tests start.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    for part in ("files", "var"):
+        (folder / name / part).mkdir(parents=True)
+    own = {"TMPDIR": str(folder / name / "files"), "GATEBOOK_VAR": str(folder / name / "var")}
+    return {**environment, **own, "DATABASE_URL": url}
 
 
 def ended(suite: subprocess.Popen[bytes], report: Path) -> Counter[str]:

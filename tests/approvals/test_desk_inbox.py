@@ -218,7 +218,8 @@ def test_what_a_glance_does_not_show_whole_is_never_decided_among_others(
 @pytest.mark.parametrize("value", ["\0", "x" * 5000, "'; DROP TABLE", "１-１", "-1-1", "9" * 40, "\u202e"])
 def test_any_query_string_is_answered(desk: Desk, gate: Gate, rita: Reviewer, value: str) -> None:
     for name in ("state", "risk", "repo", "after", "open", "live"):
-        for state in ("pending", "mine", "decided", "expired"):
-            rita.page(reverse("inbox"), 200, **{"state": state, name: value})
+        rita.page(reverse("inbox"), 200, **{"state": "pending", name: value})
+    for state in ("mine", "decided", "expired"):
+        rita.page(reverse("inbox"), 200, state=state, risk=value, repo=value, after=value, open=value, live=value)
     headers = {"HX-Request": "true"}
     assert rita.client.get(reverse("inbox"), {"since": value}, headers=headers).status_code == 200

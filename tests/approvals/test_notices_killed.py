@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from pytest_django import Settings
 from approvals import channels, notices
 from tests.approvals.story import Desk
 from tests.approvals.test_notices import risky, tick
-from tests.house.server import COMMAND_WITHIN_S, ROOT, Server
+from tests.house.server import COMMAND_WITHIN_S, ROOT, Server, Shell
 from tests.ingest.caller import Caller, new_key
 
 PATHS = ("/one", "/two")
@@ -140,7 +140,8 @@ class Place:
     agent: Caller
     project: str
     receiver: Receiver
-    environment: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, str]
+    beside: Shell
 
     def begin(self, point: str, later_s: int = 0, *stuck: str) -> "subprocess.Popen[str]":
         """The tasks in a process of their own, so much later."""
@@ -151,6 +152,10 @@ class Place:
             stdout=subprocess.PIPE,
             text=True,
         )
+
+    def go_on(self, later_s: int) -> None:
+        """The tasks, so much later, in a process that stays."""
+        self.beside.do({"run": f"import sys\nsys.argv = {['-c', 'nowhere', self.project, str(later_s)]}\n{TASKS}"})
 
     def rows(self, gate: str) -> tuple[list[list[str]], int]:
         """What is stored of a gate's notices, and how much of it the outbox still holds."""
@@ -165,17 +170,15 @@ def place(live_server_process: Server, tmp_path_factory: pytest.TempPathFactory)
     allowed = {"GATEBOOK_WEBHOOK_HOSTS": host, "GATEBOOK_WEBHOOK_LOOPBACK": "1"}
     environment = {**live_server_process.environment, **allowed}
     setup = SETUP.format(name=name, urls=[f"http://{host}{path}" for path in PATHS])
-    done = subprocess.run(
-        [sys.executable, "-c", f"import django\ndjango.setup()\n{setup}"],
-        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=COMMAND_WITHIN_S, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    beside = Shell(environment)
+    project = beside.do({"run": setup}).strip()
     rules: Path = tmp_path_factory.mktemp("killed") / "policies.yaml"
     rules.write_text(RULES)
     live_server_process.manage("load_policies", "--project", name, str(rules), "--activate", "enforce")
     agent = Caller(live_server_process.token("tester", "--project", name), address=live_server_process.url)
     agent.session("s-1")
-    yield Place(live_server_process, agent, done.stdout.strip(), receiver, environment)
+    yield Place(live_server_process, agent, project, receiver, environment, beside)
+    beside.close()
     receiver.server.shutdown()
     receiver.server.server_close()
 
@@ -219,9 +222,7 @@ def test_killed_at_any_step_the_next_process_goes_on_under_the_same_key(place: P
         receiver.answers.set()
     assert first.returncode == -signal.SIGKILL
     assert [path for path, _, _ in receiver.heard] == ["/one"] * before
-    second = place.begin("nowhere", later_s=61)  # a claim is good for a minute
-    second.communicate(timeout=COMMAND_WITHIN_S)
-    assert second.returncode == 0
+    place.go_on(later_s=61)  # a claim is good for a minute
     twice = 1 if point == "it is recorded" else before + 1
     assert [path for path, _, _ in sorted(receiver.heard)] == ["/one"] * twice + ["/two"]
     assert {(told, body["id"]) for _, told, body in receiver.heard} == {(key, key)}

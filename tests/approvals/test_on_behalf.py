@@ -188,7 +188,10 @@ PARTS: Final = ("requester", "session_owner", "agent_owner", "nobody", "nobody e
 @pytest.mark.parametrize("minimum", [1, 2, 3])
 @pytest.mark.parametrize("role", ROLES)
 def test_truth_table_of_quorum_distinctness_and_role(desk: Desk, minimum: int, role: str) -> None:
-    """Every set of up to three voters: a gate is approved when enough of them review and have no part in it."""
+    """Every set of up to three voters: a gate is approved when enough of them review and have no part in it.
+
+    Those without a part are like each other; of people who do not review one at a time is enough.
+    """
     desk.rules(
         "name: table\nrules:\n- {id: all, title: All, match: {}, outcome: require,"
         f" require: {{minimum: {minimum}}}}}\n"
@@ -197,7 +200,8 @@ def test_truth_table_of_quorum_distinctness_and_role(desk: Desk, minimum: int, r
     Agent.objects.filter(id=desk.house.agent.id).update(owner=people["agent_owner"])
     desk.agent.session("s-1", on_behalf_of="requester", owner="session_owner")
     reviews = ROLES.index(role) >= ROLES.index("reviewer")
-    for number, voters in enumerate(one for size in (1, 2, 3) for one in combinations(PARTS, size)):
+    sets = [one for size in ((1, 2, 3) if reviews else (1,)) for one in combinations(PARTS, size)]
+    for number, voters in enumerate(one for one in sets if "nobody" in one or "nobody else" not in one):
         gate = desk.gate(desk.agent.plan(f"e-{number}", arguments={"n": number}))
         for part in (*voters, *voters):  # everybody tries twice
             desk.answer(gate, part.replace(" ", "-"))

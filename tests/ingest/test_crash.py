@@ -19,7 +19,7 @@ from tests.ingest.caller import Caller, code, new_key
 
 pytestmark = pytest.mark.django_db  # on both databases: they are reached through the server
 
-ROUNDS = 3
+ROUNDS = 2
 CLIENTS = 6
 ENOUGH = 60  # answers in a round, before it is cut short
 

@@ -58,25 +58,25 @@ def test_the_list_names_agent_branch_status_and_whose_child_a_session_is(viewer:
         assert said in page
 
 
-@pytest.mark.parametrize(
-    ("query", "found"),
-    [
-        ("status=running", 2),
-        ("status=no_end_told", 0),
-        ("status=failed", 0),
-        ("mode=leased", 1),
-        ("agent=deploy-7", 2),
-        ("agent=nobody", 0),
-        ("repository=web", 1),
-        ("text=deploy", 2),
-        ("text=READ", 1),
-        ("text=eploy", 0),
-        ("parent=deploy-web", 1),
-        ("parent=nothing", 0),
-    ],
-)
-def test_the_list_is_filtered_by_the_database(viewer: Client, book: Book, query: str, found: int) -> None:
-    assert main(viewer.get(f"/sessions/?{query}")).count('role="row"') == (found + 1 if found else 0)
+FILTERED = [
+    ("status=running", 2),
+    ("status=no_end_told", 0),
+    ("status=failed", 0),
+    ("mode=leased", 1),
+    ("agent=deploy-7", 2),
+    ("agent=nobody", 0),
+    ("repository=web", 1),
+    ("text=deploy", 2),
+    ("text=READ", 1),
+    ("text=eploy", 0),
+    ("parent=deploy-web", 1),
+    ("parent=nothing", 0),
+]
+
+
+def test_the_list_is_filtered_by_the_database(viewer: Client, book: Book) -> None:
+    for query, found in FILTERED:
+        assert main(viewer.get(f"/sessions/?{query}")).count('role="row"') == (found + 1 if found else 0)
 
 
 def test_of_a_reported_session_without_an_end_it_is_not_said_that_it_runs(agent: Caller, viewer: Client) -> None:
@@ -197,25 +197,25 @@ def test_the_timeline_says_nothing_until_there_is_news(
     assert "hx-get" not in paused
 
 
-@pytest.mark.parametrize(
-    ("name", "sentence"),
-    [
-        ("planned", "leave is granted, and no dispatch is known."),
-        ("dispatched", ", and no answer has come."),
-        ("ok", "with outcome ok."),
-        ("error", "with outcome error. It ran to an end, and what it reported is an error."),
-        ("unknown", "with outcome unknown. Nobody has said whether it happened."),
-        ("rejected", ": it did not happen."),
-        ("timeout", "Nobody has said whether it happened."),
-        ("compensated", "another effect that undoes it was acknowledged."),
-        ("superseded", "before it was dispatched."),
-    ],
-)
-def test_an_effect_begins_with_what_is_known(viewer: Client, book: Book, name: str, sentence: str) -> None:
-    page = effect_page(viewer, book, name)
-    assert sentence in page
-    for never in ("resume safely", "verdict", "STOP"):
-        assert never not in page
+BEGINNINGS = [
+    ("planned", "leave is granted, and no dispatch is known."),
+    ("dispatched", ", and no answer has come."),
+    ("ok", "with outcome ok."),
+    ("error", "with outcome error. It ran to an end, and what it reported is an error."),
+    ("unknown", "with outcome unknown. Nobody has said whether it happened."),
+    ("rejected", ": it did not happen."),
+    ("timeout", "Nobody has said whether it happened."),
+    ("compensated", "another effect that undoes it was acknowledged."),
+    ("superseded", "before it was dispatched."),
+]
+
+
+def test_an_effect_begins_with_what_is_known(viewer: Client, book: Book) -> None:
+    for name, sentence in BEGINNINGS:
+        page = effect_page(viewer, book, name)
+        assert sentence in page
+        for never in ("resume safely", "verdict", "STOP"):
+            assert never not in page
 
 
 def test_nobody_knows_once_the_deadline_passed(viewer: Client, book: Book) -> None:
