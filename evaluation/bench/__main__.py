@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evaluation.bench import batches, beats, busy, commands, desk, growth, reading
+from evaluation.bench import batches, beats, busy, commands, desk, growth, reading, resuming
 from evaluation.bench.figures import Report
 from evaluation.bench.house import ROOT, VENDORS, Installation, clone, ground, install, serve
 
@@ -37,11 +37,12 @@ class Size:
     growth_effects: int  # of one agent in a tenth
     gates: int  # pending at once
     beating: int  # sessions
+    resumed: int  # effects of the longest session that is taken up again
 
 
-FULL = Size(3, 30, 60, (10_000, 1_000_000), 40, 6_000, 30, 60, 5_000, beats.BARRED)
-QUICK = Size(3, 4, 10, (10_000, 60_000), 4, 1_000, 3, 5, 100, 1_000)
-PARTS = ("batch", "command", "beats", "memory", "busy", "read", "gates")
+FULL = Size(3, 30, 60, (10_000, 1_000_000), 40, 6_000, 30, 60, 5_000, beats.BARRED, 100_000)
+QUICK = Size(3, 4, 10, (10_000, 60_000), 4, 1_000, 3, 5, 100, 1_000, 2_000)
+PARTS = ("batch", "command", "beats", "memory", "busy", "read", "resume", "gates")
 
 
 def main() -> int:
@@ -91,6 +92,8 @@ def measure(report: Report, vendor: str, folder: Path, cluster: Path, size: Size
         if "gates" in parts:
             with serve(clone(fresh, "desk")) as server:
                 desk.measure(report, server, pending=size.gates, rounds=size.rounds, batches=size.batches)
+        if "resume" in parts:
+            resuming.measure(report, clone(fresh, "resumed"), rounds=size.rounds, effects=size.resumed)
         if "read" in parts:
             small = clone(fresh, "small")
             reading.measure(report, small, rounds=size.rounds, reads=size.reads, sizes=size.sizes)

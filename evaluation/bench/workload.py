@@ -156,6 +156,15 @@ class Writer:
                 made.append(_batch([write(effect) for effect in effects]))
         return made[:batches]
 
+    def ended(self, effects: int, unanswered: int) -> list[Batch]:
+        """Batches in which `effects` effects are told, but for the answers of the last `unanswered`."""
+        items: list[bytes] = []
+        for effect in range(effects):
+            items += [self.plan(effect), self.dispatch(effect)]
+            if effect < effects - unanswered:
+                items.append(self.answer(effect))
+        return [_batch(items[start : start + ITEMS]) for start in range(0, len(items), ITEMS)]
+
     def batches(self, workload: str, count: int) -> list[Batch]:
         """`count` batches of the workload of that name."""
         return {"mixed": self.mixed, "split": self.split}[workload](count)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-from evaluation.bench import beats, busy, deciders, filling, gates, growth, house, reading
+from evaluation.bench import beats, busy, deciders, filling, gates, growth, house, reading, resuming
 from evaluation.bench.__main__ import Size, measure
 from evaluation.bench.figures import Figure, Report, percentile
 from evaluation.bench.workload import BYTES, ITEMS, Writer
@@ -23,9 +23,10 @@ TINY = Size(
     growth_effects=1,
     gates=25,
     beating=20,
+    resumed=300,
 )
 # Each database proves what can only go wrong there, and starts as few servers as that takes.
-PARTS = {"sqlite": ("batch", "command", "beats", "memory", "busy"), "postgresql": ("batch", "read", "gates")}
+PARTS = {"sqlite": ("batch", "command", "beats", "memory", "busy", "resume"), "postgresql": ("batch", "read", "gates")}
 NAMED = {
     "sqlite": (
         "batch mixed: CPU",
@@ -34,6 +35,7 @@ NAMED = {
         "20 sessions beating every 1 s: CPU",
         "memory: last tenth against first",
         "person's form beside 2 importers: errors",
+        "resume answer: p95 of 300 against 100",
     ),
     "postgresql": (
         "batch mixed: CPU of the database alone",
@@ -63,6 +65,7 @@ def test_a_tiny_run_measures_every_part(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(beats, "OPENERS", 2)
     monkeypatch.setattr(busy, "IMPORTERS", 2)
     monkeypatch.setattr(reading, "MEASURED_EFFECTS", 100)
+    monkeypatch.setattr(resuming, "READS", 5)
     monkeypatch.setattr(gates, "WAITERS", 3)
     monkeypatch.setattr(gates, "JUDGEMENTS", 50)
     monkeypatch.setattr(deciders, "PEOPLE", 4)
