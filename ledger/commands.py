@@ -77,21 +77,20 @@ def plan(origin: Origin, wish: Plan, decide: Decide, observe: Observe) -> Answer
     if appended[0].status is Status.CONFLICT:
         raise Repeated
     doubtful = cases.is_in_doubt(own)
-    asks = (
-        _asks_again(own, origin.received_us)
-        if doubtful or own.state == "failed"
-        else needs_leave(own, origin.received_us)
-    )
+    asks, unsettled = needs_leave(own, origin.received_us), False
+    if doubtful or own.state == "failed":
+        asks, unsettled = _asks_again(own, origin.received_us)
     # Delivered twice is not asked twice: what was decided when the request came first stands, and what became of it.
     decided = appended[0].status is Status.DUPLICATE and bool(own.leave_basis)
     if not asks or decided or ambiguous is not None:
-        return Answered(own, 200, open_effect=ambiguous if asks else None)
+        # What may have happened is settled first, also where only an attempt before the last, a rejected one, may have.
+        return Answered(own, 200, open_effect=own.id if unsettled else ambiguous if asks else None)
     if doubtful:
         give_up(own, load_attempts([own.id])[own.id], origin.received_us, observe)
     # The same intent; what does not belong to it (free text, preconditions) is from now on as it was asked last.
     own.plan_position, own.replanned = appended[0].position, True
     leaves.change_leave(own, decide(own), origin.received_us)
-    return Answered(own, 200, position=appended[0].position)
+    return Answered(own, 200, open_effect=own.id if unsettled else None, position=appended[0].position)
 
 
 def needs_leave(row: EffectRow, now_us: int) -> bool:
@@ -106,10 +105,15 @@ def needs_leave(row: EffectRow, now_us: int) -> bool:
     return rejected or (row.state == "planned" and (row.leave == "held" or over))
 
 
-def _asks_again(row: EffectRow, now_us: int) -> bool:
-    """True when leave for another attempt is to be asked for, as the verdict table says of what was tried before."""
-    found = cases.judge(row.project_id, [row], now_us, None)[row.id].verdict
-    return found.row != "11" and (found.asks_leave or found.answer == "ask")  # 11 speaks of its compensation
+def _asks_again(row: EffectRow, now_us: int) -> tuple[bool, bool]:
+    """Whether leave for another attempt is to be asked for, and whether any attempt may have happened.
+
+    As the verdict table says of what was tried before.
+    """
+    found = cases.judge(row.project_id, [row], now_us, None)[row.id]
+    said = found.verdict
+    asks = said.row != "11" and (said.asks_leave or said.answer == "ask")  # 11 speaks of its compensation
+    return asks, bool(found.in_doubt)
 
 
 def give_up(row: EffectRow, attempts: dict[int, AttemptRow], received_us: int, observe: Observe) -> None:

@@ -108,19 +108,22 @@ def none_given(row: EffectRow) -> Refusal:
 
 
 def answer(effect: EffectRow, open_effect: UUID | None = None) -> str:
-    """What the agent may do now: proceed | wait | blocked | done | ambiguous. Follows from state and leave alone."""
+    """What the agent may do now: proceed | wait | blocked | done | ambiguous.
+
+    Follows from state and leave alone, but for `open_effect`: what has to be settled first, this one or another.
+    """
     if effect.state in ("compensated", "superseded"):
         return "done"
     if effect.state == "acknowledged":
         return "ambiguous" if effect.outcome == "unknown" else "done"
     if effect.state == "dispatched" or (effect.state == "failed" and effect.outcome == "unknown"):
         return "ambiguous"
+    if open_effect is not None:
+        return "ambiguous"
     if effect.leave == "granted":
         return "wait" if lapsed(effect, now_us()) else "proceed"
     if effect.leave == "pending":
         return "blocked" if lapsed(effect, now_us()) else "wait"  # nobody ruled in time
-    if open_effect is not None:
-        return "ambiguous"
     gone = effect.leave == "held" and effect.leave_basis in _GONE
     return "blocked" if gone or effect.leave == "refused" or effect.state == "failed" else "wait"
 

@@ -62,7 +62,7 @@ def _lives(house: House, at: Oracle, case: Case, world: str, choices: Choices) -
         if os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0:
             return
         if not os.WIFSIGNALED(status) or os.WTERMSIG(status) != signal.SIGKILL:
-            raise RuntimeError(f"{world}: a life ended with {status}; {choices.replay}")
+            raise RuntimeError(f"{case.name}, {world}: a life ended with {status}; {choices.replay}")
         choices.crashes -= 1
     raise RuntimeError(f"{world}: more deaths than a schedule holds")
 

@@ -406,3 +406,21 @@ def test_no_verdict_is_computed_on_the_ordinary_way_of_an_effect(
     other = dispatched(worker, "pay.keyed", "e-2", arguments={"n": 2})
     assert worker.fail(other, "timeout")["answer"] == "ambiguous"
     assert worker.plan("e-1", tool="pay.keyed")["answer"] == "done"
+
+
+@pytest.mark.parametrize("tool", ["page.read", "pay.keyed", "git.push"])
+def test_a_rejected_replay_is_no_answer_for_the_attempt_before_it(worker: Caller, tool: str) -> None:
+    effect = dispatched(worker, tool)
+    if tool == "git.push":
+        age(effect, 2)
+        probe(worker, effect, "miss")
+    assert replay(worker, effect).status_code == 200
+    worker.fail(effect, "rejected", 2)
+    again = worker.plan(tool=tool)
+    if tool == "git.push":  # the look has settled the first, and the second is as good as not begun
+        assert again["answer"] == "proceed"
+        return
+    assert (again["answer"], again["open_effect"]) == ("ambiguous", effect["id"])
+    assert again["verdict"]["verdict"] == "replay"
+    assert replay(worker, effect, again["verdict"]["attempt"]).json()["attempt"] == 3
+    assert worker.acknowledge(effect, 3)["answer"] == "done"
