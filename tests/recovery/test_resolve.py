@@ -201,9 +201,13 @@ def test_of_two_people_one_is_heard_and_the_other_sees_who_and_keeps_the_words(
     answer = adam.begin(mail, "not_happened", "The log of the gateway is empty.", seen=looked)
     html = answer.content.decode()
     assert answer.status_code == 409
+    overtaken = (
+        "The effect changed since your page was made, and nothing is left to answer. The last word is operator’s"
+    )
     for words in ("Your answer was not recorded.", "operator: it happened", "The log of the gateway is empty.",
-                  "<td>acknowledged</td>", "People are not asked"):  # fmt: skip
+                  "<td>acknowledged</td>", "People are not asked", overtaken):  # fmt: skip
         assert words in html, words
+    assert "then answer" not in html  # there is no form
     assert len(told(mail)) == 1
 
 
@@ -224,6 +228,8 @@ def test_what_moved_meanwhile_is_shown_and_the_form_is_there_again(mail: Effect,
     html = answer.content.decode()
     assert answer.status_code == 409
     assert "<td>dispatched</td><td>failed</td>" in html
+    assert "Look at what is new, then answer." in html
+    assert "The last word" not in html  # people said none
     assert f">{KNOWN}</textarea>".replace("'", "&#x27;") in html
     assert olga.say(mail, "abandoned").status_code == 302
 
