@@ -159,14 +159,14 @@ def _bar(canvas: _Canvas, placed: Placed, y: int, ends_us: int, address: Callabl
                 _segment(canvas, bar, before, ends_us if after is None else after.at_us, y, last=after is None)
         told = bar.moves if bar.is_open else bar.moves[:-1]
         # Leave that was given without asking is no moment of its own.
-        shapes += [(canvas.x(step.at_us), _SHAPES[step.what]) for step in reversed(told) if step.what in _SHAPES]
+        shapes += [(canvas.x(step.at_us), _shape_of(step)) for step in reversed(told) if step.what in _SHAPES]
     kept: list[tuple[float, tuple[str, str]]] = []
     for x, shape in shapes:  # from the last to the first: where there is no room for all, the later ones stand
         if not kept or kept[-1][0] - x >= 12:
             kept.append((x, shape))
     for x, (css, shape_id) in reversed(kept):
         _shape(canvas, x, y, css, shape_id)
-    note = f"note {final[0]}" if bar.state in ("unknown", "awaiting approval", "failed") else ""
+    note = f"note {final[0]}" if bar.is_error or bar.state in ("unknown", "awaiting approval", "failed") else ""
     where = {
         "right": (right + 11, y + 4, "start"),
         "left": (left - 11, y + 4, "end"),
@@ -180,7 +180,14 @@ def _bar(canvas: _Canvas, placed: Placed, y: int, ends_us: int, address: Callabl
 
 
 def _final(bar: Bar) -> tuple[str, str]:
+    if bar.is_error:
+        return _SHAPES["failed"]
     return _SHAPES.get(bar.state, _SHAPES["planned"])
+
+
+def _shape_of(step: Step) -> tuple[str, str]:
+    """An answer that nobody knows, or that it came to an error, is no tick."""
+    return _SHAPES[{"unknown": "unknown", "error": "failed"}.get(step.outcome, step.what)]
 
 
 def _segment(canvas: _Canvas, bar: Bar, step: Step, until_us: int, y: int, *, last: bool) -> None:

@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any, Final
 from uuid import UUID
 
+import orjson
 from django.db.models import F, Q, QuerySet
 
 from inquiry import keyset, shown, timeline
@@ -60,6 +61,7 @@ class Step:
     position: int
     server_us: int
     lane: str
+    outcome: str = ""  # of an answer
 
 
 @dataclass(slots=True)
@@ -81,6 +83,11 @@ class Bar:
     def is_open(self) -> bool:
         """True while what becomes of it has not been told."""
         return self.state in ("planned", "awaiting approval", "dispatched", "unknown")
+
+    @property
+    def is_error(self) -> bool:
+        """True when it was answered, and the answer was an error."""
+        return self.state == "acknowledged" and self.effect.outcome == "error"
 
     @property
     def lane(self) -> UUID | None:
@@ -249,6 +256,7 @@ def _bar(effect: Any, entries: Iterable[Mapping[str, Any]], found: Lanes) -> Bar
             entry["position"],
             entry["received_us"],
             entry["lane"],
+            _outcome(entry),
         )
         for entry in entries
     ]
@@ -256,6 +264,13 @@ def _bar(effect: Any, entries: Iterable[Mapping[str, Any]], found: Lanes) -> Bar
     steps.sort(key=lambda step: (step.attempt or 0 if step.what in _OF_ATTEMPTS else 0, step.at_us, step.position))
     steps.sort(key=lambda step: step.at_us)
     return Bar(effect, steps, shown.shown_state(effect, found.now_us), gists.gist_of(effect.plan_head) or "")
+
+
+def _outcome(entry: Mapping[str, Any]) -> str:
+    """What an answer said came of it; "" for every other fact."""
+    if entry["kind"] != "effect.acknowledged":
+        return ""
+    return str(orjson.loads(entry["facts"]).get("outcome", ""))
 
 
 _OF_ATTEMPTS: Final = frozenset({"dispatched", "acknowledged", "failed", "probed"})

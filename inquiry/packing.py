@@ -81,7 +81,8 @@ class Drawn:
             return f"{one.effect} to {self.bars[-1].effect} {self.label()}, {one.state}"
         count = one.effect.attempt_count
         tries = f", {count} attempts" if count > 1 else ""
-        return f"{one.effect} {self.label()}, {one.state}{tries}"
+        error = " with an error" if one.is_error else ""
+        return f"{one.effect} {self.label()}, {one.state}{error}{tries}"
 
 
 @dataclass(slots=True)

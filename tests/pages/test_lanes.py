@@ -335,3 +335,18 @@ def test_zooming_is_offered_only_where_it_shows_anything_else(viewer: Client, ag
     session = Session.objects.get(key="zoomed").id
     assert ["Zoom in" in (page := lanes(viewer, session)), "Zoom out" in page] == [True, False]
     assert ["Zoom in" in (page := lanes(viewer, session, size="30")), "Zoom out" in page] == [False, True]
+
+
+def test_an_answer_that_was_no_success_has_no_tick(viewer: Client, agent: Caller) -> None:
+    agent.session("answered")
+    for outcome in ("ok", "error", "unknown"):
+        effect = agent.plan(outcome, "answered", tool=f"say.{outcome}")
+        agent.dispatch(effect)
+        agent.acknowledge(effect, outcome=outcome)
+    drawn = lanes(viewer, Session.objects.get(key="answered").id).split("<a href=")
+    shapes = {}
+    for outcome in ("ok", "error", "unknown"):
+        bar = next(one for one in drawn if f"say.{outcome}" in one and "<title>" in one).partition("</a>")[0]
+        shapes[outcome] = set(re.findall(r'href="#(ack|failed|unknown)"', bar))
+        assert ("acknowledged with an error" in bar) == (outcome == "error")
+    assert shapes == {"ok": {"ack"}, "error": {"failed"}, "unknown": {"unknown"}}
