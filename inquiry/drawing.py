@@ -114,6 +114,8 @@ def draw(lanes: Lanes, address: Callable[[Any], str], running: bool) -> Drawing 
     top = _beat_lane(canvas, lanes, silences, top, starts, ends)
     for lane in by_task(lanes):
         placed, dropped = pack(canvas.axis, fold(lane.bars), ends)
+        if dropped:  # what went well gives way, so that no failure is left out for it
+            placed, dropped = pack(canvas.axis, fold(lane.bars, mixed=True), ends)
         folded += dropped
         _head(canvas, top, lane.name, lane.worker, lane.whole_name, lane.whole_worker)
         lift = LIFT if any(one.side == "above" for one in placed) else 0

@@ -67,6 +67,8 @@ class Drawn:
     def label(self, most: int = LABEL) -> str:
         """What it is called in `most` letters: its tool, and the gist of the call or how often."""
         tool, gist = self.first.effect.tool or "plan not arrived", self.first.gist
+        if len({bar.effect.tool for bar in self.bars}) > 1:
+            return f"{len(self.bars)} calls, all well"
         if len(self.bars) > 1:
             return f"{plain(tool, most - 6)} ×{len(self.bars)}"
         # "git.push git push origin main" says one thing twice.
@@ -138,12 +140,14 @@ def by_task(lanes: Lanes) -> list[Lane]:
     return named
 
 
-def fold(bars: Sequence[Bar]) -> list[Drawn]:
-    """Bars in order; a run of ALIKE and more of one tool that all went well is drawn as one."""
+def fold(bars: Sequence[Bar], *, mixed: bool = False) -> list[Drawn]:
+    """Bars in order; a run of ALIKE and more that all went well is drawn as one: of one tool, or `mixed`, of any."""
 
     def alike(bar: Bar) -> Any:
         plainly = bar.state == "acknowledged" and bar.effect.outcome == "ok" and bar.effect.attempt_count == 1
-        return bar.effect.tool if plainly and not bar.effect.violates else bar.effect.id
+        if not plainly or bar.effect.violates:
+            return bar.effect.id
+        return "" if mixed else bar.effect.tool
 
     drawn: list[Drawn] = []
     for _, run in groupby(bars, key=alike):

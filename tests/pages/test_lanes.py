@@ -2,6 +2,7 @@
 
 import json
 import re
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -12,7 +13,7 @@ from django.urls import reverse
 from inquiry import packing
 from inquiry.drawing import draw
 from inquiry.keyset import Window
-from inquiry.lanes import Bar, Beside, Lanes, read
+from inquiry.lanes import Bar, Beside, Lanes, Step, read
 from inquiry.packing import LEFT, WIDTH, silences_of, spans_of
 from inquiry.shown import short_process
 from inquiry.timeline import Filters
@@ -151,7 +152,7 @@ def test_a_window_is_cut_by_the_server_and_leads_to_its_neighbours(viewer: Clien
     widest = lanes(viewer, session.id, size="9999")
     assert widest.count('<a href="/effects/') <= 2 * packing.MOST_ROWS * 500
     assert len(rows(viewer, session.id, size="9999")["effects"]) == 500
-    assert "have no room" in widest or widest.count("<title>") >= 500
+    assert "have no room" in widest or widest.count("<title>") >= 500 or "calls, all well" in widest
 
 
 def test_filters_narrow_every_view(viewer: Client, book: Book) -> None:
@@ -350,3 +351,21 @@ def test_an_answer_that_was_no_success_has_no_tick(viewer: Client, agent: Caller
         shapes[outcome] = set(re.findall(r'href="#(ack|failed|unknown)"', bar))
         assert ("acknowledged with an error" in bar) == (outcome == "error")
     assert shapes == {"ok": {"ack"}, "error": {"failed"}, "unknown": {"unknown"}}
+
+
+def test_where_room_is_short_what_went_well_gives_way_and_every_failure_is_drawn() -> None:
+    bars = []
+    for number in range(400):
+        failed = number % 40 == 7
+        effect = SimpleNamespace(
+            id=number, tool=f"tool.{number % 3}", task_id=None, attempt_count=1, violates=False,
+            outcome="error" if failed else "ok",
+        )  # fmt: skip
+        at = number * 10**6
+        steps = [Step(at + n, what, 1, number, at + n, "command") for n, what in enumerate(("planned", "acknowledged"))]
+        bars.append(Bar(effect, steps, "acknowledged", ""))
+    drawn = draw(Lanes("server", bars=bars, now_us=4 * 10**9), str, running=True)
+    assert drawn is not None
+    assert drawn.folded == 0
+    assert drawn.inner.count('href="#failed"') == 10
+    assert "39 calls, all well" in drawn.inner
