@@ -113,12 +113,14 @@ def _plan(served: House, remote: Oracle, tier: str) -> list[tuple[str, Callable[
             ("client", lambda: parts.the_client(served, remote)),
             ("killed", lambda: kill(1)),
             ("falls", lambda: parts.server_falls(served, remote)),
-            ("deep", lambda: crash(2)),
-            ("killed deep", lambda: kill(2)),
             ("server killed", lambda: parts.server_falls(served, remote, cases=_SOME, real=True)),
         ]
     if tier == "T2":
-        plan.append(("tricked twice", lambda: crash(1, 2)))
+        plan += [
+            ("deep", lambda: crash(2)),
+            ("killed deep", lambda: kill(2)),
+            ("tricked twice", lambda: crash(1, 2)),
+        ]
     return plan
 
 

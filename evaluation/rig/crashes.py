@@ -2,7 +2,7 @@
 
 import random
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -14,11 +14,13 @@ from evaluation.rig.choices import Choices, explore
 from evaluation.rig.clock import Clock
 from evaluation.rig.gatebook import Api, Gatebook
 from evaluation.rig.house import House
+from evaluation.rig.meetings import answer
 from evaluation.rig.remote import Oracle
-from evaluation.rig.work import CASES, Case
+from evaluation.rig.work import CASES, Case, Step, Substrate
 from evaluation.rig.worlds import Ground
 
 SEED: Final = 20260310
+PERSON: Final = "anna"
 
 
 def by_raising(
@@ -90,4 +92,17 @@ def gatebook(oracle: Oracle, house: House, *, mutant: str = "") -> Ground:
     def substrate(world: str, _choices: Choices) -> Gatebook:
         return Gatebook(api, world)
 
-    return Ground(f"Gatebook on {house.vendor}{f', {mutant}' if mutant else ''}", oracle, house.clock, substrate)
+    name = f"Gatebook on {house.vendor}{f', {mutant}' if mutant else ''}"
+    return Ground(name, oracle, house.clock, substrate, ask_person=approving(house))
+
+
+def approving(house: House) -> Callable[[Substrate, Step], None]:
+    """A person who says yes to whatever a step waits for."""
+    house.person(PERSON)  # signed in once, and not by every process anew
+
+    def approve(substrate: Substrate, step: Step) -> None:
+        gate = substrate.gate(step) if isinstance(substrate, Gatebook) else ""
+        if gate:
+            answer(house.person(PERSON), gate, "approve")
+
+    return approve

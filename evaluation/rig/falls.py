@@ -5,11 +5,13 @@ stay clean.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from evaluation.rig import worlds
 from evaluation.rig.checker import Found
 from evaluation.rig.choices import Choices
+from evaluation.rig.crashes import approving
 from evaluation.rig.gatebook import Api, Gatebook
 from evaluation.rig.house import House
 from evaluation.rig.remote import Oracle
@@ -61,7 +63,8 @@ def every_command(
                 fall = _Nth(number, place, real, only)
                 headers = {"X-Rig-Mutant": mutant} if mutant else {}
                 api = Api(house.port, house.token, headers, ask_next=fall, raise_again=house.raise_again)
-                ground = Ground("falls", oracle, house.clock, lambda world, _choices, api=api: Gatebook(api, world))  # type: ignore[misc]
+                make = partial(_process, api)
+                ground = Ground("falls", oracle, house.clock, make, ask_person=approving(house))
                 choices = _Tricked(0, 1 if trick else 0)
                 choices.trick = trick
                 world = ground.world()
@@ -74,6 +77,10 @@ def every_command(
                 number += 1
     log.close()
     return found
+
+
+def _process(api: Api, world: str, _choices: Choices) -> Gatebook:
+    return Gatebook(api, world)
 
 
 class _Tricked(Choices):

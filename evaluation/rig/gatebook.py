@@ -152,6 +152,12 @@ class Gatebook:
             return Verdict("execute", "NOT_DISPATCHED", "2")
         return self._verdict(undone)
 
+    def gate(self, step: Step) -> str:
+        """The open gate of a step that waits for people; empty where it waits for nobody."""
+        status, said = self._api.get(f"/effects/{self._ids[step.key]}")
+        _expect(status == 200, "effect", status, said)
+        return str(said["gate"]["id"]) if said["leave"] == "pending" else ""
+
     def checkpoint(self, summary: dict[str, Any]) -> None:
         path, key = f"/sessions/{self._id}/checkpoints", f"{self._keys}-checkpoint-{self.process}"
         status, said = self._api.post(path, {"state": summary, **self._fenced}, key)

@@ -14,7 +14,9 @@ import httpx
 
 from evaluation.rig.checker import Found
 from evaluation.rig.choices import Choices, explore
+from evaluation.rig.crashes import PERSON
 from evaluation.rig.house import House
+from evaluation.rig.meetings import answer as say
 from evaluation.rig.remote import LostAnswer, Oracle, Rejected, Remote
 from evaluation.rig.work import Case
 from evaluation.rig.worlds import MOST_LIVES, Ground
@@ -27,6 +29,7 @@ LOOKED_UP: Final = frozenset({"keyed", "joint", "probeable"})
 def by_killing(house: House, at: Oracle, cases: Sequence[Case], *, crashes: int = 1) -> Found:
     """Every schedule of at most so many deaths, with every choice of the adversary for the first request."""
     found, log = Found(), at.log()
+    house.person(PERSON)  # signed in once, and not by every process anew
     ground = Ground("client", at, house.clock, _none)
     for case in cases:
 
@@ -93,11 +96,14 @@ class _Telling(Choices):
 
 
 class _Ticking(httpx.BaseTransport):
-    """A death may follow every command's answer; what the verdicts said is noted in the oracle's log."""
+    """A death may follow every command's answer; what the verdicts said is noted in the oracle's log.
 
-    def __init__(self, choices: Choices, remote: Remote, life: int) -> None:
+    A person says yes to whatever is waited for, and the agent may die before or after that.
+    """
+
+    def __init__(self, house: House, choices: Choices, remote: Remote, life: int) -> None:
         self._inner = httpx.HTTPTransport()
-        self._choices, self._remote, self._life = choices, remote, life
+        self._house, self._choices, self._remote, self._life = house, choices, remote, life
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         answer = self._inner.handle_request(request)
@@ -108,6 +114,9 @@ class _Ticking(httpx.BaseTransport):
                 said = {"answer": told["verdict"], "reason": told["reason"], "row": told["row"], "step": "work"}
                 view = f"{told['effect']['state']} {told['effect'].get('outcome')} {told['row']}"
                 self._remote.note(kind="verdict", life=self._life, view=view, **said)
+        if request.method == "GET" and "/gates/" in request.url.path and answer.json()["status"] == "pending":
+            say(self._house.person(PERSON), answer.json()["id"], "approve")
+            self._choices.tick("a person has said yes")
         if request.method == "POST" and not request.url.path.endswith(("/beats", "/renew", "/release")):
             self._choices.tick(f"after {request.url.path}")
         return answer
@@ -143,7 +152,7 @@ def _live(house: House, at: Oracle, case: Case, world: str, choices: Choices, li
         means["compensate"] = gatebook.Undo("rig.cancel", cancel)
     session = gatebook.session(
         f"http://127.0.0.1:{house.port}", house.token, key=world, takeover=True, sleep=sleep,
-        transport=_Ticking(choices, remote, life),
+        transport=_Ticking(house, choices, remote, life),
     )  # fmt: skip
     with session:
         if session.status in ("completed", "failed", "cancelled"):

@@ -44,6 +44,7 @@ CASES: Final = (
     Case("keyed, window passed", "rig.pay", "keyed", away_s=2 * WINDOW_S),
     Case("joint", "rig.commit", "joint"),
     Case("probeable", "rig.push", "probeable"),
+    Case("probeable, with leave", "rig.gated", "probeable"),
     Case("compensable by key", "rig.book", "compensable"),
     Case("compensable by reference", "rig.order", "compensable"),
     Case("opaque", "rig.shell", "opaque"),

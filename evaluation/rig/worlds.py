@@ -6,6 +6,7 @@ import signal
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from evaluation.rig.agent import Agent
@@ -22,13 +23,17 @@ _NUMBERS: Final = itertools.count(1)
 
 @dataclass
 class Ground:
-    """What all runs on one substrate share. `mutate` is a mutant's patch of each new agent."""
+    """What all runs on one substrate share. `mutate` is a mutant's patch of each new agent.
+
+    `ask_person` lets a person answer what a step of a process waits for.
+    """
 
     name: str
     oracle: Oracle
     clock: Clock
     substrate: MakeSubstrate
     mutate: MakeAgent = lambda agent: agent
+    ask_person: Callable[[Substrate, Step], None] = lambda _substrate, _step: None
 
     def world(self) -> str:
         """The name of the next run."""
@@ -99,5 +104,7 @@ def _live(ground: Ground, case: Case, world: str, choices: Choices, life: int) -
     if life > 1 and case.away_s:
         ground.clock.until(ground.clock.now_us() + case.away_s * 1_000_000)
         remote.settle(long=True)
-    agent = Agent(ground.substrate(world, choices), remote, choices, ground.clock, life)
+    substrate = ground.substrate(world, choices)
+    asking = partial(ground.ask_person, substrate)
+    agent = Agent(substrate, remote, choices, ground.clock, life, ask_person=asking)
     ground.mutate(agent).work([Step("work", "work", case)])
