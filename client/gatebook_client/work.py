@@ -210,7 +210,8 @@ class Message:
         self._wire = wire
         self.told = told
         self.id = str(told["id"])
-        self.sender = str(told.get("from") or "")
+        sender = told.get("from") or {}
+        self.sender = str(sender.get("agent") or sender.get("kind") or "")  # an agent's name, or person, or file
         self.subject = str(told.get("subject") or "")
         self.body = str(told.get("body") or "")
 

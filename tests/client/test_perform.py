@@ -452,3 +452,35 @@ def test_what_a_person_says_after_the_process_has_left_is_heard_by_the_next(ledg
     with ledger.session("a") as s:
         assert s.perform("other.mail", MAIL[1], world.act, call_id="call-3").again
     assert len(world.done) == 2
+
+
+# Working state in memory. ---------------------------------------------------------------------------------------------
+
+
+def test_what_a_worker_writes_down_is_told_to_the_next(ledger: FakeLedger) -> None:
+    with ledger.session("a", ends=False) as s:
+        task = s.task("mend", "Mend it", items=["test", "code"])
+        task.start()
+        task.item("test")
+        s.decide("how", "by hand")
+        s.checkpoint("half-way")
+        s.fact("head", "3f2a", source="git")
+        s.send("shared", "It is being mended", subject="hello")
+        handoff = s.handoff(in_progress=["code"])
+        s.artifact("a.log", "text/plain", b"{not json")
+    with ledger.session("a") as s:
+        task = s.task("mend", items=["test", "code"])
+        assert [one["key"] for one in task.items("pending")] == ["code"]
+        (decision,) = s.decisions()
+        decision.conclude("done")
+        assert s.decisions() == []
+        (message,) = s.inbox(shared=True)
+        assert (message.sender, message.body) == ("tester", "It is being mended")
+        message.read()
+        assert (s.inbox(shared=True), s.inbox()) == ([], [])
+        s.accept(handoff["id"])
+        assert s.checkpoints()[0]["summary"] == "half-way"
+        task.done()
+    assert ledger.client().claim(kinds=["task"]) is None
+    with pytest.raises(gatebook.Refused, match="no GET /api/v1/limits; use a real one"):
+        ledger.client().wire.get("/limits")

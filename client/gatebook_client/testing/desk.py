@@ -2,10 +2,10 @@
 
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 from gatebook_client.keys import digest_of
+from gatebook_client.testing.shelf import Shelf
 from gatebook_client.testing.state import US, Declared, Gate, Held, Row, Try, new_id, verdict
 from gatebook_client.values import Json
 
@@ -20,10 +20,11 @@ class Refusal(Exception):
         self.status, self.code, self.sentence, self.more = status, code, sentence or f"{code}.", more
 
 
-class Desk:
+class Desk(Shelf):
     """What is stored, and what each request does to it."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.lock = threading.RLock()
         self.now_us = time.time_ns() // 1000
         self.tools: dict[str, Declared] = {}
@@ -32,8 +33,6 @@ class Desk:
         self.gates: dict[str, Gate] = {}
         self.leases: dict[str, Held] = {}
         self.answers: dict[str, Told] = {}
-        self.written: list[tuple[str, Json]] = []  # working state, as it was sent: path and body
-        self.messages: dict[str, Json] = {}
 
     def declare(
         self, tool: str, tool_class: str = "opaque", *, fence_s: int = 300, max_attempts: int = 3, people: bool = False
@@ -286,21 +285,3 @@ class Desk:
     def get_gates_one(self, gate: str, **_more: Any) -> Told:
         """Read a gate."""
         return 200, self.gates[gate].told()
-
-
-def _keeps(path: str) -> Callable[..., Told]:
-    """A door that keeps what it is told and answers with an id."""
-
-    def door(self: Desk, *subject: str, body: Json, **_more: Any) -> Told:
-        self.written.append((path.replace("one", subject[0] if subject else ""), body))
-        return 201, {"id": new_id(), "status": "open", **body}
-
-    return door
-
-
-for _path in (
-    "sessions_one_tasks", "tasks_one_change", "tasks_one_items", "tasks_one_done", "sessions_one_decisions",
-    "decisions_one_conclude", "sessions_one_checkpoints", "sessions_one_handoffs", "handoffs_one_accept", "messages",
-    "sessions_one_facts", "capacity", "artifacts",
-):  # fmt: skip
-    setattr(Desk, f"post_{_path}", _keeps(_path))

@@ -128,10 +128,12 @@ class FakeLedger(Desk):
         split = urlsplit(str(request.url))
         asked = {name: values[0] for name, values in parse_qs(split.query).items()}
         parts = split.path.removeprefix("/api/v1/").split("/")
-        body: Json = json.loads(request.content) if request.content[:1] == b"{" else {}
+        body: Json = json.loads(request.content) if request.method == "POST" and request.content else {}
         door: Callable[..., tuple[int, Json]] | None = getattr(self, name_of(request.method, parts), None)
         if door is None:
-            raise Refusal(404, "not_found")
+            raise Refusal(
+                404, "not_found", f"This ledger in memory has no {request.method} {split.path}; use a real one."
+            )
         self.now_us += 1  # no two things happen at one moment
         key = request.headers.get("Idempotency-Key", "")
         if key in self.answers and parts[-1] not in ("effects", "dispatch"):
