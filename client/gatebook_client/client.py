@@ -80,7 +80,7 @@ class Client:
             opened.take_lease(self.beater, ttl_s, wait_s=wait_for_lease_s, takeover=takeover)
             left_at_us = _left_at_us(leases, opened.lease)
         if opened.resumed and answers_again:
-            opened.remember(left_at_us)
+            _remember(opened, left_at_us)
         return opened
 
     def claim(
@@ -110,7 +110,7 @@ class Client:
         session.lease = Lease(told["lease"], sent_at)
         session.hold(self.beater)
         if claimed.get("kind") == "session":
-            session.remember(None)
+            _remember(session, None)
         return session
 
     def close(self) -> None:
@@ -120,6 +120,15 @@ class Client:
     def _mind_a_fork(self) -> None:
         if self._pid != os.getpid():  # the thread that beats stayed with the parent
             self._pid, self.beater = os.getpid(), Beater(self.wire)
+
+
+def _remember(opened: Session, left_at_us: int | None) -> None:
+    """Let a session learn what was before it; whoever cannot give it to its program gives its lease back."""
+    try:
+        opened.remember(left_at_us)
+    except BaseException:
+        opened.abandon()
+        raise
 
 
 def _left_at_us(leases: list[Json], taken: Lease | None) -> int | None:

@@ -298,6 +298,14 @@ class Session(Working):
         if self._owns_wire:
             self.wire.close()
 
+    def abandon(self) -> None:
+        """Let the lease run out: nothing was done here, and what was before is as unknown as it was."""
+        self._closed = True
+        if self.lease is not None and self._beater is not None:
+            self._beater.remove(self.lease)
+        if self._owns_wire:
+            self.wire.close()
+
     def __enter__(self) -> Self:
         return self
 

@@ -79,6 +79,16 @@ def test_another_process_is_kept_out_until_the_lease_is_given_back(ledger: FakeL
 
 
 @pytest.mark.once
+def test_a_session_that_could_not_be_opened_is_not_held_for_ever(ledger: FakeLedger) -> None:
+    ledger.session("a", ends=False).leave()
+    ledger.refuse("resume", "unavailable")
+    with pytest.raises(gatebook.Refused):
+        ledger.session("a", ttl_s=5)
+    wait_until(lambda: not any(thread.name == "gatebook-beats" for thread in threading.enumerate()))
+    ledger.sleep(6)
+    ledger.session("a").leave()
+
+
 def test_whoever_waits_gets_the_lease_of_a_dead_process_when_it_has_run_out(ledger: FakeLedger) -> None:
     process = ledger.process()
     ledger.session("a", process=process, ttl_s=30)
