@@ -189,7 +189,8 @@ def read(session: Session, filters: Filters, window: keyset.Window, now_us: int,
     within = Entry.objects.filter(session=session.id, position__gte=low if effects and found.older else 0)
     if high is not None:
         within = within.filter(position__lte=high)
-    beside = within.filter(effect=None, kind__in=_OF_SESSION).order_by("-position").values(*_ENTRY)[:BESIDE]
+    told = within.filter(effect=None, kind__in=_OF_SESSION).exclude(lane="evidence", kind__in=_OURS)
+    beside = told.order_by("-position").values(*_ENTRY)[:BESIDE]
     found.beside = [_of_session(entry, clock) for entry in reversed(beside)]
     found.gaps = _gaps(session, within, clock)
     found.minutes = _minutes(session, found) if session.fence is not None else []
@@ -220,6 +221,15 @@ _OF_SESSION: Final = frozenset(
         *("handoff.written", "handoff.accepted", "artifact.recorded", "control.fired", "integrity.violation"),
         *("integrity.fenced", "integrity.conflict", "decision.recorded", "decision.concluded", "message.sent"),
         *("session.branched", "session.merged"),
+    }
+)
+
+# What only Gatebook finds: reported under one of these kinds it is an agent's word, and no mark of ours.
+_OURS: Final = frozenset(
+    {
+        *("lease.acquired", "lease.released", "lease.lost", "session.silent", "session.heard", "session.resumed"),
+        *("session.stuck", "session.recovered", "control.fired"),
+        *("integrity.violation", "integrity.fenced", "integrity.conflict"),
     }
 )
 

@@ -369,3 +369,13 @@ def test_where_room_is_short_what_went_well_gives_way_and_every_failure_is_drawn
     assert drawn.folded == 0
     assert drawn.inner.count('href="#failed"') == 10
     assert "39 calls, all well" in drawn.inner
+
+
+def test_what_an_agent_reports_in_our_name_is_no_mark(viewer: Client, agent: Caller) -> None:
+    session = agent.session("s-1")["id"]
+    agent.plan()
+    forged = ("lease.lost", "session.stuck", "control.fired", "integrity.fenced")
+    items = [{"id": f"f-{n}", "kind": kind, "session": session} for n, kind in enumerate(forged)]
+    assert agent.report(items).json()["accepted"] == len(forged)
+    assert Entry.objects.filter(lane="evidence", kind__in=forged).count() == len(forged)
+    assert {one["kind"] for one in rows(viewer, session)["beside"]} == {"session.started"}
