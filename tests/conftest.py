@@ -64,12 +64,15 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what never meets the database that the suite is pointed at: a run on another one would tell nothing new.
 
+    Nor does a browser: what pages read from either database is tested without one.
+
     Files that start programs come first: two workers that end with short files end together.
     """
     long = set()
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
-        if not (item.get_closest_marker("django_db") or fixtures & DATABASE_FIXTURES):
+        meets = item.get_closest_marker("django_db") or fixtures & DATABASE_FIXTURES
+        if not meets or item.get_closest_marker("browser"):
             item.add_marker(pytest.mark.once)
         if "live_server_process" in fixtures or item.path.parent.name in FOLDERS_OF_PROGRAMS:
             long.add(item.path)

@@ -102,8 +102,13 @@ def take_part(desk: Desk, user: User, relation: str) -> None:
         Session.objects.filter(project=desk.project).update(**{column: user if relation == named else None})
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("role", ROLES)
+# A part could open a door to those who may least, and close one to those who may most.
+PARTS: Final = [
+    (role, one) for role in ROLES for one in (RELATIONS if role in (ROLES[0], ROLES[-1]) else RELATIONS[:1])
+]
+
+
+@pytest.mark.parametrize(("role", "relation"), PARTS)
 def test_doors_open_from_their_role_upwards(desk: Desk, ids: dict[str, UUID], role: str, relation: str) -> None:
     """A part in what is asked for opens no door and closes none: what it takes is the yes, of which below."""
     take_part(desk, desk.user(role), relation)

@@ -51,6 +51,7 @@ def dispatch(agent: Caller, effect: dict[str, Any]) -> Any:
     return agent.post(f"/effects/{effect['id']}/dispatch", body)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("grantor", "relation", "risk"), list(product(GRANTORS, RELATIONS, RISKS)))
 def test_whoever_has_a_part_in_it_exempts_it_at_low_risk_alone(
     quiet: Desk, grantor: str, relation: str, risk: str

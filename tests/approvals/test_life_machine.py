@@ -390,7 +390,7 @@ def test_leave_gates_attempts_and_the_book_agree_after_every_step(life: type[Lif
     run_state_machine_as_test(
         life,
         settings=settings(
-            max_examples=20,
+            max_examples=12,
             stateful_step_count=12,
             deadline=None,
             phases=[Phase.explicit, Phase.reuse, Phase.generate],

@@ -185,6 +185,7 @@ def test_whoever_is_named_while_it_waits_has_a_part_in_it(desk: Desk) -> None:
 PARTS: Final = ("requester", "session_owner", "agent_owner", "nobody", "nobody else")
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("minimum", [1, 2, 3])
 @pytest.mark.parametrize("role", ROLES)
 def test_truth_table_of_quorum_distinctness_and_role(desk: Desk, minimum: int, role: str) -> None:

@@ -102,6 +102,7 @@ def say_yes(desk: Desk, gate: Gate, name: str) -> str:
     return Gate.objects.get(id=gate.id).status
 
 
+@pytest.mark.once  # that either database counts so is tried below
 @pytest.mark.parametrize("how", LEAVING)
 def test_who_may_no_longer_rule_does_not_count(desk: Desk, team: Team, how: str) -> None:
     rules, leave, fault = LEAVING[how]
@@ -144,6 +145,7 @@ def test_a_no_stands_whoever_gave_it(desk: Desk, team: Team) -> None:
     assert Gate.objects.get(id=gate.id).status == "denied"
 
 
+@pytest.mark.once  # that either database counts so is tried below
 @pytest.mark.parametrize("how", [how for how in LEAVING if how != "on whose behalf"])  # which the digest binds
 def test_leave_whose_quorum_no_longer_stands_is_not_used(desk: Desk, team: Team, how: str) -> None:
     rules, leave, fault = LEAVING[how]

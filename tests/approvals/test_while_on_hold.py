@@ -172,6 +172,7 @@ ORDERS: Final = list(permutations(("planned", "dispatched", "acknowledged")))
 SPANS: Final = [(put, lifted) for put in range(4) for lifted in range(put + 1, 5)]  # before the nth fact; 4 is never
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("scope", ["tool", "session", "project"])
 @pytest.mark.parametrize("order", ORDERS)
 def test_in_every_order_it_is_a_breach_if_the_attempt_was_first_heard_of_meanwhile(

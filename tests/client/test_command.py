@@ -45,6 +45,7 @@ class Desk:
             stderr=subprocess.PIPE,
             text=True,
             process_group=0,
+            preexec_fn=_hears_of_ctrl_c,
         )
 
     def type(self, *words: str, url: str = "") -> tuple[int, str, str]:
@@ -150,6 +151,11 @@ def test_killed_in_the_middle_it_is_looked_up_and_not_run_again(desk: Desk) -> N
     code, _, wrong = desk.type(*words)
     assert (code, (desk.folder / "made").read_text()) == (0, "x\n")
     assert "was done before (found-it)" in wrong
+
+
+def _hears_of_ctrl_c() -> None:
+    """Whatever a shell starts in the background is deaf to it, and so are its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 SLEEP = ("sh", "-c", "touch begun; exec sleep 60")

@@ -101,9 +101,9 @@ def test_homes_long_paths_and_foreign_folders_are_refused(folder: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root hands the server to another user")
-def test_a_folder_that_the_servers_user_cannot_enter_is_refused(tmp_path: Path) -> None:
-    closed = tmp_path / "closed"
-    closed.mkdir(mode=0o700)
+def test_a_folder_that_the_servers_user_cannot_enter_is_refused(folder: Path) -> None:
+    closed = folder / "closed"
+    closed.mkdir(mode=0o700, parents=True)
     with pytest.raises(embedded.EmbeddedError, match="cannot enter"):
         embedded.start(closed / "pg")
 

@@ -13,7 +13,7 @@ from tests.ingest.caller import Caller, new_key
 pytestmark = pytest.mark.once  # the description knows no database; test_hostile.py goes to both
 schema = schemathesis.pytest.from_fixture("described")
 BOUNDED = settings(
-    max_examples=3,
+    max_examples=2,
     deadline=None,
     derandomize=True,
     phases=[Phase.explicit, Phase.generate],

@@ -34,7 +34,7 @@ from tests.ledger.story import Said, deliveries, stories
 pytestmark = pytest.mark.django_db
 # A failing story is told as found: making it smaller would take minutes on a database, and seconds in test_fold.py.
 SOME = settings(
-    max_examples=35,
+    max_examples=20,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=list(HealthCheck),

@@ -18,7 +18,7 @@ from tests.sessions.speaking import report, touched
 
 pytestmark = pytest.mark.django_db
 SOME = settings(
-    max_examples=25,
+    max_examples=15,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=list(HealthCheck),
