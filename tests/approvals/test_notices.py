@@ -442,7 +442,7 @@ def test_the_secret_of_a_webhook_stands_in_no_table(hears: Callable[..., NoticeC
 
 
 def test_the_command_does_the_same_from_one_process(desk: Desk, hears: Callable[..., NoticeChannel]) -> None:
-    hears("webhook")
+    hears()
     risky(desk, "high")
     outbox.deliver_due()
     said = io.StringIO()
