@@ -23,7 +23,7 @@ DATABASE_ONLY = "not once"
 NO_TESTS_COLLECTED = 5
 # A file stays with one worker, because its tests share a server and a book; conftest.py puts the long files first.
 SIDE_BY_SIDE = ("--dist", "loadfile", "--no-loadscope-reorder")
-WORKERS = "3"
+WORKERS = "2"
 WORKERS_ON_SQLITE = "4"  # it has more to run: what no database tells otherwise
 IN_MEMORY = Path("/dev/shm")
 WANTED_IN_MEMORY = 4 * 2**30  # bytes; a run keeps about a quarter of that
@@ -68,7 +68,7 @@ def home() -> str:
 
 
 def compile_all(folder: Path) -> None:
-    """Let two processes compile everything there is. Seven workers at once would each compile all of it anew."""
+    """Let two processes compile everything there is. Six workers at once would each compile all of it anew."""
     sizes = {
         path: sum(file.stat().st_size for file in path.glob("*.py"))
         for path in (ROOT / "tests").iterdir()
@@ -109,7 +109,11 @@ def surroundings(url: str, folder: Path, name: str) -> dict[str, str]:
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     for part in ("files", "var"):
         (folder / name / part).mkdir(parents=True)
-    own = {"TMPDIR": str(folder / name / "files"), "GATEBOOK_VAR": str(folder / name / "var")}
+    own = {
+        "TMPDIR": str(folder / name / "files"),
+        "GATEBOOK_VAR": str(folder / name / "var"),
+        "TESTS_TEMPLATE": str(folder / name / "schema.sqlite3"),
+    }
     return {**environment, **own, "DATABASE_URL": url}
 
 

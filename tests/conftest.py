@@ -64,7 +64,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what never meets the database that the suite is pointed at: a run on another one would tell nothing new.
 
-    Nor does a browser: what pages read from either database is tested without one.
+    Nor do a browser and the agents' client: what pages and doors read from either database is tested without them.
 
     Files that start programs come first: two workers that end with short files end together.
     """
@@ -72,7 +72,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
         meets = item.get_closest_marker("django_db") or fixtures & DATABASE_FIXTURES
-        if not meets or item.get_closest_marker("browser"):
+        if not meets or item.get_closest_marker("browser") or item.path.parent.name == "client":
             item.add_marker(pytest.mark.once)
         if "live_server_process" in fixtures or item.path.parent.name in FOLDERS_OF_PROGRAMS:
             long.add(item.path)
