@@ -1,7 +1,7 @@
 """Lets people hear of what was raised or cleared: the outbox hands it over at least once, each with its key.
 
 Whoever chose to hear of it, and the owner of the session, by the channels of the room approvals; the operator in the
-log. One alert for each session, rule and epoch; that it is over once nothing is raised under it any more.
+log. One alert under each key of transitions.alert_of; that it is over once nothing is raised under it any more.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ from approvals.delivery import Telling
 from inquiry.models import StuckTransition
 from inquiry.stuck.board import answerable
 from inquiry.stuck.rules import RULES
-from inquiry.stuck.transitions import alert_of
+from inquiry.stuck.transitions import OF_ONE_THING, alert_of
 from journal import outbox
 from journal.models import Entry, Outbox
 from sessions.models import Agent, Session
@@ -56,18 +56,20 @@ def _facts(entry: Entry) -> dict[str, Any]:
 
 def _alert(entry: Entry) -> str:
     facts = _facts(entry)
-    return alert_of(_about(entry), facts["rule"], facts["epoch"])
+    return alert_of(entry.session, _subject(entry), facts["rule"], facts["epoch"])
 
 
-def _about(entry: Entry) -> UUID:
-    """The session, or of S10 the agent."""
-    return entry.session or entry.subject or UUID(int=0)
+def _subject(entry: Entry) -> UUID:
+    """What it is about: the session, the thing in it, or of S10 the agent."""
+    return entry.subject or UUID(int=0)
 
 
 def _standing(entry: Entry) -> QuerySet[StuckTransition]:
     """What is raised under the alert of an entry as of now."""
     facts = _facts(entry)
-    of = Q(session=entry.session) if entry.session else Q(session__isnull=True, subject=entry.subject)
+    of = Q(session=entry.session)
+    if entry.session is None or facts["rule"] in OF_ONE_THING:
+        of &= Q(subject=entry.subject)
     return StuckTransition.objects.filter(
         of,
         project=entry.project,
@@ -82,7 +84,7 @@ def _owners(entry: Entry) -> set[int]:
     """Whoever looks after it by assignment, and whose session it is, else whose agent."""
     owners: set[int | None] = set(_standing(entry).filter(owner__isnull=False).values_list("owner", flat=True))
     if entry.session is None:
-        owners |= set(Agent.objects.filter(id=_about(entry)).values_list("owner", flat=True))
+        owners |= set(Agent.objects.filter(id=_subject(entry)).values_list("owner", flat=True))
     else:
         owners.add(answerable(Session.objects.select_related("owner", "agent__owner").get(id=entry.session))[1])
     return {one for one in owners if one is not None}
@@ -117,6 +119,6 @@ def _telling(entry: Entry, headline: str, told: list[str]) -> Telling:
 def _of(entry: Entry) -> str:
     """What is stuck, by the names that notices of gates use too."""
     if entry.session is None:
-        return f"Agent {delivery.shown(Agent.objects.get(id=_about(entry)).name)}"
+        return f"Agent {delivery.shown(Agent.objects.get(id=_subject(entry)).name)}"
     session = Session.objects.select_related("agent").get(id=entry.session)
     return f"Session s_{session.opened_position} of {delivery.shown(session.agent.name)}"

@@ -30,6 +30,7 @@ AT_ONCE: Final = 500  # transitions in one transaction
 LEAST_REASON: Final = 3
 MOST_REASON: Final = 2000
 LONGEST_SNOOZE_S: Final = 7 * 24 * 3600
+OF_ONE_THING: Final = frozenset({"S4", "S6"})  # an effect, a gate
 Key = tuple[str, UUID, int]  # rule, subject, epoch
 
 
@@ -116,12 +117,17 @@ def _transit(rows: Sequence[StuckTransition], kind: str, at_us: int, why: str = 
 
 
 def alert_key(row: StuckTransition) -> str:
-    """One alert for each session, rule and epoch, however often it comes and goes."""
-    return alert_of(row.session_id or row.subject, row.rule, row.epoch)
+    """The deduplication key of a row's alert, as `alert_of` makes it."""
+    return alert_of(row.session_id, row.subject, row.rule, row.epoch)
 
 
-def alert_of(about: UUID, rule: str, epoch: int) -> str:
-    """The deduplication key of an alert; `about` is the session, of S10 the agent."""
+def alert_of(session: UUID | None, subject: UUID, rule: str, epoch: int) -> str:
+    """The deduplication key of an alert: one for each session, rule and epoch, however often it comes and goes.
+
+    Of S10, which knows no session, for each agent. Of rules about one thing of a session for each thing: a second
+    effect of which nobody knows is news, and a session without a lease stays in epoch 0 for ever.
+    """
+    about = subject if session is None or rule in OF_ONE_THING else session
     return f"stuck:{about.hex}:{rule}:{epoch}"
 
 

@@ -140,7 +140,9 @@ def test_many_that_fall_silent_together_are_one_letter(desk: Desk, hears: Callab
     assert "Agent deploy-7 is stuck: Blind" in letter.body
 
 
-def test_what_is_left_of_one_alert_is_not_said_to_be_over(desk: Desk, hears: Callable[..., NoticeChannel]) -> None:
+def test_each_effect_of_which_nobody_knows_is_news_also_in_a_session_without_a_lease(
+    desk: Desk, hears: Callable[..., NoticeChannel]
+) -> None:
     hears()
     desk.rules("name: open\nrules:\n  - {id: all, title: All, match: {}, outcome: allow}\n")
     effects = [desk.plan(f"e-{number}", arguments={"n": number}) for number in range(2)]
@@ -148,12 +150,19 @@ def test_what_is_left_of_one_alert_is_not_said_to_be_over(desk: Desk, hears: Cal
         desk.agent.dispatch(effect)
     pass_by(4_000)
     look()
-    assert tick() == 1
-    for number, effect in enumerate(effects):
+    assert tick() == 2
+    assert mail.outbox[0].subject == "Gatebook: 2 alerts of what is stuck"
+    for effect in effects:
         desk.agent.acknowledge(effect)
         sweeper.sweep()
-        assert tick() == number  # only with the last of them it is over
-    assert mail.outbox[1].subject.endswith("is not stuck any more by rule S4")
+        assert tick() == 1
+        assert mail.outbox[-1].subject.endswith("is not stuck any more by rule S4")
+    later = desk.plan("e-9", arguments={"n": 9})
+    desk.agent.dispatch(later)
+    pass_by(4_000)
+    look()
+    assert tick() == 1
+    assert f"/effects/{later['id']}/" in mail.outbox[-1].body
 
 
 @pytest.mark.parametrize("told", [True, False])
