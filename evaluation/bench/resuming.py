@@ -24,12 +24,12 @@ def measure(report: Report, installation: Installation, *, rounds: int, effects:
     """Ask for the resume answer by turns, READS times a round, in a session of SMALL effects and one of `effects`."""
     token = installation.token("resuming")
     with serve(installation) as server:
-        api = clients.Api(server.port, token)
         paths = {}
         for size in (SMALL, effects):
             started = time.monotonic()
             batches = Writer(f"resumed-{size}", sessions=1).ended(size, IN_DOUBT)
             clients.together([clients.post_batches(server.port, token, batches)])
+            api = clients.Api(server.port, token)  # the server hangs up on whoever was silent for long
             (newest,) = json.loads(api.get(f"/api/v1/effects?session=bench-resumed-{size}-0&limit=1"))["items"]
             paths[size] = f"/api/v1/sessions/{newest['session']}/resume"
             told = json.loads(api.get(paths[size]))

@@ -150,3 +150,12 @@ with transaction.atomic():
     ).json()["items"]
     states = {effect["effect_key"]: effect["state"] for effect in found}
     assert states == {"greet": "acknowledged", "deploy": "acknowledged", "look": "acknowledged", "pay": "dispatched"}
+
+
+@pytest.mark.once
+def test_the_readme_quotes_the_evaluation_as_it_was_measured() -> None:
+    measured = (ROOT / "docs" / "evaluation.md").read_text().splitlines()
+    lines = (ROOT / "README.md").read_text().splitlines()
+    quoted = [line for line in lines if line.startswith(("| session blob", "| Gatebook,"))]
+    assert len(quoted) == 5
+    assert [line for line in quoted if line not in measured] == []
