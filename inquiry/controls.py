@@ -21,6 +21,7 @@ from inquiry.indexes import IS_OF_A_CONTROL
 from journal import entries
 from journal.models import Entry
 from ledger.models import Effect
+from ledger.settling import MAY_BE_OPEN
 from ledger.states import OPEN as OPEN_EFFECTS
 from sessions import facts, handoffs
 from sessions.models import Session
@@ -172,7 +173,7 @@ def _drift(drifting: Mapping[str, Sequence[Any]]) -> list[Finding]:
 def _blind(session: Session) -> list[Finding]:
     """Effects that may still run although the task they belong to is done."""
     going = (
-        Effect.objects.filter(session=session, state__in=OPEN_EFFECTS, task__state="done")
+        Effect.objects.filter(MAY_BE_OPEN, session=session, state__in=OPEN_EFFECTS, task__state="done")
         .exclude(state="failed", outcome="error")
         .exclude(leave="refused")
         .select_related("task")

@@ -18,6 +18,7 @@ from inquiry.timeline import Filters
 from journal import gists
 from journal.models import Entry
 from ledger.models import Effect
+from ledger.settling import MAY_BE_OPEN
 from ledger.states import OPEN
 from sessions.models import Session
 from sessions.models_leases import BeatMinute
@@ -170,7 +171,7 @@ def read(session: Session, filters: Filters, window: keyset.Window, now_us: int,
     low = effects[0].opened_position if effects else 0
     if effects and found.is_newest and not filters:
         waits = Q(state="dispatched") | Q(state="planned", leave="pending")
-        before = Effect.objects.filter(waits, session=session, state__in=OPEN, opened_position__lt=low)
+        before = Effect.objects.filter(MAY_BE_OPEN, waits, session=session, state__in=OPEN, opened_position__lt=low)
         earlier = list(_effects(before).order_by("-opened_position")[:STILL_OPEN])
         effects = [*reversed(earlier), *effects][-MOST:]
     entries = _facts([effect.id for effect in effects])
