@@ -49,7 +49,7 @@ def main() -> int:
     """Run the chosen parts. A bar that is not met is told in the table, not by the exit code."""
     parser = argparse.ArgumentParser(prog="python -m evaluation.bench", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
-        "--quick", action="store_true", help="less of everything, no memory, no beats; at most four minutes"
+        "--quick", action="store_true", help="less of everything, no memory, beats or resume; at most four minutes"
     )
     parser.add_argument("--only", action="append", choices=PARTS, help="this part only; may be repeated")
     parser.add_argument("--database", choices=["sqlite", "postgres"], help="this database only")
@@ -60,8 +60,8 @@ def main() -> int:
     if asked.rounds:
         size = Size(**{**vars(size), "rounds": asked.rounds})
     # In a short run memory only shows what the first requests of each thread load, and takes a quarter of the time;
-    # beats take a minute each round, however few they are.
-    parts = asked.only or [part for part in PARTS if not (asked.quick and part in ("memory", "beats"))]
+    # beats take a minute each round, however few they are, and to take up a short session tells nothing.
+    parts = asked.only or [part for part in PARTS if not (asked.quick and part in ("memory", "beats", "resume"))]
     vendors = [vendor for vendor in VENDORS if not asked.database or vendor.startswith(asked.database)]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything that was started is also ended
     began = time.time()
