@@ -177,7 +177,8 @@ def _done(session: Session) -> list[Done]:
     happened = sorted(happened, key=lambda row: row.changed_us, reverse=True)[:MOST_DONE]
     named = Effect.objects.filter(id__in=[row.id for row in happened]) if happened else Effect.objects.none()
     heads = dict(named.annotate(head=plan_heads()).values_list("id", "head"))
-    return [Done(row, gist_of(heads.get(row.id)) or "", row.changed_us > last_us) for row in happened]
+    heard = session.status == "completed"  # whoever says so had heard of all of it
+    return [Done(row, gist_of(heads.get(row.id)) or "", not heard and row.changed_us > last_us) for row in happened]
 
 
 def _is_new(planned: Effect, over: set[str]) -> bool:

@@ -322,9 +322,11 @@ def test_of_a_session_that_has_ended_it_is_said_how_and_what_is_open_and_not_whe
     agent: Caller, viewer: Client, operator: Client, session: UUID
 ) -> None:
     agent.acknowledge(dispatched(agent, session, "mail.send", "well"))
+    assert [one["unheard"] for one in resumed(agent, session)["done"]] == [True]
     done(agent.post(f"/sessions/{session}/end", {"status": "completed"}))
     found = resumed(agent, session)
     assert (found["session"]["ended"], found["safe"]) == (True, True)
+    assert [one["unheard"] for one in found["done"]] == [False]  # its worker has told the end of it
     assert found["session"]["ended_at_us"] == Session.objects.get(id=session).ended_at_us
     assert found["sentence"] == "It has ended (completed). Nothing that it began is open."
     for name in ("session", "session_resume"):
