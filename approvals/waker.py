@@ -1,7 +1,7 @@
 """Waking those who wait for people: one thread per process hears of rulings, on a connection outside the pool.
 
 PostgreSQL tells it (LISTEN; `announce` notifies inside the ruling's transaction). On SQLite it asks the file every
-5 ms, while somebody waits, whether anything was committed, and then reads the versions of all watched gates at once.
+2 ms, while somebody waits, whether anything was committed, and then reads the versions of all watched gates at once.
 A ruling made in this very process rings without either, as soon as it is committed.
 A waiter registers first and reads afterwards, and whoever listens anew wakes everybody: no moment is left in which a
 ruling could pass unheard. Nobody is woken for certain knowledge, only to read again.
@@ -24,7 +24,7 @@ from journal.announcing import ALL, CHANNEL
 
 log = structlog.get_logger("gatebook.waker")
 
-LOOK_EVERY_S: Final = 0.005  # on SQLite: under 2 % of a core, and only while somebody waits
+LOOK_EVERY_S: Final = 0.002  # on SQLite, and only while somebody waits
 PULSE_S: Final = 2.0  # a connection that died without a word is found out after this long
 AGAIN_AFTER_S: Final = 0.2  # a lost connection is made anew
 BEAT_EVERY_S: Final = 10.0  # on the pages it is late after a minute
@@ -64,6 +64,7 @@ class Waker:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._waiters: set[_Waiter] = set()
+        self._listed: list[str] | None = []  # what they watch; None since one came or went
         self._draining = False
         self._ended = False
         self._lost = False
@@ -116,6 +117,7 @@ class Waker:
             connection.close()
             with self._changed:
                 self._waiters.discard(waiter)
+                self._listed = None
 
     def draining(self) -> bool:
         """Whether nobody may wait any more."""
@@ -140,6 +142,7 @@ class Waker:
             if len(self._waiters) >= most_waiters():
                 raise Full
             self._waiters.add(waiter)
+            self._listed = None
             self._changed.notify_all()
             self._begin()
 
@@ -242,7 +245,9 @@ class Waker:
             while not self._waiters and not self._ended:
                 if not self._changed.wait(BEAT_EVERY_S if self._has_pulse else None):
                     break
-            return list({gate.hex for waiter in self._waiters for gate in waiter.gates})
+            if self._listed is None:
+                self._listed = list({gate.hex for waiter in self._waiters for gate in waiter.gates})
+            return self._listed
 
 
 def _versions(own: sqlite3.Connection, gates: list[str]) -> dict[UUID, int]:
