@@ -89,6 +89,7 @@ def open_for(request: Request, effect: EffectRow, plan_position: int) -> None:
         opened_position=appended.position,
         plan_position=plan_position,
         digest=request.digest,
+        intent_digest=effect.intent_digest,
         preconditions_digest=facts["preconditions"],
         requirement=needed.as_dict(),
         requirement_hash=needed.hash,

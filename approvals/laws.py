@@ -12,10 +12,10 @@ from journal.triggers import Law
 from ledger.verdicts import UNDER_USED_LEAVE
 
 _BOUND = (
-    "id", "digest", "preconditions_digest", "requirement", "requirement_hash", "minimum", "deny_threshold", "effect_id",
-    "session_id", "agent_id", "project_id", "risk", "reversibility", "self_approval", "requester_id",
-    "session_owner_id", "agent_owner_id", "leave_for_s", "requested_at_us", "plan_position", "opened_position",
-    "policy_set_id", "rule", "tool", "repository_name", "step_up", "reason_of_yes",
+    "id", "digest", "intent_digest", "preconditions_digest", "requirement", "requirement_hash", "minimum",
+    "deny_threshold", "effect_id", "session_id", "agent_id", "project_id", "risk", "reversibility", "self_approval",
+    "requester_id", "session_owner_id", "agent_owner_id", "leave_for_s", "requested_at_us", "plan_position",
+    "opened_position", "policy_set_id", "rule", "tool", "repository_name", "step_up", "reason_of_yes",
 )  # fmt: skip
 _BOUND_CHANGED = " OR ".join(f"NEW.{name} IS {{distinct}} OLD.{name}" for name in _BOUND)
 _ACTIVATED = ("id", "project_id", "policy_set_id", "mode", "user_id", "actor", "activated_at_us")

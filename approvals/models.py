@@ -128,6 +128,7 @@ class Gate(models.Model):
 
     # Bound: what leave will be for.
     digest = models.CharField(max_length=67)  # v1:<64 hex> over intent, target, agent, session and on whose behalf
+    intent_digest = models.CharField(max_length=67, default="", blank=True)  # of the tool and arguments alone
     preconditions_digest = models.CharField(max_length=67, default="", blank=True)
     requirement = models.JSONField()  # who must say yes, and how: approvals/document.py
     requirement_hash = models.CharField(max_length=64)

@@ -21,3 +21,9 @@ HAS_GUARDED_REF: Final = _condition(
 )  # effect_by_ref_class
 NEEDS_LEAVE: Final = _condition("judged", "%(expressions)s IN ('ask', 'deny')")  # effect_judged_to_need_leave
 IS_OF_A_CONTROL: Final = _condition("kind", "%(expressions)s = 'control.fired'")  # journal's entry_of_control
+IS_OF_A_RARE_KIND: Final = _condition(
+    "kind", "NOT (%(expressions)s IN ('effect.planned', 'effect.dispatched', 'effect.acknowledged', 'effect.failed'))"
+)  # journal's entry_by_kind
+IS_OF_A_PERSON: Final = _condition("actor", "(%(expressions)s >= 'p_' AND %(expressions)s < 'q')")  # entry_by_person
+IS_TRIED_AGAIN: Final = _condition("attempt_count", "%(expressions)s > 1")  # effect_tried_again
+IS_BY_EXEMPTION: Final = _condition("leave_basis", "%(expressions)s = 'exemption'")  # effect_by_exemption

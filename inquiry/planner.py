@@ -26,6 +26,8 @@ EFFECTS: Final = {
     "effect_violations": "1000 1000 1",
     "effect_judged_to_need_leave": "50000 50000 1",
     "effect_asked_about": "50000 50000 2",
+    "effect_tried_again": "20000 20000 1",
+    "effect_by_exemption": "1000 10",
     # Made by SQLite for the primary key and for (session, effect_key).
     "sqlite_autoindex_ledger_effect_1": "1000000 1",
     "sqlite_autoindex_ledger_effect_2": "1000000 100 1",
@@ -50,6 +52,8 @@ ENTRIES: Final = {
     "entry_by_effect": "4000000 4 1",
     "entry_by_received_us": "5000000 2",
     "entry_of_control": "2000 4 1",
+    "entry_by_kind": "500000 500000 10000 1",
+    "entry_by_person": "200000 200000 2000 1",
     # Made by SQLite for (project, source, event_id).
     "sqlite_autoindex_journal_entry_1": "5000000 5000000 500000 1",
 }

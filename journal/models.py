@@ -13,6 +13,7 @@ from journal.fields import CurrentTransactionId, TransactionIdField
 SCHEMA_VERSION = 1
 models.BinaryField.register_lookup(Length)  # for body_salt_is_32_bytes
 
+COMMON = ("effect.planned", "effect.dispatched", "effect.acknowledged", "effect.failed")  # most entries are of these
 LANES = {
     "command": "command lane: the agent asked and obeyed",
     "evidence": "evidence lane: reported after the event",
@@ -57,6 +58,13 @@ class Entry(models.Model):
             models.Index(fields=["effect", "position"], name="entry_by_effect", condition=Q(effect__isnull=False)),
             models.Index(fields=["received_us"], name="entry_by_received_us"),
             models.Index(fields=["session", "position"], name="entry_of_control", condition=Q(kind="control.fired")),
+            # What investigators ask for by its kind is rare; the mass is found by session, effect or time.
+            models.Index(fields=["project", "kind", "position"], name="entry_by_kind", condition=~Q(kind__in=COMMON)),
+            models.Index(  # what people did: their pseudonyms begin so, and no agent's name in the journal does
+                fields=["project", "actor", "position"],
+                name="entry_by_person",
+                condition=Q(actor__gte="p_", actor__lt="q"),
+            ),
         ]
 
     def __str__(self) -> str:

@@ -262,6 +262,10 @@ class Effect(models.Model):
                 name="effect_asked_about",
                 condition=~Q(leave_ref=""),
             ),
+            models.Index(
+                fields=["project", "opened_position"], name="effect_tried_again", condition=Q(attempt_count__gt=1)
+            ),
+            models.Index(fields=["leave_ref"], name="effect_by_exemption", condition=Q(leave_basis="exemption")),
         ]
 
     def __str__(self) -> str:

@@ -194,6 +194,7 @@ class Migration(migrations.Migration):
                 ("opened_position", models.BigIntegerField()),
                 ("plan_position", models.BigIntegerField()),
                 ("digest", models.CharField(max_length=67)),
+                ("intent_digest", models.CharField(blank=True, default="", max_length=67)),
                 ("preconditions_digest", models.CharField(blank=True, default="", max_length=67)),
                 ("requirement", models.JSONField()),
                 ("requirement_hash", models.CharField(max_length=64)),

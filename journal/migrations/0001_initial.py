@@ -70,6 +70,22 @@ class Migration(migrations.Migration):
                         fields=["session", "position"],
                         name="entry_of_control",
                     ),
+                    models.Index(
+                        condition=models.Q(
+                            (
+                                "kind__in",
+                                ("effect.planned", "effect.dispatched", "effect.acknowledged", "effect.failed"),
+                            ),
+                            _negated=True,
+                        ),
+                        fields=["project", "kind", "position"],
+                        name="entry_by_kind",
+                    ),
+                    models.Index(
+                        condition=models.Q(("actor__gte", "p_"), ("actor__lt", "q")),
+                        fields=["project", "actor", "position"],
+                        name="entry_by_person",
+                    ),
                 ],
             },
         ),

@@ -345,6 +345,16 @@ class Migration(migrations.Migration):
                         fields=["project", "intent_digest"],
                         name="effect_asked_about",
                     ),
+                    models.Index(
+                        condition=models.Q(("attempt_count__gt", 1)),
+                        fields=["project", "opened_position"],
+                        name="effect_tried_again",
+                    ),
+                    models.Index(
+                        condition=models.Q(("leave_basis", "exemption")),
+                        fields=["leave_ref"],
+                        name="effect_by_exemption",
+                    ),
                 ],
             },
         ),

@@ -1,0 +1,186 @@
+"""Runs a query: one page of rows, newest first, or groups. Nothing reads without bound."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any, Final
+
+from django.db.models import QuerySet, Subquery
+
+from inquiry import keyset
+from inquiry.query import grouping, reading
+from inquiry.query.entities import ENTITIES, Entity
+from inquiry.query.fields import Context, Test
+from inquiry.query.syntax import Fault, Query
+from journal.models import Entry
+from sessions.models import Project
+
+SIZE: Final = 50
+COUNTED: Final = 10_000  # matches that are counted; of more it is said that there are more
+# Positions that one query whose fields no index serves reads at most; it says how far back it looked.
+SLOW_WINDOW: Final = 300_000
+_ARMS: Final = 3  # more disjoint conditions than this are asked as one
+_CHUNK: Final = 1_000  # rows that a stream reads at once
+# Positions are handed out in the transaction that follows upon the arrival of a whole request. It may have to wait for
+# others, and clocks are set; that it takes longer than this is out of the question.
+_SLACK_US: Final = 3_600_000_000
+LATEST_US: Final = 2**62
+_MOST: Final = 2**63 - 1
+
+
+@dataclass(slots=True)
+class Asked:
+    """A query that was read and understood. `test` says which rows of `entity` meet it."""
+
+    query: Query
+    entity: Entity
+    context: Context
+    test: Test
+    parts: list[Test]  # of the conditions all of which must hold
+    since_us: int | None
+    until_us: int | None
+
+    @property
+    def slow(self) -> bool:
+        """True when there are conditions and no index serves any of them."""
+        return self.query.condition is not None and not any(part.indexed or part.walled for part in self.parts)
+
+    @property
+    def text(self) -> str:
+        return self.query.text
+
+
+@dataclass(slots=True)
+class Answer:
+    """One page. `older` and `newer` are what to pass as `before` and `after`; `looked_back_to` is where a slow search
+    stopped looking, None when it saw everything. Of a grouped query `groups` has all there is.
+    """
+
+    asked: Asked
+    rows: list[Any] = field(default_factory=list)
+    older: int | None = None
+    newer: int | None = None
+    looked_back_to: int | None = None
+    groups: "grouping.Groups | None" = None
+
+
+def understand(text: str, project: Project, now_us: int) -> Asked:
+    """Read a query and look everything up that it names. Raises Fault."""
+    query = reading.read(text)
+    entity, context = ENTITIES[query.entity], Context(project, now_us)
+    parts = [reading.term_test(node, entity, context) for node in reading.conjuncts(query)]
+    since_us, until_us = reading.bounds(query, context)
+    if query.grouping is not None:
+        grouping.check(query.grouping, entity)
+    if query.asof is not None:
+        raise Fault(query.asof.at, len(query.asof.text), "A search tells how things stand now.")
+    return Asked(query, entity, context, reading.test_of(query, context), parts, since_us, until_us)
+
+
+def answer(
+    asked: Asked,
+    rows: "Callable[[QuerySet[Any]], QuerySet[Any]]",
+    *,
+    before: int | None = None,
+    after: int | None = None,
+    size: int = SIZE,
+) -> Answer:
+    """One page of the matches of `asked`; `rows` adds what the caller shows of them to a query of whole rows."""
+    if asked.query.grouping is not None:
+        return Answer(asked, groups=grouping.groups(asked, matches(asked)))
+    parts = arms(asked)
+    lowest = None
+    if asked.slow and after is None:
+        top = before if before is not None else newest(asked) + 1
+        lowest = max(top - SLOW_WINDOW, 0)
+        parts = [part.filter(opened_position__gte=lowest) for part in parts]
+    whole = rows(asked.entity.of(asked.context.project))
+    page = keyset.merge(parts, whole, size, keyset.Window(before=before, after=after))
+    found = Answer(asked, page.rows, page.older, page.newer)
+    if lowest and page.older is None:
+        found.looked_back_to = lowest
+    return found
+
+
+def matches(asked: Asked) -> "QuerySet[Any]":
+    """All rows that meet `asked`, in no order."""
+    return _within(_walled(asked).filter(asked.test.q), asked)
+
+
+def arms(asked: Asked) -> "list[QuerySet[Any]]":
+    """The matches as disjoint query sets, each of which one index can serve."""
+    rows = _within(_walled(asked), asked)
+    alternatives = [part.arms or (part.q,) for part in asked.parts]
+    count = 1
+    for choices in alternatives:
+        count *= len(choices)
+    if count > _ARMS:
+        return [rows.filter(asked.test.q)]
+    return [rows.filter(*combination) for combination in product(*alternatives)]
+
+
+def count(asked: Asked) -> tuple[int, bool]:
+    """How many rows match, and whether there are more than were counted (COUNTED)."""
+    found = matches(asked).values_list("pk", flat=True)[: COUNTED + 1].count()
+    return min(found, COUNTED), found > COUNTED
+
+
+def stream(
+    asked: Asked, rows: "Callable[[QuerySet[Any]], QuerySet[Any]]", *, below: int = _MOST
+) -> Iterator[list[Any]]:
+    """All matches with positions below `below`, newest first, by chunks; each chunk is a short read of its own."""
+    while True:
+        chunk = list(rows(matches(asked)).filter(opened_position__lt=below).order_by("-opened_position")[:_CHUNK])
+        if not chunk:
+            return
+        yield chunk
+        below = chunk[-1].opened_position
+
+
+def newest(asked: Asked) -> int:
+    """The position of the newest row of the project, 0 where there is none."""
+    rows = asked.entity.of(asked.context.project).order_by("-opened_position")
+    return rows.values_list("opened_position", flat=True).first() or 0
+
+
+def _walled(asked: Asked) -> "QuerySet[Any]":
+    # What stays within the project by itself is not asked for the project too: SQLite would then walk the project.
+    walled = any(part.walled for part in asked.parts)
+    return asked.entity.rows() if walled else asked.entity.of(asked.context.project)
+
+
+def _within(rows: "QuerySet[Any]", asked: Asked) -> "QuerySet[Any]":
+    """Beside the time that was asked for, a range of positions, so that an index leads there. One query more.
+
+    Above the last entry that arrived too long before to stand among them, below the first that arrived too long after.
+    """
+    since, until = asked.since_us, asked.until_us
+    if (since is None and until is None) or _is_narrow(asked):
+        return rows
+    bounds = Project.objects.filter(id=asked.context.project.id).values_list(
+        Subquery(_before(since - _SLACK_US if since is not None else 0)),
+        Subquery(_from(until + _SLACK_US if until is not None else LATEST_US)),
+    )
+    last_before, first_after = bounds[0]
+    if since is not None and last_before is not None:
+        rows = rows.filter(opened_position__gt=last_before)
+    if until is not None and first_after is not None:
+        rows = rows.filter(opened_position__lt=first_after)
+    return rows
+
+
+def _is_narrow(asked: Asked) -> bool:
+    return any(part.walled for part in asked.parts)
+
+
+def _before(us: int) -> "QuerySet[Any, Any]":
+    """The position of the last entry that arrived before `us`. One index probe."""
+    return Entry.objects.filter(received_us__lt=us).order_by("-received_us", "-position").values("position")[:1]
+
+
+def _from(us: int) -> "QuerySet[Any, Any]":
+    """The position of the first entry that arrived at `us` or later. One index probe."""
+    return Entry.objects.filter(received_us__gte=us).order_by("received_us", "position").values("position")[:1]
+
+
+__all__ = ["Answer", "Asked", "answer", "arms", "count", "matches", "newest", "stream", "understand"]

@@ -1,0 +1,128 @@
+"""Groups of matches: `| group tool,agent | count, max(attempts), p95(wait) | top 10`."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from django.db.models import Avg, Count, F, Max, Min, Q, QuerySet, Sum, Window
+from django.db.models.functions import RowNumber
+
+from inquiry.query import reading
+from inquiry.query.entities import Entity
+from inquiry.query.fields import Field, Ordered, Own, Several
+from inquiry.query.syntax import Aggregate, Fault, Grouping
+
+if TYPE_CHECKING:
+    from inquiry.query.asking import Asked
+
+MOST: Final = 100  # groups that are told without a top of their own
+_PLAIN: Final = {"min": Min, "max": Max, "avg": Avg, "sum": Sum}
+
+
+@dataclass(slots=True)
+class Groups:
+    """A table. `names` are the fields grouped by, `figures` what was asked of each; `more` when there are more groups.
+
+    Each row is (values of the names, figures); figures of moments and lengths are microseconds.
+    """
+
+    names: list[Field]
+    figures: list[tuple[Aggregate, Field | None]]
+    rows: list[tuple[tuple[Any, ...], tuple[Any, ...]]] = field(default_factory=list)
+    more: bool = False
+
+
+def check(asked: Grouping, entity: Entity) -> None:
+    """Raise Fault where a field cannot be grouped by, or a figure not be asked of it."""
+    several = 0
+    for name, at in asked.names:
+        found = reading.field_of(name, entity, at)
+        several += isinstance(found, Several)
+        if not _column(found) or (isinstance(found, Ordered) and found.kind != "number"):
+            raise Fault(at, len(name), f"{found.name} cannot be grouped by; group by {', '.join(groupable(entity))}.")
+    if several > 1:
+        raise Fault(asked.names[0][1], 1, "Only one of the fields grouped by may have several values.")
+    for figure in asked.aggregates:
+        if not figure.field:
+            continue
+        found = reading.field_of(figure.field, entity, figure.at + len(figure.function) + 1)
+        if figure.function == "distinct":
+            if not _column(found):
+                raise Fault(figure.at, len(str(figure)), f"Different values of {found.name} cannot be counted.")
+        elif not isinstance(found, Ordered):
+            takes = f"{found.name} is {found.takes()}"
+            raise Fault(figure.at, len(str(figure)), f"{figure.function} is of numbers, times and lengths; {takes}.")
+        elif found.kind == "time" and figure.function in ("avg", "sum"):
+            raise Fault(figure.at, len(str(figure)), f"{figure.function} of moments means nothing; min and max do.")
+
+
+def groupable(entity: Entity) -> list[str]:
+    """The names of the fields that can be grouped by."""
+    plain = [one for one in entity.fields.values() if _column(one)]
+    return [one.name for one in plain if not isinstance(one, Ordered) or one.kind == "number"]
+
+
+def _column(found: Field) -> str:
+    """How an ORM query reaches its value, "" when it cannot."""
+    if isinstance(found, Several):
+        return found.grouped
+    if isinstance(found, Own) and found.name != "status":
+        return found.path if found.name == "state" else ""
+    return found.shows or found.path
+
+
+def groups(asked: "Asked", rows: "QuerySet[Any]") -> Groups:
+    """All groups of the matches, those with most rows first. A row counts once for each value of a field of several."""
+    wanted = asked.query.grouping
+    assert wanted is not None  # noqa: S101 - asked for only where there is one
+    names = [reading.field_of(name, asked.entity, at) for name, at in wanted.names]
+    figures: list[tuple[Aggregate, Field | None]] = [
+        (one, reading.field_of(one.field, asked.entity, one.at) if one.field else None) for one in wanted.aggregates
+    ]
+    columns = [_column(one) for one in names]
+    rows = rows.order_by()
+    several = any(isinstance(one, Several) for one in names)
+    keys = {f"key_{n}": F(column) for n, column in enumerate(columns)}
+    made: dict[str, Any] = {"rows_of_it": Count("pk", distinct=several)}
+    for n, (one, of) in enumerate(figures):
+        if of is not None and one.function == "distinct":
+            made[f"figure_{n}"] = Count(_column(of), distinct=True)
+        elif of is not None and one.function in _PLAIN:
+            made[f"figure_{n}"] = _PLAIN[one.function](of.compared(), filter=of.present().q)
+    most = wanted.top or MOST
+    order = ["-rows_of_it", *keys]
+    first = figures[0]
+    if first[0].function in _PLAIN or first[0].function == "distinct":
+        order = ["-figure_0", *order]
+    found = list(rows.values(**keys).annotate(**made).order_by(*order)[: most + 1])
+    percentiles = {
+        n: _percentiles(rows, keys, one, of) for n, (one, of) in enumerate(figures) if one.function[0] == "p"
+    }
+    table = Groups(names, figures, more=len(found) > most)
+    for row in found[:most]:
+        key = tuple(row[name] for name in keys)
+        values = [
+            row["rows_of_it"]
+            if one.function == "count"
+            else percentiles[n].get(key)
+            if n in percentiles
+            else row[f"figure_{n}"]
+            for n, (one, _) in enumerate(figures)
+        ]
+        table.rows.append((key, tuple(values)))
+    return table
+
+
+def _percentiles(
+    rows: "QuerySet[Any]", keys: dict[str, F], one: Aggregate, of: Field | None
+) -> dict[tuple[Any, ...], Any]:
+    """The nearest-rank percentile of each group: the value of the row whose rank is p/100 of them, rounded up."""
+    assert isinstance(of, Ordered)  # noqa: S101 - checked before
+    part = [F(name) for name in keys]
+    ranked = rows.filter(of.present().q).annotate(**keys, value_of_it=of.compared())
+    ranked = ranked.annotate(
+        rank=Window(RowNumber(), partition_by=part, order_by=F("value_of_it").asc()),
+        of_all=Window(Count("pk"), partition_by=part),
+    )
+    percent = int(one.function[1:])
+    chosen = ranked.filter(Q(rank=(F("of_all") * percent + 99) / 100))
+    return {tuple(row[:-1]): row[-1] for row in chosen.values_list(*keys, "value_of_it")}
