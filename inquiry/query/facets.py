@@ -12,7 +12,8 @@ from inquiry import shown
 from inquiry.query import editing
 from inquiry.query.asking import COUNTED, Asked, matches
 from inquiry.query.entities import Entity
-from inquiry.query.fields import Field, Own, Several
+from inquiry.query.fields import Field, Own
+from inquiry.query.kinds import Several
 from inquiry.query.values import US
 
 VALUES: Final = 8  # of a facet that are shown

@@ -8,7 +8,8 @@ from django.db.models.functions import RowNumber
 
 from inquiry.query import reading
 from inquiry.query.entities import Entity
-from inquiry.query.fields import Field, Ordered, Own, Several
+from inquiry.query.fields import Field, Own
+from inquiry.query.kinds import Ordered, Several
 from inquiry.query.syntax import Aggregate, Fault, Grouping
 
 if TYPE_CHECKING:

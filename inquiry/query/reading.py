@@ -9,7 +9,8 @@ from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 
 from inquiry.query import values
 from inquiry.query.entities import DEFAULT, ENTITIES, NAMES, Entity
-from inquiry.query.fields import Context, Field, Test, all_of, any_of, compare, negated
+from inquiry.query.fields import Context, Field, Test, all_of, any_of, negated
+from inquiry.query.kinds import compare
 from inquiry.query.syntax import And, Fault, Node, Not, Or, Query, Scope, Seq, Term, Words, parse
 from journal.models import Entry
 

@@ -1,0 +1,197 @@
+"""Effects, as they can be asked for."""
+
+from typing import Final
+
+from django.db.models import Q
+
+from inquiry import shown
+from inquiry.indexes import (
+    HAS_BAD_OUTCOME,
+    HAS_GUARDED_REF,
+    IS_TRIED_AGAIN,
+)
+from inquiry.query.entity import Entity, Flag, pairs
+from inquiry.query.fields import Choice, Own, Text
+from inquiry.query.kinds import Handle, Length, Number, Several, Time
+from inquiry.query.parts import (
+    RULINGS,
+    agent,
+    by_name,
+    effect_id,
+    effect_state,
+    flags,
+    gates,
+    given_gates,
+    judged,
+    named_by_entries,
+    person,
+    repository,
+    reviewer,
+    ruling,
+    session,
+    simple,
+    stuck,
+    task_id,
+    unknown_effects,
+)
+from ledger import states
+from ledger.models import Effect
+from sessions.models import REF_CLASSES
+
+EFFECT: Final = Entity(
+    "effect",
+    "effects",
+    "one externally visible action",
+    Effect,
+    "at",
+    "state",
+    by_name(
+        Own(
+            *("state", "State", "as shown on every page"),
+            choices=tuple(shown.STATES.items()),
+            path="state",
+            each=effect_state,
+            index="effect_by_state",
+            common=("acknowledged",),
+            facet=True,
+        ),
+        Choice(
+            *("outcome", "Outcome"),
+            path="outcome",
+            choices=pairs(states.SAID_OUTCOMES),
+            narrow={word: Q(HAS_BAD_OUTCOME) for word in ("error", "unknown")},
+            index="effect_by_bad_outcome",
+            common=("ok",),
+            facet=True,
+        ),
+        Text("tool", "Tool", "its whole name, or its beginning and *", path="tool", index="effect_by_tool", facet=True),
+        agent(),
+        session("effect_by_session"),
+        repository("effect_by_repository"),
+        Text("ref", "Ref", "branch or tag", path="ref"),
+        Choice(
+            *("ref_class", "Ref class", "stamped at arrival, by the repository's patterns"),
+            path="ref_class",
+            choices=pairs(REF_CLASSES),
+            narrow={word: Q(HAS_GUARDED_REF) for word in ("production", "protected")},
+            index="effect_by_ref_class",
+            common=("other",),
+            facet=True,
+        ),
+        Text("environment", "Environment", "in the agent's words", path="environment", aliases=("env",), facet=True),
+        Text("resource", "Resource", path="resource", index="effect_by_resource"),
+        Text(
+            *("reference", "External reference", "pull request, commit, message id"),
+            path="external_reference",
+            index="effect_by_reference",
+        ),
+        Choice("leave", "Leave", path="leave", choices=pairs(states.LEAVES), facet=True),
+        Choice("basis", "Basis of leave", path="leave_basis", choices=pairs(x for x in states.BASES if x)),
+        Own(
+            *("judged", "Judged by policy"),
+            path="judged",
+            choices=(
+                ("ask", "asks for leave"),
+                ("deny", "denied"),
+                ("not_held", "would have been held"),
+                ("allow", "allowed"),
+            ),
+            each=judged,
+            index="effect_judged_to_need_leave",
+            common=("allow",),
+        ),
+        Text("rule", "Policy rule", "set@version/rule", path="judged_by", aliases=("policy",), facet=True),
+        Text("key", "Effect key", "its idempotency key", path="effect_key"),
+        Text("intent", "Intent digest", "v1:… in full", path="intent_digest"),
+        Several(
+            *("approved_intent", "Approved intent", "the digest that people gave leave for"),
+            rows=given_gates,
+            link="effect_id",
+            inner=Text("approved_intent", "Approved intent", path="intent_digest"),
+        ),
+        Choice("reason", "Why it failed", path="failure_reason", choices=pairs(x for x in states.REASONS if x)),
+        Choice(
+            *("resolution", "Resolution", "what a person said of it"),
+            path="resolution",
+            choices=pairs(x for x in states.RESOLUTIONS if x),
+        ),
+        Choice("lane", "Lane", path="lane", choices=(("command", "command"), ("evidence", "evidence"))),
+        Number(
+            *("attempts", "Attempts"),
+            path="attempt_count",
+            nullable=False,
+            index="effect_tried_again",
+            few_above=1,
+            few=Q(IS_TRIED_AGAIN),
+        ),
+        Text("call", "Call id", path="call_id"),
+        Text("turn", "Turn", path="turn"),
+        Handle("task", "Task", "t_7 or id", path="task_id", find=task_id, called="a task", nullable=True),
+        Handle(
+            *("id", "Effect", "e_12 or id"),
+            path="id",
+            find=effect_id,
+            called="an effect",
+            index="primary key",
+            walled=True,
+            aliases=("effect",),
+        ),
+        Handle(
+            *("compensates", "Compensates", "e_12 or id"),
+            path="compensates_id",
+            find=effect_id,
+            called="an effect",
+            index="effect_by_compensated",
+            nullable=True,
+        ),
+        Handle(
+            "parent",
+            "Parent effect",
+            "e_12 or id",
+            path="parent_effect_id",
+            find=effect_id,
+            called="an effect",
+            nullable=True,
+        ),
+        person("on_behalf_of", "On behalf of", "session__on_behalf_of_id", "a user name, as the agent said"),
+        reviewer("gate__effect", "gates__votes__user__username"),
+        Several(
+            *("ruling", "Ruling", "of its gates"),
+            rows=gates,
+            link="effect_id",
+            grouped="gates__status",
+            inner=Own("ruling", "Ruling", choices=pairs(RULINGS), path="status", each=ruling),
+        ),
+        Several(
+            *("wait", "Waited for people", "from the request to the ruling"),
+            rows=gates,
+            link="effect_id",
+            inner=Length("wait", "Waited", path="decided_at_us", minus="requested_at_us"),
+        ),
+        Time("at", "First heard of", "server's clock", path="received_us", nullable=False),
+        Time("changed_at", "Last changed", "server's clock", path="changed_us", nullable=False),
+        Time("planned_at", "Planned", "producer's clock where it told one", path="planned_at_us"),
+        Time("dispatched_at", "Dispatched", "producer's clock where it told one", path="dispatched_at_us"),
+        Time("settled_at", "Settled", "producer's clock where it told one", path="settled_at_us"),
+        Time("deadline", "Deadline", "past it a dispatch is shown as unknown", path="deadline_us"),
+        Length("took", "Took", "from dispatch to answer", path="settled_at_us", minus="dispatched_at_us"),
+    ),
+    flags(
+        Flag("unknown", "nobody can say whether it happened", unknown_effects),
+        Flag("waiting", "it waits for people", lambda context: effect_state(shown.AWAITING, context)),
+        Flag("stuck", "the watch raised it", stuck("S4")),
+        Flag("fenced", "a worker without its lease spoke of it", named_by_entries("effect", kind="integrity.fenced")),
+        Flag("erased", "a body of it was erased", named_by_entries("effect", erasure__isnull=False)),
+        Flag(
+            "violating",
+            "an integrity violation names it",
+            simple(Q(violates=True), lambda row: row.violates, indexed=True),
+        ),
+    ),
+    {
+        "session": lambda rows: (rows, "id", "session_id"),
+        "gate": lambda rows: (rows, "effect_id", "id"),
+        "event": lambda rows: (rows.filter(effect__isnull=False), "effect", "id"),
+    },
+    "effect",
+)

@@ -1,0 +1,189 @@
+"""What people decide, as it can be asked for: gates and exemptions."""
+
+from typing import Any, Final
+
+from django.db.models import Q, QuerySet
+
+from approvals import states as gate_states
+from approvals.models import Exemption, Gate
+from inquiry.indexes import (
+    IS_BY_EXEMPTION,
+)
+from inquiry.query.entity import Entity, Flag, pairs
+from inquiry.query.fields import Choice, Own, Test, Text
+from inquiry.query.kinds import Handle, Length, Name, Number, Several, Time
+from inquiry.query.parts import (
+    RULINGS,
+    agent,
+    by_name,
+    effect_id,
+    exemption_is,
+    flags,
+    gate_id,
+    people,
+    person,
+    reviewer,
+    ruling,
+    session,
+    simple,
+    stuck,
+    votes,
+)
+from journal.models import Entry
+from ledger import states
+from ledger.models import Effect
+from sessions.models import Project
+
+GATE: Final = Entity(
+    "gate",
+    "gates",
+    "one effect held for people",
+    Gate,
+    "at",
+    "status",
+    by_name(
+        Choice(
+            "status",
+            "Status",
+            path="status",
+            choices=pairs(gate_states.STATUSES),
+            index="gate_open",
+            common=gate_states.ENDS,
+            aliases=("state",),
+            facet=True,
+        ),
+        Own("ruling", "Ruling", path="status", choices=pairs(RULINGS), each=ruling),
+        Choice("reason", "Why it ended", path="reason", choices=pairs(x for x in gate_states.REASONS if x)),
+        Choice("risk", "Risk", path="risk", choices=pairs(gate_states.RISKS), facet=True),
+        Choice("reversibility", "Reversibility", path="reversibility", choices=pairs(states.REVERSIBILITIES)),
+        Text("tool", "Tool", path="tool", index="gate_by_target", facet=True),
+        agent("gate_by_agent"),
+        Text("repository", "Repository", path="repository_name", aliases=("repo",), facet=True),
+        Text("rule", "Policy rule", path="rule", aliases=("policy",), facet=True),
+        session("gate_by_session"),
+        Handle(
+            *("effect", "Effect", "e_12 or id"),
+            path="effect_id",
+            find=effect_id,
+            called="an effect",
+            index="effect",
+            walled=True,
+        ),
+        Handle(
+            *("id", "Gate", "g_12 or id"),
+            path="id",
+            find=gate_id,
+            called="a gate",
+            index="primary key",
+            walled=True,
+            aliases=("gate",),
+        ),
+        Text("intent", "Intent digest", "what leave is for", path="intent_digest"),
+        Text("digest", "Digest", "over all that leave is for", path="digest"),
+        person("requester", "Requester", "requester_id"),
+        person("session_owner", "Owner of the session", "session_owner_id"),
+        person("agent_owner", "Owner of the agent", "agent_owner_id"),
+        reviewer("gate_id", "votes__user__username"),
+        Several(
+            *("ruled_in", "Answered within", "from the page shown to the answer, of one of the people"),
+            rows=votes,
+            link="gate_id",
+            inner=Length("ruled_in", "Answered within", path="voted_at_us", minus="shown_at_us", nullable=False),
+        ),
+        Number("minimum", "People needed", path="minimum", nullable=False),
+        Time("at", "Requested", "server's clock", path="requested_at_us", nullable=False),
+        Time("decide_by", "Decide by", path="decide_by_us", nullable=False),
+        Time("decided_at", "Decided", path="decided_at_us", index="gate_by_decision"),
+        Time("used_at", "Leave used", path="used_at_us"),
+        Time("leave_until", "Leave until", path="leave_until_us"),
+        Time("ended_at", "Ended", path="ended_at_us"),
+        Length("wait", "Waited", "from the request to the ruling", path="decided_at_us", minus="requested_at_us"),
+    ),
+    flags(
+        Flag(
+            "open",
+            "nobody has ruled, or leave was not used yet",
+            simple(Q(status__in=gate_states.OPEN), lambda row: row.status in gate_states.OPEN, indexed=True),
+        ),
+        Flag(
+            "waiting",
+            "it waits for people",
+            simple(Q(status="pending"), lambda row: row.status == "pending", indexed=True),
+        ),
+        Flag("stuck", "the watch raised it", stuck("S6")),
+        Flag(
+            "violating",
+            "its effect ran without leave",
+            simple(Q(reason="bypassed"), lambda row: row.reason == "bypassed"),
+        ),
+        Flag(
+            "erased",
+            "a body of its effect was erased",
+            lambda context: Test(
+                Q(
+                    effect__in=Entry.objects.filter(
+                        project=context.project.id, effect__isnull=False, erasure__isnull=False
+                    )
+                    .order_by()
+                    .values("effect")
+                )
+            ),
+        ),
+    ),
+    {
+        "effect": lambda rows: (rows, "id", "effect_id"),
+        "session": lambda rows: (rows, "id", "session_id"),
+        "event": lambda rows: (rows.filter(effect__isnull=False), "effect", "effect_id"),
+    },
+)
+
+
+def uses(project: Project) -> "QuerySet[Any]":
+    rows = Effect.objects.filter(IS_BY_EXEMPTION)
+    return rows.filter(project=project) if project is not None else rows
+
+
+EXEMPTION: Final = Entity(
+    "exemption",
+    "exemptions",
+    "a time-boxed, reasoned suspension of a policy",
+    Exemption,
+    "granted",
+    "rule",
+    by_name(
+        Text("tool", "Tool", "the glob as it was granted", path="tool", facet=True),
+        Text("rule", "Rule", "the glob as it was granted", path="rule", aliases=("policy",), facet=True),
+        Text("agent", "Agent", "the glob as it was granted", path="agent", facet=True),
+        Text("repository", "Repository", "the glob as it was granted", path="repository", aliases=("repo",)),
+        Text("ref", "Ref", "the glob as it was granted", path="ref"),
+        Text("environment", "Environment", "the glob as it was granted", path="environment", aliases=("env",)),
+        session("", nullable=True),
+        Name(
+            "granter",
+            "Granted by",
+            path="granted_by_id",
+            shows="granted_by__username",
+            known=people,
+            column="username",
+            called="a person",
+            facet=True,
+        ),
+        Time("granted", "Granted", path="granted_at_us", nullable=False, aliases=("at",)),
+        Time("expires", "Ends", path="ends_at_us", nullable=False),
+        Time("revoked", "Revoked", path="revoked_at_us"),
+        Several(
+            *("used", "Used", "when an effect ran or was let through under it"),
+            rows=uses,
+            link="leave_ref",
+            to="hex",
+            inner=Time("used", "Used", path="dispatched_at_us"),
+        ),
+        Time("last_use", "Last use on record", path="used_at_us"),
+        Number("uses", "Uses", path="uses", nullable=False),
+    ),
+    flags(
+        Flag("live", "it counts now", exemption_is(True)),
+        Flag("ended", "its time is over, or it was revoked", exemption_is(False)),
+    ),
+    {"session": lambda rows: (rows, "id", "session_id")},
+)

@@ -1,0 +1,114 @@
+"""Sessions, as they can be asked for."""
+
+from typing import Final
+
+from django.db.models import Q
+
+from inquiry import shown
+from inquiry.query.entity import Entity, Flag, pairs
+from inquiry.query.fields import Choice, Own, Text
+from inquiry.query.kinds import Handle, Length, Number, Several, Time
+from inquiry.query.parts import (
+    agent,
+    by_name,
+    failed,
+    flags,
+    named_by_entries,
+    person,
+    repository,
+    session_id,
+    session_status,
+    sessions_of,
+    sessions_with_unknown,
+    simple,
+    stuck,
+)
+from sessions.models import ENDED, MODES, STATUSES, Session
+
+SESSION: Final = Entity(
+    "session",
+    "sessions",
+    "a long-lived execution",
+    Session,
+    "at",
+    "status",
+    by_name(
+        Own(
+            *("status", "Status", "as shown on every page"),
+            path="status",
+            choices=(*pairs(STATUSES), ("no_end_told", shown.NO_END)),
+            each=session_status,
+            aliases=("state",),
+            facet=True,
+        ),
+        Choice("mode", "Mode", path="mode", choices=pairs(MODES), facet=True),
+        agent(),
+        repository(),
+        Text("branch", "Branch", path="branch"),
+        Text("key", "Key", path="key"),
+        Text("title", "Title", "the agent's words, whole or a beginning and *", path="title"),
+        Text("waiting_on", "Waiting on", "the agent's words", path="waiting_on"),
+        person("owner", "Owner", "owner_id"),
+        person("on_behalf_of", "On behalf of", "on_behalf_of_id", "as the agent said"),
+        Handle(
+            *("id", "Session", "s_41, id or key"),
+            path="id",
+            find=session_id,
+            called="a session",
+            index="primary key",
+            walled=True,
+            aliases=("session",),
+        ),
+        Handle(
+            "parent",
+            "Parent session",
+            "s_41, id or key",
+            path="parent_id",
+            find=session_id,
+            called="a session",
+            nullable=True,
+        ),
+        Handle(
+            "branched_from",
+            "Branched from",
+            "s_41, id or key",
+            path="branched_from_id",
+            find=session_id,
+            called="a session",
+            nullable=True,
+        ),
+        Several(
+            *("failing_tool", "Tool that failed", "of one of its effects that failed"),
+            rows=failed,
+            link="session_id",
+            inner=Text("failing_tool", "Tool", path="tool"),
+        ),
+        Number("resumes", "Resumes", "how often another worker took it over", path="resumes", nullable=False),
+        Number("effects", "Effects", path="effect_count", nullable=False),
+        Time("at", "Opened", "server's clock", path="created_at_us", nullable=False),
+        Time("seen_at", "Last heard of", "server's clock", path="seen_at_us", nullable=False),
+        Time("started_at", "Started", "producer's clock", path="started_at_us"),
+        Time("ended_at", "Ended", "producer's clock", path="ended_at_us"),
+        Length("took", "Took", "from start to end, by the producer's clock", path="ended_at_us", minus="started_at_us"),
+    ),
+    flags(
+        Flag("stuck", "the watch raised it", stuck(None, "session")),
+        Flag("waiting", "it says that it waits", simple(Q(status="waiting"), lambda row: row.status == "waiting")),
+        Flag("unknown", "of one of its effects nobody can say whether it happened", sessions_with_unknown),
+        Flag("fenced", "a worker without its lease spoke", named_by_entries("session", kind="integrity.fenced")),
+        Flag("erased", "a body of it was erased", named_by_entries("session", erasure__isnull=False)),
+        Flag("violating", "an integrity violation names one of its effects", sessions_of(Q(violates=True))),
+        Flag(
+            "ended",
+            "it completed, failed or was cancelled",
+            simple(Q(status__in=ENDED), lambda row: row.status in ENDED),
+        ),
+    ),
+    {
+        "effect": lambda rows: (rows, "session_id", "id"),
+        "gate": lambda rows: (rows, "session_id", "id"),
+        "exemption": lambda rows: (rows.filter(session__isnull=False), "session_id", "id"),
+        "event": lambda rows: (rows.filter(session__isnull=False), "session", "id"),
+    },
+    "session",
+)

@@ -1,0 +1,242 @@
+"""What the entities of the registry have in common: fields of the same kind, tests that are no column, relations."""
+
+from collections.abc import Callable
+from typing import Any, Final
+from uuid import UUID
+
+from django.contrib.auth import get_user_model
+from django.db.models import Exists, OuterRef, Q, QuerySet
+
+from approvals import states as gate_states
+from approvals.models import Gate, Vote
+from inquiry import handles, shown
+from inquiry.indexes import (
+    IS_OF_A_RARE_KIND,
+    NEEDS_LEAVE,
+)
+from inquiry.models import StuckTransition
+from inquiry.query.entity import Flag
+from inquiry.query.fields import Context, Field, Test, any_of
+from inquiry.query.kinds import Handle, Name, Several
+from journal.models import Entry
+from ledger.models import Effect
+from sessions.models import Membership, Project, Task
+
+
+def agents(project: Project) -> "QuerySet[Any, Any]":
+    return project.agents.order_by("name")
+
+
+def repositories(project: Project) -> "QuerySet[Any, Any]":
+    return project.repositories.order_by("name")
+
+
+def people(project: Project) -> "QuerySet[Any, Any]":
+    """Members, and who was one and voted."""
+    member = Membership.objects.filter(project=project, user=OuterRef("pk"))
+    voter = Vote.objects.filter(project=project, user=OuterRef("pk"))
+    return get_user_model().objects.filter(Exists(member) | Exists(voter)).order_by("username")
+
+
+def session_id(project: Project, text: str) -> UUID | None:
+    found = handles.session(project, text)
+    return None if found is None else found.id
+
+
+def effect_id(project: Project, text: str) -> UUID | None:
+    return by_handle(project, Effect, "e", text)
+
+
+def gate_id(project: Project, text: str) -> UUID | None:
+    return by_handle(project, Gate, "g", text)
+
+
+def task_id(project: Project, text: str) -> UUID | None:
+    return by_handle(project, Task, "t", text)
+
+
+def by_handle(project: Project, model: Any, letter: str, text: str) -> UUID | None:
+    rows = model.objects.filter(project=project)
+    found, shaped = handles.handle(text), handles.as_uuid(text)
+    if found is not None and found[0] == letter:
+        rows = rows.filter(opened_position=found[1])
+    elif shaped is not None:
+        rows = rows.filter(id=shaped)
+    else:
+        return None
+    ids: list[UUID] = list(rows.values_list("id", flat=True)[:1])
+    return ids[0] if ids else None
+
+
+def agent(index: str = "", path: str = "agent_id", shows: str = "agent__name") -> Name:
+    return Name("agent", "Agent", path=path, shows=shows, known=agents, called="an agent", index=index, facet=True)
+
+
+def repository(index: str = "", **more: Any) -> Name:
+    return Name(
+        *("repository", "Repository"),
+        path="repository_id",
+        shows="repository__name",
+        known=repositories,
+        called="a repository",
+        aliases=("repo",),
+        index=index,
+        facet=True,
+        **more,
+    )
+
+
+def person(name: str, label: str, path: str, help: str = "", aliases: tuple[str, ...] = ()) -> Name:  # noqa: A002
+    shows = f"{path.removesuffix('_id')}__username"
+    return Name(
+        *(name, label, help),
+        path=path,
+        shows=shows,
+        known=people,
+        column="username",
+        called="a person",
+        aliases=aliases,
+    )
+
+
+def session(index: str, *, nullable: bool = False, path: str = "session_id") -> Handle:
+    return Handle(
+        *("session", "Session", "s_41, id or key"),
+        path=path,
+        find=session_id,
+        called="a session",
+        index=index,
+        walled=True,
+        nullable=nullable,
+    )
+
+
+def effect_state(state: str, context: Context) -> Test:
+    arms, now_us = tuple(shown.arms(state, context.now_us)), context.now_us
+    word = shown.STATES[state]
+    return Test(shown.any_of(list(arms)), lambda row: shown.shown_state(row, now_us) == word, arms)
+
+
+def session_status(status: str, _context: Context) -> Test:
+    if status == "no_end_told":
+        return Test(shown.no_end_told(), lambda row: shown.shown_status(row) == shown.NO_END)
+    q = Q(status=status)
+    if status == "running":
+        q &= ~Q(mode="reported")
+    return Test(q, lambda row: shown.shown_status(row) == status)
+
+
+def judged(word: str, _context: Context) -> Test:
+    if word == "not_held":
+        return Test(Q(NEEDS_LEAVE, enforced=False), lambda row: row.judged in ("ask", "deny") and not row.enforced)
+    q = Q(judged=word) if word == "allow" else Q(NEEDS_LEAVE, judged=word)
+    return Test(q, lambda row: row.judged == word)
+
+
+RULINGS: Final = {
+    "approved": gate_states.GIVEN,
+    "denied": ("denied", "denied_final"),
+    "returned": ("returned",),
+    "none": ("pending", "expired", "cancelled"),
+}
+
+
+def ruling(word: str, _context: Context) -> Test:
+    statuses = RULINGS[word]
+    return Test(Q(status__in=statuses), lambda row: row.status in statuses)
+
+
+def stuck(rule: "str | None", column: str = "subject") -> Callable[[Context], Test]:
+    def test(context: Context) -> Test:
+        raised = StuckTransition.objects.filter(
+            project=context.project, raised_us__isnull=False, cleared_us__isnull=True
+        )
+        raised = raised.filter(rule=rule) if rule else raised.filter(session__isnull=False)
+        return Test(Q(pk__in=raised.order_by().values(column)), indexed=True)
+
+    return test
+
+
+def named_by_entries(column: str, **entries: Any) -> Callable[[Context], Test]:
+    def test(context: Context) -> Test:
+        found = Entry.objects.filter(project=context.project.id, **{f"{column}__isnull": False}, **entries)
+        found = found.filter(IS_OF_A_RARE_KIND) if "kind" in entries else found
+        return Test(Q(pk__in=found.order_by().values(column)))
+
+    return test
+
+
+def sessions_of(q: Q) -> Callable[[Context], Test]:
+    """Sessions one of whose effects meets `q`, for which there is an index."""
+
+    def test(context: Context) -> Test:
+        found = Effect.objects.filter(q, project=context.project)
+        return Test(Q(pk__in=found.order_by().values("session")))
+
+    return test
+
+
+def simple(q: Q, holds: Callable[[Any], bool], *, indexed: bool = False) -> Callable[[Context], Test]:
+    return lambda _context: Test(q, holds, indexed=indexed)
+
+
+def unknown_effects(context: Context) -> Test:
+    test = effect_state(shown.UNKNOWN, context)
+    return Test(test.q, test.holds, test.arms, indexed=True)
+
+
+def sessions_with_unknown(context: Context) -> Test:
+    tests = []
+    for arm in shown.arms(shown.UNKNOWN, context.now_us):
+        found = Effect.objects.filter(arm, project=context.project)
+        tests.append(Test(Q(pk__in=found.order_by().values("session"))))
+    return any_of(tests)
+
+
+def exemption_is(live: bool) -> Callable[[Context], Test]:
+    def test(context: Context) -> Test:
+        now = context.now_us
+        q = Q(revoked_at_us__isnull=True, ends_at_us__gt=now)
+        return Test(
+            q if live else ~q,
+            lambda row: (row.revoked_at_us is None and row.ends_at_us > now) is live,
+        )
+
+    return test
+
+
+def votes(project: Project) -> "QuerySet[Any]":
+    return Vote.objects.filter(project=project) if project is not None else Vote.objects.all()
+
+
+def gates(project: Project) -> "QuerySet[Any]":
+    return Gate.objects.filter(project=project) if project is not None else Gate.objects.all()
+
+
+def given_gates(project: Project) -> "QuerySet[Any]":
+    return gates(project).filter(status__in=gate_states.GIVEN)
+
+
+def failed(project: Project) -> "QuerySet[Any]":
+    rows = Effect.objects.filter(state="failed")
+    return rows.filter(project=project) if project is not None else rows
+
+
+def by_name(*fields: Field) -> dict[str, Field]:
+    return {one.name: one for one in fields}
+
+
+def flags(*words: Flag) -> dict[str, Flag]:
+    return {one.name: one for one in words}
+
+
+def reviewer(link: str, grouped: str, **more: Any) -> Several:
+    return Several(
+        *("reviewer", "Reviewer", "who answered it"),
+        rows=votes,
+        link=link,
+        grouped=grouped,
+        inner=person("reviewer", "Reviewer", "user_id"),
+        facet=True,
+        **more,
+    )

@@ -1,0 +1,166 @@
+"""What a query finds in the database is what plain Python finds in the same rows, whatever the query."""
+
+from random import Random
+
+import pytest
+
+from inquiry.query import asking
+from inquiry.query.entities import ENTITIES
+from inquiry.query.syntax import Fault
+from sessions.models import Project
+from tests.query import writing
+from tests.query.shelf import NOW_US, Shelf, fill
+
+pytestmark = pytest.mark.django_db
+
+QUERIES = {"effect": 300, "session": 90, "gate": 50, "exemption": 20, "event": 40}
+
+
+def test_five_hundred_queries_find_in_the_database_what_they_find_in_python() -> None:
+    shelf = fill(7)
+    live = {entity: list(ENTITIES[entity].of(shelf.project)) for entity in QUERIES}
+    found_some = both = 0
+    for entity, number in QUERIES.items():
+        for n in range(number):
+            text, holds = writing.query(Random(f"{entity} {n}"), entity)
+            try:
+                asked = asking.understand(text, shelf.project, NOW_US)
+            except Fault as fault:  # pragma: no cover - tells which query
+                raise AssertionError(f"{text}\n{' ' * fault.at}^ {fault.sentence}") from fault
+            expected = {row["pk"] for row in shelf.rows(entity) if holds(row)}
+            found = list(asking.matches(asked).values_list("pk", flat=True))
+            assert len(found) == len(set(found)), text
+            assert set(found) == expected, text
+            by_arms = [pk for arm in asking.arms(asked) for pk in arm.values_list("pk", flat=True)]
+            assert sorted(map(str, by_arms)) == sorted(map(str, expected)), text
+            if asked.test.holds is not None:
+                assert {row.pk for row in live[entity] if asked.test.holds(row)} == expected, text
+                both += 1
+            found_some += bool(expected)
+    assert found_some > 250  # most of them speak of something
+    assert both > 200
+
+
+def test_pages_hold_each_match_once_while_rows_arrive(shelf: Shelf) -> None:
+    asked = asking.understand("tool:git*", shelf.project, NOW_US)
+    expected = sorted((row["opened_position"] for row in shelf.effects if row["tool"].startswith("git")), reverse=True)
+    seen: list[int] = []
+    before = None
+    while True:
+        page = asking.answer(asked, lambda rows: rows, before=before)
+        seen += [row.opened_position for row in page.rows]
+        before = page.older
+        if before is None:
+            break
+    assert seen == expected
+    assert asking.count(asked) == (len(expected), False)
+    assert [row.opened_position for chunk in asking.stream(asked, lambda rows: rows) for row in chunk] == expected
+
+
+@pytest.fixture
+def shelf(db: None) -> Shelf:
+    return fill(11)
+
+
+def test_groups_count_and_measure(shelf: Shelf) -> None:
+    text = "effect attempts:>0 | group tool,agent | count, max(attempts), p95(took), distinct(ref) | top 7"
+    table = asking.answer(asking.understand(text, shelf.project, NOW_US), lambda rows: rows).groups
+    assert table is not None
+    assert table.more
+    expected: dict[tuple[str, str], list[dict[str, object]]] = {}
+    for row in shelf.effects:
+        if row["attempt_count"] > 0:
+            expected.setdefault((row["tool"], row["agent"]), []).append(row)
+    assert len(table.rows) == 7
+    sizes = sorted((len(rows) for rows in expected.values()), reverse=True)
+    assert [figures[0] for _, figures in table.rows] == sizes[:7]
+    for key, figures in table.rows:
+        rows = expected[key]  # type: ignore[index]
+        took = sorted(
+            row["settled_at_us"] - row["dispatched_at_us"]  # type: ignore[operator]
+            for row in rows
+            if row["settled_at_us"] is not None and row["dispatched_at_us"] is not None
+        )
+        rank = took[(len(took) * 95 + 99) // 100 - 1] if took else None
+        assert figures == (len(rows), max(row["attempt_count"] for row in rows), rank, len({r["ref"] for r in rows}))  # type: ignore[type-var]
+
+
+def test_a_sequence_sees_what_followed_and_what_did_not(shelf: Shelf) -> None:
+    def follows(row: dict[str, list[dict[str, object]]], *, absent: bool, within_us: int) -> bool:
+        begun = [one for one in row["events"] if one["kind"] == "effect.dispatched"]
+        for one in begun:
+            after = [
+                other
+                for other in one["effect"]["events"]  # type: ignore[index]
+                if other["kind"] == "effect.acknowledged"
+                and other["position"] > one["position"]
+                and other["received_us"] <= one["received_us"] + within_us
+            ]
+            if absent and not after and one["received_us"] < NOW_US - within_us:  # type: ignore[operator]
+                return True
+            if not absent and after:
+                return True
+        return False
+
+    for entity in ("effect", "session"):
+        for absent in (True, False):
+            text = f"{entity} seq(effect.dispatched -> {'!' if absent else ''}effect.acknowledged within 5m)"
+            asked = asking.understand(text, shelf.project, NOW_US)
+            found = set(asking.matches(asked).values_list("pk", flat=True))
+            rows = shelf.rows(entity)
+            assert found == {row["pk"] for row in rows if follows(row, absent=absent, within_us=300_000_000)}
+            assert found
+
+
+@pytest.mark.parametrize(
+    ("text", "at", "says"),
+    [
+        ("tol:git", 0, "did you mean “tool”"),
+        ("tool:git stat:failed", 9, "did you mean “state”"),
+        ("state:faild", 6, "did you mean “failed”"),
+        ("effect status:failed", 7, "one of sessions and gates"),
+        ("attempts:many", 9, "no whole number"),
+        ("at:yesterday", 3, "no moment"),
+        ("took:>2x", 6, "no length of time"),
+        ("is:lost", 3, "An effect cannot be “lost”"),
+        ("(tool:a", 0, "not closed"),
+        ('tool:"a', 5, "not closed"),
+        ("tool:[a", 5, "not closed"),
+        ("tool:a)", 6, "stands alone"),
+        ("tool:a OR", 9, "ends where a condition"),
+        ("tool:>a", 0, "cannot be compared so"),
+        ("attempts:>@tool", 0, "no order"),
+        ("count(effect: tool:a)", 0, "compared with a number"),
+        ("exemption any(gate: tool:a)", 10, "no gate belongs"),
+        ("gate seq(effect.planned -> effect.failed)", 5, "of a session or an effect"),
+        ("seq(!effect.planned -> effect.failed)", 4, "begins with what happened"),
+        ("any(effects: tool:a)", 4, "none of effect"),
+        ("tool:a | count", 13, "grouped first"),
+        ("tool:a | group took", 15, "cannot be grouped by"),
+        ("tool:a | group tool | avg(tool)", 22, "numbers, times and lengths"),
+        ("at:>7d", 0, "An age stands alone"),
+        ("at:2026-11-20..2026-11-01", 0, "ends before it begins"),
+        ("(" * 13 + "tool:a" + ")" * 13, 12, "at most 12 deep"),
+        ("tool:*", 5, "has:field"),
+        ("agent:[a,b", 6, "not closed"),
+    ],
+)
+def test_an_error_points_at_the_character_and_says_what_to_do(
+    text: str, at: int, says: str, django_project: Project
+) -> None:
+    with pytest.raises(Fault) as caught:
+        asking.understand(text, django_project, NOW_US)
+    assert says in caught.value.sentence
+    assert caught.value.at == min(at, len(text) - 1) if at >= len(text) else caught.value.at == at
+
+
+@pytest.fixture
+def django_project(db: None) -> Project:
+    return Project.objects.create(name="empty")
+
+
+def test_a_name_that_is_not_there_is_noted(django_project: Project) -> None:
+    django_project.agents.create(name="deploy")
+    asked = asking.understand("agent:depoly", django_project, NOW_US)
+    assert asked.context.notes == ["“depoly” is not the name of an agent here; did you mean “deploy”?"]
+    assert asking.count(asked) == (0, False)
