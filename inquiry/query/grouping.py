@@ -49,7 +49,7 @@ def check(asked: Grouping, entity: Entity) -> None:
         if figure.function == "distinct":
             if not _column(found):
                 raise Fault(figure.at, len(str(figure)), f"Different values of {found.name} cannot be counted.")
-        elif not isinstance(found, Ordered):
+        elif _measured(found) is None:
             takes = f"{found.name} is {found.takes()}"
             raise Fault(figure.at, len(str(figure)), f"{figure.function} is of numbers, times and lengths; {takes}.")
         elif found.kind == "time" and figure.function in ("avg", "sum"):
@@ -65,10 +65,23 @@ def groupable(entity: Entity) -> list[str]:
 def _column(found: Field) -> str:
     """How an ORM query reaches its value, "" when it cannot."""
     if isinstance(found, Several):
-        return found.grouped
+        inner = found.inner
+        return found.reached(inner.shows or inner.path) if found.reach and inner is not None else ""
     if isinstance(found, Own) and found.name != "status":
         return found.path if found.name == "state" else ""
     return found.shows or found.path
+
+
+def _measured(found: Field) -> tuple[Any, Q] | None:
+    """The value of a number, moment or length, and where there is one; None of what cannot be measured."""
+    if isinstance(found, Ordered):
+        return found.compared(), found.present().q
+    if not isinstance(found, Several) or not found.reach or not isinstance(found.inner, Ordered):
+        return None
+    paths = [path for path in (found.inner.path, found.inner.minus) if path]
+    value: Any = F(found.reached(paths[0]))
+    known = Q(**{f"{found.reached(path)}__isnull": False for path in paths})
+    return (value - F(found.reached(paths[1])) if len(paths) > 1 else value), known
 
 
 def groups(asked: "Asked", rows: "QuerySet[Any]") -> Groups:
@@ -81,14 +94,17 @@ def groups(asked: "Asked", rows: "QuerySet[Any]") -> Groups:
     ]
     columns = [_column(one) for one in names]
     rows = rows.order_by()
-    several = any(isinstance(one, Several) for one in names)
+    several = any(isinstance(one, Several) for one in (*names, *(of for _, of in figures)))  # joined rows repeat it
     keys = {f"key_{n}": F(column) for n, column in enumerate(columns)}
     made: dict[str, Any] = {"rows_of_it": Count("pk", distinct=several)}
     for n, (one, of) in enumerate(figures):
         if of is not None and one.function == "distinct":
             made[f"figure_{n}"] = Count(_column(of), distinct=True)
         elif of is not None and one.function in _PLAIN:
-            made[f"figure_{n}"] = _PLAIN[one.function](of.compared(), filter=of.present().q)
+            measured = _measured(of)
+            assert measured is not None  # noqa: S101 - checked before
+            value, known = measured
+            made[f"figure_{n}"] = _PLAIN[one.function](value, filter=known)
     most = wanted.top or MOST
     order = ["-rows_of_it", *keys]
     first = figures[0]
@@ -117,9 +133,11 @@ def _percentiles(
     rows: "QuerySet[Any]", keys: dict[str, F], one: Aggregate, of: Field | None
 ) -> dict[tuple[Any, ...], Any]:
     """The nearest-rank percentile of each group: the value of the row whose rank is p/100 of them, rounded up."""
-    assert isinstance(of, Ordered)  # noqa: S101 - checked before
+    measured = _measured(of) if of is not None else None
+    assert measured is not None  # noqa: S101 - checked before
+    value, known = measured
     part = [F(name) for name in keys]
-    ranked = rows.filter(of.present().q).annotate(**keys, value_of_it=of.compared())
+    ranked = rows.filter(known).annotate(**keys, value_of_it=value)
     ranked = ranked.annotate(
         rank=Window(RowNumber(), partition_by=part, order_by=F("value_of_it").asc()),
         of_all=Window(Count("pk"), partition_by=part),

@@ -257,7 +257,7 @@ class Several(Field):
     link: str = ""
     to: str = "pk"  # the entity's column that `link` holds
     inner: Field | None = None
-    grouped: str = ""  # how the entity's row reaches it, for groups
+    reach: str = ""  # how the ORM goes there from the entity's row, for groups
 
     @property
     def operators(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -280,6 +280,10 @@ class Several(Field):
     def present(self) -> Test:
         assert self.inner is not None  # noqa: S101
         return Test(self.among(Q()), None)
+
+    def reached(self, path: str) -> str:
+        """A column of its rows as the ORM names it from the entity's row."""
+        return f"{self.reach}__{path}"
 
     def among(self, q: Q, project: Project | None = None) -> Q:
         """The condition that one of its rows meets `q`."""

@@ -83,11 +83,12 @@ GATE: Final = Entity(
         person("requester", "Requester", "requester_id"),
         person("session_owner", "Owner of the session", "session_owner_id"),
         person("agent_owner", "Owner of the agent", "agent_owner_id"),
-        reviewer("gate_id", "votes__user__username"),
+        reviewer("gate_id", "votes"),
         Several(
             *("ruled_in", "Answered within", "from the page shown to the answer, of one of the people"),
             rows=votes,
             link="gate_id",
+            reach="votes",
             inner=Length("ruled_in", "Answered within", path="voted_at_us", minus="shown_at_us", nullable=False),
         ),
         Number("minimum", "People needed", path="minimum", nullable=False),

@@ -81,6 +81,7 @@ SESSION: Final = Entity(
             *("failing_tool", "Tool that failed", "of one of its effects that failed"),
             rows=failed,
             link="session_id",
+            reach="effects",
             inner=Text("failing_tool", "Tool", path="tool"),
         ),
         Number("resumes", "Resumes", "how often another worker took it over", path="resumes", nullable=False),

@@ -230,12 +230,12 @@ def flags(*words: Flag) -> dict[str, Flag]:
     return {one.name: one for one in words}
 
 
-def reviewer(link: str, grouped: str, **more: Any) -> Several:
+def reviewer(link: str, reach: str, **more: Any) -> Several:
     return Several(
         *("reviewer", "Reviewer", "who answered it"),
         rows=votes,
         link=link,
-        grouped=grouped,
+        reach=reach,
         inner=person("reviewer", "Reviewer", "user_id"),
         facet=True,
         **more,

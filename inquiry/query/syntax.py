@@ -167,7 +167,8 @@ class _Reader:
             ranged = self.range()
             if ranged is not None:
                 return Term(name, begun, self.at, "", (), *ranged)
-        return Term(name, begun, self.at, operator, (self.one(exact=operator == "="),))
+        value = self.one(exact=operator == "=")
+        return Term(name, begun, self.at, operator, (value,))
 
     def range(self) -> tuple[One | None, One | None] | None:
         """`a..b`, `a..`, `..b` or `"a".."b"`; None, and nothing read, when no range stands here."""
