@@ -31,8 +31,9 @@ def moment(us: int) -> str:
 
 def standing(query: Query, field: Field) -> set[str]:
     """The values to which the query narrows `field` by a condition of its own."""
-    terms = [node for node in reading.conjuncts(query) if _is_of(node, field, query)]
-    return {one.text for term in terms for one in term.values if one.form != "field" and not one.prefix}
+    return {
+        one.text for term in _terms_of(field, query) for one in term.values if one.form != "field" and not one.prefix
+    }
 
 
 def narrowed(query: Query, field: Field, value: str) -> str:
@@ -42,25 +43,25 @@ def narrowed(query: Query, field: Field, value: str) -> str:
 
 def without(query: Query, field: Field) -> str:
     """The text of `query` without the conditions of their own that are of `field`."""
-    spans = [(node.at, node.end) for node in reading.conjuncts(query) if _is_of(node, field, query)]
-    return _cut(query, spans)
+    return _cut(query, [(term.at, term.end) for term in _terms_of(field, query)])
 
 
 def between(query: Query, entity: Entity, from_us: int, to_us: int) -> str:
     """The text of `query` with [from_us, to_us) in place of what it said of its entity's time."""
     time = entity.fields[entity.time]
-    spans = []
-    for node in reading.conjuncts(query):
-        if isinstance(node, Term) and (node.name in ("since", "until") or _is_of(node, time, query)):
-            spans.append((node.at, node.end))
-    text = _cut(query, spans)
+    terms = [node for node in reading.conjuncts(query) if isinstance(node, Term)]
+    said = [term for term in terms if term.name in ("since", "until") or _is_of(term, time, query)]
+    text = _cut(query, [(term.at, term.end) for term in said])
     return _with(reading.read(text), f"since:{moment(from_us)} until:{moment(to_us)}")
 
 
-def _is_of(node: object, field: Field, query: Query) -> bool:
-    if not isinstance(node, Term) or node.operator not in ("", "="):
-        return False
-    return ENTITIES[query.entity].known(node.name) is field
+def _terms_of(field: Field, query: Query) -> list[Term]:
+    terms = [node for node in reading.conjuncts(query) if isinstance(node, Term)]
+    return [term for term in terms if term.operator in ("", "=") and _is_of(term, field, query)]
+
+
+def _is_of(term: Term, field: Field, query: Query) -> bool:
+    return ENTITIES[query.entity].known(term.name) is field
 
 
 def _cut(query: Query, spans: list[tuple[int, int]]) -> str:

@@ -39,9 +39,9 @@ class Entity:
         """All rows, of every project, with what tests go by beside the columns."""
         rows: QuerySet[Any] = self.model._default_manager.all()
         if self.name == "exemption":  # its id as an effect's leave_ref holds it: 32 hexadecimal letters
-            return rows.alias(hex=Replace(Cast("id", CharField()), Value("-"), Value("")))
+            rows = rows.alias(hex=Replace(Cast("id", CharField()), Value("-"), Value("")))
         if self.name == "event":  # pages are cut by one name of the position, whatever the rows
-            return rows.annotate(opened_position=F("position"))
+            rows = rows.annotate(opened_position=F("position"))
         return rows
 
     def of(self, project: Project) -> "QuerySet[Any]":

@@ -73,8 +73,7 @@ def overview(asked: Asked) -> Overview:
     chosen = [one for one in entity.fields.values() if one.facet and not isinstance(one, Several)]
     columns = {one.name: one.shows or one.path for one in chosen}
     time = entity.fields[entity.time].path
-    extra = ("mode",) if entity.name == "session" else ()
-    extra = ("leave", "outcome", "deadline_us") if entity.name == "effect" else extra
+    extra = _BESIDE.get(entity.name, ())
     rows = matches(asked).order_by("-opened_position").values_list(*columns.values(), time, *extra)[: COUNTED + 1]
     found = list(rows)
     seen = Overview(min(len(found), COUNTED), len(found) > COUNTED)
@@ -91,6 +90,10 @@ def overview(asked: Asked) -> Overview:
             seen.facets.append(facet)
     seen.bars = _bars(asked, [row[at] for row in found], words, seen.more)
     return seen
+
+
+# Columns beside the stored state that the shown one goes by.
+_BESIDE: Final[dict[str, tuple[str, ...]]] = {"session": ("mode",), "effect": ("leave", "outcome", "deadline_us")}
 
 
 class _Row:

@@ -335,7 +335,7 @@ def compare(left: Field, right: Field, operator: str, *, differs: bool, at: int,
 def _compare_several(several: Several, single: Field, sign: str, *, differs: bool, at: int, end: int) -> Test:
     assert several.rows is not None and several.inner is not None  # noqa: S101, PT018
     inner = several.inner.compared()
-    if inner is None or single.compared() is None or getattr(single, "minus", ""):
+    if inner is None or single.compared() is None or (isinstance(single, Ordered) and single.minus):
         raise Fault(at, end - at, f"{several.name} and {single.name} cannot be compared.")
     rows = several.rows(None).filter(**{several.link: OuterRef(several.to)})  # type: ignore[arg-type]
     rows = rows.filter(several.inner.present().q)

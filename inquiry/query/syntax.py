@@ -158,6 +158,8 @@ class _Reader:
                 self.space()
                 if self.take("]"):
                     break
+                if self.at == len(self.text):
+                    continue
                 if not self.take(","):
                     raise Fault(min(self.at, len(self.text) - 1), 1, "Values in a list stand between commas.")
             if len(values) > MOST_VALUES:
@@ -382,7 +384,8 @@ class _Reader:
 
     def quoted(self) -> str:
         """A text between double quotes; inside, `\\"` is a quote and `\\\\` a backslash."""
-        opened, found = self.at, []
+        opened = self.at
+        found: list[str] = []
         self.at += 1
         while self.at < len(self.text):
             character = self.text[self.at]

@@ -1,4 +1,4 @@
-"""Two thousand effects with their sessions, gates and entries, written as rows, and the same as plain dictionaries."""
+"""Two thousand rows of sessions, effects, gates and entries, and the same as plain dictionaries."""
 
 from dataclasses import dataclass, field
 from random import Random
@@ -12,9 +12,10 @@ from journal.models import Entry
 from ledger import states
 from ledger.models import Effect
 from sessions.models import Agent, Membership, Project, Repository, Session
+from sessions.sessions import identity
 
-EFFECTS: Final = 1_600
-SESSIONS: Final = 80
+EFFECTS: Final = 760
+SESSIONS: Final = 60
 US: Final = 1_000_000
 START_US: Final = 1_795_000_000 * US  # a moment of 2026-11-18
 NOW_US: Final = START_US + 100_000 * US
@@ -72,6 +73,7 @@ def _write(shelf: Shelf, random: Random, sessions: int, effects: int) -> None:
         started = random.choice([None, START_US + n * US])
         written.append(
             Session(
+                id=identity(project.id, f"s-{n}"),
                 project=project,
                 key=f"s-{n}",
                 agent=random.choice(agents),
@@ -83,7 +85,7 @@ def _write(shelf: Shelf, random: Random, sessions: int, effects: int) -> None:
                 resumes=random.choice([0, 0, 1, 3]),
                 effect_count=random.randrange(4),
                 opened_position=position,
-                created_at_us=START_US + n * 1_000 * US,
+                created_at_us=START_US + n * US,
                 seen_at_us=NOW_US,
                 started_at_us=started,
                 ended_at_us=None if started is None else random.choice([None, started + random.randrange(9) * US]),
@@ -146,7 +148,7 @@ def _effect(random: Random, n: int, position: int, session: Session, repositorie
         state=state,
         outcome=random.choice(states.OUTCOME_OF_STATE[state]),
         leave=leave,
-        leave_basis=random.choice(["observe", "ruling", "policy"]),
+        leave_basis=random.choice(["observe", "policy"]),
         attempt_count=random.choice([1, 1, 2, 5]) if dispatched else 0,
         resolution="" if dispatched or state not in ("acknowledged", "failed") else "happened",
         external_reference=random.choice(["", "", "https://forge.example/pull/17", "a..b"]),

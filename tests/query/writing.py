@@ -154,7 +154,7 @@ def _length(name: str, begun: str, ended: str) -> Callable[[Random], Made]:
 
 def _time(name: str, column: str) -> Callable[[Random], Made]:
     def make(random: Random) -> Made:
-        minutes, chance = random.randrange(1_600), random.random()
+        minutes, chance = random.randrange(760), random.random()
         at = START_US + minutes * 60 * US
         begun = at - at % (60 * US)  # a time to the minute means all of that minute
         ended = begun + 60 * US
@@ -182,7 +182,7 @@ def _time(name: str, column: str) -> Callable[[Random], Made]:
 
 def _bound(column: str) -> Callable[[Random], Made]:
     def make(random: Random) -> Made:
-        at = START_US + random.randrange(1_600) * 60 * US
+        at = START_US + random.randrange(760) * 60 * US
         at -= at % (60 * US)
         if random.random() < 0.5:
             return f"since:{_written(at)}", lambda row: row[column] >= at
