@@ -102,6 +102,8 @@ app.conf.update(
         "gates-sweep": {"task": "approvals.tasks.sweep_gates", "schedule": 5.0, "options": {"expires": 5.0}},
         # Whoever reads derives what is stuck; this records it, and lets people hear of it.
         "stuck-sweep": {"task": "inquiry.tasks.sweep", "schedule": 5.0, "options": {"expires": 5.0}},
+        # Searches look at what is newer than the index themselves, and that should be little.
+        "words-index": {"task": "inquiry.tasks.index_words", "schedule": 3.0, "options": {"expires": 3.0}},
         "prune-answers": {"task": "ingest.tasks.prune_answers", "schedule": 3600.0, "options": {"expires": 3600.0}},
     },
 )

@@ -98,7 +98,7 @@ class Pulse(models.Model):
     beat_us = models.BigIntegerField()
     every_us = models.BigIntegerField(default=0)  # between the last two beats
     beats = models.BigIntegerField(default=1)  # of the sweeper: the number of its evaluation
-    position = models.BigIntegerField(default=0)  # how far the sweeper has read the journal
+    position = models.BigIntegerField(default=0)  # how far the sweeper, or the index of words, has read the journal
     held_until_us = models.BigIntegerField(default=0)  # no alarm before: we were away ourselves
 
     class Meta:
@@ -108,3 +108,7 @@ class Pulse(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+# Tables in files of their own: loaded here, where Django looks for them.
+import inquiry.models_words  # noqa: E402, F401

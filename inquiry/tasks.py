@@ -1,8 +1,9 @@
-"""Celery's door to the watch over stuck sessions; `manage.py sweep` does the same."""
+"""Celery's doors to the chores of this room; `manage.py sweep` and `manage.py index_words` do the same."""
 
 from celery import shared_task
 
 from inquiry.stuck import sweeper
+from inquiry.words import indexing
 
 
 @shared_task
@@ -10,3 +11,9 @@ def sweep() -> int:
     """Evaluate every rule once; returns how many transitions were recorded."""
     done = sweeper.sweep()
     return done.raised + done.cleared
+
+
+@shared_task
+def index_words() -> int:
+    """Read on in the journal for a moment; returns how many effects' words were written."""
+    return indexing.index(indexing.MOMENT_S).effects

@@ -18,11 +18,13 @@ class Law:
     """Triggers by name, for each vendor (table, the rest of CREATE TRIGGER), and the functions they call.
 
     Functions name tables with `{schema}.` before them: a temporary table of the same name must not stand in for one.
+    `needs` are the tables that the triggers speak of, beside those on which they stand.
     """
 
     postgresql: Mapping[str, tuple[str, str]]
     functions: str
     sqlite: Mapping[str, tuple[str, str]]
+    needs: tuple[str, ...] = ()
 
     def triggers(self, connection: BaseDatabaseWrapper) -> Mapping[str, tuple[str, str]]:
         """Those of the vendor of `connection`."""
@@ -172,7 +174,7 @@ def install(connection: BaseDatabaseWrapper) -> None:
     with connection.cursor() as cursor:
         for law in _laws:
             triggers = law.triggers(connection)
-            if not {table for table, _ in triggers.values()} <= existing:
+            if not {*law.needs, *(table for table, _ in triggers.values())} <= existing:
                 continue
             if connection.vendor == "postgresql":
                 cursor.execute("SELECT quote_ident(current_schema())")

@@ -1,7 +1,58 @@
 import django.db.models.deletion
+import inquiry.words.column
 import journal.ids
 from django.conf import settings
 from django.db import migrations, models
+from django.db.backends.base.schema import BaseDatabaseSchemaEditor
+from django.db.migrations.state import StateApps
+
+# Words are found by GIN on PostgreSQL and by FTS5 on SQLite, which splits at blanks here and folds nothing: the words
+# are cut already. It keeps which rows have a word and nothing else.
+WORDS = {
+    "postgresql": [
+        "CREATE INDEX effect_words_by_word ON inquiry_effectwords USING gin (words)",
+        # The planner believes that words come together by chance, and would read a million rows for two that never do;
+        # with what is forbidden here it can only ask the index, whose answer has room in memory.
+        """
+        CREATE FUNCTION inquiry_positions_of_words(asked tsquery, home uuid, most integer) RETURNS bigint[]
+        LANGUAGE sql STABLE
+        SET enable_seqscan = off SET enable_indexscan = off SET jit = off SET work_mem = '64MB' AS $$
+          SELECT array_agg(position) FROM (
+            SELECT position FROM inquiry_effectwords WHERE words @@ asked AND project_id = home LIMIT most
+          ) found
+        $$
+        """,
+    ],
+    "sqlite": [
+        """
+        CREATE VIRTUAL TABLE inquiry_wordindex USING fts5(
+          words, content = 'inquiry_effectwords', content_rowid = 'position', tokenize = 'ascii', detail = 'none',
+          columnsize = 0
+        )
+        """,
+    ],
+}
+WITHOUT_WORDS = {
+    "postgresql": [
+        "DROP TRIGGER IF EXISTS body_takes_its_words_along ON journal_body",
+        "DROP FUNCTION inquiry_positions_of_words(tsquery, uuid, integer)",
+        "DROP INDEX effect_words_by_word",
+    ],
+    "sqlite": [
+        "DROP TRIGGER IF EXISTS body_takes_its_words_along",
+        "DROP TABLE inquiry_wordindex",
+    ],
+}
+
+
+def index_words(_apps: StateApps, editor: BaseDatabaseSchemaEditor) -> None:
+    for statement in WORDS[editor.connection.vendor]:
+        editor.execute(statement)
+
+
+def forget_words(_apps: StateApps, editor: BaseDatabaseSchemaEditor) -> None:
+    for statement in WITHOUT_WORDS[editor.connection.vendor]:
+        editor.execute(statement)
 
 
 class Migration(migrations.Migration):
@@ -177,4 +228,30 @@ class Migration(migrations.Migration):
                 ],
             },
         ),
+        migrations.CreateModel(
+            name="EffectWords",
+            fields=[
+                ("position", inquiry.words.column.RowId(primary_key=True, serialize=False)),
+                ("words", inquiry.words.column.WordsField()),
+                ("cut_short", models.BooleanField(default=False)),
+                (
+                    "project",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="agent_sessions.project",
+                    ),
+                ),
+            ],
+            options={
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(("position__gt", 0)), name="words_are_of_an_effect_in_the_journal"
+                    )
+                ],
+            },
+        ),
+        migrations.RunPython(index_words, forget_words),
     ]

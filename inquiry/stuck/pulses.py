@@ -43,6 +43,16 @@ def read_to(name: str, position: int) -> None:
     Pulse.objects.filter(name=name, position__lt=position).update(position=position)
 
 
+def position(name: str) -> int:
+    """How far a chore has read the journal; 0 for one that never did."""
+    return Pulse.objects.filter(name=name).values_list("position", flat=True).first() or 0
+
+
+def start_over(name: str) -> None:
+    """Let a chore read the journal from its beginning."""
+    Pulse.objects.filter(name=name).update(position=0)
+
+
 def is_away(name: str, now: int) -> bool:
     """True when a chore ran before, and has been silent for longer than the grace and its usual interval allow."""
     row = Pulse.objects.filter(name=name).first()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 from django.db import models
 
 from inquiry.models import Pulse, StuckLimit, StuckTransition
+from inquiry.models_words import EffectWords
 from journal.ids import uuid7
 from ledger.models_breaker import Breaker
 from sessions.models import Agent
@@ -74,4 +75,5 @@ RECOVERY: Final[dict[type[models.Model], Callable[["World"], dict[str, Any]]]] =
     },
     StuckLimit: lambda w: {"project": w.project, "agent": w.agent, "name": f"limit {w.new()}", "value": 1},
     Pulse: lambda w: {"name": f"chore {w.new()}", "beat_us": 1},
+    EffectWords: lambda w: {"project": w.project, "position": w.new(), "words": " 0000push "},
 }

@@ -1,0 +1,135 @@
+"""The column of an effect's words, and how it is asked: a tsvector on PostgreSQL, text between blanks on SQLite.
+
+No text of anybody's becomes syntax: what is asked for was cut into letters and digits before, and is quoted all the
+same.
+"""
+
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from django.db import models
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models.sql.compiler import SQLCompiler
+
+_TOKEN: Final = 4  # hex digits
+
+
+class Term(NamedTuple):
+    """A word that is asked for, or the beginning of one."""
+
+    word: str
+    prefix: bool = False
+
+
+def stored(project: UUID, word: str) -> str:
+    """How the word stands in the index: behind the end of its project's id.
+
+    So what another project says a million times is another word, and makes no search of this one slower. Projects whose
+    ids end alike share such words; the row's own project tells them apart.
+    """
+    return project.hex[-_TOKEN:] + word
+
+
+def joined(project: UUID, words: Iterable[str]) -> str:
+    """The column's value for `words`: each between blanks, sorted, so that equal sets are equal values."""
+    return f" {' '.join(sorted(stored(project, word) for word in words))} "
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Terms of a project, all of which are to be found."""
+
+    project: UUID
+    terms: tuple[Term, ...]
+
+    def tsquery(self) -> str:
+        """As PostgreSQL reads it."""
+        return " & ".join(f"'{stored(self.project, term.word)}'{':*' * term.prefix}" for term in self.terms)
+
+    def match(self) -> str:
+        """As SQLite's FTS5 reads it."""
+        return " AND ".join(f'"{stored(self.project, term.word)}"{" *" * term.prefix}' for term in self.terms)
+
+    def pieces(self) -> list[str]:
+        """What the column's value contains on SQLite."""
+        return [f" {stored(self.project, term.word)}{'' if term.prefix else ' '}" for term in self.terms]
+
+
+class RowId(models.BigIntegerField):  # type: ignore[type-arg]  # its set and get types cannot be named
+    """A bigint that is SQLite's own row id: FTS5 names rows by that."""
+
+    def db_type(self, connection: BaseDatabaseWrapper) -> str | None:
+        """The column type per vendor."""
+        return "integer" if connection.vendor == "sqlite" else super().db_type(connection)
+
+
+class WordsField(models.TextField):  # type: ignore[type-arg]  # as above
+    """What `joined` makes."""
+
+    def db_type(self, connection: BaseDatabaseWrapper) -> str | None:
+        """The column type per vendor."""
+        return "tsvector" if connection.vendor == "postgresql" else super().db_type(connection)
+
+    def get_placeholder(self, _value: Any, _compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> str:
+        """How a value is written."""
+        return AS_TSVECTOR.format("%s::text") if connection.vendor == "postgresql" else "%s"
+
+
+AS_TSVECTOR: Final = "array_to_tsvector(string_to_array(btrim({}), ' '))"
+
+
+@WordsField.register_lookup
+class Holds(models.Lookup):
+    """`words__hold=Asked(…)`: every term is among the words."""
+
+    lookup_name = "hold"
+    prepare_rhs = False
+    rhs: Asked
+
+    def as_postgresql(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **_context: Any
+    ) -> tuple[str, tuple[Any, ...]]:
+        """By the operator that the index serves."""
+        column, parameters = self.process_lhs(compiler, connection)
+        return f"{column} @@ %s::tsquery", (*parameters, self.rhs.tsquery())
+
+    def as_sqlite(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **_context: Any
+    ) -> tuple[str, tuple[Any, ...]]:
+        """By the text of the row, for a row that is at hand; what finds rows is the index (keeping.py)."""
+        column, parameters = self.process_lhs(compiler, connection)
+        pieces = self.rhs.pieces()
+        return (
+            "(" + " AND ".join([f"instr({column}, %s) > 0"] * len(pieces)) + ")",
+            tuple(part for piece in pieces for part in (*parameters, piece)),
+        )
+
+
+@models.BigIntegerField.register_lookup
+class Listed(models.Lookup):
+    """`column__listed=array("q", …)`: one of many numbers, which travel as one parameter.
+
+    Of a list or a tuple Django would look at every item.
+    """
+
+    lookup_name = "listed"
+    prepare_rhs = False
+    rhs: "array[int]"
+
+    def as_postgresql(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **_context: Any
+    ) -> tuple[str, tuple[Any, ...]]:
+        """As an array."""
+        column, parameters = self.process_lhs(compiler, connection)
+        return f"{column} = ANY (%s::bigint[])", (*parameters, "{" + ",".join(map(str, self.rhs)) + "}")
+
+    def as_sqlite(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **_context: Any
+    ) -> tuple[str, tuple[Any, ...]]:
+        """As a JSON document."""
+        column, parameters = self.process_lhs(compiler, connection)
+        numbers = "[" + ",".join(map(str, self.rhs)) + "]"
+        return f"{column} IN (SELECT value FROM json_each(%s))", (*parameters, numbers)

@@ -1,0 +1,112 @@
+"""The chore that follows the journal and keeps the words of every effect that something was said of.
+
+It moves its place in the transaction of the rows: a kill at any moment leaves both or neither, and of two at once one
+finds that the place has moved and begins again.
+"""
+
+import time
+from array import array
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from django.db import connection, transaction
+from django.db.models import QuerySet
+
+from inquiry.stuck import pulses
+from inquiry.words import keeping, reading
+from journal.horizon import last_position
+from journal.models import Entry, Erasure
+
+NAME: Final = "words"
+MOMENT_S: Final = 2.0  # of one run by the job worker, which has other chores
+FRESH: Final = 500  # newest entries beyond the index that a search looks at itself
+FRESH_CHARACTERS: Final = 4_000_000  # … and of their bodies
+COUNTED: Final = 10_000
+_STEP: Final = {"postgresql": 2_000, "sqlite": 500}  # entries at once; SQLite has one writer, and others wait
+# They add no word to an effect: half of all that is said of effects.
+_WORDLESS: Final = (
+    *("effect.dispatched", "effect.granted", "effect.withheld", "artifact.recorded", "access.viewed"),
+    *("gate.requested", "gate.voted", "gate.ruled", "gate.used"),
+)
+
+
+@dataclass(slots=True)
+class Indexed:
+    """What one run did: effects whose words were read, and the position up to which the journal is read now."""
+
+    effects: int = 0
+    position: int = 0
+
+
+def index(most_s: float | None = None) -> Indexed:
+    """Read on from where the last run ended up to what is settled, or for `most_s` seconds."""
+    pulses.beat(NAME)
+    ends = None if most_s is None else time.monotonic() + most_s
+    done = Indexed(position=pulses.position(NAME))
+    while (until := _until(done.position)) > done.position:
+        done.effects += _step(done.position, until)
+        done.position = pulses.position(NAME)
+        if ends is not None and time.monotonic() > ends:
+            break
+    return done
+
+
+def start_over() -> None:
+    """Let the next run read everything anew; until it is done, searches go by what was read before."""
+    pulses.beat(NAME)
+    pulses.start_over(NAME)
+
+
+def _until(place: int) -> int:
+    """The position up to which the next step reads: not beyond what is settled."""
+    settled = last_position()
+    ahead = Entry.objects.filter(position__gt=place, position__lte=settled).order_by("position")
+    step = _STEP[connection.vendor]
+    return ahead.values_list("position", flat=True)[step - 1 : step].first() or settled
+
+
+def _step(place: int, until: int) -> int:
+    """Read the effects of which something was said between `place` and `until`; returns how many."""
+    entries = Entry.objects.filter(position__gt=place, position__lte=until, effect__isnull=False)
+    said = entries.exclude(kind__in=_WORDLESS).order_by("effect")
+    effects = [one for one in said.values_list("effect", flat=True).distinct() if one is not None]
+    rows = reading.words(effects)
+    if entries.filter(kind="erasure.executed").exists():
+        keeping.forget_erased()
+    with transaction.atomic():
+        keeping.alone()
+        if pulses.position(NAME) != place:
+            return 0  # another was quicker
+        keeping.write(_without_erased(rows))
+        pulses.read_to(NAME, until)
+    return len(rows)
+
+
+def _without_erased(rows: list[reading.Words]) -> list[reading.Words]:
+    """The rows as they are after erasures that were executed since their bodies were read."""
+    bodies = array("q", [position for row in rows for position in row.bodies])
+    erased = set(Erasure.objects.filter(entry__position__listed=bodies).values_list("entry_id", flat=True))
+    stale = {row.effect for row in rows if not erased.isdisjoint(row.bodies)}
+    return [row for row in rows if row.effect not in stale] + reading.words(stale)
+
+
+def fresh(project: UUID) -> list[reading.Words]:
+    """The words of the effects of which something was said since the index was read, as they are now.
+
+    Of the newest FRESH entries only. A search goes by these and not by their stored words.
+    """
+    said = _beyond(project).exclude(kind__in=_WORDLESS).order_by("-position")
+    effects = dict.fromkeys(one for one in said.values_list("effect", flat=True)[:FRESH] if one is not None)
+    return reading.words(effects, FRESH_CHARACTERS) if effects else []
+
+
+def behind(project: UUID) -> int:
+    """How many entries about effects of the project no search sees yet, at most COUNTED; nearly always 0."""
+    count = _beyond(project).exclude(kind__in=_WORDLESS)[: COUNTED + FRESH].count()
+    return max(count - FRESH, 0)
+
+
+def _beyond(project: UUID) -> "QuerySet[Entry]":
+    place = pulses.position(NAME)
+    return Entry.objects.filter(project=project, position__gt=place, effect__isnull=False)

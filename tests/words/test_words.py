@@ -1,0 +1,267 @@
+"""Effects are found by their words: what either database answers is what plain Python says of the same rows."""
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.core.management import call_command
+from django.db import connection
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from inquiry.models import Pulse
+from inquiry.models_words import EffectWords
+from inquiry.stuck import pulses
+from inquiry.tasks import index_words
+from inquiry.words import indexing, keeping, matching, reading, snippets
+from inquiry.words.column import Asked
+from inquiry.words.matching import condition, holds, terms, words_of
+from journal import erasures
+from journal.models import Entry
+from ledger.models import Attempt, Effect
+from sessions.models import Project
+from tests.ingest.caller import Caller, new_key
+from tests.pages.book import doors
+from tests.pages.people import House
+from tests.words.wild import TEXTS
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def worker(house: House) -> Iterator[Caller]:
+    """An agent of the house at the API's doors."""
+    with doors(house.agent) as caller:
+        yield caller
+
+
+@pytest.fixture(autouse=True)
+def _settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the transaction of a test wrote is not settled before its end; here it counts as if it were."""
+    monkeypatch.setattr(indexing, "last_position", newest)
+
+
+def newest() -> int:
+    """The position of the newest entry."""
+    return Entry.objects.order_by("-position").values_list("position", flat=True).first() or 0
+
+
+def found(project: Project, text: str) -> list[str]:
+    """The keys of the effects that have all words of `text`, oldest first."""
+    effects = project.effects.filter(condition(project.id, terms(text)))
+    return list(effects.order_by("opened_position").values_list("effect_key", flat=True))
+
+
+def stored() -> dict[int, EffectWords]:
+    return {row.position: row for row in EffectWords.objects.all()}
+
+
+def report(worker: Caller, texts: list[str], session: str) -> None:
+    """Report an effect for each of `texts`: in the arguments of its plan, or in its result."""
+    items: list[dict[str, Any]] = []
+    for number, text in enumerate(texts):
+        said = {"session": session, "effect_key": f"{session}/{number}"}
+        arguments = {"text": text} if number % 2 else {"nested": [{"n": number}, None, [text]]}
+        items.append({"id": new_key(), "kind": "effect.planned", "tool": "shell.run", "arguments": arguments, **said})
+        if number % 3 == 0:
+            result = {"result": {"output": text[::-1]}, "outcome": "ok"}
+            items.append({"id": new_key(), "kind": "effect.acknowledged", **said, **result})
+    assert worker.report(items).status_code == 200
+
+
+@settings(
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@given(texts=st.lists(TEXTS, min_size=2, max_size=6), data=st.data())
+def test_both_databases_answer_what_plain_python_says(
+    house: House, worker: Caller, texts: list[str], data: st.DataObject
+) -> None:
+    """The index, what is newer than it, and rows asked one by one, of few words and of many."""
+    report(worker, texts, new_key())
+    if data.draw(st.booleans()):
+        indexing.index()
+    effects = {effect: words_of(effect) for effect in house.project.effects.all()}
+    known = sorted({word for words in effects.values() for word in words})
+    for _question in range(4):
+        words = data.draw(st.lists(st.sampled_from(known), min_size=1, max_size=2))
+        asked = terms(" ".join(words) + data.draw(st.sampled_from(["", "*"] if len(words[-1]) > 1 else [""])))
+        expected = {effect.id for effect, words in effects.items() if holds(words, asked)}
+        for most in (matching.LISTED, 0):
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(matching, "LISTED", most)
+                holding = condition(house.project.id, asked)
+            for question, answer in ((holding, expected), (~holding, {one.id for one in effects} - expected)):
+                assert set(house.project.effects.filter(question).values_list("id", flat=True)) == answer
+
+
+def test_tool_target_arguments_and_results_are_found_and_the_envelope_is_not(house: House, worker: Caller) -> None:
+    worker.session()
+    target = {"repository": "web", "ref": "hotfix/rounding", "environment": "prod-eu", "resource": "web@main"}
+    plan = worker.plan(
+        "e-1",
+        tool="git.push",
+        arguments={"Command": "make release", "n": 4711, "dry": False},
+        target=target,
+        why="because",
+        call_id="call-9",
+    )
+    worker.dispatch(plan)
+    worker.acknowledge(plan, external_reference="https://forge.example/pull/17", result={"stdout": "Übertragen"})
+    failed = worker.plan("e-2", tool="mail.send", arguments=["to", "nobody"])
+    worker.dispatch(failed)
+    body = {"attempt": 1, "reason": "rejected", "detail": "mailbox full"}
+    assert worker.post(f"/effects/{failed['id']}/fail", body).status_code == 200
+    whole = "git push web hotfix rounding prod eu main command make release 4711 dry false forge pull 17 stdout"
+    for look in range(2):  # before the index is read, and after
+        for word in [*whole.split(), whole, "ÜBERTRAGEN", "rel*", "prod-eu make"]:
+            assert found(house.project, word) == ["e-1"], (look, word)
+        assert found(house.project, "mailbox FULL") == found(house.project, "nobody") == ["e-2"]
+        for word in ("because", "call", "rejected", "outcome", "deploy", "rele", "git mailbox", "attempt"):
+            assert found(house.project, word) == [], (look, word)
+        assert found(house.other, "git") == []
+        assert index_words() == (2 if look == 0 else 0)
+    assert set(stored()) == set(Effect.objects.values_list("opened_position", flat=True))
+    assert not any(row.cut_short for row in stored().values())
+    shown = snippets.of_effects([UUID(plan["id"]), UUID(failed["id"])], terms("release"))
+    assert [(one.label, [part for part in one.parts if part[1]]) for one in shown.values()] == [
+        ("arguments", [("release", True)])
+    ]
+
+
+def test_what_another_project_says_is_nobodys_match(house: House, worker: Caller) -> None:
+    """Also where the ids of two projects end alike, and their words stand together in the index."""
+    twin = Project.objects.create(id=UUID(house.project.id.hex[::-1][4:] + house.project.id.hex[-4:]), name="twin")
+    report(worker, ["secret-plan"], "s")
+    indexing.index()
+    (row,) = EffectWords.objects.all()
+    EffectWords.objects.create(position=row.position + 1, project=twin, words=f" {twin.id.hex[-4:]}secret ")
+    for most in (matching.LISTED, 0):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(matching, "LISTED", most)
+            assert found(house.project, "secret") == ["s/0"]
+            assert Effect.objects.filter(condition(twin.id, terms("secret"))).count() == 0
+
+
+def test_a_search_sees_what_is_newer_than_the_index_and_says_what_it_does_not(
+    house: House, worker: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report(worker, ["first words"] * 3, "s")
+    indexing.index()
+    assert indexing.behind(house.project.id) == 0
+    said = {"session": "s", "effect_key": "s/1", "kind": "effect.acknowledged", "outcome": "ok", "result": "later"}
+    assert worker.report([{"id": new_key(), **said}]).status_code == 200
+    report(worker, ["quite new"], "t")
+    assert found(house.project, "later") == ["s/1"]
+    assert found(house.project, "quite") == ["t/0"]
+    assert found(house.project, "words") == ["s/0", "s/1", "s/2"]
+    monkeypatch.setattr(indexing, "FRESH", 2)
+    assert indexing.behind(house.project.id) == 1
+    assert indexing.behind(house.other.id) == 0
+    assert found(house.project, "later") == []
+    indexing.index()
+    assert indexing.behind(house.project.id) == 0
+    assert found(house.project, "later") == ["s/1"]
+
+
+def test_of_many_words_the_first_are_kept_and_the_row_says_so(house: House, worker: Caller) -> None:
+    report(worker, [" ".join(f"w{n}" for n in range(reading.MOST + 5))], "s")
+    indexing.index()
+    (row,) = EffectWords.objects.all()
+    assert row.cut_short
+    assert len(str(row.words).split()) == reading.MOST
+    assert found(house.project, "w1990") == ["s/0"]
+    assert found(house.project, f"w{reading.MOST + 4}") == []
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+def test_erased_words_are_found_by_nobody_from_that_moment_on(house: House, worker: Caller, indexed: bool) -> None:
+    """The index forgets them with the body; what is left of the effect is found as before."""
+    report(worker, ["janezzq5678qqx doe", "another"], "s")
+    if indexed:
+        indexing.index()
+    assert found(house.project, "janezzq5678qqx") == ["s/0"]
+    effect = house.project.effects.get(effect_key="s/0")
+    answer = Attempt.objects.get(effect=effect).answer_position
+    assert effect.plan_position is not None
+    assert answer is not None
+    for position, there, left in ((effect.plan_position, "doe", ["eod", "shell"]), (answer, "eod", ["shell"])):
+        assert found(house.project, there) == ["s/0"]
+        client = house.client("administrator")
+        assert client.post(f"/entries/{position}/erase/", {"reason": "ticket 88"}).status_code == 302
+        assert effect.opened_position not in stored()
+        assert Entry.objects.filter(kind="erasure.executed").exists()
+        for _look in range(2):
+            assert found(house.project, there) == []
+            for word in left:
+                assert "s/0" in found(house.project, word)
+            call_command("index_words", verbosity=0)
+        assert effect.opened_position in stored()
+    assert found(house.project, "another") == ["s/1"]
+    if connection.vendor == "sqlite":
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM inquiry_wordindex_data WHERE instr(block, CAST('zzq5678' AS BLOB))")
+            assert cursor.fetchone() == (0,)
+            cursor.execute("SELECT count(*) FROM inquiry_wordindex_data WHERE instr(block, CAST('other' AS BLOB))")
+            assert cursor.fetchone() > (0,)
+            cursor.execute("INSERT INTO inquiry_wordindex (inquiry_wordindex) VALUES ('integrity-check')")
+
+
+def test_words_read_before_an_erasure_are_not_written_after_it(
+    house: House, worker: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report(worker, ["jane doe"], "s")
+    effect = house.project.effects.get()
+    read = reading.words
+    times: list[int] = []
+
+    def then_erase(*arguments: Any) -> list[reading.Words]:
+        rows = read(*arguments)
+        if not times and effect.plan_position is not None:
+            erasures.erase(house.project.id, effect.plan_position, reason="r", actor="p", now_us=1)
+        times.append(len(rows))
+        return rows
+
+    monkeypatch.setattr(reading, "words", then_erase)
+    until = newest()
+    with monkeypatch.context() as patched:
+        patched.setattr(indexing, "last_position", lambda: until)
+        indexing.index()
+    assert times == [1, 1]
+    assert "jane" not in str(stored()[effect.opened_position].words)
+    assert "shell" in str(stored()[effect.opened_position].words)
+
+
+def test_rows_and_place_move_together_or_not_at_all(
+    house: House, worker: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report(worker, ["one", "two"], "s")
+
+    def killed(*_arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pulses, "read_to", killed)
+        with pytest.raises(KeyboardInterrupt):
+            indexing.index()
+    assert stored() == {}
+    assert Pulse.objects.get(name="words").position == 0
+    indexing.index()
+    assert len(stored()) == 2
+    before = {position: row.words for position, row in stored().items()}
+    # Whoever finds that another was quicker writes nothing.
+    place = newest()
+    EffectWords.objects.all().delete()
+    assert indexing._step(0, place) == 0
+    assert stored() == {}
+    call_command("index_words", "--again", verbosity=0)
+    assert {position: row.words for position, row in stored().items()} == before
+
+
+def test_a_hostile_question_is_data_only(house: House, worker: Caller) -> None:
+    report(worker, ["near or not", "x'y"], "s")
+    indexing.index()
+    for text in ("near or not", "NEAR(not or)", '" OR near*', "near NOT or", "'near' & !'or'"):
+        assert set(found(house.project, text)) <= {"s/0"}
+    assert found(house.project, "x'y") == ["s/1"]
+    assert keeping.newest(Asked(house.project.id, tuple(terms("near"))), 5) != []

@@ -1,0 +1,117 @@
+"""The index of words beside others who write: two chores at once, a report that is not committed yet, an erasure."""
+
+import threading
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.db import connection, transaction
+
+from inquiry.models_words import EffectWords
+from inquiry.words import indexing, keeping, reading
+from inquiry.words.matching import condition, terms
+from journal import erasures
+from journal.models import Entry
+from ledger.models import Effect
+from sessions import agents, projects, tokens
+from tests.ingest.caller import Caller, new_key
+from tests.journal.committed import committed, together
+
+__all__ = ["committed"]
+
+
+def report(worker: Caller, word: str) -> None:
+    said = {"session": "s", "effect_key": word, "tool": "shell", "arguments": word}
+    assert worker.report([{"id": new_key(), "kind": "effect.planned", **said}]).status_code == 200
+
+
+def test_nothing_is_lost_or_kept_too_long_beside_other_writers(
+    committed: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from config.wsgi import application
+
+    with transaction.atomic():
+        project = projects.ensure_default()
+        agent = agents.ensure(project, "deploy-7")
+        worker = Caller(tokens.issue(agent, expires_in=None, actor="tests"), app=application)
+    monkeypatch.setattr(indexing, "_STEP", {"postgresql": 3, "sqlite": 3})
+    for number in range(12):
+        report(worker, f"word{number}")
+    done = together(indexing.index, indexing.index, indexing.index)
+    assert sum(one.effects for one in done) == 12 == EffectWords.objects.count()
+    assert len(_found(project.id, "shell")) == 12
+    if connection.vendor == "sqlite":
+        return  # one writer: what follows cannot happen
+    _a_lower_position_that_commits_later(project.id, worker)
+    _an_erasure_waits_for_whoever_writes_words(project.id)
+
+
+def _found(project: UUID, text: str) -> list[str]:
+    return list(Effect.objects.filter(condition(project, terms(text))).values_list("effect_key", flat=True))
+
+
+def _a_lower_position_that_commits_later(project: UUID, worker: Caller) -> None:
+    written, go_on = threading.Event(), threading.Event()
+    effect = Effect.objects.get(effect_key="word3")
+
+    def slow() -> None:
+        with transaction.atomic():
+            row: dict[str, Any] = {**Entry.objects.filter(effect=effect.id).values().get()}
+            del row["position"], row["txid"]
+            Entry.objects.create(**{**row, "event_id": new_key()})
+            Effect.objects.filter(id=effect.id).update(resource="slowly")
+            written.set()
+            assert go_on.wait(60)
+        connection.close()
+
+    thread = threading.Thread(target=slow, daemon=True)
+    thread.start()
+    assert written.wait(60)
+    report(worker, "quick")
+    indexing.index()
+    assert _found(project, "quick") == ["quick"]  # a search looks for itself
+    assert not EffectWords.objects.filter(position=Effect.objects.get(effect_key="quick").opened_position).exists()
+    go_on.set()
+    thread.join(60)
+    indexing.index()
+    assert _found(project, "slowly") == ["word3"]
+    assert EffectWords.objects.count() == 13
+    assert indexing.behind(project) == 0
+
+
+def _an_erasure_waits_for_whoever_writes_words(project: UUID) -> None:
+    """Its transaction began while the words were being written, and takes along what it could not see then."""
+    effect = Effect.objects.get(effect_key="word5")
+    plan = effect.plan_position or 0
+    begun, erased = threading.Event(), threading.Event()
+
+    def erase() -> None:
+        with transaction.atomic():
+            begun.set()
+            erasures.erase(project, plan, reason="r", actor="p", now_us=1)
+        erased.set()
+        connection.close()
+
+    thread = threading.Thread(target=erase, daemon=True)
+    EffectWords.objects.filter(position=effect.opened_position).delete()
+    with transaction.atomic():
+        keeping.alone()
+        rows = reading.words([effect.id])
+        thread.start()
+        assert begun.wait(60)
+        while not _waits_for_a_lock():
+            assert not erased.wait(0.01)
+        keeping.write(rows)
+    thread.join(60)
+    assert erased.is_set()
+    assert not EffectWords.objects.filter(position=effect.opened_position).exists()
+    assert _found(project, "word5") == []
+    indexing.index()
+    assert _found(project, "word5") == []
+    assert "word5" in _found(project, "shell")
+
+
+def _waits_for_a_lock() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+        return bool(cursor.fetchone()[0])
