@@ -1,7 +1,7 @@
 """The one writer of users, Person and Membership: who may sign in, under which pseudonym, and with which role where."""
 
 import secrets
-from typing import Any
+from typing import Any, Final
 
 from django.contrib.auth.models import User
 from django.contrib.auth.password_validation import validate_password
@@ -17,9 +17,22 @@ from sessions.refused import RefusedError
 
 
 def pseudonym_of(user: User) -> str:
-    """The only name of `user` that the journal ever holds; made at the first call, inside the caller's transaction."""
-    person, _ = Person.objects.get_or_create(user=user, defaults={"pseudonym": f"p_{secrets.token_hex(8)}"})
+    """The only name of `user` that the journal ever holds; made at the first call, inside the caller's transaction.
+
+    It never changes, so `user` remembers it, unless it was made for this very object: that may be rolled back.
+    """
+    remembered: str | None = getattr(user, _REMEMBERED, None)
+    if remembered:
+        return remembered
+    person, made = Person.objects.get_or_create(user=user, defaults={"pseudonym": f"p_{secrets.token_hex(8)}"})
+    if made:
+        setattr(user, _REMEMBERED, "")
+    elif remembered is None:
+        setattr(user, _REMEMBERED, person.pseudonym)
     return person.pseudonym
+
+
+_REMEMBERED: Final = "_gatebook_pseudonym"  # absent: not asked yet; "": never to be remembered
 
 
 def known(username: str) -> bool:
