@@ -16,6 +16,7 @@ def _condition(column: str, template: str) -> Func:
 IS_NOT_ACKNOWLEDGED: Final = _condition("state", "NOT (%(expressions)s = 'acknowledged')")  # effect_by_state
 HAS_BAD_OUTCOME: Final = _condition("outcome", "%(expressions)s IN ('error', 'unknown')")  # effect_by_bad_outcome
 HAS_REFERENCE: Final = _condition("external_reference", "NOT (%(expressions)s = '')")  # effect_by_reference
+HAS_RESOURCE: Final = _condition("resource", "NOT (%(expressions)s = '')")  # effect_by_resource
 HAS_GUARDED_REF: Final = _condition(
     "ref_class", "%(expressions)s IN ('production', 'protected')"
 )  # effect_by_ref_class

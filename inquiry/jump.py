@@ -4,22 +4,24 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import urlencode
+from uuid import UUID
 
 from django.db.models import QuerySet
 from django.urls import reverse
 
 from approvals.models import Gate
-from inquiry.fields import NEWEST_SESSIONS, effect_ids
+from inquiry import links
 from inquiry.handles import as_position, as_uuid, handle
 from inquiry.indexes import HAS_REFERENCE
 from journal.entries import SYSTEM_SOURCE
+from journal.ids import derived
 from journal.models import Entry
 from ledger.models import Effect
 from sessions.models import Artifact, Project, Session, Task
 from sessions.models_messages import Message
 from sessions.sessions import identity
 
+NEWEST_SESSIONS: Final = 2000  # of these an effect key is found without naming its session
 MOST: Final = 20  # hits of one kind that a page of choices names
 _DIGEST: Final = re.compile(r"(?:v1:|sha256:)?([0-9a-f]{64})")
 
@@ -60,7 +62,7 @@ def jump(project: Project, text: str) -> Jump:
     if digest is not None:
         result.tried.append("the SHA-256 of an artifact")
         result.hits += _artifacts(project, {"sha256": digest[1]})
-        result.search = f"{reverse('audit')}?{urlencode({'intent': 'v1:' + digest[1]})}"
+        result.search = links.search(f"intent:v1:{digest[1]}")
     position = as_position(text)
     if position is not None:
         result.tried.append("a position of the journal")
@@ -74,6 +76,20 @@ def jump(project: Project, text: str) -> Jump:
         result.hits += _entries(_reported(project, text))
     result.hits = list({hit.url: hit for hit in result.hits}.values())
     return result
+
+
+def is_digest(text: str) -> bool:
+    """Whether `text` is a SHA-256 in hexadecimal letters, with or without a prefix that says so."""
+    return _DIGEST.fullmatch(text.lower()) is not None
+
+
+def effect_ids(project: Project, effect_key: str) -> list[UUID]:
+    """The ids that `effect_key` has in each of the project's newest sessions.
+
+    An effect's id is derived from its session and key, so a key is found by primary key without an index of its own.
+    """
+    newest = project.sessions.order_by("-opened_position").values_list("id", flat=True)[:NEWEST_SESSIONS]
+    return [derived(session_id, effect_key) for session_id in newest]
 
 
 def _by_reference_or_key(project: Project, text: str) -> list[Hit]:

@@ -9,6 +9,7 @@ from typing import Final
 
 from django.urls import reverse
 
+from inquiry import links
 from inquiry.resume import Resume
 from inquiry.session_page import Counts
 from sessions.models import Session
@@ -77,7 +78,7 @@ def answers(session: Session, counts: Counts, resume: Resume) -> list[Answer]:
             "What can be audited?",
             f"Every fact of these effects, by its position in the journal; {_number(counts.redactions, 'secret')}"
             " replaced before storage.",
-            [(f"{reverse('audit')}?session={session}", "audit")],
+            [(links.search(f"session:{session}"), "audit")],
         ),
     ]
 

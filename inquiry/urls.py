@@ -24,5 +24,7 @@ urlpatterns = [
     path("stuck/", stuck.stuck, name="stuck"),
     path("stuck/<str:rule>/<uuid:subject>/", stuck.stuck_care, name="stuck_care"),
     path("audit/", audit.audit, name="audit"),
+    path("audit/complete/", audit.complete, name="audit_complete"),
+    path("audit/language/", audit.language, name="audit_language"),
     path("go/", audit.go, name="go"),
 ]

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from typing import Final
+from urllib.parse import urlencode
 
 from evaluation.bench import clients, filling, meter
 from evaluation.bench.figures import Report, percentile
@@ -20,15 +21,15 @@ QUERIES_BAR: Final = 12
 SIZE_BAR_KB: Final = 150
 MEASURED_EFFECTS: Final = 1_000
 SEARCHES: Final = {
-    "failed of one tool, last 24 h": "state=failed&tool=git.push&since=24h",
-    "failed of one tool": "state=failed&tool=git.push",
-    "one tool": "tool=http.request",
-    "outcome error": "outcome=error",
-    "never answered": "state=unknown",
-    "one repository": "repository=acme%2Fshop-2",
-    "production refs": "ref_class=production",
-    "an external reference": "reference=https%3A%2F%2Fforge.example%2Fpulls%2Fseed%2F1001~1",
-    "one session, one tool": "session=bench-measured-0&tool=bash",
+    "failed of one tool, last 24 h": "state:failed tool:git.push since:24h",
+    "failed of one tool": "state:failed tool:git.push",
+    "one tool": "tool:http.request",
+    "outcome error": "outcome:error",
+    "never answered": "state:unknown",
+    "one repository": "repository:acme/shop-2",
+    "production refs": "ref_class:production",
+    "an external reference": "reference:https://forge.example/pulls/seed/1001~1",
+    "one session, one tool": "session:bench-measured-0 tool:bash",
     "last 50 of everything": "",
 }
 
@@ -107,11 +108,11 @@ class _Reader:
             "API: failed of one tool": lambda: api.get("/api/v1/effects?state=failed&tool=git.push&limit=50"),
         }
         for name, query in SEARCHES.items():
-            self.pages[f"search: {name}"] = partial(person.get, f"/audit/?{query}")
+            self.pages[f"search: {name}"] = partial(person.get, f"/audit/?{urlencode({'q': query})}")
         for page in self.pages.values():  # once unmeasured, from every worker that may answer
             for _ in range(3):
                 page()
-        text = person.get(f"/audit/?{SEARCHES['failed of one tool']}")
+        text = self.pages["search: failed of one tool"]()
         if re.search(rb"/effects/[0-9a-f-]{36}/", text) is None:
             raise RuntimeError("the search found nothing: there is nothing to measure")
 

@@ -39,6 +39,7 @@ class Asked:
     parts: list[Test]  # of the conditions all of which must hold
     since_us: int | None
     until_us: int | None
+    between: tuple[int | None, int | None] | None = None  # positions, once they were looked up
 
     @property
     def slow(self) -> bool:
@@ -89,11 +90,8 @@ def answer(
     if asked.query.grouping is not None:
         return Answer(asked, groups=grouping.groups(asked, matches(asked)))
     parts = arms(asked)
-    lowest = None
-    if asked.slow and after is None:
-        top = before if before is not None else newest(asked) + 1
-        lowest = max(top - SLOW_WINDOW, 0)
-        parts = [part.filter(opened_position__gte=lowest) for part in parts]
+    lowest = _lowest(asked, before) if after is None else 0
+    parts = [part.filter(opened_position__gte=lowest) for part in parts] if lowest else parts
     whole = rows(asked.entity.of(asked.context.project))
     page = keyset.merge(parts, whole, size, keyset.Window(before=before, after=after))
     found = Answer(asked, page.rows, page.older, page.newer)
@@ -119,10 +117,43 @@ def arms(asked: Asked) -> "list[QuerySet[Any]]":
     return [rows.filter(*combination) for combination in product(*alternatives)]
 
 
-def count(asked: Asked) -> tuple[int, bool]:
-    """How many rows match, and whether there are more than were counted (COUNTED)."""
-    found = matches(asked).values_list("pk", flat=True)[: COUNTED + 1].count()
-    return min(found, COUNTED), found > COUNTED
+def count(asked: Asked, most: int = COUNTED) -> tuple[int, bool]:
+    """How many rows match, at most `most`, and whether there are or may be more: a slow search does not look further
+    back than its first page.
+    """
+    found, lowest = 0, _lowest(asked)
+    for part in arms(asked):
+        part = part.filter(opened_position__gte=lowest) if lowest else part
+        found += part.values_list("pk", flat=True)[: most + 1 - found].count() if found <= most else 0
+    return min(found, most), found > most or lowest > 0
+
+
+def newest_first(
+    asked: Asked, columns: tuple[str, ...], most: int, known: "list[Any] | None" = None
+) -> tuple[list[tuple[Any, ...]], bool]:
+    """Values of the newest matches, at most `most`, and whether there are or may be more (as `count`).
+
+    `known` are the ids of all of them, where they were found before.
+    """
+    if known is not None:
+        rows = asked.entity.of(asked.context.project).filter(pk__in=known).order_by("-opened_position")
+        return list(rows.values_list(*columns)[:most]), len(known) > most
+    found: list[tuple[Any, ...]] = []
+    lowest, parts = _lowest(asked), arms(asked)
+    for part in parts:
+        part = part.filter(opened_position__gte=lowest) if lowest else part
+        found += part.order_by("-opened_position").values_list("opened_position", *columns)[: most + 1]
+    if len(parts) > 1:
+        found.sort(key=lambda row: row[0], reverse=True)
+    return [row[1:] for row in found[:most]], len(found) > most or lowest > 0
+
+
+def _lowest(asked: Asked, before: int | None = None) -> int:
+    """The position at which a slow search stops looking back, 0 for none."""
+    if not asked.slow:
+        return 0
+    top = before if before is not None else newest(asked) + 1
+    return max(top - SLOW_WINDOW, 0)
 
 
 def stream(
@@ -157,11 +188,13 @@ def _within(rows: "QuerySet[Any]", asked: Asked) -> "QuerySet[Any]":
     since, until = asked.since_us, asked.until_us
     if (since is None and until is None) or _is_narrow(asked):
         return rows
-    bounds = Project.objects.filter(id=asked.context.project.id).values_list(
-        Subquery(_before(since - _SLACK_US if since is not None else 0)),
-        Subquery(_from(until + _SLACK_US if until is not None else LATEST_US)),
-    )
-    last_before, first_after = bounds[0]
+    if asked.between is None:
+        bounds = Project.objects.filter(id=asked.context.project.id).values_list(
+            Subquery(_before(since - _SLACK_US if since is not None else 0)),
+            Subquery(_from(until + _SLACK_US if until is not None else LATEST_US)),
+        )
+        asked.between = bounds[0]
+    last_before, first_after = asked.between
     if since is not None and last_before is not None:
         rows = rows.filter(opened_position__gt=last_before)
     if until is not None and first_after is not None:
@@ -183,4 +216,4 @@ def _from(us: int) -> "QuerySet[Any, Any]":
     return Entry.objects.filter(received_us__gte=us).order_by("received_us", "position").values("position")[:1]
 
 
-__all__ = ["Answer", "Asked", "answer", "arms", "count", "matches", "newest", "stream", "understand"]
+__all__ = ["Answer", "Asked", "answer", "arms", "count", "matches", "newest", "newest_first", "stream", "understand"]

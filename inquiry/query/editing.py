@@ -4,10 +4,10 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from inquiry.query import reading
+from inquiry.query import pieces, reading
 from inquiry.query.entities import ENTITIES, Entity
 from inquiry.query.fields import Field
-from inquiry.query.syntax import Or, Query, Term
+from inquiry.query.syntax import Node, Or, Query, Term
 
 _BARE: Final = re.compile(r"[^\s()\[\]|\",!@*-][^\s()\[\]|\",]*")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -31,48 +31,55 @@ def moment(us: int) -> str:
 
 def standing(query: Query, field: Field) -> set[str]:
     """The values to which the query narrows `field` by a condition of its own."""
-    return {
-        one.text for term in _terms_of(field, query) for one in term.values if one.form != "field" and not one.prefix
-    }
+    terms = [node for node in reading.conjuncts(query) if isinstance(node, Term) and _is_of(node, field, query)]
+    return {one.text for term in terms for one in term.values if one.form != "field" and not one.prefix}
 
 
 def narrowed(query: Query, field: Field, value: str) -> str:
     """The text of `query` with one condition more: `field` is `value`."""
-    return _with(query, f"{field.name}:{quoted(value)}")
+    return added(query, f"{field.name}:{quoted(value)}")
+
+
+def ungrouped(query: Query) -> Query:
+    """The query of the rows that are grouped."""
+    return reading.read(query.text[: query.conditions_end].rstrip())
 
 
 def without(query: Query, field: Field) -> str:
     """The text of `query` without the conditions of their own that are of `field`."""
-    return _cut(query, [(term.at, term.end) for term in _terms_of(field, query)])
+    return pieces.without(query, lambda node: _is_of(node, field, query))
 
 
 def between(query: Query, entity: Entity, from_us: int, to_us: int) -> str:
     """The text of `query` with [from_us, to_us) in place of what it said of its entity's time."""
+    return added(reading.read(always(query, entity)), f"since:{moment(from_us)} until:{moment(to_us)}")
+
+
+def lately(query: Query, entity: Entity, age: str) -> str:
+    """The text of `query` with the last `age` (as 7d) in place of what it said of its entity's time."""
+    return added(reading.read(always(query, entity)), f"since:{age}")
+
+
+def always(query: Query, entity: Entity) -> str:
+    """The text of `query` without the conditions of their own that are of its entity's time."""
     time = entity.fields[entity.time]
-    terms = [node for node in reading.conjuncts(query) if isinstance(node, Term)]
-    said = [term for term in terms if term.name in ("since", "until") or _is_of(term, time, query)]
-    text = _cut(query, [(term.at, term.end) for term in said])
-    return _with(reading.read(text), f"since:{moment(from_us)} until:{moment(to_us)}")
+    return pieces.without(query, lambda node: _is_time(node, time, query))
 
 
-def _terms_of(field: Field, query: Query) -> list[Term]:
-    terms = [node for node in reading.conjuncts(query) if isinstance(node, Term)]
-    return [term for term in terms if term.operator in ("", "=") and _is_of(term, field, query)]
+def _is_time(node: Node, time: Field, query: Query) -> bool:
+    if not isinstance(node, Term) or any(one.form == "field" for one in node.values):
+        return False
+    return node.name in ("since", "until") or ENTITIES[query.entity].known(node.name) is time
 
 
-def _is_of(term: Term, field: Field, query: Query) -> bool:
-    return ENTITIES[query.entity].known(term.name) is field
+def _is_of(node: Node, field: Field, query: Query) -> bool:
+    if not isinstance(node, Term) or node.operator not in ("", "="):
+        return False
+    return ENTITIES[query.entity].known(node.name) is field
 
 
-def _cut(query: Query, spans: list[tuple[int, int]]) -> str:
-    text = query.text
-    for begun, ended in sorted(spans, reverse=True):
-        text = f"{text[:begun].rstrip()} {text[ended:].lstrip()}"
-    return text.strip()
-
-
-def _with(query: Query, condition: str) -> str:
-    """Append a condition that all matches must meet. What is joined by OR is put between parentheses first."""
+def added(query: Query, condition: str) -> str:
+    """The text of `query` with a condition more, which all matches must meet."""
     text = query.text
     head, body, tail = (
         text[: query.entity_end],

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from inquiry import shown
 from inquiry.query import editing
-from inquiry.query.asking import COUNTED, Asked, matches
+from inquiry.query.asking import COUNTED, Asked, newest_first
 from inquiry.query.entities import Entity
 from inquiry.query.fields import Field, Own
 from inquiry.query.kinds import Several
@@ -67,17 +67,18 @@ class Overview:
         return max((bar.count for bar in self.bars), default=0)
 
 
-def overview(asked: Asked) -> Overview:
-    """Facets and histogram of the newest COUNTED matches: one query."""
+def overview(asked: Asked, known: "list[Any] | None" = None) -> Overview:
+    """Facets and histogram of the newest COUNTED matches: one query for each index that serves them.
+
+    `known` are the ids of all matches, where they were found before; then it is one query.
+    """
     entity = asked.entity
     chosen = [one for one in entity.fields.values() if one.facet and not isinstance(one, Several)]
     columns = {one.name: one.shows or one.path for one in chosen}
     time = entity.fields[entity.time].path
     extra = _BESIDE.get(entity.name, ())
-    rows = matches(asked).order_by("-opened_position").values_list(*columns.values(), time, *extra)[: COUNTED + 1]
-    found = list(rows)
-    seen = Overview(min(len(found), COUNTED), len(found) > COUNTED)
-    found = found[:COUNTED]
+    found, more = newest_first(asked, (*columns.values(), time, *extra), COUNTED, known)
+    seen = Overview(len(found), more)
     if not found:
         return seen
     at = len(columns)

@@ -207,6 +207,8 @@ class Own(Choice):
 def any_of(tests: Iterable[Test]) -> Test:
     """Their union; of none, what no row meets."""
     given = list(tests)
+    if len(given) == 1:  # with what it knows of indexes
+        return given[0]
     q = NOTHING
     for number, test in enumerate(given):
         q = test.q if number == 0 else q | test.q

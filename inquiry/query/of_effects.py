@@ -8,6 +8,8 @@ from inquiry import shown
 from inquiry.indexes import (
     HAS_BAD_OUTCOME,
     HAS_GUARDED_REF,
+    HAS_REFERENCE,
+    HAS_RESOURCE,
     IS_TRIED_AGAIN,
 )
 from inquiry.query.entity import Entity, Flag, pairs
@@ -79,11 +81,12 @@ EFFECT: Final = Entity(
             facet=True,
         ),
         Text("environment", "Environment", "in the agent's words", path="environment", aliases=("env",), facet=True),
-        Text("resource", "Resource", path="resource", index="effect_by_resource"),
+        Text("resource", "Resource", path="resource", index="effect_by_resource", few=Q(HAS_RESOURCE)),
         Text(
             *("reference", "External reference", "pull request, commit, message id"),
             path="external_reference",
             index="effect_by_reference",
+            few=Q(HAS_REFERENCE),
         ),
         Choice("leave", "Leave", path="leave", choices=pairs(states.LEAVES), facet=True),
         Choice("basis", "Basis of leave", path="leave_basis", choices=pairs(x for x in states.BASES if x)),

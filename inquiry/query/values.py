@@ -53,6 +53,11 @@ def moment(one: One, now_us: int) -> Moment:
     raise Fault(one.at, len(one.text), f"“{one.text[:40]}” is no moment; it is {MOMENTS}.")
 
 
+def is_age(one: One) -> bool:
+    """Whether a moment was written as an age: 30m, 24h, 7d."""
+    return _AGE.fullmatch(one.text.strip()) is not None
+
+
 def length(one: One) -> int:
     """Read a length of time (500ms, 2s, 10m, 1.5h, 7d) as microseconds. Raises Fault."""
     found = _LENGTH.fullmatch(one.text.strip())

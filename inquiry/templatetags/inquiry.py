@@ -6,7 +6,6 @@ from typing import Final
 from uuid import UUID
 
 from django import template
-from django.template.loader import get_template
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
@@ -15,7 +14,6 @@ from inquiry.bodies import Excerpt
 from inquiry.packing import plain
 from inquiry.sentences import Moment, Sentence
 from inquiry.timeline import Row
-from inquiry.views.audit import Input
 from inquiry.views.place import Place
 from journal import untrusted
 from journal.clock import now_us
@@ -165,20 +163,6 @@ def target(row: Row) -> SafeString:
     """What an effect acts upon, in a row: repository@ref, a class that matters, environment."""
     effect = row.effect
     return _target(effect.repository_name or "", effect.ref, effect.ref_class, effect.environment)
-
-
-@register.simple_tag
-def search_field(one: Input) -> SafeString:
-    """`{% search_field one %}`: a field of the search form."""
-    return _search_field(one) if one.values or one.error else _empty_search_field(one)
-
-
-def _search_field(one: Input) -> SafeString:
-    return SafeString(get_template("inquiry/_input.html").render({"one": one}))
-
-
-# Most are empty on every page, and the same for everybody.
-_empty_search_field = cache(_search_field)
 
 
 @register.filter

@@ -1,66 +1,83 @@
-"""The search of effects by fields, and the box that takes any identity."""
+"""The search page, what completes its box, and the box that takes any identity."""
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_safe
+from django.views.decorators.vary import vary_on_headers
 
-from inquiry import jump, patience, search
-from inquiry.fields import FIELDS, TIMES
-from inquiry.views.place import Place
+from inquiry import audit_page, jump, patience
+from inquiry.audit_page import LONGEST_ID, Elsewhere, Searched
+from inquiry.query import completing, reference, values
+from inquiry.query.entities import DEFAULT, ENTITIES
 from journal.clock import now_us
+from journal.horizon import last_position
 from sessions.access import MemberRequest, member
 
-LONGEST: Final = 300  # characters of an identity
-# The fields that the form shows at once; the others stand behind "more fields" until one of them is used.
-FIRST: Final = ("tool", "outcome", "agent", "session", "since", "until")
-WHEN_HELP: Final = "24h, 7d, 2026-11-20"
-
-
-@dataclass(frozen=True, slots=True)
-class Input:
-    """A field as the form shows it."""
-
-    name: str
-    label: str
-    help: str
-    choices: tuple[tuple[str, str], ...]
-    values: tuple[str, ...]
-    error: str
-
-    @property
-    def value(self) -> str:
-        """What stands in it."""
-        return self.values[0] if self.values else ""
+# Until somebody saves questions of their own: what is asked most.
+QUESTIONS: Final = (
+    ("Failed", "state:failed"),
+    ("Unknown outcome", "is:unknown"),
+    ("Waiting on people", "gate is:open"),
+    ("Production branches", "ref_class:production"),
+    ("Without leave", "leave:bypassed"),
+    ("Violations", "is:violating"),
+)
 
 
 @require_safe
 @member
+@vary_on_headers("HX-Request")
 def audit(request: MemberRequest) -> HttpResponse:
-    """Effects by fields, newest first. The query string is the whole question."""
-    stopped, found = None, search.Found()
-    asked = search.read(dict(request.GET.lists()), request.membership.project, now_us())
+    """What a query finds, newest first. The query string is the whole question."""
+    page = audit_page.read(request.GET)
+    if isinstance(page, Elsewhere):
+        return redirect(page.url)
+    if request.headers.get("HX-Request") != "true":
+        page.part = ""
+    project, stopped = request.membership.project, None
     try:
         with patience.limit(request.user.pk):
-            found = found if asked.errors else search.find(asked)
+            elsewhere = audit_page.identity(project, page.text)
+            if elsewhere is not None:
+                return redirect(elsewhere)
+            request.read_to = last_position()
+            if not page.refusal:
+                audit_page.search(page, project, now_us())
     except patience.Overran as stop:
         stopped = stop
-    inputs = {name: _input(name, asked) for name in (*FIELDS, *TIMES)}
-    rest = [one for name, one in inputs.items() if name not in FIRST and name != "state"]
-    context = {
-        "search": asked,
-        "found": found,
-        "states": inputs["state"],
-        "first": [inputs[name] for name in FIRST],
-        "rest": rest,
-        "rest_used": any(one.values or one.error for one in rest),
-        "place": Place(filters=asked.query()),
-    }
-    if stopped:
-        return patience.overran(request, stopped, "inquiry/audit.html", context)
-    return render(request, "inquiry/audit.html", context, status=400 if asked.errors else 200)
+    template = "inquiry/found/_part.html" if page.part else "inquiry/audit.html"
+    if stopped is None:
+        return render(request, template, _context(page), status=page.status)
+    page.answer, page.overview, page.drawing = None, None, None
+    answer = patience.overran(request, stopped, template, _context(page))
+    if page.part:
+        answer.status_code = 422  # which the page that asked for it shows in its place
+    return answer
+
+
+@require_safe
+@member
+@patience.patient
+def complete(request: MemberRequest) -> HttpResponse:
+    """What may stand at a place of a query, as a list: `q` the query, `at` the characters before the cursor."""
+    text, at = request.GET.get("q", ""), request.GET.get("at", "")
+    place = int(at) if at.isascii() and at.isdigit() and len(at) < 6 else len(text)
+    found = completing.complete(text.replace("\0", ""), place, request.membership.project)
+    return render(request, "inquiry/found/_completions.html", {"found": found})
+
+
+@require_safe
+@member
+def language(request: MemberRequest) -> HttpResponse:
+    """The whole language of the search, as the registry has it."""
+    entities = [
+        {"entity": entity, "fields": [(one, reference.example(entity, one)) for one in entity.fields.values()]}
+        for entity in ENTITIES.values()
+    ]
+    told = {"grammar": reference.GRAMMAR, "entities": entities, "moments": values.MOMENTS}
+    return render(request, "inquiry/language.html", told)
 
 
 @require_safe
@@ -69,17 +86,26 @@ def audit(request: MemberRequest) -> HttpResponse:
 def go(request: MemberRequest) -> HttpResponse:
     """Go to what an identity names: straight there when it is one thing, else a page of what it may be."""
     text = request.GET.get("id", "").strip()
-    if not text or len(text) > LONGEST or "\0" in text:
-        return render(request, "inquiry/go.html", {"text": text[:LONGEST], "unfit": bool(text)})
+    if not text or len(text) > LONGEST_ID or "\0" in text:
+        return render(request, "inquiry/go.html", {"text": text[:LONGEST_ID], "unfit": bool(text)})
     found = jump.jump(request.membership.project, text)
     if len(found.hits) == 1:
         return redirect(found.hits[0].url)
     return render(request, "inquiry/go.html", {"text": text, "jump": found})
 
 
-def _input(name: str, asked: search.Search) -> Input:
-    values, error = tuple(asked.values.get(name, ())), asked.errors.get(name, "")
-    if name in TIMES:
-        return Input(name, TIMES[name], WHEN_HELP, (), values, error)
-    known = FIELDS[name]
-    return Input(name, known.label, known.help, tuple(known.choices), values, error)
+def _context(page: Searched) -> dict[str, Any]:
+    entity = page.asked.entity if page.asked else ENTITIES[DEFAULT]
+    return {
+        "page": page,
+        "questions": QUESTIONS,
+        "registry": entity,
+        "entities": ENTITIES.values(),
+        "fields": [
+            {"example": reference.example(entity, one), "label": one.label, "help": one.help}
+            for one in entity.fields.values()
+        ],
+        "ranges": audit_page.ranges(page.asked) if page.asked else [],
+        "with_facets": page.place.url(facets=1),
+        "overview_part": page.place.url(part="overview"),
+    }

@@ -112,9 +112,9 @@ def test_what_ran_without_approval_is_said_on_its_page_and_found(desk: Desk, gat
     handle = str(desk.effect({"id": str(gate.effect_id)}))
     assert "Executed without approval." in rita.page(reverse("effect", args=[gate.effect_id]))
     assert "1 violation" in rita.page(reverse("session", args=[gate.session_id]))
-    for query in ({"violating": "1"}, {"leave": "bypassed"}, {"judged": "ask"}):
-        assert handle in rita.page(reverse("audit"), 200, **query), query
-    assert handle not in rita.page(reverse("audit"), judged="not_held")
+    for query in ("is:violating", "leave:bypassed", "judged:ask"):
+        assert handle in rita.page(reverse("audit"), 200, q=query), query
+    assert handle not in rita.page(reverse("audit"), q="judged:not_held")
 
 
 @pytest.mark.parametrize("scope", ["effect", "session", "agent", "tool"])

@@ -135,7 +135,7 @@ def test_what_is_done_for_somebody_is_found(desk: Desk) -> None:
     desk.agent.plan("e-2", "s-2", arguments={"ref": "next"})
     reader = Reviewer(desk).client
     found, others = Gate.objects.order_by("opened_position").values_list("effect__opened_position", flat=True)
-    html = reader.get(reverse("audit"), {"on_behalf_of": "viewer"}).content.decode()
+    html = reader.get(reverse("audit"), {"q": "on_behalf_of:viewer"}).content.decode()
     assert (f"e_{found}" in html, f"e_{others}" in html) == (True, False)
     html = reader.get(reverse("sessions"), {"on_behalf_of": "viewer"}).content.decode()
     opened = dict(Session.objects.values_list("key", "opened_position"))

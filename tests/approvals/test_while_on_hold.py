@@ -79,7 +79,7 @@ def test_it_is_told_once_and_shown_wherever_breaches_are(quiet: Desk) -> None:
     rita = Reviewer(quiet)
     assert SAID in rita.page(reverse("effect", args=[effect.id]))
     assert "1 violation" in rita.page(reverse("session", args=[effect.session_id]))
-    assert str(effect) in rita.page(reverse("audit"), violating="1")
+    assert str(effect) in rita.page(reverse("audit"), q="is:violating")
     inbox = rita.page(reverse("inbox"))
     assert inbox.index(f"<b>{SAID}</b>") < inbox.index(reverse("effect", args=[effect.id]))
     assert "Executed without approval" not in inbox

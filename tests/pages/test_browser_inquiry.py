@@ -45,8 +45,9 @@ class Shelf:
             *(f"/sessions/{book.session}/{left}/" for left in ("decisions", "handoffs", "state")),
             f"/tasks/{book.task}/",
             *(f"/effects/{identity}/" for identity in effects),
-            "/audit/?environment=prod&ref_class=production",
-            "/audit/?toll=git.push&state=odd",
+            "/audit/?q=environment:prod+ref_class:production",
+            "/audit/?q=session&facets=1",
+            "/audit/?q=tool:git.push+state:odd",
             "/go/",
             "/go/?id=nothing",
         ]
@@ -231,10 +232,18 @@ def test_the_journey_of_an_investigator_without_javascript(shelf: Shelf, new_pag
         page.get_by_role("link", name="Download the plan as stored").click()
     assert "pytest -q error" in raw.value.path().read_text()
     page.get_by_role("link", name="Audit").click()
-    page.get_by_label("failed").check()
-    page.get_by_label("Tool", exact=True).fill("deploy.run")
-    page.get_by_role("button", name="Search effects").click()
-    expect(page.locator("tbody tr")).to_have_count(1)
+    page.get_by_label("Query").fill("state:failed tool:deploy.run")
+    page.get_by_role("button", name="Search", exact=True).click()
+    expect(page.locator(".timeline tbody tr")).to_have_count(1)
+    page.get_by_role("navigation", name="Facets").get_by_role("link", name="deploy-7").click()
+    expect(page.get_by_label("Query")).to_have_value("state:failed tool:deploy.run agent:deploy-7")
+    page.get_by_text("What can be asked of effects").click()
+    page.get_by_role("button", name="attempts:>1").click()
+    expect(page.get_by_label("Query")).to_have_value("state:failed tool:deploy.run agent:deploy-7 attempts:>1")
+    page.get_by_label("Query").fill("state:fialed")
+    page.get_by_role("button", name="Search", exact=True).click()
+    expect(page.locator("mark")).to_have_text("fialed")
+    expect(page.get_by_label("Query")).to_have_value("state:fialed")
     page.get_by_label("Any id").fill("s_999999")
     page.get_by_role("button", name="Go", exact=True).click()
     expect(page.get_by_text("it was looked up as the handle of a session")).to_be_visible()

@@ -13,7 +13,8 @@ from django.urls import reverse
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from inquiry.fields import NAMES
+from inquiry.first_search import NAMES
+from inquiry.query import reference
 from ledger import declared
 from ledger.models import Effect
 from tests.ingest.caller import Caller
@@ -55,9 +56,11 @@ def pages(book: Book) -> list[str]:
         reverse("effect", args=[book.effects["ok"]]),
         reverse("effect", args=[book.effects["rejected"]]),
         "/audit/",
-        "/audit/?state=failed&state=unknown&tool=deploy.run&since=7d&until=0m",
-        "/audit/?agent=deploy-7&environment=prod&since=7d",
-        "/audit/?key=ok&leave=used",
+        "/audit/?q=state:[failed,unknown]+tool:deploy.run+since:7d+until:0m",
+        "/audit/?q=agent:deploy-7+environment:prod+since:7d&facets=1",
+        "/audit/?q=key:ok+leave:used",
+        "/audit/?q=event",
+        "/audit/?q=session+agent:deploy-7+|+group+status,agent",
         "/go/?id=nothing",
         "/go/?id=00000000-0000-4000-8000-000000000000",
         f"/go/?id={'0' * 64}",
@@ -185,12 +188,16 @@ VALUES = st.one_of(
     st.text(max_size=20),
     st.text(alphabet=string.printable, max_size=20),
     st.integers().map(str),
+    st.lists(st.sampled_from(reference.examples()), min_size=1, max_size=3).map(" ".join),
 )
 QUERIES = st.lists(
     st.tuples(
         st.one_of(
             st.sampled_from(
-                [*NAMES, "before", "after", "at", "id", "status", "mode", "text", "parent", "fact", "since"]
+                [
+                    *(*NAMES, "q", "q", "q", "facets", "add", "before", "after", "at", "id", "status", "mode"),
+                    *("text", "parent", "fact", "since"),
+                ]
             ),
             st.text(max_size=12),
             st.sampled_from(["agent__owner__password__startswith", "_connector", "session__key__regex", "order_by"]),

@@ -254,7 +254,7 @@ def test_a_breach_of_leave_stands_out(viewer: Client, book: Book) -> None:
     effects.tell([effects.Breach(row, "executed_without_leave")], now_us())
     assert "Executed without approval." in effect_page(viewer, book, "ok")
     assert "1 violation" in words(viewer.get(reverse("session", args=[book.session])))
-    assert "bypassed, policy" in words(viewer.get("/audit/?leave=bypassed"))
+    assert "bypassed, policy" in words(viewer.get("/audit/?q=leave:bypassed"))
 
 
 def test_every_fact_is_there_and_its_body_byte_for_byte(viewer: Client, book: Book) -> None:
@@ -384,7 +384,7 @@ def test_every_url_with_an_id_is_not_found_across_the_wall(house: House, book: B
     assert "neighbour" not in words(viewer.get("/audit/"))
     other_key = Session.objects.filter(project=house.other).first()
     assert other_key is not None
-    assert "No session" in viewer.get("/audit/", {"session": str(other_key)}).content.decode()
+    assert "Nothing here is a session" in words(viewer.get("/audit/", {"q": f"session:{other_key}"}))
 
 
 def test_strangers_are_sent_to_sign_in(client: Client, book: Book) -> None:

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inquiry import bodies, handles
-from inquiry.fields import Invalid, moment
 from inquiry.keyset import MAX_POSITION, Window, page
+from inquiry.query.syntax import Fault, One
+from inquiry.query.values import moment
 from journal import gists
 from sessions.models import Session
 from tests.ingest.caller import Caller
@@ -91,19 +92,19 @@ def test_positions_are_read_as_people_write_them(text: str, position: int | None
         ("1970-01-02", 86_400_000_000),
         ("1970-01-01T00:00:01Z", 1_000_000),
         ("1970-01-01T01:00:00+01:00", 0),
-        ("2 h", 10**15 - 7_200_000_000),
+        ("2h", 10**15 - 7_200_000_000),
         ("30M", 10**15 - 1_800_000_000),
         ("7d", 10**15 - 604_800_000_000),
     ],
 )
 def test_times_are_moments_or_ages(text: str, microseconds: int) -> None:
-    assert moment(text, 10**15) == microseconds
+    assert moment(One(text, 0), 10**15).from_us == microseconds
 
 
 @pytest.mark.parametrize("text", ["yesterday", "", "7 fortnights", "2026-13-01", "1e9"])
 def test_other_times_are_refused(text: str) -> None:
-    with pytest.raises(Invalid):
-        moment(text, 10**15)
+    with pytest.raises(Fault):
+        moment(One(text, 0), 10**15)
 
 
 @pytest.mark.django_db

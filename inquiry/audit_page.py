@@ -1,0 +1,261 @@
+"""The search page: what was asked, what answers it, and where to go on when nothing does."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from django.db.models import F, OuterRef, QuerySet, Subquery
+from django.http import QueryDict
+from django.urls import reverse
+
+from inquiry import first_search, handles, histogram, jump, links
+from inquiry.handles import as_position
+from inquiry.query import asking, editing, excluding, facets, reading, telling
+from inquiry.query.asking import Answer, Asked
+from inquiry.query.excluding import Kept
+from inquiry.query.facets import Overview
+from inquiry.query.syntax import Fault, Term
+from inquiry.timeline import as_rows, day_of, with_gists
+from inquiry.views.place import Place
+from ledger.models import Effect
+from sessions.models import Person, Project, Session
+
+NAMES: Final = ("q", "before", "after", "facets", "part", "add")
+LONGEST_ID: Final = 300
+AROUND: Final = 120  # characters of a query that are shown on either side of what is wrong with it
+AGES: Final = (("1h", "last hour"), ("24h", "24 h"), ("7d", "7 d"), ("30d", "30 d"))
+PARTS: Final = ("overview",)
+BOUNDS: Final = ("since", "until")
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """The page is another one."""
+
+    url: str
+
+
+@dataclass(slots=True)
+class Searched:
+    """What the page shows. With a `fault` or a `refusal` nothing was searched."""
+
+    text: str = ""
+    before: int | None = None
+    after: int | None = None
+    with_facets: bool = False
+    part: str = ""
+    refusal: str = ""
+    fault: Fault | None = None
+    asked: Asked | None = None
+    answer: Answer | None = None
+    rows: list[Any] = field(default_factory=list)
+    count: int = 0
+    more: bool = False
+    took_ms: int = 0
+    overview: Overview | None = None
+    drawing: "histogram.Drawing | None" = None
+    kept: list[Kept] = field(default_factory=list)
+    told: str = ""
+    groups: "list[Group]" = field(default_factory=list)
+    agents: dict[str, str] = field(default_factory=dict)  # of events: what the journal calls an agent -> its name
+
+    @property
+    def status(self) -> int:
+        """The code that the page is answered with."""
+        return 400 if self.fault or self.refusal else 200
+
+    @property
+    def place(self) -> Place:
+        """The query as it stands in links to other pages of the same answer."""
+        kept = [("q", self.text)] if self.text else []
+        return Place(filters=[*kept, *([("facets", "1")] if self.with_facets else [])])
+
+    @property
+    def entity(self) -> str:
+        """What is asked for, "" for a query that could not be read."""
+        return self.asked.entity.name if self.asked else ""
+
+    @property
+    def day(self) -> str:
+        """The day on which all of these effects arrived (UTC), "" when they are of several."""
+        return day_of(row.effect.received_us for row in self.rows) if self.entity == "effect" else ""
+
+    @property
+    def targets(self) -> bool:
+        """True when any of these effects names a target."""
+        effects = [row.effect for row in self.rows] if self.entity == "effect" else []
+        return any(one.repository_id or one.ref or one.environment for one in effects)
+
+    @property
+    def wrong(self) -> tuple[str, str, str]:
+        """The query before what is wrong, what is wrong, and the query after it; long ends are left out."""
+        assert self.fault is not None  # noqa: S101 - asked for only where there is one
+        at, end = self.fault.at, self.fault.at + self.fault.length
+        before, after = self.text[:at], self.text[end : end + AROUND]
+        return ("…" if len(before) > AROUND else "") + before[-AROUND:], self.text[at:end], after
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One row of a grouped answer: (field, word) of keys, (figure, value, kind) of figures, and where its rows are."""
+
+    keys: list[tuple[str, str]]
+    figures: list[tuple[str, Any, str]]
+    url: str
+
+
+def read(query: QueryDict) -> "Searched | Elsewhere":
+    """Read a query string. Names that the search does not know are refused, those of the first search translated."""
+    given: Mapping[str, list[str]] = dict(query.lists())
+    page = Searched(text=str(query.get("q", "")).strip(), with_facets=query.get("facets") == "1")
+    page.part = str(query.get("part", "")) if query.get("part") in PARTS else ""
+    try:
+        old = first_search.query_of(given, NAMES)
+    except first_search.Unknown as unknown:
+        page.refusal = str(unknown)
+        return page
+    places: dict[str, int] = {}
+    for name in ("before", "after"):
+        if query.get(name):
+            position = as_position(str(query[name]))
+            if position is None:
+                page.refusal = f"“{name}” is the number of a journal position."
+                return page
+            places[name] = position
+    page.before, page.after = places.get("before"), places.get("after")
+    if old is not None or query.get("add"):
+        text = " ".join(part for part in (page.text, old or "") if part)
+        if query.get("add"):
+            return Elsewhere(links.search(_with(text, str(query["add"]))))
+        return Elsewhere(links.search(text, **{name: str(position) for name, position in places.items()}))
+    return page
+
+
+def _with(text: str, condition: str) -> str:
+    """The text with a condition more: where all must meet it, when the text can be read, else at its end."""
+    try:
+        return editing.added(reading.read(text), condition)
+    except Fault:
+        return f"{text} {condition}"
+
+
+def identity(project: Project, text: str) -> str | None:
+    """Where to go when the whole query is an id of something here: a handle, a UUID, a digest, an address."""
+    shaped = handles.handle(text) or handles.as_uuid(text) or jump.is_digest(text) or "://" in text
+    if not shaped or len(text) > LONGEST_ID or "\0" in text or len(text.split()) > 1:
+        return None
+    found = jump.jump(project, text)
+    if len(found.hits) == 1:
+        return found.hits[0].url
+    return f"{reverse('go')}?{urlencode({'id': text})}" if found.hits else None
+
+
+def search(page: Searched, project: Project, now_us: int) -> None:
+    """Run what was read; a query that cannot be read becomes its fault."""
+    begun = time.perf_counter()
+    try:
+        page.asked = asked = asking.understand(page.text, project, now_us)
+    except Fault as fault:
+        page.fault = fault
+        return
+    if page.part:
+        _overlook(page, asked)
+        return
+    page.answer = answer = asking.answer(asked, ROWS[asked.entity.name], before=page.before, after=page.after)
+    if answer.groups is not None:
+        page.groups = _groups(asked, answer.groups)
+        page.count, page.more = len(page.groups), answer.groups.more
+        page.took_ms = _since(begun)
+        _blame(page, asked)
+        return
+    page.rows = list(as_rows(answer.rows)) if page.entity == "effect" else answer.rows
+    if page.entity == "event" and any(row.actor.startswith("agent:") for row in answer.rows):
+        page.agents = {f"agent:{key.hex}": name for key, name in project.agents.values_list("id", "name")}
+    whole = page.before is None and page.after is None and answer.older is None and answer.looked_back_to is None
+    page.count, page.more = (len(page.rows), False) if whole else asking.count(asked)
+    page.took_ms = _since(begun)
+    if page.rows and (whole or page.with_facets):  # of few matches it costs next to nothing
+        _overlook(page, asked, [row.pk for row in answer.rows] if whole else None)
+    if whole:
+        _blame(page, asked)
+
+
+def _blame(page: Searched, asked: Asked) -> None:
+    if page.count or asked.query.condition is None:
+        return
+    page.told, page.kept = telling.told(asked.query), excluding.kept_away(asked)
+
+
+def _overlook(page: Searched, asked: Asked, known: list[Any] | None = None) -> None:
+    page.overview = facets.overview(asked, known)
+    page.count, page.more = page.overview.count, page.overview.more
+    page.drawing = histogram.draw(asked, page.overview, page.with_facets)
+
+
+def _since(begun: float) -> int:
+    return round((time.perf_counter() - begun) * 1000)
+
+
+def ranges(asked: Asked) -> list[tuple[str, str, bool]]:
+    """Times to narrow to: (word, query, whether it is the one asked for). Each only edits the text."""
+    if asked.query.grouping is not None:
+        return []
+    query, entity = asked.query, asked.entity
+    always = editing.always(query, entity)
+    standing = [node for node in reading.conjuncts(query) if isinstance(node, Term) and node.name in BOUNDS]
+    said = standing[0].values[0].text if len(standing) == 1 else ""
+    timeless = always == query.text.strip()
+    return [
+        ("any time", always, timeless),
+        *((word, editing.lately(query, entity, age), said == age) for age, word in AGES),
+    ]
+
+
+def _groups(asked: Asked, groups: Any) -> list[Group]:
+    plain, told = editing.ungrouped(asked.query), []
+    for keys, figures in groups.rows:
+        text, words = plain, []
+        for named, key in zip(groups.names, keys, strict=True):
+            value = "" if key is None else str(key)
+            words.append((named.label, dict(named.choices).get(value, value)))
+            condition = f"{named.name}:{editing.quoted(value)}" if value.strip() else f"-has:{named.name}"
+            text = reading.read(editing.added(text, condition))
+        kinds = [
+            (str(one), "count" if of is None or one.function == "distinct" else of.kind) for one, of in groups.figures
+        ]
+        measured = [(name, value, kind) for (name, kind), value in zip(kinds, figures, strict=True)]
+        told.append(Group(words, measured, links.search(text.text)))
+    return told
+
+
+def _effects(rows: "QuerySet[Any]") -> "QuerySet[Any]":
+    return with_gists(
+        rows,
+        session_position=F("session__opened_position"),
+        agent_name=F("agent__name"),
+        repository_name=F("repository__name"),
+    )
+
+
+def _events(rows: "QuerySet[Any]") -> "QuerySet[Any]":
+    """The journal knows nobody: handles and names are looked up beside each row."""
+    effects = Effect.objects.filter(id=OuterRef("effect")).values("opened_position")
+    sessions = Session.objects.filter(id=OuterRef("session")).values("opened_position")
+    people = Person.objects.filter(pseudonym=OuterRef("actor")).values("user__username")
+    found: QuerySet[Any] = rows.defer("facts", "body_commit").annotate(
+        effect_position=Subquery(effects),
+        session_position=Subquery(sessions),
+        person=Subquery(people),
+    )
+    return found
+
+
+ROWS: Final[dict[str, "Callable[[QuerySet[Any]], QuerySet[Any]]"]] = {
+    "effect": _effects,
+    "session": lambda rows: rows.select_related("agent", "repository", "owner"),
+    "gate": lambda rows: rows.select_related("agent", "session", "effect").defer("requirement"),
+    "exemption": lambda rows: rows.select_related("granted_by", "session"),
+    "event": _events,
+}

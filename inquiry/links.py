@@ -1,0 +1,11 @@
+"""Addresses of the search."""
+
+from urllib.parse import urlencode
+
+from django.urls import reverse
+
+
+def search(text: str, **more: str) -> str:
+    """The address of the search for `text`, a query; of everything when it is empty."""
+    pairs = {**({"q": text} if text else {}), **more}
+    return reverse("audit") + (f"?{urlencode(pairs)}" if pairs else "")

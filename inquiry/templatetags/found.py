@@ -1,0 +1,74 @@
+"""What the search page says of the rows that it found."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from django import template
+from django.utils.safestring import SafeString
+
+from approvals.models import Gate
+from inquiry import links
+from inquiry.histogram import LOOKS
+from inquiry.query.facets import Facet, Value
+from inquiry.templatetags.inquiry import name
+from journal.clock import now_us
+from journal.templatetags.gatebook import elapsed, grouped, mark, moment, untrusted_line
+from journal.untrusted import markup
+
+register = template.Library()
+_LONGEST: Final = 48
+
+
+@register.simple_tag
+def search_url(text: str, facets: bool = False) -> str:
+    """`{% search_url "effect is:unknown" %}`: the address of the search for a query."""
+    return links.search(text, **({"facets": "1"} if facets else {}))
+
+
+@register.filter
+def figure(value: Any, kind: str) -> SafeString | str:
+    """A figure of a group: a count, a moment, a length of time, or a number."""
+    if value is None:
+        return markup('<span class="quiet">{}</span>', "—")
+    if kind == "time":
+        return moment(int(value))
+    if kind == "length":
+        return elapsed(int(value))
+    return grouped(int(value)) if int(value) == value else f"{value:,.1f}"
+
+
+@register.filter
+def in_code(words: str) -> SafeString:
+    """Words of ours in which code stands between backticks, as docs/search.md has them."""
+    parts = words.replace("\\|", "|").split("`")
+    return SafeString("".join(markup("<code>{}</code>" if n % 2 else "{}", part) for n, part in enumerate(parts)))
+
+
+@register.filter
+def waited(gate: Gate) -> str:
+    """How long people were waited for: to the ruling, to the end without one, or until now."""
+    end_us = gate.decided_at_us or gate.ended_at_us or now_us()
+    return elapsed(max(end_us - gate.requested_at_us, 0))
+
+
+@register.simple_tag
+def look(entity: str, value: str, word: str) -> SafeString:
+    """A value of the field that an entity's bars are split by, as shape and word; other values are agents' text."""
+    found = LOOKS.get(entity, {}).get(value)
+    if found is None:
+        return untrusted_line(word, _LONGEST)
+    return markup('<span class="state {}">{}{}</span>', found[1], mark(found[2]), found[0])
+
+
+@register.simple_tag
+def facet_word(entity: str, facet: Facet, value: Value, split: str) -> SafeString:
+    """The word for one value of a facet."""
+    return look(entity, value.value, value.label) if facet.field.name == split else name(value.label, _LONGEST)
+
+
+@register.simple_tag
+def actor(row: Any, agents: Mapping[str, str]) -> SafeString:
+    """Who an entry of the journal is by: a person by user name, an agent by its name, else as the journal says."""
+    if row.person:
+        return markup("{}", row.person)
+    return name(agents.get(row.actor, row.actor), _LONGEST)

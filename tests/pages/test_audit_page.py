@@ -1,0 +1,150 @@
+"""Around the rows of a search: groups, facets, bars, what to do about nothing, and completion of the box."""
+
+import re
+from html import unescape
+
+import pytest
+from django.test import Client
+
+from approvals import exemptions
+from journal.clock import now_us
+from sessions import repositories
+from tests.ingest.caller import Caller
+from tests.pages.book import Book, many
+from tests.pages.people import House
+
+pytestmark = pytest.mark.django_db
+HOSTILE = "<script>pwned=1</script>\u202egpj"
+
+
+@pytest.fixture
+def viewer(house: House) -> Client:
+    """A browser of somebody who may only read."""
+    return house.client("viewer")
+
+
+def page_of(viewer: Client, text: str, **more: str) -> str:
+    """The page that answers a query."""
+    answer = viewer.get("/audit/", {"q": text, **more})
+    assert answer.status_code == 200, (text, answer.content)
+    return answer.content.decode()
+
+
+def links(page: str) -> list[str]:
+    """The queries that a part of a page links to."""
+    return [unescape(one) for one in re.findall(r'href="([^"]*\?q=[^"]*)"', page)]
+
+
+def test_every_entity_is_found_and_grouped(viewer: Client, house: House, book: Book) -> None:
+    user = house.members["operator"].user
+    for tool in ("mail.*", "<script>pwned=1</script>"):
+        exemptions.grant(house.project, tool=tool, reason="for the drill", ends_at_us=now_us() + 10**9, user=user)
+    assert "Deploy the web shop" in page_of(viewer, "session key:deploy-web")
+    page = page_of(viewer, "exemption granter:operator is:live")
+    assert "<b>2 exemptions</b>" in page
+    assert "in force" in page
+    assert "<script>pwned" not in page
+    page = page_of(viewer, "event kind:exemption.granted actor:operator")
+    assert "<b>2 events</b>" in page
+    assert ">operator</td>" in page
+    page = page_of(viewer, "event session:deploy-web kind:effect.sniffed")
+    assert f"/effects/{book.effects['ok']}/?fact=" in page
+    assert ">deploy-7<" in page
+    assert "There is no gate yet" in page_of(viewer, "gate")
+    page = page_of(viewer, "-tool:git.push | group tool,outcome | count, max(attempts), p95(took)")
+    counted = dict.fromkeys(re.findall(r'rowheader" scope="row" data-label="Tool"><a href="([^"]+)"', page))
+    assert len(counted) > 4
+    for one in counted:
+        rows = viewer.get(unescape(one)).content.decode()
+        assert '<th role="rowheader" scope="row" data-label="Effect">' in rows
+    assert f"<b>{len(counted)} groups</b>" in page
+
+
+def test_facets_and_bars_only_edit_the_query(viewer: Client, agent: Caller, house: House, book: Book) -> None:
+    many(agent, "long", 60, answered=60)
+    repositories.ensure(house.other, "theirs")
+    plain = page_of(viewer, "session:long")
+    assert 'class="histogram"' not in plain  # of many rows they come after the page
+    (part,) = re.findall(r'hx-get="([^"]+)"', plain)
+    fragment = viewer.get("/audit/" + unescape(part), headers={"HX-Request": "true"}).content.decode()
+    assert "<tbody" not in fragment.partition("</details>")[2]
+    assert "<html" not in fragment
+    assert "<html" in viewer.get("/audit/" + unescape(part)).content.decode()
+    whole = page_of(viewer, "session:long", facets="1")
+    for page in (fragment, whole):
+        bars = [
+            int(number)
+            for number in re.findall(
+                r"UTC: (\d+) effects", page.partition('class="histogram"')[2].partition("</svg>")[0]
+            )
+        ]
+        assert sum(bars) == 2 * 60  # each is told twice: as a name and as a title
+        facets = page.partition('id="facets"')[2].partition("</nav>")[0]
+        assert "tool.3" in facets
+        assert "theirs" not in facets
+    seen = 0
+    for url in dict.fromkeys(links(facets)):
+        answer = viewer.get(url)
+        seen += "<b>60 effects</b>" not in answer.content.decode()
+        assert answer.status_code == 200
+    assert seen > 8  # each narrows
+    narrowed = page_of(viewer, "session:long tool:tool.3 state:[acknowledged,unknown]")
+    (chosen,) = re.findall(r'<a href="([^"]+)" aria-current="true"><span>[^×]*tool\.3', narrowed)
+    assert unescape(chosen) == "/audit/?q=session%3Along+state%3A%5Backnowledged%2Cunknown%5D"
+    bar = next(one for one in links(whole.partition('<svg class="histogram"')[2]) if "since" in one)
+    assert "<b>60 effects</b>" in viewer.get(bar).content.decode()
+
+
+def test_nothing_says_what_was_read_and_which_condition_is_to_blame(viewer: Client, book: Book) -> None:
+    page = page_of(viewer, "tool:mail.send state:failed -agent:deploy-7")
+    assert "Effects where tool is mail.send and state is failed and not agent is deploy-7." in page
+    assert "No condition is to blame alone." in page
+    page = page_of(viewer, "(tool:mail.send AND state:failed) AND (leave:bypassed OR tool:none) since:7d")
+    blamed = page.partition('class="words section nothing"')[2]
+    assert links(blamed) == ["/audit/?q=effect"]  # of two conditions neither is to blame alone
+    page = page_of(viewer, "tool:mail.send AND state:failed AND since:7d")
+    blamed = page.partition('class="words section nothing"')[2]
+    assert links(blamed) == ["/audit/?q=tool%3Amail.send+since%3A7d", "/audit/?q=state%3Afailed+since%3A7d"]
+    page = page_of(viewer, "agent:nobody")
+    assert "“nobody” is not the name of an agent here" in page
+    answer = viewer.get("/audit/", {"q": "tool:a | group agent", "add": "state:[failed,unknown]"})
+    assert unescape(answer.headers["Location"]).endswith("tool%3Aa+state%3A%5Bfailed%2Cunknown%5D+%7C+group+agent")
+
+
+# What stands before the cursor (|), what is offered first, and what the box holds when it is taken.
+COMPLETED = [
+    ("to|", "tool:", "tool:"),
+    ("session sta|tus:x", "status:", "session status::x"),
+    ("tool:git|", "git.push ", "tool:git.push "),
+    ("state:[failed,un|]", "unknown", "state:[failed,unknown]"),
+    ("agent:dep|", "deploy-7 ", "agent:deploy-7 "),
+    ("-is:fen|", "fenced ", "-is:fenced "),
+    ("session any(effect: outc|", "outcome:", "session any(effect: outcome:"),
+    ("session any(eff|", "effect: ", "session any(effect: "),
+    ("intent:!@app|", "!@approved_intent ", "intent:!@approved_intent "),
+    ("| group re|", "repository", "| group repository"),
+    ("| group tool | ma|", "max(", "| group tool | max("),
+    ("seq(effect.planned -> !effect.ack|", "effect.acknowledged", "seq(effect.planned -> !effect.acknowledged"),
+    ("stat:fai|", "state:", "state:fai"),
+    ("gate requester:view|", "viewer ", "gate requester:viewer "),
+]
+
+
+def test_the_box_is_completed_where_the_cursor_stands(viewer: Client, house: House, agent: Caller, book: Book) -> None:
+    repositories.ensure(house.project, f"web {HOSTILE}")
+    for typed, first, became in COMPLETED:
+        before, _, after = typed.rpartition("|")
+        page = viewer.get("/audit/complete/", {"q": before + after, "at": str(len(before))}).content.decode()
+        options = [unescape(one) for one in re.findall(r'data-text="([^"]*)"', page)]
+        assert options[:1] == [first], (typed, options)
+        assert len(options) <= 12
+        begun, ended = (int(number) for number in re.findall(r'data-(?:from|to)="(\d+)"', page))
+        assert (before + after)[:begun] + options[0] + (before + after)[ended:] == became
+    for typed in ("repository:", "agent:", "gate requester:"):
+        page = viewer.get("/audit/complete/", {"q": typed, "at": str(len(typed))}).content.decode()
+        assert not re.search("ledger|build-4|neighbour", page)  # of another project
+        assert "<script" not in page
+        assert "\u202e" not in re.sub(r'data-text="[^"]*"', "", page)
+    for odd in ("\0", "((((", '"', "x" * 3000, "tool:[", "|||", "a..", "@@"):
+        assert viewer.get("/audit/complete/", {"q": odd, "at": "77777"}).status_code == 200
+        assert viewer.get("/audit/complete/", {"q": odd, "at": "-1"}).status_code == 200

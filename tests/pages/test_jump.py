@@ -1,0 +1,89 @@
+"""The box that takes any id: where it goes, what it says of nonsense, and what is no name of anything."""
+
+import hashlib
+import re
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from journal.models import Entry
+from ledger.models import Effect
+from sessions.models import Artifact, Session, Task
+from tests.ingest.caller import Caller
+from tests.pages.book import REFERENCE, REPORT, Book
+from tests.pages.people import House
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def viewer(house: House) -> Client:
+    """A browser of somebody who may only read."""
+    return house.client("viewer")
+
+
+def goes_to(viewer: Client, text: object) -> str:
+    answer = viewer.get("/go/", {"id": str(text)})
+    assert answer.status_code == 302, answer.content.decode()
+    parts = urlsplit(answer.headers["Location"])
+    assert viewer.get(parts.path, parse_qs(parts.query)).status_code == 200
+    return answer.headers["Location"]
+
+
+def test_one_box_takes_any_id_and_goes_there(viewer: Client, book: Book) -> None:
+    effect = Effect.objects.get(id=book.effects["ok"])
+    session, task = Session.objects.get(id=book.session), Task.objects.get(id=book.task)
+    artifact = Artifact.objects.get(id=book.unstored)
+    text: object
+    there = reverse("effect", args=[effect.id])
+    for text in (effect, str(effect).upper(), effect.id, effect.id.hex, f"  {effect.id} ", REFERENCE, "ok"):
+        assert goes_to(viewer, text) == there
+    for text in (session, session.id, session.key):
+        assert goes_to(viewer, text) == reverse("session", args=[session.id])
+    assert goes_to(viewer, task) == goes_to(viewer, task.id) == reverse("task", args=[task.id])
+    for text in (artifact, artifact.id, "ab" * 32, f"sha256:{'AB' * 32}"):
+        assert goes_to(viewer, text).endswith(f"/artifacts/?at={artifact}#{artifact}")
+    assert goes_to(viewer, hashlib.sha256(REPORT).hexdigest()).startswith(
+        reverse("session_artifacts", args=[session.id])
+    )
+    entry = Entry.objects.filter(effect=effect.id, kind="effect.acknowledged").get()
+    for text in (entry.position, f"{entry.position:,}".replace(",", " "), entry.event_id):
+        assert goes_to(viewer, text) == f"{there}?fact={entry.position}#p{entry.position}"
+
+
+def test_what_names_several_things_is_a_choice(viewer: Client, agent: Caller, book: Book) -> None:
+    other = agent.plan("ok", "deploy-web/agent-1", arguments={"command": "git push origin again"})
+    page = viewer.get("/go/", {"id": "ok"}).content.decode()
+    assert page.count("effect with this key") == 2
+    assert f"/effects/{other['id']}/" in page
+    assert "it names 2 things" in page
+
+
+NAMING_NOTHING = ["nothing", "e_999999", "s_0", "e_99999999999999999999", "é" * 300, "toolu_01", "-1", "..."]
+
+
+def test_what_names_nothing_says_what_was_tried(viewer: Client, book: Book) -> None:
+    for text in NAMING_NOTHING:
+        answer = viewer.get("/go/", {"id": text})
+        assert answer.status_code == 200
+        page = answer.content.decode()
+        assert "Nothing here is named" in page
+        assert "it was looked up as" in page
+        assert "Call ids have no index" in page
+
+
+def test_an_intent_digest_leads_to_a_search(viewer: Client, book: Book) -> None:
+    effect = Effect.objects.get(id=book.effects["error"])
+    page = viewer.get("/go/", {"id": effect.intent_digest}).content.decode()
+    link = re.search(r'href="(/audit/\?q=intent[^"]+)"', page)
+    assert link
+    assert f"/effects/{effect.id}/" in viewer.get(link[1]).content.decode()
+
+
+@pytest.mark.parametrize("text", ["", "  ", "x" * 301, "a\0b"])
+def test_the_box_is_calm_about_nothing_and_too_much(viewer: Client, book: Book, text: str) -> None:
+    answer = viewer.get("/go/", {"id": text})
+    assert answer.status_code == 200
+    assert "Go to an id" in answer.content.decode()
