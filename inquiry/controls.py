@@ -87,7 +87,7 @@ def sweep(now_us: int) -> int:
     What a handoff waits on is settled without a word to its session, so that nobody else would notice. Of those that
     name something, a few are looked at in each run, the longest unsaid first.
     """
-    waiting = Handoff.objects.filter(accept_by_us__isnull=False).order_by("-opened_position")
+    waiting = Handoff.objects.filter(accept_by_us__isnull=False, project__archive=False).order_by("-opened_position")
     named = [row for row in waiting[:_LOOKED_THROUGH] if any(thing.get("ref") for thing in row.waits_on)]
     said = Counter(
         Entry.objects.filter(_OURS, session__in={row.session_id for row in named})

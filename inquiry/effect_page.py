@@ -11,9 +11,10 @@ from approvals.gates import current_status
 from approvals.models import Gate
 from inquiry import bodies
 from inquiry.bodies import Argument, Excerpt
+from inquiry.bundles import history
 from inquiry.shown import shown_state
 from inquiry.timeline import DAY_US
-from journal import gists
+from journal import brought, gists
 from journal.clock import now_us
 from journal.models import LANES, Entry
 from ledger import breaches, cases, declared, resolutions, verdicts
@@ -77,6 +78,11 @@ class Fact:
     erasure_reason: str
     lane: str  # what the lane means, in words
     known: bool  # False for a kind within the grammar that this Gatebook does not know
+
+    @property
+    def brought(self) -> bool:
+        """True when a bundle brought it: another book wrote it down."""
+        return brought.was_brought(self.entry.source)
 
     @property
     def violates(self) -> bool:
@@ -144,6 +150,7 @@ def _entries(project: UUID) -> "QuerySet[Any]":
 
 
 def _fact(entry: Any) -> Fact:
+    entry.received_us = brought.received_us(entry.source, entry.facts, entry.received_us)
     return Fact(
         entry,
         bodies.excerpt_of_head(entry.head, entry.octets),
@@ -158,6 +165,12 @@ def stored_bodies(effect: Effect, position: int) -> list[str | None]:
     """The text of the fact of `effect` at `position`: one value, None when erased; no value for no such fact."""
     entry = Entry.objects.filter(project=effect.project_id, effect=effect.id, position=position)
     return list(entry.values_list("body__text", flat=True))
+
+
+def plan_at(effect: Effect, position: int) -> dict[str, Any] | None:
+    """What the plan of `effect` at `position` says; None when it was erased, or is no plan of its."""
+    stored = stored_bodies(effect, position)
+    return gists.parsed(stored[0]) if stored and stored[0] is not None else None
 
 
 @dataclass(slots=True)
@@ -259,7 +272,9 @@ def related(effect: Effect) -> tuple[list[Effect], list[Effect]]:
 
 
 def gates(effect: Effect) -> list[Gate]:
-    """Every gate it was held at, the latest first, with the status as of now."""
+    """Every gate it was held at, the latest first, with the status as of now; of an imported one, at the cut."""
+    if effect.imported:
+        return history.gates_of(effect)
     if not effect.leave_ref and effect.judged not in ("ask", "deny"):
         return []  # nothing of it was ever held at a gate
     found = list(Gate.objects.filter(effect=effect.id).order_by("-opened_position")[:RELATED])

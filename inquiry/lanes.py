@@ -15,7 +15,7 @@ from django.db.models import F, Q, QuerySet
 
 from inquiry import keyset, shown, timeline
 from inquiry.timeline import Filters
-from journal import gists
+from journal import brought, gists
 from journal.models import Entry
 from ledger.models import Effect
 from ledger.settling import MAY_BE_OPEN
@@ -255,7 +255,11 @@ def _facts(effects: list[UUID]) -> list[dict[str, Any]]:
 def _time(entry: Mapping[str, Any], clock: str) -> int:
     if clock == "agent" and entry["occurred_us"] is not None:
         return int(entry["occurred_us"])
-    return int(entry["received_us"])
+    return _received_us(entry)
+
+
+def _received_us(entry: Mapping[str, Any]) -> int:
+    return brought.received_us(entry["source"], entry["facts"], entry["received_us"])
 
 
 def _bar(effect: Any, entries: Iterable[Mapping[str, Any]], found: Lanes) -> Bar:
@@ -265,7 +269,7 @@ def _bar(effect: Any, entries: Iterable[Mapping[str, Any]], found: Lanes) -> Bar
             STEP_OF_KIND[entry["kind"]],
             entry["attempt"],
             entry["position"],
-            entry["received_us"],
+            _received_us(entry),
             entry["lane"],
             _outcome(entry),
         )

@@ -111,4 +111,5 @@ class Pulse(models.Model):
 
 
 # Tables in files of their own: loaded here, where Django looks for them.
+import inquiry.models_bundle  # noqa: E402
 import inquiry.models_words  # noqa: E402, F401

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from inquiry.views import audit, effects, resolve, resume, sessions, stuck, work
+from inquiry.views import audit, bundles, effects, resolve, resume, sessions, stuck, work
 
 urlpatterns = [
     path("sessions/", sessions.sessions, name="sessions"),
@@ -14,12 +14,15 @@ urlpatterns = [
     path("sessions/<uuid:session>/handoffs/", work.session_handoffs, name="session_handoffs"),
     path("sessions/<uuid:session>/state/", work.session_state, name="session_state"),
     path("sessions/<uuid:session>/artifacts/", sessions.session_artifacts, name="session_artifacts"),
+    path("sessions/<uuid:session>/export/", bundles.export_bundle, name="export_bundle"),
+    path("sessions/<uuid:session>/bundle/", bundles.session_bundle, name="session_bundle"),
     path("sessions/<uuid:session>/why/", stuck.session_why, name="session_why"),
     path("tasks/<uuid:task>/", sessions.task, name="task"),
     path("effects/<uuid:effect>/", effects.effect, name="effect"),
     path("effects/<uuid:effect>/resolve/", resolve.resolve, name="resolve"),
     path("effects/<uuid:effect>/resolve/confirm/", resolve.confirm, name="resolve_confirm"),
     path("effects/<uuid:effect>/facts/<int:position>/raw/", effects.raw_fact, name="raw_fact"),
+    path("imported-gates/<uuid:gate>/", bundles.imported_gate, name="imported_gate"),
     path("artifacts/<uuid:artifact>/", effects.artifact, name="artifact"),
     path("stuck/", stuck.stuck, name="stuck"),
     path("stuck/<str:rule>/<uuid:subject>/", stuck.stuck_care, name="stuck_care"),

@@ -18,7 +18,7 @@ from django.conf import settings
 from django.db import connection
 
 from journal import sql
-from journal.models import SCHEMA_VERSION
+from journal.models import SCHEMA_VERSION, Body, Entry
 
 SYSTEM_SOURCE = "gatebook"
 
@@ -157,6 +157,22 @@ def record(
     return append([draft], received_us)[0]
 
 
+def bring(drafts: Sequence[Draft], kept: Sequence[tuple[bytes | None, bytes | None]], received_us: int) -> list[int]:
+    """Append entries of another book with the commitments they had there, and return their positions, same order.
+
+    `kept` has for each the commitment and the salt, None where no body came with it: none is stored then. Their keys
+    must be new. Must run inside a transaction.
+    """
+    made = [
+        Entry(**dict(zip(_NAMES, _read(draft), strict=True)), facts=draft.facts, received_us=received_us, body_commit=c)
+        for draft, (c, _) in zip(drafts, kept, strict=True)
+    ]
+    Entry.objects.bulk_create(made, batch_size=500)
+    told = zip(made, drafts, kept, strict=True)
+    Body.objects.bulk_create([Body(entry=one, salt=s, text=d.text) for one, d, (_, s) in told if s], batch_size=500)
+    return [one.position for one in made]
+
+
 def destroy_body(position: int) -> None:
     """Delete the body of the entry at `position`, and its salt. The database refuses it unless an erasure names it."""
     with connection.cursor() as cursor:
@@ -232,7 +248,8 @@ _INSERT_BODY_SQLITE = "INSERT INTO journal_body (entry_id, salt, text) VALUES (%
 
 # The columns that a draft brings, in the order of _COLUMNS, and the draft's names for them.
 _SENT = _COLUMNS.removeprefix("position, ").split(", received_us")[0].split(", ")
-_read = attrgetter(*("event_id" if name == "id" else name for name in _SENT))
+_NAMES = ["event_id" if name == "id" else name for name in _SENT]
+_read = attrgetter(*_NAMES)
 
 
 def _insert(drafts: Sequence[Draft], received_us: int) -> list[int | None]:

@@ -1,5 +1,6 @@
 """The one writer of Erasure: names a body, has it destroyed with its salt, and says so in the book."""
 
+from collections.abc import Sequence
 from uuid import UUID
 
 import orjson
@@ -11,6 +12,11 @@ from journal.models import Entry, Erasure
 
 class NothingToErase(Exception):
     """No entry at that position in this project holds a body; check the position, it may have been erased before."""
+
+
+def bring(rows: Sequence[Erasure]) -> None:
+    """Say of entries of another book, which are here without their bodies, that they were erased there, and why."""
+    Erasure.objects.bulk_create(rows, batch_size=500)
 
 
 def erase(project: UUID, position: int, *, reason: str, actor: str, now_us: int) -> Erasure:

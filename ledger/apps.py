@@ -12,9 +12,10 @@ class LedgerConfig(AppConfig):
     def ready(self) -> None:
         """Tell the journal's installer, which runs after every migration, and the frame of pages what it brings."""
         from journal import triggers
-        from ledger import holds
+        from ledger import holds, laws_of_bundles
         from ledger.triggers import LAW
         from sessions import standing
 
         triggers.guard(LAW)
+        triggers.guard(laws_of_bundles.LAW)
         standing.tell(has_stops=holds.any_in, is_stopped=holds.of_all)

@@ -17,7 +17,7 @@ from journal import entries, outbox, sql
 from journal.clock import now_us
 from ledger import declared, fold, stopped
 from ledger.fold import Fact, Observe
-from ledger.models import Effect
+from ledger.models import Attempt, Effect
 from ledger.rows import AttemptRow, EffectRow, as_uuid, columns, document, given, parameters, typed_marks
 from ledger.tried import ATTEMPT as _ATTEMPT
 from ledger.tried import as_stored, bearing, select
@@ -295,6 +295,15 @@ def _store(
     if connection.vendor == "postgresql":
         return sql.write(set_text, [document(rows, names)])
     return sql.write_each(row_text, parameters(rows, names))
+
+
+def bring(rows: Sequence[Effect], attempts: Sequence[Attempt]) -> None:
+    """Store effects of a bundle and their attempts, as they stood in the book of origin; they never move here.
+
+    Expects an archive. The database refuses them elsewhere, and every later change of such an effect.
+    """
+    Effect.objects.bulk_create(rows, batch_size=200)
+    Attempt.objects.bulk_create(attempts, batch_size=200)
 
 
 def facts_of(breach: str) -> str:

@@ -150,6 +150,7 @@ class Effect(models.Model):
     resolution = models.CharField(max_length=12, default="", blank=True)
     compensated = models.BooleanField(default=False)  # a compensating effect was acknowledged
     undone = models.IntegerField(default=0)  # attempts up to this one were undone, so that it can be done anew
+    imported = models.BooleanField(db_default=False, default=False)  # a bundle's word, leave and all; never moves
     version = models.IntegerField(default=1)
 
     class Meta:

@@ -12,7 +12,7 @@ import orjson
 from django.contrib.auth.models import User
 from django.db.models import F, OuterRef, Subquery
 
-from journal import entries
+from journal import brought, entries
 from journal.clock import now_us
 from journal.entries import SYSTEM_SOURCE
 from journal.ids import uuid7
@@ -31,6 +31,7 @@ from sessions.people import pseudonym_of
 
 ANSWERS: Final = RESOLUTIONS[1:]
 LEAST_RATIONALE: Final = 10
+HISTORY: Final = "A bundle brought it: what became of it is said in the book of origin, and shown here."
 MOST_RATIONALE: Final = 4000
 MOST_EVIDENCE: Final = 4000
 MOST_REFERENCE: Final = 300
@@ -115,7 +116,10 @@ def resolve(project: UUID, effect: UUID, said: Word, user: User) -> Resolved:
     if row is None or row.project_id != project:
         raise LookupError(effect)
     now = now_us()  # only now: whoever waited for the row speaks after whoever had it
-    case, found = judged(Effect.objects.get(id=effect), now)
+    stored = Effect.objects.get(id=effect)
+    if stored.imported:
+        return Resolved(row, Refusal("not_asked", HISTORY))
+    case, found = judged(stored, now)
     refusal = _refused(row, said, standing(case, found, row.deadline_us, now))
     if refusal is not None:
         return Resolved(row, refusal)
@@ -174,7 +178,7 @@ def _said(entry: Any) -> Said:
         answer=orjson.loads(entry.facts)["answer"],
         who=entry.who or entry.actor,
         actor=entry.actor,
-        at_us=entry.received_us,
+        at_us=brought.received_us(entry.source, entry.facts, entry.received_us),
         position=entry.position,
         attempt=entry.attempt,
         rationale=words.get("rationale"),

@@ -1,6 +1,6 @@
 """The one writer of Tool, and what the tools page asks."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 from django.db import connection, transaction
@@ -97,6 +97,11 @@ def used_undeclared(project: Project, limit: int = 200) -> list[str]:
     with connection.cursor() as cursor:
         cursor.execute(_USED, [key, key, key, limit])
         return [str(row[0]) for row in cursor.fetchall()]
+
+
+def bring(rows: Sequence[Tool]) -> None:
+    """Store declarations of a bundle in its archive, so that pages say of a tool what they said at its origin."""
+    Tool.objects.bulk_create(rows, batch_size=500)
 
 
 def _differs(tool: Tool, declaration: Declaration) -> bool:

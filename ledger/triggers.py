@@ -19,7 +19,7 @@ _FOLLOWS_DOUBT = (
     "EXISTS (SELECT 1 FROM {schema}ledger_attempt before WHERE before.effect_id = NEW.effect_id"
     " AND before.number = NEW.number - 1 AND (before.acknowledged_mark = '' OR before.outcome = 'unknown')"
     " AND before.failure_reason <> 'rejected' AND before.number >"
-    " (SELECT undone FROM {schema}ledger_effect WHERE id = NEW.effect_id))"
+    " (SELECT undone FROM {schema}ledger_effect WHERE id = NEW.effect_id AND NOT imported))"
 )
 _MAY_FOLLOW = "NEW.lane = 'command' AND NEW.number > 1 AND NEW.replaces IS NULL"
 
@@ -27,6 +27,9 @@ _MAY_FOLLOW = "NEW.lane = 'command' AND NEW.number > 1 AND NEW.replaces IS NULL"
 _OTHER = (
     "(NEW.leave <> OLD.leave AND NOT (NEW.leave IN ('observed', 'bypassed') AND OLD.leave IN ('observed', 'bypassed')))"
 )
+
+# What a bundle brought ran under the leaves that another book saw, one after the other; its effect moves no more.
+_UNDER = "AND (leave = NEW.leave OR imported)"
 
 # Writers store the effect first, so what is read here is what the attempt was folded with. An attempt without an effect
 # is refused by the same comparison.
@@ -48,7 +51,7 @@ LAW = Law(
     functions=f"""
 CREATE OR REPLACE FUNCTION ledger_need_leave() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-  IF NEW.leave IS DISTINCT FROM (SELECT leave FROM {{schema}}.ledger_effect WHERE id = NEW.effect_id) THEN
+  IF NOT EXISTS (SELECT 1 FROM {{schema}}.ledger_effect WHERE id = NEW.effect_id {_UNDER}) THEN
     RAISE EXCEPTION '{_FORGED}' USING ERRCODE = 'check_violation';
   END IF;
   RETURN NULL;
@@ -69,7 +72,7 @@ END $$;
         _NEEDED: (
             "ledger_attempt",
             f"""AFTER INSERT ON ledger_attempt
-            WHEN NEW.leave IS NOT (SELECT leave FROM ledger_effect WHERE id = NEW.effect_id) BEGIN
+            WHEN NOT EXISTS (SELECT 1 FROM ledger_effect WHERE id = NEW.effect_id {_UNDER}) BEGIN
             SELECT RAISE(ABORT, '{_FORGED}'); END""",
         ),
         _NAMED: (

@@ -65,6 +65,12 @@ def set_charter(agent: Agent, charter: str, *, version: int, actor: str) -> None
     )
 
 
+def bring(project: Project, name: str, charter: str, version: int) -> Agent:
+    """The agent of that name in an archive, stored with its charter where a bundle is the first to name it."""
+    told = {"charter": charter, "charter_version": version}
+    return Agent.objects.get_or_create(project=project, name=name, defaults=told)[0]
+
+
 def _record(agent: Agent, kind: str, actor: str) -> None:
     owner = agent.owner.get_username() if agent.owner else ""
     record(

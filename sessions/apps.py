@@ -13,6 +13,7 @@ class SessionsConfig(AppConfig):
     def ready(self) -> None:
         """Tell the journal's installer, which runs after every migration, of the laws of leases."""
         from journal import triggers
-        from sessions.laws import LAW
+        from sessions import laws, laws_of_archives
 
-        triggers.guard(LAW)
+        triggers.guard(laws.LAW)
+        triggers.guard(laws_of_archives.LAW)

@@ -32,6 +32,11 @@ class Report:
     values: Mapping[str, Any]
 
 
+def bring(rows: Sequence[Checkpoint]) -> None:
+    """Store checkpoints of a bundle, as they stood in the book of origin. Expects the archive of their session."""
+    Checkpoint.objects.bulk_create(rows, batch_size=500)
+
+
 def identity(session: UUID, origin: Origin) -> UUID:
     """The id of the checkpoint that this fact is."""
     return derived(session, "checkpoint", origin.source, origin.key)

@@ -30,6 +30,11 @@ class Report:
     effect: UUID | None = None
 
 
+def bring(rows: Sequence[Decision]) -> None:
+    """Store decisions of a bundle, as they stood in the book of origin. Expects the archive of their session."""
+    Decision.objects.bulk_create(rows, batch_size=500)
+
+
 def identity(session: UUID, key: str) -> UUID:
     """The id of the decision that `key` names in a session, whether or not it is stored yet."""
     return derived(session, "decision", key)

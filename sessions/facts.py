@@ -43,6 +43,11 @@ class Report:
         return min(self.origin.occurred_us or self.origin.received_us, self.origin.received_us)
 
 
+def bring(rows: Sequence[ObservedFact]) -> None:
+    """Store facts of a bundle, as they stood in the book of origin. Expects the archive of their session."""
+    ObservedFact.objects.bulk_create(rows, batch_size=500)
+
+
 def digest_of(project: UUID, value: str) -> str:
     """A keyed digest of a value (canonical JSON): tells whether two sources say the same, and nothing else."""
     return entries.keyed_digest("fact", str(project), value)

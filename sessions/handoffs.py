@@ -37,6 +37,11 @@ class Report:
     waits_on: list[dict[str, str]] = field(default_factory=list)
 
 
+def bring(rows: Sequence[Handoff]) -> None:
+    """Store handoffs of a bundle, as they stood in the book of origin. Expects the archive of their session."""
+    Handoff.objects.bulk_create(rows, batch_size=500)
+
+
 def identity(session: UUID, key: str) -> UUID:
     """The id of the handoff that `key` names in a session, whether or not it is stored yet."""
     return derived(session, "handoff", key)

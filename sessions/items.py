@@ -40,6 +40,11 @@ class Report:
         return "" if self.declares else self.origin.latest_mark(self.position)
 
 
+def bring(rows: Sequence[Item]) -> None:
+    """Store items of a bundle, as they stood in the book of origin. Expects the archive of their session."""
+    Item.objects.bulk_create(rows, batch_size=500)
+
+
 def put(origin: Origin, task: Task, states: Mapping[str, str]) -> dict[str, int]:
     """Set items (key to state) by command; returns how many of the task are in each state. Raises TooMany, Repeated."""
     wanted = set(states.values())

@@ -28,6 +28,7 @@ class Project(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid7)
     name = models.CharField(max_length=64)
     redacts = models.BooleanField(default=True)  # secrets in payloads are replaced before storage
+    archive = models.BooleanField(default=False)  # holds what bundles brought, and never an agent's token
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

@@ -1,5 +1,7 @@
 """The one writer of Project."""
 
+from uuid import UUID
+
 from django.db import IntegrityError, transaction
 
 from journal.entries import SYSTEM_SOURCE
@@ -31,6 +33,19 @@ def create(name: str, *, actor: str = SYSTEM_SOURCE) -> Project:
         facts={"mode": "observe"},
         words={"name": name},
     )
+    return project
+
+
+@transaction.atomic(savepoint=False)
+def create_archive(name: str, identity: UUID, *, actor: str = SYSTEM_SOURCE) -> Project:
+    """Create a project for what bundles bring, which takes no agent's token. Raises RefusedError."""
+    try:
+        with transaction.atomic():
+            project = Project.objects.create(id=identity, name=name, archive=True)
+    except IntegrityError as error:
+        raise RefusedError(f"There is already a project called {name!r}.") from error
+    words = {"name": name, "archive": True}
+    record(project.id, "admin.project_created", actor=actor, subject=project.id, facts={"mode": "archive"}, words=words)
     return project
 
 

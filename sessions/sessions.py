@@ -70,6 +70,11 @@ def identity(project: UUID, key: str) -> UUID:
     return derived(project, "session", key)
 
 
+def bring(row: Session) -> None:
+    """Store the session of a bundle, as it stood in the book of origin. Expects an archive."""
+    row.save(force_insert=True)
+
+
 def by_reference(project: UUID, references: Iterable[str]) -> dict[str, tuple[UUID, str | None]]:
     """Tell which session each reference (an id or a key) means: its id, and its key where the reference is one.
 

@@ -44,6 +44,11 @@ class Report:
     values: Mapping[str, Any]
 
 
+def bring(rows: Sequence[Task]) -> None:
+    """Store tasks of a bundle, as they stood in the book of origin. Expects the archive of their session."""
+    Task.objects.bulk_create(rows, batch_size=500)
+
+
 def identity(session: UUID, key: str) -> UUID:
     """The id of the task that `key` names in a session, whether or not it is stored yet."""
     return derived(session, "task", key)

@@ -19,6 +19,7 @@ from django.utils import timezone
 from journal import sql
 from sessions.models import SCOPES, Agent, AgentToken
 from sessions.records import record
+from sessions.refused import RefusedError
 
 # A token wherever it may have strayed to.
 SHAPE = re.compile(r"gbk_[a-z0-9]{8}_[A-Za-z0-9_-]{43}", re.ASCII)
@@ -41,9 +42,14 @@ def lifetime(text: str) -> timedelta | None:
 
 @transaction.atomic(savepoint=False)
 def issue(agent: Agent, *, scope: str = "agent", expires_in: timedelta | None, actor: str) -> str:
-    """Issue a token for `agent` and return it whole; it cannot be had again. `expires_in` None: it never expires."""
+    """Issue a token for `agent` and return it whole; it cannot be had again. `expires_in` None: it never expires.
+
+    Raises RefusedError in an archive.
+    """
     if scope not in SCOPES:
         raise ValueError(f"There is no scope {scope!r}: choose one of {', '.join(SCOPES)}.")
+    if agent.project.archive:
+        raise RefusedError(f"{agent.project.name} is an archive of what bundles brought: nobody acts there.")
     secret = secrets.token_urlsafe(32)
     now = timezone.now()
     token = AgentToken.objects.create(

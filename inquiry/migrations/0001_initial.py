@@ -60,6 +60,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ("agent_sessions", "0001_initial"),
+        ("ledger", "0001_initial"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
@@ -252,6 +253,62 @@ class Migration(migrations.Migration):
                     )
                 ],
             },
+        ),
+        migrations.CreateModel(
+            name="ImportedBundle",
+            fields=[
+                ("id", models.UUIDField(default=journal.ids.uuid7, primary_key=True, serialize=False)),
+                (
+                    "project",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to="agent_sessions.project"
+                    ),
+                ),
+                (
+                    "session",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to="agent_sessions.session"
+                    ),
+                ),
+                ("sha256", models.CharField(max_length=64)),
+                ("version", models.IntegerField()),
+                ("told", models.JSONField()),
+                ("cut_position", models.BigIntegerField()),
+                ("cut_us", models.BigIntegerField()),
+                ("imported_us", models.BigIntegerField()),
+                ("position", models.BigIntegerField()),
+            ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(fields=("sha256",), name="bundle_is_imported_once"),
+                    models.CheckConstraint(
+                        condition=models.Q(("version__gte", 1)), name="bundle_versions_start_at_one"
+                    ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="ImportedGate",
+            fields=[
+                ("id", models.UUIDField(primary_key=True, serialize=False)),
+                (
+                    "project",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="agent_sessions.project",
+                    ),
+                ),
+                (
+                    "effect",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to="ledger.effect"
+                    ),
+                ),
+                ("opened_position", models.BigIntegerField()),
+                ("told", models.JSONField()),
+            ],
         ),
         migrations.RunPython(index_words, forget_words),
     ]

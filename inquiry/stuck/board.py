@@ -130,6 +130,8 @@ def of(
     Five queries, six where there are stops, however much is stuck; one more where a whole source is silent, and one for
     limits now and then.
     """
+    if project.archive:  # nobody is at work there, so nothing of it is stuck
+        return Board()
     limits = limits_of.known(project.id)
     episodes = transitions.of(project.id)
     sessions = [only] if only is not None else reading.candidates(project.id, now_us, limits)

@@ -61,7 +61,7 @@ def sweep(at_us: int | None = None) -> Swept:
         leases.fall_silent(SILENCES, now)
     settled = last_position()
     heard = loops.window(pulse.position or max(settled - loops.READ, 0), settled)
-    for project in Project.objects.values_list("id", flat=True):
+    for project in Project.objects.filter(archive=False).values_list("id", flat=True):
         _sweep_project(project, heard, now, pulse.beats, done)
     controls.sweep(now)
     pulses.read_to(NAME, heard.until)

@@ -9,6 +9,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from inquiry import effect_page, sentences
+from inquiry.bundles import history
 from inquiry.handles import as_position
 from inquiry.keyset import MAX_POSITION
 from inquiry.views.place import place_of
@@ -35,7 +36,7 @@ def effect(request: MemberRequest, effect: UUID) -> HttpResponse:
     context = {
         "effect": found,
         "verdict": verdict,
-        "may_resolve": asks and may(request.membership, "operator"),
+        "may_resolve": asks and may(request.membership, "operator") and not found.imported,
         "said": resolutions.told(found),
         "compared": effect_page.compared(found, tried, gates, found_of_it),
         "known": sentences.known(found, tried, times, now),
@@ -53,7 +54,8 @@ def effect(request: MemberRequest, effect: UUID) -> HttpResponse:
         "stop": holds.stopping(found.project_id, found.session_id, found.agent_id, found.tool, found.id)
         if standing_of(request).has_stops
         else None,
-        "may_rule": may(request.membership, "reviewer"),
+        "may_rule": may(request.membership, "reviewer") and not found.imported,
+        "bundle": history.of_session(found.session) if found.imported else None,
         "place": place,
         "now": now,
     }

@@ -49,6 +49,8 @@ _FIELD_OF: Final = {"rationale_required": "rationale", "reference": "reference",
 def resolve(request: MemberRequest, effect: UUID) -> HttpResponse:
     """Everything known of the effect and, where people are asked, the form; a POST goes on to the confirm page."""
     found = effect_of(request, effect)
+    if found.imported:
+        return _history(request, found)
     if request.method != "POST":
         return _page(request, found, request.session.get(_key(found), {}))
     draft = {name: request.POST.get(name, "")[:LONGEST] for name in FIELDS}
@@ -64,6 +66,8 @@ def resolve(request: MemberRequest, effect: UUID) -> HttpResponse:
 def confirm(request: MemberRequest, effect: UUID) -> HttpResponse:
     """Ask once more, saying what the answer does; of what cannot be undone it takes the code and a password."""
     found = effect_of(request, effect)
+    if found.imported:
+        return _history(request, found)
     draft = request.session.get(_key(found))
     if draft is None:
         return redirect("resolve", effect=found.id) if request.method != "POST" else _refusal(request, found, {}, GONE)
@@ -79,6 +83,11 @@ def confirm(request: MemberRequest, effect: UUID) -> HttpResponse:
     if refused is not None:
         return _refusal(request, found, draft, refused)
     return _decide(request, found, draft)
+
+
+def _history(request: MemberRequest, found: Effect) -> HttpResponse:
+    messages.error(request, resolutions.HISTORY)
+    return redirect("effect", effect=found.id)
 
 
 def _decide(request: MemberRequest, found: Effect, draft: dict[str, str]) -> HttpResponse:

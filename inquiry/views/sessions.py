@@ -10,6 +10,7 @@ from django.views.decorators.http import require_safe
 from django.views.decorators.vary import vary_on_headers
 
 from inquiry import controls, filters, handed, keyset, questions, resume, session_page, shown, timeline
+from inquiry.bundles import history
 from inquiry.patience import patient
 from inquiry.views import timeline as lanes_views
 from inquiry.views.place import Place, place_of
@@ -58,6 +59,7 @@ def session(request: MemberRequest, session: UUID) -> HttpResponse:
     stops = holds.live(found.project_id) if standing_of(request).has_stops else []
     stop = holds.covering(stops, found.id, found.agent_id, "", None)
     answer = resume.judge(found, now, stops=stops)
+    lives = not request.membership.project.archive
     handoff = handoffs.unaccepted(found) if found.handoff_waits else None
     context = {
         **shown_timeline,
@@ -65,11 +67,13 @@ def session(request: MemberRequest, session: UUID) -> HttpResponse:
         "controls": controls.standing(found, now, handoff) if found.controls_fired or handoff else [],
         "handoff": handed.shown([handoff])[0] if handoff is not None else None,
         "questions": questions.answers(found, shown_timeline["counts"], answer),
-        "may_resolve": may(request.membership, "operator"),
+        "may_resolve": lives and may(request.membership, "operator"),
+        "may_export": lives and may(request.membership, "operator"),
+        "bundle": None if lives else history.of_session(found),
         **({} if shown_timeline["paged"] else _around(found)),
         "stop": stop,
         "lease_is_over": _is_over(found.lease_expires_at_us, now),
-        "may_rule": may(request.membership, "reviewer"),
+        "may_rule": lives and may(request.membership, "reviewer"),
     }
     return render(request, "inquiry/session.html", context)
 

@@ -131,6 +131,7 @@ class Migration(migrations.Migration):
                 ("resolution", models.CharField(blank=True, default="", max_length=12)),
                 ("compensated", models.BooleanField(default=False)),
                 ("undone", models.IntegerField(default=0)),
+                ("imported", models.BooleanField(db_default=False, default=False)),
                 ("version", models.IntegerField(default=1)),
             ],
             options={

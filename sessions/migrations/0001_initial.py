@@ -48,6 +48,7 @@ class Migration(migrations.Migration):
                 ("id", models.UUIDField(default=journal.ids.uuid7, primary_key=True, serialize=False)),
                 ("name", models.CharField(max_length=64)),
                 ("redacts", models.BooleanField(default=True)),
+                ("archive", models.BooleanField(default=False)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
             ],
             options={

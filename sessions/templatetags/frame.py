@@ -63,7 +63,9 @@ def rail(context: dict[str, Any]) -> dict[str, object]:
 def mode_of_project(context: dict[str, Any]) -> dict[str, bool]:
     """What the whole project is under: a stop, or a mode in which nothing is held."""
     standing = standing_of(context["request"])
-    return {"observes": standing.mode != "enforce", "stopped": standing.is_stopped}
+    archive = context["request"].membership.project.archive
+    observes = standing.mode != "enforce" and not archive
+    return {"observes": observes, "stopped": standing.is_stopped, "archive": archive}
 
 
 @register.inclusion_tag("_foot.html", takes_context=True)

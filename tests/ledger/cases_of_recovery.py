@@ -3,6 +3,7 @@
 from typing import Final
 
 from inquiry.models import Pulse, StuckLimit, StuckTransition
+from inquiry.models_bundle import ImportedBundle
 from inquiry.models_words import EffectWords
 from ledger.models import Tool
 from ledger.models_breaker import Breaker
@@ -151,5 +152,9 @@ RECOVERY: Final[dict[str, Case]] = {
     "stuck_limit_is_set_once_per_agent": same(StuckLimit, lambda _: {"name": "x"}, lambda w: {"agent": w.write(Agent)}),
     "stuck_limit_names_a_length": check(StuckLimit, {"name": ""}, {"value": 0}, {"value": -1}),
     "words_are_of_an_effect_in_the_journal": check(EffectWords, {"position": 0}, {"position": 1}, {"position": -1}),
+    "bundle_is_imported_once": same(
+        ImportedBundle, lambda _: {"sha256": "f" * 64}, lambda w: {"sha256": "e" * 64, "session": w.write(Session)}
+    ),
+    "bundle_versions_start_at_one": check(ImportedBundle, {"version": 0}, {"version": 1}),
     "pulse_counts_up": check(Pulse, {"beats": 0}, {"beats": 1}, {"every_us": -1}),
 }

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any, Final
 from django.db import models
 
 from inquiry.models import Pulse, StuckLimit, StuckTransition
+from inquiry.models_bundle import ImportedBundle, ImportedGate
 from inquiry.models_words import EffectWords
 from journal.ids import uuid7
+from ledger.models import Effect
 from ledger.models_breaker import Breaker
-from sessions.models import Agent
+from sessions.models import Agent, Session
 from sessions.models_leases import BeatMinute, Lease
 from sessions.models_messages import Capacity, Delivery, Message, Reading
 from sessions.models_state import Checkpoint, Decision, Handoff, ObservedFact
@@ -74,6 +76,24 @@ RECOVERY: Final[dict[type[models.Model], Callable[["World"], dict[str, Any]]]] =
         "seen_sweep": 1,
     },
     StuckLimit: lambda w: {"project": w.project, "agent": w.agent, "name": f"limit {w.new()}", "value": 1},
+    ImportedBundle: lambda w: {
+        "project": w.project,
+        "session": w.write(Session),
+        "sha256": f"{w.new():064x}",
+        "version": 1,
+        "told": {},
+        "cut_position": 1,
+        "cut_us": 1,
+        "imported_us": 1,
+        "position": 1,
+    },
+    ImportedGate: lambda w: {
+        "id": uuid7(),
+        "project": w.project,
+        "effect": w.write(Effect),
+        "opened_position": w.new(),
+        "told": {},
+    },
     Pulse: lambda w: {"name": f"chore {w.new()}", "beat_us": 1},
     EffectWords: lambda w: {"project": w.project, "position": w.new(), "words": " 0000push "},
 }

@@ -374,7 +374,7 @@ def test_every_url_with_an_id_is_not_found_across_the_wall(house: House, book: B
     assert tried == {
         *("session", "session_timeline", "session_tasks", "session_artifacts"),
         *("session_decisions", "session_handoffs", "session_state", "session_resume", "session_why"),
-        *("session_messages", "send_to_session"),
+        *("session_messages", "send_to_session", "export_bundle", "session_bundle"),
         *("task", "effect", "raw_fact", "artifact", "erase_body", "resolve", "resolve_confirm"),
     }
     assert not set(own["effect"]) & set(foreign["effect"])

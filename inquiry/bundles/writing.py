@@ -1,0 +1,154 @@
+"""Writes the bundle of a session into a file: always the same bytes for the same content and cut.
+
+A zip with its members in one order and at one time, `bundle.json` first among what programs read, and SHA256SUMS at the
+end with the hash of every other member. Nothing is held in memory but a batch of rows.
+"""
+
+import hashlib
+import zipfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import orjson
+from django.db.models import OuterRef, Subquery
+
+from inquiry.bundles import collecting, diffs, summary
+from inquiry.bundles.collecting import Collected, Cut, cut_of
+from inquiry.bundles.shape import schema
+from journal.models import Body
+from sessions import artifacts
+from sessions.models import Artifact, Session
+from sessions.refused import RefusedError
+
+NAMES: Final = ("README.md", "bundle.json", "schema.json", "SHA256SUMS")
+_WHEN: Final = (1980, 1, 1, 0, 0, 0)  # of every member: the earliest that a zip can tell
+_LEVEL: Final = 6
+_CHUNK: Final = 1 << 20
+_TRIES: Final = 5
+_PLANS: Final = 50  # bodies that are in memory together
+_OPTIONS: Final = orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE
+
+
+class _Sink(Protocol):
+    def write(self, data: bytes, /) -> object: ...
+
+
+class _Zip:
+    """Members in the order in which they are written, with their hashes."""
+
+    def __init__(self, file: zipfile.ZipFile) -> None:
+        self._file = file
+        self.sums: list[tuple[str, str]] = []
+
+    @contextmanager
+    def member(self, name: str) -> Iterator[_Sink]:
+        info = zipfile.ZipInfo(name, _WHEN)
+        info.compress_type, info.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+        info.create_system = 3
+        digest = hashlib.sha256()
+        with self._file.open(info, "w", force_zip64=True) as stream:
+
+            class Sink:
+                @staticmethod
+                def write(data: bytes, /) -> None:
+                    digest.update(data)
+                    stream.write(data)
+
+            yield Sink
+        self.sums.append((digest.hexdigest(), name))
+
+    def lines(self, name: str, found: Iterable[str]) -> None:
+        with self.member(name) as sink:
+            for line in found:
+                sink.write(f"{line}\n".encode("utf-8", "replace"))
+
+
+def write(session: Session, target: Path) -> Cut:
+    """Write the bundle of `session` to `target` and return its cut. Raises RefusedError.
+
+    A session that is written to meanwhile is read again: rows and journal must tell of the same moment.
+    """
+    for _ in range(_TRIES):
+        one = Session.objects.select_related("project", "agent", "repository", *collecting.LINKS).get(id=session.id)
+        cut = cut_of(one)
+        with zipfile.ZipFile(target, "w", compresslevel=_LEVEL) as file:
+            _write(_Zip(file), Collected(one, cut))
+        if cut_of(one) == cut:
+            return cut
+    target.unlink()
+    raise RefusedError(f"{session} is written to faster than it can be read. Try again when its agent is at rest.")
+
+
+def _write(file: _Zip, found: Collected) -> None:
+    head = found.head()
+    changed = list(_diffs(found))
+    enclosed = _enclosed(found.session)
+    file.lines("README.md", _readme(found, head, len(changed), len(enclosed)))
+    with file.member("bundle.json") as sink:
+        _document(sink, head, found)
+    with file.member("schema.json") as sink:
+        sink.write(orjson.dumps(schema(), option=_OPTIONS | orjson.OPT_INDENT_2))
+    for handle, position in changed:
+        with file.member(f"diffs/{handle}.diff") as sink:
+            sink.write(diffs.of_plan(_text(position)).encode("utf-8", "replace"))
+    for one in enclosed:
+        with file.member(f"artifacts/{one.sha256}") as sink, artifacts.path(one.project_id, one.sha256).open("rb") as b:
+            while chunk := b.read(_CHUNK):
+                sink.write(chunk)
+    file.lines("SHA256SUMS", [f"{digest}  {name}" for digest, name in file.sums])
+
+
+def _document(sink: _Sink, head: dict[str, Any], found: Collected) -> None:
+    """bundle.json: one element a line, so that two of them can be compared line by line."""
+    sink.write(b"{")
+    for name, value in head.items():
+        sink.write(orjson.dumps(name) + b":" + orjson.dumps(value, option=orjson.OPT_SORT_KEYS) + b",\n")
+    for number, (name, rows) in enumerate(found.parts()):
+        sink.write((b",\n" if number else b"") + orjson.dumps(name) + b":[")
+        first = True
+        for row in rows():
+            sink.write((b"\n" if first else b",\n") + orjson.dumps(row, option=orjson.OPT_SORT_KEYS))
+            first = False
+        sink.write(b"]")
+    sink.write(b"}\n")
+
+
+def _readme(found: Collected, head: dict[str, Any], changed: int, enclosed: int) -> Iterator[str]:
+    yield from summary.beginning(head, found.effects_of().count())
+    doubts = summary.Doubts()
+    yield from summary.of_effects(found.effects(), doubts)
+    gates = list(found.gates())
+    of = {str(one["effect"]) for one in gates}
+    held = found.effects_of().filter(id__in=of).values_list("id", "opened_position")
+    handles = {str(identity): f"e_{position}" for identity, position in held}
+    yield from summary.of_gates(gates, handles, _reasons([vote["position"] for one in gates for vote in one["votes"]]))
+    yield from summary.of_doubts(doubts)
+    yield from summary.ending(head, changed, enclosed)
+
+
+def _reasons(positions: list[int]) -> dict[int, str | None]:
+    """What voters wrote, by the position of the vote; an erased reason is absent."""
+    bodies = Body.objects.filter(entry_id__in=positions).values_list("entry_id", "text")
+    return {position: orjson.loads(text).get("reason") for position, text in bodies}
+
+
+def _diffs(found: Collected) -> Iterator[tuple[str, int]]:
+    """Handle and plan of every effect whose arguments tell of a change in files."""
+    plan = Body.objects.filter(entry_id=OuterRef("plan_position")).values("text")
+    planned = found.effects_of().annotate(plan=Subquery(plan)).filter(plan__isnull=False)
+    rows = planned.values_list("opened_position", "plan_position", "plan").iterator(chunk_size=_PLANS)
+    for handle, position, text in rows:
+        if diffs.of_plan(text):
+            yield f"e_{handle}", position
+
+
+def _text(position: int) -> str:
+    return Body.objects.filter(entry_id=position).values_list("text", flat=True).first() or ""
+
+
+def _enclosed(session: Session) -> list[Artifact]:
+    """The artifacts whose bytes are stored here, one of each hash, in the order of the hashes."""
+    rows = Artifact.objects.filter(session=session, stored_at_us__isnull=False).order_by("sha256", "size")
+    return list({one.sha256: one for one in rows if collecting.is_enclosed(one)}.values())

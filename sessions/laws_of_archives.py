@@ -1,0 +1,55 @@
+"""The law of archives, kept by the database itself on both vendors: where bundles are kept, nobody can act.
+
+A project is an archive from its first moment or never, and an archive takes no agent's token; without one no command
+and no report reaches it. Pages therefore show there what another book recorded, and nothing that was done here.
+"""
+
+from journal.triggers import Law
+
+_STAYS = "project_stays_what_it_is"
+_STAYS_SAYS = f"{_STAYS}: a project is an archive from the first or never"
+_NO_TOKEN = "archive_takes_no_token"  # noqa: S105 - the name of a law
+_NO_TOKEN_SAYS = f"{_NO_TOKEN}: an archive holds what bundles brought, and nobody acts there"
+_PROJECT = "agent_sessions_project"
+_TOKEN = "agent_sessions_agenttoken"  # noqa: S105 - the name of a table
+_IS_ARCHIVE = "(SELECT archive FROM {schema}agent_sessions_project WHERE id = NEW.project_id)"
+
+LAW = Law(
+    postgresql={
+        _STAYS: (
+            _PROJECT,
+            f"BEFORE UPDATE OF archive ON {_PROJECT} FOR EACH ROW WHEN (NEW.archive IS DISTINCT FROM OLD.archive)"
+            " EXECUTE FUNCTION agent_sessions_keep_archive()",
+        ),
+        _NO_TOKEN: (
+            _TOKEN,
+            f"BEFORE INSERT OR UPDATE OF project_id ON {_TOKEN} FOR EACH ROW"
+            " EXECUTE FUNCTION agent_sessions_refuse_token()",
+        ),
+    },
+    functions=f"""
+CREATE OR REPLACE FUNCTION agent_sessions_keep_archive() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION '{_STAYS_SAYS}' USING ERRCODE = 'check_violation';
+END $$;
+CREATE OR REPLACE FUNCTION agent_sessions_refuse_token() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF {_IS_ARCHIVE.replace("{schema}", "{schema}.")} THEN
+    RAISE EXCEPTION '{_NO_TOKEN_SAYS}' USING ERRCODE = 'check_violation';
+  END IF;
+  RETURN NEW;
+END $$;
+""",
+    sqlite={
+        _STAYS: (
+            _PROJECT,
+            f"BEFORE UPDATE OF archive ON {_PROJECT} WHEN NEW.archive IS NOT OLD.archive"
+            f" BEGIN SELECT RAISE(ABORT, '{_STAYS_SAYS}'); END",
+        ),
+        _NO_TOKEN: (
+            _TOKEN,
+            f"BEFORE INSERT ON {_TOKEN} WHEN {_IS_ARCHIVE.replace('{schema}', '')}"
+            f" BEGIN SELECT RAISE(ABORT, '{_NO_TOKEN_SAYS}'); END",
+        ),
+    },
+)

@@ -1,0 +1,123 @@
+"""A book to export from: a session with effects in every state, gates that people ruled on, and an erased body."""
+
+import io
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from django.db import transaction
+from django.urls import reverse
+
+from approvals.models import Gate
+from journal import erasures
+from journal.clock import now_us
+from ledger.models import Effect
+from sessions.models import Session
+from tests.approvals.story import Desk
+from tests.ingest.caller import new_key
+from tests.pages.book import Book, doors, fill, leave
+from tests.pages.people import House
+
+RULES = """
+name: house
+rules:
+  - {id: push, title: A push, match: {tools: [git.push]}, outcome: require}
+  - {id: ship, title: Shipping, match: {tools: [ship]}, outcome: require, require: {people: [reviewer, ann]}}
+  - {id: deploy, title: A deployment, match: {tools: [deploy]}, outcome: require, require: {minimum: 2}}
+  - {id: no-tags, title: Tags are made by people, match: {tools: [git.tag]}, outcome: deny}
+  - {id: rest, title: The rest, match: {}, outcome: allow}
+"""
+OPENED = {  # as `fill` opens it, which names nobody
+    "title": "Deploy the web shop",
+    "repository": "web",
+    "branch": "hotfix/rounding",
+    "mode": "leased",
+    "labels": {"ticket": "INC-204"},
+}
+EDIT = {"file_path": "pay/round.py", "old_string": "a\nb\n", "new_string": "a\nc\n", "replace_all": False}
+
+
+@dataclass
+class Origin:
+    """What was written, by the desk at which it was. `gates` are the last ones by the key of their effect."""
+
+    desk: Desk
+    book: Book
+    gates: dict[str, Gate] = field(default_factory=dict)
+
+    @property
+    def session(self) -> Session:
+        return Session.objects.get(id=self.book.session)
+
+    def effect(self, key: str) -> Effect:
+        return Effect.objects.get(session=self.book.session, effect_key=key)
+
+    def export(self) -> bytes:
+        """The bundle, by the button on the session's page."""
+        answer = self.desk.house.client("operator").post(reverse("export_bundle", args=[self.book.session]))
+        assert answer.status_code == 200, answer
+        return b"".join(answer.streaming_content)  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def origin(house: House) -> Iterator[Origin]:
+    with doors(house.agent) as agent:
+        desk = Desk(house, agent)
+        agent.session("deploy-web", **OPENED, on_behalf_of="viewer")
+        found = Origin(desk, fill(agent))
+        leave(agent, found.book)
+        _rule(found)
+        yield found
+
+
+def _rule(origin: Origin) -> None:
+    """Let people rule on what the same session asks for from here on, and agents act on it."""
+    desk, agent, session = origin.desk, origin.desk.agent, str(origin.book.session)
+    for name in ("git.push", "deploy", "git.tag", "ship"):
+        desk.declare(name)
+    for name in ("ann", "bob"):
+        desk.person(name)
+    desk.rules(RULES)
+    for key, tool in (
+        *(("two", "deploy"), ("unanswered", "git.push"), ("denied", "git.push"), ("waits", "git.push")),
+        *(("forbidden", "git.tag"), ("bypassed", "git.push"), ("edit", "Edit"), ("named", "ship")),
+    ):
+        arguments = EDIT if key == "edit" else {"n": key, "command": f"{tool} <b>{key}</b>\u202e"}
+        planned = agent.plan(key, session, tool=tool, arguments=arguments, why=f"because of {key}")
+        origin.book.effects[key] = origin.effect(key).id
+        if planned["leave"] == "pending":
+            origin.gates[key] = desk.gate(planned)
+        for person in {"two": ("ann", "bob"), "unanswered": ("ann",)}.get(key, ()):
+            assert desk.answer(origin.gates[key], person, reason=f"{person} agrees in INC-204").refusal is None
+        if key == "denied":
+            assert desk.answer(origin.gates[key], "reviewer", "deny", "not on a Friday").refusal is None
+        if key in ("two", "unanswered", "edit"):
+            agent.dispatch(planned)
+        if key in ("two", "edit"):
+            agent.acknowledge(planned, external_reference=f"run/{key}", result={"text": "done"})
+        if key == "bypassed":
+            fact = {"id": new_key(), "kind": "effect.dispatched", "session": session, "effect_key": key, "attempt": 1}
+            assert agent.report([fact]).status_code == 200
+    erased = origin.effect("error").plan_position
+    assert erased is not None
+    with transaction.atomic():
+        erasures.erase(desk.project.id, erased, reason="request 17", actor="gatebook", now_us=now_us())
+
+
+Change = Callable[[dict[str, bytes]], None]
+
+
+def members(bundle: bytes) -> dict[str, bytes]:
+    """The members of a bundle by name."""
+    with zipfile.ZipFile(io.BytesIO(bundle)) as file:
+        return {one: file.read(one) for one in file.namelist()}
+
+
+def packed(held: dict[str, bytes], path: Path) -> Path:
+    """A zip of these members."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, content in held.items():
+            file.writestr(name, content)
+    return path

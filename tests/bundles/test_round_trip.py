@@ -1,0 +1,232 @@
+"""From the button on one book's page to the pages of another: nothing gets lost, and nothing is claimed."""
+
+import hashlib
+import re
+from difflib import unified_diff
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.db import DatabaseError, transaction
+from django.test import Client
+from django.urls import reverse
+
+from approvals.models import Gate, Vote
+from inquiry.bundles.shape import schema
+from inquiry.models_bundle import ImportedBundle
+from journal.models import Entry
+from ledger import resolutions
+from ledger.models import Effect
+from ledger.resolutions import Word
+from sessions import tokens
+from sessions.models import Artifact, Project, Session
+from sessions.people import pseudonym_of
+from sessions.refused import RefusedError
+from tests.bundles.conftest import Origin, members
+from tests.pages.book import REPORT
+
+pytestmark = pytest.mark.django_db
+COMPARED = (
+    *("ok", "error", "unknown", "rejected", "timeout", "compensated", "undoing", "superseded", "two", "unanswered"),
+    *("denied", "waits", "forbidden", "bypassed"),
+)
+# What may differ: ids, handles, positions, whose book it is, and what can be done about it.
+_SAME = (
+    (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "ID"),
+    (r"\b([estagm])_\d+", r"\1_N"),
+    (r"(effect|handoff|checkpoint|[Pp]osition|facts/|entries/|=\"[ph]|fact=)([ /]?)[\d,.]+", r"\1\2N"),
+    (r'(data-label="Position" class="num">)[^<]*', r"\1N"),
+    (r'data-left="\d+">[^<]*', "LEFT"),
+    (r"gatebook/bundle:[0-9a-f]{8}:", ""),
+    (r"from the bundle: the item as the book of origin had it", "LABEL"),
+    (r"(kept by Gatebook: the entry as stored|from agent: the item as stored)", "LABEL"),
+    (r"imported-gates/ID", "approvals/ID"),
+    (r' <span class="quiet">as the bundle reports</span>', ""),
+    (r'<a class="button[^"]*" href="[^"]*">Resolve[^<]*</a>', ""),
+    (r'<p class="tools"></p>', ""),
+    (r'<section class="section" id="sub-sessions".*?</section>', ""),
+    (r"<dt>Agent, for</dt>.*?</dd>", ""),
+    (r', <a href="[^"]*">Erase.*?</a>', ""),
+)
+
+
+def pieces(text: str) -> list[str]:
+    """The parts of a page that tell of what happened, with what may differ taken out."""
+    main = text[text.index("<main") : text.index("</main>")]
+    for pattern, other in _SAME:
+        main = re.sub(pattern, other, main, flags=re.DOTALL)
+    found = re.findall(r"<section.*?</section>|<ol class=\"life.*?</ol>|<dl.*?</dl>|<table.*?</table>", main, re.DOTALL)
+    assert found, main
+    return [re.sub(r"\s+", " ", one) for one in found]
+
+
+def differences(first: str, second: str) -> list[str]:
+    """What the parts of two pages say otherwise, line by line."""
+    told = [line for one in pieces(first) for line in one.replace("<", "\n<").splitlines()]
+    other = [line for one in pieces(second) for line in one.replace("<", "\n<").splitlines()]
+    return [line for line in unified_diff(told, other, "there", "here", n=0, lineterm="") if line[:2] != "@@"]
+
+
+def imported(path: Path, reader: str = "archivist", **options: Any) -> ImportedBundle:
+    call_command("import_bundle", str(path), administrator=reader, **options)
+    return ImportedBundle.objects.get(sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+def client_of(name: str) -> Client:
+    client = Client()
+    client.force_login(User.objects.get(username=name))
+    return client
+
+
+@pytest.fixture
+def path(origin: Origin, tmp_path: Path) -> Path:
+    found = tmp_path / "s.gatebook.zip"
+    found.write_bytes(origin.export())
+    return found
+
+
+def test_an_imported_session_shows_the_same_pages_and_nothing_of_it_can_be_done(origin: Origin, path: Path) -> None:
+    votes, gates = Vote.objects.count(), Gate.objects.count()
+    there, bundle = origin.desk.house.client("administrator"), imported(path, project="elsewhere")
+    here, session = client_of("archivist"), bundle.session
+    told = Entry.objects.get(kind="access.exported")
+    operator = pseudonym_of(User.objects.get(username="operator"))
+    assert (told.session, told.actor, orjson.loads(told.facts)["sha256"]) == (
+        origin.book.session, operator, bundle.sha256,
+    )  # fmt: skip
+
+    page = here.get(reverse("session", args=[session.id])).text
+    assert "Imported from a bundle" in page
+    assert "This project is an archive" in page
+    assert "Export bundle" not in page
+    for name in ("session", "session_decisions", "session_handoffs", "session_state", "session_tasks"):
+        first = there.get(reverse(name, args=[origin.book.session])).text
+        second = here.get(reverse(name, args=[session.id])).text
+        assert not (said := differences(first, second)), "\n".join([name, *said])
+    assert Effect.objects.filter(session=session).count() == origin.session.effect_count >= 18
+    for key in COMPARED:
+        one = Effect.objects.get(session=session, effect_key=key)
+        first = there.get(reverse("effect", args=[origin.effect(key).id])).text
+        second = here.get(reverse("effect", args=[one.id])).text
+        assert not (said := differences(first, second)), "\n".join([key, *said])
+        assert "as the bundle reports" in second
+        assert "Resolve" not in second
+        assert (one.state, one.outcome, one.leave, one.leave_basis, one.violates) == (
+            *(origin.effect(key).state, origin.effect(key).outcome, origin.effect(key).leave),
+            *(origin.effect(key).leave_basis, origin.effect(key).violates),
+        )
+    lanes = reverse("session_timeline", args=[session.id]) + "?view=json&clock=server"
+    first = there.get(reverse("session_timeline", args=[origin.book.session]) + "?view=json&clock=server").json()
+    second = here.get(lanes).json()
+    assert _moves(first) == _moves(second)
+
+    stored = Artifact.objects.get(session=session, stored_at_us__isnull=False)
+    file = here.get(reverse("artifact", args=[stored.id]))
+    assert b"".join(file.streaming_content) == REPORT  # type: ignore[attr-defined]
+    erased = Effect.objects.get(session=session, effect_key="error")
+    assert here.get(reverse("raw_fact", args=[erased.id, erased.plan_position])).status_code == 410
+    assert "request 17" in here.get(reverse("effect", args=[erased.id])).text
+    _nothing_can_be_done(origin, path, bundle, votes, gates)
+
+
+def _moves(told: dict[str, Any]) -> list[Any]:
+    return [
+        [one["tool"], one["state"], [(step["what"], step["attempt"], step["at_us"]) for step in one["facts"]]]
+        for one in told["effects"]
+    ]
+
+
+def _nothing_can_be_done(origin: Origin, path: Path, bundle: ImportedBundle, votes: int, gates: int) -> None:
+    here, archive = client_of("archivist"), bundle.project
+    assert (archive.name, archive.archive) == ("elsewhere", True)
+    assert (Vote.objects.count(), Gate.objects.count()) == (votes, gates)
+
+    two = Effect.objects.get(session=bundle.session, effect_key="two")
+    assert (two.imported, two.leave, two.leave_basis) == (True, "used", "ruling")
+    page = here.get(reverse("effect", args=[two.id])).text
+    [link] = re.findall(r'href="(/imported-gates/[^"]+)"', page)
+    gate = here.get(link).text
+    for name in ("ann", "bob"):
+        assert f"{name} agrees in INC-204" in gate
+        assert pseudonym_of(User.objects.get(username=name)) in gate
+    assert "approved and used" in gate
+    assert not re.search(r"<form[^>]*(answer|decide)", gate)
+    assert client_of("neighbour").get(link).status_code == 404  # the wall
+    assert here.post(reverse("gate_answer", args=[link.split("/")[2]]), {"answer": "approve"}).status_code == 404
+
+    lost = Effect.objects.get(session=bundle.session, effect_key="timeout")
+    for door in ("resolve", "resolve_confirm"):
+        said = {"answer": "happened", "rationale": "I saw it with my own eyes", "seen": "x"}
+        assert "A bundle brought it" in here.post(reverse(door, args=[lost.id]), said, follow=True).text
+    word = Word("happened", "I saw it with my own eyes", lost.version, reference="x")
+    user = User.objects.get(username="archivist")
+    with transaction.atomic():
+        answer = resolutions.resolve(archive.id, lost.id, word, user)
+    assert answer.refusal is not None
+    assert answer.refusal.code == "not_asked"
+    with pytest.raises(RefusedError, match="nobody acts there"), transaction.atomic():
+        tokens.issue(two.agent, expires_in=None, actor="gatebook")
+    for law, write in (
+        ("imported_effect_never_moves", lambda: Effect.objects.filter(id=lost.id).update(state="superseded")),
+        ("project_stays_what_it_is", lambda: Project.objects.filter(id=archive.id).update(archive=False)),
+        ("imported_effect_lies_in_an_archive", lambda: _copied(lost, origin.desk.project)),
+        ("archive_takes_no_token", lambda: _token_in(origin, archive)),
+    ):
+        with pytest.raises(DatabaseError, match=law), transaction.atomic():
+            write()
+    assert here.post(reverse("export_bundle", args=[bundle.session_id]), follow=True).text.count("pass on that file")
+    again = call_command("import_bundle", str(path), administrator="archivist")
+    assert "Nothing was changed" in again
+    assert ImportedBundle.objects.count() == 1
+
+
+def _copied(effect: Effect, project: Project) -> None:
+    effect.id, effect.effect_key, effect.project = effect.session_id, "copy", project
+    effect.save(force_insert=True)
+
+
+def _token_in(origin: Origin, archive: Project) -> None:
+    token = origin.desk.house.token
+    token.id, token.public_id, token.project = archive.id, "abcdefgh", archive
+    token.save(force_insert=True)
+
+
+def test_the_file_is_the_same_for_the_same_content_and_names_nobody(origin: Origin, path: Path) -> None:
+    first = path.read_bytes()
+    origin.desk.agent.session("another")  # what happens elsewhere changes nothing of it
+    assert origin.export() == first
+    held = members(first)
+    for person in User.objects.exclude(username="reviewer"):  # a role is called so too
+        for name, content in held.items():
+            assert not re.search(rb'[":, ]%s["@,. ]' % person.username.encode(), _people_free(content)), (person, name)
+    document = orjson.loads(held["bundle.json"])
+    viewer = pseudonym_of(User.objects.get(username="viewer"))
+    started = next(one for one in document["entries"] if one["kind"] == "session.started")
+    assert document["on_behalf_of"] == orjson.loads(started["body"]["text"])["on_behalf_of"] == viewer
+    assert started["body"]["replaced"] == ["on_behalf_of"]
+    assert held["artifacts/" + hashlib.sha256(REPORT).hexdigest()] == REPORT
+    [diff] = [content for name, content in held.items() if name.startswith("diffs/")]
+    assert diff == b"--- a/pay/round.py\n+++ b/pay/round.py\n@@ @@\n a\n-b\n+c\n"
+    readme = held["README.md"].decode()
+    assert "\u202e" not in readme
+    assert "not on a Friday" in readme
+    assert "## What is unknown" in readme
+    assert re.search(r"- e_\d+ git.push: dispatched under leave bypassed", readme)
+    rows = orjson.loads(held["schema.json"])
+    published = Path(settings.BASE_DIR) / "docs" / "bundle.schema.json"
+    assert rows == schema() == orjson.loads(published.read_bytes())
+    erased = [one for one in document["entries"] if one["body"] and "erased" in one["body"]]
+    assert [one["body"]["erased"]["reason"] for one in erased] == ["request 17"]
+    assert "text" not in erased[0]["body"]
+    origin.desk.agent.plan("later", str(origin.book.session), tool="file.read")
+    assert origin.export() != first
+    assert Session.objects.filter(id=origin.book.session).exists()
+
+
+def _people_free(content: bytes) -> bytes:
+    """Without the reasons that the story's own people wrote, which name them as free text."""
+    return re.sub(rb"(ann|bob) agrees", b"agrees", content)
