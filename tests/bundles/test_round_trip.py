@@ -37,7 +37,7 @@ COMPARED = (
 # What may differ: ids, handles, positions, whose book it is, and what can be done about it.
 _SAME = (
     (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "ID"),
-    (r"\b([estagm])_\d+", r"\1_N"),
+    (r"(?<![a-z])([estagm])_\d+", r"\1_N"),
     (r"(effect|handoff|checkpoint|[Pp]osition|facts/|entries/|=\"[ph]|fact=)([ /]?)[\d,.]+", r"\1\2N"),
     (r'(data-label="Position" class="num">)[^<]*', r"\1N"),
     (r'data-left="\d+">[^<]*', "LEFT"),
