@@ -168,7 +168,10 @@ def read(session: Session, now_us: int, *, process: str | None = None, agent: UU
 
 def _done(session: Session) -> list[Done]:
     """What the session did last, the latest known first; what only reads may be repeated, and is not told."""
-    rows = list(Effect.objects.filter(session=session).order_by("-opened_position").only(*_TOLD)[:LOOKED_BACK])
+    # All positions lie above 0. The condition names both columns of effect_by_session: of a session that grew a moment
+    # ago PostgreSQL has no statistics yet, and would take another index of sessions and sort a hundred thousand rows.
+    newest = Effect.objects.filter(session=session, opened_position__gt=0).order_by("-opened_position")
+    rows = list(newest.only(*_TOLD)[:LOOKED_BACK])
     happened = [row for row in rows if row.state == "compensated" or (row.state, row.outcome) in _HAPPENED]
     over = {row.intent_digest for row in happened}
     begun = [row for row in rows if row.state != "superseded" and (row.attempt_count or _is_new(row, over))]
