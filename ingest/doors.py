@@ -231,7 +231,9 @@ def transact(run: Callable[[], Reply], replay: Callable[[], Reply | None]) -> Re
 
 
 def authenticated(request: HttpRequest) -> Call:
-    """Who calls, by the token of the request. Raises Problem 401, and 400 for a token in the address."""
+    """Who calls, by the token of the request. Raises Problem 401, 400 for a token in the address, and 403
+    where it may only read.
+    """
     address = request.META.get("QUERY_STRING", "")
     if "token" in request.GET or "access_token" in request.GET or tokens.SHAPE.search(address):
         raise Problem(400, "token_in_query", "Send the token in the Authorization header, never in the address.")
@@ -240,6 +242,8 @@ def authenticated(request: HttpRequest) -> Call:
         headers = {"WWW-Authenticate": "Bearer"}
         detail = "Send a valid token as Authorization: Bearer gbk_…; this one is missing, unknown, expired or revoked."
         raise Problem(401, "unauthorized", detail, headers=headers)
+    if token.scope == "audit" and request.method not in ("GET", "HEAD"):
+        raise Problem(403, "read_only", "A token of scope audit only reads; issue one of scope agent for this.")
     return Call(request, token, now_us())
 
 

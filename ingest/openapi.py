@@ -13,6 +13,8 @@ from ingest.endpoints import Endpoint, with_fields
 from ingest.reported import SHAPES
 from ingest.shapes_messages import ReadMessage, ReportCapacity, SendMessage
 from ingest.shapes_work import FinishTask
+from inquiry.query.entities import NAMES as QUERIED
+from inquiry.query.syntax import MOST_CHARACTERS
 from ledger.resolutions import ANSWERS
 from ledger.states import BASES, LEAVES, SAID_OUTCOMES, STATES
 from sessions import capacity, checkpoints
@@ -88,6 +90,8 @@ ENDPOINTS: Final = (
              ReportCapacity, tag="capacity"),
     Endpoint("get", "/capacity", "listCapacity", "The latest reports, the newest first.", {200: "Page"},
              query=("session", "agent", "limit"), tag="capacity"),
+    Endpoint("get", "/search", "search", "Ask the book: rows of what the query opens with, or its groups.",
+             {200: "Found"}, query=("q", "before", "after", "limit"), tag="search"),
     Endpoint("post", "/events", "postEvents", "Keep a batch of facts reported after the event.",
              {200: "BatchAnswer", 207: "BatchAnswer"}, query=("atomic", "judge"), tag="evidence"),
     Endpoint("get", "/events/receipt", "receipt", "The proof that a fact is in the book.", {200: "Receipt"},
@@ -98,6 +102,7 @@ ENDPOINTS: Final = (
 REFUSALS: Final = {
     400: "The request cannot be read, or lacks its Idempotency-Key.",
     401: "No valid token.",
+    403: "This token only reads.",
     404: "No such object in the token's project.",
     405: "Another method is needed.",
     409: "The present state does not allow it.",
@@ -165,7 +170,10 @@ _MESSAGE: Final = with_fields(
 )
 _ANSWERS: Final[dict[str, Any]] = {
     "Problem": with_fields(
-        {"type": _TEXT, "title": _TEXT, "status": _NUMBER, "code": _TEXT, "detail": _TEXT}, pointer=_TEXT
+        {"type": _TEXT, "title": _TEXT, "status": _NUMBER, "code": _TEXT, "detail": _TEXT},
+        pointer=_TEXT,
+        at=_NUMBER,
+        length=_NUMBER,
     ),
     "SessionBrief": with_fields({"id": _ID, "handle": _TEXT, "key": _TEXT, "status": _TEXT, "version": _NUMBER}),
     "TaskBrief": with_fields(
@@ -228,6 +236,17 @@ _ANSWERS: Final[dict[str, Any]] = {
     "Message": _MESSAGE,
     "Page": with_fields(
         {"items": {"type": "array", "items": {"type": "object"}}, "next": {"type": ["string", "null"]}}
+    ),
+    "Found": with_fields(
+        {
+            "entity": {"enum": list(QUERIED)},
+            "rows": {"type": "array", "items": {"type": "object"}},
+            "groups": {"type": ["object", "null"]},
+            "notes": {"type": "array", "items": _TEXT},
+            "next": {"type": ["string", "null"]},
+            "newer": {"type": ["string", "null"]},
+            "as_of": _NUMBER,
+        }
     ),
     "Items": with_fields({"items": {"type": "array"}, "pending": _NUMBER, "done": _NUMBER, "failed": _NUMBER}),
     "Progress": with_fields({"task": _ID, "pending": _NUMBER, "done": _NUMBER, "failed": _NUMBER, "version": _NUMBER}),
@@ -346,13 +365,17 @@ def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
         schema: dict[str, Any] = {"type": "string", "minLength": 1, "maxLength": 300, "pattern": "^[^\\x00]+$"}
         if name in ("limit", "after"):
             schema = {"type": "integer", "minimum": 1, "maximum": 200 if name == "limit" else 2**63 - 1}
+        elif name == "before":
+            schema = {"type": "integer", "minimum": 1, "maximum": 2**63 - 1}
+        elif name == "q":
+            schema["maxLength"] = MOST_CHARACTERS
         elif name in ("wait", "since"):
             schema = {"type": "integer", "minimum": 0, "maximum": 55 if name == "wait" else 2**31 - 1}
         elif name == "process":
             schema["maxLength"] = 64
         elif (endpoint.name, name) in _WORDS:
             schema = {"type": "string", "enum": list(_WORDS[endpoint.name, name])}
-        required = endpoint.name == "receipt" and name == "id"
+        required = (endpoint.name, name) in (("receipt", "id"), ("search", "q"))
         found.append({"name": name, "in": "query", "required": required, "schema": schema})
     if endpoint.method == "post" and endpoint.name not in ("postEvents", "waitForGates", "postBeats"):
         schema = {"type": "string", "minLength": 1, "maxLength": doors.KEY_CHARACTERS, "pattern": "^[!-~]+$"}

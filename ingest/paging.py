@@ -1,6 +1,6 @@
 """Lists of the API: newest first by opening position, exact fields only, keyset paging."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import structlog
@@ -15,6 +15,7 @@ log = structlog.get_logger("gatebook.ingest")
 
 MOST: Final = 200
 USUAL: Final = 50
+LONGEST: Final = 300  # characters of a parameter
 _TOO_LONG: Final = Problem(
     503,
     "unavailable",
@@ -23,8 +24,11 @@ _TOO_LONG: Final = Problem(
 )
 
 
-def parameters(request: HttpRequest, allowed: set[str]) -> dict[str, str]:
-    """The query string as values. Problem 422 for a name that is not offered, or twice: nothing is ignored."""
+def parameters(request: HttpRequest, allowed: set[str], longest: Mapping[str, int] | None = None) -> dict[str, str]:
+    """The query string as values. Problem 422 for a name that is not offered, or twice: nothing is ignored.
+
+    `longest` names those that may hold more than LONGEST characters, and how many.
+    """
     asked: dict[str, str] = {}
     for name, values in request.GET.lists():
         if name not in allowed:
@@ -33,8 +37,9 @@ def parameters(request: HttpRequest, allowed: set[str]) -> dict[str, str]:
         if len(values) > 1:
             raise Problem(422, "invalid", f"Send {name} once.", pointer=f"/{name}")
         text = str(values[0])
-        if not text or len(text) > 300 or "\0" in text:
-            raise Problem(422, "invalid", f"{name} is 1 to 300 characters without NUL.", pointer=f"/{name}")
+        most = (longest or {}).get(name, LONGEST)
+        if not text or len(text) > most or "\0" in text:
+            raise Problem(422, "invalid", f"{name} is 1 to {most:,} characters without NUL.", pointer=f"/{name}")
         asked[name] = text
     return asked
 

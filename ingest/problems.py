@@ -12,7 +12,8 @@ CONTENT_TYPE = "application/problem+json"
 class Problem(Exception):
     """A refusal with a status, a stable `code`, and a sentence that tells the caller what to do about it.
 
-    `pointer` is the JSON pointer (RFC 6901) of the fault within the body, where one place can be named.
+    `pointer` is the JSON pointer (RFC 6901) of the fault within the body, where one place can be named; `more` are
+    members of the answer beside it, such as where in a text the fault stands.
     Raise it anywhere below a door; the door turns it into an answer with `response`.
     """
 
@@ -24,6 +25,7 @@ class Problem(Exception):
         *,
         pointer: str | None = None,
         headers: dict[str, str] | None = None,
+        more: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(f"{status} {code}: {detail}")
         self.status = status
@@ -31,6 +33,7 @@ class Problem(Exception):
         self.detail = detail
         self.pointer = pointer
         self.headers = headers or {}
+        self.more = more or {}
 
     def as_dict(self) -> dict[str, Any]:
         """The answer's body. `type` is about:blank, so `title` is the status phrase; `code` tells kinds apart."""
@@ -43,7 +46,7 @@ class Problem(Exception):
         }
         if self.pointer is not None:
             body["pointer"] = _encodable(self.pointer)
-        return body
+        return body | self.more
 
 
 def response(problem: Problem) -> HttpResponse:

@@ -27,4 +27,5 @@ IS_OF_A_RARE_KIND: Final = _condition(
 )  # journal's entry_by_kind
 IS_OF_A_PERSON: Final = _condition("actor", "(%(expressions)s >= 'p_' AND %(expressions)s < 'q')")  # entry_by_person
 IS_TRIED_AGAIN: Final = _condition("attempt_count", "%(expressions)s > 1")  # effect_tried_again
-IS_BY_EXEMPTION: Final = _condition("leave_basis", "%(expressions)s = 'exemption'")  # effect_by_exemption
+RAN_WITHOUT_LEAVE: Final = _condition("leave", "%(expressions)s = 'bypassed'")  # effect_without_leave
+HAS_FAILED: Final = _condition("state", "%(expressions)s = 'failed'")  # effect_failed_by_tool

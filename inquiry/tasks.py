@@ -1,7 +1,8 @@
-"""Celery's doors to the chores of this room; `manage.py sweep` and `manage.py index_words` do the same."""
+"""Celery's doors to the chores of this room; `manage.py sweep`, `index_words` and `run_exports` do the same."""
 
 from celery import shared_task
 
+from inquiry import exports
 from inquiry.stuck import sweeper
 from inquiry.words import indexing
 
@@ -17,3 +18,9 @@ def sweep() -> int:
 def index_words() -> int:
     """Read on in the journal for a moment; returns how many effects' words were written."""
     return indexing.index(indexing.MOMENT_S).effects
+
+
+@shared_task
+def run_exports() -> int:
+    """Make the exports that people wait for; returns how many were finished."""
+    return exports.run()

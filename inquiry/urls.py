@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from inquiry.views import audit, bundles, effects, resolve, resume, sessions, stuck, work
+from inquiry.views import audit, bundles, effects, exports, questions, resolve, resume, saved, sessions, stuck, work
 
 urlpatterns = [
     path("sessions/", sessions.sessions, name="sessions"),
@@ -29,5 +29,13 @@ urlpatterns = [
     path("audit/", audit.audit, name="audit"),
     path("audit/complete/", audit.complete, name="audit_complete"),
     path("audit/language/", audit.language, name="audit_language"),
+    path("audit/questions/", questions.questions, name="questions"),
+    path("audit/questions/<int:number>/", questions.question, name="question"),
+    path("audit/link/", questions.audit_link, name="audit_link"),
+    path("audit/saved/", saved.saved_queries, name="saved_queries"),
+    path("audit/saved/<uuid:saved_query>/", saved.saved_query, name="saved_query"),
+    path("audit/export/", exports.export, name="export"),
+    path("audit/exports/<uuid:export>/", exports.export_job, name="export_job"),
+    path("audit/exports/<uuid:export>/file/", exports.export_file, name="export_file"),
     path("go/", audit.go, name="go"),
 ]

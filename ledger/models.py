@@ -266,7 +266,9 @@ class Effect(models.Model):
             models.Index(
                 fields=["project", "opened_position"], name="effect_tried_again", condition=Q(attempt_count__gt=1)
             ),
-            models.Index(fields=["leave_ref"], name="effect_by_exemption", condition=Q(leave_basis="exemption")),
+            models.Index(
+                fields=["project", "opened_position"], name="effect_without_leave", condition=Q(leave="bypassed")
+            ),
         ]
 
     def __str__(self) -> str:

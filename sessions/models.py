@@ -18,7 +18,7 @@ ENDED = ("completed", "failed", "cancelled")
 TASK_STATES = ("pending", "running", "blocked", "done", "failed", "cancelled")
 ITEM_STATES = ("pending", "done", "failed")
 REF_CLASSES = ("production", "protected", "other")
-SCOPES = ("agent", "import")
+SCOPES = ("agent", "import", "audit")  # audit only reads, and is told who decided
 models.CharField.register_lookup(Length)  # for artifact_hash_is_sha256
 
 

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from gatebook_client import command, waiting
+from gatebook_client import command, searching, waiting
 from gatebook_client.client import Client
 from gatebook_client.errors import GatebookError, LedgerAway, NoLeave, Refused
 from gatebook_client.lease import Lease
@@ -43,6 +43,8 @@ def main(arguments: list[str] | None = None) -> int:
         return _stop(AWAY, str(away) if away.undone else f"{away} Nothing was begun.")
     except NoLeave as no:
         return _stop(NO_LEAVE, f"{no}. Nothing was begun.")
+    except searching.Unclear as fault:
+        return _stop(USAGE, str(fault))
     except (Refused, ValueError) as refusal:
         return _stop(USAGE, f"{str(refusal).rstrip('.')}. Nothing was begun.")
     except GatebookError as fault:
@@ -91,6 +93,13 @@ def _parser() -> argparse.ArgumentParser:
     look.add_argument("--tool", default="")
     look.add_argument("--limit", type=int, default=20)
     look.set_defaults(run=_effects)
+
+    ask = words.add_parser("search", help="ask the book, such as 'effect is:unknown' or 'gate is:waiting'")
+    ask.add_argument("query")
+    ask.add_argument("--limit", type=int, default=20)
+    ask.add_argument("--json", action="store_true", help="the whole answer of each page, one a line")
+    ask.add_argument("--all", action="store_true", help="page on until nothing is left")
+    ask.set_defaults(run=searching.run)
 
     wait = words.add_parser("wait", help="wait until people have ruled on a gate, or on the gate of an effect")
     wait.add_argument("id", help="of a gate or an effect, or its handle")

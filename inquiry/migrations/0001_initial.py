@@ -311,4 +311,124 @@ class Migration(migrations.Migration):
             ],
         ),
         migrations.RunPython(index_words, forget_words),
+        migrations.CreateModel(
+            name="Export",
+            fields=[
+                ("id", models.UUIDField(default=journal.ids.uuid7, primary_key=True, serialize=False)),
+                ("text", models.TextField()),
+                ("format", models.CharField(max_length=6)),
+                ("position", models.BigIntegerField()),
+                ("state", models.CharField(default="waiting", max_length=7)),
+                ("tries", models.IntegerField(default=0)),
+                ("rows_done", models.BigIntegerField(default=0)),
+                ("rows_in_all", models.BigIntegerField(null=True)),
+                ("size", models.BigIntegerField(null=True)),
+                ("sha256", models.CharField(blank=True, default="", max_length=64)),
+                ("error", models.CharField(blank=True, default="", max_length=300)),
+                ("asked_at_us", models.BigIntegerField()),
+                ("beat_at_us", models.BigIntegerField(null=True)),
+                ("ended_at_us", models.BigIntegerField(null=True)),
+                (
+                    "asked_by",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to=settings.AUTH_USER_MODEL
+                    ),
+                ),
+                (
+                    "project",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="exports",
+                        to="agent_sessions.project",
+                    ),
+                ),
+            ],
+            options={
+                "indexes": [
+                    models.Index(fields=["project", "asked_by", "asked_at_us"], name="export_by_person"),
+                    models.Index(
+                        condition=models.Q(("state__in", ["waiting", "running"])),
+                        fields=["asked_at_us"],
+                        name="export_unfinished",
+                    ),
+                    models.Index(
+                        condition=models.Q(("state", "done")), fields=["ended_at_us"], name="export_to_be_removed"
+                    ),
+                ],
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(("format__one_of", ["csv", "ndjson", "bundle"])),
+                        name="export_format_is_known",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("state__one_of", ["waiting", "running", "done", "failed", "gone"])),
+                        name="export_state_is_known",
+                    ),
+                    models.CheckConstraint(condition=models.Q(("text", ""), _negated=True), name="export_has_a_query"),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("state", "done"), _negated=True),
+                            models.Q(
+                                ("ended_at_us__isnull", False),
+                                ("size__isnull", False),
+                                models.Q(("sha256", ""), _negated=True),
+                            ),
+                            _connector="OR",
+                        ),
+                        name="export_that_is_done_has_a_file",
+                    ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="SavedQuery",
+            fields=[
+                ("id", models.UUIDField(default=journal.ids.uuid7, primary_key=True, serialize=False)),
+                ("name", models.CharField(max_length=80)),
+                ("text", models.TextField()),
+                ("shared", models.BooleanField(default=False)),
+                ("saved_position", models.BigIntegerField()),
+                ("created_at_us", models.BigIntegerField()),
+                ("changed_at_us", models.BigIntegerField()),
+                ("version", models.IntegerField(default=1)),
+                (
+                    "owner",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to=settings.AUTH_USER_MODEL
+                    ),
+                ),
+                (
+                    "project",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="saved_queries",
+                        to="agent_sessions.project",
+                    ),
+                ),
+            ],
+            options={
+                "indexes": [
+                    models.Index(
+                        condition=models.Q(("shared", True)), fields=["project", "name"], name="saved_query_shared"
+                    )
+                ],
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("project", "owner", "name"), name="saved_query_name_is_unique_for_its_owner"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("name", ""), _negated=True), models.Q(("text", ""), _negated=True)
+                        ),
+                        name="saved_query_has_a_name_and_a_text",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("changed_at_us__gte", models.F("created_at_us")), ("version__gte", 1)),
+                        name="saved_query_changes_after_it_was_saved",
+                    ),
+                ],
+            },
+        ),
     ]

@@ -43,8 +43,9 @@ class Asked:
 
     @property
     def slow(self) -> bool:
-        """True when there are conditions and no index serves any of them."""
-        return self.query.condition is not None and not any(part.indexed or part.walled for part in self.parts)
+        """True when rows are many, there are conditions, and no index serves any of them."""
+        conditions = self.entity.many and self.query.condition is not None
+        return conditions and not any(part.indexed or part.walled for part in self.parts)
 
     @property
     def text(self) -> str:
@@ -159,13 +160,18 @@ def _lowest(asked: Asked, before: int | None = None) -> int:
 def stream(
     asked: Asked, rows: "Callable[[QuerySet[Any]], QuerySet[Any]]", *, below: int = _MOST
 ) -> Iterator[list[Any]]:
-    """All matches with positions below `below`, newest first, by chunks; each chunk is a short read of its own."""
-    while True:
-        chunk = list(rows(matches(asked)).filter(opened_position__lt=below).order_by("-opened_position")[:_CHUNK])
-        if not chunk:
-            return
+    """All matches with positions below `below`, newest first, by chunks; each chunk is a short read of its own.
+
+    Where no index serves the query a chunk may be empty: the matches of a stretch of the book in which there are none.
+    """
+    top = min(below, newest(asked) + 1)
+    while top > 0:
+        found = rows(matches(asked)).filter(opened_position__lt=top)
+        lowest = max(top - SLOW_WINDOW, 0) if asked.slow else 0
+        found = found.filter(opened_position__gte=lowest) if lowest else found
+        chunk = list(found.order_by("-opened_position")[:_CHUNK])
         yield chunk
-        below = chunk[-1].opened_position
+        top = chunk[-1].opened_position if len(chunk) == _CHUNK else lowest
 
 
 def newest(asked: Asked) -> int:

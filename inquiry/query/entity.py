@@ -4,8 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db.models import CharField, F, Model, QuerySet, Value
-from django.db.models.functions import Cast, Replace
+from django.db.models import F, Model, QuerySet
 
 from inquiry.query.fields import Context, Field, Test
 from sessions.models import Project
@@ -34,12 +33,11 @@ class Entity:
     flags: dict[str, Flag]
     scopes: dict[str, Callable[["QuerySet[Any]"], tuple["QuerySet[Any]", str, str]]] = field(default_factory=dict)
     events: str = ""  # the column of a journal entry that holds its id, for sequences
+    many: bool = False  # so many that what no index serves is looked for a stretch at a time
 
     def rows(self) -> "QuerySet[Any]":
         """All rows, of every project, with what tests go by beside the columns."""
         rows: QuerySet[Any] = self.model._default_manager.all()
-        if self.name == "exemption":  # its id as an effect's leave_ref holds it: 32 hexadecimal letters
-            rows = rows.alias(hex=Replace(Cast("id", CharField()), Value("-"), Value("")))
         if self.name == "event":  # pages are cut by one name of the position, whatever the rows
             rows = rows.annotate(opened_position=F("position"))
         return rows

@@ -10,7 +10,7 @@ from inquiry.query import reading
 from inquiry.query.entities import Entity
 from inquiry.query.fields import Field, Own
 from inquiry.query.kinds import Ordered, Several
-from inquiry.query.syntax import Aggregate, Fault, Grouping
+from inquiry.query.syntax import Aggregate, Fault, Grouping, Term
 
 if TYPE_CHECKING:
     from inquiry.query.asking import Asked
@@ -93,7 +93,7 @@ def groups(asked: "Asked", rows: "QuerySet[Any]") -> Groups:
         (one, reading.field_of(one.field, asked.entity, one.at) if one.field else None) for one in wanted.aggregates
     ]
     columns = [_column(one) for one in names]
-    rows = rows.order_by()
+    rows = _of_the_same(asked, rows, names).order_by()
     several = any(isinstance(one, Several) for one in (*names, *(of for _, of in figures)))  # joined rows repeat it
     keys = {f"key_{n}": F(column) for n, column in enumerate(columns)}
     made: dict[str, Any] = {"rows_of_it": Count("pk", distinct=several)}
@@ -127,6 +127,27 @@ def groups(asked: "Asked", rows: "QuerySet[Any]") -> Groups:
         ]
         table.rows.append((key, tuple(values)))
     return table
+
+
+def _of_the_same(asked: "Asked", rows: "QuerySet[Any]", names: list[Field]) -> "QuerySet[Any]":
+    """Only those of several rows that meet what was asked of them count towards their groups.
+
+    `ruled_in:<2s | group approver` counts whoever said yes within two seconds, and not whoever took longer beside them.
+    """
+    for one in names:
+        if not isinstance(one, Several) or one.rows is None:
+            continue
+        counted, conditions = one.rows(asked.context.project), 0
+        for term in reading.conjuncts(asked.query):
+            other = asked.entity.known(term.name) if isinstance(term, Term) else None
+            if not isinstance(other, Several) or other.rows is None or other.inner is None or other.reach != one.reach:
+                continue
+            if isinstance(term, Term) and not any(value.form == "field" for value in term.values):
+                met = other.rows(asked.context.project).filter(other.inner.test(term, asked.context).q)
+                counted, conditions = counted.filter(pk__in=met.order_by().values("pk")), conditions + 1
+        if conditions or one.some:
+            rows = rows.filter(**{f"{one.reach}__in": counted.order_by().values("pk")})
+    return rows
 
 
 def _percentiles(

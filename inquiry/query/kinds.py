@@ -1,28 +1,19 @@
-"""Fields with an order, fields that name other rows, fields of several rows, and how two fields are compared."""
+"""Fields with an order, fields that name other rows, fields of several rows."""
 
 import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 from uuid import UUID
 
-from django.db.models import Exists, F, OuterRef, Q, QuerySet, Value
+from django.db.models import F, Model, Q, QuerySet, Value
 from django.db.models.expressions import Combinable
-from django.db.models.lookups import Exact, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual
+from django.db.models.lookups import GreaterThanOrEqual, LessThan
 
 from inquiry.query import values
 from inquiry.query.fields import NARROW, NOTHING, Context, Field, Test
 from inquiry.query.syntax import Fault, One, Term
 from sessions.models import Project
-
-_COMPARE: Final = {">": GreaterThan, ">=": GreaterThanOrEqual, "<": LessThan, "<=": LessThanOrEqual, "": Exact}
-_PLAIN: Final[dict[str, Callable[[Any, Any], bool]]] = {
-    ">": lambda a, b: a > b,
-    ">=": lambda a, b: a >= b,
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
-    "": lambda a, b: a == b,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +249,8 @@ class Several(Field):
     to: str = "pk"  # the entity's column that `link` holds
     inner: Field | None = None
     reach: str = ""  # how the ORM goes there from the entity's row, for groups
+    some: bool = False  # `rows` leaves out some of what `reach` leads to
+    of: "type[Model] | None" = None  # the entity's model, where no index leads from its row to these
 
     @property
     def operators(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -296,49 +289,3 @@ class Several(Field):
         assert self.inner is not None  # noqa: S101
         inner = self.inner.test(term, context)
         return Test(self.among(inner.q, context.project), None, indexed=bool(self.index))
-
-
-def compare(left: Field, right: Field, operator: str, *, differs: bool, at: int, end: int) -> Test:
-    """`left:@right`: two fields of one row. Rows of which either is unknown do not meet it, whichever way it is asked.
-
-    Of a field of several rows, any of them. Raises Fault.
-    """
-    sign = "" if operator == "=" else operator
-    if differs and sign:
-        raise Fault(at, end - at, "!@ asks whether two fields differ; it stands without another sign.")
-    if sign and not (isinstance(left, Ordered | Several) and isinstance(right, Ordered | Several)):
-        raise Fault(at, end - at, f"{left.name} and {right.name} have no order; ask {left.name}:@{right.name}.")
-    if left.kind != right.kind and {left.kind, right.kind} != {"text", "choice"}:
-        raise Fault(at, end - at, f"{left.name} is {left.takes()}, {right.name} is {right.takes()}: never the same.")
-    if isinstance(left, Several) and isinstance(right, Several):
-        raise Fault(at, end - at, f"{left.name} and {right.name} both have several values; compare one of them.")
-    if isinstance(left, Several) or isinstance(right, Several):
-        several, single = (left, right) if isinstance(left, Several) else (right, left)
-        turned = sign if several is left else {">": "<", "<": ">", ">=": "<=", "<=": ">="}.get(sign, sign)
-        return _compare_several(several, single, turned, differs=differs, at=at, end=end)  # type: ignore[arg-type]
-    one, other = left.compared(), right.compared()
-    if one is None or other is None:
-        raise Fault(at, end - at, f"{(left if one is None else right).name} cannot be compared with another field.")
-    known = left.present().q & right.present().q
-    same = Q(_COMPARE[sign](one, other))
-    plain = _PLAIN[sign]
-
-    def holds(row: Any) -> bool:
-        a, b = left.plain(row), right.plain(row)
-        if a in ("", None) or b in ("", None):
-            return False
-        return plain(a, b) != differs
-
-    return Test(known & (~same if differs else same), holds)
-
-
-def _compare_several(several: Several, single: Field, sign: str, *, differs: bool, at: int, end: int) -> Test:
-    assert several.rows is not None and several.inner is not None  # noqa: S101, PT018
-    inner = several.inner.compared()
-    if inner is None or single.compared() is None or (isinstance(single, Ordered) and single.minus):
-        raise Fault(at, end - at, f"{several.name} and {single.name} cannot be compared.")
-    rows = several.rows(None).filter(**{several.link: OuterRef(several.to)})  # type: ignore[arg-type]
-    rows = rows.filter(several.inner.present().q)
-    same = Q(_COMPARE[sign](inner, OuterRef(single.path)))
-    rows = rows.filter(~same if differs else same)
-    return Test(single.present().q & Q(Exists(rows)))

@@ -11,13 +11,16 @@ from inquiry.indexes import (
     HAS_REFERENCE,
     HAS_RESOURCE,
     IS_TRIED_AGAIN,
+    RAN_WITHOUT_LEAVE,
 )
 from inquiry.query.entity import Entity, Flag, pairs
 from inquiry.query.fields import Choice, Own, Text
+from inquiry.query.kin import Kin, chain
 from inquiry.query.kinds import Handle, Length, Number, Several, Time
 from inquiry.query.parts import (
     RULINGS,
     agent,
+    approver,
     by_name,
     effect_id,
     effect_state,
@@ -88,7 +91,15 @@ EFFECT: Final = Entity(
             index="effect_by_reference",
             few=Q(HAS_REFERENCE),
         ),
-        Choice("leave", "Leave", path="leave", choices=pairs(states.LEAVES), facet=True),
+        Choice(
+            *("leave", "Leave"),
+            path="leave",
+            choices=pairs(states.LEAVES),
+            narrow={"bypassed": Q(RAN_WITHOUT_LEAVE)},
+            index="effect_without_leave",
+            common=tuple(word for word in states.LEAVES if word != "bypassed"),
+            facet=True,
+        ),
         Choice("basis", "Basis of leave", path="leave_basis", choices=pairs(x for x in states.BASES if x)),
         Own(
             *("judged", "Judged by policy"),
@@ -139,6 +150,11 @@ EFFECT: Final = Entity(
             walled=True,
             aliases=("effect",),
         ),
+        Kin(
+            *("chain", "Chain", "with its causes and what undid it"),
+            kin=chain,
+            called="an effect by its handle or id, or what the other side calls it",
+        ),
         Handle(
             *("compensates", "Compensates", "e_12 or id"),
             path="compensates_id",
@@ -158,6 +174,7 @@ EFFECT: Final = Entity(
         ),
         person("on_behalf_of", "On behalf of", "session__on_behalf_of_id", "a user name, as the agent said"),
         reviewer("gate__effect", "gates__votes"),
+        approver("gate__effect", "gates__votes"),
         Several(
             *("ruling", "Ruling", "of its gates"),
             rows=gates,
@@ -198,4 +215,5 @@ EFFECT: Final = Entity(
         "event": lambda rows: (rows.filter(effect__isnull=False), "effect", "id"),
     },
     "effect",
+    many=True,
 )

@@ -9,10 +9,12 @@ from inquiry.indexes import (
     IS_OF_A_RARE_KIND,
 )
 from inquiry.query.entity import Entity, Flag, pairs
-from inquiry.query.fields import Actor, Choice, Test, Text
+from inquiry.query.fields import Actor, Choice, Context, Own, Test, Text
 from inquiry.query.kinds import Handle, Number, Time
 from inquiry.query.parts import agents, by_name, effect_id, flags, people, session, simple
 from journal.models import COMMON, LANES, Entry
+from ledger import breaches
+from ledger.effects import facts_of
 from sessions.models import Person, Project
 
 
@@ -21,6 +23,12 @@ def actors(project: Project, name: str) -> list[str]:
     called = Person.objects.filter(user__in=people(project).filter(username=name))
     robots = agents(project).filter(name=name).values_list("id", flat=True)
     return [*called.values_list("pseudonym", flat=True), *(f"agent:{pk.hex}" for pk in robots)] or [name]
+
+
+def violation(name: str, _context: Context) -> Test:
+    facts = facts_of(name)
+    met = Q(IS_OF_A_RARE_KIND, kind="integrity.violation", lane="system", facts=facts)
+    return Test(met, lambda row: row.kind == "integrity.violation" and row.lane == "system" and row.facts == facts)
 
 
 EVENT: Final = Entity(
@@ -38,6 +46,12 @@ EVENT: Final = Entity(
             common=COMMON,
             few=Q(IS_OF_A_RARE_KIND),
             facet=True,
+        ),
+        Own(
+            *("violation", "Violation", "what an integrity violation says"),
+            choices=tuple(breaches.WORDS.items()),
+            each=violation,
+            index="entry_by_kind",
         ),
         Text("source", "Source", path="source", facet=True),
         Actor(
@@ -90,4 +104,5 @@ EVENT: Final = Entity(
         "session": lambda rows: (rows, "id", "session"),
     },
     "",
+    many=True,
 )

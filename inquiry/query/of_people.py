@@ -2,19 +2,19 @@
 
 from typing import Any, Final
 
-from django.db.models import Q, QuerySet
+from django.db.models import CharField, OuterRef, Q, QuerySet, Subquery, Value
+from django.db.models.functions import Cast, Replace
 
 from approvals import states as gate_states
 from approvals.models import Exemption, Gate
-from inquiry.indexes import (
-    IS_BY_EXEMPTION,
-)
+from inquiry.indexes import IS_OF_A_RARE_KIND
 from inquiry.query.entity import Entity, Flag, pairs
 from inquiry.query.fields import Choice, Own, Test, Text
 from inquiry.query.kinds import Handle, Length, Name, Number, Several, Time
 from inquiry.query.parts import (
     RULINGS,
     agent,
+    approver,
     by_name,
     effect_id,
     exemption_is,
@@ -24,6 +24,7 @@ from inquiry.query.parts import (
     person,
     reviewer,
     ruling,
+    self_approved,
     session,
     simple,
     stuck,
@@ -84,6 +85,7 @@ GATE: Final = Entity(
         person("session_owner", "Owner of the session", "session_owner_id"),
         person("agent_owner", "Owner of the agent", "agent_owner_id"),
         reviewer("gate_id", "votes"),
+        approver("gate_id", "votes"),
         Several(
             *("ruled_in", "Answered within", "from the page shown to the answer, of one of the people"),
             rows=votes,
@@ -112,6 +114,7 @@ GATE: Final = Entity(
             simple(Q(status="pending"), lambda row: row.status == "pending", indexed=True),
         ),
         Flag("stuck", "the watch raised it", stuck("S6")),
+        Flag("self_approved", "who asked for it, or owns its session or agent, said yes to it", self_approved),
         Flag(
             "violating",
             "its effect ran without leave",
@@ -140,8 +143,17 @@ GATE: Final = Entity(
 
 
 def uses(project: Project) -> "QuerySet[Any]":
-    rows = Effect.objects.filter(IS_BY_EXEMPTION)
-    return rows.filter(project=project) if project is not None else rows
+    """The entries which say that an exemption let an effect pass, each with when that effect ran.
+
+    Not an effect that was given leave of another kind since. Of one that ran after its time was over the ledger has
+    taken the exemption away: it counts here all the same.
+    """
+    of_it = Replace(Cast(OuterRef("subject"), CharField()), Value("-"), Value(""))  # as leave_ref holds an id
+    under = Q(leave_basis="exemption", leave_ref=of_it) | Q(leave__in=("observed", "bypassed"))
+    ran = Effect.objects.filter(under, id=OuterRef("effect"), project=OuterRef("project"))
+    rows = Entry.objects.filter(IS_OF_A_RARE_KIND, kind="exemption.used")
+    rows = rows.filter(project=project.id) if project is not None else rows
+    return rows.annotate(ran_us=Subquery(ran.values("dispatched_at_us")[:1]))
 
 
 EXEMPTION: Final = Entity(
@@ -173,11 +185,11 @@ EXEMPTION: Final = Entity(
         Time("expires", "Ends", path="ends_at_us", nullable=False),
         Time("revoked", "Revoked", path="revoked_at_us"),
         Several(
-            *("used", "Used", "when an effect ran or was let through under it"),
+            *("used", "Used", "when an effect ran that it let pass"),
             rows=uses,
-            link="leave_ref",
-            to="hex",
-            inner=Time("used", "Used", path="dispatched_at_us"),
+            link="subject",
+            inner=Time("used", "Used", path="ran_us"),
+            of=Exemption,
         ),
         Time("last_use", "Last use on record", path="used_at_us"),
         Number("uses", "Uses", path="uses", nullable=False),

@@ -5,12 +5,13 @@ from typing import Any, Final
 from uuid import UUID
 
 from django.contrib.auth import get_user_model
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from approvals import states as gate_states
 from approvals.models import Gate, Vote
 from inquiry import handles, shown
 from inquiry.indexes import (
+    HAS_FAILED,
     IS_OF_A_RARE_KIND,
     NEEDS_LEAVE,
 )
@@ -21,6 +22,8 @@ from inquiry.query.kinds import Handle, Name, Several
 from journal.models import Entry
 from ledger.models import Effect
 from sessions.models import Membership, Project, Task
+
+FEW: Final = 1_000  # ids that are put into a condition one by one
 
 
 def agents(project: Project) -> "QuerySet[Any, Any]":
@@ -209,6 +212,10 @@ def votes(project: Project) -> "QuerySet[Any]":
     return Vote.objects.filter(project=project) if project is not None else Vote.objects.all()
 
 
+def approvals(project: Project) -> "QuerySet[Any]":
+    return votes(project).filter(answer="approve")
+
+
 def gates(project: Project) -> "QuerySet[Any]":
     return Gate.objects.filter(project=project) if project is not None else Gate.objects.all()
 
@@ -218,7 +225,7 @@ def given_gates(project: Project) -> "QuerySet[Any]":
 
 
 def failed(project: Project) -> "QuerySet[Any]":
-    rows = Effect.objects.filter(state="failed")
+    rows = Effect.objects.filter(HAS_FAILED, state="failed")
     return rows.filter(project=project) if project is not None else rows
 
 
@@ -240,3 +247,27 @@ def reviewer(link: str, reach: str, **more: Any) -> Several:
         facet=True,
         **more,
     )
+
+
+def approver(link: str, reach: str) -> Several:
+    return Several(
+        *("approver", "Approver", "who said yes to it"),
+        rows=approvals,
+        link=link,
+        reach=reach,
+        some=True,
+        inner=person("approver", "Approver", "user_id"),
+    )
+
+
+def self_approved(context: Context) -> Test:
+    """Gates that somebody approved who had asked for it, or whose session or agent had. Asked of the votes, once."""
+    own = Q(user=F("gate__requester")) | Q(user=F("gate__session_owner")) | Q(user=F("gate__agent_owner"))
+    yes = approvals(context.project).filter(own).order_by()
+    known = ("self_approved", "", False)
+    if known not in context.names:
+        context.names[known] = list(yes.values_list("gate", flat=True).distinct()[: FEW + 1])
+    ids = context.names[known]
+    if len(ids) > FEW:
+        return Test(Q(pk__in=yes.values("gate")), indexed=True)
+    return Test(Q(pk__in=ids), lambda row: row.pk in ids, indexed=True)

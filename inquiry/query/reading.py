@@ -8,9 +8,9 @@ from typing import Any, Final
 from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 
 from inquiry.query import values
+from inquiry.query.compared import compare
 from inquiry.query.entities import DEFAULT, ENTITIES, NAMES, Entity
 from inquiry.query.fields import Context, Field, Test, all_of, any_of, negated
-from inquiry.query.kinds import compare
 from inquiry.query.syntax import And, Fault, Node, Not, Or, Query, Scope, Seq, Term, Words, parse
 from journal.models import Entry
 
@@ -105,7 +105,7 @@ def _term(term: Term, entity: Entity, context: Context) -> Test:
     if len(term.values) > 1:
         raise Fault(others[0].at, len(others[0].text) + 1, "A field is compared with one other field.")
     other = field_of(others[0].text, entity, others[0].at)
-    return compare(field, other, term.operator, differs=others[0].differs, at=term.at, end=term.end)
+    return compare(field, other, term.operator, context, differs=others[0].differs, at=term.at, end=term.end)
 
 
 def _plain_values(term: Term) -> list[Any]:

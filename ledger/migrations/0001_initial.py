@@ -352,9 +352,9 @@ class Migration(migrations.Migration):
                         name="effect_tried_again",
                     ),
                     models.Index(
-                        condition=models.Q(("leave_basis", "exemption")),
-                        fields=["leave_ref"],
-                        name="effect_by_exemption",
+                        condition=models.Q(("leave", "bypassed")),
+                        fields=["project", "opened_position"],
+                        name="effect_without_leave",
                     ),
                 ],
             },

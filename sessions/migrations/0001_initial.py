@@ -151,7 +151,7 @@ class Migration(migrations.Migration):
                 "constraints": [
                     models.UniqueConstraint(fields=("public_id",), name="token_public_id_is_unique"),
                     models.CheckConstraint(
-                        condition=models.Q(("scope__in", ("agent", "import"))), name="token_scope_is_known"
+                        condition=models.Q(("scope__in", ("agent", "import", "audit"))), name="token_scope_is_known"
                     ),
                 ],
             },

@@ -31,6 +31,7 @@ LIFETIMES = [
 SCOPES = [
     ("agent", "agent: records what it does"),
     ("import", "import: brings in old trajectories, unredacted, as observed"),
+    ("audit", "audit: reads, and is told who decided; writes nothing"),
 ]
 
 

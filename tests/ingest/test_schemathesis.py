@@ -42,6 +42,8 @@ OF_THE_WORLD = {
     "key_reuse",
     "batch_refused",
     "judge_is_for_imports",
+    "query_invalid",
+    "parameters_exclude",
 }
 
 

@@ -1,0 +1,70 @@
+"""What was looked at, on record: `access.searched`, `access.viewed` and `access.exported`, by whom and when.
+
+One entry for each person or agent, thing and hour, however often they look in it: a page that polls, or that is paged
+through, does not fill the book. Facts hold what was found; the text of a query is in the body, and can be erased.
+"""
+
+from typing import Any, Final
+from uuid import UUID
+
+import orjson
+from django.db import transaction
+
+from journal import entries
+from journal.clock import now_us
+from journal.entries import SYSTEM_SOURCE
+from journal.models import Entry
+
+HOUR_US: Final = 3_600_000_000
+
+
+def searched(project: UUID, actor: str, text: str, *, entity: str, found: int, more: bool) -> None:
+    """Record that `actor` asked `text`; `found` rows or groups were told at once, `more` when there were others."""
+    _note(project, "access.searched", actor, (text,), {"q": text}, {"entity": entity, "found": found, "more": more})
+
+
+def viewed(
+    project: UUID, actor: str, what: str, number: int, *, session: UUID | None, effect: UUID | None, subject: UUID
+) -> None:
+    """Record that `actor` was shown what an agent sent: `what` is effect, body or artifact, `number` its position."""
+    facts = {"what": what, "position": number}
+    of = (session, effect, subject)
+    _note(project, "access.viewed", actor, (what, str(number)), facts, facts, of)
+
+
+def exported(project: UUID, actor: str, text: str, facts: dict[str, Any], *, subject: UUID) -> None:
+    """Record that `actor` took what `text` asks for out of the book; each time, whatever the hour."""
+    _note(project, "access.exported", actor, (subject.hex,), {"q": text}, facts, (None, None, subject), hourly=False)
+
+
+def _note(
+    project: UUID,
+    kind: str,
+    actor: str,
+    key: tuple[str, ...],
+    body: dict[str, Any],
+    facts: dict[str, Any],
+    of: tuple[UUID | None, UUID | None, UUID | None] = (None, None, None),  # session, effect, subject
+    *,
+    hourly: bool = True,
+) -> None:
+    now = now_us()
+    hour = now // HOUR_US if hourly else 0
+    event_id = entries.keyed_digest(kind, actor, *key, str(hour))
+    if Entry.objects.filter(project=project, source=SYSTEM_SOURCE, event_id=event_id).exists():
+        return
+    # The body says nothing that two looks within the hour would say differently: that would be a conflict.
+    text = orjson.dumps({"kind": kind, "hour": hour, **body}, option=orjson.OPT_SORT_KEYS).decode()
+    with transaction.atomic(durable=True):
+        entries.record(
+            project,
+            kind,
+            event_id=event_id,
+            text=text,
+            received_us=now,
+            actor=actor,
+            facts=orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode(),
+            session=of[0],
+            effect=of[1],
+            subject=of[2],
+        )

@@ -1,0 +1,203 @@
+"""The seventeen questions that ship: each a query with the few values that a form asks for, most of them none.
+
+The first five are those that the paper says an audit must be able to ask; they need one click, or one name.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from inquiry.query import editing, values
+from inquiry.query.fields import LONGEST_VALUE
+from inquiry.query.syntax import Fault, One
+
+
+class MissingError(ValueError):
+    """A question was not given what it asks for; `name` is the parameter, the text a sentence about it."""
+
+    def __init__(self, name: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.name = name
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A value that a question asks for. `kind` is text, number or moment; `like` the field that completes it.
+
+    One with a `default` may be left out, and means that; an `optional` one may be left out, with its whole condition.
+    """
+
+    name: str
+    label: str
+    kind: str = "text"
+    default: str = ""
+    optional: bool = False
+    like: str = ""  # entity.field
+    help: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """`template` is a query in which `$name` stands for a parameter; `answers` says what its answer tells."""
+
+    number: int
+    name: str
+    answers: str
+    template: str
+    parameters: tuple[Parameter, ...] = ()
+
+    @property
+    def one_click(self) -> bool:
+        """True when it can be asked as it is."""
+        return all(one.default or one.optional for one in self.parameters)
+
+
+_AGES: Final = f"{values.AGES}, or a day"
+
+
+def _since(default: str) -> Parameter:
+    return Parameter("since", "Since", "moment", default, help=_AGES)
+
+
+QUESTIONS: Final = (
+    Question(
+        *(1, "Runs that failed in a tool"),
+        "Sessions that ended as failed and in which an effect of this tool failed.",
+        "session status:failed failing_tool:$tool since:$since",
+        (Parameter("tool", "Tool", like="effect.tool"), _since("7d")),
+    ),
+    Question(
+        *(2, "Waiting on people"),
+        "What waits for people now, since when, and on whom.",
+        "gate is:waiting",
+    ),
+    Question(
+        *(3, "Retries by repository"),
+        "In which repositories effects were tried more than once, and how often.",
+        "effect attempts:>1 since:$since | group repository | count, max(attempts) | top 20",
+        (_since("30d"),),
+    ),
+    Question(
+        *(4, "Exemptions granted"),
+        "Who granted exemptions from which rules.",
+        "exemption granted:$since | group rule,granter | count, sum(uses)",
+        (_since("7d"),),
+    ),
+    Question(
+        *(5, "Actions on production branches"),
+        "Effects that were dispatched at refs which the repository's patterns call production.",
+        "effect ref_class:production has:dispatched_at since:$since",
+        (_since("7d"),),
+    ),
+    Question(
+        *(6, "Unknown outcome"),
+        "Effects of which nobody can say whether they happened.",
+        "effect is:unknown",
+    ),
+    Question(
+        *(7, "Executed without leave"),
+        "Effects that ran although a rule, or people, had not let them.",
+        "effect leave:bypassed",
+    ),
+    Question(
+        *(8, "Self-approval"),
+        "Gates to which somebody said yes who had asked, or who owns the session or agent that asked.",
+        "gate is:self_approved",
+    ),
+    Question(
+        *(9, "Rubber stamps"),
+        "Who said yes within moments of being shown the page, and how often.",
+        "gate ruling:approved ruled_in:<$within | group approver | count | top 20",
+        (Parameter("within", "Within", "length", "2s", help="a length of time as 500ms, 2s or 1m"),),
+    ),
+    Question(
+        *(10, "Exemptions used after their end"),
+        "Exemptions of which an effect ran after their time was over.",
+        "exemption used:>@expires",
+    ),
+    Question(
+        *(11, "Conflicts and reused keys"),
+        "Keys that came a second time with other content.",
+        "event kind:integrity.conflict since:$since",
+        (_since("7d"),),
+    ),
+    Question(
+        *(12, "Gaps and fenced writers"),
+        "Entries that a producer left out, and writers that spoke after they had lost their lease.",
+        "event kind:[integrity.gap,integrity.fenced]",
+    ),
+    Question(
+        *(13, "Who approved this, and what they saw"),
+        "Each gate of an effect, with who answered what, when, and the digest of the card that they were shown.",
+        "gate effect:$effect",
+        (Parameter("effect", "Effect", like="effect.id", help="e_12 or its id"),),
+    ),
+    Question(
+        *(14, "The chain of an external reference"),
+        "The effects behind a pull request, commit or message id, with their causes and what undid them.",
+        "effect chain:$reference",
+        (Parameter("reference", "Reference", like="effect.reference", help="its address or id, or e_12"),),
+    ),
+    Question(
+        *(15, "Approved and run differ"),
+        "Effects of which other arguments were reported than those that people gave leave for.",
+        # Another intent under a known key is always a violation, and those are few.
+        "effect is:violating any(gate: ruling:approved) (intent:!@approved_intent OR any(event: violation:key_reuse))",
+    ),
+    Question(
+        *(16, "Sessions resumed often"),
+        "Sessions that more workers took over than this.",
+        "session resumes:>$times",
+        (Parameter("times", "More often than", "number", "3"),),
+    ),
+    Question(
+        *(17, "All that somebody did"),
+        "Every entry of one person or agent, in a stretch of time.",
+        "event actor:$actor since:$since until:$until",
+        (
+            Parameter("actor", "Who", like="event.actor", help="a user name or an agent's name"),
+            Parameter("since", "From", "moment", "24h", help=_AGES),
+            Parameter("until", "To", "moment", optional=True, help=_AGES),
+        ),
+    ),
+)
+BY_NUMBER: Final = {one.number: one for one in QUESTIONS}
+
+
+def fill(question: Question, given: Mapping[str, str]) -> str:
+    """The text of the query with `given` in the place of its parameters. Raises MissingError; other names are ignored.
+
+    Whatever a value holds, it is one value of one condition.
+    """
+    filled = {one.name: _value(question, one, given.get(one.name, "").strip()) for one in question.parameters}
+    words = []
+    for word in question.template.split(" "):
+        name = next((name for name in filled if word.endswith(f"${name}")), None)
+        if name is None:
+            words.append(word)
+        elif filled[name]:
+            words.append(word.removesuffix(f"${name}") + editing.quoted(filled[name]))
+    return " ".join(words)
+
+
+def _value(question: Question, parameter: Parameter, text: str) -> str:
+    text = text or parameter.default
+    if not text:
+        if parameter.optional:
+            return ""
+        raise MissingError(parameter.name, f"“{question.name}” asks for this: {parameter.label.lower()}.")
+    if len(text) > LONGEST_VALUE or "\0" in text:
+        raise MissingError(parameter.name, f"{parameter.label} has at most {LONGEST_VALUE} characters, and no NUL.")
+    try:
+        if parameter.kind == "moment":
+            values.moment(One(text, 0), 0)
+        elif parameter.kind == "length":
+            values.length(One(text, 0))
+        elif parameter.kind == "number":
+            values.whole(One(text, 0))
+    except Fault as fault:
+        raise MissingError(parameter.name, fault.sentence) from None
+    return text
+
+
+__all__ = ["BY_NUMBER", "QUESTIONS", "MissingError", "Parameter", "Question", "fill"]

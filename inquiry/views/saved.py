@@ -1,0 +1,88 @@
+"""Saved queries: a list, and a page for each. A private one does not exist for anybody else."""
+
+from uuid import UUID
+
+from django.contrib import messages
+from django.http import Http404, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods
+
+from inquiry import saved
+from inquiry.models_saved import SavedQuery
+from journal import again
+from sessions.access import MemberRequest, member
+from sessions.refused import RefusedError
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@member
+def saved_queries(request: MemberRequest) -> HttpResponse:
+    """One's own and what others share; a form saves another."""
+    sent, error = request.POST if request.method == "POST" else request.GET, ""
+    if request.method == "POST":
+        name, text, shared = sent.get("name", ""), sent.get("q", ""), sent.get("shared") == "1"
+        try:
+            made = again.durably(
+                lambda: saved.save(request.membership.project, request.user, name, text, shared=shared)
+            )
+        except RefusedError as refusal:
+            error = str(refusal)
+        else:
+            messages.success(request, f"Saved as “{made.name}”.")
+            return redirect("saved_queries")
+    context = {
+        "rows": list(saved.visible(request.membership)),
+        "name": sent.get("name", ""),
+        "text": sent.get("q", ""),
+        "shared": sent.get("shared") == "1",
+        "error": error,
+    }
+    return render(request, "inquiry/saved.html", context, status=422 if error else 200)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@member
+def saved_query(request: MemberRequest, saved_query: UUID) -> HttpResponse:
+    """One of them: its owner may rename, change, share and delete it, others only ask it."""
+    found = saved.one(request.membership, saved_query)
+    if found is None or (request.method == "POST" and found.owner_id != request.user.pk):
+        raise Http404
+    error = ""
+    if request.method == "POST":
+        try:
+            said = _act(request, found)
+        except RefusedError as refusal:
+            error = str(refusal)
+        else:
+            messages.success(request, said)
+            return redirect("saved_queries")
+    sent = request.POST if error else {"name": found.name, "q": found.text, "shared": "1" if found.shared else ""}
+    context = {
+        "saved": found,
+        "mine": found.owner_id == request.user.pk,
+        "name": sent.get("name", ""),
+        "text": sent.get("q", ""),
+        "shared": sent.get("shared") == "1",
+        "error": error,
+    }
+    return render(request, "inquiry/saved_query.html", context, status=422 if error else 200)
+
+
+def _act(request: MemberRequest, found: SavedQuery) -> str:
+    """Do what the form asks for and return what to say of it. Raises RefusedError."""
+    sent = request.POST
+    if sent.get("do") == "delete":
+        again.durably(lambda: saved.delete(found, request.user))
+        return f"Deleted “{found.name}”."
+    version = sent.get("version", "")
+    changed = again.durably(
+        lambda: saved.change(
+            found,
+            request.user,
+            sent.get("name", ""),
+            sent.get("q", ""),
+            shared=sent.get("shared") == "1",
+            version=int(version) if version.isascii() and version.isdigit() and len(version) < 10 else 0,
+        )
+    )
+    return "Saved." if changed else "Nothing was changed."

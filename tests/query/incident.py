@@ -1,0 +1,121 @@
+"""A day on which everything happened that the seventeen questions ask about, written by agents and people."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db import transaction
+
+from approvals import exemptions
+from approvals.models import Exemption
+from approvals.rulings import Shown
+from journal import entries
+from journal.clock import now_us
+from journal.entries import Draft
+from sessions.models import Session
+from tests.approvals.story import RULES, Desk
+from tests.ingest.caller import new_key
+
+US = 1_000_000
+PULL = "https://forge.example/web/pull/17"
+NOTES = """  - id: notes
+    title: Notes
+    match: {tools: [note.write], risk_at_most: low}
+    outcome: require
+    require: {self_approval: true}
+"""
+TARGET = {"repository": "web", "ref": "main"}
+
+
+@dataclass
+class Told:
+    """What was done: effects and gates by what they are examples of."""
+
+    desk: Desk
+    effects: dict[str, dict[str, Any]] = field(default_factory=dict)
+    exemption: Exemption | None = None
+
+    def handle(self, name: str) -> str:
+        return str(self.effects[name]["handle"])
+
+
+def tell(desk: Desk) -> Told:
+    desk.rules(RULES + NOTES)
+    desk.declare("note.write", "reversible")
+    desk.declare("mail.send", "compensable")
+    told, agent = Told(desk), desk.agent
+
+    def plan(name: str, **fields: Any) -> dict[str, Any]:
+        told.effects[name] = agent.plan(name, **{"tool": "file.read", **fields})
+        return told.effects[name]
+
+    agent.session("s-1")
+    # A run that failed in a tool, after a retry.
+    failed = agent.session("broken", repository="web")
+    one = plan("retried", session="broken", target=TARGET)
+    agent.dispatch(one)
+    agent.fail(one, "rejected")
+    agent.dispatch(plan("retried", session="broken", target=TARGET))
+    agent.fail(one, "rejected", 2)
+    ended = agent.post(f"/sessions/{failed['id']}/end", {"status": "failed"})
+    assert ended.status_code == 200, ended.text
+    Session.objects.filter(key="broken").update(resumes=4)
+    # Production, an outcome that nobody knows, and what was done under a reference, with what undid it.
+    pushed = plan("pushed", target=TARGET)
+    agent.dispatch(pushed)
+    agent.acknowledge(pushed, external_reference=PULL)
+    undone = agent.post(
+        f"/effects/{pushed['id']}/compensate", {"effect_key": "undoing", "tool": "file.read", "arguments": {"pr": 17}}
+    )
+    assert undone.status_code == 201, undone.text
+    told.effects["undoing"] = undone.json()
+    plan("child", parent_effect=pushed["id"], arguments={"of": "pushed"})
+    plan("apart", arguments={"of": "nothing"})
+    lost = plan("unknown", arguments={"n": 1})
+    agent.dispatch(lost)
+    agent.acknowledge(lost, outcome="unknown")
+    # People: one who answers at once and one who reads, one who says yes to their own, and a gate that waits.
+    hasty, read = (
+        plan("hasty", tool="git.push", arguments={"ref": "a"}),
+        plan("read", tool="git.push", arguments={"ref": "b"}),
+    )
+    desk.answer(desk.gate(hasty), "reviewer")
+    gate = desk.gate(read)
+    slow = desk.shown(gate)
+    slow = Shown(slow.version, slow.digest, slow.card_sha256, slow.complete, now_us() - 60 * US)
+    assert desk.answer(gate, "administrator", shown=slow).refusal is None
+    Session.objects.filter(key="s-1").update(on_behalf_of=desk.user("reviewer"))
+    own = plan("own", tool="note.write", arguments={"text": "mine"})
+    assert desk.answer(desk.gate(own), "reviewer").refusal is None
+    plan("waiting", tool="git.push", arguments={"ref": "c"})
+    # Run without leave; other arguments reported than those that were approved.
+    plan("ran", tool="git.push", arguments={"ref": "d"})
+    other = {"kind": "effect.planned", "effect_key": "read", "tool": "git.push", "arguments": {"ref": "another"}}
+    report(desk, {"kind": "effect.dispatched", "effect_key": "ran", "attempt": 1}, other)
+    # An exemption whose effect ran after its end, and one that was used in time.
+    with transaction.atomic():
+        told.exemption = exemptions.grant(
+            desk.project, tool="deploy", rule="deploy", reason="a release is going on",
+            ends_at_us=now_us() + 60 * US, user=desk.user("administrator"),
+        )  # fmt: skip
+        exemptions.grant(
+            desk.project, tool="git.push", rule="push", reason="a release is going on",
+            ends_at_us=now_us() + 60 * US, user=desk.person("dan", "operator").user,
+        )  # fmt: skip
+    agent.dispatch(plan("in-time", tool="git.push", arguments={"ref": "e"}))
+    plan("late", tool="deploy", arguments={"version": 1})
+    late = {"kind": "effect.dispatched", "effect_key": "late", "attempt": 1, "occurred_us": now_us() + 3600 * US}
+    report(desk, late)
+    # A key that came again with other content, and a writer without its lease.
+    item = {"id": "twice", "kind": "effect.dispatched", "session": "s-1", "effect_key": "apart", "attempt": 1}
+    assert agent.report([item]).status_code == 200
+    agent.report([{**item, "attempt": 2}])
+    fenced = Draft(desk.project.id, "gatebook", new_key(), "integrity.fenced", "system", "gatebook", "{}")
+    with transaction.atomic():
+        entries.append([fenced], now_us())
+    return told
+
+
+def report(desk: Desk, *facts: dict[str, Any]) -> None:
+    """Report facts of session s-1."""
+    answer = desk.agent.report([{"id": new_key(), "session": "s-1", **one} for one in facts])
+    assert answer.status_code == 200, answer.text

@@ -1,0 +1,126 @@
+"""The seventeen questions find what they ask for and nothing else, by indexes, and with no column of a payload."""
+
+import re
+from typing import Any, Final
+
+import pytest
+from django.db import connection
+
+from inquiry import columns, shipped
+from inquiry.column import Reader
+from inquiry.query import asking
+from journal.clock import now_us
+from tests.query.incident import PULL, Told
+
+pytestmark = pytest.mark.django_db
+# What each asks for, and which of the day's things it finds: effects by name, else what `found` says.
+GIVEN: Final[dict[int, dict[str, str]]] = {
+    1: {"tool": "file.read"},
+    13: {"effect": "read"},
+    14: {"reference": PULL},
+    17: {"actor": "reviewer"},
+}
+EFFECTS: Final = {
+    5: ["retried", "pushed"],
+    6: ["unknown"],
+    7: ["ran"],
+    14: ["pushed", "undoing", "child"],
+    15: ["read"],
+}
+GATES: Final = {2: ["waiting"], 8: ["own"], 13: ["read"]}
+
+
+def ask(told: Told, number: int) -> asking.Answer:
+    """The answer to a question, its parameters filled in as a form does."""
+    given = {name: told.handle(text) if text in told.effects else text for name, text in GIVEN.get(number, {}).items()}
+    text = shipped.fill(shipped.BY_NUMBER[number], given)
+    asked = asking.understand(text, told.desk.project, now_us())
+    assert not asked.context.notes, text
+    return asking.answer(asked, columns.rows(asked.entity.name))
+
+
+def found(told: Told, number: int) -> list[dict[str, Any]]:
+    """Its rows, or its groups as rows."""
+    answer, reader = ask(told, number), Reader(told.desk.project, now_us())
+    if answer.groups is not None:
+        names = columns.group_names(answer.groups)
+        return [dict(zip(names, row, strict=True)) for row in columns.groups_told(answer.groups)]
+    return [columns.told(answer.asked.entity.name, row, reader) for row in answer.rows]
+
+
+def test_each_question_finds_what_it_asks_for_and_nothing_else(told: Told) -> None:
+    for number, names in EFFECTS.items():
+        assert sorted(row["key"] for row in found(told, number)) == sorted(names), number
+    for number, names in GATES.items():
+        assert [row["effect"] for row in found(told, number)] == [told.handle(name) for name in names], number
+    assert [row["key"] for row in found(told, 1)] == ["broken"] == [row["key"] for row in found(told, 16)]
+    assert found(told, 3) == [{"repository": "web", "count": 1, "max(attempts)": 2}]
+    granted = found(told, 4)
+    assert sorted((row["rule"], row["granter"], row["sum(uses)"]) for row in granted) == [
+        ("deploy", "administrator", 1),
+        ("push", "dan", 1),
+    ]
+    assert sorted((row["approver"], row["count"]) for row in found(told, 9)) == [("reviewer", 2)]
+    assert [(row["tool"], row["uses"]) for row in found(told, 10)] == [("deploy", 1)]
+    assert [row["kind"] for row in found(told, 11)] == ["integrity.conflict"]
+    assert [row["kind"] for row in found(told, 12)] == ["integrity.fenced"]
+    assert {row["actor"] for row in found(told, 17)} == {"reviewer"}
+    assert {"gate.voted"} <= {row["kind"] for row in found(told, 17)}
+    waiting, seen = found(told, 2)[0], found(told, 13)[0]
+    assert (waiting["asked"], waiting["status"]) == ("1 of the reviewers", "pending")
+    assert (seen["reviewers"], seen["votes"][0]["card_sha256"]) == (["administrator approve"], "c" * 64)
+    assert seen["votes"][0]["ruled_in"] >= 60
+    assert {row["key"]: row["compensates"] for row in found(told, 14)}["undoing"] == told.handle("pushed")
+    assert len(shipped.QUESTIONS) == 17
+
+
+def test_a_question_says_what_it_lacks_and_a_value_stays_one_value() -> None:
+    with pytest.raises(shipped.MissingError, match="asks for this: tool"):
+        shipped.fill(shipped.BY_NUMBER[1], {"since": "7d"})
+    with pytest.raises(shipped.MissingError, match="no whole number"):
+        shipped.fill(shipped.BY_NUMBER[16], {"times": "3 OR status:failed"})
+    with pytest.raises(shipped.MissingError, match="no moment"):
+        shipped.fill(shipped.BY_NUMBER[4], {"since": "tomorrow"})
+    sneaky = shipped.fill(shipped.BY_NUMBER[1], {"tool": 'x" OR status:"completed', "since": "1d"})
+    assert sneaky == 'session status:failed failing_tool:"x\\" OR status:\\"completed" since:1d'
+    assert shipped.fill(shipped.BY_NUMBER[17], {"actor": "ann"}) == "event actor:ann since:24h"
+
+
+# The indexes of which a stretch is all that a question can be after; any other one is asked for more than the project.
+_FEW: Final = ("effect_violations", "effect_without_leave", "effect_tried_again", "effect_judged_to_need_leave")
+
+
+def _walks(sql: str, line: str) -> bool:
+    """True for a line of a plan that reads all effects or entries, or all of a project."""
+    names = set()
+    for table, alias in re.findall(r'"(ledger_effect|journal_entry)"(?: (\w+\d+))?', sql):
+        names |= {table, alias} - {""}
+    if connection.vendor == "postgresql":
+        return re.search(r"Seq Scan on (?:ledger_effect|journal_entry)", line) is not None
+    read = re.match(r"(SCAN|SEARCH) (\w+)(?: USING (?:COVERING )?INDEX (\w+))?(?: \((.*)\))?", line)
+    if read is None or read[2] not in names:
+        return False
+    return read[1] == "SCAN" or (read[4] in ("project_id=?", "project=?") and read[3] not in _FEW)
+
+
+def test_no_question_reads_all_effects_or_entries(told: Told) -> None:
+    walked: list[tuple[int, str]] = []
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":  # so few rows would be read whole; now only where no index leads
+            cursor.execute("SET LOCAL enable_seqscan = off")
+
+    def explained(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        if sql.startswith("SELECT"):
+            with connection.cursor() as cursor:
+                cursor.execute(("EXPLAIN QUERY PLAN " if connection.vendor == "sqlite" else "EXPLAIN ") + sql, params)
+                plan = [str(row[-1]) for row in cursor.fetchall()]
+            plans.append(plan)
+            walked.extend((number, line) for line in plan if _walks(sql, line))
+        return execute(sql, params, many, context)
+
+    for number in shipped.BY_NUMBER:
+        plans: list[list[str]] = []
+        with connection.execute_wrapper(explained):
+            ask(told, number)
+        assert plans, number
+    assert walked == []
