@@ -11,11 +11,11 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db.models import F, OuterRef, Prefetch, QuerySet, Subquery
-from django.urls import reverse
 
 from approvals.models import Vote
 from approvals.requirement import Requirement
 from inquiry import shown
+from inquiry.addresses import PAGE
 from inquiry.column import Column, Reader, Value, handle, length, moment, number, seconds, text, time, word
 from inquiry.query import parts
 from inquiry.query.entities import ENTITIES
@@ -45,7 +45,7 @@ def rows(entity: str) -> "Callable[[QuerySet[Any]], QuerySet[Any]]":
 
 def address(entity: str, row: Any) -> str:
     """The path of the page that shows the row."""
-    return _ADDRESS[entity](row)
+    return PAGE[entity](row)
 
 
 def group_names(groups: Groups) -> list[str]:
@@ -80,13 +80,15 @@ def _plain(value: Any) -> Value:
 # Columns. -----------------------------------------------------------------------------------------------------------
 
 
+def _address(entity: str) -> Column:
+    """Where the row's page is, in full: exports are read elsewhere."""
+    where = PAGE[entity]
+    return Column("url", "Address", "text", lambda row, _reader: f"{settings.GATEBOOK_URL}{where(row)}", main=False)
+
+
 def _own(entity: str) -> tuple[Column, Column]:
-    """The id and the whole address of a row: exports are read elsewhere."""
-    where = _ADDRESS[entity]
-    return (
-        Column("id", "Id", "text", lambda row, _reader: str(row.pk), main=False),
-        Column("url", "Address", "text", lambda row, _reader: f"{settings.GATEBOOK_URL}{where(row)}", main=False),
-    )
+    """The id and the address of a row."""
+    return Column("id", "Id", "text", lambda row, _reader: str(row.pk), main=False), _address(entity)
 
 
 def _state(row: Any, reader: Reader) -> Value:
@@ -130,22 +132,6 @@ def _reviewers(row: Any, _reader: Reader) -> Value:
 
 
 _STATE_KEYS: Final = {word: key for key, word in shown.STATES.items()}
-_ADDRESS: Final[dict[str, Callable[[Any], str]]] = {
-    "effect": lambda row: reverse("effect", args=[row.pk]),
-    "session": lambda row: reverse("session", args=[row.pk]),
-    "gate": lambda row: reverse("gate", args=[row.pk]),
-    "exemption": lambda row: reverse("exemptions"),
-    "event": lambda row: _page_of_event(row),
-}
-
-
-def _page_of_event(row: Any) -> str:
-    """The effect's page at this fact, else the session's; of what is of neither, the search for it."""
-    if row.effect_position is not None:
-        return f"{reverse('effect', args=[row.effect])}?fact={row.position}"
-    if row.session_position is not None:
-        return reverse("session", args=[row.session])
-    return f"{reverse('audit')}?q=event+position%3A{row.position}"
 
 
 COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
@@ -260,7 +246,7 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         text("facts", "Facts", main=True, people=True),
         text("entry_id", "Entry id", "event_id"),
         Column(
-            "url", "Address", "text", lambda row, _reader: f"{settings.GATEBOOK_URL}{_page_of_event(row)}", main=False
+            "url", "Address", "text", lambda row, _reader: f"{settings.GATEBOOK_URL}{PAGE['event'](row)}", main=False
         ),
     ),
 }

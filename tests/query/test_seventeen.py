@@ -48,7 +48,7 @@ def found(told: Told, number: int) -> list[dict[str, Any]]:
     return [columns.told(answer.asked.entity.name, row, reader) for row in answer.rows]
 
 
-def test_each_question_finds_what_it_asks_for_and_nothing_else(told: Told) -> None:
+def test_each_question_finds_what_it_asks_for_by_an_index(told: Told) -> None:
     for number, names in EFFECTS.items():
         assert sorted(row["key"] for row in found(told, number)) == sorted(names), number
     for number, names in GATES.items():
@@ -72,18 +72,7 @@ def test_each_question_finds_what_it_asks_for_and_nothing_else(told: Told) -> No
     assert seen["votes"][0]["ruled_in"] >= 60
     assert {row["key"]: row["compensates"] for row in found(told, 14)}["undoing"] == told.handle("pushed")
     assert len(shipped.QUESTIONS) == 17
-
-
-def test_a_question_says_what_it_lacks_and_a_value_stays_one_value() -> None:
-    with pytest.raises(shipped.MissingError, match="asks for this: tool"):
-        shipped.fill(shipped.BY_NUMBER[1], {"since": "7d"})
-    with pytest.raises(shipped.MissingError, match="no whole number"):
-        shipped.fill(shipped.BY_NUMBER[16], {"times": "3 OR status:failed"})
-    with pytest.raises(shipped.MissingError, match="no moment"):
-        shipped.fill(shipped.BY_NUMBER[4], {"since": "tomorrow"})
-    sneaky = shipped.fill(shipped.BY_NUMBER[1], {"tool": 'x" OR status:"completed', "since": "1d"})
-    assert sneaky == 'session status:failed failing_tool:"x\\" OR status:\\"completed" since:1d'
-    assert shipped.fill(shipped.BY_NUMBER[17], {"actor": "ann"}) == "event actor:ann since:24h"
+    assert _read_whole(told) == []
 
 
 # The indexes of which a stretch is all that a question can be after; any other one is asked for more than the project.
@@ -103,7 +92,8 @@ def _walks(sql: str, line: str) -> bool:
     return read[1] == "SCAN" or (read[4] in ("project_id=?", "project=?") and read[3] not in _FEW)
 
 
-def test_no_question_reads_all_effects_or_entries(told: Told) -> None:
+def _read_whole(told: Told) -> list[tuple[int, str]]:
+    """What the questions' plans read whole: (question, line of the plan)."""
     walked: list[tuple[int, str]] = []
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":  # so few rows would be read whole; now only where no index leads
@@ -123,4 +113,16 @@ def test_no_question_reads_all_effects_or_entries(told: Told) -> None:
         with connection.execute_wrapper(explained):
             ask(told, number)
         assert plans, number
-    assert walked == []
+    return walked
+
+
+def test_a_question_says_what_it_lacks_and_a_value_stays_one_value() -> None:
+    with pytest.raises(shipped.MissingError, match="asks for this: tool"):
+        shipped.fill(shipped.BY_NUMBER[1], {"since": "7d"})
+    with pytest.raises(shipped.MissingError, match="no whole number"):
+        shipped.fill(shipped.BY_NUMBER[16], {"times": "3 OR status:failed"})
+    with pytest.raises(shipped.MissingError, match="no moment"):
+        shipped.fill(shipped.BY_NUMBER[4], {"since": "tomorrow"})
+    sneaky = shipped.fill(shipped.BY_NUMBER[1], {"tool": 'x" OR status:"completed', "since": "1d"})
+    assert sneaky == 'session status:failed failing_tool:"x\\" OR status:\\"completed" since:1d'
+    assert shipped.fill(shipped.BY_NUMBER[17], {"actor": "ann"}) == "event actor:ann since:24h"
