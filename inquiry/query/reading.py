@@ -12,7 +12,9 @@ from inquiry.query.compared import compare
 from inquiry.query.entities import DEFAULT, ENTITIES, NAMES, Entity
 from inquiry.query.fields import Context, Field, Test, all_of, any_of, negated
 from inquiry.query.syntax import And, Fault, Node, Not, Or, Query, Scope, Seq, Term, Words, parse
+from inquiry.words import matching
 from journal.models import Entry
+from ledger.models import Effect
 
 PSEUDO: Final = {
     "since": "that moment or later",
@@ -192,7 +194,20 @@ def _interval(term: Term, context: Context) -> tuple[int | None, int | None]:
 
 
 def _words(node: Words, entity: Entity, context: Context) -> Test:
-    raise Fault(node.at, node.end - node.at, "A lone word means nothing; name a field, as tool:git.push.")
+    """Words in the text of an effect; of other entities, of an effect that belongs to one."""
+    try:
+        asked = matching.terms(f"{node.text}*" if node.prefix else node.text)
+    except ValueError as error:
+        raise Fault(node.at, node.end - node.at, str(error)) from None
+    if entity.name == "exemption":
+        raise Fault(node.at, node.end - node.at, "Exemptions have no text to look in; name a field, as tool:git.push.")
+    found = matching.condition(context.project.id, asked)
+    if entity.name == "effect":
+        return Test(found, None, indexed=True)
+    effects = Effect.objects.filter(found, project=context.project).order_by()
+    if entity.name == "session":
+        return Test(Q(pk__in=effects.values("session")), indexed=True)
+    return Test(Q(effect__in=effects.values("id")), indexed=True)
 
 
 # Other rows. --------------------------------------------------------------------------------------------------------

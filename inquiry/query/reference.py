@@ -96,6 +96,11 @@ GRAMMAR: Final = (
     ("Since and until, of the time by the server's clock: an age, a day, a minute.", "since:7d until:2126-01-01T09:00"),
     ("One day, all of it.", "dispatched_at:2026-11-20"),
     ("There is a value.", "has:reference"),
+    (
+        "Words in the text of effects: tool, target, arguments, results; whole words, in any order.",
+        '"invoice rounding"',
+    ),
+    ("The beginning of a word.", "round*"),
     ("What it is, by a word of its own.", "is:unknown"),
     ("One field beside another; `!@` where they differ.", "intent:!@approved_intent"),
     (
