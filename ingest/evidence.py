@@ -197,6 +197,8 @@ def _draft(item: Item, meant: dict[str, UUID]) -> Draft:
             facts = probes.facts_of(envelope.attempt or 1, fields.found, origin.received_us, began_us, live=False)
         if "intent_digest" in item.values:
             facts["intent"] = item.values["intent_digest"]
+        if origin.imports:
+            facts["imported"] = True  # under what leave it is taken to have run depends on it
     elif isinstance(fields, shapes.SessionFields):
         said = {"mode": fields.mode, "on_behalf_of": fields.on_behalf_of}
         facts = openings.started_facts(origin.project, said, meant.get(fields.parent or ""))

@@ -114,7 +114,7 @@ KNOWN_KINDS: Final[dict[str, frozenset[str]]] = {
         {
             *(f"gate.{verb}" for verb in ("requested", "voted", "ruled", "extended", "used", "returned", "revoked")),
             *(f"gate.{verb}" for verb in ("expired", "lapsed", "cancelled")),
-            *(f"effect.{verb}" for verb in ("named", "granted", "withheld", "resolved", "failed")),
+            *(f"effect.{verb}" for verb in ("named", "granted", "withheld", "replanned", "resolved", "failed")),
             *("exemption.used", "hold.set", "hold.lifted"),
             *("access.viewed", "erasure.executed"),
             *("integrity.conflict", "integrity.violation", "integrity.fenced"),

@@ -51,6 +51,7 @@ _NOT_HEARD: Final = (
     "effect.dispatched",
     "effect.granted",
     "effect.withheld",
+    "effect.replanned",
     RESOLVED,
 )
 # What of an entry's facts says what was heard.

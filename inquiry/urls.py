@@ -2,7 +2,20 @@
 
 from django.urls import path
 
-from inquiry.views import audit, bundles, effects, exports, questions, resolve, resume, saved, sessions, stuck, work
+from inquiry.views import (
+    asof,
+    audit,
+    bundles,
+    effects,
+    exports,
+    questions,
+    resolve,
+    resume,
+    saved,
+    sessions,
+    stuck,
+    work,
+)
 
 urlpatterns = [
     path("sessions/", sessions.sessions, name="sessions"),
@@ -24,6 +37,7 @@ urlpatterns = [
     path("effects/<uuid:effect>/facts/<int:position>/raw/", effects.raw_fact, name="raw_fact"),
     path("imported-gates/<uuid:gate>/", bundles.imported_gate, name="imported_gate"),
     path("artifacts/<uuid:artifact>/", effects.artifact, name="artifact"),
+    path("approvals/<uuid:gate>/asof/", asof.gate, name="gate_asof"),
     path("stuck/", stuck.stuck, name="stuck"),
     path("stuck/<str:rule>/<uuid:subject>/", stuck.stuck_care, name="stuck_care"),
     path("audit/", audit.audit, name="audit"),

@@ -89,7 +89,11 @@ def plan(origin: Origin, wish: Plan, decide: Decide, observe: Observe) -> Answer
         give_up(own, load_attempts([own.id])[own.id], origin.received_us, observe)
     # The same intent; what does not belong to it (free text, preconditions) is from now on as it was asked last.
     own.plan_position, own.replanned = appended[0].position, True
-    leaves.change_leave(own, decide(own), origin.received_us)
+    said = fold.said_by_plan(own)
+    grant = decide(own)
+    if fold.said_by_plan(own) != said:
+        fold.gives_way(own, said, appended[0].position)
+    leaves.change_leave(own, grant, origin.received_us)
     return Answered(own, 200, open_effect=own.id if unsettled else None, position=appended[0].position)
 
 

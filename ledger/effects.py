@@ -15,6 +15,7 @@ from django.db.models import Q
 
 from journal import entries, outbox, sql
 from journal.clock import now_us
+from journal.entries import Draft
 from ledger import declared, fold, stopped
 from ledger.fold import Fact, Observe
 from ledger.models import Attempt, Effect
@@ -278,8 +279,36 @@ def write(rows: Iterable[EffectRow], attempts: Iterable[AttemptRow]) -> None:
     if written < len(new) + len(moved) + len(replanned):
         raise LostRace  # before the attempts, which the schema would measure by the winner's leave
     _store(_ATTEMPT_ROW, _ATTEMPT_SET, tries, _ATTEMPT)
+    if replanned:
+        _keep_what_gave_way(replanned)
 
 
+def _keep_what_gave_way(rows: Iterable[EffectRow]) -> None:
+    """Put what plans said into the book before another one's columns have overwritten it: as of then, it stands."""
+    drafts = []
+    for row in rows:
+        for said in row.gave_way or ():
+            facts = orjson.dumps(said, option=orjson.OPT_SORT_KEYS).decode()
+            drafts.append(
+                Draft(
+                    project=row.project_id,
+                    source=entries.SYSTEM_SOURCE,
+                    event_id=entries.keyed_digest("replanned", str(row.id), str(said["by"])),
+                    kind=REPLANNED,
+                    lane="system",
+                    actor=entries.SYSTEM_SOURCE,
+                    text=facts,
+                    facts=facts,
+                    session=row.session_id,
+                    effect=row.id,
+                )
+            )
+        row.gave_way = None
+    if drafts:
+        entries.append(drafts, now_us())
+
+
+REPLANNED: Final = "effect.replanned"
 _by_id: Final = attrgetter("id.int")
 _by_effect_and_number: Final = attrgetter("effect_id.int", "number")
 

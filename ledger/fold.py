@@ -18,7 +18,7 @@ from ledger.states import MOVED, OUTCOME_OF_REASON
 FOLLOW_DELIVERY: Final = frozenset(
     {
         *("received_us", "heard_us", "changed_us", "deadline_us"),
-        *("opened_position", "plan_position", "answer_position", "version"),
+        *("opened_position", "plan_position", "answer_position", "version", "gave_way"),
     }
 )
 # What a plan says of its effect, and what each column is while no plan has said it.
@@ -98,6 +98,8 @@ def apply(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observ
 def _planned(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe) -> None:
     if not earlier(fact.mark, effect.planned_mark):
         return
+    if effect.planned_mark:
+        gives_way(effect, said_by_plan(effect), fact.position)
     # What a losing plan said may not show through where the winning one is silent.
     said = {**_UNSAID, **fact.values} if effect.planned_mark else fact.values
     # A command that plans anew what was reported asks for the next attempt; of those before it says nothing.
@@ -113,6 +115,25 @@ def _planned(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, obs
     if effect.leave_basis in _OBSERVED_BASES[1:] and effect.leave in _SEEN and not asks_on:
         # It happened before its plan was heard: what the policy says of the plan is only known now.
         _see(effect, attempts, observe("held", False, effect.enforced_judgement))
+
+
+# What the book keeps of a plan that another takes the place of: ids, enums and numbers, by column. Its words stand in
+# its body; its intent, and when and by whom it was told, in its entry.
+KEPT_OF_PLANS: Final = (
+    *("task_id", "repository_id", "parent_effect_id", "compensates_id", "undoes", "claimed_class", "redactions"),
+    *("ref_class", "ref_patterns_version", "judged", "judged_by", "judged_as", "enforced"),
+)
+
+
+def said_by_plan(effect: EffectRow) -> dict[str, Any]:
+    """What the plan that stands says, as the book keeps it."""
+    said = {name: getattr(effect, name) for name in KEPT_OF_PLANS}
+    return {name: value for name, value in said.items() if value or (name == "undoes" and value is not None)}
+
+
+def gives_way(effect: EffectRow, said: dict[str, Any], position: int) -> None:
+    """Remember what a plan said until the one at `position` took its place (see effects.write)."""
+    effect.gave_way = [*(effect.gave_way or ()), {"by": position, **said}]
 
 
 _SEEN: Final = ("observed", "bypassed")

@@ -47,7 +47,8 @@ def give_leave(row: EffectRow, grant: Grant, received_us: int) -> None:
 def change_leave(row: EffectRow, grant: Grant, received_us: int) -> None:
     """Let a locked effect stand under `grant`, given or withheld, and say so in the book."""
     kind = "effect.withheld" if grant.leave in _WITHHELD else "effect.granted"
-    facts = as_text(said_of(grant, {name: getattr(row, name) for name in _JUDGEMENT}))
+    said = said_of(grant, {name: getattr(row, name) for name in _JUDGEMENT})
+    facts = as_text(said | ({"plan": row.plan_position} if row.plan_position is not None else {}))
     entries.record(
         row.project_id,
         kind,

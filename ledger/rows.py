@@ -71,6 +71,7 @@ class EffectRow:
     version: int = 0  # 0: not stored yet
     replanned: bool = False  # no column: the plan's columns changed and must be written too
     spent_by: int = 0  # no column: the attempt by which the leave that was given is used now
+    gave_way: list[dict[str, Any]] | None = None  # no column: what plans said that others took the place of
 
     @property
     def enforced_judgement(self) -> str:
@@ -124,9 +125,12 @@ _POSTGRESQL_TYPES: Final[dict[object, str]] = {
 }
 
 
+_NO_COLUMNS: Final = ("replanned", "spent_by", "gave_way", "stored")
+
+
 def columns(row: type[EffectRow] | type[AttemptRow]) -> tuple[str, ...]:
     """Column names in the order of the dataclass."""
-    return tuple(column.name for column in fields(row) if column.name not in ("replanned", "spent_by", "stored"))
+    return tuple(column.name for column in fields(row) if column.name not in _NO_COLUMNS)
 
 
 def _types(row: type[EffectRow] | type[AttemptRow]) -> dict[str, str]:

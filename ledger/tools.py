@@ -1,14 +1,15 @@
 """The one writer of Tool, and what the tools page asks."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from django.db import connection, transaction
 
-from journal.entries import SYSTEM_SOURCE
+from journal.entries import SYSTEM_SOURCE, keyed_digest
 from ledger import breakers
 from ledger.declarations import Declaration
 from ledger.models import Tool
+from ledger.states import DEFAULT_DEADLINE_S
 from sessions.models import Project
 from sessions.records import record
 
@@ -57,6 +58,7 @@ def declare(project: Project, declarations: Iterable[Declaration], *, actor: str
     )
     if not change:
         return change
+    before = _deadlines_before(known, wanted)
     for name in change.added:
         Tool.objects.create(project=project, **asdict(wanted[name]))
     for name in change.changed:
@@ -71,10 +73,31 @@ def declare(project: Project, declarations: Iterable[Declaration], *, actor: str
         "admin.tools_loaded",
         actor=actor,
         subject=None,
-        facts={"added": len(change.added), "changed": len(change.changed), "removed": len(change.removed)},
+        facts={
+            "added": len(change.added),
+            "changed": len(change.changed),
+            "removed": len(change.removed),
+            "before": before,
+        },
         words={"tools": [asdict(wanted[name]) for name in sorted(wanted)], **asdict(change)},
     )
     return change
+
+
+def name_digest(name: str) -> str:
+    """What the book calls a tool where it may hold no names: 16 hex characters."""
+    return keyed_digest("tool", name)[:16]
+
+
+def _deadlines_before(known: Mapping[str, Tool], wanted: Mapping[str, Declaration]) -> dict[str, int]:
+    """The deadline until now of each tool whose deadline is another from now on, in seconds."""
+    before = {name: tool.deadline_s for name, tool in known.items()}
+    after = {name: one.deadline_s for name, one in wanted.items()}
+    return {
+        name_digest(name): before.get(name, DEFAULT_DEADLINE_S)
+        for name in before.keys() | after.keys()
+        if before.get(name, DEFAULT_DEADLINE_S) != after.get(name, DEFAULT_DEADLINE_S)
+    }
 
 
 # A step per tool through the index effect_by_tool instead of a walk over every effect.

@@ -19,7 +19,7 @@ def record(
     *,
     actor: str,
     subject: UUID | None,
-    facts: Mapping[str, str | int | None],
+    facts: Mapping[str, str | int | Mapping[str, int] | None],
     words: Mapping[str, object],
 ) -> int:
     """Append one `admin.*` entry and return its position. `actor` is a pseudonym, or "gatebook" for a command.

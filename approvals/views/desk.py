@@ -5,7 +5,8 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from django.http import Http404, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.views.decorators.http import require_safe
 from django.views.decorators.vary import vary_on_headers
 
@@ -83,6 +84,8 @@ def inbox_page(request: MemberRequest) -> HttpResponse:
 def gate_page(request: MemberRequest, gate: UUID) -> HttpResponse:
     """One request with everything known of it; afterwards the same address tells who decided, and what came of it."""
     found = gate_of(request, gate)
+    if "asof" in request.GET:  # told by the reading pages, which stand above this room
+        return redirect(f"{reverse('gate_asof', args=[found.id])}?{urlencode({'asof': request.GET['asof']})}")
     in_pane = request.headers.get("HX-Request") == "true"
     context = facts_of(request, found, in_pane=in_pane)
     return render(request, "approvals/_gate.html" if in_pane else "approvals/gate.html", context)

@@ -12,6 +12,7 @@ from inquiry import effect_page, sentences
 from inquiry.bundles import history
 from inquiry.handles import as_position
 from inquiry.keyset import MAX_POSITION
+from inquiry.views import asof
 from inquiry.views.place import place_of
 from journal.clock import now_us
 from ledger import breaches, holds, resolutions
@@ -26,6 +27,8 @@ from sessions.standing import standing_of
 def effect(request: MemberRequest, effect: UUID) -> HttpResponse:
     """Everything that is known of one effect, beginning with the sentence that says it."""
     found = effect_of(request, effect)
+    if "asof" in request.GET:
+        return asof.effect(request, found)
     now = now_us()
     place = place_of(request.GET, (), ("fact",))
     tried, times = effect_page.attempts(found)

@@ -12,6 +12,7 @@ from django.views.decorators.vary import vary_on_headers
 from inquiry import controls, filters, handed, keyset, questions, resume, session_page, shown, timeline
 from inquiry.bundles import history
 from inquiry.patience import patient
+from inquiry.views import asof
 from inquiry.views import timeline as lanes_views
 from inquiry.views.place import Place, place_of
 from journal.clock import now_us
@@ -54,6 +55,8 @@ def sessions(request: MemberRequest) -> HttpResponse:
 def session(request: MemberRequest, session: UUID) -> HttpResponse:
     """What one session is, what it works on, and its newest effects."""
     found = _session(request, session)
+    if "asof" in request.GET:
+        return asof.session(request, found)
     now = now_us()
     shown_timeline = _timeline(request, found, now)
     stops = holds.live(found.project_id) if standing_of(request).has_stops else []

@@ -1,0 +1,204 @@
+"""Effects as of a cut: stored rows where nothing was told since, else made again from the facts up to there."""
+
+import copy
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+import orjson
+
+from inquiry.asof import told, words
+from inquiry.asof.cut import Cut, UnfitError
+from inquiry.asof.folding import Folded, Folding
+from inquiry.asof.gates import gates as gates
+from inquiry.asof.sessions import sessions as sessions
+from inquiry.asof.words import Found
+from inquiry.indexes import IS_OF_A_RARE_KIND
+from journal import horizon
+from journal.models import Entry
+from ledger import declared, rows
+from ledger.effects import REPLANNED
+from ledger.models import Attempt, Effect
+from ledger.rows import AttemptRow, EffectRow
+from ledger.tools import name_digest
+
+US: Final = 1_000_000
+MOST_SINCE: Final = 200_000  # entries of everybody after a cut that a search walks
+MOST_CHANGED: Final = 5_000  # things of one kind that it makes again
+
+
+class Then(NamedTuple):
+    """An effect as of a cut (not saved), its attempts in order, and the columns whose words were erased since."""
+
+    effect: Effect
+    attempts: list[Attempt]
+    lost: frozenset[str] = frozenset()
+
+
+def effects(project: UUID, ids: Iterable[UUID], cut: Cut) -> dict[UUID, Effect]:
+    """The effects of `ids` in the state as of `cut`, not saved; those that were not there yet are absent."""
+    return {identity: then.effect for identity, then in whole(project, ids, cut).items()}
+
+
+def whole(project: UUID, ids: Iterable[UUID], cut: Cut) -> dict[UUID, Then]:
+    """The same with their attempts. A constant number of queries, and as much work as there are facts to fold."""
+    wanted = set(ids)
+    stored = {key: row for key, row in _rows(project, "id", wanted).items() if _is_there(row, cut)}
+    undoing = _compensations(project, stored)  # also of later: what they compensate moved with them
+    moved = told.since({*stored, *undoing}, cut.position)
+    # What an effect compensates has no entry of its own when the compensation is acknowledged.
+    replaced = told.replaced_plans(moved)
+    moved |= {row.compensates_id for key, row in (stored | undoing).items() if key in moved and row.compensates_id}
+    moved |= {UUID(one["compensates_id"]) for said in replaced.values() for one in said if one.get("compensates_id")}
+    moved -= {key for key, row in stored.items() if row.imported}  # a bundle's word: told once, and never moves
+    again = {identity: row for identity, row in stored.items() if identity in moved}
+    with_undoing = again | {
+        key: row for key, row in (stored | undoing).items() if _is_there(row, cut) and _may_undo(row, again, replaced)
+    }
+    tried = _attempts({*stored, *with_undoing})
+    found = {
+        identity: Then(row, list(tried.get(identity, {}).values()))
+        for identity, row in stored.items()
+        if identity not in moved
+    }
+    if again:
+        folding = Folding(with_undoing, tried, replaced | told.replaced_plans(with_undoing.keys() - moved))
+        folding.tell(told.of_effects(with_undoing, cut.position))
+        folded = {identity: folding.folded[identity] for identity in again if identity in folding.folded}
+        said = words.words(project, folded, again, tried)
+        deadlines = _Deadlines(project, min(one.settled for one in folded.values())) if folded else None
+        for identity, one in folded.items():
+            one.row.tool = said[identity].effect["tool"]
+            if deadlines is not None:
+                one.row.deadline_us = deadlines.of(one)
+            columns = folding.said_of_plan(identity, cut.position) if one.plan is not None else {}
+            found[identity] = _then(again[identity], one, columns, tried.get(identity, {}), said[identity])
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What the journal says more of after a cut: ids of effects, sessions and gates."""
+
+    effects: frozenset[UUID]
+    sessions: frozenset[UUID]
+    gates: frozenset[UUID]
+
+
+def changed_since(project: UUID, cut: Cut) -> Changed:
+    """What is to be made again for a search as of `cut`; all else stands in its tables as it stood then.
+
+    Raises UnfitError where that would be too much: a later moment can be looked at.
+    """
+    if horizon.last_position() - cut.position > MOST_SINCE:
+        raise UnfitError(_TOO_LONG_AGO)
+    since = Entry.objects.filter(position__gt=cut.position).order_by()
+    moved = _distinct(project, since.filter(effect__isnull=False), "effect")
+    undone = Effect.objects.filter(id__in=moved, compensates__isnull=False) if moved else Effect.objects.none()
+    moved |= {one for one in undone.values_list("compensates", flat=True) if one is not None}
+    for said in told.replaced_plans(moved).values():
+        moved |= {UUID(one["compensates_id"]) for one in said if one.get("compensates_id")}
+    return Changed(
+        effects=frozenset(moved),
+        sessions=frozenset(_distinct(project, since.filter(session__isnull=False), "session")),
+        gates=frozenset(_distinct(project, since.filter(kind__startswith="gate.", subject__isnull=False), "subject")),
+    )
+
+
+_TOO_LONG_AGO: Final = (
+    "Too much has happened since then to search the book as it stood; choose a later moment. The pages of single"
+    " effects, gates and sessions can be shown as of any moment."
+)
+
+
+def _distinct(project: UUID, entries: Any, column: str) -> set[UUID]:
+    # Of everybody, and then those of the project: asked for these alone, SQLite reads all of the project's.
+    found = {thing for home, thing in entries.values_list("project", column).distinct() if home == project}
+    if len(found) > MOST_CHANGED:
+        raise UnfitError(_TOO_LONG_AGO)
+    return found
+
+
+def _is_there(row: Effect, cut: Cut) -> bool:
+    return row.opened_position <= cut.position
+
+
+def _rows(project: UUID, column: str, ids: Iterable[UUID]) -> dict[UUID, Effect]:
+    """The effects of the project, found by ids alone."""
+    found: dict[UUID, Effect] = {}
+    for part in told.parts(ids):
+        for row in Effect.objects.filter(**{f"{column}__in": part}):
+            if row.project_id == project:
+                found[row.id] = row
+    return found
+
+
+def _compensations(project: UUID, stored: Mapping[UUID, Effect]) -> dict[UUID, Effect]:
+    """The effects that undo any of `stored`, or did so by a plan that another took the place of since."""
+    found = _rows(project, "compensates", stored)
+    formerly: set[UUID] = set()
+    for part in told.parts({row.session_id for row in stored.values()}):
+        replaced = Entry.objects.filter(IS_OF_A_RARE_KIND, project=project, kind=REPLANNED, lane="system")
+        undoing = replaced.filter(session__in=part, facts__contains="compensates_id")
+        for effect, facts in undoing.values_list("effect", "facts"):
+            if effect is not None and UUID(orjson.loads(facts)["compensates_id"]) in stored:
+                formerly.add(effect)
+    return found | _rows(project, "id", formerly - found.keys() - stored.keys())
+
+
+def _may_undo(row: Effect, again: Mapping[UUID, Effect], replaced: Mapping[UUID, list[dict[str, Any]]]) -> bool:
+    named = {row.compensates_id} if row.compensates_id is not None else set()
+    named |= {UUID(one["compensates_id"]) for one in replaced.get(row.id, ()) if one.get("compensates_id")}
+    return not named.isdisjoint(again)
+
+
+def _attempts(ids: Iterable[UUID]) -> dict[UUID, dict[int, Attempt]]:
+    found: dict[UUID, dict[int, Attempt]] = {}
+    for part in told.parts(ids):
+        for row in Attempt.objects.filter(effect__in=part).order_by("number"):
+            found.setdefault(row.effect_id, {})[row.number] = row
+    return found
+
+
+class _Deadlines:
+    """How long a dispatch of a tool might take by what was declared of it when an effect was last told of."""
+
+    def __init__(self, project: UUID, since: int) -> None:
+        self._project = project
+        loaded = Entry.objects.filter(IS_OF_A_RARE_KIND, project=project, kind="admin.tools_loaded", position__gt=since)
+        entries = loaded.order_by("position").values_list("position", "facts")
+        self._before = [(position, orjson.loads(facts).get("before", {})) for position, facts in entries]
+
+    def of(self, one: Folded) -> int | None:
+        """The deadline of an effect that is under way, in microseconds."""
+        last = one.attempts.get(one.row.attempt_count)
+        if one.row.state != "dispatched" or last is None or last.received_us is None:
+            return None
+        return last.received_us + self._seconds(one.row.tool, one.settled) * US
+
+    def _seconds(self, tool: str, position: int) -> int:
+        name = name_digest(tool)
+        was = next((said[name] for at, said in self._before if at > position and name in said), None)
+        return int(was) if was is not None else declared.tool(self._project, tool).deadline_s
+
+
+_OF_EFFECTS: Final = rows.columns(EffectRow)
+_OF_ATTEMPTS: Final = rows.columns(AttemptRow)
+
+
+def _then(stored: Effect, one: Folded, plan: dict[str, Any], tried: Mapping[int, Attempt], said: Found) -> Then:
+    """The rows as they were. What counts how often a row was written (`version`) stays as it is now."""
+    effect = copy.copy(stored)
+    kept = {name: getattr(one.row, name) for name in _OF_EFFECTS if name != "version"}
+    for name, value in (kept | plan | said.effect | {"violates": one.violates}).items():
+        setattr(effect, name, value)
+    attempts = []
+    for number, row in sorted(one.attempts.items()):
+        attempt = copy.copy(tried[number])
+        fixed = {"remote_key": attempt.remote_key}
+        then = {name: getattr(row, name) for name in _OF_ATTEMPTS} | fixed | said.attempts[number]
+        for name, value in then.items():
+            setattr(attempt, name, value)
+        attempts.append(attempt)
+    return Then(effect, attempts, frozenset(said.lost))

@@ -1,0 +1,73 @@
+"""The pages of a session, an effect and a gate as of a moment. Nothing on them acts, and nothing on them is live."""
+
+from typing import Any, Final
+from uuid import UUID
+
+from django.http import Http404, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_safe
+
+from approvals.models import Gate
+from inquiry.asof import cut, pages
+from inquiry.asof.cut import Cut, UnfitError
+from inquiry.patience import patient
+from inquiry.views.place import Place, place_of
+from journal.clock import now_us
+from ledger.models import Effect
+from sessions.access import MemberRequest, member
+from sessions.models import Session
+
+
+def effect(request: MemberRequest, live: Effect) -> HttpResponse:
+    """One effect as it stood. `live` was fetched through the wall."""
+    return _answer(request, live, "effect", "first heard of", pages.effect)
+
+
+def session(request: MemberRequest, live: Session) -> HttpResponse:
+    """One session as it stood, with its effects. `live` was fetched through the wall."""
+    return _answer(request, live, "session", "opened", pages.session)
+
+
+@require_safe
+@member
+@patient
+def gate(request: MemberRequest, gate: UUID) -> HttpResponse:
+    """One request to people as it stood: what was asked, who had answered by then."""
+    found = Gate.objects.filter(project=request.membership.project, id=gate).first()
+    if found is None:
+        raise Http404
+    return _answer(request, found, "gate", "asked", pages.gate)
+
+
+def _answer(request: MemberRequest, live: Any, name: str, began: str, read: Any) -> HttpResponse:
+    """The page as of what `asof` names; without a word in it, the live page."""
+    asked = request.GET.get("asof", "")
+    if not asked.strip():
+        return redirect(name, live.id)
+    context: dict[str, Any] = {"live": live, "live_name": name, "asked": asked[: cut.LONGEST]}
+    if request.membership.project.archive:
+        return render(request, "inquiry/asof/refused.html", context | {"sentence": _ARCHIVE}, status=400)
+    try:
+        context["asof"] = moment = cut.read(asked, request.membership.project_id, now_us())
+        place = _place(request, moment)
+        then = read(request.membership.project, live, moment, place.window)
+    except UnfitError as unfit:
+        return render(request, "inquiry/asof/refused.html", context | {"sentence": str(unfit)}, status=400)
+    if then is None:
+        sentence = f"{live} was not there yet: it was {began} at position {live.opened_position}."
+        return render(request, "inquiry/asof/refused.html", context | {"sentence": sentence}, status=404)
+    context |= {"then": then, "place": place, "erased_since": getattr(then, "erased_since", set())}
+    return render(request, f"inquiry/asof/{name}.html", context)
+
+
+_ARCHIVE: Final = (
+    "What a bundle brought is shown as the bundle tells it: how it stood before then only the Gatebook it comes from"
+    " can show."
+)
+
+
+def _place(request: MemberRequest, moment: Cut) -> Place:
+    """Where in the list the reader stands; links keep the very cut, whatever named it."""
+    place = place_of(request.GET, (), ("asof", "fact"))
+    place.filters = [("asof", moment.text)]
+    return place

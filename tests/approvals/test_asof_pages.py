@@ -1,0 +1,161 @@
+"""The pages of an effect, a gate and a session as of a moment, through the doors of people."""
+
+from datetime import UTC, datetime, timedelta
+from urllib.parse import quote
+from uuid import UUID
+
+import pytest
+import time_machine
+from django.db import connection, transaction
+from django.test import Client
+from django.urls import reverse
+
+from inquiry.asof import cut as cuts
+from inquiry.asof.cut import UnfitError
+from journal import erasures, horizon
+from journal.clock import now_us
+from journal.models import Entry
+from ledger import declared
+from ledger.models import Effect, Tool
+from tests.approvals.story import Desk
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take what the test's own transaction wrote as written; PostgreSQL would wait for its end."""
+    monkeypatch.setattr(horizon, "last_position", lambda: Entry.objects.latest("position").position)
+
+
+def here() -> int:
+    return Entry.objects.latest("position").position
+
+
+def page(client: Client, name: str, identity: UUID, asof: object, status: int = 200) -> str:
+    answer = client.get(f"{reverse(name, args=[identity])}?asof={quote(str(asof))}", follow=True)
+    assert answer.status_code == status, answer.content.decode()
+    return answer.content.decode().partition("<main")[2].partition("</main>")[0]
+
+
+@pytest.mark.usefixtures("settled")
+def test_the_three_pages_show_what_stood_then_and_nothing_that_acts(desk: Desk) -> None:
+    before = here()
+    planned = desk.plan(arguments={"command": "git push origin main"}, why="because")
+    gate, effect = desk.gate(planned), desk.effect(planned)
+    asked = here()
+    desk.answer(gate, "reviewer", reason="looks right to me")
+    desk.agent.dispatch(planned)
+    sent = here()
+    desk.agent.acknowledge(planned, external_reference="run-77")
+    assert desk.agent.post(f"/sessions/{effect.session_id}/end", {"status": "completed"}).status_code == 200
+    assert effect.plan_position is not None
+    with transaction.atomic():
+        erasures.erase(desk.project.id, effect.plan_position, reason="ticket 88", actor="tests", now_us=now_us() + 1)
+    client = desk.house.client("reviewer")
+
+    waiting = page(client, "effect", effect.id, f"#{asked}")
+    assert "Planned" in waiting
+    assert "it waits for people to give leave" in waiting
+    assert "erased since" in waiting
+    assert "run-77" not in waiting
+    under_way = page(client, "effect", effect.id, sent)
+    assert "no answer has come" in under_way
+    assert "run-77" not in under_way
+    assert "run-77" in page(client, "effect", effect.id, here())
+
+    unruled = page(client, "gate", gate.id, asked)
+    assert "Nobody had answered" in unruled
+    assert "looks right to me" not in unruled
+    ruled = page(client, "gate", gate.id, sent)
+    assert "looks right to me" in ruled
+    assert "1 of 1 said yes" in ruled
+
+    session = page(client, "session", effect.session_id, asked)
+    assert "awaiting approval" in session
+    assert "running" in session
+    assert "completed" not in session
+    assert "completed" in page(client, "session", effect.session_id, here())
+
+    for shown in (waiting, under_way, unruled, ruled, session):
+        assert 'method="post"' not in shown
+        assert "hx-get" not in shown
+        assert ">live</a>" in shown
+        assert "As of</b>" in shown
+    gone = page(client, "effect", effect.id, before, status=404)
+    assert f"was not there yet: it was first heard of at position {effect.opened_position}" in gone
+    neighbour = desk.house.client("neighbour")
+    for name, identity in (("effect", effect.id), ("gate_asof", gate.id), ("session", effect.session_id)):
+        assert neighbour.get(f"{reverse(name, args=[identity])}?asof={asked}").status_code == 404
+
+
+@pytest.mark.usefixtures("settled")
+def test_a_dispatch_is_unknown_as_of_a_time_past_its_deadline(desk: Desk) -> None:
+    Tool.objects.create(project=desk.project, name="file.read", tool_class="natural", deadline_s=60)
+    declared.forget()
+    planned = desk.plan(tool="file.read")
+    desk.agent.dispatch(planned)
+    sent, effect = here(), desk.effect(planned)
+    began = datetime.fromtimestamp((effect.dispatched_at_us or 0) / 1e6, UTC)
+    with time_machine.travel(began + timedelta(hours=1), tick=False):
+        client = desk.house.client("viewer")
+        desk.agent.acknowledge(planned)
+        early, late = began + timedelta(seconds=30), began + timedelta(seconds=90)
+        assert "no answer yet" in page(client, "effect", effect.id, early.isoformat())
+        overdue = page(client, "effect", effect.id, f"{sent}@{late.isoformat()}")
+        assert "Its deadline passed" in overdue
+        assert "unknown" in page(client, "session", effect.session_id, "58m")
+        assert "unknown" not in page(client, "session", effect.session_id, "59m")
+
+
+@pytest.mark.usefixtures("settled")
+def test_what_names_no_moment_is_refused_in_a_sentence(desk: Desk) -> None:
+    effect = desk.effect(desk.plan())
+    client = desk.house.client("viewer")
+    for unfit, words in {
+        "soon": "is no moment",
+        "2026-13-01": "There is no such time",
+        "2999-01-01T00:00Z": "has not come yet",
+        f"#{here() + 1}": "is not there yet",
+        f"{here()}@2999-01-01": "has not come yet",
+        "\0": "Name the moment",
+    }.items():
+        assert words in page(client, "effect", effect.id, unfit, status=400)
+    live = client.get(f"{reverse('effect', args=[effect.id])}?asof=+")
+    assert live["Location"] == reverse("effect", args=[effect.id])
+
+
+def test_what_is_still_being_written_cannot_be_cut(desk: Desk) -> None:
+    desk.plan()
+    project, now = desk.project.id, now_us()
+    if connection.vendor == "postgresql":  # nobody knows yet what else will stand below
+        for text in (f"#{here()}", "0s"):
+            with pytest.raises(UnfitError, match="still settling"):
+                cuts.read(text, project, now)
+        return
+    by_age, by_position = cuts.read("0s", project, now), cuts.read(str(here()), project, now)
+    assert by_age.position == by_position.position == here()
+    assert by_position.at_us == Entry.objects.latest("position").received_us
+    assert cuts.read(by_age.text, project, now + 10**9) == by_age
+
+
+@pytest.mark.usefixtures("settled")
+def test_words_of_a_plan_that_another_replaced_are_its_own_or_erased(desk: Desk) -> None:
+    desk.agent.session("s-1")
+    report = {"kind": "effect.planned", "session": "s-1", "effect_key": "e-9", "tool": "git.tag", "arguments": {}}
+    reported = {**report, "id": "z-1", "target": {"repository": "web", "ref": "release-9"}}
+    assert desk.agent.report([reported]).status_code == 200
+    first = here()
+    assert desk.agent.report([{**report, "id": "a-1", "target": {"environment": "staging"}}]).status_code == 200
+    effect = Effect.objects.get(effect_key="e-9")
+    client = desk.house.client("viewer")
+    then = page(client, "effect", effect.id, first)
+    assert "release-9" in then
+    assert "staging" not in then
+    assert "staging" in page(client, "effect", effect.id, here())
+    position = Entry.objects.get(event_id="z-1").position
+    with transaction.atomic():
+        erasures.erase(desk.project.id, position, reason="ticket 89", actor="tests", now_us=now_us() + 1)
+    erased = page(client, "effect", effect.id, first)
+    assert "release-9" not in erased.split('id="facts"')[0]
+    assert erased.count("erased since") >= 2
