@@ -48,6 +48,7 @@ from sessions.records import record
 from sessions.refused import RefusedError
 
 IMPORTED: Final = "admin.bundle_imported"
+_More = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,41 +145,37 @@ class _Import:
         return told | {name: self.positions[told[name]] for name in POSITIONS & told.keys() if told[name] is not None}
 
     def _entries(self) -> None:
+        """Append the journal's part, a batch at a time, and let go of each: it is the larger half of the document."""
         told = self.opened.document["entries"]
         bundle = derived(UUID(self.opened.document["origin"]["project"]), "bundle", str(self.session)).hex[-8:]
-        drafts, kept = [], []
-        for one in told:
-            body = one["body"] or {}
-            commitment = bytes.fromhex(one["commitment"]) if one["commitment"] is not None else None
-            salt = bytes.fromhex(body["salt"]) if "salt" in body else None
-            if "replaced" in body:
-                salt = os.urandom(32)
-                commitment = entries.commitment(salt, body["text"])
-            kept.append((commitment, salt))
-            drafts.append(
-                Draft(
-                    project=self.project.id,
-                    source=brought.source(bundle, one["source"]),
-                    event_id=one["id"],
-                    kind=one["kind"],
-                    lane=one["lane"],
-                    actor=brought.actor(one["actor"]),
-                    text=body.get("text", ""),
-                    facts=brought.facts(one["facts"], one["position"], one["received_us"]),
-                    session=self.session,
-                    effect=self._id(one["effect"]),
-                    attempt=one["attempt"],
-                    subject=self._id(one["subject"]),
-                    claimed_source=one["claimed_source"],
-                    lease_epoch=one["lease_epoch"],
-                    producer_seq=one["producer_seq"],
-                    occurred_us=one["occurred_us"],
-                )
-            )
-        new = entries.bring(drafts, kept, self.now)
-        self.positions = {one["position"]: position for one, position in zip(told, new, strict=True)}
-        erased = [(self.positions[one["position"]], one["body"]["erased"]) for one in told if _is_erased(one)]
-        erasures.bring([Erasure(entry_id=at, project=self.project.id, actor=_THERE, **one) for at, one in erased])
+        for start in range(0, len(told), _BATCH):
+            batch = told[start : start + _BATCH]
+            drafts = [self._draft(one, bundle) for one in batch]
+            new = entries.bring(drafts, [_kept(one) for one in batch], self.now)
+            self.positions.update({one["position"]: position for one, position in zip(batch, new, strict=True)})
+            erased = [(at, one["body"]["erased"]) for one, at in zip(batch, new, strict=True) if _is_erased(one)]
+            erasures.bring([Erasure(entry_id=at, project=self.project.id, actor=_THERE, **one) for at, one in erased])
+            told[start : start + _BATCH] = [None] * len(batch)
+
+    def _draft(self, one: dict[str, Any], bundle: str) -> Draft:
+        return Draft(
+            project=self.project.id,
+            source=brought.source(bundle, one["source"]),
+            event_id=one["id"],
+            kind=one["kind"],
+            lane=one["lane"],
+            actor=brought.actor(one["actor"]),
+            text=(one["body"] or {}).get("text", ""),
+            facts=brought.facts(one["facts"], one["position"], one["received_us"]),
+            session=self.session if one["of_session"] else None,
+            effect=self._id(one["effect"]),
+            attempt=one["attempt"],
+            subject=self._id(one["subject"]),
+            claimed_source=one["claimed_source"],
+            lease_epoch=one["lease_epoch"],
+            producer_seq=one["producer_seq"],
+            occurred_us=one["occurred_us"],
+        )
 
     def _session(self) -> Session:
         one = self.opened.document["session"]
@@ -186,11 +183,14 @@ class _Import:
         home = {"id": self.session, "project": self.project}
         return Session(**home, agent=self.agents[one["agent"]], repository=repository, **self._columns(Session, one))
 
-    def _rows(self, model: Any, part: str, more: Callable[[dict[str, Any]], dict[str, Any]]) -> list[Any]:
-        """The rows of a part of the document; `more` gives what a row refers to."""
-        told = self.opened.document[part]
+    def _made(self, model: Any, told: list[dict[str, Any]], more: _More) -> list[Any]:
+        """Rows of what is told; `more` gives what each refers to."""
         home = {"project_id": self.project.id, "session_id": self.session}
         return [model(**home, **self._columns(model, one), **more(one)) for one in told]
+
+    def _rows(self, model: Any, part: str, more: _More) -> list[Any]:
+        """The rows of a whole part of the document."""
+        return self._made(model, self.opened.document[part], more)
 
     def _work(self) -> None:
         """What the room of sessions holds of it."""
@@ -251,14 +251,17 @@ class _Import:
                 "compensates_id": compensates,
             }
 
-        rows = self._rows(Effect, "effects", effect)
-        attempts = []
-        for row, one in zip(rows, self.opened.document["effects"], strict=True):
-            row.leave_ref = self._leave_ref(row.leave_ref)
-            row.undoes = row.undoes if row.compensates_id is not None else None
-            home = {"project_id": self.project.id, "effect_id": row.id}
-            attempts += [Attempt(**home, **self._columns(Attempt, tried)) for tried in one["attempts"]]
-        effects.bring(rows, attempts)
+        told = self.opened.document["effects"]
+        for start in range(0, len(told), _BATCH):
+            batch = told[start : start + _BATCH]
+            rows = self._made(Effect, batch, effect)
+            attempts = []
+            for row, one in zip(rows, batch, strict=True):
+                row.leave_ref = self._leave_ref(row.leave_ref)
+                row.undoes = row.undoes if row.compensates_id is not None else None
+                home = {"project_id": self.project.id, "effect_id": row.id}
+                attempts += [Attempt(**home, **self._columns(Attempt, tried)) for tried in one["attempts"]]
+            effects.bring(rows, attempts)
 
     def _leave_ref(self, ref: str) -> str:
         """What leave refers to, where it is a gate: that gate as it is told here."""
@@ -279,12 +282,13 @@ class _Import:
             facts={"sha256": sha256, "version": told["version"], "cut": cut["position"], "origin": origin["session"]},
             words={"project": origin["project_name"], "handle": origin["handle"]},
         )
+        exemptions = [one | {"opened_position": self.positions[one["opened_position"]]} for one in told["exemptions"]]
         bundle = ImportedBundle(
             project=self.project,
             session_id=self.session,
             sha256=sha256,
             version=told["version"],
-            told={name: told[name] for name in BESIDE},
+            told={name: told[name] for name in BESIDE} | {"exemptions": exemptions},
             cut_position=cut["position"],
             cut_us=cut["at_us"],
             imported_us=self.now,
@@ -308,6 +312,17 @@ class _Import:
 
 
 _THERE: Final = brought.actor("origin")
+_BATCH: Final = 500
+
+
+def _kept(one: dict[str, Any]) -> tuple[bytes | None, bytes | None]:
+    """Commitment and salt of an entry: those of origin, but where names gave way and the text is another."""
+    body = one["body"] or {}
+    commitment = bytes.fromhex(one["commitment"]) if one["commitment"] is not None else None
+    if "replaced" in body:
+        salt = os.urandom(32)
+        return entries.commitment(salt, body["text"]), salt
+    return commitment, bytes.fromhex(body["salt"]) if "salt" in body else None
 
 
 def _is_erased(one: dict[str, Any]) -> bool:

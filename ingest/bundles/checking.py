@@ -29,7 +29,17 @@ def check(document: dict[str, Any], enclosed: dict[str, int]) -> None:
     """Raise RefusedError for the first thing that cannot be. `enclosed` are sizes of artifacts' bytes, by hash."""
     _check_entries(document)
     positions = {one["position"] for one in document["entries"]}
-    for part in ("tasks", "effects", "gates", "decisions", "handoffs", "checkpoints", "facts", "artifacts"):
+    for part in (
+        "tasks",
+        "effects",
+        "gates",
+        "decisions",
+        "handoffs",
+        "checkpoints",
+        "facts",
+        "artifacts",
+        "exemptions",
+    ):
         for one in document[part]:
             _check_positions(part, one, positions)
             for inner in (*one.get("attempts", ()), *one.get("votes", ())):

@@ -25,7 +25,7 @@ from inquiry.bundles.writing import NAMES
 from sessions.refused import RefusedError
 
 MIB: Final = 1 << 20
-MOST_DOCUMENT: Final = 256 * MIB  # it is held in memory, several times over
+MOST_DOCUMENT: Final = 128 * MIB  # it is held in memory, some thirteen times as large
 MOST_TEXT: Final = 64 * MIB  # of any other member that is no artifact
 MOST_MEMBERS: Final = 100_000
 MOST_UNPACKED: Final = 16 << 30

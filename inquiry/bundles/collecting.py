@@ -12,15 +12,13 @@ from uuid import UUID
 
 import orjson
 from django.contrib.auth.models import User
-from django.db.models import Count, Max, QuerySet
+from django.db.models import Count, Max, Q, QuerySet
 
-from approvals import exemptions
 from approvals.models import Exemption, Gate
 from inquiry import resume
 from inquiry.bundles.shape import FORMAT, VERSION, row
 from journal import entries
 from journal.models import Entry
-from journal.text import column_text
 from ledger import cases, holds
 from ledger.models import Attempt, Effect, Tool
 from sessions import artifacts as stored
@@ -65,7 +63,16 @@ def cut_of(session: Session) -> Cut:
 
 
 def _entries(session: Session) -> "QuerySet[Any]":
-    return Entry.objects.filter(session=session.id).exclude(kind__in=_OURS)
+    """What the journal says of the session, and the grants of the exemptions that it used."""
+    granted = list(Exemption.objects.filter(id__in=_exempted(session)).values_list("opened_position", flat=True))
+    told = Q(session=session.id) | Q(position__in=granted) if granted else Q(session=session.id)
+    return Entry.objects.filter(told).exclude(kind__in=_OURS)
+
+
+def _exempted(session: Session) -> set[str]:
+    """The exemptions under which effects of the session stand."""
+    rows = Effect.objects.filter(session=session, leave_basis="exemption").order_by()
+    return set(rows.values_list("leave_ref", flat=True).distinct())
 
 
 @dataclass
@@ -213,14 +220,10 @@ class Collected:
             }
 
     def exemptions(self) -> Iterator[dict[str, Any]]:
-        """Those under which effects of it ran or may run, with their reasons; an erased one is null."""
-        named = Effect.objects.filter(session=self.session, leave_basis="exemption").values_list("leave_ref", flat=True)
-        found = list(Exemption.objects.filter(id__in=set(named)).order_by("opened_position"))
-        reasons = exemptions.reasons(found)
-        for one in found:
-            reason = reasons.get(one.id)
-            said = None if reason is None else column_text(reason)
-            yield row(one, id=one.id, granted_by=self.person(one.granted_by_id), reason=said)
+        """Those under which effects of it ran or may run; the reason is in the body of the grant's entry."""
+        named = _exempted(self.session)
+        for one in Exemption.objects.filter(id__in=named).order_by("opened_position"):
+            yield row(one, id=one.id, granted_by=self.person(one.granted_by_id))
 
     def stops(self) -> Iterator[dict[str, Any]]:
         """The stops in force that cover it as a whole."""
@@ -276,6 +279,7 @@ def is_enclosed(artifact: Artifact) -> bool:
 
 def _entry(one: Any) -> dict[str, Any]:
     told = {name: getattr(one, name) for name in _COLUMNS} | {"id": one.event_id, "facts": orjson.loads(one.facts)}
+    told["of_session"] = one.session is not None
     told["commitment"] = bytes(one.body_commit).hex() if one.body_commit is not None else None
     body, erasure = getattr(one, "body", None), getattr(one, "erasure", None)
     if body is None:

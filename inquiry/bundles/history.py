@@ -31,6 +31,15 @@ def of_session(session: Session) -> ImportedBundle | None:
     return ImportedBundle.objects.filter(session=session).first()
 
 
+def exemptions_of(bundle: ImportedBundle) -> list[dict[str, Any]]:
+    """The exemptions that the session used, each with its `reason`, None where it was erased."""
+    told: list[dict[str, Any]] = bundle.told["exemptions"]
+    at = [one["opened_position"] for one in told]
+    bodies = Body.objects.filter(entry_id__in=at, entry__project=bundle.project_id).values_list("entry_id", "text")
+    reasons = {position: parsed(text).get("reason") for position, text in bodies}
+    return [one | {"reason": reasons.get(one["opened_position"])} for one in told]
+
+
 def gates_of(effect: Effect) -> list[Gate]:
     """The gates of an imported effect, the latest first, as rows that are stored nowhere: for showing alone."""
     found = ImportedGate.objects.filter(effect=effect).order_by("-opened_position")

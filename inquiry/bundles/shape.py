@@ -81,8 +81,8 @@ COLUMNS: Final[Mapping[type[models.Model], tuple[str, ...]]] = {
         *("step_up", "reason_characters", "position", "voted_at_us"),
     ),
     Exemption: (
-        *("tool", "rule", "agent", "repository", "ref", "environment", "granted_at_us", "ends_at_us"),
-        *("revoked_at_us", "uses", "used_at_us"),
+        *("tool", "rule", "agent", "repository", "ref", "environment", "opened_position", "granted_at_us"),
+        *("ends_at_us", "revoked_at_us", "uses", "used_at_us"),
     ),
     Hold: ("scope", "set_at_us"),
 }
@@ -164,6 +164,7 @@ _ENTRY: Final = _object(
     id={"type": "string", "minLength": 1, "maxLength": 64},
     kind={"type": "string", "pattern": r"^[a-z_]+\.[a-z_]+$", "maxLength": 64},
     lane={"enum": ["command", "evidence", "system"]},
+    of_session=_FLAG,  # false: it speaks of more than the session, as the grant of an exemption does
     effect=_or_null(_ID),
     attempt=_or_null({"type": "integer", "minimum": -(2**31), "maximum": 2**31 - 1}),
     subject=_or_null(_ID),
@@ -221,7 +222,7 @@ def schema() -> Shape:
                 votes=_list(of(Vote)),
             )
         ),
-        exemptions=_list(of(Exemption, id=_ID, granted_by=_PERSON, reason=_or_null(_TEXT))),
+        exemptions=_list(of(Exemption, id=_ID, granted_by=_PERSON)),
         stops=_list(of(Hold, set_by=_PERSON)),
         leases=_list(of(Lease, task=_or_null(_ID), agent=_NAME)),
         decisions=_list(of(Decision, id=_ID, effect=_or_null(_ID))),

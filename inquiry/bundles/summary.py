@@ -112,6 +112,18 @@ def of_gates(rows: Iterable[dict[str, Any]], handles: dict[str, str], reasons: d
         yield "Nobody was asked for anything."
 
 
+def of_exemptions(rows: Iterable[dict[str, Any]], reasons: dict[int, str | None]) -> Iterator[str]:
+    """The exemptions under which effects went without being asked about."""
+    found = [
+        f"- of {text(one['tool'])}, granted by {one['granted_by']} {moment(one['granted_at_us'])} until"
+        f" {moment(one['ends_at_us'])}, used {one['uses']} times in all:"
+        f" {text(reasons.get(one['opened_position']) or 'reason erased', 300)}"
+        for one in rows
+    ]
+    if found:
+        yield from ("", "## Exemptions used", "", *found)
+
+
 def of_doubts(doubts: Doubts) -> Iterator[str]:
     """What nobody knows, and what went against a rule."""
     known = ["Nothing: every effect that was begun has an answer."]

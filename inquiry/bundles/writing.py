@@ -124,12 +124,14 @@ def _readme(found: Collected, head: dict[str, Any], changed: int, enclosed: int)
     held = found.effects_of().filter(id__in=of).values_list("id", "opened_position")
     handles = {str(identity): f"e_{position}" for identity, position in held}
     yield from summary.of_gates(gates, handles, _reasons([vote["position"] for one in gates for vote in one["votes"]]))
+    exempted = list(found.exemptions())
+    yield from summary.of_exemptions(exempted, _reasons([one["opened_position"] for one in exempted]))
     yield from summary.of_doubts(doubts)
     yield from summary.ending(head, changed, enclosed)
 
 
 def _reasons(positions: list[int]) -> dict[int, str | None]:
-    """What voters wrote, by the position of the vote; an erased reason is absent."""
+    """What people wrote, by the position of their word; an erased reason is absent."""
     bodies = Body.objects.filter(entry_id__in=positions).values_list("entry_id", "text")
     return {position: orjson.loads(text).get("reason") for position, text in bodies}
 

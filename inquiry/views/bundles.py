@@ -1,5 +1,6 @@
 """Taking a session away as a bundle, and what an imported one brought with it."""
 
+import shlex
 from typing import Final
 from uuid import UUID
 
@@ -17,6 +18,7 @@ from sessions.people import pseudonym_of
 from sessions.refused import RefusedError
 
 MEDIA_TYPE: Final = "application/zip"
+MOST: Final = 10_000  # effects of a session that a request may take the time for
 
 
 @require_POST
@@ -24,6 +26,11 @@ MEDIA_TYPE: Final = "application/zip"
 def export_bundle(request: MemberRequest, session: UUID) -> HttpResponseBase:
     """The bundle of a session as a download; who took it is recorded before its first byte is sent."""
     found = _session(request, session)
+    if found.effect_count > MOST:
+        command = f"manage.py export_bundle {found} --project {shlex.quote(found.project.name)}"
+        text = f"{found} has {found.effect_count:,} effects, too many to wait for here: whoever runs Gatebook can"
+        messages.error(request, f"{text} export it with {command}.")
+        return redirect("session", session=found.id)
     try:
         taken = exporting.export(found, actor=pseudonym_of(request.user))
     except RefusedError as refusal:
@@ -42,7 +49,11 @@ def session_bundle(request: MemberRequest, session: UUID) -> HttpResponse:
     bundle = history.of_session(found)
     if bundle is None:
         raise Http404
-    return render(request, "inquiry/bundle.html", {"agent_session": found, "bundle": bundle})
+    return render(
+        request,
+        "inquiry/bundle.html",
+        {"agent_session": found, "bundle": bundle, "exemptions": history.exemptions_of(bundle)},
+    )
 
 
 @require_safe

@@ -42,7 +42,7 @@ def erase_body(request: MemberRequest, position: int) -> HttpResponse:
         raise Http404
     form = ErasureForm(request.POST or None)
     if request.method != "POST" or not form.is_valid():
-        context = {"entry": entry, "form": form}
+        context = {"entry": entry, "form": form, "taken": _taken(entry)}
         return render(request, "sessions/erase_body.html", context, status=422 if form.errors else 200)
     try:
         with transaction.atomic(durable=True):
@@ -52,3 +52,11 @@ def erase_body(request: MemberRequest, position: int) -> HttpResponse:
         raise Http404 from nothing
     messages.success(request, f"The body of entry {position} is destroyed. The entry and its commitment stay.")
     return redirect("effect", entry.effect) if entry.effect else redirect("home")
+
+
+def _taken(entry: Entry) -> int:
+    """How many exported files hold what the entry said: no erasure here reaches those."""
+    if entry.session is None:
+        return 0
+    exported = Entry.objects.filter(session=entry.session, kind="access.exported", position__gt=entry.position)
+    return exported.count()

@@ -10,6 +10,7 @@ import pytest
 from django.db import transaction
 from django.urls import reverse
 
+from approvals import exemptions
 from approvals.models import Gate
 from journal import erasures
 from journal.clock import now_us
@@ -100,6 +101,12 @@ def _rule(origin: Origin) -> None:
         if key == "bypassed":
             fact = {"id": new_key(), "kind": "effect.dispatched", "session": session, "effect_key": key, "attempt": 1}
             assert agent.report([fact]).status_code == 200
+    with transaction.atomic():
+        ends = now_us() + 3_600_000_000
+        exemptions.grant(
+            desk.project, tool="ship", reason="harbour drill", ends_at_us=ends, user=desk.user("administrator")
+        )
+    agent.dispatch(agent.plan("exempted", session, tool="ship", arguments={"n": "exempted"}))
     erased = origin.effect("error").plan_position
     assert erased is not None
     with transaction.atomic():

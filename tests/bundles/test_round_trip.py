@@ -18,6 +18,7 @@ from django.urls import reverse
 from approvals.models import Gate, Vote
 from inquiry.bundles.shape import schema
 from inquiry.models_bundle import ImportedBundle
+from inquiry.views import bundles
 from journal.models import Entry
 from ledger import resolutions
 from ledger.models import Effect
@@ -145,6 +146,7 @@ def _nothing_can_be_done(origin: Origin, path: Path, bundle: ImportedBundle, vot
     assert (archive.name, archive.archive) == ("elsewhere", True)
     assert (Vote.objects.count(), Gate.objects.count()) == (votes, gates)
 
+    assert "harbour drill" in here.get(reverse("session_bundle", args=[bundle.session_id])).text
     two = Effect.objects.get(session=bundle.session, effect_key="two")
     assert (two.imported, two.leave, two.leave_basis) == (True, "used", "ruling")
     page = here.get(reverse("effect", args=[two.id])).text
@@ -195,8 +197,21 @@ def _token_in(origin: Origin, archive: Project) -> None:
     token.save(force_insert=True)
 
 
-def test_the_file_is_the_same_for_the_same_content_and_names_nobody(origin: Origin, path: Path) -> None:
+def test_the_file_is_the_same_for_the_same_content_and_names_nobody(
+    origin: Origin, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = path.read_bytes()
+    door, page = (reverse(name, args=[origin.book.session]) for name in ("export_bundle", "session"))
+    for name in ("viewer", "reviewer"):
+        assert origin.desk.house.client(name).post(door).status_code == 403
+        assert door not in origin.desk.house.client(name).get(page).text
+    operator = origin.desk.house.client("operator")
+    assert door in operator.get(page).text
+    assert operator.get(door).status_code == 405
+    with monkeypatch.context() as patched:
+        patched.setattr(bundles, "MOST", 1)
+        assert "too many to wait for here" in operator.post(door, follow=True).text
+    assert Entry.objects.filter(kind="access.exported").count() == 1
     origin.desk.agent.session("another")  # what happens elsewhere changes nothing of it
     assert origin.export() == first
     held = members(first)
@@ -214,6 +229,10 @@ def test_the_file_is_the_same_for_the_same_content_and_names_nobody(origin: Orig
     readme = held["README.md"].decode()
     assert "\u202e" not in readme
     assert "not on a Friday" in readme
+    assert "harbour drill" in readme
+    position = origin.effect("ok").plan_position
+    erasing = origin.desk.house.client("administrator").get(reverse("erase_body", args=[position])).text
+    assert "2 exported bundles of its session</b> hold it" in erasing
     assert "## What is unknown" in readme
     assert re.search(r"- e_\d+ git.push: dispatched under leave bypassed", readme)
     rows = orjson.loads(held["schema.json"])
