@@ -1,5 +1,6 @@
 """The search page: what was asked, what answers it, and where to go on when nothing does."""
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ AROUND: Final = 120  # characters of a query that are shown on either side of wh
 AGES: Final = (("1h", "last hour"), ("24h", "24 h"), ("7d", "7 d"), ("30d", "30 d"))
 PARTS: Final = ("overview",)
 BOUNDS: Final = ("since", "until")
+_MEANT: Final = re.compile(r"did you mean (?:is:)?“?([^”?]+)”?\?$")  # as the errors of the language end
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,25 @@ class Searched:
         """True when any of these effects names a target."""
         effects = [row.effect for row in self.rows] if self.entity == "effect" else []
         return any(one.repository_id or one.ref or one.environment for one in effects)
+
+    @property
+    def owners(self) -> bool:
+        """True when any of these sessions has an owner."""
+        return self.entity == "session" and any(row.owner_id for row in self.rows)
+
+    @property
+    def resumed(self) -> bool:
+        """True when any of these sessions was taken over."""
+        return self.entity == "session" and any(row.resumes for row in self.rows)
+
+    @property
+    def meant(self) -> str:
+        """The query with the nearest name in place of the wrong one, "" where none is near."""
+        nearest = _MEANT.search(self.fault.sentence) if self.fault else None
+        if self.fault is None or nearest is None:
+            return ""
+        at, end = self.fault.at, self.fault.at + self.fault.length
+        return self.text[:at] + editing.quoted(nearest[1]) + self.text[end:]
 
     @property
     def wrong(self) -> tuple[str, str, str]:

@@ -16,6 +16,7 @@ from journal.untrusted import markup
 
 WIDTH: Final = 960
 HEIGHT: Final = 72
+FEWEST: Final = 12  # places for bars
 _DAY_US: Final = 86_400_000_000
 _PLAIN: Final = ("is-plain", "dash")
 
@@ -60,10 +61,12 @@ def draw(asked: Asked, overview: Overview, with_facets: bool) -> Drawing | None:
     if not bars:
         return None
     heads = [key for key in looks if any(key == part for bar in bars for part, _ in bar.parts)]
-    wide, high = WIDTH / len(bars), overview.highest
+    slots = max(len(bars), FEWEST)
+    before = (slots - len(bars)) // 2  # of few bars none is as wide as the page
+    wide, high = WIDTH / slots, overview.highest
     plural = asked.entity.plural
     inner = []
-    for number, bar in enumerate(bars):
+    for number, bar in enumerate(bars, before):
         if not bar.count:
             continue
         rects, top = [], HEIGHT - 1.0
@@ -87,8 +90,9 @@ def draw(asked: Asked, overview: Overview, with_facets: bool) -> Drawing | None:
             )
         )
     rows = [_row(bar, heads, looks) for bar in bars if bar.count]
-    from_us, to_us = bars[0].from_us, bars[-1].to_us
     step_us = bars[0].to_us - bars[0].from_us
+    from_us = bars[0].from_us - before * step_us
+    to_us = from_us + slots * step_us
     form = "day" if step_us % _DAY_US == 0 else ""
     heads_told = [looks[key] for key in heads]
     return Drawing(SafeString("".join(inner)), heads_told, rows, from_us, to_us, form, _length(step_us))

@@ -90,7 +90,7 @@ def complete(text: str, at: int, project: Project) -> Completion:
         return Completion(at - len(begun), end, _nearest(begun, scopes), "What it looks at.")
     named = _PART.fullmatch(part)
     if named is None:
-        return _names(text[:at], part.lstrip("-"), place, at, end)
+        return _names(text[:at], part.lstrip("-"), place, at, end + (text[end : end + 1] == ":"))
     value = text[place.listed : at].lstrip() if place.in_list else named[3].rpartition("..")[2]
     found = _values_of(named[1], value, place, project)
     if found is None:
@@ -257,8 +257,8 @@ def _nearest(begun: str, options: Iterable[Option]) -> list[Option]:
     small = begun.lower()
     first = [text for text in known if text.lower().startswith(small)]
     then = [text for text in known if small in text.lower() and text not in first]
-    close = difflib.get_close_matches(begun, [one for one in known if one not in first and one not in then], MOST, 0.6)
-    return [known[text] for text in [*first, *then, *close]][:MOST]
+    found = [*first, *then] or difflib.get_close_matches(begun, known, MOST, 0.6)
+    return [known[text] for text in found[:MOST]]
 
 
 __all__ = ["MOST", "Completion", "Option", "complete"]

@@ -12,9 +12,10 @@ from inquiry import shown
 from inquiry.query import editing
 from inquiry.query.asking import COUNTED, Asked, newest_first
 from inquiry.query.entities import Entity
-from inquiry.query.fields import Field, Own
+from inquiry.query.fields import Actor, Field
 from inquiry.query.kinds import Several
 from inquiry.query.values import US
+from sessions.models import Person
 
 VALUES: Final = 8  # of a facet that are shown
 BARS: Final = 48
@@ -86,7 +87,7 @@ def overview(asked: Asked, known: "list[Any] | None" = None) -> Overview:
     words = [_word(entity, row, split, at, asked.context.now_us) for row in found]
     for number, one in enumerate(chosen):
         counted = Counter(words if number == split else (row[number] for row in found))
-        facet = _facet(asked, one, counted)
+        facet = _facet(asked, one, counted, _names(asked, counted) if isinstance(one, Actor) else {})
         if facet.values:
             seen.facets.append(facet)
     seen.bars = _bars(asked, [row[at] for row in found], words, seen.more)
@@ -118,14 +119,24 @@ def _word(entity: Entity, row: tuple[Any, ...], split: int, at: int, now_us: int
 _KEY_OF: Final = {word: key for key, word in shown.STATES.items()}
 
 
-def _facet(asked: Asked, one: Field, counted: "Counter[Any]") -> Facet:
-    labels = dict(one.choices) if isinstance(one, Own) or one.choices else {}
+def _names(asked: Asked, counted: "Counter[Any]") -> dict[str, str]:
+    """What people are called whom the journal knows by a pseudonym, and agents by an id."""
+    project = asked.context.project
+    actors = [str(actor) for actor, _ in counted.most_common(VALUES)]
+    people = Person.objects.filter(pseudonym__in=actors).values_list("pseudonym", "user__username")
+    robots = project.agents.values_list("id", "name") if any(one.startswith("agent:") for one in actors) else ()
+    return {**dict(people), **{f"agent:{key.hex}": name for key, name in robots}}
+
+
+def _facet(asked: Asked, one: Field, counted: "Counter[Any]", names: dict[str, str]) -> Facet:
+    labels = names or dict(one.choices)
     total = [(value, number) for value, number in counted.most_common() if value not in ("", None)]
     standing = editing.standing(asked.query, one)
     values = []
     for value, number in total[:VALUES]:
-        chosen = value in standing
-        text = editing.without(asked.query, one) if chosen else editing.narrowed(asked.query, one, str(value))
+        asks = names.get(value, str(value))
+        chosen = value in standing or asks in standing
+        text = editing.without(asked.query, one) if chosen else editing.narrowed(asked.query, one, asks)
         values.append(Value(str(value), labels.get(value, str(value)), number, text, chosen))
     return Facet(one, values, max(len(total) - VALUES, 0))
 

@@ -47,6 +47,7 @@ def test_every_entity_is_found_and_grouped(viewer: Client, house: House, book: B
     page = page_of(viewer, "event kind:exemption.granted actor:operator")
     assert "<b>2 events</b>" in page
     assert ">operator</td>" in page
+    assert re.search(r'aria-current="true"><span>[^×]*operator', page)  # the facet knows who is meant by a name
     page = page_of(viewer, "event session:deploy-web kind:effect.sniffed")
     assert f"/effects/{book.effects['ok']}/?fact=" in page
     assert ">deploy-7<" in page
@@ -100,10 +101,12 @@ def test_nothing_says_what_was_read_and_which_condition_is_to_blame(viewer: Clie
     assert "Effects where tool is mail.send and state is failed and not agent is deploy-7." in page
     assert "No condition is to blame alone." in page
     page = page_of(viewer, "(tool:mail.send AND state:failed) AND (leave:bypassed OR tool:none) since:7d")
-    blamed = page.partition('class="words section nothing"')[2]
+    blamed = page.partition('class="words section found-nothing"')[2]
     assert links(blamed) == ["/audit/?q=effect"]  # of two conditions neither is to blame alone
+    fixed = viewer.get("/audit/", {"q": "state:failed OR stat:unknown"}).content.decode()
+    assert "/audit/?q=state%3Afailed+OR+state%3Aunknown" in links(fixed)
     page = page_of(viewer, "tool:mail.send AND state:failed AND since:7d")
-    blamed = page.partition('class="words section nothing"')[2]
+    blamed = page.partition('class="words section found-nothing"')[2]
     assert links(blamed) == ["/audit/?q=tool%3Amail.send+since%3A7d", "/audit/?q=state%3Afailed+since%3A7d"]
     page = page_of(viewer, "agent:nobody")
     assert "“nobody” is not the name of an agent here" in page
@@ -114,7 +117,7 @@ def test_nothing_says_what_was_read_and_which_condition_is_to_blame(viewer: Clie
 # What stands before the cursor (|), what is offered first, and what the box holds when it is taken.
 COMPLETED = [
     ("to|", "tool:", "tool:"),
-    ("session sta|tus:x", "status:", "session status::x"),
+    ("session sta|tus:x", "status:", "session status:x"),
     ("tool:git|", "git.push ", "tool:git.push "),
     ("state:[failed,un|]", "unknown", "state:[failed,unknown]"),
     ("agent:dep|", "deploy-7 ", "agent:deploy-7 "),
