@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from django.db.models import F, OuterRef, QuerySet, Subquery
+from django.db.models import F, QuerySet
 from django.http import QueryDict
 from django.urls import reverse
 
-from inquiry import first_search, handles, histogram, jump, links
+from inquiry import columns, first_search, handles, histogram, jump, links
+from inquiry.column import Reader
 from inquiry.handles import as_position
 from inquiry.query import asking, editing, excluding, facets, reading, telling
 from inquiry.query.asking import Answer, Asked
@@ -20,8 +21,7 @@ from inquiry.query.facets import Overview
 from inquiry.query.syntax import Fault, Term
 from inquiry.timeline import as_rows, day_of, with_gists
 from inquiry.views.place import Place
-from ledger.models import Effect
-from sessions.models import Person, Project, Session
+from sessions.models import Project
 
 NAMES: Final = ("q", "before", "after", "facets", "part", "add")
 LONGEST_ID: Final = 300
@@ -61,7 +61,7 @@ class Searched:
     kept: list[Kept] = field(default_factory=list)
     told: str = ""
     groups: "list[Group]" = field(default_factory=list)
-    agents: dict[str, str] = field(default_factory=dict)  # of events: what the journal calls an agent -> its name
+    reader: Reader | None = None
 
     @property
     def status(self) -> int:
@@ -175,7 +175,7 @@ def identity(project: Project, text: str) -> str | None:
 
 def search(page: Searched, project: Project, now_us: int) -> None:
     """Run what was read; a query that cannot be read becomes its fault."""
-    begun = time.perf_counter()
+    begun, page.reader = time.perf_counter(), Reader(project, now_us)
     try:
         page.asked = asked = asking.understand(page.text, project, now_us)
     except Fault as fault:
@@ -184,7 +184,7 @@ def search(page: Searched, project: Project, now_us: int) -> None:
     if page.part:
         _overlook(page, asked)
         return
-    page.answer = answer = asking.answer(asked, ROWS[asked.entity.name], before=page.before, after=page.after)
+    page.answer = answer = asking.answer(asked, _rows(asked.entity.name), before=page.before, after=page.after)
     if answer.groups is not None:
         page.groups = _groups(asked, answer.groups)
         page.count, page.more = len(page.groups), answer.groups.more
@@ -192,8 +192,6 @@ def search(page: Searched, project: Project, now_us: int) -> None:
         _blame(page, asked)
         return
     page.rows = list(as_rows(answer.rows)) if page.entity == "effect" else answer.rows
-    if page.entity == "event" and any(row.actor.startswith("agent:") for row in answer.rows):
-        page.agents = {f"agent:{key.hex}": name for key, name in project.agents.values_list("id", "name")}
     whole = page.before is None and page.after is None and answer.older is None and answer.looked_back_to is None
     page.count, page.more = (len(page.rows), False) if whole else asking.count(asked)
     page.took_ms = _since(begun)
@@ -260,23 +258,6 @@ def _effects(rows: "QuerySet[Any]") -> "QuerySet[Any]":
     )
 
 
-def _events(rows: "QuerySet[Any]") -> "QuerySet[Any]":
-    """The journal knows nobody: handles and names are looked up beside each row."""
-    effects = Effect.objects.filter(id=OuterRef("effect")).values("opened_position")
-    sessions = Session.objects.filter(id=OuterRef("session")).values("opened_position")
-    people = Person.objects.filter(pseudonym=OuterRef("actor")).values("user__username")
-    found: QuerySet[Any] = rows.defer("facts", "body_commit").annotate(
-        effect_position=Subquery(effects),
-        session_position=Subquery(sessions),
-        person=Subquery(people),
-    )
-    return found
-
-
-ROWS: Final[dict[str, "Callable[[QuerySet[Any]], QuerySet[Any]]"]] = {
-    "effect": _effects,
-    "session": lambda rows: rows.select_related("agent", "repository", "owner"),
-    "gate": lambda rows: rows.select_related("agent", "session", "effect").defer("requirement"),
-    "exemption": lambda rows: rows.select_related("granted_by", "session"),
-    "event": _events,
-}
+def _rows(entity: str) -> "Callable[[QuerySet[Any]], QuerySet[Any]]":
+    """What the page's table of an entity needs beside the columns of its rows."""
+    return _effects if entity == "effect" else columns.rows(entity)

@@ -228,10 +228,12 @@ def _of_field(found: Field, entity: Entity, project: Project) -> list[Option]:
         return [Option(*age) for age in _AGES]
     if found.kind == "length":
         return [Option(one) for one in _LENGTHS]
+    if not isinstance(found, Text):
+        return []
     options = _seen(entity, found, project)
     if found.name == "tool":
         options += [Option(name) for name in project.tools.order_by("name").values_list("name", flat=True)[:_NAMES]]
-    return options if isinstance(found, Text) else []
+    return options
 
 
 def _newest_sessions(project: Project) -> list[Option]:

@@ -32,6 +32,8 @@ _EXAMPLES: Final = {
     "resolution": "happened",
     "attempts": ">1",
     "call": "toolu_01",
+    "chain": "e_12",
+    "approver": "carol",
     "turn": "7",
     "task": "t_7",
     "compensates": "e_12",
@@ -79,7 +81,7 @@ _OF_ENTITY: Final = {
     ("exemption", "tool"): "git.*",
     ("exemption", "repository"): "web",
 }
-_OF_KIND: Final = {"time": "7d", "length": ">10m", "number": ">1"}
+_OF_KIND: Final = {"time": "7d", "length": ">10m", "number": ">1", "handle": "e_12", "name": "carol"}
 
 GRAMMAR: Final = (
     ("Conditions beside each other must all hold.", "tool:git.push state:failed"),

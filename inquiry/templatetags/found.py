@@ -1,19 +1,20 @@
 """What the search page says of the rows that it found."""
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from django import template
 from django.utils.safestring import SafeString
 
 from approvals.models import Gate
-from inquiry import links
+from inquiry import columns, links
+from inquiry.column import Reader
 from inquiry.histogram import LOOKS
 from inquiry.query.facets import Facet, Value
 from inquiry.templatetags.inquiry import name
 from journal.clock import now_us
 from journal.templatetags.gatebook import elapsed, grouped, mark, moment, untrusted_line
 from journal.untrusted import markup
+from sessions.models import Project
 
 register = template.Library()
 _LONGEST: Final = 48
@@ -51,6 +52,26 @@ def waited(gate: Gate) -> str:
     return elapsed(max(end_us - gate.requested_at_us, 0))
 
 
+@register.filter
+def people_of(gate: Any) -> SafeString:
+    """Whom a gate asked, and who answered what how long after the page was shown to them."""
+    parts = [markup('<span class="quiet">{}</span>', str(_ASKED.value(gate, _NOBODY)))]
+    for vote in gate.votes.all():
+        took = elapsed(vote.voted_at_us - vote.shown_at_us)
+        parts.append(markup('; {} {} <span class="quiet">in {}</span>', vote.username, _ANSWERED[vote.answer], took))
+    return SafeString("".join(parts))
+
+
+_ASKED: Final = next(one for one in columns.COLUMNS["gate"] if one.name == "asked")
+_NOBODY: Final = Reader(Project(), 0)
+_ANSWERED: Final = {
+    "approve": "approved",
+    "deny": "denied",
+    "deny_final": "denied for good",
+    "return": "returned",
+}
+
+
 @register.simple_tag
 def look(entity: str, value: str, word: str) -> SafeString:
     """A value of the field that an entity's bars are split by, as shape and word; other values are agents' text."""
@@ -67,8 +88,6 @@ def facet_word(entity: str, facet: Facet, value: Value, split: str) -> SafeStrin
 
 
 @register.simple_tag
-def actor(row: Any, agents: Mapping[str, str]) -> SafeString:
+def actor(row: Any, reader: Reader) -> SafeString:
     """Who an entry of the journal is by: a person by user name, an agent by its name, else as the journal says."""
-    if row.person:
-        return markup("{}", row.person)
-    return name(agents.get(row.actor, row.actor), _LONGEST)
+    return name(reader.called(row.actor), _LONGEST)

@@ -7,23 +7,16 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_safe
 from django.views.decorators.vary import vary_on_headers
 
-from inquiry import audit_page, jump, patience
+from inquiry import audit_page, jump, looks, patience, shipped
 from inquiry.audit_page import LONGEST_ID, Elsewhere, Searched
 from inquiry.query import completing, reference, values
 from inquiry.query.entities import DEFAULT, ENTITIES
 from journal.clock import now_us
 from journal.horizon import last_position
 from sessions.access import MemberRequest, member
+from sessions.people import pseudonym_of
 
-# Until somebody saves questions of their own: what is asked most.
-QUESTIONS: Final = (
-    ("Failed", "state:failed"),
-    ("Unknown outcome", "is:unknown"),
-    ("Waiting on people", "gate is:open"),
-    ("Production branches", "ref_class:production"),
-    ("Without leave", "leave:bypassed"),
-    ("Violations", "is:violating"),
-)
+AT_HAND: Final = (2, 5, 6, 7)  # of the questions that ship: those that the head of the page links to
 
 
 @require_safe
@@ -48,6 +41,9 @@ def audit(request: MemberRequest) -> HttpResponse:
     except patience.Overran as stop:
         stopped = stop
     template = "inquiry/found/_part.html" if page.part else "inquiry/audit.html"
+    if page.answer is not None and page.text and stopped is None:
+        actor = request.person.pseudonym or pseudonym_of(request.user)
+        looks.searched(project.id, actor, page.text, entity=page.entity, found=page.count, more=page.more)
     if stopped is None:
         return render(request, template, _context(page), status=page.status)
     page.answer, page.overview, page.drawing = None, None, None
@@ -98,7 +94,8 @@ def _context(page: Searched) -> dict[str, Any]:
     entity = page.asked.entity if page.asked else ENTITIES[DEFAULT]
     return {
         "page": page,
-        "questions": QUESTIONS,
+        "questions": [(one.name, shipped.fill(one, {})) for one in map(shipped.BY_NUMBER.__getitem__, AT_HAND)],
+        "in_all": len(shipped.QUESTIONS),
         "registry": entity,
         "entities": ENTITIES.values(),
         "fields": [

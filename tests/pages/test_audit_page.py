@@ -46,7 +46,7 @@ def test_every_entity_is_found_and_grouped(viewer: Client, house: House, book: B
     assert "<script>pwned" not in page
     page = page_of(viewer, "event kind:exemption.granted actor:operator")
     assert "<b>2 events</b>" in page
-    assert ">operator</td>" in page
+    assert ">operator</span></td>" in page
     assert re.search(r'aria-current="true"><span>[^×]*operator', page)  # the facet knows who is meant by a name
     page = page_of(viewer, "event session:deploy-web kind:effect.sniffed")
     assert f"/effects/{book.effects['ok']}/?fact=" in page

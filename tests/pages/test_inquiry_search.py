@@ -128,6 +128,8 @@ def test_who_was_overtaken_while_writing_is_found_by_the_time_of_arrival(
 
     for name, seconds in {"quick": 2, "before": -1, "slow": 1, "after": 300, "slowest": 3}.items():
         arrive(name, seconds)
+    # Searching is on record too; that entry must not seem to have arrived long before these.
+    monkeypatch.setattr("inquiry.looks.now_us", lambda: int(start.timestamp() + 400) * 1_000_000)
     since, until = f"since:{start:%Y-%m-%dT%H:%M:%SZ}", f"until:{start + timedelta(minutes=1):%Y-%m-%dT%H:%M:%SZ}"
     among = {"quick", "slow", "slowest"}
     assert found(viewer, book, f"tool:overtaken {since} {until}") == among
