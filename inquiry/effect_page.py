@@ -9,7 +9,7 @@ from django.db.models.functions import Substr
 
 from approvals.gates import current_status
 from approvals.models import Gate
-from inquiry import bodies
+from inquiry import bodies, incident_page
 from inquiry.bodies import Argument, Excerpt
 from inquiry.bundles import history
 from inquiry.shown import shown_state
@@ -30,7 +30,7 @@ ATTEMPTS: Final = 50
 def effect(project: Project, effect_id: UUID) -> Effect | None:
     """The effect with all that its page names, or None when it is not this project's.
 
-    `before_id` and `after_id` are its neighbours in the session, None at the ends.
+    `before_id` and `after_id` are its neighbours in the session, None at the ends; `in_incident` as of a session.
     """
     beside = Effect.objects.filter(session=OuterRef("session"))
     before = beside.filter(opened_position__lt=OuterRef("opened_position")).order_by("-opened_position")
@@ -43,6 +43,7 @@ def effect(project: Project, effect_id: UUID) -> Effect | None:
         Effect.objects.filter(project=project, id=effect_id)
         .select_related(*joined)
         .annotate(before_id=Subquery(before.values("id")[:1]), after_id=Subquery(after.values("id")[:1]))
+        .annotate(in_incident=incident_page.is_member("effect"))
         .first()
     )
     # A report may name any id as its parent's, and nothing crosses the wall.

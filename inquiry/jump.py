@@ -13,6 +13,7 @@ from approvals.models import Gate
 from inquiry import links
 from inquiry.handles import as_position, as_uuid, handle
 from inquiry.indexes import HAS_REFERENCE
+from inquiry.models_incidents import Incident
 from journal.entries import SYSTEM_SOURCE
 from journal.ids import derived
 from journal.models import Entry
@@ -165,8 +166,15 @@ def _messages(project: Project, match: dict[str, Any]) -> list[Hit]:
     return hits
 
 
+def _incidents(project: Project, match: dict[str, Any]) -> list[Hit]:
+    return [
+        Hit("incident", str(one), "", reverse("incident", args=[one.id]))
+        for one in Incident.objects.filter(project=project, **match)[:MOST]
+    ]
+
+
 def _entries(entries: "QuerySet[Entry]") -> list[Hit]:
-    """Where a journal entry is shown: on its effect's page, else on its session's."""
+    """Where a journal entry is shown: on its effect's page, else on its session's, else among its neighbours."""
     hits = []
     for entry in entries[:MOST]:
         if entry.effect is not None:
@@ -174,7 +182,7 @@ def _entries(entries: "QuerySet[Entry]") -> list[Hit]:
         elif entry.session is not None:
             url = reverse("session", args=[entry.session])
         else:
-            continue
+            url = f"{reverse('journal')}?at={entry.position}#p{entry.position}"
         hits.append(Hit(f"journal entry {entry.kind}", str(entry.position), "", url))
     return hits
 
@@ -186,4 +194,5 @@ _BY_LETTER: Final[dict[str, tuple[str, Callable[[Project, dict[str, Any]], list[
     "a": ("an artifact", _artifacts),
     "g": ("a gate", _gates),
     "m": ("a message", _messages),
+    "i": ("an incident", _incidents),
 }

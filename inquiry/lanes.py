@@ -4,7 +4,7 @@ A window is a stretch of at most `MOST` effects of one session, found by their p
 same however long the session is: six queries.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
@@ -13,7 +13,9 @@ from uuid import UUID
 import orjson
 from django.db.models import F, Q, QuerySet
 
-from inquiry import keyset, shown, timeline
+from inquiry import clocks, keyset, shown, timeline
+from inquiry.beside import OF_SESSION, OURS
+from inquiry.clocks import CLOCKS, Skew
 from inquiry.timeline import Filters
 from journal import brought, gists
 from journal.models import Entry
@@ -46,7 +48,7 @@ STEP_OF_KIND: Final[dict[str, str]] = {
     "effect.superseded": "superseded",
     "effect.resolved": "resolved",
 }
-_ENTRY: Final = (
+ENTRY: Final = (
     *("position", "kind", "effect", "attempt", "received_us", "occurred_us", "producer_seq", "source", "facts"),
     *("lease_epoch", "lane"),
 )
@@ -63,6 +65,7 @@ class Step:
     server_us: int
     lane: str
     outcome: str = ""  # of an answer
+    agent_us: int | None = None  # by the producer's clock, where it told one
 
 
 @dataclass(slots=True)
@@ -120,14 +123,16 @@ class Gap:
 
 @dataclass(slots=True)
 class Lanes:
-    """A window of a session's timeline. Times are microseconds by `clock`: "server" or "agent"."""
+    """A window of a session's timeline. Times are microseconds by `clock`, one of CLOCKS."""
 
     clock: str
     bars: list[Bar] = field(default_factory=list)  # oldest first
     beside: list[Beside] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     minutes: list[tuple[int, int, int]] = field(default_factory=list)  # when a minute began, beats, progresses
-    tasks: dict[UUID, tuple[str, str, str]] = field(default_factory=dict)  # id -> handle, title or key, worker
+    tasks: dict[UUID, tuple[str, str, str]] = field(default_factory=dict)  # id of a lane -> handle, title, worker
+    skews: dict[UUID, Skew] = field(default_factory=dict)  # of sessions, where the corrected clock was asked for
+    across: bool = False  # effects of several sessions: a lane for each session, not for each task
     older: int | None = None
     newer: int | None = None
     size: int = USUAL
@@ -138,6 +143,10 @@ class Lanes:
     def is_newest(self) -> bool:
         """True when the window ends with the present."""
         return self.newer is None
+
+    def lane_of(self, bar: Bar) -> UUID | None:
+        """The lane that a bar stands in."""
+        return bar.effect.session_id if self.across else bar.lane
 
     @property
     def facts(self) -> int:
@@ -153,27 +162,48 @@ def size_of(query: Mapping[str, str]) -> int:
     return min(SIZES, key=lambda size: abs(size - int(asked)))
 
 
-def clock_of(query: Mapping[str, str], session: Session) -> str:
+def clock_of(query: Mapping[str, str], session: Session | None = None) -> str:
     """Whose clock the axis shows: what the query asks for, else the server's where work was recorded as it happened.
 
     What was merely reported may have arrived all at once, long after: there the agent's clock tells more.
     """
-    if query.get("clock") in ("server", "agent"):
+    if query.get("clock") in CLOCKS:
         return query["clock"]
-    return "agent" if session.mode == "reported" else "server"
+    return "agent" if session is not None and session.mode == "reported" else "server"
 
 
 def read(session: Session, filters: Filters, window: keyset.Window, now_us: int, *, size: int, clock: str) -> Lanes:
     """The window of `session` (fetched through the wall) that `window` names, at most `size` effects of it."""
-    page = keyset.page(_effects(timeline.narrowed(session, filters, now_us)), size, window)
+    page = keyset.page(annotated(timeline.narrowed(session, filters, now_us)), size, window)
     found = Lanes(clock, older=page.older, newer=page.newer, size=size, now_us=now_us)
+    found.skews = clocks.skews([session], wanted=clock == "corrected")
     effects = list(reversed(page.rows))
     low = effects[0].opened_position if effects else 0
     if effects and found.is_newest and not filters:
         waits = Q(state="dispatched") | Q(state="planned", leave="pending")
         before = Effect.objects.filter(MAY_BE_OPEN, waits, session=session, state__in=OPEN, opened_position__lt=low)
-        earlier = list(_effects(before).order_by("-opened_position")[:STILL_OPEN])
+        earlier = list(annotated(before).order_by("-opened_position")[:STILL_OPEN])
         effects = [*reversed(earlier), *effects][-MOST:]
+    entries = add_bars(found, effects)
+    for effect in effects:
+        if effect.task_id is not None:
+            title = effect.task_title or effect.task_key or ""
+            found.tasks[effect.task_id] = (f"t_{effect.task_position}", title, effect.task_worker or "")
+    high = None if found.is_newest else max((entry["position"] for entry in entries), default=None)
+    within = Entry.objects.filter(session=session.id, position__gte=low if effects and found.older else 0)
+    if high is not None:
+        within = within.filter(position__lte=high)
+    told = within.filter(effect=None, kind__in=OF_SESSION).exclude(lane="evidence", kind__in=OURS)
+    beside = told.order_by("-position").values(*ENTRY)[:BESIDE]
+    skew = found.skews.get(session.id)
+    found.beside = [of_session(entry, clock, skew) for entry in reversed(beside)]
+    found.gaps = _gaps(session, within, clock)
+    found.minutes = _minutes(session, found) if session.fence is not None else []
+    return found
+
+
+def add_bars(found: Lanes, effects: Sequence[Any]) -> list[dict[str, Any]]:
+    """Add a bar for each of the `annotated` effects of which there are facts, and return the facts. One query."""
     entries = _facts([effect.id for effect in effects])
     found.cut = len(entries) > FACTS
     by_effect: dict[UUID, list[dict[str, Any]]] = {}
@@ -183,19 +213,7 @@ def read(session: Session, filters: Filters, window: keyset.Window, now_us: int,
         bar = _bar(effect, by_effect.get(effect.id, []), found)
         if bar.steps:
             found.bars.append(bar)
-        if effect.task_id is not None:
-            title = effect.task_title or effect.task_key or ""
-            found.tasks[effect.task_id] = (f"t_{effect.task_position}", title, effect.task_worker or "")
-    high = None if found.is_newest else max((entry["position"] for entry in entries), default=None)
-    within = Entry.objects.filter(session=session.id, position__gte=low if effects and found.older else 0)
-    if high is not None:
-        within = within.filter(position__lte=high)
-    told = within.filter(effect=None, kind__in=_OF_SESSION).exclude(lane="evidence", kind__in=_OURS)
-    beside = told.order_by("-position").values(*_ENTRY)[:BESIDE]
-    found.beside = [_of_session(entry, clock) for entry in reversed(beside)]
-    found.gaps = _gaps(session, within, clock)
-    found.minutes = _minutes(session, found) if session.fence is not None else []
-    return found
+    return entries
 
 
 def _minutes(session: Session, found: Lanes) -> list[tuple[int, int, int]]:
@@ -215,27 +233,7 @@ def _minutes(session: Session, found: Lanes) -> list[tuple[int, int, int]]:
 MINUTE_US: Final = 60_000_000
 
 
-_OF_SESSION: Final = frozenset(
-    {
-        *("lease.acquired", "lease.released", "lease.lost", "session.silent", "session.heard", "session.resumed"),
-        *("session.started", "session.ended", "session.stuck", "session.recovered", "checkpoint.written"),
-        *("handoff.written", "handoff.accepted", "artifact.recorded", "control.fired", "integrity.violation"),
-        *("integrity.fenced", "integrity.conflict", "decision.recorded", "decision.concluded", "message.sent"),
-        *("session.branched", "session.merged"),
-    }
-)
-
-# What only Gatebook finds: reported under one of these kinds it is an agent's word, and no mark of ours.
-_OURS: Final = frozenset(
-    {
-        *("lease.acquired", "lease.released", "lease.lost", "session.silent", "session.heard", "session.resumed"),
-        *("session.stuck", "session.recovered", "control.fired"),
-        *("integrity.violation", "integrity.fenced", "integrity.conflict"),
-    }
-)
-
-
-def _effects(rows: "QuerySet[Effect]") -> "QuerySet[Effect]":
+def annotated(rows: "QuerySet[Effect]") -> "QuerySet[Effect]":
     """With what a bar and its lane are called by."""
     return rows.annotate(
         plan_head=gists.plan_heads(),
@@ -249,13 +247,13 @@ def _effects(rows: "QuerySet[Effect]") -> "QuerySet[Effect]":
 def _facts(effects: list[UUID]) -> list[dict[str, Any]]:
     """The facts of these effects that move a bar, in the order of the book."""
     moving = Entry.objects.filter(effect__in=effects, kind__in=list(STEP_OF_KIND))
-    return list(moving.order_by("position").values(*_ENTRY)[: FACTS + 1])
+    return list(moving.order_by("position").values(*ENTRY)[: FACTS + 1])
 
 
-def _time(entry: Mapping[str, Any], clock: str) -> int:
-    if clock == "agent" and entry["occurred_us"] is not None:
-        return int(entry["occurred_us"])
-    return _received_us(entry)
+def _time(entry: Mapping[str, Any], clock: str, skew: Skew | None = None) -> int:
+    told: int | None = None if clock == "server" else entry["occurred_us"]
+    told = clocks.corrected(told, skew) if clock == "corrected" else told
+    return _received_us(entry) if told is None else told
 
 
 def _received_us(entry: Mapping[str, Any]) -> int:
@@ -265,13 +263,14 @@ def _received_us(entry: Mapping[str, Any]) -> int:
 def _bar(effect: Any, entries: Iterable[Mapping[str, Any]], found: Lanes) -> Bar:
     steps = [
         Step(
-            _time(entry, found.clock),
+            _time(entry, found.clock, found.skews.get(effect.session_id)),
             STEP_OF_KIND[entry["kind"]],
             entry["attempt"],
             entry["position"],
             _received_us(entry),
             entry["lane"],
             _outcome(entry),
+            entry["occurred_us"],
         )
         for entry in entries
     ]
@@ -291,8 +290,9 @@ def _outcome(entry: Mapping[str, Any]) -> str:
 _OF_ATTEMPTS: Final = frozenset({"dispatched", "acknowledged", "failed", "probed"})
 
 
-def _of_session(entry: Mapping[str, Any], clock: str) -> Beside:
-    return Beside(_time(entry, clock), entry["kind"], entry["position"], entry["facts"], entry["lease_epoch"])
+def of_session(entry: Mapping[str, Any], clock: str, skew: Skew | None) -> Beside:
+    """The fact of a session as it stands beside the effects; `entry` has the columns of ENTRY."""
+    return Beside(_time(entry, clock, skew), entry["kind"], entry["position"], entry["facts"], entry["lease_epoch"])
 
 
 def _gaps(session: Session, within: "QuerySet[Entry]", clock: str) -> list[Gap]:
@@ -302,7 +302,7 @@ def _gaps(session: Session, within: "QuerySet[Entry]", clock: str) -> list[Gap]:
     stand too far apart in the book to look between them, nothing is said.
     """
     told: dict[str, dict[int, tuple[int, int]]] = {}
-    numbered = within.filter(producer_seq__isnull=False).order_by("-position").values(*_ENTRY)
+    numbered = within.filter(producer_seq__isnull=False).order_by("-position").values(*ENTRY)
     for entry in numbered[:FACTS]:
         told.setdefault(entry["source"], {})[entry["producer_seq"]] = (entry["position"], _time(entry, clock))
     gaps: list[Gap] = []

@@ -113,5 +113,6 @@ class Pulse(models.Model):
 # Tables in files of their own: loaded here, where Django looks for them.
 import inquiry.models_bundle  # noqa: E402
 import inquiry.models_exports  # noqa: E402
+import inquiry.models_incidents  # noqa: E402
 import inquiry.models_saved  # noqa: E402
 import inquiry.models_words  # noqa: E402, F401

@@ -129,7 +129,7 @@ def by_task(lanes: Lanes) -> list[Lane]:
     """Lanes in the order in which their first effects were told."""
     found: dict[Any, list[Bar]] = {}
     for bar in lanes.bars:
-        found.setdefault(bar.lane, []).append(bar)
+        found.setdefault(lanes.lane_of(bar), []).append(bar)
     named = []
     for task, bars in found.items():
         handle, title, worker = lanes.tasks.get(task, ("", "effects", "")) if task is not None else ("", "effects", "")

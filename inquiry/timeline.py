@@ -20,7 +20,7 @@ LONGEST_TOOL: Final = 100
 DAY_US: Final = 86_400_000_000
 SKEW_US: Final = 2_000_000  # clocks that differ by more are both shown
 # The columns of an effect that tables of effects show: it has twice as many more, and each costs as much as showing it.
-_SHOWN: Final = (
+SHOWN: Final = (
     *("opened_position", "project", "session", "tool", "plan_position", "received_us", "planned_at_us", "deadline_us"),
     *("state", "outcome", "leave", "leave_basis", "attempt_count", "violates", "task"),
     *("repository", "ref", "ref_class", "environment"),
@@ -48,6 +48,7 @@ class Row:
     effect: Any  # ledger.models.Effect with what `with_gists` added
     gist: str | None  # None: the plan has not arrived, or its body was erased
     marked: bool = False
+    corrected_us: int | None = None  # when its plan was made by the corrected clock, where that was asked for
 
 
 @dataclass(slots=True)
@@ -122,7 +123,7 @@ def timeline(session: Session, filters: Filters, window: keyset.Window, now_us: 
 
 def with_gists(effects: "QuerySet[Effect]", **joined: Expression | F) -> "QuerySet[Effect]":
     """What `as_rows` and the tables need, in the query of the effects themselves; `joined` are values of other rows."""
-    return effects.only(*_SHOWN).annotate(plan_head=gists.plan_heads(), **joined)
+    return effects.only(*SHOWN).annotate(plan_head=gists.plan_heads(), **joined)
 
 
 def as_rows(effects: Iterable[Any], at: int | None = None) -> list[Row]:
@@ -142,7 +143,11 @@ def _filtered(session: Session, filters: Filters, now_us: int) -> "QuerySet[Effe
 def narrowed(session: Session, filters: Filters, now_us: int) -> "QuerySet[Effect]":
     """The session's effects that `filters` let through."""
     # By session alone, without its project: SQLite would think two equal columns narrower and walk the whole project.
-    effects = Effect.objects.filter(session=session)
+    return narrow(Effect.objects.filter(session=session), filters, now_us)
+
+
+def narrow(effects: "QuerySet[Effect]", filters: Filters, now_us: int) -> "QuerySet[Effect]":
+    """Those of `effects` that `filters` let through."""
     if filters.state:
         effects = effects.filter(shown.any_of(shown.arms(filters.state, now_us)))
     if filters.problems:

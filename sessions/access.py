@@ -21,7 +21,7 @@ PROJECT = "project"  # key in the login session: the project a person last chose
 IN_PROJECT: Final = "in_project"  # hidden in every form that acts in a project: the id of the one its page showed
 _NOBODYS_WORDS: Final = {  # what a form sends that nobody typed, or that is shown to nobody
     *("csrfmiddlewaretoken", IN_PROJECT, "password", "code", "settled", "from", "list", "version", "scope", "subject"),
-    *("gate", "member", "do", "answer", "insists", "hidden_seen", "all_read"),
+    *("gate", "member", "do", "answer", "insists", "hidden_seen", "all_read", "incident", "key"),
 }
 P = ParamSpec("P")
 

@@ -310,6 +310,179 @@ class Migration(migrations.Migration):
                 ("told", models.JSONField()),
             ],
         ),
+        migrations.CreateModel(
+            name="Incident",
+            fields=[
+                ("id", models.UUIDField(default=journal.ids.uuid7, primary_key=True, serialize=False)),
+                ("opened_position", models.BigIntegerField()),
+                ("title_position", models.BigIntegerField()),
+                ("state", models.CharField(default="open", max_length=9)),
+                ("opened_at_us", models.BigIntegerField()),
+                ("changed_at_us", models.BigIntegerField()),
+                ("closed_at_us", models.BigIntegerField(null=True)),
+                ("version", models.IntegerField(default=1)),
+                (
+                    "opened_by",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to=settings.AUTH_USER_MODEL
+                    ),
+                ),
+                (
+                    "owner",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "project",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="incidents",
+                        to="agent_sessions.project",
+                    ),
+                ),
+            ],
+        ),
+        migrations.CreateModel(
+            name="IncidentEntry",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("position", models.BigIntegerField()),
+                (
+                    "incident",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="entries",
+                        to="inquiry.incident",
+                    ),
+                ),
+            ],
+        ),
+        migrations.CreateModel(
+            name="IncidentMember",
+            fields=[
+                ("id", models.UUIDField(default=journal.ids.uuid7, primary_key=True, serialize=False)),
+                ("kind", models.CharField(max_length=7)),
+                ("number", models.BigIntegerField()),
+                ("added_at_us", models.BigIntegerField()),
+                ("added_position", models.BigIntegerField()),
+                ("removed_at_us", models.BigIntegerField(null=True)),
+                ("removed_position", models.BigIntegerField(null=True)),
+                (
+                    "added_by",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to=settings.AUTH_USER_MODEL
+                    ),
+                ),
+                (
+                    "incident",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="members",
+                        to="inquiry.incident",
+                    ),
+                ),
+                (
+                    "project",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="agent_sessions.project",
+                    ),
+                ),
+            ],
+        ),
+        migrations.AddIndex(
+            model_name="incident",
+            index=models.Index(fields=["project", "opened_position"], name="incident_by_opening"),
+        ),
+        migrations.AddConstraint(
+            model_name="incident",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("state__one_of", ["open", "contained", "closed"])), name="incident_state_is_known"
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="incident",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(("closed_at_us__isnull", False), ("state", "closed")),
+                    models.Q(models.Q(("state", "closed"), _negated=True), ("closed_at_us__isnull", True)),
+                    _connector="OR",
+                ),
+                name="incident_is_closed_at_a_time",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="incident",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("changed_at_us__gte", models.F("opened_at_us"))),
+                name="incident_changes_after_it_was_opened",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="incident",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("title_position__gte", models.F("opened_position"))),
+                name="incident_title_is_in_the_journal",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="incident",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("version__gte", 1)), name="incident_version_counts_up"
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="incidententry",
+            constraint=models.UniqueConstraint(fields=("incident", "position"), name="incident_entry_is_listed_once"),
+        ),
+        migrations.AddIndex(
+            model_name="incidentmember",
+            index=models.Index(
+                condition=models.Q(("removed_position__isnull", True)),
+                fields=["project", "kind", "number"],
+                name="incident_of_a_member",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="incidentmember",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("removed_position__isnull", True)),
+                fields=("incident", "kind", "number"),
+                name="incident_member_is_there_once",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="incidentmember",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("kind__one_of", ["session", "effect", "gate", "entry"])),
+                name="incident_member_kind_is_known",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="incidentmember",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(("removed_at_us__isnull", True), ("removed_position__isnull", True)),
+                    models.Q(
+                        ("removed_at_us__gte", models.F("added_at_us")),
+                        ("removed_at_us__isnull", False),
+                        ("removed_position__gt", models.F("added_position")),
+                        ("removed_position__isnull", False),
+                    ),
+                    _connector="OR",
+                ),
+                name="incident_member_leaves_after_it_joined",
+            ),
+        ),
         migrations.RunPython(index_words, forget_words),
         migrations.CreateModel(
             name="Export",

@@ -1,5 +1,6 @@
 """What the reading pages say in one way: links to neighbouring pages, leave, sentences with times in them."""
 
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache, lru_cache
 from typing import Final
@@ -9,8 +10,11 @@ from django import template
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
-from inquiry import resolve_page, shown
+from approvals import words
+from inquiry import clocks, resolve_page, shown
 from inquiry.bodies import Excerpt
+from inquiry.clocks import Skew
+from inquiry.lanes import Bar, Lanes
 from inquiry.packing import plain
 from inquiry.sentences import Moment, Sentence
 from inquiry.timeline import Row
@@ -178,6 +182,30 @@ def row_time(us: int | None, day: str) -> SafeString:
         return moment(us, "ms")
     at = datetime.fromtimestamp(us / 1_000_000, UTC).isoformat(timespec="milliseconds")
     return markup('<time datetime="{}Z" data-form="time">{}</time>', at[:23], at[11:23])
+
+
+@register.filter
+def how(effect: Effect, hows: Mapping[UUID, Sequence[str]]) -> str:
+    """How an effect belongs to a chain."""
+    return "; ".join(hows.get(effect.id, ()))
+
+
+@register.filter
+def answered(answer: str) -> str:
+    """What somebody answered at a gate: approved, denied …"""
+    return words.ANSWERS[answer][0]
+
+
+@register.filter
+def shift(skew: Skew) -> str:
+    """How a producer's clock is corrected: plus 3.2 s."""
+    return f"{'minus' if skew.shift_us < 0 else 'plus'} {elapsed(abs(skew.shift_us))}"
+
+
+@register.filter
+def corrected(bar: Bar, lanes: Lanes) -> SafeString:
+    """When an effect was first told of, by the corrected clock."""
+    return moment(clocks.corrected(bar.steps[0].agent_us, lanes.skews.get(bar.effect.session_id)), "ms")
 
 
 @register.filter

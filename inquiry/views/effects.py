@@ -1,6 +1,7 @@
 """The effect page, the raw bodies of its facts, and stored artifacts."""
 
 import re
+from typing import Any
 from uuid import UUID
 
 from django.http import FileResponse, Http404, HttpResponse
@@ -8,7 +9,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from inquiry import effect_page, sentences
+from inquiry import effect_page, incident_page, sentences
 from inquiry.bundles import history
 from inquiry.handles import as_position
 from inquiry.keyset import MAX_POSITION
@@ -16,7 +17,6 @@ from inquiry.views import asof
 from inquiry.views.place import place_of
 from journal.clock import now_us
 from ledger import breaches, holds, resolutions
-from ledger.models import Effect
 from sessions import artifacts
 from sessions.access import MemberRequest, may, member
 from sessions.standing import standing_of
@@ -59,6 +59,8 @@ def effect(request: MemberRequest, effect: UUID) -> HttpResponse:
         else None,
         "may_rule": may(request.membership, "reviewer") and not found.imported,
         "bundle": history.of_session(found.session) if found.imported else None,
+        "may_gather": may(request.membership, "reviewer"),
+        "incidents": incident_page.of(found, "effect"),
         "place": place,
         "now": now,
     }
@@ -97,7 +99,7 @@ def artifact(request: MemberRequest, artifact: UUID) -> HttpResponseBase:
     return response
 
 
-def effect_of(request: MemberRequest, effect_id: UUID) -> Effect:
+def effect_of(request: MemberRequest, effect_id: UUID) -> Any:
     """The effect of the current project. Raises Http404."""
     found = effect_page.effect(request.membership.project, effect_id)
     if found is None:

@@ -9,7 +9,19 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 from django.views.decorators.vary import vary_on_headers
 
-from inquiry import controls, filters, handed, keyset, questions, resume, session_page, shown, timeline
+from inquiry import (
+    clocks,
+    controls,
+    filters,
+    handed,
+    incident_page,
+    keyset,
+    questions,
+    resume,
+    session_page,
+    shown,
+    timeline,
+)
 from inquiry.bundles import history
 from inquiry.patience import patient
 from inquiry.views import asof
@@ -77,6 +89,8 @@ def session(request: MemberRequest, session: UUID) -> HttpResponse:
         "stop": stop,
         "lease_is_over": _is_over(found.lease_expires_at_us, now),
         "may_rule": lives and may(request.membership, "reviewer"),
+        "may_gather": may(request.membership, "reviewer"),
+        "incidents": incident_page.of(found, "session"),
     }
     return render(request, "inquiry/session.html", context)
 
@@ -171,7 +185,7 @@ def _session(request: MemberRequest, session_id: UUID) -> Any:
 
 def _timeline(request: MemberRequest, found: Any, now: int) -> dict[str, Any]:
     """What the timeline's fragment shows."""
-    place = place_of(request.GET, TIMELINE_FILTERS, ("since", "live", "view"))
+    place = place_of(request.GET, (*TIMELINE_FILTERS, "clocks"), ("since", "live", "view"))
     wanted = _filters(request.GET, place)
     paged = place.window != keyset.Window()
     # Read before the rows: what is committed between the two is then shown twice, not missed.
@@ -179,7 +193,16 @@ def _timeline(request: MemberRequest, found: Any, now: int) -> dict[str, Any]:
     if since is not None:
         request.read_to = since
     rows = timeline.timeline(found, wanted, place.window, now)
+    three = request.GET.get("clocks") == "three"
+    skews = clocks.skews([found], wanted=three)
+    if three:
+        told = clocks.told([row.effect.plan_position for row in rows.rows if row.effect.plan_position])
+        for row in rows.rows:
+            row.corrected_us = clocks.corrected(told.get(row.effect.plan_position), skews[found.id])
     return {
+        "three": three,
+        "skews": [("", skew) for skew in skews.values()],
+        "clocks_link": _clocks_link(request.GET, three=three),
         "agent_session": found,
         "counts": session_page.counts(found, now),
         "timeline": rows,
@@ -193,6 +216,16 @@ def _timeline(request: MemberRequest, found: Any, now: int) -> dict[str, Any]:
         "view": "table",
         "views": lanes_views.links(_kept(request.GET), reverse("session_timeline", args=[found.id])),
     }
+
+
+def _clocks_link(query: QueryDict, *, three: bool) -> str:
+    """To the same rows with all three clocks, or with as many as differ."""
+    kept = query.copy()
+    for name in ("clocks", "since"):
+        kept.pop(name, None)
+    if not three:
+        kept["clocks"] = "three"
+    return f"?{kept.urlencode()}#timeline"
 
 
 def _kept(query: QueryDict) -> QueryDict:

@@ -1,14 +1,13 @@
-"""The timeline of a session in four views of the same rows: lanes, compact, table and JSON."""
+"""A timeline in four views of the same rows: lanes, compact, table and JSON; of a session, and of a gathered set."""
 
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any, Final
 
 from django.http import HttpResponse, JsonResponse, QueryDict
 from django.shortcuts import render
 from django.urls import reverse
 
-from inquiry import drawing, lanes, shown, timeline
+from inquiry import clocks, drawing, folding, lanes, shown, timeline
 from inquiry.lanes import Bar, Lanes
 from inquiry.templatetags.inquiry import page_of
 from inquiry.views.place import Place, place_of
@@ -18,60 +17,65 @@ from sessions.models import ENDED, Session
 
 VIEWS: Final = ("lanes", "compact", "table", "json")
 FILTERS: Final = ("state", "outcome", "tool", "task", "problems")
-_KEPT: Final = (*FILTERS, "view", "size", "clock")
+KEPT: Final = (*FILTERS, "view", "size", "clock", "fold")
+KNOWN: Final = ("unfold",)
 
 
 @dataclass(slots=True)
-class Group:
-    """Effects of one task in a row that used one tool and stand alike."""
+class Asked:
+    """What a query string asks of a timeline; `place` has what was wrong with it."""
 
-    bars: list[Bar]
+    place: Place
+    filters: timeline.Filters
+    view: str
+    size: int
 
-    @property
-    def first(self) -> Bar:
-        return self.bars[0]
 
-    @property
-    def last(self) -> Bar:
-        return self.bars[-1]
+def asked_of(query: QueryDict, view: str, known: tuple[str, ...] = ()) -> Asked:
+    """Read the window, the filters and the size from a query string; `known` are other names the page understands."""
+    place = place_of(query, KEPT, (*KNOWN, *known))
+    wanted, wrong = timeline.filters_of({name: query.get(name, "") for name in FILTERS})
+    place.errors += wrong
+    return Asked(place, wanted, view, lanes.size_of(query))
 
 
 def answer(request: MemberRequest, session: Session, view: str) -> HttpResponse:
     """The timeline of `session` (fetched through the wall) as lanes, compact or JSON."""
-    place = place_of(request.GET, _KEPT)
-    wanted, wrong = timeline.filters_of({name: request.GET.get(name, "") for name in FILTERS})
-    place.errors += wrong
-    found = lanes.read(
-        session,
-        wanted,
-        place.window,
-        now_us(),
-        size=lanes.size_of(request.GET),
-        clock=lanes.clock_of(request.GET, session),
-    )
+    asked = asked_of(request.GET, view)
+    clock = lanes.clock_of(request.GET, session)
+    found = lanes.read(session, asked.filters, asked.place.window, now_us(), size=asked.size, clock=clock)
     if view == "json":
+        found.skews = found.skews or clocks.skews([session])
         return JsonResponse(_as_json(session, found), json_dumps_params={"ensure_ascii": False})
     running = session.mode != "reported" and session.status not in ENDED
-    context = {
-        "agent_session": session,
-        "lanes": found,
-        "drawing": drawing.draw(found, _address, running) if view == "lanes" else None,
-        "groups": _groups(found.bars),
-        "legend": shown.STATES.values(),
-        "view": view,
-        "views": links(request.GET),
-        "place": place,
-        "filters": wanted,
-        "zoom": _zoom(place, found),
-        "clocks": [(clock, _with(request.GET, clock=clock)) for clock in ("server", "agent")],
-    }
+    context = {"agent_session": session, **context_of(request.GET, asked, found, running=running)}
     return render(request, "inquiry/lanes.html", context)
 
 
-def view_of(query: QueryDict) -> str:
+def context_of(query: QueryDict, asked: Asked, found: Lanes, *, running: bool, fold: str = "tool") -> dict[str, Any]:
+    """What the templates of the views need; `running`: time goes on; `fold`: what is folded unasked."""
+    fold = folding.fold_of(query.get("fold", ""), fold)
+    return {
+        "lanes": found,
+        "drawing": drawing.draw(found, _address, running) if asked.view == "lanes" else None,
+        "groups": folding.groups(found, fold, query.get("unfold", "")),
+        "folds": [(words, _with(query, fold=key), key == fold) for key, words in folding.FOLDS.items()],
+        "unfold": f"{_without(query, 'unfold')}&unfold=",
+        "legend": shown.STATES.values(),
+        "view": asked.view,
+        "views": links(query),
+        "place": asked.place,
+        "filters": asked.filters,
+        "zoom": _zoom(asked.place, found),
+        "clocks": [(words, _with(query, clock=clock), clock == found.clock) for clock, words in clocks.NAMES.items()],
+        "skews": [(found.tasks[one][0] if found.across else "", skew) for one, skew in found.skews.items()],
+    }
+
+
+def view_of(query: QueryDict, otherwise: str = "table") -> str:
     """Which view the query string asks for; the table, which everybody can read, when it says nothing known."""
     asked = query.get("view")
-    return asked if isinstance(asked, str) and asked in VIEWS else "table"
+    return asked if isinstance(asked, str) and asked in VIEWS else otherwise
 
 
 def _address(effect: Any) -> str:
@@ -80,8 +84,15 @@ def _address(effect: Any) -> str:
 
 def _with(query: QueryDict, **changed: str) -> str:
     kept = query.copy()
+    kept.pop("unfold", None)
     for name, value in changed.items():
         kept[name] = value
+    return f"?{kept.urlencode()}"
+
+
+def _without(query: QueryDict, name: str) -> str:
+    kept = query.copy()
+    kept.pop(name, None)
     return f"?{kept.urlencode()}"
 
 
@@ -105,49 +116,52 @@ def _zoom(place: Place, found: Lanes) -> dict[str, str]:
     return links
 
 
-def _groups(bars: list[Bar]) -> list[Group]:
-    """Newest first; repeats of one tool in one task that stand alike are one row."""
+def as_json(found: Lanes) -> dict[str, Any]:
+    """The rows for programs. Times are microseconds; `at_us` by the clock that was asked for, beside all three."""
+    beside = [{"position": one.position, "kind": one.kind, "at_us": one.at_us} for one in found.beside]
+    corrections = [
+        {"session": str(one), "shift_us": skew.shift_us, "facts": skew.facts, "why_not": skew.why or None}
+        for one, skew in found.skews.items()
+    ]
+    return {
+        "clock": found.clock,
+        "corrections": corrections,
+        "older": found.older,
+        "newer": found.newer,
+        "effects": [_bar_as_json(bar, found) for bar in found.bars],
+        "beside": beside,
+    }
 
-    def alike(bar: Bar) -> tuple[Any, ...]:
-        return bar.lane, bar.effect.tool, bar.state, bar.effect.outcome, bar.effect.violates
 
-    return [Group(list(reversed(list(same)))) for _, same in groupby(reversed(bars), key=alike)]
+def _bar_as_json(bar: Bar, found: Lanes) -> dict[str, Any]:
+    skew = found.skews.get(bar.effect.session_id)
+    return {
+        "effect": str(bar.effect),
+        "id": str(bar.effect.id),
+        "page": reverse("effect", args=[bar.effect.id]),
+        "session": str(bar.effect.session_id),
+        "tool": bar.effect.tool,
+        "intent_digest": bar.effect.intent_digest or None,
+        "task": f"t_{bar.effect.task_position}" if bar.effect.task_id is not None else None,
+        "state": bar.state,
+        "outcome": bar.effect.outcome or None,
+        "attempts": bar.effect.attempt_count,
+        "facts": [
+            {
+                "position": step.position,
+                "what": step.what,
+                "attempt": step.attempt,
+                "at_us": step.at_us,
+                "server_us": step.server_us,
+                "agent_us": step.agent_us,
+                "corrected_us": clocks.corrected(step.agent_us, skew),
+                "lane": step.lane,
+            }
+            for step in bar.steps
+        ],
+    }
 
 
 def _as_json(session: Session, found: Lanes) -> dict[str, Any]:
-    """The same rows for programs. Times are microseconds; `at_us` by the clock that was asked for."""
-    effects = [
-        {
-            "effect": str(bar.effect),
-            "id": str(bar.effect.id),
-            "page": reverse("effect", args=[bar.effect.id]),
-            "tool": bar.effect.tool,
-            "task": found.tasks[bar.lane][0] if bar.lane in found.tasks else None,
-            "state": bar.state,
-            "outcome": bar.effect.outcome or None,
-            "attempts": bar.effect.attempt_count,
-            "facts": [
-                {
-                    "position": step.position,
-                    "what": step.what,
-                    "attempt": step.attempt,
-                    "at_us": step.at_us,
-                    "server_us": step.server_us,
-                    "lane": step.lane,
-                }
-                for step in bar.steps
-            ],
-        }
-        for bar in found.bars
-    ]
-    beside = [{"position": one.position, "kind": one.kind, "at_us": one.at_us} for one in found.beside]
     gaps = [{"source": gap.source, "first": gap.first, "last": gap.last} for gap in found.gaps]
-    return {
-        "session": str(session),
-        "clock": found.clock,
-        "older": found.older,
-        "newer": found.newer,
-        "effects": effects,
-        "beside": beside,
-        "missing_numbers": gaps,
-    }
+    return {"session": str(session), **as_json(found), "missing_numbers": gaps}

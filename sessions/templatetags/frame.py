@@ -32,6 +32,7 @@ ROOMS = (
     Room("Stuck", "stuck", key="b", also=("/stuck/",)),
     Room("Sessions", "sessions", key="s", also=("/sessions/", "/tasks/")),
     Room("Audit", "audit", key="u", also=("/audit/", "/effects/")),
+    Room("Incidents", "incidents", also=("/incidents/", "/journal/")),
     Room("Policies", "policies", key="l", also=("/approvals/policies/",)),
     Room("Tools", "tools", key="t"),
 )

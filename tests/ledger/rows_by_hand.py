@@ -31,6 +31,7 @@ from sessions.models import (
 )
 from sessions.models_leases import Lease
 from sessions.models_messages import Message
+from tests.ledger.rows_of_incidents import INCIDENTS
 from tests.ledger.rows_of_recovery import RECOVERY
 
 Row = dict[str, Any]
@@ -268,4 +269,5 @@ LAWFUL: Final[dict[type[models.Model], Callable[[World], Row]]] = {
         "created_us": 1,
     },
     **RECOVERY,
+    **INCIDENTS,
 }

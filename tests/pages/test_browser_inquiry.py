@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from uuid import UUID
 
 import pytest
 from playwright.sync_api import Page, Route, expect
@@ -20,6 +21,22 @@ HOSTILE = " <b>x</b><img src=x onerror=pwned=1><script>pwned=1</script><a href='
 HOSTILE += "<div hx-get='/sign-out/' hx-trigger='load'></div>{{7*7}} \u202egpj\u200b"
 
 
+# What a person opens, adds and notes.
+INCIDENT = """
+from django.contrib.auth.models import User
+from django.db import transaction
+from inquiry import incidents, things
+from sessions import projects
+project, by, words = projects.ensure_default(), User.objects.first(), {words!r}
+with transaction.atomic():
+    thing = things.find(project, "{session}")
+    title = "A push" + words.translate(dict.fromkeys((8238, 8203)))
+    one = incidents.open_(project, title[:200], by, key="{session}", first=thing, why="it pushed" + words)
+    incidents.note(one, "It was Ann." + words, by, key="{session}")
+print(f"/incidents/{{one.id}}/")
+"""
+
+
 @dataclass
 class Shelf:
     """The running house with two books, the second full of hostile words, and an agent who goes on writing."""
@@ -28,6 +45,7 @@ class Shelf:
     agent: Caller
     book: Book
     hostile: Book
+    incidents: dict[UUID, str]  # by the session of a book: the page of an incident that holds it
 
     def paths(self, book: Book) -> list[str]:
         """The reading pages of a book, each kind of them."""
@@ -45,6 +63,9 @@ class Shelf:
             *(f"/sessions/{book.session}/{left}/" for left in ("decisions", "handoffs", "state")),
             f"/tasks/{book.task}/",
             *(f"/effects/{identity}/" for identity in effects),
+            f"/effects/{book.effects['compensated']}/chain/?view=lanes",
+            f"/sessions/{self.book.session}/diff/{self.hostile.session}/",
+            f"{self.incidents[book.session]}?view=table",
             "/audit/?q=environment:prod+ref_class:production",
             "/audit/?q=session&facets=1",
             "/audit/?q=tool:git.push+state:odd",
@@ -60,7 +81,10 @@ def shelf(live_server_process: Server) -> Shelf:
     book, hostile = fill(agent), fill(agent, HOSTILE, "hostile")
     leave(agent, book)
     leave(agent, hostile, HOSTILE)
-    return Shelf(live_server_process, agent, book, hostile)
+    incidents = {}
+    for one, words in ((book, ""), (hostile, HOSTILE)):
+        incidents[one.session] = live_server_process.run(INCIDENT.format(session=one.session, words=words)).strip()
+    return Shelf(live_server_process, agent, book, hostile, incidents)
 
 
 @pytest.fixture

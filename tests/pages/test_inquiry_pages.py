@@ -374,8 +374,8 @@ def test_every_url_with_an_id_is_not_found_across_the_wall(house: House, book: B
     assert tried == {
         *("session", "session_timeline", "session_tasks", "session_artifacts"),
         *("session_decisions", "session_handoffs", "session_state", "session_resume", "session_why"),
-        *("session_messages", "send_to_session", "export_bundle", "session_bundle"),
-        *("task", "effect", "raw_fact", "artifact", "erase_body", "resolve", "resolve_confirm"),
+        *("session_messages", "send_to_session", "export_bundle", "session_bundle", "session_compare"),
+        *("task", "effect", "effect_chain", "raw_fact", "artifact", "erase_body", "resolve", "resolve_confirm"),
     }
     assert not set(own["effect"]) & set(foreign["effect"])
     for handle in map(str, [*Session.objects.filter(project=house.other), *Effect.objects.filter(project=house.other)]):

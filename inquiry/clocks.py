@@ -1,0 +1,72 @@
+"""Three clocks: the server's, which rules use; the producer's, as it was told; and the producer's as corrected.
+
+The corrected clock is the producer's, shifted by the median of how far the server's was ahead in the newest facts of
+the session that carry both times. The way a report took is part of it. Of a session that was reported after the event
+that difference is no skew: its clock is left as it was told, and so is one whose differences lie wide apart.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median, quantiles
+from typing import Final
+from uuid import UUID
+
+from journal import brought
+from journal.models import Entry
+from sessions.models import Session
+
+CLOCKS: Final = ("server", "agent", "corrected")
+NAMES: Final = {"server": "Server’s clock", "agent": "Agent’s clock", "corrected": "Corrected clock"}
+FACTS: Final = 500  # the newest of a session that are looked at
+LEAST: Final = 3  # facts with both times, below which nothing is corrected
+SPREAD_US: Final = 60_000_000  # within which the middle half of the differences must lie
+SESSIONS: Final = 12  # whose clocks are corrected in one view
+
+
+@dataclass(frozen=True, slots=True)
+class Skew:
+    """How the producers' clock of a session is corrected: by `shift_us` (0 where it is not, and `why` says so)."""
+
+    shift_us: int
+    facts: int  # with both times, among those that were looked at
+    why: str = ""
+
+
+def skews(sessions: Sequence[Session], *, wanted: bool = True) -> dict[UUID, Skew]:
+    """The skew of each of the first SESSIONS, by id; a query for each, none unless it is `wanted`."""
+    return {one.id: _skew(one) for one in sessions[:SESSIONS]} if wanted else {}
+
+
+def _skew(session: Session) -> Skew:
+    newest = Entry.objects.filter(session=session.id).order_by("-position")
+    told = newest.values_list("received_us", "occurred_us", "source", "facts")[:FACTS]
+    ahead = [
+        brought.received_us(source, facts, received) - occurred
+        for received, occurred, source, facts in told
+        if occurred is not None
+    ]
+    return of(ahead, session.mode == "reported")
+
+
+def corrected(told_us: int | None, skew: Skew | None) -> int | None:
+    """A producer's time by the corrected clock; None for none."""
+    return told_us if told_us is None or skew is None else told_us + skew.shift_us
+
+
+def told(positions: Sequence[int]) -> dict[int, int]:
+    """The producer's time (µs) of the entries at `positions` that carry one. One query."""
+    entries = Entry.objects.filter(position__in=positions, occurred_us__isnull=False)
+    rows = entries.values_list("position", "occurred_us")
+    return {position: occurred for position, occurred in rows if occurred is not None}
+
+
+def of(ahead: Sequence[int], afterwards: bool) -> Skew:
+    """The skew by how far (µs) the server's clock was ahead in each fact; `afterwards`: it was told after the event."""
+    if afterwards:
+        return Skew(0, len(ahead), "it was reported after the event, so that the difference of the clocks is no skew")
+    if len(ahead) < LEAST:
+        return Skew(0, len(ahead), "too few of its facts carry a time of their own")
+    low, _, high = quantiles(ahead, n=4)
+    if high - low > SPREAD_US:
+        return Skew(0, len(ahead), "its differences lie more than a minute apart")
+    return Skew(round(median(ahead)), len(ahead))

@@ -1,0 +1,112 @@
+"""What the page that compares two sessions reads: the first effects of each, their gates, who voted. Four queries."""
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import UUID
+
+from django.db.models import QuerySet
+
+from approvals.models import Gate, Vote
+from inquiry import comparing, shown, timeline
+from inquiry.comparing import MOST, Call, Line
+from journal import gists
+from ledger.models import Effect
+from sessions.models import Session
+
+GATES: Final = 2 * MOST  # of both sessions that are looked at
+_READ: Final = ("intent_digest", "dispatched_at_us", "settled_at_us")
+
+
+@dataclass(slots=True)
+class Side:
+    """One of the two: its session, its calls in the order the book first heard of them, and sums over them."""
+
+    session: Session
+    calls: list[Call] = field(default_factory=list)
+    cut: bool = False  # there are more effects than are compared
+
+    @property
+    def attempts(self) -> int:
+        return sum(call.effect.attempt_count for call in self.calls)
+
+    @property
+    def waited_us(self) -> int:
+        return sum(call.waited_us or 0 for call in self.calls)
+
+    @property
+    def took_us(self) -> int:
+        return sum(call.took_us or 0 for call in self.calls)
+
+    @property
+    def reviewers(self) -> list[str]:
+        return sorted({name for call in self.calls for name in call.reviewers})
+
+    @property
+    def problems(self) -> int:
+        """Effects that failed, came to an error, or of which nobody knows."""
+        return sum(call.state in ("failed", "unknown") or call.effect.outcome == "error" for call in self.calls)
+
+
+@dataclass(slots=True)
+class Comparison:
+    """Two sessions side by side."""
+
+    left: Side
+    right: Side
+    lines: list[Line]
+    gates_cut: bool  # more gates than are looked at: waiting and reviewers are not all told
+
+
+def compare(left: Session, right: Session, now_us: int) -> Comparison:
+    """Compare the first MOST effects of two sessions that were fetched through the wall."""
+    gates = list(
+        Gate.objects.filter(session__in=[left.id, right.id])
+        .order_by("opened_position")
+        .values("id", "effect_id", "requested_at_us", "decided_at_us", "ended_at_us")[: GATES + 1]
+    )
+    voters = _voters([gate["id"] for gate in gates[:GATES]])
+    waits: dict[UUID, int] = {}
+    asked: dict[UUID, set[str]] = {}
+    for gate in gates[:GATES]:
+        until = gate["decided_at_us"] or gate["ended_at_us"] or now_us
+        waits[gate["effect_id"]] = waits.get(gate["effect_id"], 0) + max(until - gate["requested_at_us"], 0)
+        asked.setdefault(gate["effect_id"], set()).update(voters.get(gate["id"], ()))
+    one, other = _side(left, waits, asked, now_us), _side(right, waits, asked, now_us)
+    return Comparison(one, other, comparing.lines(one.calls, other.calls), len(gates) > GATES)
+
+
+def _voters(gates: list[UUID]) -> dict[UUID, list[str]]:
+    found: dict[UUID, list[str]] = {}
+    if gates:
+        votes = Vote.objects.filter(gate__in=gates).order_by("position")
+        for gate, name in votes.values_list("gate_id", "user__username"):
+            found.setdefault(gate, []).append(name)
+    return found
+
+
+def _side(session: Session, waits: dict[UUID, int], asked: dict[UUID, set[str]], now_us: int) -> Side:
+    effects = list(_effects(session)[: MOST + 1])
+    calls = [
+        Call(
+            effect,
+            shown.shown_state(effect, now_us),
+            gists.gist_of(effect.plan_head),
+            waits.get(effect.id),
+            tuple(sorted(asked.get(effect.id, ()))),
+            _took(effect),
+        )
+        for effect in effects[:MOST]
+    ]
+    return Side(session, calls, len(effects) > MOST)
+
+
+def _effects(session: Session) -> "QuerySet[Any]":
+    columns = (*timeline.SHOWN, *_READ)
+    rows = Effect.objects.filter(session=session).only(*columns).annotate(plan_head=gists.plan_heads())
+    return rows.order_by("opened_position")
+
+
+def _took(effect: Effect) -> int | None:
+    if effect.dispatched_at_us is None or effect.settled_at_us is None:
+        return None
+    return max(effect.settled_at_us - effect.dispatched_at_us, 0)

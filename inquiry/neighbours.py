@@ -1,0 +1,68 @@
+"""What stood before and after in the journal: the entries of a project around a position, whatever they speak of."""
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import UUID
+
+from django.db.models import F, OuterRef, QuerySet, Subquery
+
+from journal.models import LANES, Entry
+from ledger.models import Effect
+from sessions.models import Person, Project, Session
+
+BESIDE: Final = 10  # entries on either side
+# How far is looked: positions belong to the whole installation, and a neighbour's stretch is stepped over, not walked.
+FAR: Final = 20_000
+
+
+@dataclass(slots=True)
+class Neighbours:
+    """Entries newest first. `earlier` and `later` are the positions to look around next, None at an end."""
+
+    rows: list[Any] = field(default_factory=list)
+    at: int | None = None
+    is_there: bool = True  # False: this project has no entry at `at`
+    earlier: int | None = None
+    later: int | None = None
+
+
+def around(project: Project, at: int | None) -> Neighbours:
+    """The entries around `at`, or the newest: two queries at most.
+
+    Each has `who` (the person behind a pseudonym), and the numbers of the session and effect it is of.
+    """
+    entries = _entries(project.id)
+    if at is None:
+        newest = list(entries.order_by("-position")[: 2 * BESIDE + 2])
+        rows = newest[: 2 * BESIDE + 1]
+        return Neighbours(rows, earlier=rows[-1].position if len(newest) > len(rows) else None)
+    behind = list(entries.filter(position__lte=at, position__gt=at - FAR).order_by("-position")[: BESIDE + 2])
+    ahead = list(entries.filter(position__gt=at, position__lt=at + FAR).order_by("position")[: BESIDE + 1])
+    is_there = bool(behind) and behind[0].position == at
+    kept = BESIDE + is_there
+    rows = [*reversed(ahead[:BESIDE]), *behind[:kept]]
+    return Neighbours(
+        rows,
+        at,
+        is_there,
+        earlier=rows[-1].position if len(behind) > kept else None,
+        later=rows[0].position if len(ahead) > BESIDE else None,
+    )
+
+
+def _entries(project: UUID) -> "QuerySet[Any]":
+    name = Person.objects.filter(pseudonym=OuterRef("actor")).values("user__username")[:1]
+    session = Session.objects.filter(id=OuterRef("session"), project=project).values("opened_position")[:1]
+    effect = Effect.objects.filter(id=OuterRef("effect"), project=project).values("opened_position", "tool")
+    return Entry.objects.filter(project=project).annotate(
+        who=Subquery(name),
+        session_position=Subquery(session),
+        effect_position=Subquery(effect.values("opened_position")[:1]),
+        effect_tool=Subquery(effect.values("tool")[:1]),
+        erased_at_us=F("erasure__erased_at_us"),
+    )
+
+
+def lane_of(entry: Entry) -> str:
+    """What its lane means."""
+    return LANES.get(entry.lane, entry.lane)

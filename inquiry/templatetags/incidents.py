@@ -1,0 +1,33 @@
+"""What the pages of incidents say in one way: their state, and what an entry of their history did."""
+
+from typing import Final
+
+from django import template
+from django.utils.safestring import SafeString
+
+from journal.templatetags.gatebook import mark
+from journal.untrusted import markup
+
+register = template.Library()
+
+_STATES: Final = {"open": ("is-failed", "warn"), "contained": ("is-awaiting", "pause"), "closed": ("is-ack", "tick")}
+_VERBS: Final = {
+    "incident.opened": "opened it",
+    "incident.noted": "noted",
+    "incident.joined": "added",
+    "incident.left": "took out",
+    "incident.changed": "changed it",
+}
+
+
+@register.filter
+def incident_state(word: str) -> SafeString:
+    """Shape, word and colour of an incident's state."""
+    look, shape = _STATES.get(word, ("is-planned", "dash"))
+    return markup('<span class="state {}">{}{}</span>', look, mark(shape), word)
+
+
+@register.filter
+def incident_verb(kind: str) -> str:
+    """What somebody did, as a verb."""
+    return _VERBS.get(kind, kind)

@@ -1,0 +1,141 @@
+"""Two sessions side by side, and the way there from either of them."""
+
+from typing import Any, Final
+from uuid import UUID
+
+from django.http import Http404, HttpResponse, JsonResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_safe
+
+from inquiry import comparing, comparison_page, things
+from inquiry.comparing import ASPECTS, Call, Line
+from inquiry.comparison_page import Comparison, Side
+from inquiry.patience import patient
+from journal.clock import now_us
+from sessions.access import MemberRequest, member
+from sessions.models import Session
+from sessions.refused import RefusedError
+
+ROWS: Final = 300  # on one page
+LONGEST: Final = 300
+
+
+@require_safe
+@member
+@patient
+def session_compare(request: MemberRequest, session: UUID) -> HttpResponse:
+    """Ask with which other session one is to be compared (`with`: a handle, an id, a key, an address), and go there."""
+    found = _session(request, session)
+    text = request.GET.get("with", "").replace("\0", "").strip()[:LONGEST]
+    error = ""
+    if text:
+        try:
+            other = things.session(request.membership.project, text)
+        except RefusedError as refusal:
+            error = str(refusal)
+        else:
+            return redirect("session_diff", session=found.id, other=other.id)
+    context = {"agent_session": found, "text": text, "error": error}
+    return render(request, "inquiry/compare.html", context, status=422 if error else 200)
+
+
+@require_safe
+@member
+@patient
+def session_diff(request: MemberRequest, session: UUID, other: UUID) -> HttpResponse:
+    """What both did and only either, and how what both did went; `view=json` for programs."""
+    left, right = _session(request, session), _session(request, other)
+    found = comparison_page.compare(left, right, now_us())
+    if request.GET.get("view") == "json":
+        return JsonResponse(_as_json(found), json_dumps_params={"ensure_ascii": False})
+    whole = request.GET.get("whole") == "1"
+    only = request.GET.get("only") == "differences"
+    told = [line for line in found.lines if line.sign != "="] if only else found.lines
+    rows = comparing.folded(told, whole=whole)
+    start = _start(request.GET.get("from", ""))
+    counts = comparing.counted(found.lines)
+    context = {
+        "sides": (found.left, found.right),
+        "left": found.left,
+        "right": found.right,
+        "most": comparing.MOST,
+        "cut": [side for side in (found.left, found.right) if side.cut],
+        "gates_cut": found.gates_cut,
+        "rows": rows[start : start + ROWS],
+        "earlier": max(start - ROWS, 0) if start else None,
+        "later": start + ROWS if len(rows) > start + ROWS else None,
+        "whole": whole,
+        "only": only,
+        "kept": "whole=1&" if whole else "only=differences&" if only else "",
+        "both": counts["="] + counts["≠"],
+        "counts": {"alike": counts["="], "unlike": counts["≠"], "left": counts["-"], "right": counts["+"]},
+        "differences": [(aspect, counts[aspect]) for aspect in ASPECTS if counts[aspect]],
+    }
+    return render(request, "inquiry/diff.html", context)
+
+
+def _session(request: MemberRequest, identity: UUID) -> Session:
+    found = request.membership.project.sessions.select_related("agent").filter(id=identity).first()
+    if found is None:
+        raise Http404
+    return found
+
+
+def _start(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
+
+
+def _as_json(found: Comparison) -> dict[str, Any]:
+    counts = comparing.counted(found.lines)
+    return {
+        "left": _side(found.left),
+        "right": _side(found.right),
+        "most": comparing.MOST,
+        "gates_cut": found.gates_cut,
+        "equal": counts["="],
+        "differing": counts["≠"],
+        "only_left": counts["-"],
+        "only_right": counts["+"],
+        "differences": {aspect: counts[aspect] for aspect in ASPECTS},
+        "lines": [_line(line) for line in found.lines],
+    }
+
+
+def _side(side: Side) -> dict[str, Any]:
+    return {
+        "session": str(side.session),
+        "id": str(side.session.id),
+        "effects": len(side.calls),
+        "cut": side.cut,
+        "attempts": side.attempts,
+        "waited_us": side.waited_us,
+        "took_us": side.took_us,
+        "reviewers": side.reviewers,
+        "problems": side.problems,
+    }
+
+
+def _line(line: Line) -> dict[str, Any]:
+    return {
+        "sign": line.sign,
+        "tool": line.one.effect.tool,
+        "intent_digest": line.one.effect.intent_digest or None,
+        "left": _call(line.left),
+        "right": _call(line.right),
+        "differs": list(line.differs),
+    }
+
+
+def _call(call: Call | None) -> dict[str, Any] | None:
+    if call is None:
+        return None
+    return {
+        "effect": str(call.effect),
+        "id": str(call.effect.id),
+        "state": call.state,
+        "outcome": call.effect.outcome or None,
+        "attempts": call.effect.attempt_count,
+        "waited_us": call.waited_us,
+        "reviewers": list(call.reviewers),
+        "took_us": call.took_us,
+    }

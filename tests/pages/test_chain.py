@@ -1,0 +1,218 @@
+"""The chain of an effect, the three clocks, unfolding, and what stood around a position of the journal."""
+
+import re
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from inquiry import chain, clocks
+from journal.clock import now_us
+from journal.models import Entry
+from ledger.models import Effect
+from sessions.models import Session
+from tests.approvals.story import Desk
+from tests.ingest.caller import Caller, new_key
+from tests.pages.book import Book, done, doors, fill
+from tests.pages.people import House
+
+pytestmark = pytest.mark.django_db
+SECOND = 1_000_000
+
+
+@pytest.fixture
+def viewer(house: House) -> Client:
+    return house.client("viewer")
+
+
+def planned(agent: Caller, key: str, session: str = "s", **fields: Any) -> dict[str, Any]:
+    return agent.plan(key, session, **{"tool": "git.push", "arguments": {"ref": key}, **fields})
+
+
+def carried_out(agent: Caller, effect: dict[str, Any], **answer: Any) -> None:
+    agent.dispatch(effect)
+    agent.acknowledge(effect, **answer)
+
+
+def test_a_chain_holds_parents_children_compensations_and_what_the_book_finds_alike(
+    house: House, agent: Caller, viewer: Client
+) -> None:
+    for key in ("s", "t"):
+        agent.session(key)
+    top = planned(agent, "top")
+    middle = planned(agent, "middle", parent_effect=top["id"])
+    before = planned(agent, "before", arguments={"ref": "main"})
+    carried_out(agent, before, external_reference="pull/17")
+    one = planned(agent, "one", arguments={"ref": "main"}, parent_effect=middle["id"])
+    carried_out(agent, one, external_reference="pull/17")
+    child = planned(agent, "child", parent_effect=one["id"])
+    grandchild = planned(agent, "grandchild", parent_effect=child["id"])
+    body = {"effect_key": "undo", "tool": "git.revert", "arguments": {"ref": "main"}}
+    undo = done(agent.post(f"/effects/{one['id']}/compensate", body))
+    elsewhere = planned(agent, "elsewhere", "t", tool="mail.send")
+    carried_out(agent, elsewhere, external_reference="pull/17")
+    planned(agent, "stranger", "t", tool="mail.read")
+    url = reverse("effect_chain", args=[one["id"]])
+    found = viewer.get(url, {"view": "json"}).json()
+    assert {identity: "; ".join(hows) for identity, hows in found["links"].items()} == {
+        one["id"]: "this one",
+        middle["id"]: "its parent",
+        top["id"]: "its parent, 2 levels up",
+        child["id"]: "its child",
+        grandchild["id"]: "its child, 2 levels down",
+        undo["id"]: "compensates this one",
+        before["id"]: "the same call, before it; the same external reference, before it",
+        elsewhere["id"]: "the same external reference, after it",
+    }
+    assert found["cut"] == []
+    handles = [int(effect["effect"][2:]) for effect in found["effects"]]
+    assert (len(handles), handles) == (8, sorted(handles))
+    of_undo = viewer.get(reverse("effect_chain", args=[undo["id"]]), {"view": "json"}).json()
+    assert of_undo["links"][one["id"]] == ["this one compensates it"]
+    for view in ("lanes", "compact", "table"):
+        page = viewer.get(url, {"view": view}).text
+        assert all(reverse("effect", args=[identity]) in page for identity in found["links"])
+        assert "its child, 2 levels down" in page
+        assert "mail.read" not in page
+    assert url in viewer.get(reverse("effect", args=[one["id"]])).text
+    assert house.client("neighbour").get(url).status_code == 404
+
+
+def test_a_chain_is_bounded_and_says_where_it_is_cut(
+    house: House, agent: Caller, viewer: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent.session("s")
+    monkeypatch.setattr(chain, "UP", 2)
+    monkeypatch.setattr(chain, "ALIKE", 1)
+    effects: list[dict[str, Any]] = []
+    for number in range(4):
+        parent = {"parent_effect": effects[-1]["id"]} if effects else {}
+        effects.append(planned(agent, f"e{number}", arguments={"ref": "main"}, **parent))
+        carried_out(agent, effects[-1])
+    with doors(house.other_token.agent) as stranger:
+        theirs = fill(stranger)
+    Effect.objects.filter(id=effects[0]["id"]).update(parent_effect=theirs.effects["ok"])
+    found = viewer.get(reverse("effect_chain", args=[effects[3]["id"]]), {"view": "json"}).json()
+    assert found["cut"] == [
+        "Looked 2 steps up; there is more above.",
+        "There are more than 1 of the same call in this session before it; the nearest are shown.",
+    ]
+    assert list(found["links"]) == [effects[n]["id"] for n in (3, 2, 1)]
+    page = viewer.get(reverse("effect_chain", args=[effects[3]["id"]])).text
+    assert all(sentence in page for sentence in found["cut"])
+    first = viewer.get(reverse("effect_chain", args=[effects[0]["id"]]), {"view": "json"})
+    assert str(theirs.effects["ok"]) not in first.text
+    Effect.objects.filter(id=effects[0]["id"]).update(parent_effect=effects[1]["id"])  # a ring
+    assert viewer.get(reverse("effect_chain", args=[effects[0]["id"]])).status_code == 200
+
+
+def test_a_chain_tells_who_let_it_pass(house: House, agent: Caller, viewer: Client) -> None:
+    desk = Desk(house, agent)
+    desk.rules()
+    desk.declare("git.push")
+    effect = desk.plan(arguments={"ref": "main"})
+    desk.answer(desk.gate(effect), "rita", reason="agreed <b>in</b> INC-204")
+    agent.post("/sessions/s-1/decisions", {"key": "d", "choice": "push now", "effect_key": "e-1"})
+    url = reverse("effect_chain", args=[effect["id"]])
+    (gate,) = viewer.get(url, {"view": "json"}).json()["gates"]
+    assert (gate["gate"], gate["status"]) == (str(desk.gate(effect)), "approved")
+    assert [(vote["who"], vote["answer"]) for vote in gate["votes"]] == [("rita", "approve")]
+    page = viewer.get(url).text
+    assert "agreed &lt;b&gt;in&lt;/b&gt; INC-204" in page
+
+
+def report(agent: Caller, session: str, key: str, *, behind_us: int, **fields: Any) -> None:
+    fact = {"id": new_key(), "kind": "effect.planned", "session": session, "effect_key": key, "tool": "git.push"}
+    told = {"occurred_us": now_us() - behind_us, "arguments": {"ref": "main"}}
+    answer = agent.report([fact | told | fields])
+    assert answer.status_code == 200, answer.text
+
+
+def test_the_corrected_clock_is_the_agents_shifted_by_the_median_and_says_so(agent: Caller, viewer: Client) -> None:
+    session = agent.session("s", mode="leased")["id"]
+    for number, behind_s in enumerate((30, 30, 31, 30, 55)):
+        report(agent, "s", f"e{number}", behind_us=behind_s * SECOND)
+    url = reverse("session_timeline", args=[session])
+    found = viewer.get(url, {"view": "json"}).json()
+    (correction,) = found["corrections"]
+    assert 30 * SECOND <= correction["shift_us"] < 40 * SECOND
+    assert correction["facts"] == 5
+    for effect in found["effects"]:
+        fact = effect["facts"][0]
+        entry = Entry.objects.get(position=fact["position"])
+        assert (fact["server_us"], fact["agent_us"]) == (entry.received_us, entry.occurred_us)
+        assert fact["corrected_us"] == fact["agent_us"] + correction["shift_us"]
+    by_corrected = viewer.get(url, {"view": "json", "clock": "corrected"}).json()
+    assert all(fact["at_us"] == fact["corrected_us"] for one in by_corrected["effects"] for fact in one["facts"])
+    page = viewer.get(url, {"view": "compact", "clock": "corrected"}).text
+    assert re.search(r"the agent’s plus 3\d\.\d s: the median .* in 5 facts", page)
+    table = viewer.get(url, {"clocks": "three"}).text
+    assert table.count('data-label="Corrected"') == 5
+    assert 'data-label="Corrected"' not in viewer.get(url).text
+    assert clocks.of([1, 2, 3, 10**9, 10**10], False).why.startswith("its differences lie")
+    assert clocks.of([5, 5, 5], True).shift_us == 0
+    assert clocks.of([5, 5], False).why.startswith("too few")
+    assert clocks.of([4, 5, 5, 9], False) == clocks.Skew(5, 4)
+
+
+def test_repeats_of_the_same_call_are_one_row_that_unfolds(agent: Caller, viewer: Client) -> None:
+    agent.session("s")
+    for number in range(12):
+        carried_out(agent, planned(agent, f"same{number}", arguments={"ref": "main"}))
+    carried_out(agent, planned(agent, "another", arguments={"ref": "next"}))
+    session = Session.objects.get(key="s")
+    url = reverse("session_timeline", args=[session.id])
+
+    def rows(**query: str) -> list[str]:
+        page = viewer.get(url, {"view": "compact", **query}).text
+        return re.findall(r'<tr role="row"(?: class="is-marked")?>\s*<th role="rowheader".*?</tr>', page, re.DOTALL)
+
+    (folded,) = rows()
+    assert "×13" in folded
+    assert "13 calls, 2 different" in folded
+    another, same = rows(fold="same")
+    assert "the same call 12 times" in same
+    assert "×" not in another
+    assert len(rows(fold="none")) == 13
+    first = str(Effect.objects.get(effect_key="same0"))
+    link = re.search(r'href="(\?[^"#]*unfold=[^"#]*)', same)
+    assert link
+    assert link[1].replace("&amp;", "&").endswith(f"unfold={first}")
+    assert len(rows(fold="same", unfold=first)) == 13
+
+
+def test_the_journal_shows_what_stood_before_and_after_and_nothing_of_neighbours(
+    house: House, agent: Caller, book: Book, viewer: Client
+) -> None:
+    with doors(house.other_token.agent) as stranger:
+        theirs = fill(stranger)
+    agent.plan("last", str(book.session), tool="git.push", arguments={"ref": "<b>x</b>"})
+    own = list(Entry.objects.filter(project=house.project.id).order_by("position").values_list("position", flat=True))
+    at = own[15]
+
+    def around(position: object) -> dict[str, Any]:
+        found: dict[str, Any] = viewer.get(reverse("journal"), {"at": str(position), "view": "json"}).json()
+        return found
+
+    found = around(at)
+    assert [one["position"] for one in found["entries"]] == own[5:26][::-1]
+    assert (found["earlier"], found["later"]) == (own[5], own[25])
+    foreign = Entry.objects.filter(project=house.other.id).order_by("position")[3].position
+    missing = around(f"#{foreign}")
+    assert missing["is_there"] is False
+    assert not {one["position"] for one in missing["entries"]} - set(own)
+    newest = around("")
+    assert newest["entries"][0]["position"] == own[-1]
+    assert (around(own[0])["earlier"], newest["later"]) == (None, None)
+    page = viewer.get(reverse("journal"), {"at": str(at)}).text
+    assert f'id="p{at}" class="is-marked"' in page
+    assert str(theirs.session) not in page
+    assert "A position is a number" in viewer.get(reverse("journal"), {"at": "<b>x"}).text
+    effect = Effect.objects.get(id=book.effects["ok"])
+    assert f"{reverse('journal')}?at={effect.plan_position}#p" in viewer.get(reverse("effect", args=[effect.id])).text
+    kinds = house.client("administrator").get(reverse("journal"), {"at": str(own[0])}).text
+    assert "admin." in kinds
+    hidden = viewer.get(reverse("journal"), {"at": str(own[0])}).text
+    assert '"role"' not in hidden.replace("&quot;", '"')
+    assert '"role"' in kinds.replace("&quot;", '"')
