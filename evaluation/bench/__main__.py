@@ -40,7 +40,7 @@ class Size:
     resumed: int  # effects of the longest session that is taken up again
 
 
-FULL = Size(3, 30, 60, (10_000, 1_000_000), 40, 6_000, 30, 60, 5_000, beats.BARRED, 100_000)
+FULL = Size(3, 30, 60, (10_000, 1_000_000), 40, 6_000, 20, 40, 5_000, beats.BARRED, 100_000)
 QUICK = Size(3, 4, 10, (10_000, 60_000), 4, 1_000, 3, 5, 100, 1_000, 2_000)
 PARTS = ("batch", "command", "beats", "memory", "busy", "read", "resume", "gates")
 
@@ -93,7 +93,7 @@ def measure(report: Report, vendor: str, folder: Path, cluster: Path, size: Size
             with serve(clone(fresh, "desk")) as server:
                 desk.measure(report, server, pending=size.gates, rounds=size.rounds, batches=size.batches)
         if "resume" in parts:
-            resuming.measure(report, clone(fresh, "resumed"), rounds=size.rounds, effects=size.resumed)
+            resuming.measure(report, clone(fresh, "resumed"), rounds=min(size.rounds, 2), effects=size.resumed)
         if "read" in parts:
             small = clone(fresh, "small")
             reading.measure(report, small, rounds=size.rounds, reads=size.reads, sizes=size.sizes)
@@ -108,7 +108,7 @@ def _measure_writing(report: Report, measured: Installation, size: Size, parts: 
             if "command" in parts:
                 commands.measure(report, server, rounds=size.rounds, effects=size.effects)
             if "beats" in parts:
-                beats.measure(report, server, sessions=size.beating, rounds=size.rounds)
+                beats.measure(report, server, sessions=size.beating, rounds=1)  # a minute; rounds differ by 2 %
     # Memory is told of a server that has done nothing before. Only on SQLite do all writers wait for each other.
     with_person = "busy" in parts and measured.vendor == "sqlite"
     if "memory" in parts or with_person:
