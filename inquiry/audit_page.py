@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlencode
+from uuid import UUID
 
 from django.db.models import F, QuerySet
 from django.http import QueryDict
 from django.urls import reverse
 
-from inquiry import columns, first_search, handles, histogram, jump, links
+from inquiry import columns, first_search, found_words, handles, histogram, jump, links
 from inquiry.column import Reader
 from inquiry.handles import as_position
 from inquiry.query import asking, editing, excluding, facets, reading, telling
@@ -21,6 +22,7 @@ from inquiry.query.facets import Overview
 from inquiry.query.syntax import Fault, Term
 from inquiry.timeline import as_rows, day_of, with_gists
 from inquiry.views.place import Place
+from inquiry.words.snippets import Snippet
 from sessions.models import Project
 
 NAMES: Final = ("q", "before", "after", "facets", "part", "add")
@@ -62,6 +64,7 @@ class Searched:
     told: str = ""
     groups: "list[Group]" = field(default_factory=list)
     reader: Reader | None = None
+    snippets: dict[UUID, Snippet] = field(default_factory=dict)  # by effect: where the words that were asked for stand
 
     @property
     def status(self) -> int:
@@ -192,6 +195,7 @@ def search(page: Searched, project: Project, now_us: int) -> None:
         _blame(page, asked)
         return
     page.rows = list(as_rows(answer.rows)) if page.entity == "effect" else answer.rows
+    page.snippets = found_words.snippets_of(asked, [row.pk for row in answer.rows])
     whole = page.before is None and page.after is None and answer.older is None and answer.looked_back_to is None
     page.count, page.more = (len(page.rows), False) if whole else asking.count(asked)
     page.took_ms = _since(begun)

@@ -97,6 +97,8 @@ GRAMMAR: Final = (
     ("A range; either end may be open.", "attempts:2..5"),
     ("Since and until, of the time by the server's clock: an age, a day, a minute.", "since:7d until:2126-01-01T09:00"),
     ("One day, all of it.", "dispatched_at:2026-11-20"),
+    ("Lone words stand in an effect's tool, target, arguments or results, whole.", "tool:mail.send invoice"),
+    ("Words between quotes: each of them. A `*` after a word: its beginning.", '"quarterly report" invoic*'),
     ("There is a value.", "has:reference"),
     (
         "Words in the text of effects: tool, target, arguments, results; whole words, in any order.",
@@ -127,7 +129,8 @@ _INTRODUCTION: Final = """# Searching
 
 One string asks for effects, sessions, gates, exemptions or entries of the journal. It is what stands in the box of the
 page Audit, and the address of that page holds it: a link to an answer is a link to its question. Facets, bars and times
-beside an answer only change the text in the box.
+beside an answer only change the text in the box. The same string works in `GET /api/v1/search`, in saved queries and in
+`gatebook search`. Whoever searches is on record: an entry `access.searched` for each person or agent, query and hour.
 
 A name or value that means nothing is an error that says at which character and names the nearest one that does; nothing
 is left out in silence. What is called by a name that nobody here has, is a note beside an answer without rows. This

@@ -1,8 +1,11 @@
 """What the search page says of the rows that it found."""
 
+from functools import cache
 from typing import Any, Final
+from uuid import UUID
 
 from django import template
+from django.template.loader import get_template
 from django.utils.safestring import SafeString
 
 from approvals.models import Gate
@@ -10,7 +13,9 @@ from inquiry import columns, links
 from inquiry.column import Reader
 from inquiry.histogram import LOOKS
 from inquiry.query.facets import Facet, Value
-from inquiry.templatetags.inquiry import name
+from inquiry.templatetags.inquiry import arguments_cell, name
+from inquiry.timeline import Row
+from inquiry.words.snippets import Snippet
 from journal.clock import now_us
 from journal.templatetags.gatebook import elapsed, grouped, mark, moment, untrusted_line
 from journal.untrusted import markup
@@ -50,6 +55,22 @@ def waited(gate: Gate) -> str:
     """How long people were waited for: to the ruling, to the end without one, or until now."""
     end_us = gate.decided_at_us or gate.ended_at_us or now_us()
     return elapsed(max(end_us - gate.requested_at_us, 0))
+
+
+@register.simple_tag
+def arguments_of(row: Row, snippets: dict[UUID, Snippet]) -> SafeString:
+    """What an effect's call says in a row, or where the words that were asked for stand in its text."""
+    found = snippets.get(row.effect.pk)
+    if found is None:
+        return arguments_cell(row)
+    told = SafeString(_snippet().render({"snippet": found}))
+    cell = '<td role="cell" data-label="Text" class="gist is-snippet"><span class="quiet">{}</span> {}</td>'
+    return markup(cell, found.label, told)
+
+
+@cache
+def _snippet() -> Any:
+    return get_template("inquiry/_snippet.html")
 
 
 @register.filter

@@ -151,3 +151,16 @@ def test_the_box_is_completed_where_the_cursor_stands(viewer: Client, house: Hou
     for odd in ("\0", "((((", '"', "x" * 3000, "tool:[", "|||", "a..", "@@"):
         assert viewer.get("/audit/complete/", {"q": odd, "at": "77777"}).status_code == 200
         assert viewer.get("/audit/complete/", {"q": odd, "at": "-1"}).status_code == 200
+
+
+def test_words_are_marked_where_they_stand(viewer: Client, agent: Caller, book: Book) -> None:
+    text = "the <b>quarterly</b> ledger of \u202egnp was <script>pwned=1</script> printed " + "x " * 400
+    agent.plan("printed", "deploy-web", tool="print.run", arguments={"document": text})
+    page = page_of(viewer, "quarterly ledg* tool:print.run")
+    assert "<b>1 effect</b>" in page
+    marked = [re.sub(r"<[^>]+>", "", one) for one in re.findall(r"<mark>(.*?)</mark>", page)]
+    assert marked == ["quarterly", "ledger"]
+    assert "<script>pwned" not in page
+    assert "[U+202E]" in page
+    assert "Nothing matches" in page_of(viewer, "quarterlies")
+    assert "<mark>" not in page_of(viewer, "tool:print.run -quarterlies")

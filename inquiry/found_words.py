@@ -1,0 +1,45 @@
+"""Where the words that a query asks for stand in the effects that it found."""
+
+from collections.abc import Iterator, Sequence
+from uuid import UUID
+
+from inquiry.query import reading
+from inquiry.query.asking import Asked
+from inquiry.query.syntax import And, Node, Or, Words
+from inquiry.words import indexing, matching, snippets
+from inquiry.words.matching import Term
+from inquiry.words.snippets import Snippet
+
+
+def terms(asked: Asked) -> list[Term]:
+    """The words that a query of effects asks for, each once; not those that must be absent."""
+    if asked.entity.name != "effect":
+        return []
+    found: dict[Term, None] = {}
+    for node in reading.conjuncts(asked.query):
+        for words in _words(node):
+            found |= dict.fromkeys(matching.terms(f"{words.text}*" if words.prefix else words.text))
+    return list(found)
+
+
+def _words(node: Node) -> Iterator[Words]:
+    if isinstance(node, Words):
+        yield node
+    elif isinstance(node, And | Or):
+        for child in node.children:
+            yield from _words(child)
+
+
+def snippets_of(asked: Asked, effects: Sequence[UUID]) -> dict[UUID, Snippet]:
+    """By effect the piece of its text that has most of the words; three queries, none where no word was asked for.
+
+    What the index has not read yet, beyond what is looked at directly, becomes a note of the query.
+    """
+    wanted = terms(asked)
+    if not wanted:
+        return {}
+    late = indexing.behind(asked.context.project.id)
+    if late:
+        told = f"{late:,}+" if late >= indexing.COUNTED else f"{late:,}"
+        asked.context.notes.append(f"{told} of the newest entries have not been read for words yet.")
+    return snippets.of_effects(effects, wanted) if effects else {}
