@@ -22,6 +22,35 @@ WORDS = {
           ) found
         $$
         """,
+        # From which to which part of the journal there are effects with all of the words: parts are asked one after
+        # the other from either end, and the index skips to each. 2^15 positions are a part; the word for it stands
+        # behind the others (inquiry/words/keeping.py).
+        """
+        CREATE FUNCTION inquiry_span_of_words(asked tsquery, home uuid, token text) RETURNS bigint[]
+        LANGUAGE plpgsql STABLE
+        SET enable_seqscan = off SET enable_indexscan = off SET jit = off SET work_mem = '64MB' AS $$
+        DECLARE
+          first bigint;
+          last bigint;
+        BEGIN
+          SELECT min(position) >> 15, max(position) >> 15 INTO first, last FROM inquiry_effectwords;
+          LOOP
+            EXIT WHEN last IS NULL OR last < first;
+            PERFORM 1 FROM inquiry_effectwords
+              WHERE words @@ (asked && quote_literal(token || '#' || last)::tsquery) AND project_id = home LIMIT 1;
+            EXIT WHEN FOUND;
+            last := last - 1;
+          END LOOP;
+          LOOP
+            EXIT WHEN last IS NULL OR last <= first;
+            PERFORM 1 FROM inquiry_effectwords
+              WHERE words @@ (asked && quote_literal(token || '#' || first)::tsquery) AND project_id = home LIMIT 1;
+            EXIT WHEN FOUND;
+            first := first + 1;
+          END LOOP;
+          RETURN CASE WHEN last >= first THEN ARRAY[first << 15, (last + 1 << 15) - 1] END;
+        END $$
+        """,
     ],
     "sqlite": [
         """
@@ -35,6 +64,7 @@ WORDS = {
 WITHOUT_WORDS = {
     "postgresql": [
         "DROP TRIGGER IF EXISTS body_takes_its_words_along ON journal_body",
+        "DROP FUNCTION inquiry_span_of_words(tsquery, uuid, text)",
         "DROP FUNCTION inquiry_positions_of_words(tsquery, uuid, integer)",
         "DROP INDEX effect_words_by_word",
     ],

@@ -10,7 +10,7 @@ from django.db.models import QuerySet, Subquery
 from inquiry import keyset
 from inquiry.query import grouping, reading
 from inquiry.query.entities import ENTITIES, Entity
-from inquiry.query.fields import Context, Test
+from inquiry.query.fields import Context, Test, all_of
 from inquiry.query.syntax import Fault, Query
 from journal.models import Entry
 from sessions.models import Project
@@ -76,7 +76,7 @@ def understand(text: str, project: Project, now_us: int) -> Asked:
         grouping.check(query.grouping, entity)
     if query.asof is not None:
         raise Fault(query.asof.at, len(query.asof.text), "A search tells how things stand now.")
-    return Asked(query, entity, context, reading.test_of(query, context), parts, since_us, until_us)
+    return Asked(query, entity, context, all_of(parts), parts, since_us, until_us)
 
 
 def answer(

@@ -38,12 +38,6 @@ def read(text: str) -> Query:
     return parse(text, NAMES, DEFAULT)
 
 
-def test_of(query: Query, context: Context) -> Test:
-    """The test that all of a query's conditions are. Raises Fault."""
-    entity = ENTITIES[query.entity]
-    return _test(query.condition, entity, context) if query.condition is not None else Test(Q(), lambda _row: True)
-
-
 def conjuncts(query: Query) -> tuple[Node, ...]:
     """The conditions all of which must hold."""
     if query.condition is None:
@@ -272,4 +266,4 @@ def _seq(seq: Seq, entity: Entity, context: Context) -> Test:
     return Test(Q(Exists(inner.filter(project=context.project.id))))
 
 
-__all__ = ["PSEUDO", "bounds", "conjuncts", "field_of", "read", "term_test", "test_of", "unknown"]
+__all__ = ["PSEUDO", "bounds", "conjuncts", "field_of", "read", "term_test", "unknown"]

@@ -4,8 +4,7 @@ No text of anybody's becomes syntax: what is asked for was cut into letters and 
 same.
 """
 
-from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -30,12 +29,16 @@ def stored(project: UUID, word: str) -> str:
     So what another project says a million times is another word, and makes no search of this one slower. Projects whose
     ids end alike share such words; the row's own project tells them apart.
     """
-    return project.hex[-_TOKEN:] + word
+    return _token(project) + word
 
 
 def joined(project: UUID, words: Iterable[str]) -> str:
     """The column's value for `words`: each between blanks, sorted, so that equal sets are equal values."""
-    return f" {' '.join(sorted(stored(project, word) for word in words))} "
+    return f" {_token(project)}".join(["", *sorted(words)]) + " "
+
+
+def _token(project: UUID) -> str:
+    return project.hex[-_TOKEN:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,27 +112,32 @@ class Holds(models.Lookup):
 
 
 @models.BigIntegerField.register_lookup
+@models.UUIDField.register_lookup
 class Listed(models.Lookup):
-    """`column__listed=array("q", …)`: one of many numbers, which travel as one parameter.
+    """`column__listed=[…]`: one of many numbers or ids, which travel as one parameter.
 
-    Of a list or a tuple Django would look at every item.
+    Of a list or tuple of thousands Django would look at every item; array("q", …) spares that.
     """
 
     lookup_name = "listed"
     prepare_rhs = False
-    rhs: "array[int]"
+    rhs: "Sequence[int] | Sequence[UUID]"
 
     def as_postgresql(
         self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **_context: Any
     ) -> tuple[str, tuple[Any, ...]]:
         """As an array."""
         column, parameters = self.process_lhs(compiler, connection)
-        return f"{column} = ANY (%s::bigint[])", (*parameters, "{" + ",".join(map(str, self.rhs)) + "}")
+        kind = "uuid" if self._is_of_ids() else "bigint"
+        return f"{column} = ANY (%s::{kind}[])", (*parameters, "{" + ",".join(map(str, self.rhs)) + "}")
 
     def as_sqlite(
         self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **_context: Any
     ) -> tuple[str, tuple[Any, ...]]:
         """As a JSON document."""
         column, parameters = self.process_lhs(compiler, connection)
-        numbers = "[" + ",".join(map(str, self.rhs)) + "]"
-        return f"{column} IN (SELECT value FROM json_each(%s))", (*parameters, numbers)
+        items = [f'"{one.hex}"' if isinstance(one, UUID) else str(one) for one in self.rhs]
+        return f"{column} IN (SELECT value FROM json_each(%s))", (*parameters, f"[{','.join(items)}]")
+
+    def _is_of_ids(self) -> bool:
+        return isinstance(self.lhs.output_field, models.UUIDField)

@@ -11,7 +11,7 @@ from typing import Final
 
 LONGEST: Final = 64  # characters of a word; a longer run of letters is known by its first ones
 
-_ASCII: Final = re.compile(r"[a-z0-9]+")
+_ASCII: Final = re.compile(rf"([a-z0-9]{{1,{LONGEST}}})[a-z0-9]*")
 _ALONE: Final = "\u3005-\u3007\u3041-\u3096\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 RUNS: Final = re.compile(rf"(?=[{_ALONE}])[^\W_]|[^\W_{_ALONE}]+")
 # Unicode's "default ignorable" characters; U+115F, U+1160, U+3164 and U+FFA0 are letters that are drawn as nothing.
@@ -26,8 +26,9 @@ def cut(text: str) -> list[str]:
 
     Every word is itself when it is cut again.
     """
-    runs = _ASCII.findall(text.lower()) if text.isascii() else RUNS.findall(_levelled(text))
-    return [run if len(run) <= LONGEST else run[:LONGEST] for run in runs]
+    if text.isascii():
+        return _ASCII.findall(text.lower())
+    return [run[:LONGEST] for run in RUNS.findall(_levelled(text))]
 
 
 def _levelled(text: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from django.db import connection, connections, transaction
 
 from inquiry.models_words import EffectWords
-from inquiry.words.column import AS_TSVECTOR, Asked, joined
+from inquiry.words.column import AS_TSVECTOR, Asked, joined, stored
 from inquiry.words.reading import Words
 from journal import sql
 from journal.triggers import Law
@@ -18,9 +18,12 @@ _LOCK: Final = 512_970_878_067  # PostgreSQL's advisory locks are numbers; this 
 _MERGED: Final = 500  # pages of the FTS5 index that one transaction rewrites
 
 _CHANGED: Final = "ON CONFLICT (position) DO UPDATE SET words = excluded.words, cut_short = excluded.cut_short"
+# Behind the words comes, on PostgreSQL, where in the journal the effect stands: a word that nobody can ask for, by
+# which inquiry_span_of_words goes through the index from either end. 15 is its figure too (see the migration).
+_PLACED: Final = "btrim(words) || ' ' || substr(btrim(words), 1, 4) || '#' || (position >> 15)"
 _WRITE_POSTGRESQL: Final = (
     "INSERT INTO inquiry_effectwords (position, project_id, words, cut_short)"
-    f" SELECT position, project, {AS_TSVECTOR.format('words')}, cut_short"
+    f" SELECT position, project, {AS_TSVECTOR.format(_PLACED)}, cut_short"
     " FROM unnest(%s::bigint[], %s::uuid[], %s::text[], %s::boolean[]) AS given(position, project, words, cut_short)"
     f" ORDER BY position {_CHANGED} WHERE inquiry_effectwords.words <> excluded.words"
 )
@@ -74,6 +77,26 @@ def newest(asked: Asked, most: int) -> list[int]:
         [asked.match(), most],
     )
     return [row[0] for row in rows]
+
+
+def span(asked: Asked) -> tuple[int, int] | None:
+    """Positions between which all effects stand whose stored words hold what is asked; None where that is not told.
+
+    What was said all the time a year ago, and never since, is then not looked for in everything that was said since.
+    """
+    if connection.vendor == "postgresql":
+        whole = Asked(asked.project, tuple(term for term in asked.terms if not term.prefix))
+        if not whole.terms:
+            return None  # beginnings are gathered anew for every part of the index
+        ((found,),) = sql.rows(
+            "SELECT inquiry_span_of_words(%s, %s, %s)", [whole.tsquery(), asked.project, stored(asked.project, "")]
+        )
+        return (found[0], found[1]) if found else None
+    ends = []
+    for order in ("", " DESC"):
+        text = "SELECT rowid FROM inquiry_wordindex WHERE inquiry_wordindex MATCH %s ORDER BY rowid" + order
+        ends += sql.rows(f"{text} LIMIT 1", [asked.match()])
+    return (ends[0][0], ends[1][0]) if len(ends) > 1 else None
 
 
 def forget_erased() -> None:

@@ -1,7 +1,8 @@
 """Asking for words: what a person typed as terms, and the condition that finds the effects that have all of them.
 
 Words that few effects have are looked up in the index, and the condition lists the positions: whatever else is asked
-goes by a key. Words of many effects are looked for in each row that is read: among the newest, fifty are soon found.
+goes by a key. Words of many effects are looked for in each row that is read, between the newest and the oldest that has
+them: there fifty are soon found.
 """
 
 from array import array
@@ -75,4 +76,10 @@ def condition(project: UUID, asked: Sequence[Term]) -> Q:
     stale = list(gone.values_list("position", flat=True))
     if stale:
         condition &= ~Q(opened_position__in=stale)
-    return condition | Q(project=project, opened_position__in=here) if here else condition
+    if here:
+        condition |= Q(project=project, opened_position__in=here)
+    span = keeping.span(known)
+    if span is not None:
+        low, high = min([span[0], *here]), max([span[1], *here])
+        condition &= Q(opened_position__gte=low, opened_position__lte=high)
+    return condition

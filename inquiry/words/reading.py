@@ -73,12 +73,12 @@ def texts(effects: Sequence[UUID]) -> dict[UUID, list[tuple[str, str]]]:
 
 
 def _read(effects: Sequence[UUID]) -> dict[UUID, _Effect]:
-    rows = Effect.objects.filter(id__in=effects).values(
+    rows = Effect.objects.filter(id__listed=effects).values(
         "id", "project_id", "opened_position", "plan_position", "tool", *_TARGET
     )
     found = {row["id"]: _Effect(row) for row in rows}
     known = {identity: found[identity] for identity in effects if identity in found}
-    tried = Attempt.objects.filter(effect__in=effects, number__gt=F("effect__attempt_count") - ATTEMPTS)
+    tried = Attempt.objects.filter(effect__id__listed=effects, number__gt=F("effect__attempt_count") - ATTEMPTS)
     for identity, answer, reference in tried.order_by("effect", "-number").values_list(
         "effect_id", "answer_position", "external_reference"
     ):
@@ -91,7 +91,7 @@ def _read(effects: Sequence[UUID]) -> dict[UUID, _Effect]:
 
 def _bodies(effects: Iterable[_Effect]) -> dict[int, str]:
     positions = [position for effect in effects for position in effect.bodies]
-    return dict(Body.objects.filter(entry_id__in=positions).values_list("entry_id", "text"))
+    return dict(Body.objects.filter(entry__position__listed=positions).values_list("entry_id", "text"))
 
 
 def _words(effect: _Effect, bodies: Mapping[int, str]) -> Words:
