@@ -27,7 +27,8 @@ from sessions.models_leases import Lease
 from sessions.models_state import Checkpoint, Decision, Handoff, ObservedFact
 
 AT_ONCE: Final = 500  # rows read together
-# What this book did with the session afterwards is its own affair.
+# What this book did with the session afterwards is its own affair, and so is a look at it; but what people were shown
+# of a gate before they ruled on it is part of the ruling.
 _OURS: Final = ("access.exported", "access.searched")
 # Where bodies hold names of users by their shape: kind -> paths to a name or a list of names.
 NAMES: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
@@ -42,7 +43,7 @@ LEFT_OUT: Final = (
     ("messages", "they are their recipients'; what was sent about the session stands among its entries"),
     ("sub-sessions", "each is a session of its own, with a bundle of its own"),
     ("minutes of heartbeats", "the lease's own row says when its holder was heard last"),
-    ("who looked at or exported the session", "that is the business of the book it lies in"),
+    ("who looked at or exported it", "that is the business of its book; looks at gates are part of the ruling"),
     ("entries not committed when it was read", "the book tells them from its next position on"),
 )
 
@@ -66,7 +67,8 @@ def _entries(session: Session) -> "QuerySet[Any]":
     """What the journal says of the session, and the grants of the exemptions that it used."""
     granted = list(Exemption.objects.filter(id__in=_exempted(session)).values_list("opened_position", flat=True))
     told = Q(session=session.id) | Q(position__in=granted) if granted else Q(session=session.id)
-    return Entry.objects.filter(told).exclude(kind__in=_OURS)
+    gates = Gate.objects.filter(session=session).values("id")
+    return Entry.objects.filter(told).exclude(kind__in=_OURS).exclude(~Q(subject__in=gates), kind="access.viewed")
 
 
 def _exempted(session: Session) -> set[str]:

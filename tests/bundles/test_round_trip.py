@@ -16,6 +16,7 @@ from django.test import Client
 from django.urls import reverse
 
 from approvals.models import Gate, Vote
+from inquiry import looks
 from inquiry.bundles.shape import schema
 from inquiry.models_bundle import ImportedBundle
 from inquiry.views import bundles
@@ -212,7 +213,10 @@ def test_the_file_is_the_same_for_the_same_content_and_names_nobody(
         patched.setattr(bundles, "MOST", 1)
         assert "too many to wait for here" in operator.post(door, follow=True).text
     assert Entry.objects.filter(kind="access.exported").count() == 1
-    origin.desk.agent.session("another")  # what happens elsewhere changes nothing of it
+    origin.desk.agent.session("another")  # what happens elsewhere changes nothing of it, nor does who looks at it
+    ok = origin.effect("ok")
+    of = {"session": ok.session_id, "effect": ok.id, "subject": ok.id}
+    looks.viewed(ok.project_id, "p_1", "effect", ok.opened_position, **of)
     assert origin.export() == first
     held = members(first)
     for person in User.objects.exclude(username="reviewer"):  # a role is called so too
