@@ -304,7 +304,7 @@ class _Import:
                     project=self.project,
                     effect_id=self.ids[one["effect"]],
                     opened_position=moved["opened_position"],
-                    told={**one, **moved, "votes": votes},
+                    told={**one, **moved, "votes": votes, "handle": f"g_{one['opened_position']}"},
                 )
             )
         history.keep(bundle, gates)

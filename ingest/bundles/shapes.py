@@ -16,7 +16,7 @@ _TYPES: Final[dict[str, tuple[type, ...]]] = {
 _WORDS: Final = frozenset(
     {
         *("$schema", "title", "type", "properties", "required", "additionalProperties", "items", "anyOf", "const"),
-        *("enum", "pattern", "minLength", "maxLength", "minimum", "maximum"),
+        *("description", "enum", "pattern", "minLength", "maxLength", "minimum", "maximum"),
     }
 )
 

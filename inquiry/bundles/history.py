@@ -10,7 +10,7 @@ from approvals.requirement import Requirement
 from approvals.words import ANSWERS, REASONS, STEP_UPS, needs
 from inquiry.models_bundle import ImportedBundle, ImportedGate
 from journal.gists import parsed
-from journal.models import Body
+from journal.models import Body, Entry
 from ledger.models import Effect
 from sessions.models import Session
 
@@ -29,6 +29,12 @@ def keep(bundle: ImportedBundle, gates: Sequence[ImportedGate]) -> None:
 def of_session(session: Session) -> ImportedBundle | None:
     """The bundle that brought `session`; None for a session of this book."""
     return ImportedBundle.objects.filter(session=session).first()
+
+
+def there(effect: Effect) -> str:
+    """What an imported effect is called in the book of origin, as the bundle's own summary calls it."""
+    facts = Entry.objects.filter(position=effect.opened_position).values_list("facts", flat=True).first()
+    return f"e_{parsed(facts or '{}')['origin']['position']}"
 
 
 def exemptions_of(bundle: ImportedBundle) -> list[dict[str, Any]]:

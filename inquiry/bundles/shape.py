@@ -180,6 +180,24 @@ _ENTRY: Final = _object(
 _LINK: Final = _or_null(_object(key=_TEXT, handle=_TEXT))
 
 
+_SAID: Final = {
+    "version": "of this format; a reader refuses what is newer than it knows",
+    "origin": "the book it comes from: project, and what the session is called there",
+    "cut": "the last entry that is told, by the journal and the server's clock of origin",
+    "left_out": "what a reader might look for and will not find, and why",
+    "links": "other sessions that this one names; they are not in the bundle",
+    "owner": "a pseudonym, as every person in it",
+    "effects": "one external action each, with its attempts and, as of the cut, the row of the verdict table it fits",
+    "gates": "effects held for people, with their answers; the reasons are in the entries at the votes' positions",
+    "stops": "in force at the cut",
+    "leases": "as they stood when it was written; heartbeats make no entries",
+    "artifacts": "by content hash; the bytes of those enclosed lie in artifacts/",
+    "resume": "whether work could go on, as of the cut",
+    "entries": "what the journal says, in its order. SHA-256 over salt and text of a body is its commitment; times that"
+    " end in _us are microseconds since 1970, UTC",
+}
+
+
 def schema() -> Shape:
     """The JSON Schema of `bundle.json`, which travels with every bundle and is published in docs/."""
     parts = _object(
@@ -233,5 +251,7 @@ def schema() -> Shape:
         resume=_object(safe=_FLAG, sentence=_TEXT, open=_COUNT),
         entries=_list(_ENTRY),
     )
+    for name, said in _SAID.items():
+        parts["properties"][name] = {"description": said, **parts["properties"][name]}
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A session of Gatebook, as a bundle"}
     return {**head, **parts}

@@ -13,7 +13,7 @@ from approvals import words
 from journal import untrusted
 
 _CELL: Final = 100  # characters of a cell
-_MARKDOWN: Final = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_{}[]<>()#!|~&"})
+_MARKDOWN: Final = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_{}[]<>()#!|~&:@"})
 _CLOSED: Final = ("compensated", "superseded")
 
 
@@ -116,7 +116,7 @@ def of_exemptions(rows: Iterable[dict[str, Any]], reasons: dict[int, str | None]
     """The exemptions under which effects went without being asked about."""
     found = [
         f"- of {text(one['tool'])}, granted by {one['granted_by']} {moment(one['granted_at_us'])} until"
-        f" {moment(one['ends_at_us'])}, used {one['uses']} times in all:"
+        f" {moment(one['ends_at_us'])}, used {one['uses']} time{'' if one['uses'] == 1 else 's'} in all:"
         f" {text(reasons.get(one['opened_position']) or 'reason erased', 300)}"
         for one in rows
     ]

@@ -72,6 +72,7 @@ def imported_gate(request: MemberRequest, gate: UUID) -> HttpResponse:
         "arguments": bodies.arguments(plan.get("arguments")) if plan is not None else [],
         "plan_erased": plan is None,
         "bundle": history.of_session(one.effect.session),
+        "there": one.told["handle"],
     }
     return render(request, "inquiry/imported_gate.html", context)
 

@@ -61,6 +61,7 @@ def effect(request: MemberRequest, effect: UUID) -> HttpResponse:
         "bundle": history.of_session(found.session) if found.imported else None,
         "may_gather": may(request.membership, "reviewer"),
         "incidents": incident_page.of(found, "effect"),
+        "there": history.there(found) if found.imported else "",
         "place": place,
         "now": now,
     }

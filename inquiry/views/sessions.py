@@ -189,7 +189,9 @@ def _timeline(request: MemberRequest, found: Any, now: int) -> dict[str, Any]:
     wanted = _filters(request.GET, place)
     paged = place.window != keyset.Window()
     # Read before the rows: what is committed between the two is then shown twice, not missed.
-    since = None if paged else found.settled_to
+    since = (
+        None if paged or request.membership.project.archive else found.settled_to
+    )  # there comes no news in an archive
     if since is not None:
         request.read_to = since
     rows = timeline.timeline(found, wanted, place.window, now)
@@ -211,7 +213,7 @@ def _timeline(request: MemberRequest, found: Any, now: int) -> dict[str, Any]:
         "states": shown.STATES.items(),
         "outcomes": timeline.OUTCOMES,
         "since": since,
-        "polls": not paged and request.GET.get("live") != "off",
+        "polls": since is not None and request.GET.get("live") != "off",
         "paged": paged,
         "view": "table",
         "views": lanes_views.links(_kept(request.GET), reverse("session_timeline", args=[found.id])),

@@ -6,6 +6,7 @@ from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
+import jsonschema_rs
 import orjson
 import pytest
 from django.conf import settings
@@ -42,6 +43,8 @@ _SAME = (
     (r"(?<![a-z])([estagm])_\d+", r"\1_N"),
     (r"(effect|handoff|checkpoint|[Pp]osition|facts/|entries/|=\"[ph]|fact=)([ /]?)[\d,.]+", r"\1\2N"),
     (r'(data-label="Position" class="num">)[^<]*', r"\1N"),
+    (r'(?s) hx-get="[^"]*" hx-trigger="every 5s" hx-swap="outerHTML" data-polls', ""),
+    (r'<span class="quiet push">looks for news every 5 s</span><a[^>]*>Pause</a>', ""),
     (r'data-left="\d+">[^<]*', "LEFT"),
     (r"gatebook/bundle:[0-9a-f]{8}:", ""),
     (r"from the bundle: the item as the book of origin had it", "LABEL"),
@@ -116,6 +119,7 @@ def test_an_imported_session_shows_the_same_pages_and_nothing_of_it_can_be_done(
         second = here.get(reverse("effect", args=[one.id])).text
         assert not (said := differences(first, second)), "\n".join([key, *said])
         assert "as the bundle reports" in second
+        assert f"and this is {origin.effect(key)}." in re.sub(r"<[^>]*>", "", second)
         assert "Resolve" not in second
         assert (one.state, one.outcome, one.leave, one.leave_basis, one.violates) == (
             *(origin.effect(key).state, origin.effect(key).outcome, origin.effect(key).leave),
@@ -242,6 +246,7 @@ def test_the_file_is_the_same_for_the_same_content_and_names_nobody(
     rows = orjson.loads(held["schema.json"])
     published = Path(settings.BASE_DIR) / "docs" / "bundle.schema.json"
     assert rows == schema() == orjson.loads(published.read_bytes())
+    assert jsonschema_rs.Draft202012Validator(rows).is_valid(document)
     erased = [one for one in document["entries"] if one["body"] and "erased" in one["body"]]
     assert [one["body"]["erased"]["reason"] for one in erased] == ["request 17"]
     assert "text" not in erased[0]["body"]
