@@ -39,23 +39,22 @@ COMPARED = (
 )
 # What may differ: ids, handles, positions, whose book it is, and what can be done about it.
 _SAME = (
-    (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "ID"),
-    (r"(?<![a-z])([estagm])_\d+", r"\1_N"),
-    (r"(effect|handoff|checkpoint|[Pp]osition|facts/|entries/|=\"[ph]|fact=)([ /]?)[\d,.]+", r"\1\2N"),
-    (r'(data-label="Position" class="num">)[^<]*', r"\1N"),
-    (r'(?s) hx-get="[^"]*" hx-trigger="every 5s" hx-swap="outerHTML" data-polls', ""),
-    (r'<span class="quiet push">looks for news every 5 s</span><a[^>]*>Pause</a>', ""),
-    (r'data-left="\d+">[^<]*', "LEFT"),
-    (r"gatebook/bundle:[0-9a-f]{8}:", ""),
-    (r"from the bundle: the item as the book of origin had it", "LABEL"),
-    (r"(kept by Gatebook: the entry as stored|from agent: the item as stored)", "LABEL"),
-    (r"imported-gates/ID", "approvals/ID"),
-    (r' <span class="quiet">as the bundle reports</span>', ""),
+    (r"(?s)<dt>Agent, for</dt>.*?</dd>", ""),
+    (r'(?s)<section class="section" id="sub-sessions".*?</section>', ""),
+    (r'(?s), <a href="[^"]*">Erase.*?</a>', ""),
     (r'<a class="button[^"]*" href="[^"]*">Resolve[^<]*</a>', ""),
     (r'<p class="tools"></p>', ""),
-    (r'<section class="section" id="sub-sessions".*?</section>', ""),
-    (r"<dt>Agent, for</dt>.*?</dd>", ""),
-    (r', <a href="[^"]*">Erase.*?</a>', ""),
+    (r'<span class="quiet push">looks for news every 5 s</span><a[^>]*>Pause</a>', ""),
+    (r' <span class="quiet">as the bundle reports</span>', ""),
+    (r"(kept by Gatebook|from agent): the (item|entry) as stored", "LABEL"),
+    (r"from the bundle: the item as the book of origin had it", "LABEL"),
+    (r"gatebook/bundle:[0-9a-f]{8}:", ""),
+    (r'(data-left="\d+")>[^<]*', ">LEFT"),
+    (r' (href|id|aria-labelledby|title|data-left|data-polls|hx-(get|trigger|swap))(="[^"]*")?', ""),
+    (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "ID"),
+    (r"(?<![a-z])([estagm])_\d+", r"\1_N"),
+    (r"(handoff|checkpoint|[Pp]osition)( ?)[\d,.]+", r"\1\2N"),
+    (r'(data-label="Position" class="num">)(<a>)?[^<]*', r"\1\2N"),
 )
 
 
@@ -63,7 +62,7 @@ def pieces(text: str) -> list[str]:
     """The parts of a page that tell of what happened, with what may differ taken out."""
     main = text[text.index("<main") : text.index("</main>")]
     for pattern, other in _SAME:
-        main = re.sub(pattern, other, main, flags=re.DOTALL)
+        main = re.sub(pattern, other, main)
     found = re.findall(r"<section.*?</section>|<ol class=\"life.*?</ol>|<dl.*?</dl>|<table.*?</table>", main, re.DOTALL)
     assert found, main
     return [re.sub(r"\s+", " ", one) for one in found]
