@@ -15,8 +15,9 @@ from django.urls import reverse
 from inquiry import columns, first_search, found_words, handles, histogram, jump, links
 from inquiry.column import Reader
 from inquiry.handles import as_position
-from inquiry.query import asking, editing, excluding, facets, reading, telling
+from inquiry.query import asking, differing, editing, excluding, facets, reading, telling
 from inquiry.query.asking import Answer, Asked
+from inquiry.query.differing import Apart
 from inquiry.query.excluding import Kept
 from inquiry.query.facets import Overview
 from inquiry.query.syntax import Fault, Term
@@ -25,7 +26,7 @@ from inquiry.views.place import Place
 from inquiry.words.snippets import Snippet
 from sessions.models import Project
 
-NAMES: Final = ("q", "before", "after", "facets", "part", "add")
+NAMES: Final = ("q", "before", "after", "facets", "part", "add", "apart")
 LONGEST_ID: Final = 300
 AROUND: Final = 120  # characters of a query that are shown on either side of what is wrong with it
 AGES: Final = (("1h", "last hour"), ("24h", "24 h"), ("7d", "7 d"), ("30d", "30 d"))
@@ -50,6 +51,7 @@ class Searched:
     after: int | None = None
     with_facets: bool = False
     part: str = ""
+    brushed: int = 0  # the number of a condition: what sets those that meet it apart?
     refusal: str = ""
     fault: Fault | None = None
     asked: Asked | None = None
@@ -59,6 +61,7 @@ class Searched:
     more: bool = False
     took_ms: int = 0
     overview: Overview | None = None
+    apart: Apart | None = None
     drawing: "histogram.Drawing | None" = None
     kept: list[Kept] = field(default_factory=list)
     told: str = ""
@@ -135,6 +138,8 @@ def read(query: QueryDict) -> "Searched | Elsewhere":
     given: Mapping[str, list[str]] = dict(query.lists())
     page = Searched(text=str(query.get("q", "")).strip(), with_facets=query.get("facets") == "1")
     page.part = str(query.get("part", "")) if query.get("part") in PARTS else ""
+    number = str(query.get("apart", ""))
+    page.brushed = int(number) if number.isascii() and number.isdigit() and len(number) < 4 else 0
     try:
         old = first_search.query_of(given, NAMES)
     except first_search.Unknown as unknown:
@@ -201,6 +206,8 @@ def search(page: Searched, project: Project, now_us: int) -> None:
     page.took_ms = _since(begun)
     if page.rows and (whole or page.with_facets):  # of few matches it costs next to nothing
         _overlook(page, asked, [row.pk for row in answer.rows] if whole else None)
+    if page.brushed and page.rows:
+        page.apart = differing.apart(asked, page.brushed)
     if whole:
         _blame(page, asked)
 

@@ -68,8 +68,18 @@ class Overview:
         return max((bar.count for bar in self.bars), default=0)
 
 
-def overview(asked: Asked, known: "list[Any] | None" = None) -> Overview:
-    """Facets and histogram of the newest COUNTED matches: one query for each index that serves them.
+@dataclass(slots=True)
+class Seen:
+    """The newest matches: how many have which value of which field (by name), the time and the shown state of each."""
+
+    counted: dict[str, "Counter[Any]"]
+    times: list[int]
+    words: list[str]
+    more: bool
+
+
+def look(asked: Asked, known: "list[Any] | None" = None) -> Seen:
+    """Look at the newest COUNTED matches: one query for each index that serves them.
 
     `known` are the ids of all matches, where they were found before; then it is one query.
     """
@@ -79,19 +89,29 @@ def overview(asked: Asked, known: "list[Any] | None" = None) -> Overview:
     time = entity.fields[entity.time].path
     extra = _BESIDE.get(entity.name, ())
     found, more = newest_first(asked, (*columns.values(), time, *extra), COUNTED, known)
-    seen = Overview(len(found), more)
-    if not found:
-        return seen
     at = len(columns)
     split = list(columns).index(entity.split)
     words = [_word(entity, row, split, at, asked.context.now_us) for row in found]
-    for number, one in enumerate(chosen):
-        counted = Counter(words if number == split else (row[number] for row in found))
-        facet = _facet(asked, one, counted, _names(asked, counted) if isinstance(one, Actor) else {})
+    counted = {
+        one.name: Counter(words if number == split else (row[number] for row in found))
+        for number, one in enumerate(chosen)
+    }
+    return Seen(counted, [row[at] for row in found], words, more)
+
+
+def overview(asked: Asked, known: "list[Any] | None" = None) -> Overview:
+    """Facets and histogram of what `look` sees."""
+    seen = look(asked, known)
+    told = Overview(len(seen.times), seen.more)
+    if not seen.times:
+        return told
+    for name, counted in seen.counted.items():
+        one = asked.entity.fields[name]
+        facet = _facet(asked, one, counted, names_of(asked, counted) if isinstance(one, Actor) else {})
         if facet.values:
-            seen.facets.append(facet)
-    seen.bars = _bars(asked, [row[at] for row in found], words, seen.more)
-    return seen
+            told.facets.append(facet)
+    told.bars = _bars(asked, seen.times, seen.words, told.more)
+    return told
 
 
 # Columns beside the stored state that the shown one goes by.
@@ -119,7 +139,7 @@ def _word(entity: Entity, row: tuple[Any, ...], split: int, at: int, now_us: int
 _KEY_OF: Final = {word: key for key, word in shown.STATES.items()}
 
 
-def _names(asked: Asked, counted: "Counter[Any]") -> dict[str, str]:
+def names_of(asked: Asked, counted: "Counter[Any]") -> dict[str, str]:
     """What people are called whom the journal knows by a pseudonym, and agents by an id."""
     project = asked.context.project
     actors = [str(actor) for actor, _ in counted.most_common(VALUES)]

@@ -12,6 +12,8 @@ from approvals.models import Gate
 from inquiry import columns, links
 from inquiry.column import Reader
 from inquiry.histogram import LOOKS
+from inquiry.query import reference
+from inquiry.query.entities import ENTITIES
 from inquiry.query.facets import Facet, Value
 from inquiry.templatetags.inquiry import arguments_cell, name
 from inquiry.timeline import Row
@@ -29,6 +31,16 @@ _LONGEST: Final = 48
 def search_url(text: str, facets: bool = False) -> str:
     """`{% search_url "effect is:unknown" %}`: the address of the search for a query."""
     return links.search(text, **({"facets": "1"} if facets else {}))
+
+
+@register.simple_tag
+@cache
+def fields_of(name: str) -> SafeString:
+    """What can be asked of an entity, each field as a button that adds an example: the same on every page."""
+    entity = ENTITIES[name]
+    fields = [(one, reference.example(entity, one)) for one in entity.fields.values()]
+    told = {"entity": entity, "fields": fields, "entities": ENTITIES.values()}
+    return SafeString(get_template("inquiry/found/_fields.html").render(told))
 
 
 @register.filter

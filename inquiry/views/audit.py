@@ -9,7 +9,7 @@ from django.views.decorators.vary import vary_on_headers
 
 from inquiry import audit_page, jump, looks, patience, shipped
 from inquiry.audit_page import LONGEST_ID, Elsewhere, Searched
-from inquiry.query import completing, reference, values
+from inquiry.query import completing, differing, reference, values
 from inquiry.query.entities import DEFAULT, ENTITIES
 from journal.clock import now_us
 from journal.horizon import last_position
@@ -91,18 +91,13 @@ def go(request: MemberRequest) -> HttpResponse:
 
 
 def _context(page: Searched) -> dict[str, Any]:
-    entity = page.asked.entity if page.asked else ENTITIES[DEFAULT]
     return {
         "page": page,
         "questions": [(one.name, shipped.fill(one, {})) for one in map(shipped.BY_NUMBER.__getitem__, AT_HAND)],
         "in_all": len(shipped.QUESTIONS),
-        "registry": entity,
-        "entities": ENTITIES.values(),
-        "fields": [
-            {"example": reference.example(entity, one), "label": one.label, "help": one.help}
-            for one in entity.fields.values()
-        ],
+        "registry": page.entity or DEFAULT,
         "ranges": audit_page.ranges(page.asked) if page.asked else [],
+        "brushes": differing.brushes(page.asked) if page.asked and page.rows else [],
         "with_facets": page.place.url(facets=1),
         "overview_part": page.place.url(part="overview"),
     }

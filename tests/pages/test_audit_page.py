@@ -164,3 +164,23 @@ def test_words_are_marked_where_they_stand(viewer: Client, agent: Caller, book: 
     assert "[U+202E]" in page
     assert "Nothing matches" in page_of(viewer, "quarterlies")
     assert "<mark>" not in page_of(viewer, "tool:print.run -quarterlies")
+
+
+def test_what_sets_a_set_apart_is_told_with_counts(viewer: Client, agent: Caller, book: Book) -> None:
+    many(agent, "long", 70, answered=70)  # tools 0 to 6 in turn; outcomes ok, error, unknown in turn
+    agent.plan("one more", "long", tool="tool.1", arguments={})
+    page = page_of(viewer, "session:long tool:tool.1", apart="2")
+    told = page.partition('id="apart"')[2].partition("</section>")[0]
+    assert "11 with <code>" in told
+    assert ">60 without</a>" in told
+    assert "planned" not in told  # one alone is chance
+    assert "<th" not in page_of(viewer, "session:long", apart="7").partition('id="apart"')[2]
+    narrowed = page_of(viewer, "session:long (state:planned OR outcome:unknown) since:1h", apart="3")
+    assert "There are no others to compare them with." in narrowed
+    unknown = (
+        page_of(viewer, "session:long outcome:unknown", apart="2").partition('id="apart"')[2].partition("</section>")[0]
+    )
+    found = re.findall(r"State</span> <a[^>]*>.*?unknown.*?>(\d+) of 23<.*?>0 of 48<.*?>only here<", unknown)
+    assert found == ["23"]
+    (link,) = [one for one in links(unknown) if "state%3Aunknown" in one]
+    assert "<b>23 effects</b>" in viewer.get(link).content.decode()
