@@ -4,7 +4,6 @@ A window is at most lanes.MOST effects, found by their positions in two arms: wh
 """
 
 from collections.abc import Sequence
-from typing import Any
 from uuid import UUID
 
 from django.db.models import F
@@ -47,19 +46,19 @@ def read(
     effects = list(reversed(page.rows))
     sessions: dict[UUID, Session] = {effect.session_id: effect.session for effect in effects}
     for one in sessions.values():
-        found.tasks[one.id] = (str(one), one.title or one.key, one.agent.name)
+        found.tasks[one.id] = (str(one), f"{one} {one.title or one.key}", one.agent.name)
     found.skews = clocks.skews(list(sessions.values()), wanted=three or clock == "corrected")
     entries = lanes.add_bars(found, effects)
     if entries:
-        found.beside = _beside(found, sessions, entries)
+        until = None if whole and found.is_newest else entries[-1]["position"]
+        found.beside = _beside(found, sessions, entries[0]["position"], until)
     return found
 
 
-def _beside(found: Lanes, sessions: dict[UUID, Session], entries: list[dict[str, Any]]) -> list[lanes.Beside]:
-    """What happened to these sessions between the first and the last fact that is shown, or since. One query."""
-    low = entries[0]["position"]
+def _beside(found: Lanes, sessions: dict[UUID, Session], low: int, until: int | None) -> list[lanes.Beside]:
+    """What happened to these sessions between two positions, or since the first of them. One query."""
     told = Entry.objects.filter(session__in=list(sessions), position__gte=low, effect=None, kind__in=OF_SEVERAL)
-    if not found.is_newest:
-        told = told.filter(position__lte=entries[-1]["position"])
+    if until is not None:
+        told = told.filter(position__lte=until)
     rows = told.exclude(lane="evidence", kind__in=OURS).order_by("-position").values(*ENTRY, "session")[:BESIDE]
     return [lanes.of_session(entry, found.clock, found.skews.get(entry["session"])) for entry in reversed(rows)]

@@ -149,6 +149,11 @@ class Lanes:
         return bar.effect.session_id if self.across else bar.lane
 
     @property
+    def told(self) -> bool:
+        """True when the first fact of any bar carries its producer's time."""
+        return any(bar.steps[0].agent_us is not None for bar in self.bars)
+
+    @property
     def facts(self) -> int:
         """How many facts the bars show."""
         return sum(len(bar.steps) for bar in self.bars)
