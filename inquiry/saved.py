@@ -9,7 +9,7 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 
 from inquiry.models_saved import SavedQuery
-from inquiry.query import reading
+from inquiry.query import asking
 from inquiry.query.syntax import Fault
 from journal import entries
 from journal.clock import now_us
@@ -36,7 +36,7 @@ def one(membership: Membership, identity: UUID) -> SavedQuery | None:
 @transaction.atomic(savepoint=False)
 def save(project: Project, owner: User, name: str, text: str, *, shared: bool) -> SavedQuery:
     """Keep `text` under a new name of its owner's. Raises RefusedError."""
-    name, text = _checked(name, text)
+    name, text = _checked(project, name, text)
     own = SavedQuery.objects.filter(project=project, owner=owner)
     if own.filter(name=name).exists():
         raise RefusedError(f"You have saved a query as “{name}” already. Give this one another name, or change that.")
@@ -63,7 +63,7 @@ def change(saved: SavedQuery, owner: User, name: str, text: str, *, shared: bool
 
     Raises RefusedError, also when it is another's, was deleted, or was changed after `version`.
     """
-    name, text = _checked(name, text)
+    name, text = _checked(saved.project, name, text)
     row = _lock(saved, owner)
     if row.version != version:
         raise RefusedError("It was changed since this page was made; nothing was saved. Open it again.")
@@ -95,14 +95,14 @@ def _lock(saved: SavedQuery, owner: User) -> SavedQuery:
     return row
 
 
-def _checked(name: str, text: str) -> tuple[str, str]:
+def _checked(project: Project, name: str, text: str) -> tuple[str, str]:
     name, text = " ".join(name.split()), text.strip()
     if not name or len(name) > MOST_NAME or not name.isprintable():
         raise RefusedError(f"Give it a name of 1 to {MOST_NAME} characters.")
     if not text:
         raise RefusedError("There is no query to save.")
     try:
-        reading.read(text)
+        asking.understand(text, project, now_us())
     except Fault as fault:
         raise RefusedError(f"This is no query yet: {fault.sentence}") from None
     return name, text

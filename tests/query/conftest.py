@@ -4,9 +4,10 @@ import pytest
 
 from tests.approvals.conftest import desk, quiet
 from tests.approvals.story import Desk
+from tests.pages.conftest import agent
 from tests.query.incident import Told, tell
 
-__all__ = ["desk", "quiet"]
+__all__ = ["agent", "desk", "quiet"]
 
 
 @pytest.fixture

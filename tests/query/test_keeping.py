@@ -1,0 +1,195 @@
+"""Questions as forms, queries that people save, links that stay, exports: through the pages, then the rows."""
+
+import csv
+import io
+import json
+import zipfile
+from hashlib import sha256
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import orjson
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from inquiry import exports
+from inquiry.models_exports import Export
+from inquiry.models_saved import SavedQuery
+from inquiry.pinned import pinned
+from inquiry.query import asking
+from journal import horizon
+from journal.clock import now_us
+from journal.models import Body, Entry
+from tests.ingest.caller import Caller
+from tests.pages.people import House
+
+pytestmark = pytest.mark.django_db
+US = 1_000_000
+
+
+@pytest.fixture(autouse=True)
+def _settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within a test's transaction PostgreSQL calls nothing settled; tests/journal/test_horizon.py is about that."""
+
+    def last() -> int:
+        return Entry.objects.order_by("-position").values_list("position", flat=True).first() or 0
+
+    monkeypatch.setattr(horizon, "last_position", last)
+
+
+def page(answer: Any, status: int = 200) -> str:
+    assert answer.status_code == status, answer.content[:2000]
+    return str(answer.content.decode())
+
+
+def test_a_question_leads_to_its_search_or_says_what_it_lacks(house: House) -> None:
+    viewer = house.client("viewer")
+    assert page(viewer.get(reverse("questions"))).count('class="question"') == 17
+    asked = viewer.get(reverse("question", args=[1]), {"tool": "git push", "since": "2d"})
+    assert asked.status_code == 302
+    assert parse_qs(urlsplit(asked["Location"]).query) == {
+        "q": ['session status:failed failing_tool:"git push" since:2d']
+    }
+    lacking = page(viewer.get(reverse("question", args=[1]), {"since": "<b>"}), 422)
+    assert "asks for this: tool" in lacking
+    assert "<b>" not in lacking.partition("<main")[2].partition('class="sheet')[2]
+    assert viewer.get(reverse("question", args=[18])).status_code == 404
+
+
+def test_a_saved_query_is_its_owners_until_shared_and_only_theirs_to_change(house: House) -> None:
+    owner, other = house.client("operator"), house.client("viewer")
+    new = {"name": "Lost <i>mail</i>", "q": "effect tool:mail.send is:unknown"}
+    assert owner.post(reverse("saved_queries"), new).status_code == 302
+    kept = SavedQuery.objects.get()
+    url = reverse("saved_query", args=[kept.id])
+    assert "have saved a query as" in page(owner.post(reverse("saved_queries"), new), 422)
+    wrong = owner.post(reverse("saved_queries"), {"name": "x", "q": "effect tol:x"})
+    assert "is no field of" in page(wrong, 422)
+    assert other.get(url).status_code == other.post(url, {"do": "delete"}).status_code == 404
+    assert house.client("neighbour").get(url).status_code == 404
+    assert "mail" not in page(other.get(reverse("saved_queries")))
+
+    shared = {"name": "Lost mail", "q": kept.text, "shared": "1", "version": "1"}
+    assert owner.post(url, shared).status_code == 302
+    assert "changed since" in page(owner.post(url, {**shared, "name": "Other"}), 422)
+    assert "Lost mail" in page(other.get(reverse("saved_queries")))
+    assert "who alone can change it" in page(other.get(url))
+    assert (
+        other.post(url, {**shared, "version": "2"}).status_code == other.post(url, {"do": "delete"}).status_code == 404
+    )
+    assert house.client("neighbour").get(url).status_code == 404
+    assert owner.post(url, {"do": "delete"}).status_code == 302
+    assert not SavedQuery.objects.exists()
+    told = Entry.objects.filter(kind__startswith="query.").order_by("position")
+    assert list(told.values_list("kind", flat=True)) == ["query.saved", "query.changed", "query.deleted"]
+    assert {entry.actor for entry in told} == {house.members["operator"].user.person.pseudonym}
+    assert all(set(json.loads(entry.facts)) == {"shared", "version"} for entry in told)
+
+
+def test_a_link_holds_no_age_and_names_the_position(house: House, agent: Caller) -> None:
+    agent.session("s-1")
+    now = now_us()
+    text = "gate since:7d (decided_at:2h OR -used_at:3d..1h) any(effect: dispatched_at:30m tool:x) | group status"
+    words = pinned(text, now)
+    assert f"asof:#{horizon.last_position()} | group status" in words
+    plain = words.replace(f" asof:#{horizon.last_position()}", "")
+    later = now + 3600 * US
+    meant = str(asking.matches(asking.understand(text, house.project, now)).query)
+    for moment in (now, later):  # the same rows as asked now, whenever it is asked
+        assert str(asking.matches(asking.understand(plain, house.project, moment)).query) == meant
+    assert pinned(words, later) == words
+    shown = page(house.client("viewer").get(reverse("audit_link"), {"q": text}))
+    assert "asof:#" in shown
+    assert "since:7d" not in shown.partition("readonly")[2].partition("</textarea>")[0]
+    wrong = house.client("viewer").get(reverse("audit_link"), {"q": "effect ("})
+    assert "There is nothing to link to" in page(wrong, 422)
+
+
+def fetched(client: Client, q: str, form: str) -> bytes:
+    answer = client.post(reverse("export"), {"q": q, "format": form, "do": "now"})
+    assert answer.status_code == 200, answer.content
+    return b"".join(answer.streaming_content)  # type: ignore[arg-type]
+
+
+def test_an_export_is_whole_safe_and_as_of_the_moment_it_was_asked(house: House, agent: Caller) -> None:
+    agent.session("s-1", title="=cmd|' /C calc'!A0, \"quoted\"\r\nand more")
+    for n, tool in enumerate(["@SUM(1)", "-1+1", "+1", "plain, with comma", "\ttab"]):
+        agent.plan(f"k-{n}", tool=tool.strip() or "x", arguments={"secret": "of the body"})
+    viewer = house.client("viewer")
+    rows = list(csv.DictReader(io.StringIO(fetched(viewer, "effect", "csv").decode("utf-8"), newline="")))
+    assert [row["tool"] for row in rows] == ["tab", "plain, with comma", "'+1", "'-1+1", "'@SUM(1)"]
+    assert rows[0]["attempts"] == "0"
+    (session,) = csv.DictReader(io.StringIO(fetched(viewer, "session", "csv").decode("utf-8"), newline=""))
+    assert session["title"] == "'=cmd|' /C calc'!A0, \"quoted\"\r\nand more"
+    objects = [orjson.loads(line) for line in fetched(viewer, "effect", "ndjson").splitlines()]
+    assert [one["tool"] for one in objects][-1] == "@SUM(1)"
+
+    whole = zipfile.ZipFile(io.BytesIO(fetched(viewer, "effect since:1d", "bundle")))
+    about = json.loads(whole.read("about.json"))
+    assert about["rows"] == 5
+    assert about["as_of"] <= horizon.last_position()
+    assert "since:1d" not in about["query"]
+    assert about["pinned"].endswith(f"asof:#{about['as_of']}")
+    for name in ("rows.ndjson", "rows.csv", "query.txt"):
+        assert sha256(whole.read(name)).hexdigest() == about["files"][name]["sha256"]
+    assert b"of the body" not in b"".join(whole.read(name) for name in whole.namelist())
+    groups = fetched(viewer, "effect | group state | count", "csv").decode()
+    assert groups == "state,count\r\nplanned,5\r\n"
+
+    taken = Entry.objects.filter(kind="access.exported").order_by("position")
+    assert taken.count() == 5
+    assert {entry.actor for entry in taken} == {house.members["viewer"].user.person.pseudonym}
+    assert json.loads(Body.objects.get(entry=taken[0]).text)["q"] == "effect"
+    assert "is no field" in page(
+        viewer.post(reverse("export"), {"q": "effect tol:x", "format": "csv", "do": "now"}), 422
+    )
+    assert page(viewer.post(reverse("export"), {"q": "effect", "format": "exe", "do": "now"}), 422)
+    assert taken.count() == 5
+
+
+def test_a_job_is_made_once_survives_its_maker_and_is_fetched_by_whom_it_belongs_to(
+    house: House, agent: Caller
+) -> None:
+    agent.session("s-1")
+    for n in range(3):
+        agent.plan(f"k-{n}", tool="t")
+    viewer, admin, other = (house.client(name) for name in ("viewer", "administrator", "reviewer"))
+    asked = viewer.post(reverse("export"), {"q": "effect", "format": "ndjson", "do": "later"})
+    job = Export.objects.get()
+    url, file = reverse("export_job", args=[job.id]), reverse("export_file", args=[job.id])
+    assert asked["Location"] == url
+    assert "waits for the job worker" in page(viewer.get(url))
+    assert viewer.get(file).status_code == 404
+    agent.plan("later", tool="t")  # is not in it
+
+    # Whoever began it was killed a moment ago: nobody takes it up yet, and later from the beginning.
+    Export.objects.update(state="running", tries=1, beat_at_us=now_us(), rows_done=2)
+    assert exports.run() == 0
+    polled = viewer.get(url, HTTP_HX_REQUEST="true")
+    assert 'hx-get="' in page(polled)
+    assert "<html" not in page(polled)
+    Export.objects.update(beat_at_us=now_us() - 61 * US)
+    assert exports.run() == 1
+    job.refresh_from_db()
+    assert (job.state, job.tries, job.rows_done, job.rows_in_all) == ("done", 2, 3, 3)
+    done = page(viewer.get(url, HTTP_HX_REQUEST="true"))
+    assert "hx-get" not in done
+    assert job.sha256 in done
+    for client in (viewer, admin):
+        got = b"".join(client.get(file).streaming_content)  # type: ignore[arg-type]
+        assert sha256(got).hexdigest() == job.sha256
+        assert [orjson.loads(line)["key"] for line in got.splitlines()] == ["k-2", "k-1", "k-0"]
+    for client in (other, house.client("neighbour")):
+        assert client.get(url).status_code == client.get(file).status_code == 404
+    assert exports.run() == 0
+
+    Export.objects.update(ended_at_us=now_us() - 25 * 3600 * US)
+    exports.run()
+    assert viewer.get(file).status_code == 404
+    assert "was removed" in page(viewer.get(url))
+    assert not exports.path(job).exists()
+    viewer.post(reverse("export"), {"q": "effect", "format": "csv", "do": "later"})
+    Export.objects.filter(state="waiting").update(state="running", tries=3, beat_at_us=now_us() - 61 * US)
+    assert exports.run() == 0
+    assert Export.objects.get(format="csv").state == "failed"
