@@ -16,6 +16,7 @@ from approvals.models import Vote
 from approvals.requirement import Requirement
 from inquiry import shown
 from inquiry.addresses import PAGE
+from inquiry.auditing import WITHHELD
 from inquiry.column import Column, Reader, Value, handle, length, moment, number, seconds, text, time, word
 from inquiry.query import parts
 from inquiry.query.entities import ENTITIES
@@ -24,8 +25,7 @@ from inquiry.query.kinds import Ordered, Several
 from ledger.models import Effect
 from sessions.models import Session
 
-# What an audit needs of no row, and what words of agents it holds: never read here.
-_UNREAD: Final = ("said", "cursor", "waiting_on", "labels", "merge_intent")
+_UNREAD: Final = tuple(WITHHELD["agent_sessions_session"])
 
 
 def of(entity: str, reader: Reader) -> list[Column]:

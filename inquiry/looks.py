@@ -4,6 +4,7 @@ One entry for each person or agent, thing and hour, however often they look in i
 through, does not fill the book. Facts hold what was found; the text of a query is in the body, and can be erased.
 """
 
+from collections import OrderedDict
 from typing import Any, Final
 from uuid import UUID
 
@@ -14,8 +15,15 @@ from journal import entries
 from journal.clock import now_us
 from journal.entries import SYSTEM_SOURCE
 from journal.models import Entry
+from sessions.access import MemberRequest
+from sessions.people import pseudonym_of
 
 HOUR_US: Final = 3_600_000_000
+
+
+def actor_of(request: MemberRequest) -> str:
+    """What the journal calls whoever looks."""
+    return request.person.pseudonym or pseudonym_of(request.user)
 
 
 def searched(project: UUID, actor: str, text: str, *, entity: str, found: int, more: bool) -> None:
@@ -23,18 +31,29 @@ def searched(project: UUID, actor: str, text: str, *, entity: str, found: int, m
     _note(project, "access.searched", actor, (text,), {"q": text}, {"entity": entity, "found": found, "more": more})
 
 
-def viewed(
-    project: UUID, actor: str, what: str, number: int, *, session: UUID | None, effect: UUID | None, subject: UUID
-) -> None:
-    """Record that `actor` was shown what an agent sent: `what` is effect, body or artifact, `number` its position."""
+def viewed(project: UUID, actor: str, what: str, number: int, of: tuple[UUID | None, UUID | None, UUID]) -> None:
+    """Record that `actor` was shown what an agent sent: `what` is effect, body or artifact, `number` its position.
+
+    `of` are session, effect and the thing itself.
+    """
     facts = {"what": what, "position": number}
-    of = (session, effect, subject)
     _note(project, "access.viewed", actor, (what, str(number)), facts, facts, of)
 
 
 def exported(project: UUID, actor: str, text: str, facts: dict[str, Any], *, subject: UUID) -> None:
     """Record that `actor` took what `text` asks for out of the book; each time, whatever the hour."""
     _note(project, "access.exported", actor, (subject.hex,), {"q": text}, facts, (None, None, subject), hourly=False)
+
+
+# What this process knows to be in the book: who looks again within the hour costs nothing.
+_recent: OrderedDict[str, None] = OrderedDict()
+_REMEMBERED: Final = 4096
+
+
+def _remember(event_id: str) -> None:
+    _recent[event_id] = None
+    while len(_recent) > _REMEMBERED:
+        _recent.popitem(last=False)
 
 
 def _note(
@@ -50,8 +69,11 @@ def _note(
 ) -> None:
     now = now_us()
     hour = now // HOUR_US if hourly else 0
-    event_id = entries.keyed_digest(kind, actor, *key, str(hour))
+    event_id = entries.keyed_digest(kind, project.hex, actor, *key, str(hour))
+    if event_id in _recent:
+        return
     if Entry.objects.filter(project=project, source=SYSTEM_SOURCE, event_id=event_id).exists():
+        _remember(event_id)
         return
     # The body says nothing that two looks within the hour would say differently: that would be a conflict.
     text = orjson.dumps({"kind": kind, "hour": hour, **body}, option=orjson.OPT_SORT_KEYS).decode()
@@ -68,3 +90,4 @@ def _note(
             effect=of[1],
             subject=of[2],
         )
+    _remember(event_id)

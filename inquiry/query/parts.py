@@ -21,7 +21,8 @@ from inquiry.query.fields import Context, Field, Test, any_of
 from inquiry.query.kinds import Handle, Name, Several
 from journal.models import Entry
 from ledger.models import Effect
-from sessions.models import Membership, Project, Task
+from sessions.models import Membership, Project, Session, Task
+from sessions.sessions import identity
 
 FEW: Final = 1_000  # ids that are put into a condition one by one
 
@@ -42,8 +43,11 @@ def people(project: Project) -> "QuerySet[Any, Any]":
 
 
 def session_id(project: Project, text: str) -> UUID | None:
-    found = handles.session(project, text)
-    return None if found is None else found.id
+    found = by_handle(project, Session, "s", text)
+    if found is None:  # by its key; only the id is read, as whoever audits may read no more of it
+        named = Session.objects.filter(project=project, id=identity(project.id, text.strip()))
+        found = named.values_list("id", flat=True).first()
+    return found
 
 
 def effect_id(project: Project, text: str) -> UUID | None:

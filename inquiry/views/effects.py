@@ -9,7 +9,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from inquiry import effect_page, incident_page, sentences
+from inquiry import effect_page, incident_page, looks, sentences
 from inquiry.bundles import history
 from inquiry.handles import as_position
 from inquiry.keyset import MAX_POSITION
@@ -28,6 +28,7 @@ def effect(request: MemberRequest, effect: UUID) -> HttpResponse:
     """Everything that is known of one effect, beginning with the sentence that says it."""
     found = effect_of(request, effect)
     if "asof" in request.GET:
+        _seen(request, "effect", found.opened_position, found)
         return asof.effect(request, found)
     now = now_us()
     place = place_of(request.GET, (), ("fact",))
@@ -65,7 +66,9 @@ def effect(request: MemberRequest, effect: UUID) -> HttpResponse:
         "place": place,
         "now": now,
     }
-    return render(request, "inquiry/effect.html", context)
+    page = render(request, "inquiry/effect.html", context)
+    _seen(request, "effect", found.opened_position, found)
+    return page
 
 
 @require_safe
@@ -78,6 +81,7 @@ def raw_fact(request: MemberRequest, effect: UUID, position: int) -> HttpRespons
         raise Http404
     if stored[0] is None:
         return HttpResponse("This body was erased.\n", status=410, content_type="text/plain; charset=utf-8")
+    _seen(request, "body", position, found)
     response = HttpResponse(stored[0].encode("utf-8", "surrogatepass"), content_type="text/plain; charset=utf-8")
     response["Content-Disposition"] = f'attachment; filename="{found}-fact-{position}.txt"'
     return response
@@ -94,10 +98,18 @@ def artifact(request: MemberRequest, artifact: UUID) -> HttpResponseBase:
         file = artifacts.path(found.project_id, found.sha256).open("rb")
     except OSError as error:
         raise Http404 from error
+    of = (found.session_id, found.effect, found.id)
+    looks.viewed(found.project_id, looks.actor_of(request), "artifact", found.opened_position, of)
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", found.name).strip("._")[-80:]
     response = FileResponse(file, as_attachment=True, filename=f"{found}-{name}" if name else str(found))
     response["Content-Type"] = "application/octet-stream"
     return response
+
+
+def _seen(request: MemberRequest, what: str, number: int, found: Any) -> None:
+    """Put on record that a person was shown what an agent sent."""
+    of = (found.session_id, found.id, found.id)
+    looks.viewed(found.project_id, looks.actor_of(request), what, number, of)
 
 
 def effect_of(request: MemberRequest, effect_id: UUID) -> Any:

@@ -21,6 +21,7 @@ from inquiry.query import asking
 from journal import horizon
 from journal.clock import now_us
 from journal.models import Body, Entry
+from ledger.models import Effect
 from tests.ingest.caller import Caller
 from tests.pages.people import House
 
@@ -106,10 +107,29 @@ def test_a_link_holds_no_age_and_names_the_position(house: House, agent: Caller)
     assert "There is nothing to link to" in page(wrong, 422)
 
 
+def test_a_look_at_what_an_agent_sent_is_on_record_once_an_hour(house: House, agent: Caller) -> None:
+    agent.session("s-1")
+    effect = Effect.objects.get(id=agent.plan("looked-at", why="because")["id"])
+    viewer, looks = house.client("viewer"), Entry.objects.filter(kind="access.viewed").order_by("position")
+    for _ in range(2):
+        page(viewer.get(reverse("effect", args=[effect.id])))
+        page(viewer.get(reverse("raw_fact", args=[effect.id, effect.plan_position])))
+    page(house.client("operator").get(reverse("effect", args=[effect.id])))
+    assert house.client("neighbour").get(reverse("effect", args=[effect.id])).status_code == 404
+    actors = [house.members[name].user.person.pseudonym for name in ("viewer", "viewer", "operator")]
+    assert [(one.actor, json.loads(one.facts)["what"], one.effect) for one in looks] == [
+        (actor, what, effect.id) for actor, what in zip(actors, ("effect", "body", "effect"), strict=True)
+    ]
+
+
+def whole_of(answer: Any) -> bytes:
+    return b"".join(answer.streaming_content)
+
+
 def fetched(client: Client, q: str, form: str) -> bytes:
     answer = client.post(reverse("export"), {"q": q, "format": form, "do": "now"})
     assert answer.status_code == 200, answer.content
-    return b"".join(answer.streaming_content)  # type: ignore[arg-type]
+    return whole_of(answer)
 
 
 def test_an_export_is_whole_safe_and_as_of_the_moment_it_was_asked(house: House, agent: Caller) -> None:
@@ -177,7 +197,7 @@ def test_a_job_is_made_once_survives_its_maker_and_is_fetched_by_whom_it_belongs
     assert "hx-get" not in done
     assert job.sha256 in done
     for client in (viewer, admin):
-        got = b"".join(client.get(file).streaming_content)  # type: ignore[arg-type]
+        got = whole_of(client.get(file))
         assert sha256(got).hexdigest() == job.sha256
         assert [orjson.loads(line)["key"] for line in got.splitlines()] == ["k-2", "k-1", "k-0"]
     for client in (other, house.client("neighbour")):

@@ -1,12 +1,17 @@
 """The seventeen questions find what they ask for and nothing else, by indexes, and with no column of a payload."""
 
+import io
 import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import pytest
-from django.db import connection
+from django.core.management import call_command
+from django.db import DatabaseError, connection, models, transaction
 
-from inquiry import columns, shipped
+from inquiry import auditing, columns, shipped
 from inquiry.column import Reader
 from inquiry.query import asking
 from journal.clock import now_us
@@ -73,6 +78,51 @@ def test_each_question_finds_what_it_asks_for_by_an_index(told: Told) -> None:
     assert {row["key"]: row["compensates"] for row in found(told, 14)}["undoing"] == told.handle("pushed")
     assert len(shipped.QUESTIONS) == 17
     assert _read_whole(told) == []
+    # Neither do they need what agents sent: a role that may not read it finds the same.
+    asked = [{"number": number, "found": found(told, number)} for number in shipped.BY_NUMBER]
+    with _auditing():
+        assert [{"number": number, "found": found(told, number)} for number in shipped.BY_NUMBER] == asked
+        for secret in ("SELECT text FROM journal_body", "SELECT said FROM agent_sessions_session"):
+            with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
+                cursor.execute(secret)
+
+
+@contextmanager
+def _auditing() -> Iterator[None]:
+    """Ask as the role that only audits; SQLite, which has none, refuses to read what that role may not."""
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("CREATE ROLE gatebook_test_auditor")
+            call_command("audit_role", "gatebook_test_auditor", "--apply", stdout=io.StringIO())
+            cursor.execute("SET LOCAL ROLE gatebook_test_auditor")
+            yield
+            cursor.execute("RESET ROLE")
+        return
+    readable = auditing.tables()
+
+    def may(action: int, table: str | None, column: str | None, _database: str | None, _trigger: str | None) -> int:
+        read = action == sqlite3.SQLITE_READ and table is not None and not table.startswith("sqlite_")
+        return sqlite3.SQLITE_DENY if read and column and column not in readable.get(table or "", ()) else 0
+
+    connection.connection.set_authorizer(may)
+    try:
+        yield
+    finally:
+        connection.connection.set_authorizer(None)
+
+
+def test_every_column_that_can_hold_a_whole_text_is_withheld_from_an_audit_or_read_for_a_reason() -> None:
+    whole = (models.TextField, models.JSONField, models.BinaryField)
+    held = {
+        (model._meta.db_table, one.column)
+        for model in auditing.ours()
+        for one in model._meta.local_fields
+        if isinstance(one, whole)
+    }
+    named = {(table, column) for part in (auditing.WITHHELD, auditing.READ) for table in part for column in part[table]}
+    columns_of = {model._meta.db_table: {one.column for one in model._meta.local_fields} for model in auditing.ours()}
+    assert held <= named
+    assert all(column in columns_of[table] for table, column in named)
 
 
 # The indexes of which a stretch is all that a question can be after; any other one is asked for more than the project.
