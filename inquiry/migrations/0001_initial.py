@@ -26,14 +26,13 @@ WORDS = {
         # the other from either end, and the index skips to each. 2^15 positions are a part; the word for it stands
         # behind the others (inquiry/words/keeping.py).
         """
-        CREATE FUNCTION inquiry_span_of_words(asked tsquery, home uuid, token text) RETURNS bigint[]
-        LANGUAGE plpgsql STABLE
+        CREATE FUNCTION inquiry_span_of_words(asked tsquery, home uuid, token text, low bigint, high bigint)
+        RETURNS bigint[] LANGUAGE plpgsql STABLE
         SET enable_seqscan = off SET enable_indexscan = off SET jit = off SET work_mem = '64MB' AS $$
         DECLARE
-          first bigint;
-          last bigint;
+          first bigint := low >> 15;
+          last bigint := high >> 15;
         BEGIN
-          SELECT min(position) >> 15, max(position) >> 15 INTO first, last FROM inquiry_effectwords;
           LOOP
             EXIT WHEN last IS NULL OR last < first;
             PERFORM 1 FROM inquiry_effectwords
@@ -64,7 +63,7 @@ WORDS = {
 WITHOUT_WORDS = {
     "postgresql": [
         "DROP TRIGGER IF EXISTS body_takes_its_words_along ON journal_body",
-        "DROP FUNCTION inquiry_span_of_words(tsquery, uuid, text)",
+        "DROP FUNCTION inquiry_span_of_words(tsquery, uuid, text, bigint, bigint)",
         "DROP FUNCTION inquiry_positions_of_words(tsquery, uuid, integer)",
         "DROP INDEX effect_words_by_word",
     ],

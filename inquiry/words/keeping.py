@@ -33,6 +33,13 @@ _WRITE_SQLITE: Final = (
 )
 
 
+_LATELY: Final = (
+    "SELECT count(*) FROM (SELECT project_id, words FROM inquiry_effectwords ORDER BY position DESC LIMIT 2000) newest"
+    " WHERE project_id = %s AND words @@ %s::tsquery"
+)
+_MANY: Final = 100  # of those
+
+
 def alone() -> None:
     """Wait, inside a transaction, until nobody else writes words or erases bodies; nobody begins to before its end.
 
@@ -63,20 +70,24 @@ def write(rows: Sequence[Words]) -> None:
         sql.write_each(_WRITE_SQLITE, values)
 
 
-def newest(asked: Asked, most: int) -> list[int]:
-    """Positions of `most` effects whose stored words hold all that is asked: on SQLite the newest, else any.
+def positions(asked: Asked, most: int) -> list[int] | None:
+    """Positions of all effects whose stored words hold what is asked; None for more than `most`, or for many lately.
 
     May name those of a project whose id ends alike. PostgreSQL goes by the index and nothing else, whatever its figures
-    make it believe of the words: a function does it, which forbids the other ways for as long as it runs.
+    make it believe of the words: a function does it, which forbids the other ways for as long as it runs. Where every
+    twentieth of the newest rows holds them, that is enough to know: to gather half a million takes a while.
     """
     if connection.vendor == "postgresql":
-        ((found,),) = sql.rows("SELECT inquiry_positions_of_words(%s, %s, %s)", [asked.tsquery(), asked.project, most])
-        return found or []
-    rows = sql.rows(
-        "SELECT rowid FROM inquiry_wordindex WHERE inquiry_wordindex MATCH %s ORDER BY rowid DESC LIMIT %s",
-        [asked.match(), most],
-    )
-    return [row[0] for row in rows]
+        ((lately,),) = sql.rows(_LATELY, [asked.project, asked.tsquery()])
+        if lately >= _MANY:
+            return None
+        text = "SELECT inquiry_positions_of_words(%s, %s, %s)"
+        ((found,),) = sql.rows(text, [asked.tsquery(), asked.project, most + 1])
+        found = found or []
+    else:
+        text = "SELECT rowid FROM inquiry_wordindex WHERE inquiry_wordindex MATCH %s LIMIT %s"
+        found = [row[0] for row in sql.rows(text, [asked.match(), most + 1])]
+    return found if len(found) <= most else None
 
 
 def span(asked: Asked) -> tuple[int, int] | None:
@@ -88,8 +99,10 @@ def span(asked: Asked) -> tuple[int, int] | None:
         whole = Asked(asked.project, tuple(term for term in asked.terms if not term.prefix))
         if not whole.terms:
             return None  # beginnings are gathered anew for every part of the index
+        token = stored(asked.project, "")
         ((found,),) = sql.rows(
-            "SELECT inquiry_span_of_words(%s, %s, %s)", [whole.tsquery(), asked.project, stored(asked.project, "")]
+            "SELECT inquiry_span_of_words(%s, %s, %s, min(position), max(position)) FROM inquiry_effectwords",
+            [whole.tsquery(), asked.project, token],
         )
         return (found[0], found[1]) if found else None
     ends = []

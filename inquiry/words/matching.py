@@ -65,9 +65,9 @@ def condition(project: UUID, asked: Sequence[Term]) -> Q:
     """
     known = Asked(project, tuple(asked))
     newer = {one.position: holds(one.words, asked) for one in indexing.fresh(project)}
-    found = keeping.newest(known, LISTED + 1)
+    found = keeping.positions(known, LISTED)
     here = [position for position, does in newer.items() if does]
-    if len(found) <= LISTED:
+    if found is not None:
         positions = sorted({*here, *(position for position in found if position not in newer)})
         return Q(project=project, opened_position__listed=array("q", positions))
     stored = EffectWords.objects.filter(project=project, words__hold=known)

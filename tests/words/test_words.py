@@ -281,4 +281,4 @@ def test_a_hostile_question_is_data_only(house: House, worker: Caller) -> None:
     for text in ("near or not", "NEAR(not or)", '" OR near*', "near NOT or", "'near' & !'or'"):
         assert set(found(house.project, text)) <= {"s/0"}
     assert found(house.project, "x'y") == ["s/1"]
-    assert keeping.newest(Asked(house.project.id, tuple(terms("near"))), 5) != []
+    assert keeping.positions(Asked(house.project.id, tuple(terms("near"))), 5) != []
