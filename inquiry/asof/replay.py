@@ -8,6 +8,7 @@ from uuid import UUID
 
 import orjson
 
+from approvals.models import Gate
 from inquiry.asof import told, words
 from inquiry.asof.cut import Cut, UnfitError
 from inquiry.asof.folding import Folded, Folding
@@ -22,9 +23,10 @@ from ledger.effects import REPLANNED
 from ledger.models import Attempt, Effect
 from ledger.rows import AttemptRow, EffectRow
 from ledger.tools import name_digest
+from sessions.models import Session
 
 US: Final = 1_000_000
-MOST_SINCE: Final = 200_000  # entries of everybody after a cut that a search walks
+MOST_SINCE: Final = 2_000_000  # entries of everybody after a cut that a search walks, while it has time
 MOST_CHANGED: Final = 5_000  # things of one kind that it makes again
 
 
@@ -91,19 +93,38 @@ def changed_since(project: UUID, cut: Cut) -> Changed:
 
     Raises UnfitError where that would be too much: a later moment can be looked at.
     """
-    if horizon.last_position() - cut.position > MOST_SINCE:
-        raise UnfitError(_TOO_LONG_AGO)
-    since = Entry.objects.filter(position__gt=cut.position).order_by()
-    moved = _distinct(project, since.filter(effect__isnull=False), "effect")
-    undone = Effect.objects.filter(id__in=moved, compensates__isnull=False) if moved else Effect.objects.none()
-    moved |= {one for one in undone.values_list("compensates", flat=True) if one is not None}
+    return Changed(changed_effects(project, cut), changed_sessions(project, cut), changed_gates(project, cut))
+
+
+def changed_effects(project: UUID, cut: Cut) -> frozenset[UUID]:
+    """The effects that were there and of which the journal says more since; also by what they compensate."""
+    since = _since(cut).filter(effect__isnull=False).values("effect")
+    told_of = Effect.objects.filter(id__in=since)
+    moved = _there(project, told_of, cut)
+    moved |= _there(
+        project, Effect.objects.filter(id__in=told_of.filter(compensates__isnull=False).values("compensates")), cut
+    )
     for said in told.replaced_plans(moved).values():
         moved |= {UUID(one["compensates_id"]) for one in said if one.get("compensates_id")}
-    return Changed(
-        effects=frozenset(moved),
-        sessions=frozenset(_distinct(project, since.filter(session__isnull=False), "session")),
-        gates=frozenset(_distinct(project, since.filter(kind__startswith="gate.", subject__isnull=False), "subject")),
-    )
+    return frozenset(moved)
+
+
+def changed_sessions(project: UUID, cut: Cut) -> frozenset[UUID]:
+    """The sessions that were there and of which the journal says more since."""
+    since = _since(cut).filter(session__isnull=False).values("session")
+    return frozenset(_there(project, Session.objects.filter(id__in=since), cut))
+
+
+def changed_gates(project: UUID, cut: Cut) -> frozenset[UUID]:
+    """The gates that were there and of whose effects the journal says more since."""
+    since = _since(cut).filter(effect__isnull=False).values("effect")
+    return frozenset(_there(project, Gate.objects.filter(effect__in=since), cut))
+
+
+def _since(cut: Cut) -> Any:
+    if horizon.last_position() - cut.position > MOST_SINCE:
+        raise UnfitError(_TOO_LONG_AGO)
+    return Entry.objects.filter(position__gt=cut.position).order_by()
 
 
 _TOO_LONG_AGO: Final = (
@@ -112,11 +133,15 @@ _TOO_LONG_AGO: Final = (
 )
 
 
-def _distinct(project: UUID, entries: Any, column: str) -> set[UUID]:
+def _there(project: UUID, rows: Any, cut: Cut) -> set[UUID]:
+    """Those of `rows` that were there at the cut. Most of what there is news of came later, and is not made again."""
+    found = set()
     # Of everybody, and then those of the project: asked for these alone, SQLite reads all of the project's.
-    found = {thing for home, thing in entries.values_list("project", column).distinct() if home == project}
-    if len(found) > MOST_CHANGED:
-        raise UnfitError(_TOO_LONG_AGO)
+    for identity, home, opened in rows.order_by().values_list("id", "project", "opened_position").iterator(2_000):
+        if home == project and opened <= cut.position:
+            found.add(identity)
+            if len(found) > MOST_CHANGED:
+                raise UnfitError(_TOO_LONG_AGO)
     return found
 
 

@@ -5,13 +5,14 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Final
 
-from django.db.models import QuerySet, Subquery
+from django.db.models import Q, QuerySet, Subquery
 
 from inquiry import keyset
-from inquiry.query import grouping, reading
+from inquiry.query import grouping, past, reading
 from inquiry.query.entities import ENTITIES, Entity
 from inquiry.query.fields import Context, Test, all_of
-from inquiry.query.syntax import Fault, Query
+from inquiry.query.past import Past
+from inquiry.query.syntax import Query
 from journal.models import Entry
 from sessions.models import Project
 
@@ -40,6 +41,7 @@ class Asked:
     since_us: int | None
     until_us: int | None
     between: tuple[int | None, int | None] | None = None  # positions, once they were looked up
+    past: Past | None = None  # where it is asked as of a moment
 
     @property
     def slow(self) -> bool:
@@ -67,16 +69,23 @@ class Answer:
 
 
 def understand(text: str, project: Project, now_us: int) -> Asked:
-    """Read a query and look everything up that it names. Raises Fault."""
+    """Read a query and look everything up that it names. Raises Fault.
+
+    As of a moment, what changed since is made again here.
+    """
     query = reading.read(text)
     entity, context = ENTITIES[query.entity], Context(project, now_us)
+    cut = past.cut_of(query.asof, project, now_us) if query.asof is not None else None
+    if cut is not None:
+        context.now_us, context.upto = cut.at_us, cut.position
     parts = [reading.term_test(node, entity, context) for node in reading.conjuncts(query)]
     since_us, until_us = reading.bounds(query, context)
     if query.grouping is not None:
         grouping.check(query.grouping, entity)
-    if query.asof is not None:
-        raise Fault(query.asof.at, len(query.asof.text), "A search tells how things stand now.")
-    return Asked(query, entity, context, all_of(parts), parts, since_us, until_us)
+    asked = Asked(query, entity, context, all_of(parts), parts, since_us, until_us)
+    if cut is not None and query.asof is not None:
+        asked.past = past.judge(query, query.asof, entity, context, parts, cut)
+    return asked
 
 
 def answer(
@@ -95,7 +104,7 @@ def answer(
     parts = [part.filter(opened_position__gte=lowest) for part in parts] if lowest else parts
     whole = rows(asked.entity.of(asked.context.project))
     page = keyset.merge(parts, whole, size, keyset.Window(before=before, after=after))
-    found = Answer(asked, page.rows, page.older, page.newer)
+    found = Answer(asked, past.as_they_were(page.rows, asked.past), page.older, page.newer)
     if lowest and page.older is None:
         found.looked_back_to = lowest
     return found
@@ -103,7 +112,10 @@ def answer(
 
 def matches(asked: Asked) -> "QuerySet[Any]":
     """All rows that meet `asked`, in no order."""
-    return _within(_walled(asked).filter(asked.test.q), asked)
+    met = asked.test.q
+    if asked.past is not None:
+        met = (met & ~Q(pk__in=asked.past.again)) | Q(pk__in=asked.past.met) if asked.past.again else met
+    return _within(_walled(asked).filter(met), asked)
 
 
 def arms(asked: Asked) -> "list[QuerySet[Any]]":
@@ -113,9 +125,12 @@ def arms(asked: Asked) -> "list[QuerySet[Any]]":
     count = 1
     for choices in alternatives:
         count *= len(choices)
-    if count > _ARMS:
-        return [rows.filter(asked.test.q)]
-    return [rows.filter(*combination) for combination in product(*alternatives)]
+    many = count > _ARMS
+    found = [rows.filter(asked.test.q)] if many else [rows.filter(*chosen) for chosen in product(*alternatives)]
+    if asked.past is not None and asked.past.again:
+        found = [arm.exclude(pk__in=list(asked.past.again)) for arm in found]
+        found += [_walled(asked).filter(pk__in=asked.past.met)] if asked.past.met else []
+    return found
 
 
 def count(asked: Asked, most: int = COUNTED) -> tuple[int, bool]:
@@ -170,7 +185,7 @@ def stream(
         lowest = max(top - SLOW_WINDOW, 0) if asked.slow else 0
         found = found.filter(opened_position__gte=lowest) if lowest else found
         chunk = list(found.order_by("-opened_position")[:_CHUNK])
-        yield chunk
+        yield past.as_they_were(chunk, asked.past)
         top = chunk[-1].opened_position if len(chunk) == _CHUNK else lowest
 
 
@@ -182,8 +197,9 @@ def newest(asked: Asked) -> int:
 
 def _walled(asked: Asked) -> "QuerySet[Any]":
     # What stays within the project by itself is not asked for the project too: SQLite would then walk the project.
-    walled = any(part.walled for part in asked.parts)
-    return asked.entity.rows() if walled else asked.entity.of(asked.context.project)
+    walled = any(part.walled for part in asked.parts) and asked.past is None
+    rows = asked.entity.rows() if walled else asked.entity.of(asked.context.project)
+    return rows if asked.past is None else rows.filter(opened_position__lte=asked.past.cut.position)
 
 
 def _within(rows: "QuerySet[Any]", asked: Asked) -> "QuerySet[Any]":

@@ -28,6 +28,7 @@ class Context:
 
     project: Project
     now_us: int
+    upto: int | None = None  # the journal position as of which is asked; None: as things stand now
     notes: list[str] = field(default_factory=list)
     names: dict[tuple[str, str, bool], list[Any]] = field(default_factory=dict)  # resolved once
 
@@ -37,7 +38,8 @@ class Test:
     """`q` is the condition. `holds` says the same of one row, None where only the database can tell.
 
     `arms` are disjoint and their union is `q`; each can be served by an index. `indexed` when one index leads to few
-    rows; `walled` when rows of other projects cannot meet it.
+    rows; `walled` when rows of other projects cannot meet it. `lasts` when it goes by rows that never change, up to the
+    position of the context: it then says what it says ever after.
     """
 
     q: Q
@@ -45,6 +47,7 @@ class Test:
     arms: tuple[Q, ...] = ()
     indexed: bool = False
     walled: bool = False
+    lasts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +217,7 @@ def any_of(tests: Iterable[Test]) -> Test:
         q = test.q if number == 0 else q | test.q
     tellers = [test.holds for test in given]
     if any(teller is None for teller in tellers):
-        return Test(q)
+        return Test(q, lasts=bool(given) and all(test.lasts for test in given))
     return Test(q, lambda row: any(teller(row) for teller in tellers if teller is not None))
 
 
@@ -228,7 +231,7 @@ def all_of(tests: Iterable[Test]) -> Test:
     walled = any(test.walled for test in given)
     indexed = any(test.indexed for test in given)
     if any(teller is None for teller in tellers):
-        return Test(q, indexed=indexed, walled=walled)
+        return Test(q, indexed=indexed, walled=walled, lasts=all(test.lasts for test in given))
     plain: Callable[[Any], bool] = lambda row: all(teller(row) for teller in tellers if teller is not None)  # noqa: E731
     return Test(q, plain, indexed=indexed, walled=walled)
 
@@ -236,4 +239,4 @@ def all_of(tests: Iterable[Test]) -> Test:
 def negated(test: Test) -> Test:
     """What it does not hold of."""
     teller = test.holds
-    return Test(~test.q, None if teller is None else lambda row: not teller(row))
+    return Test(~test.q, None if teller is None else lambda row: not teller(row), lasts=test.lasts)

@@ -249,6 +249,8 @@ class Several(Field):
     to: str = "pk"  # the entity's column that `link` holds
     inner: Field | None = None
     reach: str = ""  # how the ORM goes there from the entity's row, for groups
+    told_at: str = "opened_position"  # their column with the journal position that brought them
+    lasts: bool = False  # they never change
     some: bool = False  # `rows` leaves out some of what `reach` leads to
     of: "type[Model] | None" = None  # the entity's model, where no index leads from its row to these
 
@@ -278,14 +280,16 @@ class Several(Field):
         """A column of its rows as the ORM names it from the entity's row."""
         return f"{self.reach}__{path}"
 
-    def among(self, q: Q, project: Project | None = None) -> Q:
+    def among(self, q: Q, context: Context | None = None) -> Q:
         """The condition that one of its rows meets `q`."""
         assert self.rows is not None  # noqa: S101
-        found = self.rows(project) if project is not None else self.rows(None)  # type: ignore[arg-type]
+        found = self.rows(context.project if context is not None else None)  # type: ignore[arg-type]
         found = found.filter(q, **{f"{self.link}__isnull": False})
+        if context is not None and context.upto is not None:
+            found = found.filter(**{f"{self.told_at}__lte": context.upto})
         return Q(**{f"{self.to}__in": found.order_by().values(self.link)})
 
     def _read(self, term: Term, context: Context) -> Test:
         assert self.inner is not None  # noqa: S101
         inner = self.inner.test(term, context)
-        return Test(self.among(inner.q, context.project), None, indexed=bool(self.index))
+        return Test(self.among(inner.q, context), None, indexed=bool(self.index), lasts=self.lasts)

@@ -89,6 +89,8 @@ GATE: Final = Entity(
         Several(
             *("ruled_in", "Answered within", "from the page shown to the answer, of one of the people"),
             rows=votes,
+            told_at="position",
+            lasts=True,
             link="gate_id",
             reach="votes",
             inner=Length("ruled_in", "Answered within", path="voted_at_us", minus="shown_at_us", nullable=False),

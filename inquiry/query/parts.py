@@ -168,7 +168,8 @@ def named_by_entries(column: str, **entries: Any) -> Callable[[Context], Test]:
     def test(context: Context) -> Test:
         found = Entry.objects.filter(project=context.project.id, **{f"{column}__isnull": False}, **entries)
         found = found.filter(IS_OF_A_RARE_KIND) if "kind" in entries else found
-        return Test(Q(pk__in=found.order_by().values(column)))
+        found = found.filter(position__lte=context.upto) if context.upto is not None else found
+        return Test(Q(pk__in=found.order_by().values(column)), lasts="kind" in entries)
 
     return test
 
@@ -245,6 +246,8 @@ def reviewer(link: str, reach: str, **more: Any) -> Several:
     return Several(
         *("reviewer", "Reviewer", "who answered it"),
         rows=votes,
+        told_at="position",
+        lasts=True,
         link=link,
         reach=reach,
         inner=person("reviewer", "Reviewer", "user_id"),

@@ -218,25 +218,29 @@ def _scope(scope: Scope, entity: Entity, context: Context) -> Test:
     if scope.quantifier == "all":
         test = negated(test)
     # Within the project: what a report names from elsewhere belongs to nothing here.
-    rows, link, to = reach(inner.of(context.project).filter(test.q))
+    there = inner.of(context.project).filter(test.q)
+    if context.upto is not None:
+        there = there.filter(opened_position__lte=context.upto)
+    rows, link, to = reach(there)
+    lasts = inner.name == "event" and (test.holds is not None or test.lasts)  # entries never change
     if scope.quantifier == "count":
-        return _counted(scope, rows, link, to)
+        return _counted(scope, rows, link, to, lasts=lasts)
     met = Q(**{f"{to}__in": rows.order_by().values(link)}) if test.indexed else _exists(rows, link, to)
-    return Test(met if scope.quantifier == "any" else ~met)
+    return Test(met if scope.quantifier == "any" else ~met, lasts=lasts)
 
 
 def _exists(rows: "QuerySet[Any]", link: str, to: str) -> Q:
     return Q(Exists(rows.filter(**{link: OuterRef(to)})))
 
 
-def _counted(scope: Scope, rows: "QuerySet[Any]", link: str, to: str) -> Test:
+def _counted(scope: Scope, rows: "QuerySet[Any]", link: str, to: str, *, lasts: bool) -> Test:
     """How many rows there are, compared. Who has none stands in no group, so the question is turned round for them."""
     met_by_none = _COMPARED[scope.operator](0, scope.number)
     numbers = rows.order_by().values(link).annotate(rows_of_it=Count("pk"))
     wanted = Q(**{f"rows_of_it{_LOOKUP[scope.operator]}": scope.number})
     groups = numbers.filter(~wanted if met_by_none else wanted).values(link)
     met = Q(**{f"{to}__in": groups})
-    return Test(~met if met_by_none else met)
+    return Test(~met if met_by_none else met, lasts=lasts)
 
 
 def _seq(seq: Seq, entity: Entity, context: Context) -> Test:
@@ -248,6 +252,8 @@ def _seq(seq: Seq, entity: Entity, context: Context) -> Test:
     for number in range(len(seq.steps) - 1, -1, -1):
         step, before = seq.steps[number], seq.steps[number - 1] if number else None
         rows = Entry.objects.filter(kind=step.kind)
+        if context.upto is not None:
+            rows = rows.filter(position__lte=context.upto)
         if before is None:
             rows = rows.filter(**{entity.events: OuterRef("pk")})
         else:
@@ -263,7 +269,7 @@ def _seq(seq: Seq, entity: Entity, context: Context) -> Test:
                 rows = rows.filter(received_us__lt=context.now_us - values.length(after.within))
         inner = rows
     assert inner is not None  # noqa: S101 - a sequence has two steps or more
-    return Test(Q(Exists(inner.filter(project=context.project.id))))
+    return Test(Q(Exists(inner.filter(project=context.project.id))), lasts=True)
 
 
 __all__ = ["PSEUDO", "bounds", "conjuncts", "field_of", "read", "term_test", "unknown"]

@@ -1,0 +1,84 @@
+"""A search as of a moment finds what it found at that moment, whatever has happened since."""
+
+import pytest
+from django.test import Client
+
+from inquiry.query import asking
+from inquiry.query.syntax import Fault
+from journal import horizon
+from journal.clock import now_us
+from journal.models import Entry
+from ledger.models import Effect
+from sessions.models import Project
+from tests.ingest.caller import Caller
+from tests.pages.book import Book
+from tests.pages.people import House
+
+pytestmark = pytest.mark.django_db
+QUERIES = (
+    "state:planned",
+    "state:dispatched OR state:unknown",
+    "outcome:ok -tool:git.push",
+    "attempts:>0 leave:used",
+    "attempts:>0 since:30d",
+    "changed_at:1h",
+    "is:violating OR has:reference",
+    "none(event: kind:effect.dispatched)",
+    "effect seq(effect.planned -> effect.dispatched)",
+    "session status:running",
+    "session is:ended",
+    "session any(event: kind:session.ended)",
+    "event kind:effect.dispatched",
+    "gate",
+)
+
+
+@pytest.fixture(autouse=True)
+def settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On PostgreSQL nothing settles that the test's own transaction wrote; the browser's tests see the real horizon."""
+    monkeypatch.setattr(horizon, "last_position", lambda: Entry.objects.latest("position").position)
+
+
+def found(project: Project, text: str) -> list[tuple[str, str]]:
+    """Handles and what pages would say of each match, newest first."""
+    asked = asking.understand(text, project, now_us())
+    rows = [row for chunk in asking.stream(asked, lambda rows: rows) for row in chunk]
+    assert asking.count(asked)[0] == len(rows)
+    assert [row.pk for row in asking.answer(asked, lambda rows: rows).rows] == [row.pk for row in rows][:50]
+    return [(str(row), getattr(row, "state", "") or getattr(row, "status", "")) for row in rows]
+
+
+def test_a_search_as_of_a_moment_finds_what_it_found_then(house: House, agent: Caller, book: Book) -> None:
+    position = Entry.objects.order_by("-position").values_list("position", flat=True)[0]
+    before = {text: found(house.project, text) for text in QUERIES}
+    assert all(
+        before[text] for text in QUERIES if "gate" not in text and "ended" not in text and "session.ended" not in text
+    )
+    for name in ("planned", "dispatched"):
+        effect = Effect.objects.get(id=book.effects[name])
+        told = {"id": str(effect.id), "intent_digest": effect.intent_digest}
+        if name == "planned":
+            agent.dispatch(told)
+        agent.acknowledge(told)
+    agent.plan("later", str(book.session), tool="deploy.run", arguments={"n": 1})
+    assert agent.post(f"/sessions/{book.session}/end", {"status": "completed"}).status_code == 200
+    now = {text: found(house.project, text) for text in QUERIES}
+    assert sum(now[text] != before[text] for text in QUERIES) >= 8  # it does make a difference
+    for text in QUERIES:
+        assert (
+            found(house.project, f"{text} asof:#{position}" if " OR " not in text else f"({text}) asof:#{position}")
+            == (before[text])
+        ), text
+
+
+def test_the_page_shows_the_moment_and_refuses_one_that_has_not_come(house: House, book: Book) -> None:
+    viewer: Client = house.client("viewer")
+    position = Entry.objects.order_by("-position").values_list("position", flat=True)[0]
+    page = viewer.get("/audit/", {"q": f"state:planned asof:#{position}"})
+    assert page.status_code == 200
+    assert "/effects/" in page.content.decode()
+    with pytest.raises(Fault, match="not there yet"):
+        asking.understand(f"asof:#{position + 1000}", house.project, now_us())
+    refused = viewer.get("/audit/", {"q": "state:planned asof:2126-01-01"})
+    assert refused.status_code == 400
+    assert "has not come yet" in refused.content.decode()
