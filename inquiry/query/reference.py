@@ -120,7 +120,10 @@ GRAMMAR: Final = (
     ),
     ("… and within a time.", "effect seq(effect.planned -> effect.dispatched within 10m)"),
     ("… and what never followed.", "session seq(effect.dispatched -> !effect.acknowledged within 10m)"),
-    ("As things stood at a moment, an age ago, or at a position of the journal.", "state:failed asof:2026-11-20T09:00Z"),
+    (
+        "As things stood at a moment, an age ago, or at a position of the journal.",
+        "state:failed asof:2026-11-20T09:00Z",
+    ),
     ("Groups, with how many there are of each.", "attempts:>1 since:30d | group repository"),
     ("Figures of groups, the first one orders them.", "since:30d | group tool | max(attempts), p95(took), count"),
     ("So many groups.", "effect | group tool,agent | count | top 20"),
