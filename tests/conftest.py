@@ -18,6 +18,7 @@ from django.urls import set_urlconf
 from playwright.sync_api import Browser, Page, sync_playwright
 from pytest_django import Settings
 
+from tests.house.kept import Kept
 from tests.house.server import Server, serve
 from tests.pages.people import House, build
 
@@ -103,11 +104,20 @@ def _doors_of_people() -> Iterator[None]:
     set_urlconf(None)
 
 
+_HOUSE = Kept[House]()
+
+
 @pytest.fixture
 def house(db: None, settings: Settings) -> House:
     """Two projects and their people, whose passwords are hashed in no time."""
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-    return build()
+    # Projects have the same ids as in the test before, of which a process remembers something for seconds.
+    from inquiry.stuck import limits
+    from ledger import declared
+
+    declared.forget()
+    limits._kept.clear()
+    return _HOUSE.again(build)
 
 
 @pytest.fixture(scope="session")

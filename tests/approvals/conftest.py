@@ -8,25 +8,33 @@ from approvals.models import Gate
 from tests.approvals.reviewer import Reviewer
 from tests.approvals.shelf import Shelf, furnish
 from tests.approvals.story import Desk
+from tests.house.kept import Kept
 from tests.house.server import Server
-from tests.pages.book import doors
+from tests.pages.book import HOUSES_TOKEN, doors
 from tests.pages.people import House
 
 
 @pytest.fixture
 def quiet(house: House) -> Iterator[Desk]:
     """A desk without any policy."""
-    with doors(house.agent) as caller:
+    with doors(house.agent, kept=HOUSES_TOKEN) as caller:
         yield Desk(house, caller)
 
 
 @pytest.fixture
 def desk(quiet: Desk) -> Desk:
     """A desk whose policy holds pushes and deploys."""
-    quiet.rules()
-    for name in ("git.push", "deploy"):
-        quiet.declare(name)
+    _FURNISHED.again(lambda: _furnish(quiet))
     return quiet
+
+
+def _furnish(desk: Desk) -> None:
+    desk.rules()
+    for name in ("git.push", "deploy"):
+        desk.declare(name)
+
+
+_FURNISHED = Kept[None]()
 
 
 @pytest.fixture

@@ -16,19 +16,24 @@ from journal.models import Entry
 from ledger.models import Effect
 from sessions import tokens
 from sessions.models import Agent, Artifact, Project, Session, Task
+from tests.house.kept import Kept
 from tests.ingest.caller import Caller, new_key
 
+HOUSES_TOKEN = Kept[str]()  # of the house's agent, issued as the first thing in the house
 REPORT = b"<svg onload=alert(1)>12 passed, 1 failed\n"
 REFERENCE = "https://forge.example/web/pull/17"
 
 
 @contextmanager
-def doors(agent: Agent, scope: str = "agent") -> Iterator[Caller]:
-    """The agent at the API's doors, inside the transaction of the test."""
+def doors(agent: Agent, scope: str = "agent", kept: Kept[str] | None = None) -> Iterator[Caller]:
+    """The agent at the API's doors, inside the transaction of the test. `kept` keeps the token that it gets."""
     from config.wsgi import application
 
-    with transaction.atomic():
-        token = tokens.issue(agent, scope=scope, expires_in=None, actor="tests")
+    def issue() -> str:
+        with transaction.atomic():
+            return tokens.issue(agent, scope=scope, expires_in=None, actor="tests")
+
+    token = kept.again(issue) if kept else issue()
     caller = Caller(token, app=application)
     caller.client.event_hooks = {"request": [_keep_connection]}
     yield caller

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 import pytest
 
 from tests.ingest.caller import Caller
-from tests.pages.book import Book, doors, fill
+from tests.pages.book import HOUSES_TOKEN, Book, doors, fill
 from tests.pages.people import House
 
 
 @pytest.fixture
 def agent(house: House) -> Iterator[Caller]:
     """The agent of the project "default" at the API's doors."""
-    with doors(house.agent) as caller:
+    with doors(house.agent, kept=HOUSES_TOKEN) as caller:
         yield caller
 
 
