@@ -9,11 +9,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from tests.house.server import ROOT, Server
 from tests.importers.samples import FILES, json_lines, write_lines
+from tests.ingest.caller import Caller
 
 CALLS = 2_000
 WITHIN_S = 120
@@ -27,6 +27,7 @@ class _Importing:
         server.manage("create_project", name, "--administrator", server.administrator)
         self._server = server
         self._token = server.token("importer", "--project", name, "--scope", "import")
+        self._agent = Caller(self._token, address=server.url)
 
     def start(self, format_name: str, *files: Path) -> subprocess.Popen[str]:
         command = [sys.executable, "manage.py", "import_trajectory", format_name, *map(str, files)]
@@ -45,8 +46,7 @@ class _Importing:
         return [out for out, _ in said]
 
     def read(self, path: str, **query: str) -> Any:
-        headers = {"Authorization": f"Bearer {self._token}"}
-        return httpx.get(f"{self._server.url}/api/v1/{path}", params=query, headers=headers).raise_for_status()
+        return self._agent.get(f"/{path}", **query).raise_for_status()
 
     def effects(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
@@ -99,6 +99,7 @@ def test_an_import_that_was_killed_is_completed_by_running_it_again(importing: _
     while not importing.read("effects", limit="1").json()["items"]:
         assert time.monotonic() < until
         assert child.poll() is None
+        time.sleep(0.02)
     os.kill(child.pid, signal.SIGKILL)
     child.communicate()
     assert child.returncode == -signal.SIGKILL
