@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any, Concatenate, Final, ParamSpec
 
-import psycopg
 import structlog
 from django.conf import settings
 from django.db import OperationalError, connection
@@ -79,6 +78,8 @@ def in_time() -> Iterator[None]:
 
 @contextmanager
 def _limit_postgresql(until: float) -> Iterator[None]:
+    import psycopg  # here, so that no program on SQLite loads it
+
     told_s = 0.0
 
     def ask(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:

@@ -22,6 +22,7 @@ class Command(BaseCommand):
         "Load rules from a YAML file (docs/examples/policies.yaml) as the next version under their name. They are put "
         "in force only with --activate: observe records what they say, enforce holds effects for people."
     )
+    requires_system_checks: list[str] = []  # they are of the code, and take half of a start
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("file", metavar="FILE", help="a policies.yaml")

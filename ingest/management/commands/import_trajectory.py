@@ -40,6 +40,7 @@ class Command(BaseCommand):
         "Import recorded agent trajectories. Every file is read whole before anything of it is sent; importing it "
         "again adds nothing, and a longer later version of it adds only what is new."
     )
+    requires_system_checks: list[str] = []  # they are of the code, and take half of a start
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("format", metavar="FORMAT", choices=sorted(READERS), help=", ".join(sorted(READERS)))

@@ -18,6 +18,7 @@ class Command(BaseCommand):
         "Declare the tools of a project from a YAML file (docs/examples/tools.yaml). The file is the whole list: a "
         "tool it no longer names becomes opaque and irreversible, as every undeclared tool is."
     )
+    requires_system_checks: list[str] = []  # they are of the code, and take half of a start
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("file", metavar="FILE", help="a tools.yaml")
