@@ -71,7 +71,15 @@ COLUMNS: Final[Mapping[type[models.Model], tuple[str, ...]]] = {
         *("acknowledged_mark", "failed_mark"),
     ),
     Gate: (
-        *("opened_position", "plan_position", "digest", "preconditions_digest", "requirement", "requirement_hash"),
+        *(
+            "opened_position",
+            "plan_position",
+            "digest",
+            "intent_digest",
+            "preconditions_digest",
+            "requirement",
+            "requirement_hash",
+        ),
         *("rule", "risk", "reversibility", "tool", "repository_name", "self_approval", "minimum", "deny_threshold"),
         *("step_up", "reason_of_yes", "status", "reason", "version", "requested_at_us", "decide_by_us", "leave_for_s"),
         *("decided_at_us", "leave_until_us", "used_at_us", "used_attempt", "ended_at_us"),
