@@ -28,7 +28,7 @@ def session_resume(request: MemberRequest, session: UUID) -> HttpResponse:
     context = {
         "agent_session": found,
         "resume": answer,
-        "may_resolve": may(request.membership, "operator"),
+        "may_resolve": may(request.membership, "operator") and not request.membership.project.archive,
         "decisions": [decisions.told(row) for row in answer.decisions],
         "handoff": handed.shown([answer.handoff])[0] if answer.handoff is not None else None,
         "checkpoint": checkpoints.told(answer.checkpoint, whole=False) if answer.checkpoint is not None else None,
