@@ -23,7 +23,6 @@ class Call:
 
     effect: Any  # ledger.models.Effect
     state: str  # as people see it
-    gist: str | None  # untrusted; None where there is no plan to read
     waited_us: int | None = None  # at its gates, for people
     reviewers: tuple[str, ...] = ()  # who voted, by name
     took_us: int | None = None  # from the dispatch to the answer, by the clock of whoever told both

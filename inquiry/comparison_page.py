@@ -1,5 +1,6 @@
-"""What the page that compares two sessions reads: the first effects of each, their gates, who voted. Four queries."""
+"""What the page that compares two sessions reads: the first effects of each, their gates, who voted."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
@@ -75,6 +76,21 @@ def compare(left: Session, right: Session, now_us: int) -> Comparison:
     return Comparison(one, other, comparing.lines(one.calls, other.calls), len(gates) > GATES)
 
 
+def add_gists(found: Iterable[Line]) -> None:
+    """Put on the effect of each line's `one` what its call says in a line (`gist`; None for no plan to read).
+
+    One query, for what is shown: of two long sessions the plans are many megabytes.
+    """
+    calls = [line.one.effect for line in found]
+    heads = dict(
+        Effect.objects.filter(id__in=[effect.id for effect in calls])
+        .annotate(plan_head=gists.plan_heads())
+        .values_list("id", "plan_head")
+    )
+    for effect in calls:
+        effect.gist = gists.gist_of(heads.get(effect.id))
+
+
 def _voters(gates: list[UUID]) -> dict[UUID, list[str]]:
     found: dict[UUID, list[str]] = {}
     if gates:
@@ -90,7 +106,6 @@ def _side(session: Session, waits: dict[UUID, int], asked: dict[UUID, set[str]],
         Call(
             effect,
             shown.shown_state(effect, now_us),
-            gists.gist_of(effect.plan_head),
             waits.get(effect.id),
             tuple(sorted(asked.get(effect.id, ()))),
             _took(effect),
@@ -102,8 +117,7 @@ def _side(session: Session, waits: dict[UUID, int], asked: dict[UUID, set[str]],
 
 def _effects(session: Session) -> "QuerySet[Any]":
     columns = (*timeline.SHOWN, *_READ)
-    rows = Effect.objects.filter(session=session).only(*columns).annotate(plan_head=gists.plan_heads())
-    return rows.order_by("opened_position")
+    return Effect.objects.filter(session=session).only(*columns).order_by("opened_position")
 
 
 def _took(effect: Effect) -> int | None:

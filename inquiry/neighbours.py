@@ -6,7 +6,8 @@ from uuid import UUID
 
 from django.db.models import F, OuterRef, QuerySet, Subquery
 
-from journal.models import LANES, Entry
+from journal.horizon import last_position
+from journal.models import Entry
 from ledger.models import Effect
 from sessions.models import Person, Project, Session
 
@@ -27,15 +28,21 @@ class Neighbours:
 
 
 def around(project: Project, at: int | None) -> Neighbours:
-    """The entries around `at`, or the newest: two queries at most.
+    """The entries around `at`, or the newest: three queries at most, none of which walks further than FAR.
 
     Each has `who` (the person behind a pseudonym), and the numbers of the session and effect it is of.
     """
     entries = _entries(project.id)
     if at is None:
-        newest = list(entries.order_by("-position")[: 2 * BESIDE + 2])
+        recent = entries.filter(position__gt=last_position() - FAR).order_by("-position")
+        newest = list(recent[: 2 * BESIDE + 2])
         rows = newest[: 2 * BESIDE + 1]
-        return Neighbours(rows, earlier=rows[-1].position if len(newest) > len(rows) else None)
+        if rows:
+            return Neighbours(rows, earlier=rows[-1].position if len(newest) > len(rows) else None)
+        # Others have written ever since: its newest session is where to begin.
+        at = project.sessions.order_by("-opened_position").values_list("opened_position", flat=True).first()
+        if at is None:
+            return Neighbours()
     behind = list(entries.filter(position__lte=at, position__gt=at - FAR).order_by("-position")[: BESIDE + 2])
     ahead = list(entries.filter(position__gt=at, position__lt=at + FAR).order_by("position")[: BESIDE + 1])
     is_there = bool(behind) and behind[0].position == at
@@ -61,8 +68,3 @@ def _entries(project: UUID) -> "QuerySet[Any]":
         effect_tool=Subquery(effect.values("tool")[:1]),
         erased_at_us=F("erasure__erased_at_us"),
     )
-
-
-def lane_of(entry: Entry) -> str:
-    """What its lane means."""
-    return LANES.get(entry.lane, entry.lane)

@@ -16,7 +16,7 @@ from sessions.access import MemberRequest, member
 from sessions.models import Session
 from sessions.refused import RefusedError
 
-ROWS: Final = 300  # on one page
+ROWS: Final = 200  # on one page
 LONGEST: Final = 300
 
 
@@ -53,6 +53,8 @@ def session_diff(request: MemberRequest, session: UUID, other: UUID) -> HttpResp
     told = [line for line in found.lines if line.sign != "="] if only else found.lines
     rows = comparing.folded(told, whole=whole)
     start = _start(request.GET.get("from", ""))
+    shown = rows[start : start + ROWS]
+    comparison_page.add_gists(row.first for row in shown if len(row.lines) == 1)
     counts = comparing.counted(found.lines)
     context = {
         "sides": (found.left, found.right),
@@ -61,7 +63,7 @@ def session_diff(request: MemberRequest, session: UUID, other: UUID) -> HttpResp
         "most": comparing.MOST,
         "cut": [side for side in (found.left, found.right) if side.cut],
         "gates_cut": found.gates_cut,
-        "rows": rows[start : start + ROWS],
+        "rows": shown,
         "earlier": max(start - ROWS, 0) if start else None,
         "later": start + ROWS if len(rows) > start + ROWS else None,
         "whole": whole,

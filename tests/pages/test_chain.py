@@ -7,7 +7,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from inquiry import chain, clocks
+from inquiry import chain, clocks, neighbours
 from journal.clock import now_us
 from journal.models import Entry
 from ledger.models import Effect
@@ -183,7 +183,7 @@ def test_repeats_of_the_same_call_are_one_row_that_unfolds(agent: Caller, viewer
 
 
 def test_the_journal_shows_what_stood_before_and_after_and_nothing_of_neighbours(
-    house: House, agent: Caller, book: Book, viewer: Client
+    house: House, agent: Caller, book: Book, viewer: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with doors(house.other_token.agent) as stranger:
         theirs = fill(stranger)
@@ -216,3 +216,9 @@ def test_the_journal_shows_what_stood_before_and_after_and_nothing_of_neighbours
     hidden = viewer.get(reverse("journal"), {"at": str(own[0])}).text
     assert '"role"' not in hidden.replace("&quot;", '"')
     assert '"role"' in kinds.replace("&quot;", '"')
+    monkeypatch.setattr(neighbours, "FAR", 20)  # others have written ever since, further than anybody looks
+    with doors(house.other_token.agent) as stranger:
+        fill(stranger, key="later")
+    recent = {one["position"] for one in around("")["entries"]}
+    assert recent
+    assert recent <= set(own)

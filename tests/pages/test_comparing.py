@@ -51,7 +51,7 @@ def test_every_call_of_both_stands_in_one_line_and_in_order(left: list[int], rig
 
 def call(number: int, intent: str, **more: Any) -> Call:
     effect = SimpleNamespace(id=number, tool="t", intent_digest=intent, outcome="ok", attempt_count=1, leave="used")
-    return Call(effect, "acknowledged", f"call {number}", **more)
+    return Call(effect, "acknowledged", **more)
 
 
 def test_a_call_whose_plan_is_unknown_is_equal_to_none() -> None:
