@@ -263,8 +263,10 @@ class Effect(models.Model):
                 name="effect_asked_about",
                 condition=~Q(leave_ref=""),
             ),
-            models.Index(
-                fields=["project", "opened_position"], name="effect_tried_again", condition=Q(attempt_count__gt=1)
+            models.Index(  # with all that retries are grouped by, so that no row has to be fetched for it
+                fields=["project", "opened_position", "attempt_count", "received_us", "repository", "session"],
+                name="effect_tried_again",
+                condition=Q(attempt_count__gt=1),
             ),
             models.Index(
                 fields=["project", "opened_position"], name="effect_without_leave", condition=Q(leave="bypassed")

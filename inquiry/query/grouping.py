@@ -96,7 +96,7 @@ def groups(asked: "Asked", rows: "QuerySet[Any]") -> Groups:
     rows = _of_the_same(asked, rows, names).order_by()
     several = any(isinstance(one, Several) for one in (*names, *(of for _, of in figures)))  # joined rows repeat it
     keys = {f"key_{n}": F(column) for n, column in enumerate(columns)}
-    made: dict[str, Any] = {"rows_of_it": Count("pk", distinct=several)}
+    made: dict[str, Any] = {"rows_of_it": Count("pk", distinct=True) if several else Count("*")}
     for n, (one, of) in enumerate(figures):
         if of is not None and one.function == "distinct":
             made[f"figure_{n}"] = Count(_column(of), distinct=True)

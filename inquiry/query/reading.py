@@ -236,7 +236,7 @@ def _exists(rows: "QuerySet[Any]", link: str, to: str) -> Q:
 def _counted(scope: Scope, rows: "QuerySet[Any]", link: str, to: str, *, lasts: bool) -> Test:
     """How many rows there are, compared. Who has none stands in no group, so the question is turned round for them."""
     met_by_none = _COMPARED[scope.operator](0, scope.number)
-    numbers = rows.order_by().values(link).annotate(rows_of_it=Count("pk"))
+    numbers = rows.order_by().values(link).annotate(rows_of_it=Count("*"))
     wanted = Q(**{f"rows_of_it{_LOOKUP[scope.operator]}": scope.number})
     groups = numbers.filter(~wanted if met_by_none else wanted).values(link)
     met = Q(**{f"{to}__in": groups})

@@ -348,7 +348,7 @@ class Migration(migrations.Migration):
                     ),
                     models.Index(
                         condition=models.Q(("attempt_count__gt", 1)),
-                        fields=["project", "opened_position"],
+                        fields=["project", "opened_position", "attempt_count", "received_us", "repository", "session"],
                         name="effect_tried_again",
                     ),
                     models.Index(
