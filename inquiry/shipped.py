@@ -52,7 +52,7 @@ class Question:
         return all(one.default or one.optional for one in self.parameters)
 
 
-_AGES: Final = f"{values.AGES}, or a day"
+_AGES: Final = "30m, 24h, 7d or 2026-11-20"
 
 
 def _since(default: str) -> Parameter:

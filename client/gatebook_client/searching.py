@@ -53,7 +53,8 @@ def _page(client: Client, asked: argparse.Namespace, before: str) -> Json:
         at, length = int(refusal.problem["at"]), int(refusal.problem["length"])
         line = "".join(one if one.isprintable() else " " for one in asked.query)
         mark = " " * at + "^" * max(length, 1)
-        raise Unclear(f"{refusal.sentence}.\n  {line}\n  {mark}") from None
+        stop = "" if refusal.sentence.endswith("?") else "."
+        raise Unclear(f"{refusal.sentence}{stop}\n  {line}\n  {mark}") from None
 
 
 def _print(found: Json, *, first: bool) -> None:
