@@ -90,19 +90,15 @@ def pieces(
         yield b"".join(_csv(row) if export.format == "csv" else _json(row) for row in chunk)
 
 
-def _reader(export: Wanted) -> Reader:
-    return Reader(export.project, export.now_us)
-
-
 def _names(asked: Asked, export: Wanted) -> list[str]:
     grouping = asked.query.grouping
     if grouping is not None:
         return [*(name for name, _ in grouping.names), *map(str, grouping.aggregates)]
-    return [one.name for one in columns.of(asked.entity.name, _reader(export))]
+    return [one.name for one in columns.of(asked.entity.name, Reader(export.project, export.now_us))]
 
 
 def _rows(export: Wanted, asked: Asked, tell: Callable[[int], None], limit: Limit) -> Iterator[list[dict[str, Any]]]:
-    entity, reader, done = asked.entity.name, _reader(export), 0
+    entity, reader, done = asked.entity.name, Reader(export.project, asked.context.now_us), 0
     if asked.query.grouping is not None:
         with limit():
             groups = asking.answer(asked, columns.rows(entity)).groups

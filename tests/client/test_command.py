@@ -1,5 +1,6 @@
 """The command line before the real server: what passes through, what stops it, and that a command never runs twice."""
 
+import json
 import os
 import signal
 import subprocess
@@ -210,3 +211,26 @@ def test_what_is_not_there_is_said_so(desk: Desk, words: tuple[str, ...], name: 
 def test_a_word_that_is_no_text_is_named(desk: Desk) -> None:
     code, _, wrong = desk.type("exec", "--tool", "shell", "--", "printf", os.fsdecode(b"\xff"))
     assert (code, "b'\\xff'" in wrong) == (64, True)
+
+
+def test_a_search_prints_what_it_finds_and_marks_what_is_wrong(desk: Desk) -> None:
+    told = ("--reference", "printf x\u202ey")
+    assert desk.type("exec", "--tool", "shell.run", "--session", "found", *told, "--", "true")[0] == 0
+    code, said, wrong = desk.type("search", "effect session:found")
+    assert (code, wrong) == (0, "")
+    assert said.splitlines()[0].split()[:3] == ["effect", "at", "session"]
+    assert "shell.run  x<U+202E>y" in said
+    code, said, _ = desk.type("search", "effect session:found", "--json", "--all", "--limit", "1")
+    (row,) = [row for line in said.splitlines() for row in json.loads(line)["rows"]]
+    assert row["reference"] == "x\u202ey"
+    assert said.isascii()
+    assert desk.type("search", "effect session:found | group state")[1].split() == [
+        "state",
+        "count",
+        "acknowledged",
+        "1",
+    ]
+    code, said, wrong = desk.type("search", "effect sttate:x")
+    assert (code, said) == (64, "")
+    assert wrong.splitlines()[1:] == ["  effect sttate:x", "         ^^^^^^"]
+    assert "scope audit" in desk.type("search", "gate reviewer:carol")[2]

@@ -5,9 +5,11 @@ import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from django.conf import settings
 from django.core.management import call_command
 from django.db import DatabaseError, connection, models, transaction
 
@@ -123,6 +125,10 @@ def test_every_column_that_can_hold_a_whole_text_is_withheld_from_an_audit_or_re
     columns_of = {model._meta.db_table: {one.column for one in model._meta.local_fields} for model in auditing.ours()}
     assert held <= named
     assert all(column in columns_of[table] for table, column in named)
+    rows = (Path(settings.BASE_DIR) / "docs" / "operating.md").read_text().splitlines()
+    for table, columns in auditing.WITHHELD.items():
+        told = "".join(row for row in rows if row.startswith("| `") and f"`{table}`" in row)
+        assert all(f"`{column}`" in told for column in columns), table
 
 
 # The indexes of which a stretch is all that a question can be after; any other one is asked for more than the project.
