@@ -126,9 +126,9 @@ def test_every_column_that_can_hold_a_whole_text_is_withheld_from_an_audit_or_re
     assert held <= named
     assert all(column in columns_of[table] for table, column in named)
     rows = (Path(settings.BASE_DIR) / "docs" / "operating.md").read_text().splitlines()
-    for table, columns in auditing.WITHHELD.items():
+    for table, withheld in auditing.WITHHELD.items():
         told = "".join(row for row in rows if row.startswith("| `") and f"`{table}`" in row)
-        assert all(f"`{column}`" in told for column in columns), table
+        assert all(f"`{column}`" in told for column in withheld), table
 
 
 # The indexes of which a stretch is all that a question can be after; any other one is asked for more than the project.
