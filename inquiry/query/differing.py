@@ -15,6 +15,7 @@ from inquiry.query.syntax import Term
 
 TOLD: Final = 10
 FEWEST: Final = 2  # a value that fewer of the set have is chance
+LEAST: Final = 1.2  # … and so is one that is hardly more frequent
 _TIMES: Final = ("since", "until")
 
 
@@ -76,7 +77,7 @@ def apart(asked: Asked, number: int) -> Apart | None:
     said = [asked.entity.known(node.name) for node in nodes if isinstance(node, Term)]
     for name, counted in inside.counted.items():
         one = asked.entity.fields[name]
-        if not any(one is known for known in said):
+        if found.outside and not any(one is known for known in said):
             found.told += _of_field(asked, one, counted, outside.counted[name], found)
     found.told.sort(key=lambda each: (-each.weight, -each.inside))
     del found.told[TOLD:]
@@ -101,7 +102,7 @@ def _of_field(
     told = []
     for value, inside in counted.items():
         outside = others.get(value, 0)
-        if value in ("", None) or inside < FEWEST or inside * found.outside <= outside * found.inside:
+        if value in ("", None) or inside < FEWEST or inside * found.outside < LEAST * outside * found.inside:
             continue
         label = labels.get(value, str(value))
         text = editing.narrowed(asked.query, one, label if isinstance(one, Actor) else str(value))
