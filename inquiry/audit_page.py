@@ -13,6 +13,7 @@ from django.http import QueryDict
 from django.urls import reverse
 
 from inquiry import columns, first_search, found_words, handles, histogram, jump, links
+from inquiry.asof.cut import Cut
 from inquiry.column import Reader
 from inquiry.handles import as_position
 from inquiry.query import asking, differing, editing, excluding, facets, reading, telling
@@ -84,6 +85,21 @@ class Searched:
     def entity(self) -> str:
         """What is asked for, "" for a query that could not be read."""
         return self.asked.entity.name if self.asked else ""
+
+    @property
+    def cut(self) -> Cut | None:
+        """The moment that the query is as of; None for now."""
+        return self.asked.past.cut if self.asked is not None and self.asked.past is not None else None
+
+    @property
+    def asof(self) -> str:
+        """What links to the pages of rows carry, so that they show the same moment."""
+        return f"?{urlencode({'asof': self.cut.text})}" if self.cut is not None else ""
+
+    @property
+    def present(self) -> str:
+        """The same query as of now."""
+        return editing.present(self.asked.query) if self.asked is not None else ""
 
     @property
     def day(self) -> str:

@@ -151,17 +151,18 @@ def newest_first(
 
     `known` are the ids of all of them, where they were found before.
     """
-    if known is not None:
-        rows = asked.entity.of(asked.context.project).filter(pk__in=known).order_by("-opened_position")
-        return list(rows.values_list(*columns)[:most]), len(known) > most
     found: list[tuple[Any, ...]] = []
     lowest, parts = _lowest(asked), arms(asked)
+    if known is not None:
+        lowest, parts = 0, [asked.entity.of(asked.context.project).filter(pk__in=known)]
     for part in parts:
         part = part.filter(opened_position__gte=lowest) if lowest else part
-        found += part.order_by("-opened_position").values_list("opened_position", *columns)[: most + 1]
+        found += part.order_by("-opened_position").values_list("opened_position", "pk", *columns)[: most + 1]
     if len(parts) > 1:
         found.sort(key=lambda row: row[0], reverse=True)
-    return [row[1:] for row in found[:most]], len(found) > most or lowest > 0
+    again = asked.past.again if asked.past is not None else {}
+    told = [past.values_then(row[2:], columns, again.get(row[1])) for row in found[:most]]
+    return told, len(found) > most or lowest > 0
 
 
 def _lowest(asked: Asked, before: int | None = None) -> int:

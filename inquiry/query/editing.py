@@ -66,6 +66,13 @@ def always(query: Query, entity: Entity) -> str:
     return pieces.without(query, lambda node: _is_time(node, time, query))
 
 
+def present(query: Query) -> str:
+    """The text of `query` as of now."""
+    head, tail = query.text[: query.entity_end].strip(), query.text[query.conditions_end :].strip()
+    kept = [one.text for one in pieces.pieces(query) if one.node is not None]
+    return " ".join(part for part in (head, *kept, tail) if part)
+
+
 def _is_time(node: Node, time: Field, query: Query) -> bool:
     if not isinstance(node, Term) or any(one.form == "field" for one in node.values):
         return False

@@ -82,3 +82,10 @@ def as_they_were(rows: list[Any], past: Past | None) -> list[Any]:
             # Pages say unknown of what is past its deadline by now; it was not yet, or had been for long.
             row.deadline_us = 0 if row.deadline_us < past.cut.at_us else None
     return rows
+
+
+def values_then(values: tuple[Any, ...], columns: Sequence[str], then: Any) -> tuple[Any, ...]:
+    """`values` of a row's columns with those that it had `then`; names of other rows stay. None: nothing changed."""
+    if then is None:
+        return values
+    return tuple(value if "__" in name else getattr(then, name) for name, value in zip(columns, values, strict=True))

@@ -128,11 +128,14 @@ def page_of(identity: UUID, name: str) -> str:
 
 
 @register.filter
-def effect_cell(row: Row) -> SafeString:
-    """The head of an effect's row: its handle, its tool, and a flag when it violates a rule."""
+def effect_cell(row: Row, asof: str = "") -> SafeString:
+    """The head of an effect's row: its handle, its tool, and a flag when it violates a rule.
+
+    `asof` is the query string with which its page shows another moment, "" for now.
+    """
     effect = row.effect
     tool = _name(effect.tool, 32) if effect.tool else _NO_PLAN
-    handle, link = str(effect), page_of(effect.id, "effect")
+    handle, link = str(effect), page_of(effect.id, "effect") + asof
     return markup(_EFFECT_CELL, handle, link, handle, tool, _VIOLATION if effect.violates else "")
 
 

@@ -7,7 +7,10 @@ import pytest
 from django.test import Client
 
 from approvals import exemptions
+from journal import horizon
 from journal.clock import now_us
+from journal.models import Entry
+from ledger.models import Effect
 from sessions import repositories
 from tests.ingest.caller import Caller
 from tests.pages.book import Book, many
@@ -184,3 +187,22 @@ def test_what_sets_a_set_apart_is_told_with_counts(viewer: Client, agent: Caller
     assert found == ["23"]
     (link,) = [one for one in links(unknown) if "state%3Aunknown" in one]
     assert "<b>23 effects</b>" in viewer.get(link).content.decode()
+
+
+def test_as_of_a_moment_facets_bars_and_links_are_of_that_moment(
+    viewer: Client, agent: Caller, book: Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newest = Entry.objects.order_by("-position").values_list("position", flat=True)
+    monkeypatch.setattr(horizon, "last_position", lambda: newest[0])  # nothing settles within a test on PostgreSQL
+    position = newest[0]
+    effect = Effect.objects.get(id=book.effects["planned"])
+    agent.dispatch({"id": str(effect.id), "intent_digest": effect.intent_digest})
+    page = page_of(viewer, f"tool:deploy.run asof:#{position}", facets="1")
+    assert f"as of position {position}," in page
+    (handle,) = re.findall(rf'href="(/effects/{effect.id}/\?asof=[^"]+)"', page)
+    assert "planned" in viewer.get(unescape(handle)).content.decode()
+    facets = page.partition('id="facets"')[2]
+    assert "#planned" in facets
+    assert "#dispatched" not in facets
+    assert "#dispatched" in page_of(viewer, "tool:deploy.run", facets="1").partition('id="facets"')[2]
+    assert "/audit/?q=tool%3Adeploy.run&facets=1" in links(page)  # back to now
