@@ -1,6 +1,6 @@
 """The questions that ship, each a form; and the link to a search that shows the same tomorrow."""
 
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from django.conf import settings
@@ -10,14 +10,20 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from inquiry import pinned, shipped
+from inquiry.patience import patient
+from inquiry.query import completing
 from inquiry.query.syntax import Fault
 from inquiry.shipped import MissingError
 from journal.clock import now_us
 from sessions.access import MemberRequest, member
+from sessions.models import Project
+
+OFFERED: Final = ("effect.tool", "event.actor")  # of what else a form asks for there are too many to choose from
 
 
 @require_safe
 @member
+@patient
 def questions(request: MemberRequest) -> HttpResponse:
     """The seventeen, with a field for each value that they ask for."""
     return _page(request, {})
@@ -25,6 +31,7 @@ def questions(request: MemberRequest) -> HttpResponse:
 
 @require_safe
 @member
+@patient
 def question(request: MemberRequest, number: int) -> HttpResponse:
     """Fill one in and go to the search; without what it asks for, its form with a sentence."""
     found = shipped.BY_NUMBER.get(number)
@@ -70,4 +77,12 @@ def _page(
         }
         for one in shipped.QUESTIONS
     ]
-    return render(request, "inquiry/questions.html", {"rows": rows}, status=422 if missing else 200)
+    offered = {like: _offered(like, request.membership.project) for like in OFFERED}
+    return render(request, "inquiry/questions.html", {"rows": rows, "offered": offered}, status=422 if missing else 200)
+
+
+def _offered(like: str, project: Project) -> list[str]:
+    """Values that the box of the search would offer there."""
+    text = like.replace(".", " ") + ":"
+    found = completing.complete(text, len(text), project).options
+    return [one.text.strip() for one in found if not one.text.startswith('"')]

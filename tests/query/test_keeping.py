@@ -44,9 +44,14 @@ def page(answer: Any, status: int = 200) -> str:
     return str(answer.content.decode())
 
 
-def test_a_question_leads_to_its_search_or_says_what_it_lacks(house: House) -> None:
+def test_a_question_leads_to_its_search_or_says_what_it_lacks(house: House, agent: Caller) -> None:
     viewer = house.client("viewer")
-    assert page(viewer.get(reverse("questions"))).count('class="question"') == 17
+    agent.session("s-1")
+    agent.plan("k", tool="mail.send")
+    shown = page(viewer.get(reverse("questions")))
+    assert shown.count('class="question"') == 17
+    assert '<option value="mail.send">' in shown
+    assert '<option value="operator">' in shown
     asked = viewer.get(reverse("question", args=[1]), {"tool": "git push", "since": "2d"})
     assert asked.status_code == 302
     assert parse_qs(urlsplit(asked["Location"]).query) == {
