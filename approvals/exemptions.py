@@ -24,6 +24,7 @@ from journal.clock import now_us
 from journal.ids import uuid7
 from journal.models import Body, Entry
 from ledger.fold import RESOLVED
+from sessions import projects
 from sessions.models import Agent, Project, Session
 from sessions.origin import Origin
 from sessions.people import pseudonym_of
@@ -51,6 +52,7 @@ def grant(
 
     `scope` may name rule, agent, repository, ref and environment. Raises RefusedError.
     """
+    projects.expect_life(project)
     given = {"tool": tool, **scope}
     covered = {name: given.pop(name, "").strip() for name in SCOPES}
     if given:

@@ -17,7 +17,7 @@ from journal.clock import now_us
 from journal.entries import SYSTEM_SOURCE
 from ledger import holds
 from ledger.rows import as_uuid, vendor_id
-from sessions import fences
+from sessions import fences, projects
 from sessions.models import ENDED, Project
 from sessions.records import record
 from sessions.refused import RefusedError
@@ -147,6 +147,7 @@ def activate(
     Waits for whoever is between looking and acting in the project (ledger/holds.py): a plan or a dispatch goes by the
     old rules or by the new ones, and of two who activate at once the later replaces the earlier. Raises RefusedError.
     """
+    projects.expect_life(project)
     if mode not in states.MODES:
         raise RefusedError(f"There is no mode {mode!r}: choose one of {', '.join(states.MODES)}.")
     if policy_set.project_id != project.id:

@@ -18,6 +18,7 @@ from journal.clock import now_us
 from journal.ids import uuid7
 from ledger.models import Effect, Hold
 from ledger.states import HOLD_SCOPES
+from sessions import projects
 from sessions.models import Agent, Project, Session
 from sessions.people import pseudonym_of
 from sessions.refused import RefusedError
@@ -93,8 +94,10 @@ def since(project: UUID, at_us: int) -> list[Hold]:
 def put(project: Project, scope: str, subject: str, reason: str, user: User) -> Hold:
     """Stop whatever `scope` and `subject` name (an id's 32 hex characters, a tool's name, or nothing for the project).
 
-    Repeating it gives the stop that stands. Raises RefusedError for an empty reason or a thing that is not there.
+    Repeating it gives the stop that stands. Raises RefusedError for an empty reason, a thing that is not there, and in
+    an archive, where nothing runs.
     """
+    projects.expect_life(project)
     words = _checked(reason)
     if scope not in HOLD_SCOPES:
         raise RefusedError(f"There is no hold on a {scope!r}: choose one of {', '.join(HOLD_SCOPES)}.")

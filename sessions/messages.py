@@ -17,6 +17,7 @@ from journal.clock import now_us
 from journal.entries import SYSTEM_SOURCE, Draft, Status
 from journal.ids import derived
 from journal.models import Body
+from sessions import projects
 from sessions.models import Agent, Session
 from sessions.models_messages import Message, Reading
 from sessions.origin import Origin, Repeated
@@ -75,8 +76,9 @@ def send(
 def write(user: User, recipient: Agent, session: Session | None, subject: str, body: str, key: str) -> Message:
     """Send a person's message to an agent; the same `key` of the same person again is the same message.
 
-    Raises RefusedError for an empty or too long text.
+    Raises RefusedError for an empty or too long text, and in an archive, where nobody reads it.
     """
+    projects.expect_life(recipient.project)
     subject, body = subject.strip(), body.replace("\r\n", "\n").strip()
     if not body or len(body) > MOST_CHARACTERS or len(subject) > MOST_SUBJECT:
         raise RefusedError(

@@ -49,6 +49,12 @@ def create_archive(name: str, identity: UUID, *, actor: str = SYSTEM_SOURCE) -> 
     return project
 
 
+def expect_life(project: Project) -> None:
+    """Raise RefusedError in an archive: what is to be done is for those who act in a project, and nobody does there."""
+    if project.archive:
+        raise RefusedError(f"{project.name} is an archive of what bundles brought: nobody acts there.")
+
+
 def ensure_default() -> Project:
     """The project "default" of a single-user installation, created when it is not there."""
     return named(DEFAULT_NAME) or create(DEFAULT_NAME)

@@ -17,9 +17,9 @@ from django.db import transaction
 from django.utils import timezone
 
 from journal import sql
+from sessions import projects
 from sessions.models import SCOPES, Agent, AgentToken
 from sessions.records import record
-from sessions.refused import RefusedError
 
 # A token wherever it may have strayed to.
 SHAPE = re.compile(r"gbk_[a-z0-9]{8}_[A-Za-z0-9_-]{43}", re.ASCII)
@@ -48,8 +48,7 @@ def issue(agent: Agent, *, scope: str = "agent", expires_in: timedelta | None, a
     """
     if scope not in SCOPES:
         raise ValueError(f"There is no scope {scope!r}: choose one of {', '.join(SCOPES)}.")
-    if agent.project.archive:
-        raise RefusedError(f"{agent.project.name} is an archive of what bundles brought: nobody acts there.")
+    projects.expect_life(agent.project)
     secret = secrets.token_urlsafe(32)
     now = timezone.now()
     token = AgentToken.objects.create(

@@ -156,5 +156,9 @@ def _compare(file: zipfile.ZipFile, sums: dict[str, str]) -> None:
         match = _MEMBER.fullmatch(name)
         if match is not None and match[1] and match[1] != wanted:
             raise RefusedError(f"{name} holds other bytes than its name says.")
-    if orjson.loads(file.read("schema.json")) != schema():
+    try:
+        published = orjson.loads(file.read("schema.json"))
+    except orjson.JSONDecodeError:
+        published = None
+    if published != schema():
         raise RefusedError(f"schema.json is not the schema of version {VERSION} of the format.")

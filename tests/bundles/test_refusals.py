@@ -74,6 +74,7 @@ FORGED: list[tuple[str, Callable[[Held], Held]]] = [
     ("diffs/e_1.diff is not in SHA256SUMS", lambda held: {**held, "diffs/e_1.diff": b"x"}),
     ("README.md; this file has 0", lambda held: {name: one for name, one in held.items() if name != "README.md"}),
     ("is not the schema of version 1", lambda held: summed({**held, "schema.json": b"{}"})),
+    ("is not the schema of version 1", lambda held: summed({**held, "schema.json": b"[" * 5000})),
     ("holds other bytes than its name says", _artifact),
     ("holds nothing of the name 'artifacts/../../etc/passwd'", _climbs),
     ("bundle.json cannot be read", _deep),

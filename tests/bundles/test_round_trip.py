@@ -3,6 +3,7 @@
 import hashlib
 import re
 from difflib import unified_diff
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +17,24 @@ from django.db import DatabaseError, transaction
 from django.test import Client
 from django.urls import reverse
 
+from approvals import exemptions, policies
 from approvals.models import Gate, Vote
 from inquiry import looks
+from inquiry.bundles import writing
+from inquiry.bundles.collecting import Cut, cut_of
 from inquiry.bundles.shape import schema
 from inquiry.models_bundle import ImportedBundle
 from inquiry.views import bundles
+from journal.clock import now_us
 from journal.models import Entry
-from ledger import resolutions
+from ledger import holds, resolutions
 from ledger.models import Effect
 from ledger.resolutions import Word
-from sessions import tokens
+from sessions import messages, tokens
 from sessions.models import Artifact, Project, Session
 from sessions.people import pseudonym_of
 from sessions.refused import RefusedError
-from tests.bundles.conftest import Origin, members
+from tests.bundles.conftest import RULES, Origin, members
 from tests.pages.book import REPORT
 
 pytestmark = pytest.mark.django_db
@@ -176,8 +181,17 @@ def _nothing_can_be_done(origin: Origin, path: Path, bundle: ImportedBundle, vot
         answer = resolutions.resolve(archive.id, lost.id, word, user)
     assert answer.refusal is not None
     assert answer.refusal.code == "not_asked"
-    with pytest.raises(RefusedError, match="nobody acts there"), transaction.atomic():
-        tokens.issue(two.agent, expires_in=None, actor="gatebook")
+    for deed in (
+        lambda: tokens.issue(two.agent, expires_in=None, actor="gatebook"),
+        lambda: messages.write(user, two.agent, bundle.session, "", "Go on.", "key"),
+        lambda: holds.put(archive, "project", "", "stop it all", user),
+        lambda: exemptions.grant(archive, tool="*", reason="for the drill", ends_at_us=now_us() + 10**9, user=user),
+        lambda: policies.activate(archive, policies.load(archive, RULES), "enforce", user),
+    ):
+        with pytest.raises(RefusedError, match="nobody acts there"), transaction.atomic():
+            deed()
+    stop = {"scope": "session", "subject": bundle.session_id.hex, "reason": "stop it all"}
+    assert "nobody acts there" in here.post(reverse("stop"), stop).text
     for law, write in (
         ("imported_effect_never_moves", lambda: Effect.objects.filter(id=lost.id).update(state="superseded")),
         ("project_stays_what_it_is", lambda: Project.objects.filter(id=archive.id).update(archive=False)),
@@ -222,6 +236,15 @@ def test_the_file_is_the_same_for_the_same_content_and_names_nobody(
     ok = origin.effect("ok")
     looks.viewed(ok.project_id, "p_1", "effect", ok.opened_position, of=(ok.session_id, ok.id, ok.id))
     assert origin.export() == first
+    cuts = iter([Cut(1, 1, 1), Cut(2, 2, 2)])  # somebody writes while it is read for the first time
+    with monkeypatch.context() as patched:
+        patched.setattr(writing, "cut_of", lambda one: next(cuts, None) or cut_of(one))
+        assert origin.export() == first
+        numbers = count()
+        patched.setattr(writing, "cut_of", lambda _: Cut(1, next(numbers), 1))
+        taken = Entry.objects.filter(kind="access.exported").count()
+        assert "written to faster than it can be read" in operator.post(door, follow=True).text
+        assert Entry.objects.filter(kind="access.exported").count() == taken
     held = members(first)
     for person in User.objects.exclude(username="reviewer"):  # a role is called so too
         for name, content in held.items():
@@ -240,7 +263,7 @@ def test_the_file_is_the_same_for_the_same_content_and_names_nobody(
     assert "harbour drill" in readme
     position = origin.effect("ok").plan_position
     erasing = origin.desk.house.client("administrator").get(reverse("erase_body", args=[position])).text
-    assert "2 exported bundles of its session</b> hold it" in erasing
+    assert "3 exported bundles of its session</b> hold it" in erasing
     assert "## What is unknown" in readme
     assert re.search(r"- e_\d+ git.push: dispatched under leave bypassed", readme)
     rows = orjson.loads(held["schema.json"])
