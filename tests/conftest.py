@@ -111,12 +111,6 @@ _HOUSE = Kept[House]()
 def house(db: None, settings: Settings) -> House:
     """Two projects and their people, whose passwords are hashed in no time."""
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-    # Projects have the same ids as in the test before, of which a process remembers something for seconds.
-    from inquiry.stuck import limits
-    from ledger import declared
-
-    declared.forget()
-    limits._kept.clear()
     return _HOUSE.again(build)
 
 

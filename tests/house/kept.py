@@ -7,6 +7,11 @@ from typing import Any, Generic, TypeVar
 from django.apps import apps
 from django.db import connection
 
+from inquiry import looks
+from inquiry.stuck import limits
+from ledger import declared
+from sessions import sessions
+
 Made = TypeVar("Made")
 Rows = dict[str, list[tuple[Any, ...]]]
 
@@ -31,6 +36,10 @@ class Kept(Generic[Made]):
             return made
         for table, rows in self._added.items():
             _put(table, rows)
+        # Projects and sessions have the ids of the test before, of which a process remembers something for seconds.
+        declared.forget()
+        for remembered in (limits._kept, looks._recent, sessions._moved):
+            remembered.clear()
         found: Made = pickle.loads(self._made)  # noqa: S301 - pickled above
         return found
 
