@@ -38,6 +38,11 @@ class Cut:
     at_us: int
 
     @property
+    def when(self) -> datetime:
+        """The time, in UTC."""
+        return _EPOCH + self.at_us * _US
+
+    @property
     def text(self) -> str:
         """What reads as this very cut, whenever it is read: position@time."""
         return f"{self.position}@{_iso(self.at_us)}"

@@ -48,6 +48,7 @@ class Folding:
         self._attempts = attempts
         self._replaced = replaced
         self._agents: dict[int, UUID] = {}  # who told of a plan, by its position
+        self._undoing: dict[UUID, set[UUID]] = {}  # what plans named as undone, and by which effects
 
     def tell(self, told: Iterable[Told]) -> None:
         """Fold entries, in the order of the journal."""
@@ -84,6 +85,9 @@ class Folding:
                 changed_us=stored.received_us,
             )
         )
+        for other in self._undoing.get(stored.id, ()):  # what undoes it may have been told of before it
+            if self.folded[other].row.compensates_id == stored.id:
+                self._carry_over(self.folded[other], self.folded[stored.id], one.position)
 
     def _fold(self, facts: Mapping[UUID, list[Fact]], position: int) -> None:
         before = {effect: self.folded[effect].row.compensates_id for effect in facts}
@@ -111,18 +115,24 @@ class Folding:
             if former is not None and former.row.compensated and not self._is_compensated(former.row.id):
                 former.row.compensated = False
                 self._settle(former, position)
-            target = self.folded.get(now) if now is not None else None
-            if target is None or not _happened(one):
-                continue
-            if one.row.undoes is None and not target.row.compensated:
-                target.row.compensated = True
-                self._settle(target, position)
-            elif one.row.undoes and _went_well(one) and target.row.undone < one.row.undoes:
-                target.row.undone = one.row.undoes
-                self._settle(target, position)
+            if now is not None:
+                self._undoing.setdefault(now, set()).add(effect)
+                if now in self.folded:
+                    self._carry_over(one, self.folded[now], position)
+
+    def _carry_over(self, one: Folded, target: Folded, position: int) -> None:
+        if not _happened(one):
+            return
+        if one.row.undoes is None and not target.row.compensated:
+            target.row.compensated = True
+            self._settle(target, position)
+        elif one.row.undoes and _went_well(one) and target.row.undone < one.row.undoes:
+            target.row.undone = one.row.undoes
+            self._settle(target, position)
 
     def _is_compensated(self, effect: UUID) -> bool:
-        return any(one.row.compensates_id == effect and _happened(one) for one in self.folded.values())
+        undoing = (self.folded[other] for other in self._undoing.get(effect, ()))
+        return any(one.row.compensates_id == effect and _happened(one) for one in undoing)
 
     def _fact(self, one: Folded, told: Told) -> Fact | None:
         """The fact that an entry is, as the fold reads it; None for what moves an effect in another way or not."""

@@ -175,7 +175,7 @@ def _compensations(project: UUID, stored: Mapping[UUID, Effect]) -> dict[UUID, E
 def _may_undo(row: Effect, again: Mapping[UUID, Effect], replaced: Mapping[UUID, list[dict[str, Any]]]) -> bool:
     named = {row.compensates_id} if row.compensates_id is not None else set()
     named |= {UUID(one["compensates_id"]) for one in replaced.get(row.id, ()) if one.get("compensates_id")}
-    return not named.isdisjoint(again)
+    return any(one in again for one in named)
 
 
 def _attempts(ids: Iterable[UUID]) -> dict[UUID, dict[int, Attempt]]:

@@ -61,6 +61,10 @@ def test_the_three_pages_show_what_stood_then_and_nothing_that_acts(desk: Desk) 
     assert "run-77" not in waiting
     under_way = page(client, "effect", effect.id, sent)
     assert "no answer has come" in under_way
+    received = Entry.objects.get(position=sent).received_us
+    assert (
+        f'data-form="fixed">{datetime.fromtimestamp(received // 10**6, UTC):%Y-%m-%d %H:%M:%S} UTC</time>' in under_way
+    )
     assert "run-77" not in under_way
     assert "run-77" in page(client, "effect", effect.id, here())
 

@@ -4,13 +4,14 @@ A story is told by agents, people, operators and the clock; after each step ever
 end each of these moments is made again from the journal.
 """
 
+import random
 from collections.abc import Iterator
 from typing import Any, Final
 from uuid import UUID
 
 import pytest
 from django.db import models, transaction
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 
@@ -30,10 +31,17 @@ from sessions import agents
 from sessions.models import Session
 from tests.approvals.story import Desk
 from tests.approvals.test_life_machine import AGENTS, WAYS, Life
+from tests.ledger.story import Said, deliveries, stories
 from tests.pages.book import doors
 
 pytestmark = pytest.mark.django_db
 
+SHUT = """
+name: shut
+rules:
+  - {id: push, title: No pushes, match: {tools: [git.push]}, outcome: deny}
+  - {id: all, title: Everything else, match: {}, outcome: allow}
+"""
 # Every column of what is shown as of a moment. What is in neither list is made again, and compared.
 NEVER_CHANGES: Final[dict[type[models.Model], set[str]]] = {
     Effect: {"id", "project_id", "session_id", "effect_key", "opened_position", "received_us", "imported"},
@@ -271,13 +279,36 @@ def test_every_moment_of_a_story_is_made_again_as_it_was_shown(told: type[Told])
     run_state_machine_as_test(
         told,
         settings=settings(
-            max_examples=8,
+            max_examples=4,
             stateful_step_count=10,
             deadline=None,
             phases=[Phase.explicit, Phase.reuse, Phase.generate],
             suppress_health_check=list(HealthCheck),
         ),
     )
+
+
+def test_reports_that_contradict_each_other_are_folded_again_as_they_were(quiet: Desk) -> None:
+    """Plans that take each other's place, looks, undoing that is told of before what it undoes; in every order."""
+
+    @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(stories(rich=True, most=12), st.randoms(use_true_random=False), st.booleans())
+    def delivered(told: list[Said], chance: random.Random, judged: bool) -> None:
+        savepoint = transaction.savepoint()
+        try:
+            if judged:
+                quiet.rules(SHUT)
+            moments = []
+            for batch in deliveries(told, chance):
+                assert quiet.agent.report([said.item("s-9") for said in batch]).status_code in (200, 207)
+                cut = Cut(Entry.objects.latest("position").position, now_us())
+                moments.append((cut, live(cut.at_us)))
+            for cut, shown in moments:
+                assert differences(made_again(quiet.project.id, cut), shown) == {}
+        finally:
+            transaction.savepoint_rollback(savepoint)
+
+    delivered()
 
 
 def test_every_column_is_fixed_made_again_or_left_out_for_a_reason() -> None:
