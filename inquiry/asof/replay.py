@@ -124,7 +124,7 @@ def changed_gates(project: UUID, cut: Cut) -> frozenset[UUID]:
 def _since(cut: Cut) -> Any:
     if horizon.last_position() - cut.position > MOST_SINCE:
         raise UnfitError(_TOO_LONG_AGO)
-    return Entry.objects.filter(position__gt=cut.position).order_by()
+    return Entry.objects.filter(position__gt=cut.position).exclude(kind__startswith="access.").order_by()
 
 
 _TOO_LONG_AGO: Final = (

@@ -8,6 +8,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_safe
 
 from approvals.models import Gate
+from inquiry import looks
 from inquiry.asof import cut, pages
 from inquiry.asof.cut import Cut, UnfitError
 from inquiry.patience import patient
@@ -33,9 +34,13 @@ def session(request: MemberRequest, live: Session) -> HttpResponse:
 @patient
 def gate(request: MemberRequest, gate: UUID) -> HttpResponse:
     """One request to people as it stood: what was asked, who had answered by then."""
-    found = Gate.objects.filter(project=request.membership.project, id=gate).first()
+    gates = Gate.objects.filter(project=request.membership.project, id=gate).select_related("effect")
+    found = gates.first()
     if found is None:
         raise Http404
+    effect = found.effect
+    of = (effect.session_id, effect.id, effect.id)
+    looks.viewed(effect.project_id, looks.actor_of(request), "effect", effect.opened_position, of)  # what it would run
     return _answer(request, found, "gate", "asked", pages.gate)
 
 

@@ -26,7 +26,14 @@ COUNTED: Final = 10_000
 _STEP: Final = {"postgresql": 2_000, "sqlite": 500}  # entries at once; SQLite has one writer, and others wait
 # They add no word to an effect: half of all that is said of effects.
 _WORDLESS: Final = (
-    *("effect.dispatched", "effect.granted", "effect.withheld", "artifact.recorded", "access.viewed"),
+    *(
+        "effect.dispatched",
+        "effect.granted",
+        "effect.withheld",
+        "effect.replanned",
+        "artifact.recorded",
+        "access.viewed",
+    ),
     *("gate.requested", "gate.voted", "gate.ruled", "gate.used"),
 )
 
