@@ -3,12 +3,12 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from django.db.models import Avg, Count, F, Max, Min, Q, QuerySet, Sum, Window
+from django.db.models import Avg, Case, CharField, Count, F, Max, Min, Q, QuerySet, Sum, Value, When, Window
 from django.db.models.functions import RowNumber
 
 from inquiry.query import reading
 from inquiry.query.entities import Entity
-from inquiry.query.fields import Field, Own
+from inquiry.query.fields import Context, Field, Own
 from inquiry.query.kinds import Ordered, Several
 from inquiry.query.syntax import Aggregate, Fault, Grouping, Term
 
@@ -67,9 +67,15 @@ def _column(found: Field) -> str:
     if isinstance(found, Several):
         inner = found.inner
         return found.reached(inner.shows or inner.path) if found.reach and inner is not None else ""
-    if isinstance(found, Own) and found.name != "status":
-        return found.path if found.name == "state" else ""
     return found.shows or found.path
+
+
+def _key(found: Field, context: Context) -> Any:
+    """What rows are grouped by: of a choice that is no column the word that pages show, as its condition has it."""
+    if not isinstance(found, Own) or found.each is None:
+        return F(_column(found))
+    words = [When(found.each(word, context).q, then=Value(word)) for word, _ in found.choices]
+    return Case(*words, default=Value(""), output_field=CharField())
 
 
 def _measured(found: Field) -> tuple[Any, Q] | None:
@@ -92,14 +98,13 @@ def groups(asked: "Asked", rows: "QuerySet[Any]") -> Groups:
     figures: list[tuple[Aggregate, Field | None]] = [
         (one, reading.field_of(one.field, asked.entity, one.at) if one.field else None) for one in wanted.aggregates
     ]
-    columns = [_column(one) for one in names]
     rows = _of_the_same(asked, rows, names).order_by()
     several = any(isinstance(one, Several) for one in (*names, *(of for _, of in figures)))  # joined rows repeat it
-    keys = {f"key_{n}": F(column) for n, column in enumerate(columns)}
+    keys = {f"key_{n}": _key(one, asked.context) for n, one in enumerate(names)}
     made: dict[str, Any] = {"rows_of_it": Count("pk", distinct=True) if several else Count("*")}
     for n, (one, of) in enumerate(figures):
         if of is not None and one.function == "distinct":
-            made[f"figure_{n}"] = Count(_column(of), distinct=True)
+            made[f"figure_{n}"] = Count(_key(of, asked.context), distinct=True)
         elif of is not None and one.function in _PLAIN:
             measured = _measured(of)
             assert measured is not None  # noqa: S101 - checked before

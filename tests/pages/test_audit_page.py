@@ -13,7 +13,7 @@ from journal.models import Entry
 from ledger.models import Effect
 from sessions import repositories
 from tests.ingest.caller import Caller
-from tests.pages.book import Book, many
+from tests.pages.book import Book, many, pass_deadline
 from tests.pages.people import House
 
 pytestmark = pytest.mark.django_db
@@ -62,6 +62,17 @@ def test_every_entity_is_found_and_grouped(viewer: Client, house: House, book: B
         rows = viewer.get(unescape(one)).content.decode()
         assert '<th role="rowheader" scope="row" data-label="Effect">' in rows
     assert f"<b>{len(counted)} groups</b>" in page
+    pass_deadline(book.effects["dispatched"])  # shown as unknown from now on, and grouped so
+    for text in (
+        "effect | group state",
+        "effect | group judged | distinct(state), p95(took), count",
+        "session | group status",
+    ):
+        page = page_of(viewer, text).partition("<tbody")[2]
+        told = re.findall(r'scope="row"[^>]*><a href="([^"]+)".*?(\d+)</td></tr>', page)
+        assert told
+        for url, number in told:
+            assert f"<b>{number} " in viewer.get(unescape(url)).content.decode(), (text, url)
 
 
 def test_facets_and_bars_only_edit_the_query(viewer: Client, agent: Caller, house: House, book: Book) -> None:
