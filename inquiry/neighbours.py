@@ -6,7 +6,6 @@ from uuid import UUID
 
 from django.db.models import F, OuterRef, QuerySet, Subquery
 
-from journal.horizon import last_position
 from journal.models import Entry
 from ledger.models import Effect
 from sessions.models import Person, Project, Session
@@ -28,13 +27,14 @@ class Neighbours:
 
 
 def around(project: Project, at: int | None) -> Neighbours:
-    """The entries around `at`, or the newest: three queries at most, none of which walks further than FAR.
+    """The entries around `at`, or the newest: four queries at most, none of which walks further than FAR.
 
     Each has `who` (the person behind a pseudonym), and the numbers of the session and effect it is of.
     """
     entries = _entries(project.id)
     if at is None:
-        recent = entries.filter(position__gt=last_position() - FAR).order_by("-position")
+        last = Entry.objects.order_by("-position").values_list("position", flat=True).first() or 0
+        recent = entries.filter(position__gt=last - FAR).order_by("-position")
         newest = list(recent[: 2 * BESIDE + 2])
         rows = newest[: 2 * BESIDE + 1]
         if rows:
