@@ -78,7 +78,7 @@ def understand(text: str, project: Project, now_us: int) -> Asked:
     cut = past.cut_of(query.asof, project, now_us) if query.asof is not None else None
     if cut is not None:
         context.now_us, context.upto = cut.at_us, cut.position
-    parts = [reading.term_test(node, entity, context) for node in reading.conjuncts(query)]
+    parts = reading.tests(reading.conjuncts(query), entity, context)
     since_us, until_us = reading.bounds(query, context)
     if query.grouping is not None:
         grouping.check(query.grouping, entity)

@@ -2,7 +2,7 @@
 
 import difflib
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from django.db.models import Count, Exists, OuterRef, Q, QuerySet
@@ -68,7 +68,7 @@ def unknown(name: str, entity: Entity) -> str:
 
 def _test(node: Node, entity: Entity, context: Context) -> Test:
     if isinstance(node, And):
-        return all_of(_test(child, entity, context) for child in node.children)
+        return all_of(tests(node.children, entity, context))
     if isinstance(node, Or):
         return any_of(_test(child, entity, context) for child in node.children)
     if isinstance(node, Not):
@@ -78,13 +78,20 @@ def _test(node: Node, entity: Entity, context: Context) -> Test:
     if isinstance(node, Seq):
         return _seq(node, entity, context)
     if isinstance(node, Words):
-        return _words(node, entity, context)
+        return _words([node], entity, context)
     return _term(node, entity, context)
 
 
-def term_test(node: Node, entity: Entity, context: Context) -> Test:
-    """The test of one part of a query. Raises Fault."""
-    return _test(node, entity, context)
+def tests(nodes: Sequence[Node], entity: Entity, context: Context) -> list[Test]:
+    """The tests of parts all of which must hold. Raises Fault.
+
+    All words of an effect are asked for at once: two that everybody says may stand in no effect together.
+    """
+    words = [node for node in nodes if isinstance(node, Words)]
+    if entity.name != "effect" or len(words) < 2:
+        return [_test(node, entity, context) for node in nodes]
+    others = [_test(node, entity, context) for node in nodes if not isinstance(node, Words)]
+    return [*others, _words(words, entity, context)]
 
 
 def _term(term: Term, entity: Entity, context: Context) -> Test:
@@ -187,15 +194,21 @@ def _interval(term: Term, context: Context) -> tuple[int | None, int | None]:
 # Words in texts. ----------------------------------------------------------------------------------------------------
 
 
-def _words(node: Words, entity: Entity, context: Context) -> Test:
+def _words(nodes: Sequence[Words], entity: Entity, context: Context) -> Test:
     """Words in the text of an effect; of other entities, of an effect that belongs to one."""
-    try:
-        asked = matching.terms(f"{node.text}*" if node.prefix else node.text)
-    except ValueError as error:
-        raise Fault(node.at, node.end - node.at, str(error)) from None
-    if entity.name == "exemption":
-        raise Fault(node.at, node.end - node.at, "Exemptions have no text to look in; name a field, as tool:git.push.")
-    found = matching.condition(context.project.id, asked)
+    asked: dict[matching.Term, None] = {}
+    for node in nodes:
+        try:
+            asked |= dict.fromkeys(matching.terms(f"{node.text}*" if node.prefix else node.text))
+        except ValueError as error:
+            raise Fault(node.at, node.end - node.at, str(error)) from None
+        if entity.name == "exemption":
+            sentence = "Exemptions have no text to look in; name a field, as tool:git.push."
+            raise Fault(node.at, node.end - node.at, sentence)
+        if len(asked) > matching.MOST_TERMS:
+            sentence = f"At most {matching.MOST_TERMS} words are looked for at once."
+            raise Fault(node.at, node.end - node.at, sentence)
+    found = matching.condition(context.project.id, list(asked))
     if entity.name == "effect":
         return Test(found, None, indexed=True)
     effects = Effect.objects.filter(found, project=context.project).order_by()
@@ -272,4 +285,4 @@ def _seq(seq: Seq, entity: Entity, context: Context) -> Test:
     return Test(Q(Exists(inner.filter(project=context.project.id))), lasts=True)
 
 
-__all__ = ["PSEUDO", "bounds", "conjuncts", "field_of", "read", "term_test", "unknown"]
+__all__ = ["PSEUDO", "bounds", "conjuncts", "field_of", "read", "tests", "unknown"]

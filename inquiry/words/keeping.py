@@ -95,10 +95,10 @@ def span(asked: Asked) -> tuple[int, int] | None:
 
     What was said all the time a year ago, and never since, is then not looked for in everything that was said since.
     """
+    whole = Asked(asked.project, tuple(term for term in asked.terms if not term.prefix))
+    if not whole.terms:
+        return None  # beginnings are gathered anew each time, which takes longer than it saves
     if connection.vendor == "postgresql":
-        whole = Asked(asked.project, tuple(term for term in asked.terms if not term.prefix))
-        if not whole.terms:
-            return None  # beginnings are gathered anew for every part of the index
         token = stored(asked.project, "")
         ((found,),) = sql.rows(
             "SELECT inquiry_span_of_words(%s, %s, %s, min(position), max(position)) FROM inquiry_effectwords",
@@ -108,7 +108,7 @@ def span(asked: Asked) -> tuple[int, int] | None:
     ends = []
     for order in ("", " DESC"):
         text = "SELECT rowid FROM inquiry_wordindex WHERE inquiry_wordindex MATCH %s ORDER BY rowid" + order
-        ends += sql.rows(f"{text} LIMIT 1", [asked.match()])
+        ends += sql.rows(f"{text} LIMIT 1", [whole.match()])
     return (ends[0][0], ends[1][0]) if len(ends) > 1 else None
 
 

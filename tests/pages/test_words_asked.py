@@ -40,6 +40,7 @@ def test_words_find_effects_and_what_belongs_to_them(house: House, agent: Caller
         ('"-"', "no word in this text"),
         ("exemption zebra", "have no text"),
         ("z*", "at least 2 letters"),
+        (" ".join(f"w{number}" for number in range(33)), "At most 32 words"),
     ):
         answer = viewer.get("/audit/", {"q": text})
         assert answer.status_code == 400
