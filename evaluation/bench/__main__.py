@@ -30,7 +30,7 @@ class Size:
     rounds: int
     batches: int  # of one client in one round
     effects: int  # of one agent in one round of single commands
-    sizes: tuple[int, int]  # effects in the databases that are read
+    sizes: tuple[int, ...]  # effects in the databases that are read, the smallest first
     reads: int  # of each page in one round
     calls: int  # of one importer
     growth_batches: int  # of one client and workload in a tenth
@@ -40,8 +40,8 @@ class Size:
     resumed: int  # effects of the longest session that is taken up again
 
 
-FULL = Size(3, 30, 60, (10_000, 1_000_000), 40, 6_000, 20, 40, 5_000, beats.BARRED, 100_000)
-QUICK = Size(3, 4, 10, (10_000, 60_000), 4, 1_000, 3, 5, 100, 1_000, 2_000)
+FULL = Size(3, 30, 60, (10_000, 100_000, 1_000_000), 20, 6_000, 20, 40, 5_000, beats.BARRED, 100_000)
+QUICK = Size(2, 4, 10, (10_000, 60_000), 4, 1_000, 3, 5, 100, 1_000, 2_000)
 PARTS = ("batch", "command", "beats", "memory", "busy", "read", "resume", "gates")
 
 

@@ -1,9 +1,9 @@
 """A database of a million effects in minutes: what Gatebook wrote itself for a few thousand, copied by the database.
 
-The seed goes in through the API, high up in the journal's numbers; its sessions, effects, attempts and the entries and
-bodies of its plans are then copied again and again by SQL, each copy with ids and keys of its own, at lower positions
-and earlier times. So every row is one that the product once wrote, and all of them agree with each other. What is left
-out of the copies, to save time: the entries and bodies of dispatches and answers, and tasks.
+The seed goes in through the API, high up in the journal's numbers; its sessions, effects, attempts, words and the
+entries and bodies of its plans are then copied again and again by SQL, each copy with ids and keys of its own, at lower
+positions and earlier times. So every row is one that the product once wrote, and all of them agree with each other.
+What is left out of the copies, to save time: the entries and bodies of dispatches and answers, and tasks.
 """
 
 import hashlib
@@ -36,6 +36,7 @@ _COPIED: Final[dict[str, dict[str, str]]] = {
     "ledger_attempt": {"effect_id": "{mapped:effect_id}"},
     "journal_entry": {"session": "{mapped:session}", "effect": "{mapped:effect}", "id": "id || '~' || {k}"},
     "journal_body": {},
+    "inquiry_effectwords": {},
 }
 _POSITIONS: Final = frozenset({"position", "entry_id", "opened_position", "plan_position", "answer_position"})
 _OWN: Final = frozenset({("ledger_attempt", "id"), ("journal_entry", "txid")})
@@ -47,6 +48,7 @@ _SEED: Final = {
     "journal_entry": "position >= {first} AND kind = 'effect.planned'",
     "journal_body": "entry_id IN (SELECT position FROM journal_entry"
     " WHERE position >= {first} AND kind = 'effect.planned')",
+    "inquiry_effectwords": "position >= {first}",
 }
 
 
@@ -64,8 +66,8 @@ class Filling:
         return self.effects // self.seed - 1
 
 
-def plan(sizes: tuple[int, int]) -> list[Filling]:
-    """Return how to fill two databases of those sizes (effects) from one seed."""
+def plan(sizes: tuple[int, ...]) -> list[Filling]:
+    """Return how to fill databases of those sizes (effects) from one seed."""
     seed = min(LARGEST_SEED, min(sizes) // 2)
     first = (max(sizes) // seed + 1) * STEP  # room below for all copies
     return [Filling(effects, seed, first) for effects in sizes]

@@ -1,10 +1,11 @@
-"""The session page and the search, read by a signed-in person from a small database and from a large one."""
+"""The session page, the search and its questions, read by a signed-in person from databases of several sizes."""
 
 import json
 import re
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from typing import Final
 from urllib.parse import urlencode
@@ -18,6 +19,8 @@ from evaluation.bench.workload import Writer
 PAGE_RATIO_BAR: Final = 2.0
 SEARCH_BARS: Final = {50: 20.0, 95: 60.0}  # ms at the large size, by percentile
 QUERIES_BAR: Final = 12
+QUESTION_BAR_MS: Final = 250.0  # p95 at the largest size
+WORDS_BAR_MS: Final = 100.0  # the same
 SIZE_BAR_KB: Final = 150
 MEASURED_EFFECTS: Final = 1_000
 SEARCHES: Final = {
@@ -32,10 +35,31 @@ SEARCHES: Final = {
     "one session, one tool": "session:bench-measured-0 tool:bash",
     "last 50 of everything": "",
 }
+# The seventeen that ship, filled in as a person would.
+QUESTIONS: Final = {
+    1: "session status:failed failing_tool:git.push since:7d",
+    2: "gate is:waiting",
+    3: "effect attempts:>1 since:30d | group repository | count, max(attempts) | top 20",
+    4: "exemption granted:7d | group rule,granter | count, sum(uses)",
+    5: "effect ref_class:production has:dispatched_at since:7d",
+    6: "effect is:unknown",
+    7: "effect leave:bypassed",
+    8: "gate is:self_approved",
+    9: "gate ruling:approved ruled_in:<2s | group approver | count | top 20",
+    10: "exemption used:>@expires",
+    11: "event kind:integrity.conflict since:7d",
+    12: "event kind:[integrity.gap,integrity.fenced]",
+    13: "gate effect:{effect}",
+    14: "effect chain:https://forge.example/pulls/seed/1001~1",
+    15: "effect is:violating any(gate: ruling:approved) (intent:!@approved_intent OR any(event: violation:key_reuse))",
+    16: "session resumes:>3",
+    17: "event actor:{person} since:24h",
+}
+WORDS: Final = {"many have": "push", "two words": "push origin", "a beginning": "topi*", "nobody has": "zanzibar"}
 
 
-def measure(report: Report, small: Installation, *, rounds: int, reads: int, sizes: tuple[int, int]) -> None:
-    """Read every page `reads` times a round, by turns from `small` and a copy of it, which get `sizes` effects.
+def measure(report: Report, small: Installation, *, rounds: int, reads: int, sizes: tuple[int, ...]) -> None:
+    """Read every page `reads` times a round, by turns from `small` and copies of it, which get `sizes` effects.
 
     `small` must be fresh.
     """
@@ -45,18 +69,20 @@ def measure(report: Report, small: Installation, *, rounds: int, reads: int, siz
     filling.raise_positions(small, plans[0].first)
     with serve(small) as server:
         filling.sow(server, token, plans[0].seed)
-    large = clone(small, "large")
-    for installation, wanted in zip((small, large), plans, strict=True):
+    small.manage("index_words")
+    copies = [small, *(clone(small, f"of-{size}") for size in sizes[1:])]
+    for installation, wanted in zip(copies, plans, strict=True):
         started = time.monotonic()
         filling.copy(installation, wanted)
         sys.stderr.write(f"{vendor}: {wanted.effects:,} effects filled in {time.monotonic() - started:.0f} s\n")
-    with serve(small) as one, serve(large) as other:
-        for server in (one, other):
+    with ExitStack() as stack:
+        servers = [stack.enter_context(serve(one)) for one in copies]
+        for server in servers:
             _post_measured(server, token)
-        readers = {"small": _Reader(one), "large": _Reader(other)}
+        readers = {size: _Reader(server, warm=min(3, reads)) for size, server in zip(sizes, servers, strict=True)}
         seen, cpu = _read(readers, rounds=rounds, reads=reads)
         _tell(report, vendor, seen, cpu, sizes)
-        _tell_size(report, readers, sizes)
+        _tell_size(report, readers)
 
 
 def _post_measured(server: Server, token: str) -> None:
@@ -67,17 +93,17 @@ def _post_measured(server: Server, token: str) -> None:
     clients.together([clients.post_batches(server.port, token, batches)])
 
 
-Seen = dict[tuple[str, str], list[list[float]]]  # (what was read, size) -> rounds of milliseconds
-Cpu = dict[tuple[str, str], list[float]]  # the same -> the web server's processor milliseconds for one, by rounds
+Seen = dict[tuple[str, int], list[list[float]]]  # (what was read, size) -> rounds of milliseconds
+Cpu = dict[tuple[str, int], list[float]]  # the same -> the web server's processor milliseconds for one, by rounds
 
 
-def _read(readers: dict[str, "_Reader"], *, rounds: int, reads: int) -> tuple[Seen, Cpu]:
+def _read(readers: dict[int, "_Reader"], *, rounds: int, reads: int) -> tuple[Seen, Cpu]:
     seen: Seen = {}
     cpu: Cpu = {}
     for number in range(rounds):
         sys.stderr.write(f"reading, round {number + 1} of {rounds}\n")
-        for what in readers["small"].pages:
-            spent: dict[str, list[float]] = {size: [] for size in readers}
+        for what in next(iter(readers.values())).pages:
+            spent: dict[int, list[float]] = {size: [] for size in readers}
             before = {size: meter.cpu_s([reader.server.web]) for size, reader in readers.items()}
             for _ in range(reads):
                 for size, reader in readers.items():
@@ -94,7 +120,7 @@ def _read(readers: dict[str, "_Reader"], *, rounds: int, reads: int) -> tuple[Se
 class _Reader:
     """What one person and one agent read of one installation: name of the page -> how to get it."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, warm: int) -> None:
         self.server = server
         installation = server.installation
         person = Person(server.port, installation.administrator, installation.password)
@@ -109,32 +135,48 @@ class _Reader:
         }
         for name, query in SEARCHES.items():
             self.pages[f"search: {name}"] = partial(person.get, f"/audit/?{urlencode({'q': query})}")
+        for number, query in QUESTIONS.items():
+            filled = query.format(effect=effect, person=installation.administrator)
+            self.pages[f"question {number}"] = partial(person.get, f"/audit/?{urlencode({'q': filled})}")
+        for name, query in WORDS.items():
+            self.pages[f"words, {name}"] = partial(person.get, f"/audit/?{urlencode({'q': query})}")
+        everything = urlencode({"q": "tool:git.push", "part": "overview"})
+        self.pages["facets and bars"] = partial(person.get, f"/audit/?{everything}")
         for page in self.pages.values():  # once unmeasured, from every worker that may answer
-            for _ in range(3):
+            for _ in range(warm):
                 page()
         text = self.pages["search: failed of one tool"]()
         if re.search(rb"/effects/[0-9a-f-]{36}/", text) is None:
             raise RuntimeError("the search found nothing: there is nothing to measure")
 
 
-def _tell(report: Report, vendor: str, seen: Seen, cpu: Cpu, sizes: tuple[int, int]) -> None:
-    told = {"small": f"{sizes[0]:,}", "large": f"{sizes[1]:,}"}
+def _tell(report: Report, vendor: str, seen: Seen, cpu: Cpu, sizes: tuple[int, ...]) -> None:
     for what in dict.fromkeys(name for name, _ in seen):
-        for size in ("small", "large"):
-            for share, bar in SEARCH_BARS.items():
+        for size in sizes:
+            told = f"{what}, {size:,} effects"
+            for share in (50, 95):
                 values = [percentile(values, share / 100) for values in seen[what, size]]
-                barred = what.startswith("search: ") and size == "large"
-                report.add(vendor, f"{what}, {told[size]} effects: p{share}", "ms", values, bar=bar if barred else None)
-            report.add(vendor, f"{what}, {told[size]} effects: CPU of the web server", "ms", cpu[what, size])
+                report.add(
+                    vendor, f"{told}: p{share}", "ms", values, bar=_bar(what, share) if size == sizes[-1] else None
+                )
+            report.add(vendor, f"{told}: CPU of the web server", "ms", cpu[what, size])
         if what == "session page":
-            pairs = zip(seen[what, "large"], seen[what, "small"], strict=True)
+            pairs = zip(seen[what, sizes[-1]], seen[what, sizes[0]], strict=True)
             ratios = [percentile(large, 0.5) / percentile(small, 0.5) for large, small in pairs]
-            report.add(vendor, f"{what}: {told['large']} against {told['small']}", "×", ratios, bar=PAGE_RATIO_BAR)
+            report.add(vendor, f"{what}: {sizes[-1]:,} against {sizes[0]:,}", "×", ratios, bar=PAGE_RATIO_BAR)
 
 
-def _tell_size(report: Report, readers: dict[str, _Reader], sizes: tuple[int, int]) -> None:
+def _bar(what: str, share: int) -> float | None:
+    if what.startswith("search: "):
+        return SEARCH_BARS[share]
+    if share == 95 and what.startswith("question "):
+        return QUESTION_BAR_MS
+    return WORDS_BAR_MS if share == 95 and what.startswith("words, ") else None
+
+
+def _tell_size(report: Report, readers: dict[int, _Reader]) -> None:
     """How many bytes the session page has, and (on PostgreSQL, from its log) how many queries it took."""
-    for effects, reader in zip(sizes, readers.values(), strict=True):
+    for effects, reader in readers.items():
         vendor, name = reader.server.installation.vendor, f"session page, {effects:,} effects"
         report.add(vendor, f"{name}: size", "KB", [len(reader.pages["session page"]()) / 1000], bar=SIZE_BAR_KB)
         found = reader.server.installation.cluster
