@@ -17,7 +17,6 @@ from journal.clock import now_us
 from journal.models import Entry
 from ledger import declared
 from ledger.models import Effect, Tool
-from sessions.models import Project
 from tests.approvals.story import Desk
 
 pytestmark = pytest.mark.django_db
@@ -128,8 +127,6 @@ def test_what_names_no_moment_is_refused_in_a_sentence(desk: Desk) -> None:
         assert words in page(client, "effect", effect.id, unfit, status=400)
     live = client.get(f"{reverse('effect', args=[effect.id])}?asof=+")
     assert live["Location"] == reverse("effect", args=[effect.id])
-    Project.objects.filter(id=desk.project.id).update(archive=True)
-    assert "only the Gatebook it comes from can show" in page(client, "effect", effect.id, here(), status=400)
 
 
 def test_what_is_still_being_written_cannot_be_cut(desk: Desk) -> None:
