@@ -205,6 +205,7 @@ def search(page: Searched, project: Project, now_us: int) -> None:
     except Fault as fault:
         page.fault = fault
         return
+    page.reader.follow(asked.context)
     if page.part:
         _overlook(page, asked)
         return

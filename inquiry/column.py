@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from inquiry.query import parts
+from inquiry.query.fields import Context
 from sessions.models import Person, Project
 
 Value = Any  # str, int, float, bool, None, or a list or object of them
@@ -20,7 +21,12 @@ class Reader:
     project: Project
     now_us: int
     people: bool = True
+    upto: int | None = None  # what came after this position is not told
     _called: dict[str, str] | None = field(default=None, repr=False)
+
+    def follow(self, context: Context) -> None:
+        """Tell rows as of the moment that a query was asked as of."""
+        self.now_us, self.upto = context.now_us, context.upto
 
     def called(self, actor: str) -> str:
         """What people call an actor of the journal; two queries for all of them."""

@@ -110,7 +110,7 @@ def _ruling(row: Any, _reader: Reader) -> Value:
     return next((word for word, statuses in parts.RULINGS.items() if row.status in statuses), "withdrawn")
 
 
-def _votes(row: Any, _reader: Reader) -> Value:
+def _votes(row: Any, reader: Reader) -> Value:
     """Who answered what, when, how long after their page was made, and the digest of the very card that it showed."""
     return [
         {
@@ -123,12 +123,17 @@ def _votes(row: Any, _reader: Reader) -> Value:
             "saw_everything": one.view_complete,
             "proof": one.step_up,
         }
-        for one in row.votes.all()
+        for one in cast(row, reader)
     ]
 
 
-def _reviewers(row: Any, _reader: Reader) -> Value:
-    return [f"{one.username} {one.answer}" for one in row.votes.all()]
+def _reviewers(row: Any, reader: Reader) -> Value:
+    return [f"{one.username} {one.answer}" for one in cast(row, reader)]
+
+
+def cast(row: Any, reader: Reader) -> list[Any]:
+    """The votes on a gate that were cast by the moment as of which `reader` reads, in order."""
+    return [one for one in row.votes.all() if reader.upto is None or one.position <= reader.upto]
 
 
 _STATE_KEYS: Final = {word: key for key, word in shown.STATES.items()}

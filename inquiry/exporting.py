@@ -98,7 +98,8 @@ def _names(asked: Asked, export: Wanted) -> list[str]:
 
 
 def _rows(export: Wanted, asked: Asked, tell: Callable[[int], None], limit: Limit) -> Iterator[list[dict[str, Any]]]:
-    entity, reader, done = asked.entity.name, Reader(export.project, asked.context.now_us), 0
+    entity, reader, done = asked.entity.name, Reader(export.project, export.now_us), 0
+    reader.follow(asked.context)
     if asked.query.grouping is not None:
         with limit():
             groups = asking.answer(asked, columns.rows(entity)).groups

@@ -64,7 +64,7 @@ def _answer(text: str, reader: Reader, size: int, window: dict[str, int]) -> Ans
     asked = asking.understand(text, reader.project, reader.now_us)
     if not reader.people:
         of_whom.refuse(asked.query, reader.project)
-    reader.now_us = asked.context.now_us  # which is in the past where the query is as of then
+    reader.follow(asked.context)
     return asking.answer(asked, columns.rows(asked.entity.name), size=size, **window)
 
 

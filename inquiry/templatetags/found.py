@@ -21,7 +21,6 @@ from inquiry.words.snippets import Snippet
 from journal.clock import now_us
 from journal.templatetags.gatebook import elapsed, grouped, mark, moment, untrusted_line
 from journal.untrusted import markup
-from sessions.models import Project
 
 register = template.Library()
 _LONGEST: Final = 48
@@ -86,17 +85,16 @@ def _snippet() -> Any:
 
 
 @register.filter
-def people_of(gate: Any) -> SafeString:
+def people_of(gate: Any, reader: Reader) -> SafeString:
     """Whom a gate asked, and who answered what how long after the page was shown to them."""
-    parts = [markup('<span class="quiet">{}</span>', str(_ASKED.value(gate, _NOBODY)))]
-    for vote in gate.votes.all():
+    parts = [markup('<span class="quiet">{}</span>', str(_ASKED.value(gate, reader)))]
+    for vote in columns.cast(gate, reader):
         took = elapsed(vote.voted_at_us - vote.shown_at_us)
         parts.append(markup('; {} {} <span class="quiet">in {}</span>', vote.username, _ANSWERED[vote.answer], took))
     return SafeString("".join(parts))
 
 
 _ASKED: Final = next(one for one in columns.COLUMNS["gate"] if one.name == "asked")
-_NOBODY: Final = Reader(Project(), 0)
 _ANSWERED: Final = {
     "approve": "approved",
     "deny": "denied",

@@ -2,6 +2,8 @@
 
 import pytest
 
+from journal import horizon
+from journal.models import Entry
 from tests.approvals.conftest import desk, quiet
 from tests.approvals.story import Desk
 from tests.pages.conftest import agent
@@ -11,6 +13,16 @@ __all__ = ["agent", "desk", "quiet"]
 
 
 @pytest.fixture
-def told(desk: Desk) -> Told:
+def settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within a test's transaction PostgreSQL calls nothing settled; tests/journal/test_horizon.py is about that."""
+
+    def last() -> int:
+        return Entry.objects.order_by("-position").values_list("position", flat=True).first() or 0
+
+    monkeypatch.setattr(horizon, "last_position", last)
+
+
+@pytest.fixture
+def told(desk: Desk, settled: None) -> Told:
     """A project in which each of the seventeen questions has an answer."""
     return tell(desk)

@@ -119,3 +119,19 @@ def report(desk: Desk, *facts: dict[str, Any]) -> None:
     """Report facts of session s-1."""
     answer = desk.agent.report([{"id": new_key(), "session": "s-1", **one} for one in facts])
     assert answer.status_code == 200, answer.text
+
+
+def go_on(told: Told) -> None:
+    """The day after: what was open is settled, and more of the same happens."""
+    desk, agent = told.desk, told.desk.agent
+    agent.dispatch(told.effects["child"])
+    agent.acknowledge(told.effects["child"], external_reference=PULL)
+    assert desk.answer(desk.gate(told.effects["waiting"]), "administrator").refusal is None
+    more = agent.plan("more", tool="file.read", arguments={"n": 2}, target=TARGET)
+    agent.dispatch(more)
+    agent.acknowledge(more, outcome="unknown")
+    with transaction.atomic():
+        exemptions.grant(
+            desk.project, tool="git.push", rule="push", reason="another release",
+            ends_at_us=now_us() + 60 * US, user=desk.user("administrator"),
+        )  # fmt: skip

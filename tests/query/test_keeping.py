@@ -25,18 +25,8 @@ from ledger.models import Effect
 from tests.ingest.caller import Caller
 from tests.pages.people import House
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("settled")]
 US = 1_000_000
-
-
-@pytest.fixture(autouse=True)
-def _settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Within a test's transaction PostgreSQL calls nothing settled; tests/journal/test_horizon.py is about that."""
-
-    def last() -> int:
-        return Entry.objects.order_by("-position").values_list("position", flat=True).first() or 0
-
-    monkeypatch.setattr(horizon, "last_position", last)
 
 
 def page(answer: Any, status: int = 200) -> str:

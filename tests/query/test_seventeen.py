@@ -12,12 +12,14 @@ import pytest
 from django.conf import settings
 from django.core.management import call_command
 from django.db import DatabaseError, connection, models, transaction
+from django.urls import reverse
 
 from inquiry import auditing, columns, shipped
 from inquiry.column import Reader
+from inquiry.pinned import pinned
 from inquiry.query import asking
 from journal.clock import now_us
-from tests.query.incident import PULL, Told
+from tests.query.incident import PULL, Told, go_on
 
 pytestmark = pytest.mark.django_db
 # What each asks for, and which of the day's things it finds: effects by name, else what `found` says.
@@ -37,18 +39,24 @@ EFFECTS: Final = {
 GATES: Final = {2: ["waiting"], 8: ["own"], 13: ["read"]}
 
 
-def ask(told: Told, number: int) -> asking.Answer:
-    """The answer to a question, its parameters filled in as a form does."""
+def question(told: Told, number: int) -> str:
+    """The text of a question, its parameters filled in as a form does."""
     given = {name: told.handle(text) if text in told.effects else text for name, text in GIVEN.get(number, {}).items()}
-    text = shipped.fill(shipped.BY_NUMBER[number], given)
+    return shipped.fill(shipped.BY_NUMBER[number], given)
+
+
+def ask(told: Told, number: int, link: str = "") -> asking.Answer:
+    """The answer to a question, or to what a link to it says."""
+    text = link or question(told, number)
     asked = asking.understand(text, told.desk.project, now_us())
-    assert not asked.context.notes, text
+    assert link or not asked.context.notes, text
     return asking.answer(asked, columns.rows(asked.entity.name))
 
 
-def found(told: Told, number: int) -> list[dict[str, Any]]:
+def found(told: Told, number: int, link: str = "") -> list[dict[str, Any]]:
     """Its rows, or its groups as rows."""
-    answer, reader = ask(told, number), Reader(told.desk.project, now_us())
+    answer, reader = ask(told, number, link), Reader(told.desk.project, now_us())
+    reader.follow(answer.asked.context)
     if answer.groups is not None:
         names = columns.group_names(answer.groups)
         return [dict(zip(names, row, strict=True)) for row in columns.groups_told(answer.groups)]
@@ -80,6 +88,18 @@ def test_each_question_finds_what_it_asks_for_by_an_index(told: Told) -> None:
     assert {row["key"]: row["compensates"] for row in found(told, 14)}["undoing"] == told.handle("pushed")
     assert len(shipped.QUESTIONS) == 17
     assert _read_whole(told) == []
+    # The link that people copy says the same, and says it after the day as well; groups are counted as things stand.
+    links = {number: pinned(question(told, number), now_us()) for number in shipped.BY_NUMBER}
+    rows = {number: found(told, number) for number in shipped.BY_NUMBER}
+    assert {number: found(told, number, link) for number, link in links.items()} == rows
+    go_on(told)
+    assert [number for number in rows if found(told, number) != rows[number]] == [2, 4, 5, 6, 9, 14]
+    for number in sorted(shipped.BY_NUMBER.keys() - {3, 4, 9}):
+        assert found(told, number, links[number]) == rows[number], number
+    viewer = told.desk.house.client("viewer")
+    for text, shown in ((links[2], False), (f"gate id:{rows[2][0]['gate']}", True)):
+        page = viewer.get(reverse("audit"), {"q": text}).content.decode()
+        assert (rows[2][0]["gate"] in page, "administrator approved" in page) == (True, shown)
     # Neither do they need what agents sent: a role that may not read it finds the same.
     asked = [{"number": number, "found": found(told, number)} for number in shipped.BY_NUMBER]
     with _auditing():

@@ -34,7 +34,7 @@ class Command(BaseCommand):
             asked = asking.understand(text, project, reader.now_us)
         except Fault as fault:
             raise CommandError(f"{fault.sentence}\n{text}\n{' ' * fault.at}{'^' * fault.length}") from None
-        reader.now_us = asked.context.now_us  # which is in the past where the query is as of then
+        reader.follow(asked.context)
         for note in asked.context.notes:
             self.stderr.write(note)
         told = 0
