@@ -113,6 +113,9 @@ def test_an_imported_session_shows_the_same_pages_and_nothing_of_it_can_be_done(
     assert "Imported from a bundle" in page
     assert "This project is an archive" in page
     assert "Export bundle" not in page
+    before = here.get(reverse("session", args=[session.id]), {"asof": "2h"})
+    assert before.status_code == 400
+    assert "only the Gatebook it comes from can show" in before.text
     assert "Resolve" not in here.get(reverse("session_resume", args=[session.id])).text
     for name in ("session", "session_decisions", "session_handoffs", "session_state", "session_tasks"):
         first = there.get(reverse(name, args=[origin.book.session])).text
