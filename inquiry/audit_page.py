@@ -108,8 +108,8 @@ class Searched:
 
     @property
     def targets(self) -> bool:
-        """True when any of these effects names a target."""
-        effects = [row.effect for row in self.rows] if self.entity == "effect" else []
+        """True when any of these effects names a target, and no text of theirs takes the room."""
+        effects = [row.effect for row in self.rows] if self.entity == "effect" and not self.snippets else []
         return any(one.repository_id or one.ref or one.environment for one in effects)
 
     @property

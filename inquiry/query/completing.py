@@ -26,6 +26,7 @@ _NAMES: Final = 500  # names that are looked through
 _PSEUDO: Final = {
     "since": f"that moment or later: {values.MOMENTS}",
     "until": "before that moment",
+    "asof": "as it stood at a moment: a time, an age or #position",
     "is": "what it is, as is:unknown",
     "has": "there is a value, as has:repository",
 }
@@ -192,7 +193,7 @@ def _values_of(name: str, begun: str, place: _Place, project: Project) -> tuple[
         return [Option(flag.name, flag.help) for flag in entity.flags.values()], "What it is."
     if name == "has":
         return [Option(one.name, one.label) for one in entity.fields.values()], "A field that has a value."
-    if name in ("since", "until"):
+    if name in ("since", "until", "asof"):
         return [Option(*age) for age in _AGES], f"It is {values.MOMENTS}."
     if found is None:
         return None

@@ -21,7 +21,7 @@ def told(query: Query) -> str:
     else:
         words = f"{entity.plural.capitalize()} where {_told(query.condition, entity, top=True)}"
     if query.asof is not None:
-        words += f", as of {query.asof.text}"
+        words += f", as of {query.asof.text}{' ago' if values.is_age(query.asof) else ''}"
     if query.grouping is not None:
         figures = ", ".join(str(one) for one in query.grouping.aggregates)
         words += f", by {', '.join(name for name, _ in query.grouping.names)}: {figures}"
