@@ -1,8 +1,10 @@
 """A day on which everything happened that the seventeen questions ask about, written by agents and people."""
 
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
+import time_machine
 from django.db import transaction
 
 from approvals import exemptions
@@ -105,6 +107,9 @@ def tell(desk: Desk) -> Told:
     plan("late", tool="deploy", arguments={"version": 1})
     late = {"kind": "effect.dispatched", "effect_key": "late", "attempt": 1, "occurred_us": now_us() + 3600 * US}
     report(desk, late)
+    plan("later", tool="deploy", arguments={"version": 2})
+    with time_machine.travel(time.time() + 120):  # when its leave is over, and the ledger takes the exemption away
+        report(desk, {"kind": "effect.dispatched", "effect_key": "later", "attempt": 1})
     # A key that came again with other content, and a writer without its lease.
     item = {"id": "twice", "kind": "effect.dispatched", "session": "s-1", "effect_key": "apart", "attempt": 1}
     assert agent.report([item]).status_code == 200

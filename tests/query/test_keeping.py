@@ -10,6 +10,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import orjson
 import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
 from django.test import Client
 from django.urls import reverse
 
@@ -115,6 +117,21 @@ def test_a_look_at_what_an_agent_sent_is_on_record_once_an_hour(house: House, ag
     assert [(one.actor, json.loads(one.facts)["what"], one.effect) for one in looks] == [
         (actor, what, effect.id) for actor, what in zip(actors, ("effect", "body", "effect"), strict=True)
     ]
+
+
+def test_the_command_prints_what_it_finds_and_is_on_record_too(house: House, agent: Caller) -> None:
+    agent.session("s-1")
+    agent.plan("k", tool="t")
+    said = io.StringIO()
+    call_command("search", "effect tool:t", stdout=said)
+    assert [json.loads(line)["key"] for line in said.getvalue().splitlines()] == ["k"]
+    entry = Entry.objects.get(kind="access.searched")
+    assert (entry.actor, json.loads(entry.facts)["found"]) == ("gatebook", 1)
+    with pytest.raises(CommandError, match="is no field of an effect"):
+        call_command("search", "effect tol:t", stdout=said)
+    if connection.vendor == "sqlite":
+        with pytest.raises(CommandError, match="SQLite has no roles"):
+            call_command("audit_role", "auditor")
 
 
 def whole_of(answer: Any) -> bytes:
