@@ -4,13 +4,17 @@ On PostgreSQL the server stops the statement (`statement_timeout`, taken back be
 SET LOCAL would need a transaction around every page). On SQLite the statement stops itself: a handler that SQLite calls
 as it works says when. Neither takes a place among the writers. And one person searches a few times at once only, so
 that nobody takes all the connections there are.
+
+Queries in the search's own language can ask for whatever takes longest, so of these a few run at once, one of each
+author; the others wait for their turn without a connection. Twenty of the worst then cost those who write no more than
+two do.
 """
 
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import wraps
 from typing import Any, Concatenate, Final, ParamSpec
 
@@ -28,11 +32,14 @@ P = ParamSpec("P")
 # SQLite's steps between two looks at the clock: some 20 ms of work. Each look needs Python's lock, so not more often.
 STEPS: Final = 1_000_000
 AT_ONCE: Final = 8  # searches of one person in this process; a browser asks for six pages at once
+PLACES: Final = 2  # for queries that run at once in this process, no two of them of one author
 CANCELLED: Final = "57014"  # PostgreSQL's code for a statement that was stopped
 
 
 _searching: Counter[int] = Counter()
 _counting = threading.Lock()
+_running: set[int] = set()  # authors of the queries that run
+_turn = threading.Condition()
 
 
 class Overran(Exception):
@@ -43,24 +50,54 @@ class TooMany(Overran):
     """AT_ONCE pages of the same person are searching; this one did not begin."""
 
 
+class NoPlace(TooMany):
+    """Others searched for so long that this query did not get its turn."""
+
+
 @contextmanager
-def limit(person: int) -> Iterator[None]:
+def limit(person: int, *, in_turn: bool = False) -> Iterator[None]:
     """Stop what this connection reads meanwhile after settings.GATEBOOK_SEARCH_TIMEOUT_S in all. Raises Overran.
 
-    `person` is the id of the user who asks; raises TooMany when AT_ONCE of theirs are under way.
+    `person` is the id of the user who asks; raises TooMany when AT_ONCE of theirs are under way. `in_turn` is for
+    queries, of which a few run at once: waits as long for a place, and raises NoPlace when none comes free.
     """
     with _counting:
         if _searching[person] >= AT_ONCE:
             raise TooMany
         _searching[person] += 1
     try:
-        with in_time():
+        with _place(person) if in_turn else nullcontext(), in_time():
             yield
     finally:
         with _counting:
             _searching[person] -= 1
             if not _searching[person]:
                 del _searching[person]
+
+
+@contextmanager
+def _place(author: int) -> Iterator[None]:
+    """Wait for a place, without a connection; nobody else is kept from one meanwhile."""
+    until = time.monotonic() + settings.GATEBOOK_SEARCH_TIMEOUT_S
+    with _turn:
+        if _is_full(author) and not connection.in_atomic_block:
+            connection.close()
+        while _is_full(author):
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                raise NoPlace
+            _turn.wait(left_s)
+        _running.add(author)
+    try:
+        yield
+    finally:
+        with _turn:
+            _running.discard(author)
+            _turn.notify_all()
+
+
+def _is_full(author: int) -> bool:
+    return author in _running or len(_running) >= PLACES
 
 
 @contextmanager
@@ -146,10 +183,12 @@ def patient(
 
 
 def overran(request: MemberRequest, stop: Overran, template: str, context: dict[str, Any]) -> HttpResponse:
-    """Answer 422 (429 for TooMany) with `template`, given `limit_s` or `at_once`, and note it in the log."""
+    """Answer 422, 429 for TooMany, with `template`, given `limit_s`, `at_once` or `no_place`; note it in the log."""
     limit_s = settings.GATEBOOK_SEARCH_TIMEOUT_S
     event = "search_refused" if isinstance(stop, TooMany) else "search_stopped"
     log.warning(event, path=request.path, limit_s=limit_s, person=request.person.pseudonym)
+    if isinstance(stop, NoPlace):
+        return render(request, template, {**context, "no_place": True}, status=429)
     if isinstance(stop, TooMany):
         return render(request, template, {**context, "at_once": AT_ONCE}, status=429)
     return render(request, template, {**context, "limit_s": f"{limit_s:g}"}, status=422)

@@ -38,12 +38,14 @@ def search(call: Call) -> HttpResponse:
     reader = Reader(project, call.received_us, people=call.token.scope == "audit")
     read_to = horizon.last_position()
     try:
-        with patience.limit(call.token.agent.int):
+        with patience.limit(call.token.agent.int, in_turn=True):
             found = _answer(asked["q"], reader, size, window)
             body = _body(found, reader, read_to)
     except Fault as fault:
         more = {"at": fault.at, "length": fault.length}
         raise Problem(422, "query_invalid", fault.sentence, pointer="/q", more=more) from None
+    except patience.NoPlace:
+        raise _NO_PLACE from None
     except patience.TooMany:
         raise _TOO_MANY from None
     except patience.Overran:
@@ -90,6 +92,12 @@ _TOO_LONG: Final = Problem(
     "search_too_long",
     "This search took too long and was stopped. Narrow it: name a session, a tool, or a since and an until.",
     pointer="/q",
+)
+_NO_PLACE: Final = Problem(
+    429,
+    "no_place_to_search",
+    "Other searches took all the time there was, so this one did not begin. Ask again.",
+    headers={"Retry-After": "2"},
 )
 _TOO_MANY: Final = Problem(
     429,

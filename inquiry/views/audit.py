@@ -31,7 +31,7 @@ def audit(request: MemberRequest) -> HttpResponse:
         page.part = ""
     project, stopped = request.membership.project, None
     try:
-        with patience.limit(request.user.pk):
+        with patience.limit(request.user.pk, in_turn=True):
             elsewhere = audit_page.identity(project, page.text)
             if elsewhere is not None:
                 return redirect(elsewhere)

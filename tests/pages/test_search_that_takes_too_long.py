@@ -115,3 +115,24 @@ def test_one_person_cannot_take_all_the_connections(house: House, book: Book) ->
             assert other.get(page).status_code == 200
     assert client.get("/sessions/").status_code == 200
     assert patience._searching == {}
+
+
+def test_queries_of_others_take_two_places_and_nobody_takes_both(
+    committed: None, house: House, book: Book, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.GATEBOOK_SEARCH_TIMEOUT_S = 0.2
+    client, author = house.client("viewer"), 10**9
+    monkeypatch.setattr(patience, "_running", {author})  # one of another's runs
+    assert client.get("/audit/?q=tool:mail.send").status_code == 200
+    with pytest.raises(patience.NoPlace), patience.limit(author, in_turn=True):
+        raise AssertionError("an author has one place")
+    patience._running.add(author + 1)
+    answer = client.get("/audit/?q=tool:mail.send")
+    assert answer.status_code == 429
+    assert "Others are searching" in answer.text
+    assert 'value="tool:mail.send"' in answer.text
+    assert "Nothing matches" not in answer.text
+    assert client.get(f"/sessions/{book.session}/").status_code == 200  # pages do not wait for queries
+    patience._running.discard(author)
+    assert client.get("/audit/?q=tool:mail.send").status_code == 200
+    assert patience._running == {author + 1}
