@@ -14,7 +14,7 @@ from django.db.models import QuerySet
 
 from approvals.gates import current_status
 from approvals.models import Gate, Vote
-from inquiry.indexes import HAS_REFERENCE
+from inquiry.indexes import HAS_REFERENCE, WAS_ASKED_ABOUT
 from journal.models import Body
 from ledger.models import Effect
 from sessions import decisions
@@ -151,8 +151,8 @@ def _causes(chain: Chain, effect: Effect) -> None:
     if effect.intent_digest:
         same = Effect.objects.filter(session=effect.session_id, intent_digest=effect.intent_digest)
         _alike(chain, effect, same, "the same call", "of the same call in this session")
-        asked = Effect.objects.filter(project=effect.project_id, intent_digest=effect.intent_digest)
-        asked = asked.exclude(leave_ref="").exclude(session=effect.session_id)
+        asked = Effect.objects.filter(WAS_ASKED_ABOUT, project=effect.project_id, intent_digest=effect.intent_digest)
+        asked = asked.exclude(session=effect.session_id)
         _alike(chain, effect, asked, "the same call in another session", "of the same call in other sessions")
     if effect.external_reference:
         same = Effect.objects.filter(

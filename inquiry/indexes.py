@@ -29,3 +29,4 @@ IS_OF_A_PERSON: Final = _condition("actor", "(%(expressions)s >= 'p_' AND %(expr
 IS_TRIED_AGAIN: Final = _condition("attempt_count", "%(expressions)s > 1")  # effect_tried_again
 RAN_WITHOUT_LEAVE: Final = _condition("leave", "%(expressions)s = 'bypassed'")  # effect_without_leave
 HAS_FAILED: Final = _condition("state", "%(expressions)s = 'failed'")  # effect_failed_by_tool
+WAS_ASKED_ABOUT: Final = _condition("leave_ref", "NOT (%(expressions)s = '')")  # effect_asked_about

@@ -4,10 +4,13 @@ import re
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from inquiry import chain, clocks, neighbours
+from inquiry.models_incidents import Incident
 from journal.clock import now_us
 from journal.models import Entry
 from ledger.models import Effect
@@ -77,6 +80,26 @@ def test_a_chain_holds_parents_children_compensations_and_what_the_book_finds_al
         assert "mail.read" not in page
     assert url in viewer.get(reverse("effect", args=[one["id"]])).text
     assert house.client("neighbour").get(url).status_code == 404
+
+
+def test_chain_and_incident_are_read_by_indexes(house: House, agent: Caller, viewer: Client, book: Book) -> None:
+    if connection.vendor != "sqlite":
+        pytest.skip("PostgreSQL plans by its own statistics, and of so small a book scans are the best")
+    handle = str(Session.objects.get(id=book.session))
+    house.client("reviewer").post(reverse("open_incident"), {"title": "x", "thing": handle, "reason": "why"})
+    incident = Incident.objects.get()
+    urls = [reverse("effect_chain", args=[book.effects["ok"]]), reverse("incident", args=[incident.id])]
+    with CaptureQueriesContext(connection) as queries:
+        assert [viewer.get(url, {"clock": "corrected"}).status_code for url in urls] == [200, 200]
+    used = []
+    with connection.cursor() as cursor:
+        for query in queries.captured_queries:
+            if query["sql"].startswith("SELECT ") and "LIMIT 1" not in query["sql"][-8:]:  # the last entry: the foot
+                cursor.execute(f"EXPLAIN QUERY PLAN {query['sql']}")
+                used += [row[3] for row in cursor.fetchall()]
+    assert not [step for step in used if re.match(r"SCAN (ledger_|journal_)", step)]
+    assert not [step for step in used if "effect_by_opening" in step]
+    assert any("effect_asked_about" in step for step in used)
 
 
 def test_a_chain_is_bounded_and_says_where_it_is_cut(

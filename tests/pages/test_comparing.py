@@ -106,6 +106,7 @@ def test_two_sessions_are_laid_side_by_side(house: House, agent: Caller) -> None
     assert "file.read" not in viewer.get(url, {"only": "differences"}).text.partition('id="calls"')[2]
     # the way there, by whatever a person has at hand, and refusals beside it
     asked = reverse("session_compare", args=[left["id"]])
+    assert f'action="{asked}"' in viewer.get(reverse("session", args=[left["id"]])).text
     handle = str(Session.objects.get(id=right["id"]))
     for named in (handle, "right", right["id"], f"https://book.example/sessions/{right['id']}/?at=e_1#e_1"):
         assert viewer.get(asked, {"with": named}).headers["Location"] == url
