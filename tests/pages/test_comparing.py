@@ -27,7 +27,7 @@ def longest(left: list[int], right: list[int]) -> int:
     return row[-1]
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(*[st.lists(st.integers(0, 5), max_size=40)] * 2)
 def test_what_is_common_is_a_longest_common_subsequence(left: list[int], right: list[int]) -> None:
     pairs = common(left, right)
@@ -36,7 +36,7 @@ def test_what_is_common_is_a_longest_common_subsequence(left: list[int], right: 
     assert len(pairs) == longest(left, right)
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(*[st.lists(st.integers(0, 3), max_size=30)] * 2)
 def test_every_call_of_both_stands_in_one_line_and_in_order(left: list[int], right: list[int]) -> None:
     sides = [[call(n, str(key)) for n, key in enumerate(keys)] for keys in (left, right)]
