@@ -71,7 +71,7 @@ BODIES: dict[str, Any] = {
 }
 # They say as of when: what may be done changes with the clock alone.
 BYTES = "/artifacts/{artifact}/bytes"
-OF_THE_MOMENT = {"/sessions/{session}/resume", "/effects/{effect}/verdict"}
+OF_THE_MOMENT = {"/search", "/sessions/{session}/resume", "/effects/{effect}/verdict"}
 
 
 @pytest.fixture
