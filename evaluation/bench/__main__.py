@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evaluation.bench import batches, beats, busy, commands, desk, growth, reading, resuming
+from evaluation.bench import batches, beats, busy, commands, desk, growth, reading, resuming, searching
 from evaluation.bench.figures import Report
 from evaluation.bench.house import ROOT, VENDORS, Installation, clone, ground, install, serve
 
@@ -42,14 +42,16 @@ class Size:
 
 FULL = Size(3, 30, 60, (10_000, 100_000, 1_000_000), 20, 6_000, 20, 40, 5_000, beats.BARRED, 100_000)
 QUICK = Size(2, 4, 10, (10_000, 60_000), 4, 1_000, 3, 5, 100, 1_000, 2_000)
-PARTS = ("batch", "command", "beats", "memory", "busy", "read", "resume", "gates")
+PARTS = ("batch", "command", "beats", "memory", "busy", "read", "resume", "gates", "upkeep")
 
 
 def main() -> int:
     """Run the chosen parts. A bar that is not met is told in the table, not by the exit code."""
     parser = argparse.ArgumentParser(prog="python -m evaluation.bench", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
-        "--quick", action="store_true", help="less of everything, no memory, beats or resume; at most four minutes"
+        "--quick",
+        action="store_true",
+        help="less of everything, no memory, beats, resume or upkeep; at most four minutes",
     )
     parser.add_argument("--only", action="append", choices=PARTS, help="this part only; may be repeated")
     parser.add_argument("--database", choices=["sqlite", "postgres"], help="this database only")
@@ -61,7 +63,9 @@ def main() -> int:
         size = Size(**{**vars(size), "rounds": asked.rounds})
     # In a short run memory only shows what the first requests of each thread load, and takes a quarter of the time;
     # beats take a minute each round, however few they are, and to take up a short session tells nothing.
-    parts = asked.only or [part for part in PARTS if not (asked.quick and part in ("memory", "beats", "resume"))]
+    parts = asked.only or [
+        part for part in PARTS if not (asked.quick and part in ("memory", "beats", "resume", "upkeep"))
+    ]
     vendors = [vendor for vendor in VENDORS if not asked.database or vendor.startswith(asked.database)]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything that was started is also ended
     began = time.time()
@@ -97,6 +101,8 @@ def measure(report: Report, vendor: str, folder: Path, cluster: Path, size: Size
         if "read" in parts:
             small = clone(fresh, "small")
             reading.measure(report, small, rounds=size.rounds, reads=size.reads, sizes=size.sizes)
+        if "upkeep" in parts:
+            searching.upkeep(report, fresh, rounds=min(size.rounds, 2), batches=size.batches)
 
 
 def _measure_writing(report: Report, measured: Installation, size: Size, parts: Sequence[str]) -> None:

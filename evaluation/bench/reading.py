@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 from urllib.parse import urlencode
 
-from evaluation.bench import clients, filling, meter
+from evaluation.bench import clients, filling, meter, searching
 from evaluation.bench.figures import Report, percentile
 from evaluation.bench.house import Installation, Server, clone, serve
 from evaluation.bench.person import Person
@@ -83,6 +83,7 @@ def measure(report: Report, small: Installation, *, rounds: int, reads: int, siz
         seen, cpu = _read(readers, rounds=rounds, reads=reads)
         _tell(report, vendor, seen, cpu, sizes)
         _tell_size(report, readers)
+        searching.hostile(report, servers[-1], token, rounds=rounds, batches=min(10, reads))
 
 
 def _post_measured(server: Server, token: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from django.conf import settings
 
 from config.run import web_server
-from evaluation.bench import beats, busy, deciders, filling, gates, growth, house, reading, resuming
+from evaluation.bench import beats, busy, deciders, filling, gates, growth, house, reading, resuming, searching
 from evaluation.bench.__main__ import Size, measure
 from evaluation.bench.figures import Figure, Report, percentile
 from evaluation.bench.workload import BYTES, ITEMS, Writer
@@ -28,7 +28,10 @@ TINY = Size(
     resumed=300,
 )
 # Each database proves what can only go wrong there, and starts as few servers as that takes.
-PARTS = {"sqlite": ("batch", "command", "beats", "memory", "busy", "resume", "gates"), "postgresql": ("read",)}
+PARTS = {
+    "sqlite": ("batch", "command", "beats", "memory", "busy", "resume", "gates", "upkeep"),
+    "postgresql": ("read",),
+}
 NAMED = {
     "sqlite": (
         "batch mixed: CPU",
@@ -47,11 +50,15 @@ NAMED = {
         "5 rulings around a fall of the server: lost",
         "evidence: p99 with 3 waiters against none",
         "a plan against 200 rules: all of it",
+        "writing: with upkeep against without",
     ),
     "postgresql": (
         "session page: 1,200 against 400",
         "search: failed of one tool, 1,200 effects: p95",
         "session page, 1,200 effects: queries",
+        "question 3, 1,200 effects: p95",
+        "words, many have, 1,200 effects: p95",
+        "evidence: p99 with 2 who search against none",
     ),
 }
 
@@ -93,6 +100,10 @@ def test_a_tiny_run_measures_every_part(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(busy, "IMPORTERS", 2)
     monkeypatch.setattr(reading, "MEASURED_EFFECTS", 100)
     monkeypatch.setattr(reading, "SEARCHES", dict(list(reading.SEARCHES.items())[1:3]))
+    monkeypatch.setattr(reading, "QUESTIONS", {3: reading.QUESTIONS[3], 13: reading.QUESTIONS[13]})
+    monkeypatch.setattr(reading, "WORDS", {"many have": "push"})
+    monkeypatch.setattr(searching, "SEARCHERS", 2)
+    monkeypatch.setattr(searching, "LOOK_S", 0.5)
     monkeypatch.setattr(resuming, "READS", 5)
     monkeypatch.setattr(gates, "WAITERS", 3)
     monkeypatch.setattr(gates, "JUDGEMENTS", 50)
