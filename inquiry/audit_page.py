@@ -247,8 +247,6 @@ def _since(begun: float) -> int:
 
 def ranges(asked: Asked) -> list[tuple[str, str, bool]]:
     """Times to narrow to: (word, query, whether it is the one asked for). Each only edits the text."""
-    if asked.query.grouping is not None:
-        return []
     query, entity = asked.query, asked.entity
     always = editing.always(query, entity)
     standing = [node for node in reading.conjuncts(query) if isinstance(node, Term) and node.name in BOUNDS]

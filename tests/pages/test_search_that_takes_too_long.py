@@ -75,6 +75,7 @@ def test_the_question_still_stands_in_the_form(
     answer = house.client("viewer").get("/audit/?q=tool:mail.send state:failed since:7d")
     assert 'value="tool:mail.send state:failed since:7d"' in answer.text
     assert "Nothing matches" not in answer.text
+    assert 'href="/audit/?q=tool%3Amail.send+state%3Afailed+since%3A1h"' in answer.text  # narrower, by a click
 
 
 def test_nothing_of_the_limit_stays_on_the_connection(committed: None, settings: Settings) -> None:
