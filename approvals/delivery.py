@@ -40,6 +40,7 @@ _TOGETHER: Final = {
     "gate.requested": "requests wait for a ruling",
     "session.stuck": "alerts of what is stuck",
     "session.recovered": "alerts are over",
+    "alert.raised": "saved queries have new matches",
 }
 
 

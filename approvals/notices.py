@@ -34,7 +34,12 @@ LONGEST_WAIT_US: Final = 3_600 * US
 MOST_TRIES: Final = 24  # most of a day
 UNSEEN_AT_ONCE: Final = 100  # gates looked at in one run
 DIGEST_US: Final = {"medium": 15 * 60 * US, "low": 24 * 3_600 * US}
-TOGETHER: Final = ("gate.requested", "session.stuck", "session.recovered")  # one message to people carries many
+TOGETHER: Final = (
+    "gate.requested",
+    "session.stuck",
+    "session.recovered",
+    "alert.raised",
+)  # one message to people carries many
 BEFORE_THE_RULING: Final = ("gate.requested", "gate.unseen")
 
 
@@ -99,6 +104,12 @@ def tell_recovered(row: Outbox, alert: str) -> None:
         _write(channel, "session.recovered", row, None, now_us(), key=f"over:{alert}")
     waiting = Notice.objects.filter(channel__project=row.project, key=alert, state="due", tries=0)
     waiting.update(state="quiet")
+
+
+def tell_of(row: Outbox, topic: str, listening: QuerySet[NoticeChannel]) -> None:
+    """Let the channels hear of `topic` that a room above says are to hear of it."""
+    for channel in listening:
+        _write(channel, topic, row, None, now_us())
 
 
 def try_out(channel: NoticeChannel, position: int) -> None:

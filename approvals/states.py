@@ -59,6 +59,6 @@ LONGEST_LEAVE_FOR_S: Final = 24 * 3600
 CHANNEL_KINDS: Final = ("email", "slack", "webhook")
 NOTICE_TOPICS: Final = (
     *("gate.requested", "gate.unseen", "gate.resolved", "gate.expired"),
-    *("session.stuck", "session.recovered", "integrity", "test"),
+    *("session.stuck", "session.recovered", "alert.raised", "alert.stopped", "integrity", "test"),
 )
 NOTICE_STATES: Final = ("due", "sent", "quiet", "failed")  # quiet: it had ended before anybody was told

@@ -104,6 +104,8 @@ app.conf.update(
         "stuck-sweep": {"task": "inquiry.tasks.sweep", "schedule": 5.0, "options": {"expires": 5.0}},
         # Searches look at what is newer than the index themselves, and that should be little.
         "words-index": {"task": "inquiry.tasks.index_words", "schedule": 3.0, "options": {"expires": 3.0}},
+        # Ten seconds of a run at most, and where it ended the next goes on.
+        "questions-watch": {"task": "inquiry.tasks.watch_questions", "schedule": 60.0, "options": {"expires": 60.0}},
         # One after the other, by one worker; the others go on with what people and agents wait for.
         "exports-run": {"task": "inquiry.tasks.run_exports", "schedule": 5.0, "options": {"expires": 5.0}},
         "prune-answers": {"task": "ingest.tasks.prune_answers", "schedule": 3600.0, "options": {"expires": 3600.0}},

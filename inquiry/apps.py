@@ -12,12 +12,13 @@ class InquiryConfig(AppConfig):
 
     def ready(self) -> None:
         """Listen for the ledger, whose tables they are: Django tells nothing of rooms without tables of their own."""
-        from inquiry import planner
+        from inquiry import alert_notices, planner
         from inquiry.stuck import frame
         from inquiry.words import keeping
         from journal import triggers
 
         frame.tell()
+        alert_notices.register()
         triggers.guard(keeping.LAW)
         post_migrate.connect(keeping.empty_after_flush, sender=self, dispatch_uid="inquiry.words")
         ledger = apps.get_app_config("ledger")

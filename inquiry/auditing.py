@@ -39,6 +39,11 @@ WITHHELD: Final[dict[str, dict[str, str]]] = {
     "inquiry_importedbundle": {"told": "whole texts of another book"},
     "inquiry_importedgate": {"told": "whole texts of another book"},
     "inquiry_savedquery": {"name": "may be private", "text": "may be private"},
+    "inquiry_alert": {
+        "text": "may be private",
+        "known": "what matches a query that may be private",
+        "stopped_because": "may quote it",
+    },
     "inquiry_export": {"text": "what somebody asked; on record in a body"},
     "ingest_answer": {"body": "what an agent was answered"},
 }

@@ -111,6 +111,7 @@ class Pulse(models.Model):
 
 
 # Tables in files of their own: loaded here, where Django looks for them.
+import inquiry.models_alerts  # noqa: E402
 import inquiry.models_bundle  # noqa: E402
 import inquiry.models_exports  # noqa: E402
 import inquiry.models_incidents  # noqa: E402

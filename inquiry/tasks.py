@@ -1,8 +1,8 @@
-"""Celery's doors to the chores of this room; `manage.py sweep`, `index_words` and `run_exports` do the same."""
+"""Celery's doors to the chores of this room; for each there is a command of `manage.py` that does the same."""
 
 from celery import shared_task
 
-from inquiry import exports
+from inquiry import alerting, exports
 from inquiry.stuck import sweeper
 from inquiry.words import indexing
 
@@ -18,6 +18,12 @@ def sweep() -> int:
 def index_words() -> int:
     """Read on in the journal for a moment; returns how many effects' words were written."""
     return indexing.index(indexing.MOMENT_S).effects
+
+
+@shared_task
+def watch_questions() -> int:
+    """Ask saved queries whose alerts are on; returns how many of them told of something new."""
+    return alerting.run().told
 
 
 @shared_task

@@ -3,6 +3,7 @@
 from django.urls import path
 
 from inquiry.views import (
+    alerts,
     asof,
     audit,
     bundles,
@@ -68,6 +69,7 @@ urlpatterns = [
     path("audit/link/", questions.audit_link, name="audit_link"),
     path("audit/saved/", saved.saved_queries, name="saved_queries"),
     path("audit/saved/<uuid:saved_query>/", saved.saved_query, name="saved_query"),
+    path("audit/saved/<uuid:saved_query>/alerts/", alerts.switch_alerts, name="saved_query_alerts"),
     path("audit/export/", exports.export, name="export"),
     path("audit/exports/<uuid:export>/", exports.export_job, name="export_job"),
     path("audit/exports/<uuid:export>/file/", exports.export_file, name="export_file"),

@@ -10,7 +10,7 @@ import structlog
 
 log = structlog.get_logger("gatebook.chores")
 
-CHORES: Final = {"sweeper": "Sweeper", "outbox": "Outbox", "waker": "Waker", "words": "Words"}
+CHORES: Final = {"sweeper": "Sweeper", "outbox": "Outbox", "waker": "Waker", "words": "Words", "alerts": "Alerts"}
 _HOLDING: Final = ("sweeper", "waker")  # whose absence is an outage of our own: nobody looked, or nobody could beat
 LATE_US: Final = 60_000_000  # silent for longer than this, and than three of its usual intervals, it is late
 

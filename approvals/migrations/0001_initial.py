@@ -132,6 +132,8 @@ class Migration(migrations.Migration):
                                     "gate.expired",
                                     "session.stuck",
                                     "session.recovered",
+                                    "alert.raised",
+                                    "alert.stopped",
                                     "integrity",
                                     "test",
                                 ),

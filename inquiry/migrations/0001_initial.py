@@ -91,6 +91,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ("agent_sessions", "0001_initial"),
+        ("approvals", "0001_initial"),
         ("ledger", "0001_initial"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
@@ -632,6 +633,88 @@ class Migration(migrations.Migration):
                         condition=models.Q(("changed_at_us__gte", models.F("created_at_us")), ("version__gte", 1)),
                         name="saved_query_changes_after_it_was_saved",
                     ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="Alert",
+            fields=[
+                ("id", models.UUIDField(default=journal.ids.uuid7, primary_key=True, serialize=False)),
+                ("text", models.TextField()),
+                ("place", models.BigIntegerField()),
+                ("looked_at_us", models.BigIntegerField()),
+                ("looks", models.BigIntegerField(default=0)),
+                ("failures", models.IntegerField(default=0)),
+                ("known", models.BinaryField(default=b"")),
+                ("turned_on_at_us", models.BigIntegerField()),
+                ("told_position", models.BigIntegerField(null=True)),
+                ("stopped_at_us", models.BigIntegerField(null=True)),
+                ("stopped_because", models.CharField(blank=True, default="", max_length=300)),
+                (
+                    "project",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to="agent_sessions.project"
+                    ),
+                ),
+                (
+                    "query",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="alert", to="inquiry.savedquery"
+                    ),
+                ),
+            ],
+            options={
+                "indexes": [
+                    models.Index(
+                        condition=models.Q(("stopped_at_us__isnull", True)),
+                        fields=["failures", "looked_at_us"],
+                        name="alert_to_look_at",
+                    )
+                ],
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(("failures__gte", 0), ("looks__gte", 0), ("place__gte", 0)),
+                        name="alert_only_moves_forward",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("stopped_at_us__isnull", True), ("stopped_because", "")),
+                            models.Q(
+                                ("stopped_at_us__isnull", False), models.Q(("stopped_because", ""), _negated=True)
+                            ),
+                            _connector="OR",
+                        ),
+                        name="alert_that_is_stopped_says_why",
+                    ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="AlertChannel",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                (
+                    "alert",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="chosen",
+                        to="inquiry.alert",
+                    ),
+                ),
+                (
+                    "channel",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="approvals.noticechannel",
+                    ),
+                ),
+            ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(fields=("alert", "channel"), name="alert_channel_is_chosen_once"),
                 ],
             },
         ),

@@ -18,12 +18,15 @@ _ALL: Final = (
 
 
 @transaction.atomic
-def beat(name: str, at_us: int | None = None) -> Pulse:
-    """Say that the chore runs now, and return its pulse. After an outage of our own alarms are held for HOLD_S."""
+def beat(name: str, at_us: int | None = None, *, usual_s: int = 0) -> Pulse:
+    """Say that the chore runs now, and return its pulse. After an outage of our own alarms are held for HOLD_S.
+
+    `usual_s` is its interval, for the time until a second beat shows it.
+    """
     now = now_us() if at_us is None else at_us
     row = Pulse.objects.select_for_update().filter(name=name).first()
     if row is None:
-        row, _ = Pulse.objects.get_or_create(name=name, defaults={"beat_us": now})
+        row, _ = Pulse.objects.get_or_create(name=name, defaults={"beat_us": now, "every_us": usual_s * US})
         return row
     if outage(row.beat_us, row.every_us, now):
         row.held_until_us = now + HOLD_S * US

@@ -9,6 +9,7 @@ from django.views.decorators.http import require_http_methods
 
 from inquiry import saved
 from inquiry.models_saved import SavedQuery
+from inquiry.views import alerts
 from journal import again
 from sessions.access import MemberRequest, member
 from sessions.refused import RefusedError
@@ -64,6 +65,7 @@ def saved_query(request: MemberRequest, saved_query: UUID) -> HttpResponse:
         "text": sent.get("q", ""),
         "shared": sent.get("shared") == "1",
         "error": error,
+        **(alerts.shown(found) if found.owner_id == request.user.pk else {}),
     }
     return render(request, "inquiry/saved_query.html", context, status=422 if error else 200)
 

@@ -32,6 +32,7 @@ from sessions.models import (
 from sessions.models_leases import Lease
 from sessions.models_messages import Message
 from tests.ledger.rows_of_incidents import INCIDENTS
+from tests.ledger.rows_of_questions import QUESTIONS
 from tests.ledger.rows_of_recovery import RECOVERY
 
 Row = dict[str, Any]
@@ -270,4 +271,5 @@ LAWFUL: Final[dict[type[models.Model], Callable[[World], Row]]] = {
     },
     **RECOVERY,
     **INCIDENTS,
+    **QUESTIONS,
 }

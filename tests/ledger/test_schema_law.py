@@ -15,6 +15,7 @@ from approvals.models_notices import Notice, NoticeChannel
 from approvals.states import LONGEST_DECIDE_WITHIN_S, LONGEST_LEAVE_FOR_S, US
 from ingest.models import Answer
 from inquiry.models import Pulse
+from inquiry.models_alerts import AlertChannel
 from inquiry.models_incidents import IncidentEntry
 from journal.models import Body, Entry, Erasure, Outbox
 from ledger import states
@@ -36,6 +37,7 @@ from sessions.models import (
 from sessions.models_leases import BeatMinute
 from sessions.models_messages import Delivery, Reading
 from tests.ledger.cases_of_incidents import INCIDENTS
+from tests.ledger.cases_of_questions import QUESTIONS
 from tests.ledger.cases_of_recovery import RECOVERY
 from tests.ledger.rows_by_hand import LAWFUL, Row, World
 from tests.ledger.schema_cases import Case, check, moved, same
@@ -280,6 +282,7 @@ CASES: Final[dict[str, Case]] = {
     "answer_is_a_success": check(Answer, {"status": 409}, {"status": 201}),
     **RECOVERY,
     **INCIDENTS,
+    **QUESTIONS,
 }
 
 
@@ -507,6 +510,7 @@ OF_THE_INSTALLATION: Final = {
 HANGS_ON: Final[dict[type[models.Model], str]] = {
     Body: "entry",  # one text of one entry
     BeatMinute: "lease",  # a count of one lease's beats, written by every one of them
+    AlertChannel: "alert",  # who is to hear of one alert
     Reading: "message",  # one agent's reading of one message
     IncidentEntry: "incident",  # where one thing that was said of one incident stands
     Delivery: "message",  # one file of one message; found by its folder, whose mark is of no project

@@ -1,0 +1,86 @@
+"""Lets people hear of what watched queries found: the outbox hands it over at least once, each with its key.
+
+The words are of the saved query, its owner's own, and handles; never of what agents sent.
+"""
+
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import orjson
+import structlog
+from django.urls import reverse
+
+from approvals import delivery, notices
+from approvals.delivery import Telling
+from inquiry import alerts
+from inquiry.models_alerts import Alert
+from inquiry.things import ENTRY, LETTERS
+from journal import outbox
+from journal.models import Body, Entry, Outbox
+
+log = structlog.get_logger("gatebook.notice")
+ONES: Final = {"effect": "effect", "session": "session", "gate": "gate", "exemption": "exemption", "event": "entry"}
+MANY: Final = {**{one: f"{one}s" for one in ONES}, "event": "entries"}
+
+
+def register() -> None:
+    """Take what the outbox holds of alerts, and say how it is put into words. Called once."""
+    outbox.register("alert", tell)
+    delivery.tellers.update({alerts.RAISED: _raised, alerts.STOPPED: _stopped})
+
+
+def tell(row: Outbox) -> None:
+    """Say it in the operator's log, by ids only, and to those who are to hear of it as things stand now."""
+    entry = Entry.objects.get(position=row.entry_id)
+    log.warning(
+        entry.kind, project=str(row.project), entry=entry.position, subject=str(entry.subject), facts=entry.facts
+    )
+    alert = Alert.objects.select_related("query").filter(query=entry.subject).first()
+    if alert is not None:  # turned off since: nobody wants to hear of it
+        notices.tell_of(row, entry.kind, alerts.hearers(alert.query, alerts.chosen(alert)))
+
+
+def handles(entity: str, positions: list[int]) -> list[str]:
+    """e_41, s_12, g_7; #48211 for what has no letter."""
+    return [f"{LETTERS.get(entity, LETTERS[ENTRY])}{position}" for position in positions]
+
+
+def counted(facts: dict[str, Any]) -> str:
+    """How many were found, in words: 1 new effect, 10,000+ new entries."""
+    number, entity = facts["found"], facts["entity"]
+    word = ONES[entity] if number == 1 and not facts["more"] else MANY[entity]
+    return f"{number:,}{'+' if facts['more'] else ''} new {word}"
+
+
+def _raised(entry: Entry) -> Telling | None:
+    facts, words = orjson.loads(entry.facts), words_of(entry)
+    first = handles(facts["entity"], facts["first"])
+    rest = facts["found"] - len(first)
+    told = [f"{', '.join(first)}{f' and {rest:,} more' if rest or facts['more'] else ''}."]
+    told += [f"Asked: {delivery.shown(words['q'])}"] if words else []
+    return _telling(entry, f"{counted(facts)}: {_named(words)}", told, words.get("pinned", ""))
+
+
+def _stopped(entry: Entry) -> Telling | None:
+    words = words_of(entry)
+    told = [delivery.shown(words["because"])] if words else []
+    told += ["It is not looked at any more. Its owner turns its alerts on again on its page."]
+    return _telling(entry, f"The alerts of {_named(words)} were stopped", told, "")
+
+
+def _telling(entry: Entry, headline: str, told: list[str], pinned: str) -> Telling:
+    path = f"{reverse('audit')}?{urlencode({'q': pinned})}" if pinned else reverse("saved_query", args=[entry.subject])
+    return Telling(headline, told, path, {"saved_query": str(entry.subject)})
+
+
+def _named(words: dict[str, str]) -> str:
+    return f"“{delivery.shown(words['name'])}”" if words else "a saved query"
+
+
+def words_of(entry: Entry) -> dict[str, str]:
+    """Name and text as they were when it was told; none once they were erased."""
+    text = Body.objects.filter(entry=entry.position).values_list("text", flat=True).first()
+    return {} if text is None else orjson.loads(text)
+
+
+__all__ = ["counted", "handles", "register", "tell", "words_of"]

@@ -1,0 +1,43 @@
+"""Lawful rows of what people keep of their questions (see tests/ledger/rows_by_hand.py)."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from django.db import models
+
+from approvals.models_notices import NoticeChannel
+from inquiry.models_alerts import Alert, AlertChannel
+from inquiry.models_exports import Export
+from inquiry.models_saved import SavedQuery
+
+if TYPE_CHECKING:
+    from tests.ledger.rows_by_hand import World
+
+QUESTIONS: Final[dict[type[models.Model], Callable[["World"], dict[str, Any]]]] = {
+    SavedQuery: lambda w: {
+        "project": w.project,
+        "owner": w.user,
+        "name": f"name {w.new()}",
+        "text": "effect",
+        "saved_position": 5,
+        "created_at_us": 5,
+        "changed_at_us": 5,
+    },
+    Export: lambda w: {
+        "project": w.project,
+        "asked_by": w.user,
+        "text": "effect",
+        "format": "csv",
+        "position": 5,
+        "asked_at_us": 5,
+    },
+    Alert: lambda w: {
+        "project": w.project,
+        "query": w.write(SavedQuery),
+        "text": "effect",
+        "place": 5,
+        "looked_at_us": 5,
+        "turned_on_at_us": 5,
+    },
+    AlertChannel: lambda w: {"alert": w.write(Alert), "channel": w.write(NoticeChannel)},
+}

@@ -1,0 +1,288 @@
+"""Saved queries that tell of new matches: turned on at their page, asked by the chore, heard of by letter."""
+
+import re
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from html import unescape
+from typing import Any
+
+import pytest
+import time_machine
+from django.core import mail
+from django.core.management import call_command
+from django.db import connection, transaction
+from django.urls import reverse
+from pytest_django import Settings
+
+from approvals import channels
+from approvals.models_notices import Notice, NoticeChannel
+from inquiry import alerting, alerts, patience
+from inquiry.models_alerts import Alert
+from inquiry.models_saved import SavedQuery
+from inquiry.query import asking
+from journal import horizon, outbox
+from journal.clock import now_us
+from journal.models import Entry, Outbox
+from ledger.models import Effect
+from tests.approvals.test_notices import Killed, tick
+from tests.ingest.caller import Caller
+from tests.pages.book import doors
+from tests.pages.people import House
+
+pytestmark = pytest.mark.django_db
+SILENT: dict[str, Any] = dict.fromkeys(channels.SWITCHES, False)
+Watch = Callable[..., SavedQuery]
+
+
+@pytest.fixture(autouse=True)
+def _settled(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> None:
+    """Within a test's transaction PostgreSQL calls nothing settled; tests/journal/test_horizon.py is about that."""
+
+    def last() -> int:
+        return Entry.objects.order_by("-position").values_list("position", flat=True).first() or 0
+
+    monkeypatch.setattr(horizon, "last_position", last)
+    settings.EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
+
+
+@pytest.fixture
+def team(house: House) -> NoticeChannel:
+    """An address of the project's own; the operator, the reviewer and the neighbour have one each."""
+    boss = house.members["administrator"].user
+    for name in ("operator", "reviewer"):
+        own = house.members[name].user
+        channels.add(house.project, "email", f"{name}@example.org", boss, person=own, **SILENT)
+    neighbour = house.neighbour.user
+    channels.add(house.other, "email", "neighbour@example.org", neighbour, person=neighbour, **SILENT)
+    return channels.add(house.project, "email", "team@example.org", boss, **SILENT)
+
+
+@pytest.fixture
+def watch(house: House, team: NoticeChannel) -> Watch:
+    """Save a query of the operator's and turn its alerts on, by the pages."""
+
+    def save(text: str, name: str = "Watched", *, to: tuple[NoticeChannel, ...] = (), shared: bool = False) -> Any:
+        owner = house.client("operator")
+        owner.post(reverse("saved_queries"), {"name": name, "q": text, "shared": "1" if shared else ""})
+        made = SavedQuery.objects.get(name=name)
+        url = reverse("saved_query_alerts", args=[made.pk])
+        page = owner.post(url, {"do": "on", "channel": [str(one.pk) for one in to]}, follow=True).content.decode()
+        assert "what matches from now on is told" in page, page
+        return made
+
+    return save
+
+
+@pytest.fixture
+def stranger(house: House) -> Iterator[Caller]:
+    """The neighbour's agent at its doors."""
+    with doors(house.other_token.agent) as caller:
+        yield caller
+
+
+def told() -> list[tuple[str, str]]:
+    """What the next minute tells: the receivers and subjects of its letters."""
+    call_command("watch_questions", verbosity=0)
+    tick()
+    letters = [(letter.to[0], str(letter.subject)) for letter in mail.outbox]
+    mail.outbox.clear()
+    return sorted(letters)
+
+
+def plan(agent: Caller, key: str, **fields: Any) -> dict[str, Any]:
+    """Plan an effect that differs from every other one."""
+    return agent.plan(key, arguments={"of": key}, **fields)
+
+
+def handle(effect: dict[str, Any]) -> str:
+    return f"e_{Effect.objects.get(id=effect['id']).opened_position}"
+
+
+def test_a_new_match_is_told_once_to_its_owner_and_old_ones_never(
+    house: House, agent: Caller, stranger: Caller, watch: Watch
+) -> None:
+    agent.session("s-1")
+    stranger.session("s-1")
+    old = plan(agent, "old")
+    saved = watch("effect tool:git.push")
+    assert told() == []
+    new = plan(agent, "new")
+    plan(stranger, "theirs")
+    plan(agent, "other", tool="git.fetch")
+    agent.dispatch(old)
+    call_command("watch_questions", verbosity=0)
+    tick()
+    (letter,) = mail.outbox
+    assert (letter.to, letter.subject) == (["operator@example.org"], "Gatebook: 1 new effect: “Watched”")
+    assert str(letter.body).startswith(f"{handle(new)}.\nAsked: effect tool:git.push\n")
+    mail.outbox.clear()
+    agent.dispatch(new)
+    agent.acknowledge(new)
+    assert told() == []
+
+    entry = Entry.objects.get(kind="alert.raised")
+    assert (entry.project, entry.subject, entry.actor) == (house.project.id, saved.pk, "gatebook")
+    assert Outbox.objects.get(topic="alert").deduplication_key == Notice.objects.get().key
+    address = str(letter.body).split()[-1]
+    assert re.search(r"asof%3A%23\d+%402", address)
+    found = house.client("operator").get(address[address.index("/audit/") :]).content.decode()
+    assert handle(new) in found
+    assert "planned" in found.partition("<tbody")[2]  # as it stood then
+    page = unescape(house.client("operator").get(reverse("saved_query", args=[saved.pk])).content.decode())
+    assert f"1 new effect, {handle(new)}" in page
+    assert "asof%3A%23" in page
+
+    off = {"do": "off"}
+    url = reverse("saved_query_alerts", args=[saved.pk])
+    assert house.client("operator").post(url, off).status_code == 302
+    plan(agent, "later")
+    assert told() == []
+    assert not Alert.objects.exists()
+    kinds = Entry.objects.filter(kind__startswith="alert.").order_by("position").values_list("kind", flat=True)
+    assert list(kinds) == ["alert.turned_on", "alert.raised", "alert.turned_off"]
+
+
+def test_what_time_alone_makes_match_is_told_and_told_again_when_it_comes_back(agent: Caller, watch: Watch) -> None:
+    agent.session("s-1")
+    silent = plan(agent, "silent")
+    watch("effect is:unknown", "Unknown")
+    watch("session seq(effect.dispatched -> !effect.acknowledged within 10m)", "No answer")
+    watch("effect state:dispatched since:30d", "Sent")
+    agent.dispatch(silent)
+    assert told() == [("operator@example.org", "Gatebook: 1 new effect: “Sent”")]
+    with time_machine.travel(timedelta(days=2) + _now(), tick=False):
+        subjects = {subject for _to, subject in told()}
+        assert subjects == {"Gatebook: 2 saved queries have new matches"}
+        assert told() == []
+        agent.acknowledge(silent)
+        assert told() == []
+        unknown = Alert.objects.get(query__name="Unknown")
+        assert list(alerts.known(unknown)) == []
+    # What is forgotten would be told again.
+    assert alerts.remembered([1, 2, 3], of=[1, 2], matching=[2, 5]) == [3, 2, 5]
+
+
+def _now() -> Any:
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(now_us() / 1_000_000, UTC)
+
+
+def test_a_shared_query_tells_whom_its_owner_chose_until_it_is_private_again(
+    house: House, agent: Caller, watch: Watch, team: NoticeChannel
+) -> None:
+    agent.session("s-1")
+    saved = watch("event kind:effect.planned", shared=True, to=(team,))
+    plan(agent, "e-1")
+    both = ["operator@example.org", "team@example.org"]
+    assert [to for to, _subject in told()] == both
+    changed = {"name": "Watched", "q": saved.text, "version": "1"}
+    assert house.client("operator").post(reverse("saved_query", args=[saved.pk]), changed).status_code == 302
+    plan(agent, "e-2")
+    assert [to for to, _subject in told()] == both[:1]
+    changed |= {"q": "effect tool:git.push", "version": "2"}
+    house.client("operator").post(reverse("saved_query", args=[saved.pk]), changed)
+    plan(agent, "e-3")
+    assert told() == []  # asked otherwise it begins anew
+    plan(agent, "e-4")
+    assert told() == [("operator@example.org", "Gatebook: 1 new effect: “Watched”")]
+    house.members["operator"].delete()
+    plan(agent, "e-5")
+    assert told() == []
+    assert "does not belong" in Alert.objects.get().stopped_because
+
+
+def test_a_kill_between_loses_nothing_and_tells_nothing_twice(
+    agent: Caller, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent.session("s-1")
+    watch("effect tool:git.push")
+    plan(agent, "e-1")
+    before = Alert.objects.values().get()
+
+    def killed(*_arguments: Any, **_options: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(outbox, "put", killed)
+        with pytest.raises(Killed), transaction.atomic():
+            alerting.run()
+    assert Alert.objects.values().get() == before
+    assert not Entry.objects.filter(kind="alert.raised").exists()
+    look = alerting.run()
+    assert (look.looks, look.told) == (1, 1)  # and killed before anybody sent it
+    stale = Alert(**before)
+    assert not alerts.looked(
+        stale, alerts.Look(before["place"] + 9, now_us(), "effect", [], [1])
+    )  # another was quicker
+    assert told() == [("operator@example.org", "Gatebook: 1 new effect: “Watched”")]
+    assert told() == []
+
+
+def _never_end() -> None:
+    """Ask what the database itself has to stop; of the test's transaction nothing is lost by that."""
+    point = transaction.savepoint()
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT 1 FROM c) SELECT count(*) FROM c")
+    finally:  # past Django's cursor, which asks nothing more when the time is over
+        connection.connection.execute(f'ROLLBACK TO SAVEPOINT "{point}"')
+
+
+def test_a_query_that_takes_too_long_is_stopped_told_once_and_keeps_nobody_waiting(
+    house: House, agent: Caller, watch: Watch, monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> None:
+    agent.session("s-1")
+    slow, quick = watch("effect tool:slow*", "Slow"), watch("effect tool:git.push", "Quick")
+    settings.GATEBOOK_SEARCH_TIMEOUT_S = 0.05
+    monkeypatch.setattr(patience, "STEPS", 1_000)
+    understand = asking.understand
+
+    def endless(text: str, *arguments: Any) -> Any:
+        if "slow" in text:
+            _never_end()
+        return understand(text, *arguments)
+
+    monkeypatch.setattr(asking, "understand", endless)
+    for number in range(alerts.FAILURES):
+        plan(agent, f"e-{number}")
+        letters = told()
+        assert ("operator@example.org", "Gatebook: 1 new effect: “Quick”") in letters
+    assert letters == [
+        ("operator@example.org", "Gatebook: 1 new effect: “Quick”"),
+        ("operator@example.org", "Gatebook: The alerts of “Slow” were stopped"),
+    ]
+    plan(agent, "last")
+    assert [subject for _to, subject in told()] == ["Gatebook: 1 new effect: “Quick”"]
+    owner = house.client("operator")
+    page = owner.get(reverse("saved_query", args=[slow.pk])).content.decode()
+    assert "It takes longer than 0.05 s to ask. Narrow it" in page
+    refused = owner.post(reverse("saved_query_alerts", args=[slow.pk]), {"do": "on"}, follow=True)
+    assert "It takes longer" in refused.content.decode()
+    assert Alert.objects.get(query=quick).failures == 0
+
+
+def test_alerts_are_refused_with_a_sentence(house: House, team: NoticeChannel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alerts, "MOST", 1)
+    owner = house.client("operator")
+
+    def on(name: str, text: str, who: Any = owner) -> str:
+        who.post(reverse("saved_queries"), {"name": name, "q": text})
+        url = reverse("saved_query_alerts", args=[SavedQuery.objects.get(name=name).pk])
+        return unescape(who.post(url, {"do": "on", "channel": [str(team.pk)]}, follow=True).content.decode())
+
+    assert "none of them is new" in on("Groups", "effect | group tool")
+    assert "nothing new ever matches" in on("Past", "effect asof:1d")
+    assert "Nobody would hear of it" in on("Alone", "effect", house.client("viewer"))  # no address, and not shared
+    assert not Alert.objects.exists()
+    assert "Its alerts are on:" in on("First", "effect")
+    assert "on already" in on("First", "effect")
+    assert "1 saved queries of this project tell" in on("Second", "effect")
+    url = reverse("saved_query_alerts", args=[SavedQuery.objects.get(name="First").pk])
+    for other in ("reviewer", "administrator", "neighbour"):
+        assert house.client(other).post(url, {"do": "off"}).status_code == 404
+    assert owner.get(url).status_code == 405
+    assert Alert.objects.count() == 1
+    kept = SavedQuery.objects.get(name="First")
+    owner.post(reverse("saved_query", args=[kept.pk]), {"do": "delete"})
+    assert not Alert.objects.exists()
