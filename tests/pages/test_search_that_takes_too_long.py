@@ -132,6 +132,8 @@ def test_queries_of_others_take_two_places_and_nobody_takes_both(
     assert answer.status_code == 429
     assert "Others are searching" in answer.text
     assert 'value="tool:mail.send"' in answer.text
+    bars = client.get("/audit/?q=tool:mail.send&part=overview", headers={"HX-Request": "true"})
+    assert (bars.status_code, "had to wait" in bars.text) == (422, True)  # which stands where they would
     assert "Nothing matches" not in answer.text
     assert client.get(f"/sessions/{book.session}/").status_code == 200  # pages do not wait for queries
     patience._running.discard(author)
