@@ -1,6 +1,9 @@
 """Taking what a query finds out of the book: at once as a stream, or made in the background and fetched."""
 
-from typing import Any
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Final
 from uuid import UUID
 
 from django.http import FileResponse, Http404, HttpResponse, StreamingHttpResponse
@@ -17,6 +20,10 @@ from journal.clock import now_us
 from journal.ids import uuid7
 from sessions.access import MemberRequest, member
 from sessions.refused import RefusedError
+
+AT_ONCE: Final = 2  # downloads of one person in this process
+_under_way: Counter[int] = Counter()
+_counting = threading.Lock()
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -88,12 +95,38 @@ def _count(request: MemberRequest, asked: asking.Asked) -> tuple[int | None, boo
 
 def _now(request: MemberRequest, text: str, form: str) -> StreamingHttpResponse:
     wanted = exports.wanted_by(request.membership, text, form)
-    exports.note(request.membership, wanted, uuid7())
     # A stream that breaks off is seen to break off: its last piece never comes.
-    response = StreamingHttpResponse(exporting.pieces(wanted, limit=patience.in_time))
+    stream = _Stream(request.user.pk, exporting.pieces(wanted, limit=patience.in_time))
+    exports.note(request.membership, wanted, uuid7())
+    response = StreamingHttpResponse(stream)
     response["Content-Type"] = exporting.TYPES[form]
     response["Content-Disposition"] = f'attachment; filename="{_name(wanted.position, form)}"'
     return response
+
+
+class _Stream:
+    """Pieces on their way to a person, of whom AT_ONCE are under way at most. Raises RefusedError."""
+
+    def __init__(self, person: int, pieces: Iterator[bytes]) -> None:
+        with _counting:
+            if _under_way[person] >= AT_ONCE:
+                words = (
+                    f"{AT_ONCE} downloads of yours are under way already. Let one end, or make it in the background."
+                )
+                raise RefusedError(words)
+            _under_way[person] += 1
+        self._person: int | None = person
+        self._pieces = pieces
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._pieces
+
+    def close(self) -> None:
+        """Called once the answer was sent, or whoever took it went away."""
+        with _counting:
+            if self._person is not None:
+                _under_way[self._person] -= 1
+                self._person = None
 
 
 def _later(request: MemberRequest, text: str, form: str) -> HttpResponse:

@@ -178,6 +178,14 @@ def test_an_export_is_whole_safe_and_as_of_the_moment_it_was_asked(house: House,
     )
     assert page(viewer.post(reverse("export"), {"q": "effect", "format": "exe", "do": "now"}), 422)
     assert taken.count() == 5
+    now = {"q": "effect", "format": "csv", "do": "now"}
+    begun = [viewer.post(reverse("export"), now) for _ in range(2)]
+    assert "under way already" in page(viewer.post(reverse("export"), now), 422)
+    assert whole_of(begun.pop())
+    assert fetched(viewer, "effect", "csv")
+    assert whole_of(begun.pop())
+    taken = taken.filter(position__lte=taken[4].position)
+    assert taken.count() == 5
 
 
 def test_a_job_is_made_once_survives_its_maker_and_is_fetched_by_whom_it_belongs_to(
