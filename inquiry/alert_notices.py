@@ -8,7 +8,6 @@ from urllib.parse import urlencode
 
 import orjson
 import structlog
-from django.urls import reverse
 
 from approvals import delivery, notices
 from approvals.delivery import Telling
@@ -69,7 +68,7 @@ def _stopped(entry: Entry) -> Telling | None:
 
 
 def _telling(entry: Entry, headline: str, told: list[str], pinned: str) -> Telling:
-    path = f"{reverse('audit')}?{urlencode({'q': pinned})}" if pinned else reverse("saved_query", args=[entry.subject])
+    path = f"/audit/?{urlencode({'q': pinned})}" if pinned else f"/audit/saved/{entry.subject}/"
     return Telling(headline, told, path, {"saved_query": str(entry.subject)})
 
 

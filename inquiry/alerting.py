@@ -50,7 +50,7 @@ _CHUNK: Final = 5_000  # rows judged by one statement
 _SAID_BY: Final = {
     "effect": ("effect", "pk"),
     "session": ("session", "pk"),
-    "gate": ("effect", "effect_id"),
+    "gate": ("effect", "effect__id"),
     "exemption": ("subject", "pk"),
 }
 _LOOKS: Final = ("access.searched", "access.viewed", "access.exported")  # change nothing about what is looked at

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from html import unescape
 from typing import Any
 
@@ -14,16 +14,18 @@ from django.db import connection, transaction
 from django.urls import reverse
 from pytest_django import Settings
 
-from approvals import channels
+from approvals import channels, exemptions
 from approvals.models_notices import Notice, NoticeChannel
 from inquiry import alerting, alerts, patience
 from inquiry.models_alerts import Alert
 from inquiry.models_saved import SavedQuery
 from inquiry.query import asking
+from inquiry.words import indexing
 from journal import horizon, outbox
 from journal.clock import now_us
 from journal.models import Entry, Outbox
 from ledger.models import Effect
+from tests.approvals.story import Desk
 from tests.approvals.test_notices import Killed, tick
 from tests.ingest.caller import Caller
 from tests.pages.book import doors
@@ -41,7 +43,8 @@ def _settled(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> None:
     def last() -> int:
         return Entry.objects.order_by("-position").values_list("position", flat=True).first() or 0
 
-    monkeypatch.setattr(horizon, "last_position", last)
+    for one in (horizon, indexing):
+        monkeypatch.setattr(one, "last_position", last)
     settings.EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
 
 
@@ -162,9 +165,31 @@ def test_what_time_alone_makes_match_is_told_and_told_again_when_it_comes_back(a
     assert alerts.remembered([1, 2, 3], of=[1, 2], matching=[2, 5]) == [3, 2, 5]
 
 
-def _now() -> Any:
-    from datetime import UTC, datetime
+def test_gates_exemptions_sessions_and_words_are_watched_as_well(desk: Desk, watch: Watch) -> None:
+    gates = watch("gate is:waiting", "Gates")
+    for name, text in (("Leave", "exemption is:live"), ("Sessions", "session any(effect: tool:git.push)")):
+        watch(text, name)
+    words = watch("effect zebra", "Words")
+    gate = desk.gate(desk.plan(arguments={"note": "a zebra"}))
+    until, boss = now_us() + 10**10, desk.user("operator")
+    with transaction.atomic():
+        exemptions.grant(desk.project, tool="x", reason="for the drill", ends_at_us=until, user=boss)
+    call_command("watch_questions", verbosity=0)
+    tick()
+    (letter,) = mail.outbox
+    assert letter.subject == "Gatebook: 3 saved queries have new matches"
+    for told_of in ("1 new gate: “Gates”", f"g_{gate.opened_position}", "1 new exemption: “Leave”", "1 new session:"):
+        assert told_of in str(letter.body)
+    mail.outbox.clear()
+    call_command("index_words", verbosity=0)  # what is not read yet is not passed over
+    assert told() == [("operator@example.org", "Gatebook: 1 new effect: “Words”")]
+    desk.answer(gate, "reviewer", "deny", "not today")
+    assert alerting.run().told == 0
+    known = {one.query_id: list(alerts.known(one)) for one in Alert.objects.all()}
+    assert (known[gates.pk], len(known[words.pk])) == ([], 1)
 
+
+def _now() -> Any:
     return datetime.fromtimestamp(now_us() / 1_000_000, UTC)
 
 
