@@ -224,7 +224,7 @@ def _by_time_alone(asked: Asked, then_us: int) -> list[int]:
 
 
 def _only_ends(node: Node, entity: Entity) -> bool:
-    """Whether a condition can cease to hold as time goes by, and cannot begin to: `since:7d`, `planned:>1h`."""
+    """Whether a condition can cease to hold as time goes by, and cannot begin to: `since:7d`, `planned:7d`."""
     if not isinstance(node, Term) or node.name in ("is", "has", "until"):
         return False
     if node.name == "since":
@@ -232,7 +232,7 @@ def _only_ends(node: Node, entity: Entity) -> bool:
     kind = entity.known(node.name)
     is_time = isinstance(kind.inner if isinstance(kind, Several) else kind, Time)
     ages = [one for one in node.values if one.form != "field" and values.is_age(one)]
-    return is_time and len(node.values) == 1 == len(ages) and node.operator in ("", ">", ">=")
+    return is_time and len(node.values) == 1 == len(ages) and not node.operator
 
 
 def _sql(rows: "QuerySet[Any]") -> object:
