@@ -33,6 +33,7 @@ AROUND: Final = 120  # characters of a query that are shown on either side of wh
 AGES: Final = (("1h", "last hour"), ("24h", "24 h"), ("7d", "7 d"), ("30d", "30 d"))
 PARTS: Final = ("overview",)
 BOUNDS: Final = ("since", "until")
+_ADDRESS: Final = re.compile(r"https?://[^\"\\]+$", re.IGNORECASE)
 _MEANT: Final = re.compile(r"did you mean (?:is:)?“?([^”?]+)”?\?$")  # as the errors of the language end
 
 
@@ -194,7 +195,10 @@ def identity(project: Project, text: str) -> str | None:
     found = jump.jump(project, text)
     if len(found.hits) == 1:
         return found.hits[0].url
-    return f"{reverse('go')}?{urlencode({'id': text})}" if found.hits else None
+    if found.hits:
+        return f"{reverse('go')}?{urlencode({'id': text})}"
+    # The address of a pull request or a page that nobody gave as a reference: whatever speaks of it.
+    return links.search(f'"{text}"') if _ADDRESS.match(text) else None
 
 
 def search(page: Searched, project: Project, now_us: int) -> None:

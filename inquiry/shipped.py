@@ -85,8 +85,8 @@ QUESTIONS: Final = (
     ),
     Question(
         *(5, "Actions on production branches"),
-        "Effects that were dispatched at refs which the repository's patterns call production.",
-        "effect ref_class:production has:dispatched_at since:$since",
+        "Effects that ran, or are said to have run, at refs which the repository's patterns call production.",
+        "effect ref_class:production attempts:>0 since:$since",  # who only reports need not tell when it ran
         (_since("7d"),),
     ),
     Question(

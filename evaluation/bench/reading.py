@@ -41,7 +41,7 @@ QUESTIONS: Final = {
     2: "gate is:waiting",
     3: "effect attempts:>1 since:30d | group repository | count, max(attempts) | top 20",
     4: "exemption granted:7d | group rule,granter | count, sum(uses)",
-    5: "effect ref_class:production has:dispatched_at since:7d",
+    5: "effect ref_class:production attempts:>0 since:7d",
     6: "effect is:unknown",
     7: "effect leave:bypassed",
     8: "gate is:self_approved",

@@ -8,14 +8,14 @@ from uuid import UUID
 from django.db.models import Q, QuerySet
 from django.db.models.expressions import Combinable
 
-from inquiry.indexes import HAS_REFERENCE
+from inquiry.indexes import HAS_REFERENCE, HAS_RESOURCE
 from inquiry.query.fields import NOTHING, Context, Field, Test
 from inquiry.query.parts import effect_id
 from inquiry.query.syntax import Term
 from ledger.models import Effect
 from sessions.models import Project
 
-BEGINNINGS: Final = 50  # effects with one external reference, the newest
+BEGINNINGS: Final = 50  # effects with one external reference or resource, the newest
 STEPS: Final = 10
 MOST: Final = 500
 
@@ -61,7 +61,9 @@ def chain(project: Project, text: str) -> tuple[list[UUID], str]:
     rows: QuerySet[Any] = Effect.objects.filter(project=project)
     meant = effect_id(project, text)
     called = rows.filter(HAS_REFERENCE, external_reference=text.strip()).order_by("-opened_position")
-    begun = [meant] if meant is not None else list(called.values_list("id", flat=True)[: BEGINNINGS + 1])
+    aimed = rows.filter(HAS_RESOURCE, resource=text.strip()).order_by("-opened_position")  # what was done to it
+    named = [] if meant is not None else [one.values_list("id", flat=True)[: BEGINNINGS + 1] for one in (called, aimed)]
+    begun = [meant] if meant is not None else list(dict.fromkeys(one for part in named for one in part))
     cut = len(begun) > BEGINNINGS
     known: dict[UUID, None] = dict.fromkeys(begun[:BEGINNINGS])
     following = list(known)

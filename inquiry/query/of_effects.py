@@ -153,7 +153,7 @@ EFFECT: Final = Entity(
         Kin(
             *("chain", "Chain", "with its causes and what undid it"),
             kin=chain,
-            called="an effect by its handle or id, or what the other side calls it",
+            called="an effect by its handle or id, or what the other side calls it or what it was done to",
         ),
         Handle(
             *("compensates", "Compensates", "e_12 or id"),

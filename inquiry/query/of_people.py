@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from django.db.models import CharField, OuterRef, Q, QuerySet, Subquery, Value
-from django.db.models.functions import Cast, Replace
+from django.db.models.functions import Cast, Coalesce, Replace
 
 from approvals import states as gate_states
 from approvals.models import Exemption, Gate
@@ -32,7 +32,7 @@ from inquiry.query.parts import (
 )
 from journal.models import Entry
 from ledger import states
-from ledger.models import Effect
+from ledger.models import Attempt, Effect
 from sessions.models import Project
 
 GATE: Final = Entity(
@@ -148,14 +148,16 @@ def uses(project: Project) -> "QuerySet[Any]":
     """The entries which say that an exemption let an effect pass, each with when that effect ran.
 
     Not an effect that was given leave of another kind since. Of one that ran after its time was over the ledger has
-    taken the exemption away: it counts here all the same.
+    taken the exemption away: it counts here all the same. Where nobody told when it ran, it ran when the book heard so.
     """
     of_it = Replace(Cast(OuterRef("subject"), CharField()), Value("-"), Value(""))  # as leave_ref holds an id
     under = Q(leave_basis="exemption", leave_ref=of_it) | Q(leave__in=("observed", "bypassed"))
     ran = Effect.objects.filter(under, id=OuterRef("effect"), project=OuterRef("project"))
     rows = Entry.objects.filter(IS_OF_A_RARE_KIND, kind="exemption.used")
     rows = rows.filter(project=project.id) if project is not None else rows
-    return rows.annotate(ran_us=Subquery(ran.values("dispatched_at_us")[:1]))
+    heard = Attempt.objects.filter(effect=OuterRef("id"), received_us__isnull=False).order_by("-number")
+    ran_us = Coalesce("dispatched_at_us", Subquery(heard.values("received_us")[:1]))
+    return rows.annotate(ran_us=Subquery(ran.values(at_us=ran_us)[:1]))
 
 
 EXEMPTION: Final = Entity(
@@ -189,6 +191,7 @@ EXEMPTION: Final = Entity(
         Several(
             *("used", "Used", "when an effect ran that it let pass"),
             rows=uses,
+            told_at="position",
             link="subject",
             inner=Time("used", "Used", path="ran_us"),
             of=Exemption,

@@ -260,6 +260,8 @@ def approver(link: str, reach: str) -> Several:
     return Several(
         *("approver", "Approver", "who said yes to it"),
         rows=approvals,
+        told_at="position",
+        lasts=True,
         link=link,
         reach=reach,
         some=True,

@@ -127,6 +127,7 @@ GRAMMAR: Final = (
     ("Groups, with how many there are of each.", "attempts:>1 since:30d | group repository"),
     ("Figures of groups, the first one orders them.", "since:30d | group tool | max(attempts), p95(took), count"),
     ("So many groups.", "effect | group tool,agent | count | top 20"),
+    ("… such as the calls that a session repeated most.", "effect | group session,intent | count | top 20"),
 )
 
 _INTRODUCTION: Final = """# Searching

@@ -19,6 +19,7 @@ from tests.ingest.caller import new_key
 
 US = 1_000_000
 PULL = "https://forge.example/web/pull/17"
+ISSUE = "https://forge.example/web/issues/4"
 NOTES = """  - id: notes
     title: Notes
     match: {tools: [note.write], risk_at_most: low}
@@ -71,7 +72,7 @@ def tell(desk: Desk) -> Told:
     assert undone.status_code == 201, undone.text
     told.effects["undoing"] = undone.json()
     plan("child", parent_effect=pushed["id"], arguments={"of": "pushed"})
-    plan("apart", arguments={"of": "nothing"})
+    plan("apart", arguments={"of": "nothing"}, target={"resource": ISSUE})
     lost = plan("unknown", arguments={"n": 1})
     agent.dispatch(lost)
     agent.acknowledge(lost, outcome="unknown")
@@ -90,7 +91,7 @@ def tell(desk: Desk) -> Told:
     assert desk.answer(desk.gate(own), "reviewer").refusal is None
     plan("waiting", tool="git.push", arguments={"ref": "c"})
     # Run without leave; other arguments reported than those that were approved.
-    plan("ran", tool="git.push", arguments={"ref": "d"})
+    plan("ran", tool="git.push", arguments={"ref": "d"}, target=TARGET)
     other = {"kind": "effect.planned", "effect_key": "read", "tool": "git.push", "arguments": {"ref": "another"}}
     report(desk, {"kind": "effect.dispatched", "effect_key": "ran", "attempt": 1}, other)
     # An exemption whose effect ran after its end, and one that was used in time.

@@ -15,11 +15,13 @@ from django.db import DatabaseError, connection, models, transaction
 from django.urls import reverse
 
 from inquiry import auditing, columns, shipped
+from inquiry import links as links_to
 from inquiry.column import Reader
 from inquiry.pinned import pinned
 from inquiry.query import asking
+from inquiry.query.of_people import uses
 from journal.clock import now_us
-from tests.query.incident import PULL, Told, go_on
+from tests.query.incident import ISSUE, PULL, Told, go_on
 
 pytestmark = pytest.mark.django_db
 # What each asks for, and which of the day's things it finds: effects by name, else what `found` says.
@@ -30,7 +32,7 @@ GIVEN: Final[dict[int, dict[str, str]]] = {
     17: {"actor": "reviewer"},
 }
 EFFECTS: Final = {
-    5: ["retried", "pushed"],
+    5: ["retried", "pushed", "ran"],
     6: ["unknown"],
     7: ["ran", "later"],
     14: ["pushed", "undoing", "child"],
@@ -77,6 +79,9 @@ def test_each_question_finds_what_it_asks_for_by_an_index(told: Told) -> None:
     ]
     assert sorted((row["approver"], row["count"]) for row in found(told, 9)) == [("reviewer", 2)]
     assert [(row["tool"], row["uses"]) for row in found(told, 10)] == [("deploy", 2)]
+    assert told.exemption is not None  # one told that it ran later, one said so later and told no time
+    assert len([one for one in uses(told.desk.project) if one.ran_us > told.exemption.ends_at_us]) == 2
+    assert [row["key"] for row in found(told, 14, f'effect chain:"{ISSUE}"')] == ["apart"]
     assert [row["kind"] for row in found(told, 11)] == ["integrity.conflict"]
     assert [row["kind"] for row in found(told, 12)] == ["integrity.fenced"]
     assert {row["actor"] for row in found(told, 17)} == {"reviewer"}
@@ -92,7 +97,10 @@ def test_each_question_finds_what_it_asks_for_by_an_index(told: Told) -> None:
     links = {number: pinned(question(told, number), now_us()) for number in shipped.BY_NUMBER}
     rows = {number: found(told, number) for number in shipped.BY_NUMBER}
     assert {number: found(told, number, link) for number, link in links.items()} == rows
+    by_hand = "gate approver:administrator"
+    links[0], rows[0] = pinned(by_hand, now_us()), found(told, 0, by_hand)
     go_on(told)
+    assert found(told, 0, by_hand) != rows.pop(0) == found(told, 0, links[0])
     assert [number for number in rows if found(told, number) != rows[number]] == [2, 4, 5, 6, 9, 14]
     for number in sorted(shipped.BY_NUMBER.keys() - {3, 4, 9}):
         assert found(told, number, links[number]) == rows[number], number
@@ -100,6 +108,9 @@ def test_each_question_finds_what_it_asks_for_by_an_index(told: Told) -> None:
     for text, shown in ((links[2], False), (f"gate id:{rows[2][0]['gate']}", True)):
         page = viewer.get(reverse("audit"), {"q": text}).content.decode()
         assert (rows[2][0]["gate"] in page, "administrator approved" in page) == (True, shown)
+    # An address that nobody gave as a reference is looked for as words.
+    sent = viewer.get(reverse("audit"), {"q": ISSUE})
+    assert (sent.status_code, sent.headers["Location"]) == (302, links_to.search(f'"{ISSUE}"'))
     # Neither do they need what agents sent: a role that may not read it finds the same.
     asked = [{"number": number, "found": found(told, number)} for number in shipped.BY_NUMBER]
     with _auditing():
