@@ -7,6 +7,7 @@ not skip, where they cannot be had.
 import gc
 import os
 import shutil
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -90,7 +91,8 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(autouse=True)
 def _own_files(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep artifact bytes of tests out of the installation's folder, and page tests free of collectstatic."""
-    settings.MEDIA_ROOT = tmp_path_factory.getbasetemp() / "artifacts"
+    # Of each test its own: projects have the ids that they had in the test before, and bytes are known by their hash.
+    settings.MEDIA_ROOT = tmp_path_factory.getbasetemp() / "artifacts" / uuid.uuid4().hex
     settings.STORAGES = {
         **settings.STORAGES,
         "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},

@@ -23,7 +23,7 @@ def test_the_box_completes_and_only_enter_searches(live_server_process: Server, 
     page.goto(f"{live_server_process.url}/audit/?q=session:completed")
     expect(page.locator("svg.histogram a").first).to_be_attached()
     expect(page.get_by_role("navigation", name="Facets").get_by_role("link", name="tool.3")).to_be_visible()
-    box, options = page.get_by_role("combobox", name="Query"), page.get_by_role("option")
+    box, options = page.get_by_role("combobox", name="Query"), page.locator(".completions").get_by_role("option")
     box.focus()
     page.keyboard.press("End")
     page.keyboard.type(" tool:tool.3")

@@ -10,6 +10,7 @@ from approvals import exemptions
 from journal import horizon
 from journal.clock import now_us
 from journal.models import Entry
+from journal.templatetags.gatebook import grouped
 from ledger.models import Effect
 from sessions import repositories
 from tests.ingest.caller import Caller
@@ -209,7 +210,7 @@ def test_as_of_a_moment_facets_bars_and_links_are_of_that_moment(
     effect = Effect.objects.get(id=book.effects["planned"])
     agent.dispatch({"id": str(effect.id), "intent_digest": effect.intent_digest})
     page = page_of(viewer, f"tool:deploy.run asof:#{position}", facets="1")
-    assert f"as of position {position}," in page
+    assert f"as of position {grouped(position)}," in page
     (handle,) = re.findall(rf'href="(/effects/{effect.id}/\?asof=[^"]+)"', page)
     assert "planned" in viewer.get(unescape(handle)).content.decode()
     facets = page.partition('id="facets"')[2]
