@@ -155,11 +155,14 @@ def ruling(word: str, _context: Context) -> Test:
 
 def stuck(rule: "str | None", column: str = "subject") -> Callable[[Context], Test]:
     def test(context: Context) -> Test:
-        raised = StuckTransition.objects.filter(
-            project=context.project, raised_us__isnull=False, cleared_us__isnull=True
-        )
+        raised = StuckTransition.objects.filter(project=context.project, raised_us__isnull=False)
+        if context.upto is None:
+            raised = raised.filter(cleared_us__isnull=True)
+        else:
+            cleared_since = Q(cleared_us__isnull=True) | Q(cleared_position__gt=context.upto)
+            raised = raised.filter(cleared_since, raised_position__lte=context.upto)
         raised = raised.filter(rule=rule) if rule else raised.filter(session__isnull=False)
-        return Test(Q(pk__in=raised.order_by().values(column)), indexed=True)
+        return Test(Q(pk__in=raised.order_by().values(column)), indexed=True, lasts=context.upto is not None)
 
     return test
 

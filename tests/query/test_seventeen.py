@@ -17,10 +17,13 @@ from django.urls import reverse
 from inquiry import auditing, columns, shipped
 from inquiry import links as links_to
 from inquiry.column import Reader
+from inquiry.models import StuckTransition
 from inquiry.pinned import pinned
 from inquiry.query import asking
 from inquiry.query.of_people import uses
+from journal import horizon
 from journal.clock import now_us
+from sessions.models import Session
 from tests.query.incident import ISSUE, PULL, Told, go_on
 
 pytestmark = pytest.mark.django_db
@@ -99,7 +102,15 @@ def test_each_question_finds_what_it_asks_for_by_an_index(told: Told) -> None:
     assert {number: found(told, number, link) for number, link in links.items()} == rows
     by_hand = "gate approver:administrator"
     links[0], rows[0] = pinned(by_hand, now_us()), found(told, 0, by_hand)
+    loop, at = Session.objects.get(key="s-1"), {"since_us": 1, "seen_us": 1, "seen_sweep": 1}
+    named = {"project": loop.project, "session": loop, "subject": loop.id, "rule": "S5"}
+    episode = StuckTransition.objects.create(**named, **at, raised_us=2, raised_position=horizon.last_position())
+    stuck = pinned("session is:stuck", now_us())
     go_on(told)
+    StuckTransition.objects.filter(id=episode.id).update(cleared_us=3, cleared_position=horizon.last_position())
+    assert found(told, 0, "session is:stuck") == []
+    assert [row["key"] for row in found(told, 0, stuck)] == ["s-1"]
+    assert not ask(told, 0, stuck).asked.context.notes
     assert found(told, 0, by_hand) != rows.pop(0) == found(told, 0, links[0])
     assert [number for number in rows if found(told, number) != rows[number]] == [2, 4, 5, 6, 9, 14]
     for number in sorted(shipped.BY_NUMBER.keys() - {3, 4, 9}):
