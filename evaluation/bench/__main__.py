@@ -13,7 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ class Size:
 
 FULL = Size(3, 30, 60, (10_000, 100_000, 1_000_000), 20, 6_000, 20, 40, 5_000, beats.BARRED, 100_000)
 QUICK = Size(2, 4, 10, (10_000, 60_000), 4, 1_000, 3, 5, 100, 1_000, 2_000)
+_spent: dict[str, int] = {}  # seconds, by database and part
 PARTS = ("batch", "command", "beats", "memory", "busy", "read", "resume", "gates", "upkeep")
 
 
@@ -81,6 +83,7 @@ def main() -> int:
         shutil.rmtree(folder, ignore_errors=True)
         # What was measured before something failed is told all the same.
         report.about["minutes"] = round((time.time() - began) / 60, 1)
+        report.about["seconds_of"] = _spent
         path = asked.out / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(began))}.json"
         report.write(path)
         sys.stdout.write(f"{report.table()}\n{report.about['minutes']} minutes; the same as JSON in {path}\n")
@@ -94,15 +97,18 @@ def measure(report: Report, vendor: str, folder: Path, cluster: Path, size: Size
         if {"batch", "command", "beats", "memory", "busy"} & set(parts):
             _measure_writing(report, clone(fresh, "measured"), size, parts)
         if "gates" in parts:
-            with serve(clone(fresh, "desk")) as server:
+            with _timed(vendor, "gates"), serve(clone(fresh, "desk")) as server:
                 desk.measure(report, server, pending=size.gates, rounds=size.rounds, batches=size.batches)
         if "resume" in parts:
-            resuming.measure(report, clone(fresh, "resumed"), rounds=min(size.rounds, 2), effects=size.resumed)
+            with _timed(vendor, "resume"):
+                resuming.measure(report, clone(fresh, "resumed"), rounds=min(size.rounds, 2), effects=size.resumed)
         if "read" in parts:
-            small = clone(fresh, "small")
-            reading.measure(report, small, rounds=size.rounds, reads=size.reads, sizes=size.sizes)
+            with _timed(vendor, "read"):
+                small = clone(fresh, "small")
+                reading.measure(report, small, rounds=size.rounds, reads=size.reads, sizes=size.sizes)
         if "upkeep" in parts:
-            searching.upkeep(report, fresh, rounds=min(size.rounds, 2), batches=size.batches)
+            with _timed(vendor, "upkeep"):
+                searching.upkeep(report, fresh, rounds=min(size.rounds, 2), batches=size.batches)
 
 
 def _measure_writing(report: Report, measured: Installation, size: Size, parts: Sequence[str]) -> None:
@@ -110,11 +116,14 @@ def _measure_writing(report: Report, measured: Installation, size: Size, parts: 
     if {"batch", "command", "beats"} & set(parts):
         with serve(measured) as server:
             if "batch" in parts:
-                batches.measure(report, server, beside, rounds=size.rounds, batches=size.batches)
+                with _timed(measured.vendor, "batch"):
+                    batches.measure(report, server, beside, rounds=size.rounds, batches=size.batches)
             if "command" in parts:
-                commands.measure(report, server, rounds=size.rounds, effects=size.effects)
+                with _timed(measured.vendor, "command"):
+                    commands.measure(report, server, rounds=size.rounds, effects=size.effects)
             if "beats" in parts:
-                beats.measure(report, server, sessions=size.beating, rounds=1)  # a minute; rounds differ by 2 %
+                with _timed(measured.vendor, "beats"):  # a minute; rounds differ by 2 %
+                    beats.measure(report, server, sessions=size.beating, rounds=1)
     # Memory is told of a server that has done nothing before. Only on SQLite do all writers wait for each other.
     with_person = "busy" in parts and measured.vendor == "sqlite"
     if "memory" in parts or with_person:
@@ -123,9 +132,21 @@ def _measure_writing(report: Report, measured: Installation, size: Size, parts: 
                 # In a short run the first tenth ends before every thread has done its first work.
                 barred = size.growth_batches >= FULL.growth_batches
                 work = {"batches": size.growth_batches, "effects": size.growth_effects}
-                growth.measure(report, server, **work, barred=barred)
+                with _timed(measured.vendor, "memory"):
+                    growth.measure(report, server, **work, barred=barred)
             if with_person:
-                busy.measure(report, server, calls=size.calls)
+                with _timed(measured.vendor, "busy"):
+                    busy.measure(report, server, calls=size.calls)
+
+
+@contextmanager
+def _timed(vendor: str, part: str) -> Iterator[None]:
+    """Keep how long a part took: what a run has to fit into is minutes."""
+    started = time.monotonic()
+    try:
+        yield
+    finally:
+        _spent[f"{vendor}: {part}"] = round(time.monotonic() - started)
 
 
 def _made(folder: Path) -> Path:

@@ -119,12 +119,20 @@ class Api:
 
     def get(self, path: str) -> bytes:
         """Return what stands there; RuntimeError when the answer is not 200."""
-        self._connection.request("GET", path, headers=self._headers)
-        answer = self._connection.getresponse()
+        try:
+            answer = self._answer(path)
+        except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
+            # The server hangs up on whoever was silent for long, as here on the reader whose turn has not come.
+            self._connection.close()
+            answer = self._answer(path)
         text = answer.read()
         if answer.status != 200:
             raise RuntimeError(f"GET {path} was answered {answer.status}: {text[:300]!r}")
         return text
+
+    def _answer(self, path: str) -> http.client.HTTPResponse:
+        self._connection.request("GET", path, headers=self._headers)
+        return self._connection.getresponse()
 
     def close(self) -> None:
         """Hang up."""

@@ -89,6 +89,8 @@ def sow(server: Server, token: str, effects: int) -> None:
     batches = []
     while writer.effects < effects:
         batches += writer.mixed(1)
+    # Ten thousand sessions that fell silent at once would keep the sweeper busy beside whoever is measured.
+    batches.append(writer.ends())
     clients.together([clients.post_batches(server.port, token, batches)])
 
 

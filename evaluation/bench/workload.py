@@ -165,6 +165,11 @@ class Writer:
                 items.append(self.answer(effect))
         return [_batch(items[start : start + ITEMS]) for start in range(0, len(items), ITEMS)]
 
+    def ends(self) -> Batch:
+        """A batch in which every session is told to have come to its end."""
+        numbers = range(self.sessions)
+        return _batch([self._item("session.ended", number, {"status": "completed"}, ("reason",)) for number in numbers])
+
     def batches(self, workload: str, count: int) -> list[Batch]:
         """`count` batches of the workload of that name."""
         return {"mixed": self.mixed, "split": self.split}[workload](count)
