@@ -4,7 +4,7 @@ Parents and compensations are told by agents. The cause is what the book finds b
 and others with the same external reference. Everything is bounded, and where a bound cuts, a sentence says so.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
@@ -14,15 +14,18 @@ from django.db.models import QuerySet
 
 from approvals.gates import current_status
 from approvals.models import Gate, Vote
+from inquiry import nearest, repeating
 from inquiry.indexes import HAS_REFERENCE, WAS_ASKED_ABOUT
-from journal.models import Body
+from inquiry.models_repeats import RepeatedDoing
 from ledger.models import Effect
 from sessions import decisions
+from sessions.models_state import text_at
 
 UP: Final = 10  # steps towards parents, and towards what is undone
 DOWN: Final = 5  # levels of children and of compensations
 PAIRS: Final = 5_000  # effects of the session that name a parent
 ALIKE: Final = 20  # of the same intent, and of the same external reference
+ELSEWHERE: Final = 5  # of the same intent in sessions that nobody was asked about, and on the same resource
 LINKS: Final = 200
 GATES: Final = 50
 
@@ -81,8 +84,7 @@ def of(effect: Effect, now_us: int) -> Chain:
     _upwards(chain, effect, "parent_effect_id", "its parent", "its parent, {} levels up")
     _children(chain, effect)
     _upwards(chain, effect, "compensates_id", "this one compensates it", "compensated in its turn, {} steps back")
-    _compensations(chain, effect)
-    _causes(chain, effect)
+    _beside(chain, effect)
     _ask(chain, now_us)
     rows = decisions.of_session(effect.session_id).filter(effect=effect.id).order_by("-opened_position")[:ALIKE]
     chain.decided = [decisions.told(row) | {"position": row.opened_position} for row in rows]
@@ -131,48 +133,83 @@ def _children(chain: Chain, effect: Effect) -> None:
                 return
 
 
-def _compensations(chain: Chain, effect: Effect) -> None:
+def _beside(chain: Chain, effect: Effect) -> None:
+    """What was planned to undo it; the same call, on the same resource, with the same reference. One query, mostly."""
+    undoing = Effect.objects.filter(compensates=effect.id, project=effect.project_id).order_by("opened_position")
+    asked = {"undoing": undoing[: LINKS + 1]}
+    alike = list(_alike(effect))
+    for number, kind in enumerate(alike):
+        asked |= {f"before_{number}": kind.before, f"after_{number}": kind.after}
+    found = nearest.ids(effect, asked)
+    _compensations(chain, effect, found["undoing"])
+    for number, kind in enumerate(alike):
+        for word in ("before", "after"):
+            ids = found[f"{word}_{number}"]
+            if len(ids) > kind.most:
+                chain.say(f"There are more than {kind.most} {kind.of_which} {word} it; the nearest are shown.")
+            for one in ids[-kind.most :] if word == "before" else ids[: kind.most]:
+                if not chain.add(one, f"{kind.how}, {word} it"):
+                    return
+
+
+def _compensations(chain: Chain, effect: Effect, level: list[UUID]) -> None:
     """What was planned to undo it, and what undoes that."""
-    level, seen = [effect.id], {effect.id}
+    seen = {effect.id}
     for depth in range(1, DOWN + 1):
-        undoing = Effect.objects.filter(compensates__in=level, project=effect.project_id)
-        found = undoing.order_by("opened_position").values_list("id", flat=True)[: LINKS + 1]
-        level = [one for one in found if one not in seen]
         for one in level:
             seen.add(one)
             if not chain.add(one, "compensates this one" if depth == 1 else "compensates its compensation"):
                 return
-        if not level:
+        if not level or depth == DOWN:
             return
+        undoing = Effect.objects.filter(compensates__in=level, project=effect.project_id)
+        found = undoing.order_by("opened_position").values_list("id", flat=True)[: LINKS + 1]
+        level = [one for one in found if one not in seen]
 
 
-def _causes(chain: Chain, effect: Effect) -> None:
-    """The same call, in its session and wherever people were asked about it; and the same external reference."""
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Effects that are like one: the nearest before and after it, one more than are told, and what they are called."""
+
+    before: "QuerySet[Effect]"
+    after: "QuerySet[Effect]"
+    how: str
+    of_which: str
+    most: int
+
+
+def _alike(effect: Effect) -> Iterator[_Kind]:
+    """The same call, in its session and others; the same tool on the same resource; the same external reference."""
+    there = Effect.objects.filter(project=effect.project_id)
     if effect.intent_digest:
         same = Effect.objects.filter(session=effect.session_id, intent_digest=effect.intent_digest)
-        _alike(chain, effect, same, "the same call", "of the same call in this session")
-        asked = Effect.objects.filter(WAS_ASKED_ABOUT, project=effect.project_id, intent_digest=effect.intent_digest)
-        asked = asked.exclude(session=effect.session_id)
-        _alike(chain, effect, asked, "the same call in another session", "of the same call in other sessions")
+        yield _near(effect, same, "the same call", "of the same call in this session")
+        other = "the same call in another session", "of the same call in other sessions"
+        asked = there.filter(WAS_ASKED_ABOUT, intent_digest=effect.intent_digest).exclude(session=effect.session_id)
+        yield _near(effect, asked, *other)
+        yield _compared(effect, "call", *other)
+    if effect.resource:
+        yield _compared(effect, "target", "the same tool on the same resource", "of its tool on the same resource")
     if effect.external_reference:
-        same = Effect.objects.filter(
-            HAS_REFERENCE, project=effect.project_id, external_reference=effect.external_reference
-        )
-        _alike(chain, effect, same, "the same external reference", "with the same external reference")
+        same = there.filter(HAS_REFERENCE, external_reference=effect.external_reference)
+        yield _near(effect, same, "the same external reference", "with the same external reference")
 
 
-def _alike(chain: Chain, effect: Effect, rows: "QuerySet[Effect]", how: str, of_which: str) -> None:
-    """The ALIKE next before it, and as many after it."""
-    own = effect.opened_position
-    before = rows.filter(opened_position__lt=own).order_by("-opened_position")
-    after = rows.filter(opened_position__gt=own).order_by("opened_position")
-    for beside, word in ((before, "before"), (after, "after")):
-        found = list(beside.values_list("id", flat=True)[: ALIKE + 1])
-        if len(found) > ALIKE:
-            chain.say(f"There are more than {ALIKE} {of_which} {word} it; the nearest are shown.")
-        for one in found[:ALIKE]:
-            if not chain.add(one, f"{how}, {word} it"):
-                return
+def _near(effect: Effect, rows: "QuerySet[Effect]", how: str, of_which: str) -> _Kind:
+    before = rows.filter(opened_position__lt=effect.opened_position).order_by("-opened_position")
+    after = rows.filter(opened_position__gt=effect.opened_position).order_by("opened_position")
+    return _Kind(before[: ALIKE + 1], after[: ALIKE + 1], how, of_which, ALIKE)
+
+
+def _compared(effect: Effect, sort: str, how: str, of_which: str) -> _Kind:
+    """What the chore found to have this in common; calls only of other sessions, as its own are found anyway."""
+    same = RepeatedDoing.objects.filter(digest=repeating.digest_of(effect, sort), sort=sort)
+    same = same.exclude(session=effect.session_id) if sort == "call" else same
+    before = same.filter(position__lt=effect.opened_position).order_by("-position").values("position")
+    after = same.filter(position__gt=effect.opened_position).order_by("position").values("position")
+    there = Effect.objects.filter(project=effect.project_id)
+    told = [there.filter(opened_position__in=rows[: ELSEWHERE + 1]) for rows in (before, after)]
+    return _Kind(told[0], told[1], how, of_which, ELSEWHERE)
 
 
 def _ask(chain: Chain, now_us: int) -> None:
@@ -190,12 +227,11 @@ def _ask(chain: Chain, now_us: int) -> None:
 
 def _votes(gates: Iterable[UUID]) -> dict[UUID, list[Ruled]]:
     found: dict[UUID, list[Ruled]] = {}
-    rows = list(Vote.objects.filter(gate__in=list(gates)).select_related("user").order_by("position"))
-    at = [one.position for one in rows]
-    texts = dict(Body.objects.filter(entry__in=at).values_list("entry_id", "text")) if rows else {}
-    for one in rows:
-        text = texts.get(one.position)
-        reason = str(orjson.loads(text).get("reason", "")) if text is not None else None
+    if not gates:
+        return found
+    rows = Vote.objects.filter(gate__in=list(gates)).select_related("user").annotate(text=text_at("position"))
+    for one in rows.order_by("position"):
+        reason = str(orjson.loads(one.text).get("reason", "")) if one.text is not None else None
         said = Ruled(one.user.get_username(), one.answer, one.voted_at_us, one.position, reason)
         found.setdefault(one.gate_id, []).append(said)
     return found

@@ -26,6 +26,7 @@ IS_OF_A_RARE_KIND: Final = _condition(
     "kind", "NOT (%(expressions)s IN ('effect.planned', 'effect.dispatched', 'effect.acknowledged', 'effect.failed'))"
 )  # journal's entry_by_kind
 IS_OF_A_PERSON: Final = _condition("actor", "(%(expressions)s >= 'p_' AND %(expressions)s < 'q')")  # entry_by_person
+IS_REPEATED: Final = _condition("nth", "%(expressions)s > 1")  # repeated_by_count
 IS_TRIED_AGAIN: Final = _condition("attempt_count", "%(expressions)s > 1")  # effect_tried_again
 RAN_WITHOUT_LEAVE: Final = _condition("leave", "%(expressions)s = 'bypassed'")  # effect_without_leave
 HAS_FAILED: Final = _condition("state", "%(expressions)s = 'failed'")  # effect_failed_by_tool

@@ -65,6 +65,11 @@ class StuckTransition(models.Model):
                 fields=["project", "since_us"], name="stuck_open_by_age", condition=Q(cleared_us__isnull=True)
             ),
             models.Index(fields=["session", "since_us"], name="stuck_by_session", condition=Q(session__isnull=False)),
+            models.Index(
+                fields=["project", "rule", "raised_position"],
+                name="stuck_ever_by_rule",
+                condition=Q(raised_position__isnull=False),
+            ),
         ]
 
     def __str__(self) -> str:
@@ -115,5 +120,6 @@ import inquiry.models_alerts  # noqa: E402
 import inquiry.models_bundle  # noqa: E402
 import inquiry.models_exports  # noqa: E402
 import inquiry.models_incidents  # noqa: E402
+import inquiry.models_repeats  # noqa: E402
 import inquiry.models_saved  # noqa: E402
 import inquiry.models_words  # noqa: E402, F401

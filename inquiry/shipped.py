@@ -1,6 +1,7 @@
-"""The seventeen questions that ship: each a query with the few values that a form asks for, most of them none.
+"""The questions that ship: each a query with the few values that a form asks for, most of them none.
 
-The first five are those that the paper says an audit must be able to ask; they need one click, or one name.
+The first five are those that the paper says an audit must be able to ask; they need one click, or one name. With them
+seventeen make the audit (QUESTIONS); what else is asked of most incidents comes after those (FURTHER).
 """
 
 from collections.abc import Mapping
@@ -22,7 +23,7 @@ class MissingError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A value that a question asks for. `kind` is text, number or moment; `like` the field that completes it.
+    """A value that a question asks for. `kind`: text, words, number, length or moment; `like`: what completes it.
 
     One with a `default` may be left out, and means that; an `optional` one may be left out, with its whole condition.
     """
@@ -161,7 +162,29 @@ QUESTIONS: Final = (
         ),
     ),
 )
-BY_NUMBER: Final = {one.number: one for one in QUESTIONS}
+FURTHER: Final = (
+    Question(
+        *(18, "What was done twice"),
+        "Effects that ran with the tool and arguments of another, or on the resource of another of their tool: in one"
+        " session or in several. What changes nothing, by its declaration, is left out.",
+        "effect again:[call,target] state:[acknowledged,dispatched,unknown] tool:$tool $words since:$since"
+        " | group tool,resource | count, distinct(session) | top 50",
+        (
+            Parameter("tool", "Tool", optional=True, like="effect.tool"),
+            Parameter("words", "Words", "words", optional=True, help="that stand in its target, arguments or result"),
+            _since("7d"),
+        ),
+    ),
+    Question(
+        *(19, "Runs that repeated themselves"),
+        "Sessions that made the same call so often, whatever came between, and those that the watch ever raised as"
+        " looping; also where they have ended, or were reported afterwards. The most often repeated call comes first.",
+        "session ( repeats:>=$times OR is:looped ) since:$since | group key,agent | max(repeats) | top 50",
+        (Parameter("times", "At least", "number", "5", help="times the same tool and arguments"), _since("7d")),
+    ),
+)
+ALL: Final = (*QUESTIONS, *FURTHER)
+BY_NUMBER: Final = {one.number: one for one in ALL}
 
 
 def fill(question: Question, given: Mapping[str, str]) -> str:
@@ -170,13 +193,15 @@ def fill(question: Question, given: Mapping[str, str]) -> str:
     Whatever a value holds, it is one value of one condition.
     """
     filled = {one.name: _value(question, one, given.get(one.name, "").strip()) for one in question.parameters}
+    said = {one.name for one in question.parameters if one.kind == "words"}
     words = []
     for word in question.template.split(" "):
         name = next((name for name in filled if word.endswith(f"${name}")), None)
         if name is None:
             words.append(word)
         elif filled[name]:
-            words.append(word.removesuffix(f"${name}") + editing.quoted(filled[name]))
+            quoted = editing.between_quotes if name in said else editing.quoted
+            words.append(word.removesuffix(f"${name}") + quoted(filled[name]))
     return " ".join(words)
 
 
@@ -200,4 +225,4 @@ def _value(question: Question, parameter: Parameter, text: str) -> str:
     return text
 
 
-__all__ = ["BY_NUMBER", "QUESTIONS", "MissingError", "Parameter", "Question", "fill"]
+__all__ = ["ALL", "BY_NUMBER", "FURTHER", "QUESTIONS", "MissingError", "Parameter", "Question", "fill"]

@@ -219,6 +219,11 @@ class Migration(migrations.Migration):
                         fields=["session", "since_us"],
                         name="stuck_by_session",
                     ),
+                    models.Index(
+                        condition=models.Q(("raised_position__isnull", False)),
+                        fields=["project", "rule", "raised_position"],
+                        name="stuck_ever_by_rule",
+                    ),
                 ],
                 "constraints": [
                     models.UniqueConstraint(
@@ -715,6 +720,94 @@ class Migration(migrations.Migration):
             options={
                 "constraints": [
                     models.UniqueConstraint(fields=("alert", "channel"), name="alert_channel_is_chosen_once"),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="FirstDoing",
+            fields=[
+                ("digest", models.BigIntegerField(primary_key=True, serialize=False)),
+                ("position", models.BigIntegerField()),
+                ("told_position", models.BigIntegerField()),
+                (
+                    "project",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="agent_sessions.project",
+                    ),
+                ),
+                (
+                    "session",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="agent_sessions.session",
+                    ),
+                ),
+            ],
+            options={
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(("position__gt", 0)), name="first_doing_is_of_an_effect_in_the_journal"
+                    )
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="RepeatedDoing",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("position", models.BigIntegerField()),
+                ("sort", models.CharField(max_length=6)),
+                ("digest", models.BigIntegerField()),
+                ("told_position", models.BigIntegerField()),
+                ("again_position", models.BigIntegerField()),
+                ("nth", models.IntegerField()),
+                (
+                    "project",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="agent_sessions.project",
+                    ),
+                ),
+                (
+                    "session",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="repeated_doings",
+                        to="agent_sessions.session",
+                    ),
+                ),
+            ],
+            options={
+                "indexes": [
+                    models.Index(fields=["digest", "position"], name="repeated_by_digest"),
+                    models.Index(fields=["project", "sort", "position"], name="repeated_by_position"),
+                    models.Index(
+                        condition=models.Q(("nth__gt", 1)), fields=["project", "nth"], name="repeated_by_count"
+                    ),
+                    models.Index(fields=["session", "digest", "nth"], name="repeated_by_session"),
+                ],
+                "constraints": [
+                    models.UniqueConstraint(fields=("position", "sort"), name="doing_is_repeated_once_per_effect"),
+                    models.CheckConstraint(
+                        condition=models.Q(("sort__one_of", ("call", "read", "target"))),
+                        name="repeated_doing_sort_is_known",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("again_position__gte", models.F("told_position")), ("nth__gte", 1)),
+                        name="repeated_doing_is_counted_and_has_another",
+                    ),
                 ],
             },
         ),

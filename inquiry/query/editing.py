@@ -18,6 +18,11 @@ def quoted(value: str) -> str:
     plain = _BARE.fullmatch(value) and ".." not in value and not value.endswith("*") and value[0] not in "=<>"
     if plain:
         return value
+    return between_quotes(value)
+
+
+def between_quotes(value: str) -> str:
+    """A value, or words to look for, that read as nothing else whatever they hold."""
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 

@@ -109,12 +109,14 @@ def groups(asked: "Asked", rows: "QuerySet[Any]") -> Groups:
             measured = _measured(of)
             assert measured is not None  # noqa: S101 - checked before
             value, known = measured
+            if isinstance(of, Several) and of.lasts and asked.context.upto is not None:
+                known &= Q(**{f"{of.reached(of.told_at)}__lte": asked.context.upto})
             made[f"figure_{n}"] = _PLAIN[one.function](value, filter=known)
     most = wanted.top or MOST
-    order = ["-rows_of_it", *keys]
+    order: list[Any] = ["-rows_of_it", *keys]
     first = figures[0]
     if first[0].function in _PLAIN or first[0].function == "distinct":
-        order = ["-figure_0", *order]
+        order = [F("figure_0").desc(nulls_last=True), *order]
     found = list(rows.values(**keys).annotate(**made).order_by(*order)[: most + 1])
     percentiles = {
         n: _percentiles(rows, keys, one, of) for n, (one, of) in enumerate(figures) if one.function[0] == "p"

@@ -17,6 +17,7 @@ from inquiry.query.entity import Entity, Flag, pairs
 from inquiry.query.fields import Choice, Own, Text
 from inquiry.query.kin import Kin, chain
 from inquiry.query.kinds import Handle, Length, Number, Several, Time
+from inquiry.query.of_repeats import again
 from inquiry.query.parts import (
     RULINGS,
     agent,
@@ -138,6 +139,7 @@ EFFECT: Final = Entity(
             few_above=1,
             few=Q(IS_TRIED_AGAIN),
         ),
+        again(),
         Text("call", "Call id", path="call_id"),
         Text("turn", "Turn", path="turn"),
         Handle("task", "Task", "t_7 or id", path="task_id", find=task_id, called="a task", nullable=True),

@@ -8,6 +8,7 @@ from inquiry import shown
 from inquiry.query.entity import Entity, Flag, pairs
 from inquiry.query.fields import Choice, Own, Text
 from inquiry.query.kinds import Handle, Length, Number, Several, Time
+from inquiry.query.of_repeats import looped, repeats
 from inquiry.query.parts import (
     agent,
     by_name,
@@ -85,6 +86,7 @@ SESSION: Final = Entity(
             inner=Text("failing_tool", "Tool", path="tool"),
         ),
         Number("resumes", "Resumes", "how often another worker took it over", path="resumes", nullable=False),
+        repeats(),
         Number("effects", "Effects", path="effect_count", nullable=False),
         Time("at", "Opened", "server's clock", path="created_at_us", nullable=False),
         Time("seen_at", "Last heard of", "server's clock", path="seen_at_us", nullable=False),
@@ -94,6 +96,7 @@ SESSION: Final = Entity(
     ),
     flags(
         Flag("stuck", "the watch raised it", stuck(None, "session")),
+        Flag("looped", "the watch raised it as looping, whether or not it still does", looped),
         Flag("waiting", "it says that it waits", simple(Q(status="waiting"), lambda row: row.status == "waiting")),
         Flag("unknown", "of one of its effects nobody can say whether it happened", sessions_with_unknown),
         Flag("fenced", "a worker without its lease spoke", named_by_entries("session", kind="integrity.fenced")),

@@ -94,7 +94,7 @@ def _context(page: Searched) -> dict[str, Any]:
     return {
         "page": page,
         "questions": [(one.name, shipped.fill(one, {})) for one in map(shipped.BY_NUMBER.__getitem__, AT_HAND)],
-        "in_all": len(shipped.QUESTIONS),
+        "in_all": len(shipped.ALL),
         "registry": page.entity or DEFAULT,
         "ranges": audit_page.ranges(page.asked) if page.asked else [],
         "brushes": differing.brushes(page.asked) if page.asked and page.rows else [],

@@ -25,7 +25,7 @@ OFFERED: Final = ("effect.tool", "event.actor")  # of what else a form asks for 
 @member
 @patient
 def questions(request: MemberRequest) -> HttpResponse:
-    """The seventeen, with a field for each value that they ask for."""
+    """All of them, with a field for each value that they ask for."""
     return _page(request, {})
 
 
@@ -75,7 +75,7 @@ def _page(
                 for field in one.parameters
             ],
         }
-        for one in shipped.QUESTIONS
+        for one in shipped.ALL
     ]
     offered = {like: _offered(like, request.membership.project) for like in OFFERED}
     return render(request, "inquiry/questions.html", {"rows": rows, "offered": offered}, status=422 if missing else 200)

@@ -1,5 +1,7 @@
 """The chore that follows the journal and keeps the words of every effect that something was said of.
 
+In the same steps it notes which effects have something in common (inquiry/repeating.py).
+
 It moves its place in the transaction of the rows: a kill at any moment leaves both or neither, and of two at once one
 finds that the place has moved and begins again.
 """
@@ -13,6 +15,7 @@ from uuid import UUID
 from django.db import connection, transaction
 from django.db.models import QuerySet
 
+from inquiry import repeating
 from inquiry.stuck import pulses
 from inquiry.words import keeping, reading
 from journal.horizon import last_position
@@ -79,6 +82,7 @@ def _step(place: int, until: int) -> int:
     said = entries.exclude(kind__in=_WORDLESS).order_by("effect")
     effects = [one for one in said.values_list("effect", flat=True).distinct() if one is not None]
     rows = reading.words(effects)
+    ran = entries.filter(kind__in=repeating.TELLING).order_by("effect")
     if entries.filter(kind="erasure.executed").exists():
         keeping.forget_erased()
     with transaction.atomic():
@@ -86,6 +90,7 @@ def _step(place: int, until: int) -> int:
         if pulses.position(NAME) != place:
             return 0  # another was quicker
         keeping.write(_without_erased(rows))
+        repeating.note([one for one in ran.values_list("effect", flat=True).distinct() if one is not None])
         pulses.read_to(NAME, until)
     return len(rows)
 

@@ -4,6 +4,7 @@ from typing import Final
 
 from inquiry.models import Pulse, StuckLimit, StuckTransition
 from inquiry.models_bundle import ImportedBundle
+from inquiry.models_repeats import FirstDoing, RepeatedDoing
 from inquiry.models_words import EffectWords
 from ledger.models import Tool
 from ledger.models_breaker import Breaker
@@ -152,6 +153,10 @@ RECOVERY: Final[dict[str, Case]] = {
     "stuck_limit_is_set_once_per_agent": same(StuckLimit, lambda _: {"name": "x"}, lambda w: {"agent": w.write(Agent)}),
     "stuck_limit_names_a_length": check(StuckLimit, {"name": ""}, {"value": 0}, {"value": -1}),
     "words_are_of_an_effect_in_the_journal": check(EffectWords, {"position": 0}, {"position": 1}, {"position": -1}),
+    "first_doing_is_of_an_effect_in_the_journal": check(FirstDoing, {"position": 0}, {"position": 1}),
+    "doing_is_repeated_once_per_effect": same(RepeatedDoing, lambda _: {"position": 7}, lambda _: {"sort": "target"}),
+    "repeated_doing_sort_is_known": check(RepeatedDoing, {"sort": "word"}, {"sort": "read"}),
+    "repeated_doing_is_counted_and_has_another": check(RepeatedDoing, {"nth": 0}, {"nth": 2}, {"again_position": 1}),
     "bundle_is_imported_once": same(
         ImportedBundle, lambda _: {"sha256": "f" * 64}, lambda w: {"sha256": "e" * 64, "session": w.write(Session)}
     ),

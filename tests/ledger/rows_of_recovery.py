@@ -7,6 +7,7 @@ from django.db import models
 
 from inquiry.models import Pulse, StuckLimit, StuckTransition
 from inquiry.models_bundle import ImportedBundle, ImportedGate
+from inquiry.models_repeats import FirstDoing, RepeatedDoing
 from inquiry.models_words import EffectWords
 from journal.ids import uuid7
 from ledger.models import Effect
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 
 def _opened(world: "World") -> dict[str, Any]:
     return {"id": uuid7(), "project": world.project, "opened_position": world.new()}
+
+
+def _doing(world: "World") -> dict[str, Any]:
+    return {"project": world.project, "session": world.session, "position": world.new(), "told_position": 2}
 
 
 RECOVERY: Final[dict[type[models.Model], Callable[["World"], dict[str, Any]]]] = {
@@ -96,4 +101,6 @@ RECOVERY: Final[dict[type[models.Model], Callable[["World"], dict[str, Any]]]] =
     },
     Pulse: lambda w: {"name": f"chore {w.new()}", "beat_us": 1},
     EffectWords: lambda w: {"project": w.project, "position": w.new(), "words": " 0000push "},
+    FirstDoing: lambda w: {**_doing(w), "digest": w.new()},
+    RepeatedDoing: lambda w: {**_doing(w), "sort": "call", "digest": 1, "again_position": 3, "nth": 1},
 }

@@ -1,4 +1,4 @@
-"""Each of the seventeen questions by its form in the browser: where it leads, what stands there, what is on record."""
+"""Each of the questions that ship by its form in the browser: where it leads, what stands there, what is on record."""
 
 import re
 from html import unescape

@@ -1,0 +1,71 @@
+"""What was done more than once: the first effect of each call and target, and every effect that is one of several.
+
+Like the words of effects it is made from the ledger by a chore, and can be made from it again.
+"""
+
+from django.db import models
+from django.db.models import Q
+
+from sessions.models import Project, Session
+
+# What two effects can have in common. `read` is a call of a tool that is declared read-only: it does nothing twice.
+SORTS = ("call", "read", "target")
+
+
+class FirstDoing(models.Model):
+    """The first effect that ran with a digest: of its tool and arguments, or of its tool and target."""
+
+    digest = models.BigIntegerField(primary_key=True)  # with the project's id in it
+    project = models.ForeignKey(  # its session's, which has the constraint
+        Project, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
+    )
+    session = models.ForeignKey(
+        Session, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
+    )
+    position = models.BigIntegerField()  # its effect's opened_position
+    told_position = models.BigIntegerField()  # journal position from which on it is known to have run
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(position__gt=0), name="first_doing_is_of_an_effect_in_the_journal"),
+        ]
+
+    def __str__(self) -> str:
+        return f"first in e_{self.position}"
+
+
+class RepeatedDoing(models.Model):
+    """An effect that ran and has its digest in common with another; `nth` counts those of its session up to it."""
+
+    id = models.BigAutoField(primary_key=True)
+    project = models.ForeignKey(  # its session's, which has the constraint
+        Project, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
+    )
+    session = models.ForeignKey(
+        Session, on_delete=models.PROTECT, related_name="repeated_doings", db_index=False, db_constraint=False
+    )
+    position = models.BigIntegerField()  # its effect's opened_position
+    sort = models.CharField(max_length=6)
+    digest = models.BigIntegerField()
+    told_position = models.BigIntegerField()  # journal position from which on it is known to have run
+    again_position = models.BigIntegerField()  # … from which on there were two of them
+    nth = models.IntegerField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["position", "sort"], name="doing_is_repeated_once_per_effect"),
+            models.CheckConstraint(condition=Q(sort__one_of=SORTS), name="repeated_doing_sort_is_known"),
+            models.CheckConstraint(
+                condition=Q(nth__gte=1, again_position__gte=models.F("told_position")),
+                name="repeated_doing_is_counted_and_has_another",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["digest", "position"], name="repeated_by_digest"),
+            models.Index(fields=["project", "sort", "position"], name="repeated_by_position"),
+            models.Index(fields=["project", "nth"], name="repeated_by_count", condition=Q(nth__gt=1)),
+            models.Index(fields=["session", "digest", "nth"], name="repeated_by_session"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.sort} of e_{self.position}, {self.nth} in its session"

@@ -1,0 +1,86 @@
+"""What was done more than once, as it can be asked for: of effects `again:`, of sessions `repeats:` and `is:looped`.
+
+All of it goes by rows that never change, so that a link to an answer shows the same after a loop has ended.
+"""
+
+from array import array
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from django.db.models import Q, QuerySet
+from django.db.models.expressions import Combinable
+
+from inquiry.indexes import IS_REPEATED
+from inquiry.models import StuckTransition
+from inquiry.models_repeats import RepeatedDoing
+from inquiry.query.fields import Choice, Context, Test
+from inquiry.query.kinds import Number, Several
+from inquiry.query.syntax import Term
+from sessions.models import Project
+
+LISTED: Final = 10_000  # effects that are found by their positions; of more, each row is asked
+DOINGS: Final = (
+    ("call", "another effect with its tool and its arguments ran"),
+    ("target", "another effect of its tool ran on its resource"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Again(Choice):
+    """What an effect has in common with another, in its session or any other."""
+
+    kind: ClassVar[str] = "choice"
+
+    def compared(self) -> Combinable | None:
+        return None
+
+    def present(self) -> Test:
+        rows = RepeatedDoing.objects.filter(sort__in=[word for word, _ in DOINGS])
+        return Test(Q(opened_position__in=rows.order_by().values("position")), lasts=True)
+
+    def _read(self, term: Term, context: Context) -> Test:
+        rows = RepeatedDoing.objects.filter(project=context.project, sort__in=self.keys(term)).order_by()
+        if context.upto is not None:
+            rows = rows.filter(again_position__lte=context.upto)
+        few = list(rows.values_list("position", flat=True)[: LISTED + 1])
+        if len(few) <= LISTED:
+            return Test(Q(opened_position__listed=array("q", few)), indexed=True, lasts=True)
+        return Test(Q(opened_position__in=rows.values("position")), indexed=True, lasts=True)
+
+
+def again() -> Again:
+    return Again(
+        *(
+            "again",
+            "Done again",
+            "it ran, and so did another like it, in whichever session; not where the tool is declared read_only",
+        ),
+        choices=DOINGS,
+        index="repeated_by_position",
+    )
+
+
+def _repeats(project: Project | None) -> "QuerySet[Any]":
+    rows = RepeatedDoing.objects.filter(IS_REPEATED)
+    return rows.filter(project=project) if project is not None else rows
+
+
+def repeats() -> Several:
+    return Several(
+        *("repeats", "Repeats", "how often it made one and the same call (tool and arguments), from 2 on"),
+        rows=_repeats,
+        told_at="told_position",
+        lasts=True,
+        link="session_id",
+        reach="repeated_doings",
+        inner=Number("repeats", "Repeats", path="nth", nullable=False),
+        index="repeated_by_count",
+    )
+
+
+def looped(context: Context) -> Test:
+    """Sessions that the watch ever raised as looping."""
+    raised = StuckTransition.objects.filter(project=context.project, rule="S5", raised_position__isnull=False)
+    if context.upto is not None:
+        raised = raised.filter(raised_position__lte=context.upto)
+    return Test(Q(pk__in=raised.order_by().values("session")), indexed=True, lasts=True)

@@ -1,0 +1,172 @@
+"""What was done twice, and runs that went in circles: asked on the pages, also long after, and of what was reported."""
+
+import re
+from html import unescape
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from inquiry import columns, shipped
+from inquiry.column import Reader
+from inquiry.models import StuckTransition
+from inquiry.models_repeats import FirstDoing, RepeatedDoing
+from inquiry.pinned import pinned
+from inquiry.query import asking, of_repeats
+from inquiry.words import indexing
+from journal import horizon
+from journal.clock import now_us
+from ledger.models import Effect
+from sessions.models import Session
+from tests.approvals.story import Desk
+from tests.ingest.caller import Caller, new_key
+from tests.pages.people import House
+
+pytestmark = pytest.mark.django_db
+PULL = "https://forge.example/web/pull/17"
+HELLO = {"body": "Looks good to me"}
+
+
+@pytest.fixture
+def book(house: House, agent: Caller, settled: None, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    monkeypatch.setattr(indexing, "last_position", horizon.last_position)
+    return Desk(house, agent)
+
+
+def did(agent: Caller, key: str, session: str, tool: str = "forge.comment", **fields: Any) -> str:
+    """Plan an effect and carry it out; returns its id."""
+    effect = agent.plan(key, session, tool=tool, **{"arguments": HELLO, **fields})
+    agent.dispatch(effect)
+    agent.acknowledge(effect, result={"n": key})
+    return str(effect["id"])
+
+
+def reported(agent: Caller, session: str, calls: int) -> None:
+    """Report a session as importers do: after the event, of the same call again and again, and that it ended."""
+    facts: list[dict[str, Any]] = [{"kind": "session.started", "mode": "reported"}]
+    for n in range(calls):
+        of = {"effect_key": f"call:{n}"}
+        command = "make test" if n % 2 == 0 else f"edit line {n}"
+        facts.append({"kind": "effect.planned", "tool": "bash", "arguments": {"command": command}, **of})
+        facts.append({"kind": "effect.dispatched", "attempt": 1, **of})
+        facts.append({"kind": "effect.acknowledged", "attempt": 1, "outcome": "error", **of})
+    facts.append({"kind": "session.ended", "status": "failed"})
+    answer = agent.report([{"id": new_key(), "session": session, **fact} for fact in facts])
+    assert answer.status_code == 200, answer.text
+
+
+def groups(desk: Desk, text: str) -> list[tuple[Any, ...]]:
+    asked = asking.understand(text, desk.project, now_us())
+    answer = asking.answer(asked, columns.rows(asked.entity.name))
+    assert answer.groups is not None
+    return [tuple(row) for row in columns.groups_told(answer.groups)]
+
+
+def rows(desk: Desk, text: str) -> list[Any]:
+    asked = asking.understand(text, desk.project, now_us())
+    answer, reader = asking.answer(asked, columns.rows(asked.entity.name)), Reader(desk.project, now_us())
+    return [columns.told(asked.entity.name, row, reader)["key"] for row in answer.rows]
+
+
+def asked(viewer: Client, number: int, **given: str) -> str:
+    """The page to which the form of a question leads."""
+    answer = viewer.get(reverse("question", args=[number]), given, follow=True)
+    assert answer.status_code == 200
+    return str(answer.content.decode())
+
+
+def test_what_was_done_twice_is_found_in_one_session_and_in_two_and_leads_to_both_chains(book: Desk) -> None:
+    agent, viewer = book.agent, book.house.client("viewer")
+    book.declare("file.read", "read", "read_only")
+    for key in ("one", "two", "three"):
+        agent.session(key)
+    target: dict[str, Any] = {"target": {"repository": "web", "resource": PULL}}
+    first = did(agent, "a", "one", **target)
+    second = did(agent, "b", "two", arguments={"body": "Hm", "key": 2}, **target)
+    mail = [did(agent, key, "three", "mail.send", arguments={"to": "ann"}) for key in ("m", "n")]
+    twins = [did(agent, "x", session, "bash", arguments={"command": "gh pr comment 17"}) for session in ("one", "two")]
+    for session in ("one", "two"):  # what is read does nothing, what is other is other, and what is refused never ran
+        did(agent, "read", session, "file.read", arguments={"path": "README"})
+        did(agent, f"{session}-alone", session, "bash", arguments={"command": session})
+    agent.plan("never", "three", tool="bash", arguments={"command": "two"})
+    assert groups(book, shipped.fill(shipped.BY_NUMBER[18], {})) == []  # not compared yet
+    indexing.index()
+    stood = list(RepeatedDoing.objects.order_by("id").values())
+    indexing.start_over()
+    indexing.index()
+    assert list(RepeatedDoing.objects.order_by("id").values()) == stood  # reading anew changes nothing
+    question = shipped.fill(shipped.BY_NUMBER[18], {})
+    told = [("bash", "", 2, 2), ("forge.comment", PULL, 2, 2), ("mail.send", "", 2, 1)]
+    assert groups(book, question) == told
+    assert groups(book, shipped.fill(shipped.BY_NUMBER[18], {"words": 'gh" 17'})) == [("bash", "", 2, 2)]
+    assert rows(book, "again:target") == ["b", "a"]
+    assert sorted(rows(book, "again:call state:acknowledged")) == ["m", "n", "x", "x"]
+    assert sorted(rows(book, "has:again -again:call")) == ["a", "b"]
+    # In the browser: the question, a group, the effects, and from the chain of either the other one.
+    page = asked(viewer, 18, tool="forge.comment")
+    (link,) = re.findall(r'data-label="Tool"><a href="([^"]+)"', page)
+    found = viewer.get(unescape(link)).content.decode()
+    for pair, how in (
+        ((first, second), "the same tool on the same resource"),
+        (twins, "in another session"),
+        (mail, ""),
+    ):
+        for own, other in (pair, pair[::-1]):
+            assert pair is not (first, second) or reverse("effect", args=[own]) in found
+            chain = viewer.get(reverse("effect_chain", args=[own]), {"view": "json"}).json()
+            assert any(how in said for said in chain["links"][other]), (pair, chain["links"])
+    # A link shows the same when more was done, and of very many each is asked for itself.
+    link = pinned(question, now_us())
+    did(agent, "c", "three", **target)
+    did(agent, "o", "one", "bash", arguments={"command": "one"})
+    indexing.index()
+    assert groups(book, link) == told
+    assert groups(book, question)[0] == ("bash", "", 4, 2)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(of_repeats, "LISTED", 1)
+        assert groups(book, link) == told
+    # Neighbours do not count.
+    assert not RepeatedDoing.objects.exclude(project=book.project).exists()
+    assert set(FirstDoing.objects.values_list("project", flat=True)) == {book.project.id}
+
+
+def test_a_run_that_went_in_circles_is_found_after_it_ended_and_where_it_was_only_reported(book: Desk) -> None:
+    agent, viewer = book.agent, book.house.client("viewer")
+    live = agent.session("live")["id"]
+    for n in range(6):
+        did(agent, f"k{n}", "live", "forge.poll", arguments={"pr": 17})
+    assert agent.post(f"/sessions/{live}/end", {"status": "completed"}).status_code == 200
+    reported(agent, "imported", 20)
+    reported(agent, "sound", 7)  # four times the same
+    agent.session("beating")
+    indexing.index()
+    name = Session.objects.get(key="live").agent.name
+    question = shipped.fill(shipped.BY_NUMBER[19], {})
+    assert groups(book, question) == [("imported", name, 10), ("live", name, 6)]
+    assert rows(book, "session repeats:>=4") == ["sound", "imported", "live"]
+    assert rows(book, "session repeats:1") == rows(book, "session is:looped") == []
+    page = asked(viewer, 19, times="7")
+    assert [unescape(one) for one in re.findall(r'data-label="Key"><a href="[^"]+">(?:<[^>]+>)?([^<]+)', page)] == [
+        "imported"
+    ]
+    # What the watch raised stays found when it is over; it has no repeated call, and stands last.
+    link = pinned(question, now_us())
+    session = Session.objects.get(key="beating")
+    at = horizon.last_position()
+    StuckTransition.objects.create(
+        project=book.project, session=session, rule="S5", subject=session.id, since_us=1, seen_us=1, seen_sweep=1,
+        raised_us=2, raised_position=at + 1, cleared_us=3,
+    )  # fmt: skip
+    agent.session("more")
+    for n in range(9):
+        did(agent, f"m{n}", "more", "forge.poll", arguments={"pr": 17})
+    indexing.index()
+    told = [("imported", 10), ("more", 9), ("live", 6), ("beating", None)]
+    assert groups(book, question) == [(key, name, most) for key, most in told]
+    assert groups(book, link) == [("imported", name, 10), ("live", name, 6)]
+    assert rows(book, "session is:looped") == ["beating"]
+    (most,) = Effect.objects.filter(session__key="live", effect_key="k5")
+    assert RepeatedDoing.objects.get(position=most.opened_position).nth == 6
+    assert isinstance(most.id, UUID)
