@@ -70,12 +70,12 @@ def live(project: UUID) -> list[Hold]:
     )
 
 
-def any_in(project: Project) -> Exists:
+def any_in(project: UUID, _now: int) -> Exists:
     """Whether anything of the project is stopped, to be read beside its row."""
     return Exists(Hold.objects.filter(project=project, lifted_at_us__isnull=True))
 
 
-def of_all(project: Project) -> Exists:
+def of_all(project: UUID, _now: int) -> Exists:
     """Whether the whole project is."""
     return Exists(Hold.objects.filter(project=project, lifted_at_us__isnull=True, scope="project"))
 

@@ -12,9 +12,11 @@ from uuid import UUID
 
 from django.contrib.auth.models import User
 from django.contrib.auth.views import redirect_to_login
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 
+from journal.compiled import Compiled
 from sessions.models import ROLES, Membership, Person, Project
 
 PROJECT = "project"  # key in the login session: the project a person last chose
@@ -42,9 +44,7 @@ def attach(request: HttpRequest) -> Membership | None:
     Returns None, and attaches nothing, for people who belong to no project.
     """
     user = cast(User, request.user)
-    memberships = list(
-        Membership.objects.filter(user=user).select_related("project", "user__person").order_by("project__name")
-    )
+    memberships: list[Membership] = _MEMBERSHIPS.rows(user=user.pk)
     if not memberships:
         return None
     chosen = request.session.get(PROJECT)
@@ -53,6 +53,14 @@ def attach(request: HttpRequest) -> Membership | None:
     attached.membership, attached.memberships = current, memberships
     attached.person = getattr(current.user, "person", None) or Person(user=user)  # defaults, unsaved
     return current
+
+
+def _of_person(user: int) -> "QuerySet[Membership]":
+    found = Membership.objects.filter(user_id=user)
+    return found.select_related("project", "user__person").order_by("project__name")
+
+
+_MEMBERSHIPS: Final = Compiled(_of_person, user=int)
 
 
 def choose(request: MemberRequest, project: UUID) -> Project | None:

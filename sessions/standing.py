@@ -4,13 +4,18 @@ The rooms above own what it is made of; each tells, when it is made ready, how i
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+from uuid import UUID
 
+from django.db.models import QuerySet
 from django.db.models.expressions import Combinable
 
+from journal.clock import now_us
+from journal.compiled import Compiled
 from sessions.models import Project
 
-Part = Callable[[Project], Combinable]  # what to read beside the project's row
+# What to read beside a project's row, from its id and the present moment. Asked once a process (journal/compiled.py).
+Part = Callable[[UUID, int], Combinable]
 
 
 class Standing(NamedTuple):
@@ -36,8 +41,13 @@ def standing_of(request: Any) -> Standing:
     """The standing of the project of a MemberRequest; read once and kept on the request."""
     known: Standing | None = getattr(request, "standing", None)
     if known is None:
-        project: Project = request.membership.project
-        read = {name: part(project) for name, part in _parts.items()}
-        values = Project.objects.filter(pk=project.pk).values_list(*read.values()).first() or ()
-        known = request.standing = Standing(**dict(zip(read, values, strict=False)))
+        found = _STANDING.rows(project=request.membership.project_id, now=now_us())
+        known = request.standing = Standing(**dict(zip(_parts, found[0], strict=True))) if found else Standing()
     return known
+
+
+def _read(project: UUID, now: int) -> "QuerySet[Any]":
+    return Project.objects.filter(pk=project).values_list(*(part(project, now) for part in _parts.values()))
+
+
+_STANDING: Final = Compiled(_read, project=UUID, now=int)

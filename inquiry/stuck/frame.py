@@ -1,17 +1,17 @@
 """What the frame of every page says of the watch: how much is raised, and how late our own chores are."""
 
+from uuid import UUID
+
 from django.db.models import Count, Q, Subquery
 from django.db.models.functions import Coalesce
 
 from inquiry.models import StuckTransition
 from inquiry.stuck import notices, pulses
 from journal import beating
-from journal.clock import now_us
 from sessions import standing
-from sessions.models import Project
 
 
-def raised(project: Project) -> Coalesce:
+def raised(project: UUID, now: int) -> Coalesce:
     """How many episodes are raised, neither cleared nor snoozed. The board itself counts what is stuck now.
 
     One thing is counted once, as it is shown once: an orphan is dead by then, and what loops does not progress.
@@ -21,7 +21,7 @@ def raised(project: Project) -> Coalesce:
     once = open_ones
     for rule, others in told.items():
         once = once.exclude(rule=rule, subject__in=others.values("subject"))
-    awake = once.filter(Q(snoozed_until_us__isnull=True) | Q(snoozed_until_us__lte=now_us())).order_by()
+    awake = once.filter(Q(snoozed_until_us__isnull=True) | Q(snoozed_until_us__lte=now)).order_by()
     return Coalesce(Subquery(awake.values("project").annotate(n=Count("id")).values("n")), 0)
 
 

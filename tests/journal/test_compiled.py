@@ -1,0 +1,40 @@
+"""Queries that are put into SQL once: each call has its own values, and what it says are rows as any other query's."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.db import connection
+from django.db.models import Count, QuerySet, Subquery
+from django.test.utils import CaptureQueriesContext
+
+from journal.compiled import Compiled
+from sessions.models import Membership, Project
+from tests.pages.people import House
+
+pytestmark = pytest.mark.django_db
+
+
+def _heads(project: UUID, least: int) -> "QuerySet[Any]":
+    here = Membership.objects.filter(project=project).order_by()
+    many = Subquery(here.values("project").annotate(n=Count("id")).values("n"))
+    return Project.objects.annotate(n=many).filter(pk=project, n__gte=least).values_list("id", "n")
+
+
+def test_every_call_has_its_own_values_in_one_query(house: House) -> None:
+    def of_members(user: int) -> "QuerySet[Membership]":
+        return Membership.objects.filter(user_id=user).select_related("project", "user__person")
+
+    people, memberships = Compiled(_heads, project=UUID, least=int), Compiled(of_members, user=int)
+    with CaptureQueriesContext(connection) as asked:
+        told = [people.rows(project=one.id, least=least) for one in (house.project, house.other) for least in (0, 2)]
+    assert told == [[(house.project.id, 4)], [(house.project.id, 4)], [(house.other.id, 1)], []]
+    assert len(asked) == 4
+    for one in (house.members["viewer"], house.neighbour):
+        (found,) = memberships.rows(user=one.user_id)
+        with CaptureQueriesContext(connection) as asked:
+            assert (found, found.project, found.user) == (one, one.project, one.user)
+            assert found.created_at == one.created_at
+        assert not asked.captured_queries, "what was selected along is there"
+    with pytest.raises(ValueError, match="'other'"):
+        Compiled(lambda user, other: of_members(user), user=int, other=int).rows(user=1, other=2)
