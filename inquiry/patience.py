@@ -5,9 +5,8 @@ SET LOCAL would need a transaction around every page). On SQLite the statement s
 as it works says when. Neither takes a place among the writers. And one person searches a few times at once only, so
 that nobody takes all the connections there are.
 
-Queries in the search's own language can ask for whatever takes longest, so of these a few run at once, one of each
-author; the others wait for their turn without a connection. Twenty of the worst then cost those who write no more than
-two do.
+Queries in the search's own language can ask for whatever takes longest: they take turns (turns.py). Nor does PostgreSQL
+divide what is limited among helpers of its own: a search takes one processor at most, however much it reads.
 """
 
 import threading
@@ -25,6 +24,7 @@ from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 
+from inquiry import turns
 from sessions.access import MemberRequest
 
 log = structlog.get_logger("gatebook.pages")
@@ -32,14 +32,11 @@ P = ParamSpec("P")
 # SQLite's steps between two looks at the clock: some 20 ms of work. Each look needs Python's lock, so not more often.
 STEPS: Final = 1_000_000
 AT_ONCE: Final = 8  # searches of one person in this process; a browser asks for six pages at once
-PLACES: Final = 2  # for queries that run at once in this process, no two of them of one author
 CANCELLED: Final = "57014"  # PostgreSQL's code for a statement that was stopped
 
 
 _searching: Counter[int] = Counter()
 _counting = threading.Lock()
-_running: set[int] = set()  # authors of the queries that run
-_turn = threading.Condition()
 
 
 class Overran(Exception):
@@ -59,14 +56,14 @@ def limit(person: int, *, in_turn: bool = False) -> Iterator[None]:
     """Stop what this connection reads meanwhile after settings.GATEBOOK_SEARCH_TIMEOUT_S in all. Raises Overran.
 
     `person` is the id of the user who asks; raises TooMany when AT_ONCE of theirs are under way. `in_turn` is for
-    queries, of which a few run at once: waits as long for a place, and raises NoPlace when none comes free.
+    queries that take turns: waits as long for a place, and raises NoPlace when none comes free.
     """
     with _counting:
         if _searching[person] >= AT_ONCE:
             raise TooMany
         _searching[person] += 1
     try:
-        with _place(person) if in_turn else nullcontext(), in_time():
+        with _turn(person) if in_turn else nullcontext(), in_time():
             yield
     finally:
         with _counting:
@@ -76,28 +73,11 @@ def limit(person: int, *, in_turn: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def _place(author: int) -> Iterator[None]:
-    """Wait for a place, without a connection; nobody else is kept from one meanwhile."""
-    until = time.monotonic() + settings.GATEBOOK_SEARCH_TIMEOUT_S
-    with _turn:
-        if _is_full(author) and not connection.in_atomic_block:
-            connection.close()
-        while _is_full(author):
-            left_s = until - time.monotonic()
-            if left_s <= 0:
-                raise NoPlace
-            _turn.wait(left_s)
-        _running.add(author)
-    try:
+def _turn(author: int) -> Iterator[None]:
+    with turns.taken(author, settings.GATEBOOK_SEARCH_TIMEOUT_S) as taken:
+        if not taken:
+            raise NoPlace
         yield
-    finally:
-        with _turn:
-            _running.discard(author)
-            _turn.notify_all()
-
-
-def _is_full(author: int) -> bool:
-    return author in _running or len(_running) >= PLACES
 
 
 @contextmanager
@@ -127,7 +107,7 @@ def _limit_postgresql(until: float) -> Iterator[None]:
             raise Overran
         if not 0.9 * told_s <= left_s <= told_s:
             told_s = left_s
-            _tell(f"{max(int(left_s * 1000), 1)}")
+            _tell(f"{max(int(left_s * 1000), 1)}", helpers="0")
         return execute(sql, params, many, context)
 
     try:
@@ -135,16 +115,18 @@ def _limit_postgresql(until: float) -> Iterator[None]:
             yield
     finally:
         try:
-            _tell("DEFAULT")
+            _tell("DEFAULT", helpers="DEFAULT")
         except psycopg.Error:
             if not connection.in_atomic_block:  # there a rollback takes it back
                 connection.close()  # whoever were given it next would inherit the limit
 
 
-def _tell(milliseconds: str) -> None:
-    # Past Django's cursor: the statement is no part of what the page asks.
+def _tell(milliseconds: str, helpers: str) -> None:
+    # Past Django's cursor: the statements are no part of what the page asks. Both go there and back at once.
     connection.ensure_connection()
-    connection.connection.execute(f"SET statement_timeout TO {milliseconds}")
+    connection.connection.execute(
+        f"SET statement_timeout TO {milliseconds}; SET max_parallel_workers_per_gather TO {helpers}"
+    )
 
 
 @contextmanager

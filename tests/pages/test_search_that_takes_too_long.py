@@ -1,5 +1,6 @@
 """A search that takes too long costs its author a clear page, and nobody else anything."""
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 from django.db import OperationalError, connection
 from pytest_django import Settings
 
-from inquiry import filters, jump, patience, timeline
+from inquiry import filters, jump, patience, timeline, turns
 from inquiry.query import asking
 from tests.journal.committed import committed
 from tests.pages.book import Book
@@ -122,12 +123,12 @@ def test_queries_of_others_take_two_places_and_nobody_takes_both(
     committed: None, house: House, book: Book, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, author = house.client("viewer"), 10**9
-    monkeypatch.setattr(patience, "_running", {author})  # one of another's runs
+    monkeypatch.setattr(turns, "_running", {author})  # one of another's runs
     assert client.get("/audit/?q=tool:mail.send").status_code == 200
     settings.GATEBOOK_SEARCH_TIMEOUT_S = 0.2
     with pytest.raises(patience.NoPlace), patience.limit(author, in_turn=True):
         raise AssertionError("an author has one place")
-    patience._running.add(author + 1)
+    turns._running.add(author + 1)
     answer = client.get("/audit/?q=tool:mail.send")
     assert answer.status_code == 429
     assert "Others are searching" in answer.text
@@ -137,6 +138,39 @@ def test_queries_of_others_take_two_places_and_nobody_takes_both(
     assert "Nothing matches" not in answer.text
     settings.GATEBOOK_SEARCH_TIMEOUT_S = 60.0
     assert client.get(f"/sessions/{book.session}/").status_code == 200  # pages do not wait for queries
-    patience._running.discard(author)
+    turns._running.discard(author)
     assert client.get("/audit/?q=tool:mail.send").status_code == 200
-    assert patience._running == {author + 1}
+    assert turns._running == {author + 1}
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite is served by one process")
+def test_processes_share_the_places(committed: None, house: House, book: Book, settings: Settings) -> None:
+    client, author = house.client("viewer"), house.members["viewer"].user.pk
+    page = "/audit/?q=tool:mail.send"
+    settings.GATEBOOK_SEARCH_TIMEOUT_S = 0.2
+    with ThreadPoolExecutor(1) as other:  # whose connection is another, as another process's is
+
+        def hold(statement: str, *parameters: int) -> list[Any]:
+            return other.submit(_asked, statement, *parameters).result()
+
+        hold("SELECT pg_advisory_lock(%s, 0)", turns._PLACE)
+        assert client.get(page).status_code == 200
+        hold("SELECT pg_advisory_lock(%s, 1)", turns._PLACE)
+        assert client.get(page).status_code == 429
+        hold("SELECT pg_advisory_unlock(%s, 0)", turns._PLACE)
+        hold("SELECT pg_advisory_lock(%s, %s)", turns._AUTHOR, author)
+        assert client.get(page).status_code == 429
+        hold("SELECT pg_advisory_unlock(%s, %s)", turns._AUTHOR, author)
+        assert client.get(page).status_code == 200
+        assert hold("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == [(1,)]
+        other.submit(_hang_up).result()
+
+
+def _hang_up() -> None:
+    connection.close()  # the thread's own
+
+
+def _asked(statement: str, *parameters: int) -> list[Any]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, parameters)
+        return list(cursor.fetchall())
