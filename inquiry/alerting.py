@@ -25,7 +25,7 @@ from inquiry import alerts, patience, pinned
 from inquiry.alerts import Look, Start
 from inquiry.models_alerts import Alert
 from inquiry.models_saved import SavedQuery
-from inquiry.query import asking, editing, reading, values
+from inquiry.query import asking, reading, values
 from inquiry.query.asking import Asked
 from inquiry.query.entities import Entity
 from inquiry.query.fields import NOTHING, Context
@@ -191,9 +191,8 @@ def _judged(alert: Alert, settled: int, said: _Said) -> Look:
 def _told(asked: Asked, until: int, known: Sequence[int], new: list[int]) -> Look:
     now, words = asked.context.now_us, ""
     if new:
-        with suppress(Fault):  # too long for one more condition
-            cut = f"asof:#{until}@{editing.moment(now)}"
-            words = editing.added(reading.read(pinned.absolute(asked.text, now)), cut)
+        with suppress(Fault):  # too long for one more condition, or not to be known as of a moment
+            words = pinned.pinned(asked.text, now, until)
     most = asking.COUNTED
     return Look(until, now, asked.entity.name, known, new[:most], len(new) > most, words)
 

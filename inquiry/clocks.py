@@ -32,13 +32,17 @@ class Skew:
     why: str = ""
 
 
-def skews(sessions: Sequence[Session], *, wanted: bool = True) -> dict[UUID, Skew]:
-    """The skew of each of the first SESSIONS, by id; a query for each, none unless it is `wanted`."""
-    return {one.id: _skew(one) for one in sessions[:SESSIONS]} if wanted else {}
+def skews(sessions: Sequence[Session], *, wanted: bool = True, upto: int | None = None) -> dict[UUID, Skew]:
+    """The skew of each of the first SESSIONS, by id; a query for each, none unless it is `wanted`.
+
+    By what stands up to the position `upto`; None for all there is.
+    """
+    return {one.id: _skew(one, upto) for one in sessions[:SESSIONS]} if wanted else {}
 
 
-def _skew(session: Session) -> Skew:
+def _skew(session: Session, upto: int | None) -> Skew:
     newest = Entry.objects.filter(session=session.id).order_by("-position")
+    newest = newest if upto is None else newest.filter(position__lte=upto)
     told = newest.values_list("received_us", "occurred_us", "source", "facts")[:FACTS]
     ahead = [
         brought.received_us(source, facts, received) - occurred

@@ -12,6 +12,7 @@ from approvals.models import Gate
 from inquiry import bodies, incident_page
 from inquiry.bodies import Argument, Excerpt
 from inquiry.bundles import history
+from inquiry.keyset import MAX_POSITION
 from inquiry.shown import shown_state
 from inquiry.timeline import DAY_US
 from journal import brought, gists
@@ -261,10 +262,15 @@ def _day(us: int | None) -> int:
     return (us or 0) // DAY_US
 
 
-def related(effect: Effect) -> tuple[list[Effect], list[Effect]]:
-    """The effects planned to undo this one, and those of its session that name it as parent. One query, two indexes."""
+def related(effect: Effect, upto: int = MAX_POSITION) -> tuple[list[Effect], list[Effect]]:
+    """The effects planned to undo this one, and those of its session that name it as parent. One query, two indexes.
+
+    Those that were opened up to the position `upto`.
+    """
     undoing = Effect.objects.filter(compensates=effect.id)
     under = Effect.objects.filter(session=effect.session_id, parent_effect=effect.id).exclude(compensates=effect.id)
+    if upto < MAX_POSITION:
+        undoing, under = undoing.filter(opened_position__lte=upto), under.filter(opened_position__lte=upto)
     found = list(undoing.union(under, all=True).order_by("opened_position")[: 2 * RELATED])
     return (
         [one for one in found if one.compensates_id == effect.id][:RELATED],
@@ -329,7 +335,7 @@ def compared(effect: Effect, tried: list[Attempt], held: list[Gate], found: list
     return Compared("", False, "not compared: its dispatch was reported after the event")
 
 
-def artifacts(effect: Effect) -> list[Artifact]:
-    """The newest artifacts that name this effect."""
+def artifacts(effect: Effect, upto: int = MAX_POSITION) -> list[Artifact]:
+    """The newest artifacts that name this effect, of those that were opened up to the position `upto`."""
     named = Artifact.objects.filter(effect=effect.id, project=effect.project_id)
-    return list(named.order_by("-opened_position")[:RELATED])
+    return list(named.filter(opened_position__lte=upto).order_by("-opened_position")[:RELATED])

@@ -1,6 +1,7 @@
 """Writes what a query finds as CSV, NDJSON or a bundle of both: all of it, piece by piece, none of it held in memory.
 
-An export is of one position of the journal, taken before the first row is read: what is opened meanwhile is not in it.
+An export is as of one position of the journal, taken before the first row is read: what is opened meanwhile is not in
+it, and what changes meanwhile is told as it stood, made again from the journal (see query/streaming.py).
 
 CSV follows RFC 4180: UTF-8 without a byte order mark, CRLF, quotes where they are needed. A text that begins with one
 of = + - @ tab or CR gets an apostrophe before it, so that no spreadsheet takes it for a formula; numbers stay numbers.
@@ -23,8 +24,9 @@ from inquiry import columns
 from inquiry.column import Reader, moment
 from inquiry.models_exports import FORMATS
 from inquiry.pinned import absolute, pinned
-from inquiry.query import asking
+from inquiry.query import asking, streaming
 from inquiry.query.asking import Asked
+from inquiry.query.syntax import Fault
 from journal import horizon
 from sessions.models import Project
 
@@ -55,7 +57,7 @@ class Wanted:
     @property
     def asked(self) -> Asked:
         """The query, understood. Raises Fault."""
-        return asking.understand(self.text, self.project, self.now_us)
+        return asking.understand(self.text, self.project, self.now_us, self.position)
 
 
 def wanted(project: Project, text: str, form: str, now_us: int, who: str) -> Wanted:
@@ -72,7 +74,7 @@ def count(export: Wanted) -> int:
     if asked.query.grouping is not None:
         groups = asking.answer(asked, columns.rows(asked.entity.name)).groups
         return len(groups.rows) if groups is not None else 0
-    return asking.matches(asked).filter(opened_position__lte=export.position).count()
+    return asking.matches(asked).count()
 
 
 def pieces(
@@ -108,7 +110,7 @@ def _rows(export: Wanted, asked: Asked, tell: Callable[[int], None], limit: Limi
         tell(len(told))
         yield told
         return
-    chunks = asking.stream(asked, columns.rows(entity), below=export.position + 1)
+    chunks = streaming.stream(asked, columns.rows(entity))
     while True:
         with limit():
             chunk = next(chunks, None)
@@ -194,6 +196,14 @@ def _bundle(export: Wanted, asked: Asked, rows: Iterator[list[dict[str, Any]]]) 
     yield out.fetch()
 
 
+def _pinned(export: Wanted) -> str | None:
+    """What finds the same rows for ever; None where nobody could know as of a moment what is asked."""
+    try:
+        return pinned(export.text, export.now_us, export.position)
+    except Fault:
+        return None
+
+
 class _Kept:
     """Counts and hashes what goes into a part."""
 
@@ -216,7 +226,7 @@ def _about(export: Wanted, asked: Asked, number: int, hashes: dict[str, Any]) ->
         "gatebook_export": VERSION,
         "project": {"id": str(export.project.id), "name": export.project.name},
         "query": export.text,
-        "pinned": pinned(export.text, export.now_us, export.position),
+        "pinned": _pinned(export),
         "entity": asked.entity.name,
         "as_of": export.position,
         "asked_at": moment(export.now_us),

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from uuid import UUID
 
+from inquiry.asof import texts
 from inquiry.query import reading
 from inquiry.query.asking import Asked
 from inquiry.query.syntax import And, Node, Or, Words
@@ -38,8 +39,13 @@ def snippets_of(asked: Asked, effects: Sequence[UUID]) -> dict[UUID, Snippet]:
     wanted = terms(asked)
     if not wanted:
         return {}
-    late = indexing.behind(asked.context.project.id)
+    late = indexing.behind(asked.context.project.id, asked.context.upto)
     if late:
         told = f"{late:,}+" if late >= indexing.COUNTED else f"{late:,}"
         asked.context.notes.append(f"{told} of the newest entries have not been read for words yet.")
-    return snippets.of_effects(effects, wanted) if effects else {}
+    again = asked.past.again if asked.past is not None else {}
+    changed = [one for one in effects if one in again]
+    found = snippets.of_effects([one for one in effects if one not in again], wanted) if effects else {}
+    if changed and asked.past is not None:  # what was said of them since is no part of it
+        found |= snippets.of_texts(texts.of_effects(asked.context.project.id, changed, asked.past.cut), wanted)
+    return found

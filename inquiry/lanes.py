@@ -138,6 +138,7 @@ class Lanes:
     size: int = USUAL
     cut: bool = False  # more facts than are read
     now_us: int = 0
+    upto: int | None = None  # the position as of which it is told; None for now
 
     @property
     def is_newest(self) -> bool:
@@ -185,31 +186,40 @@ def read(session: Session, filters: Filters, window: keyset.Window, now_us: int,
     effects = list(reversed(page.rows))
     low = effects[0].opened_position if effects else 0
     if effects and found.is_newest and not filters:
-        waits = Q(state="dispatched") | Q(state="planned", leave="pending")
-        before = Effect.objects.filter(MAY_BE_OPEN, waits, session=session, state__in=OPEN, opened_position__lt=low)
-        earlier = list(annotated(before).order_by("-opened_position")[:STILL_OPEN])
+        earlier = list(annotated(still_open(session, low)).order_by("-opened_position")[:STILL_OPEN])
         effects = [*reversed(earlier), *effects][-MOST:]
+    add_all(found, session, effects, low)
+    return found
+
+
+def still_open(session: Session, low: int) -> "QuerySet[Effect]":
+    """The session's effects that were opened before the position `low` and are open yet, or wait for people."""
+    waits = Q(state="dispatched") | Q(state="planned", leave="pending")
+    return Effect.objects.filter(MAY_BE_OPEN, waits, session=session, state__in=OPEN, opened_position__lt=low)
+
+
+def add_all(found: Lanes, session: Session, effects: Sequence[Any], low: int) -> None:
+    """Add the bars of the `annotated` effects, oldest first, and all that stands beside them from `low` on."""
     entries = add_bars(found, effects)
     for effect in effects:
         if effect.task_id is not None:
             title = effect.task_title or effect.task_key or ""
             found.tasks[effect.task_id] = (f"t_{effect.task_position}", title, effect.task_worker or "")
-    high = None if found.is_newest else max((entry["position"] for entry in entries), default=None)
+    high = found.upto if found.is_newest else max((entry["position"] for entry in entries), default=found.upto)
     within = Entry.objects.filter(session=session.id, position__gte=low if effects and found.older else 0)
     if high is not None:
         within = within.filter(position__lte=high)
     told = within.filter(effect=None, kind__in=OF_SESSION).exclude(lane="evidence", kind__in=OURS)
     beside = told.order_by("-position").values(*ENTRY)[:BESIDE]
-    skew = found.skews.get(session.id)
-    found.beside = [of_session(entry, clock, skew) for entry in reversed(beside)]
-    found.gaps = _gaps(session, within, clock)
-    found.minutes = _minutes(session, found) if session.fence is not None else []
-    return found
+    found.beside = [of_session(entry, found.clock, found.skews.get(session.id)) for entry in reversed(beside)]
+    found.gaps = _gaps(session, within, found)
+    if session.fence is not None and found.upto is None:  # heartbeats are not in the journal
+        found.minutes = _minutes(session, found)
 
 
 def add_bars(found: Lanes, effects: Sequence[Any]) -> list[dict[str, Any]]:
     """Add a bar for each of the `annotated` effects of which there are facts, and return the facts. One query."""
-    entries = _facts([effect.id for effect in effects])
+    entries = _facts([one.id for one in effects], found.upto)
     found.cut = len(entries) > FACTS
     by_effect: dict[UUID, list[dict[str, Any]]] = {}
     for entry in entries[:FACTS]:
@@ -249,9 +259,10 @@ def annotated(rows: "QuerySet[Effect]") -> "QuerySet[Effect]":
     )
 
 
-def _facts(effects: list[UUID]) -> list[dict[str, Any]]:
+def _facts(effects: list[UUID], upto: int | None) -> list[dict[str, Any]]:
     """The facts of these effects that move a bar, in the order of the book."""
-    moving = Entry.objects.filter(effect__in=effects, kind__in=list(STEP_OF_KIND))
+    until = keyset.MAX_POSITION if upto is None else upto
+    moving = Entry.objects.filter(effect__in=effects, kind__in=list(STEP_OF_KIND), position__lte=until)
     return list(moving.order_by("position").values(*ENTRY)[: FACTS + 1])
 
 
@@ -300,7 +311,7 @@ def of_session(entry: Mapping[str, Any], clock: str, skew: Skew | None) -> Besid
     return Beside(_time(entry, clock, skew), entry["kind"], entry["position"], entry["facts"], entry["lease_epoch"])
 
 
-def _gaps(session: Session, within: "QuerySet[Entry]", clock: str) -> list[Gap]:
+def _gaps(session: Session, within: "QuerySet[Entry]", found: Lanes) -> list[Gap]:
     """Producers' numbers missing between the first and the last that this window holds.
 
     A producer counts over all of its sessions: what another one holds is not missing. Where the neighbours of a hole
@@ -309,7 +320,7 @@ def _gaps(session: Session, within: "QuerySet[Entry]", clock: str) -> list[Gap]:
     told: dict[str, dict[int, tuple[int, int]]] = {}
     numbered = within.filter(producer_seq__isnull=False).order_by("-position").values(*ENTRY)
     for entry in numbered[:FACTS]:
-        told.setdefault(entry["source"], {})[entry["producer_seq"]] = (entry["position"], _time(entry, clock))
+        told.setdefault(entry["source"], {})[entry["producer_seq"]] = (entry["position"], _time(entry, found.clock))
     gaps: list[Gap] = []
     between = Q()
     for source, numbers in sorted(told.items()):
@@ -321,6 +332,7 @@ def _gaps(session: Session, within: "QuerySet[Entry]", clock: str) -> list[Gap]:
                 between |= hole & Q(position__gt=low - _NEAR, position__lt=high + _NEAR)
     if not gaps:
         return []
+    between &= Q(position__lte=keyset.MAX_POSITION if found.upto is None else found.upto)
     elsewhere = Entry.objects.filter(between, project=session.project_id).values_list("source", "producer_seq")
     return _without(gaps, set(elsewhere[:FACTS]))
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from inquiry.query import editing, reading, values
+from inquiry.asof.cut import Cut
+from inquiry.query import editing, past, reading, values
 from inquiry.query.entities import ENTITIES, Entity
 from inquiry.query.kinds import Several, Time
 from inquiry.query.syntax import And, Fault, Node, Not, One, Or, Scope, Term
@@ -17,14 +18,18 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def pinned(text: str, now_us: int, position: int | None = None) -> str:
-    """`text` with its ages as moments before `now_us`, as of `position`: without one, that of the settled horizon.
+    """`text` with its ages as moments before `now_us`, as of then and of `position`: without one, the settled horizon.
 
-    A moment of its own that the query names stays. Raises Fault for a text that is no query.
+    Both are said: what the clock alone decides (a deadline that has passed) stands in no entry.
+    A moment of its own that the query names stays. Raises Fault for a text that is no query, and for one that asks
+    what nobody can know as of a moment.
     """
     query = reading.read(absolute(text, now_us))
+    past.refuse_unkept(query)
     if query.asof is not None:
         return query.text
-    return editing.added(query, f"asof:#{horizon.last_position() if position is None else position}")
+    cut = Cut(horizon.last_position() if position is None else position, now_us)
+    return editing.added(query, f"asof:#{cut.text}")
 
 
 def absolute(text: str, now_us: int) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from typing import Any, Final
+from uuid import UUID
 
 from django.db.models import Expression, F, QuerySet
 
@@ -159,6 +160,20 @@ def narrow(effects: "QuerySet[Effect]", filters: Filters, now_us: int) -> "Query
     if filters.tool:
         effects = effects.filter(tool=filters.tool)
     return effects
+
+
+def lets_through(filters: Filters, effect: Any, task: UUID | None, now_us: int) -> bool:
+    """The same of one effect in plain Python; `task` is the id of the one that the filters name by its number."""
+    word = shown.shown_state(effect, now_us)
+    late = word == shown.STATES[shown.UNKNOWN] and effect.state == "dispatched"
+    bad = effect.outcome in ("error", "unknown") and effect.state not in ("compensated", "superseded")
+    return (
+        (not filters.state or word == shown.STATES[filters.state])
+        and (not filters.problems or late or bad or effect.violates)
+        and (not filters.outcome or effect.outcome == filters.outcome)
+        and (filters.task is None or (task is not None and effect.task_id == task))
+        and (not filters.tool or effect.tool == filters.tool)
+    )
 
 
 def has_news(session: Session, since: int) -> bool:

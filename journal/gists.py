@@ -5,6 +5,7 @@ show every line as untrusted text.
 """
 
 import json
+from collections.abc import Sequence
 from typing import Any, Final
 
 from django.db.models import Case, OuterRef, Subquery, TextField, When
@@ -22,6 +23,9 @@ _OUTPUTS: Final = ("error", "stderr", "output", "stdout", "content", "text", "me
 _WHOLE: Final = 8192  # characters of a body that a list reads; of longer ones it reads the beginning
 _BEGINNING: Final = 1024
 _SHORT: Final = 100  # characters of an argument that tells more than a long one
+_HEAD: Final = Case(
+    When(length__lte=_WHOLE, then="text"), default=Substr("text", 1, _BEGINNING), output_field=TextField()
+)
 
 
 def plan_heads() -> Subquery:
@@ -29,13 +33,16 @@ def plan_heads() -> Subquery:
 
     NULL where the plan has not arrived or its body was erased.
     """
-    head = Case(
-        When(length__lte=_WHOLE, then="text"),
-        default=Substr("text", 1, _BEGINNING),
-        output_field=TextField(),
-    )
     plan = Body.objects.filter(entry_id=OuterRef("plan_position")).annotate(length=Length("text"))
-    return Subquery(plan.annotate(head=head).values("head"))
+    return Subquery(plan.annotate(head=_HEAD).values("head"))
+
+
+def heads(positions: Sequence[int]) -> dict[int, str]:
+    """The same of plans by their positions; those that were erased are absent. One query."""
+    if not positions:
+        return {}
+    plans = Body.objects.filter(entry_id__in=positions).annotate(length=Length("text"), head=_HEAD)
+    return dict(plans.values_list("entry_id", "head"))
 
 
 def gist_of(head: str | None) -> str | None:

@@ -40,11 +40,11 @@ def author(activation: Activation) -> str:
 
 
 @register.filter
-def standing(exemption: Exemption) -> SafeString:
-    """Whether an exemption lasts: in force, ended, or revoked."""
+def standing(exemption: Exemption, at_us: int | None = None) -> SafeString:
+    """Whether an exemption lasts, now or at that moment: in force, ended, or revoked."""
     if exemption.revoked_at_us is not None:
         word, colour, shape = "revoked", "is-superseded", "superseded"
-    elif exemption.ends_at_us <= now_us():
+    elif exemption.ends_at_us <= (now_us() if at_us is None else at_us):
         word, colour, shape = "ended", "is-planned", "dash"
     else:
         word, colour, shape = "in force", "is-awaiting", "awaiting"

@@ -29,23 +29,34 @@ def gates(project: UUID, ids: Iterable[UUID], cut: Cut) -> dict[UUID, Gate]:
     return {identity: then.gate for identity, then in whole(project, ids, cut).items()}
 
 
-def whole(project: UUID, ids: Iterable[UUID], cut: Cut) -> dict[UUID, Then]:
+def whole(project: UUID, ids: Iterable[UUID], cut: Cut, *, by_the_clock: bool = True) -> dict[UUID, Then]:
     """The same with their votes."""
-    stored: dict[UUID, Gate] = {}
+    known: dict[UUID, Gate] = {}
     for part in told.parts(ids):
         for row in Gate.objects.filter(id__in=part).select_related("effect", "session", "agent"):
             if row.project_id == project and row.opened_position <= cut.position:
-                stored[row.id] = row
+                known[row.id] = row
     said: dict[UUID | None, list[Told]] = {}
-    for one in told.of_effects({row.effect_id for row in stored.values()}, cut.position):
+    for one in told.of_effects({row.effect_id for row in known.values()}, cut.position):
         if one.kind.startswith("gate."):
             said.setdefault(one.subject, []).append(one)
     votes: dict[UUID, list[Vote]] = {}
-    for part in told.parts(stored):
+    for part in told.parts(known):
         cast = Vote.objects.filter(gate__in=part, position__lte=cut.position).select_related("user")
         for vote in cast.order_by("position"):
             votes.setdefault(vote.gate_id, []).append(vote)
-    return {key: Then(_then(row, said.get(key, []), cut), votes.get(key, [])) for key, row in stored.items()}
+    found = {key: _then(row, said.get(key, [])) for key, row in known.items()}
+    for gate in found.values() if by_the_clock else ():
+        gate.status = current_status(gate, cut.at_us)
+    return {key: Then(gate, votes.get(key, [])) for key, gate in found.items()}
+
+
+def stored(project: UUID, ids: Iterable[UUID], cut: Cut) -> dict[UUID, Gate]:
+    """The gates of `ids` as their rows stood: what the clock alone decides is as the sweeper had told it by then.
+
+    So do searches find gates by their status, whatever a page says of one by the clock.
+    """
+    return {identity: then.gate for identity, then in whole(project, ids, cut, by_the_clock=False).items()}
 
 
 def of_effect(project: UUID, effect: UUID, cut: Cut) -> list[Gate]:
@@ -55,7 +66,7 @@ def of_effect(project: UUID, effect: UUID, cut: Cut) -> list[Gate]:
     return sorted(found.values(), key=lambda gate: gate.opened_position, reverse=True)
 
 
-def _then(stored: Gate, said: list[Told], cut: Cut) -> Gate:
+def _then(stored: Gate, said: list[Told]) -> Gate:
     status, version, decide_by_us = "pending", 1, stored.decide_by_us
     for one in said:
         verb = one.kind.removeprefix("gate.")
@@ -77,5 +88,4 @@ def _then(stored: Gate, said: list[Told], cut: Cut) -> Gate:
         changed |= _OF_RULING
     for name, value in changed.items():
         setattr(gate, name, value)
-    gate.status = current_status(gate, cut.at_us)
     return gate

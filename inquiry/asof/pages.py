@@ -86,7 +86,7 @@ def effect(project: Project, live: Effect, cut: Cut, window: Window) -> EffectTh
         breaches=found,
         said=[one for one in resolutions.told(one) if one.position <= cut.position],
         related=_related(project.id, one, cut),
-        artifacts=[one for one in effect_page.artifacts(one) if one.opened_position <= cut.position],
+        artifacts=effect_page.artifacts(one, cut.position),
         lost=then.lost,
         erased_since=erased_since(project.id, positions, cut),
     )
@@ -109,7 +109,7 @@ def _breaches(effect: UUID, cut: Cut) -> list[str]:
 
 
 def _related(project: UUID, one: Effect, cut: Cut) -> list[Row]:
-    undoing, children = effect_page.related(one)
+    undoing, children = effect_page.related(one, cut.position)
     how = dict.fromkeys((row.id for row in children), "its parent is this one")
     how |= dict.fromkeys((row.id for row in undoing), "compensates this one")
     how |= {one.compensates_id: "this one compensates it"} if one.compensates_id is not None else {}
@@ -200,13 +200,13 @@ def session(project: Project, live: Session, cut: Cut, window: Window) -> Sessio
         return None
     opened = Effect.objects.filter(session=live, opened_position__lte=cut.position)
     page = keyset.page(opened.only("id", "opened_position"), SIZE, window)
-    moved = _moved(live.id, cut)
-    countable = len(moved) <= MOST_MOVED
-    found = replay.effects(project.id, {row.id for row in page.rows} | (moved if countable else set()), cut)
+    since = moved(live.id, cut)
+    countable = len(since) <= MOST_MOVED
+    found = replay.effects(project.id, {row.id for row in page.rows} | (since if countable else set()), cut)
     shown_rows = [found[row.id] for row in page.rows if row.id in found]
     heads = _gists([row.plan_position for row in shown_rows if row.plan_position is not None])
-    again = [row for key, row in found.items() if key in moved]
-    counts, violations = _counts(opened, again, moved, cut) if countable else ({}, 0)
+    again = [row for key, row in found.items() if key in since]
+    counts, violations = _counts(opened, again, since, cut) if countable else ({}, 0)
     under = Session.objects.filter(parent=live, opened_position__lte=cut.position).order_by("-opened_position")
     children = sessions.sessions(project.id, under.values_list("id", flat=True)[:RELATED], cut).values()
     made = Artifact.objects.filter(session=live, opened_position__lte=cut.position)
@@ -225,7 +225,7 @@ def session(project: Project, live: Session, cut: Cut, window: Window) -> Sessio
     )
 
 
-def _moved(session: UUID, cut: Cut) -> set[UUID]:
+def moved(session: UUID, cut: Cut) -> set[UUID]:
     """The effects of a session that are not any more what they were."""
     since = Entry.objects.filter(session=session, position__gt=cut.position, effect__isnull=False)
     moved = set(since.order_by().values_list("effect", flat=True).distinct())

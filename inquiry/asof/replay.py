@@ -8,8 +8,8 @@ from uuid import UUID
 
 import orjson
 
-from approvals.models import Gate
-from inquiry.asof import told, words
+from approvals.models import Exemption, Gate
+from inquiry.asof import exemptions, told, words
 from inquiry.asof.cut import Cut, UnfitError
 from inquiry.asof.folding import Folded, Folding
 from inquiry.asof.gates import gates as gates
@@ -96,35 +96,57 @@ def changed_since(project: UUID, cut: Cut) -> Changed:
     return Changed(changed_effects(project, cut), changed_sessions(project, cut), changed_gates(project, cut))
 
 
-def changed_effects(project: UUID, cut: Cut) -> frozenset[UUID]:
+@dataclass(frozen=True, slots=True)
+class News:
+    """Where one looks for what changed since a cut: above the position `after`, and for `most` things."""
+
+    after: int
+    most: int = MOST_CHANGED
+
+    @classmethod
+    def of(cls, cut: Cut) -> "News":
+        """Everything since the cut."""
+        return cls(cut.position)
+
+
+def changed_effects(project: UUID, cut: Cut, news: News | None = None) -> frozenset[UUID]:
     """The effects that were there and of which the journal says more since; also by what they compensate."""
-    since = _since(cut).filter(effect__isnull=False).values("effect")
+    news = news or News.of(cut)
+    since = _since(news).filter(effect__isnull=False).values("effect")
     told_of = Effect.objects.filter(id__in=since)
-    moved = _there(project, told_of, cut)
-    moved |= _there(
-        project, Effect.objects.filter(id__in=told_of.filter(compensates__isnull=False).values("compensates")), cut
-    )
+    moved = _there(project, told_of, cut, news)
+    undone = Effect.objects.filter(id__in=told_of.filter(compensates__isnull=False).values("compensates"))
+    moved |= _there(project, undone, cut, news)
     for said in told.replaced_plans(moved).values():
         moved |= {UUID(one["compensates_id"]) for one in said if one.get("compensates_id")}
     return frozenset(moved)
 
 
-def changed_sessions(project: UUID, cut: Cut) -> frozenset[UUID]:
+def changed_sessions(project: UUID, cut: Cut, news: News | None = None) -> frozenset[UUID]:
     """The sessions that were there and of which the journal says more since."""
-    since = _since(cut).filter(session__isnull=False).values("session")
-    return frozenset(_there(project, Session.objects.filter(id__in=since), cut))
+    news = news or News.of(cut)
+    since = _since(news).filter(session__isnull=False).values("session")
+    return frozenset(_there(project, Session.objects.filter(id__in=since), cut, news))
 
 
-def changed_gates(project: UUID, cut: Cut) -> frozenset[UUID]:
+def changed_gates(project: UUID, cut: Cut, news: News | None = None) -> frozenset[UUID]:
     """The gates that were there and of whose effects the journal says more since."""
-    since = _since(cut).filter(effect__isnull=False).values("effect")
-    return frozenset(_there(project, Gate.objects.filter(effect__in=since), cut))
+    news = news or News.of(cut)
+    since = _since(news).filter(effect__isnull=False).values("effect")
+    return frozenset(_there(project, Gate.objects.filter(effect__in=since), cut, news))
 
 
-def _since(cut: Cut) -> Any:
-    if horizon.last_position() - cut.position > MOST_SINCE:
+def changed_exemptions(project: UUID, cut: Cut, news: News | None = None) -> frozenset[UUID]:
+    """The exemptions that were there and of which the journal says more since."""
+    news = news or News.of(cut)
+    since = _since(news).filter(IS_OF_A_RARE_KIND, project=project, kind__in=exemptions.KINDS).values("subject")
+    return frozenset(_there(project, Exemption.objects.filter(id__in=since), cut, news))
+
+
+def _since(news: News) -> Any:
+    if horizon.last_position() - news.after > MOST_SINCE:
         raise UnfitError(_TOO_LONG_AGO)
-    return Entry.objects.filter(position__gt=cut.position).exclude(kind__startswith="access.").order_by()
+    return Entry.objects.filter(position__gt=news.after).exclude(kind__startswith="access.").order_by()
 
 
 _TOO_LONG_AGO: Final = (
@@ -133,14 +155,14 @@ _TOO_LONG_AGO: Final = (
 )
 
 
-def _there(project: UUID, rows: Any, cut: Cut) -> set[UUID]:
+def _there(project: UUID, rows: Any, cut: Cut, news: News) -> set[UUID]:
     """Those of `rows` that were there at the cut. Most of what there is news of came later, and is not made again."""
     found = set()
     # Of everybody, and then those of the project: asked for these alone, SQLite reads all of the project's.
     for identity, home, opened in rows.order_by().values_list("id", "project", "opened_position").iterator(2_000):
         if home == project and opened <= cut.position:
             found.add(identity)
-            if len(found) > MOST_CHANGED:
+            if len(found) > news.most:
                 raise UnfitError(_TOO_LONG_AGO)
     return found
 

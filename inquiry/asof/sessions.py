@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from django.contrib.auth.models import User
-from django.db.models import Count, Max
+from django.db.models import Count, OuterRef, Subquery
 
 from inquiry import bodies
 from inquiry.asof import told
@@ -73,23 +73,34 @@ def whole(project: UUID, ids: Iterable[UUID], cut: Cut) -> dict[UUID, Then]:
         .annotate(number=Count("id"))
         .order_by()
     )
-    seen = dict(
-        Entry.objects.filter(session__in=stored, position__lte=cut.position)
-        .values_list("session")
-        .annotate(last=Max("received_us"))
-        .order_by()
-    )
+    seen = heard(stored, cut)
     after = Entry.objects.filter(session__in=stored, position__gt=cut.position).order_by()
     renamed = set(after.filter(kind__in=_NAMING).values_list("session", flat=True).distinct())
     found = {}
     for key, row in stored.items():
         then = _then(row, said.get(key, []))
         then.session.effect_count = counts.get(key, 0)
-        then.session.seen_at_us = min(row.seen_at_us, seen.get(key) or row.created_at_us)
+        then.session.seen_at_us = seen.get(key) or row.created_at_us
         if key in renamed:
             _words(then, row, cut)
         found[key] = then
     return found
+
+
+def heard(sessions: Iterable[UUID], cut: Cut) -> dict[UUID, int | None]:
+    """When the last fact of each was received, of those that its agents told by the cut.
+
+    Heartbeats are not in the journal: when they were last heard by then, nobody can know. One query for each AT_ONCE.
+    """
+    last = Entry.objects.filter(session=OuterRef("pk"), position__lte=cut.position, lane__in=_OF_AGENTS)
+    found: dict[UUID, int | None] = {}
+    for part in told.parts(sessions):
+        newest = Subquery(last.order_by("-position").values("received_us")[:1])
+        found |= dict(Session.objects.filter(pk__in=part).values_list("pk", newest))
+    return found
+
+
+_OF_AGENTS: Final = ("command", "evidence")
 
 
 @dataclass(slots=True)

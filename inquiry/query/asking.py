@@ -1,6 +1,6 @@
 """Runs a query: one page of rows, newest first, or groups. Nothing reads without bound."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Final
@@ -8,7 +8,8 @@ from typing import Any, Final
 from django.db.models import Q, QuerySet, Subquery
 
 from inquiry import keyset
-from inquiry.query import grouping, past, reading
+from inquiry.asof.cut import Cut
+from inquiry.query import grouping, past, reading, regrouping
 from inquiry.query.entities import ENTITIES, Entity
 from inquiry.query.fields import Context, Test, all_of
 from inquiry.query.past import Past
@@ -20,13 +21,12 @@ SIZE: Final = 50
 COUNTED: Final = 10_000  # matches that are counted; of more it is said that there are more
 # Positions that one query whose fields no index serves reads at most; it says how far back it looked.
 SLOW_WINDOW: Final = 300_000
+_LOOKS: Final = 3  # so often a page as of a moment is read again for what changed while it was read
 _ARMS: Final = 3  # more disjoint conditions than this are asked as one
-_CHUNK: Final = 1_000  # rows that a stream reads at once
 # Positions are handed out in the transaction that follows upon the arrival of a whole request. It may have to wait for
 # others, and clocks are set; that it takes longer than this is out of the question.
 _SLACK_US: Final = 3_600_000_000
 LATEST_US: Final = 2**62
-_MOST: Final = 2**63 - 1
 
 
 @dataclass(slots=True)
@@ -68,14 +68,18 @@ class Answer:
     groups: "grouping.Groups | None" = None
 
 
-def understand(text: str, project: Project, now_us: int) -> Asked:
+def understand(text: str, project: Project, now_us: int, upto: int | None = None) -> Asked:
     """Read a query and look everything up that it names. Raises Fault.
 
-    As of a moment, what changed since is made again here.
+    As of a moment, what changed since is made again here. `upto` asks a query that names no moment as of that position
+    and `now_us`: of its rows only those that are grouped are made again here, for others see streaming.py.
     """
     query = reading.read(text)
     entity, context = ENTITIES[query.entity], Context(project, now_us)
     cut = past.cut_of(query.asof, project, now_us) if query.asof is not None else None
+    if cut is not None:
+        past.refuse_unkept(query)
+    cut = Cut(upto, now_us) if cut is None and upto is not None else cut
     if cut is not None:
         context.now_us, context.upto = cut.at_us, cut.position
     parts = reading.tests(reading.conjuncts(query), entity, context)
@@ -83,8 +87,10 @@ def understand(text: str, project: Project, now_us: int) -> Asked:
     if query.grouping is not None:
         grouping.check(query.grouping, entity)
     asked = Asked(query, entity, context, all_of(parts), parts, since_us, until_us)
-    if cut is not None and query.asof is not None:
+    if cut is not None and (query.asof is not None or query.grouping is not None):
         asked.past = past.judge(query, query.asof, entity, context, parts, cut)
+    elif cut is not None:
+        asked.past = Past(cut, cut.position)
     return asked
 
 
@@ -97,17 +103,41 @@ def answer(
     size: int = SIZE,
 ) -> Answer:
     """One page of the matches of `asked`; `rows` adds what the caller shows of them to a query of whole rows."""
-    if asked.query.grouping is not None:
-        return Answer(asked, groups=grouping.groups(asked, matches(asked)))
+
+    def read() -> Answer:
+        if asked.query.grouping is not None:
+            return Answer(asked, groups=_groups(asked))
+        return _page(asked, rows, keyset.Window(before=before, after=after), size)
+
+    found = read()
+    for _ in range(_LOOKS if asked.past is not None else 0):
+        assert asked.past is not None  # noqa: S101 - looked at
+        news = past.changed_meanwhile(asked.past, asked.entity, asked.context.project.id)
+        if not news:  # it was all read in the state that it was made again from
+            break
+        past.extend(asked.past, news, asked.entity, asked.context, asked.parts)
+        found = read()
+    return found
+
+
+def _page(asked: Asked, rows: "Callable[[QuerySet[Any]], QuerySet[Any]]", window: keyset.Window, size: int) -> Answer:
+    before, after = window.before, window.after
     parts = arms(asked)
     lowest = _lowest(asked, before) if after is None else 0
     parts = [part.filter(opened_position__gte=lowest) for part in parts] if lowest else parts
     whole = rows(asked.entity.of(asked.context.project))
-    page = keyset.merge(parts, whole, size, keyset.Window(before=before, after=after))
+    page = keyset.merge(parts, whole, size, window)
     found = Answer(asked, past.as_they_were(page.rows, asked.past), page.older, page.newer)
     if lowest and page.older is None:
         found.looked_back_to = lowest
     return found
+
+
+def _groups(asked: Asked) -> "grouping.Groups":
+    if asked.past is None or asked.entity.name == "event":  # entries never change
+        return grouping.groups(asked, matches(asked))
+    unchanged = asked.test.q & ~Q(pk__in=asked.past.again) if asked.past.again else asked.test.q
+    return regrouping.groups(asked, _within(_walled(asked).filter(unchanged), asked), lambda: matches(asked))
 
 
 def matches(asked: Asked) -> "QuerySet[Any]":
@@ -161,7 +191,8 @@ def newest_first(
     if len(parts) > 1:
         found.sort(key=lambda row: row[0], reverse=True)
     again = asked.past.again if asked.past is not None else {}
-    told = [past.values_then(row[2:], columns, again.get(row[1])) for row in found[:most]]
+    names = past.Names([again[pk] for pk in asked.past.met] if asked.past is not None else [])
+    told = [past.values_then(row[2:], columns, again.get(row[1]), names) for row in found[:most]]
     return told, len(found) > most or lowest > 0
 
 
@@ -173,32 +204,17 @@ def _lowest(asked: Asked, before: int | None = None) -> int:
     return max(top - SLOW_WINDOW, 0)
 
 
-def stream(
-    asked: Asked, rows: "Callable[[QuerySet[Any]], QuerySet[Any]]", *, below: int = _MOST
-) -> Iterator[list[Any]]:
-    """All matches with positions below `below`, newest first, by chunks; each chunk is a short read of its own.
-
-    Where no index serves the query a chunk may be empty: the matches of a stretch of the book in which there are none.
-    """
-    top = min(below, newest(asked) + 1)
-    while top > 0:
-        found = rows(matches(asked)).filter(opened_position__lt=top)
-        lowest = max(top - SLOW_WINDOW, 0) if asked.slow else 0
-        found = found.filter(opened_position__gte=lowest) if lowest else found
-        chunk = list(found.order_by("-opened_position")[:_CHUNK])
-        yield past.as_they_were(chunk, asked.past)
-        top = chunk[-1].opened_position if len(chunk) == _CHUNK else lowest
-
-
 def newest(asked: Asked) -> int:
-    """The position of the newest row of the project, 0 where there is none."""
+    """The position of the newest row of the project (as of a moment, that was there); 0 where there is none."""
     rows = asked.entity.of(asked.context.project).order_by("-opened_position")
+    if asked.past is not None:
+        rows = rows.filter(opened_position__lte=asked.past.cut.position)
     return rows.values_list("opened_position", flat=True).first() or 0
 
 
 def _walled(asked: Asked) -> "QuerySet[Any]":
     # What stays within the project by itself is not asked for the project too: SQLite would then walk the project.
-    walled = any(part.walled for part in asked.parts) and asked.past is None
+    walled = any(part.walled for part in asked.parts) and (asked.past is None or not asked.past.again)
     rows = asked.entity.rows() if walled else asked.entity.of(asked.context.project)
     return rows if asked.past is None else rows.filter(opened_position__lte=asked.past.cut.position)
 
@@ -239,4 +255,4 @@ def _from(us: int) -> "QuerySet[Any, Any]":
     return Entry.objects.filter(received_us__gte=us).order_by("received_us", "position").values("position")[:1]
 
 
-__all__ = ["Answer", "Asked", "answer", "arms", "count", "matches", "newest", "newest_first", "stream", "understand"]
+__all__ = ["Answer", "Asked", "answer", "arms", "count", "matches", "newest", "newest_first", "understand"]

@@ -15,6 +15,7 @@ from django.db.models.functions import Left
 from django.db.models.lookups import Exact
 
 from inquiry.query.syntax import Fault, Term
+from inquiry.words.column import Term as Words
 from sessions.models import Project
 
 LONGEST_VALUE: Final = 300
@@ -39,7 +40,9 @@ class Test:
 
     `arms` are disjoint and their union is `q`; each can be served by an index. `indexed` when one index leads to few
     rows; `walled` when rows of other projects cannot meet it. `lasts` when it goes by rows that never change, up to the
-    position of the context: it then says what it says ever after.
+    position of the context: it then says what it says ever after. `of` are the tests that a test is made of which only
+    the database can tell, and how (any, all, not): each of them may be told otherwise. `words` are those that the text
+    of an effect has.
     """
 
     q: Q
@@ -48,6 +51,13 @@ class Test:
     indexed: bool = False
     walled: bool = False
     lasts: bool = False
+    of: "tuple[str, tuple[Test, ...]] | None" = None
+    words: tuple[Words, ...] = ()
+
+    @property
+    def leaves(self) -> "tuple[Test, ...]":
+        """The tests that it is made of, itself where it is made of none."""
+        return (self,) if self.of is None else tuple(leaf for test in self.of[1] for leaf in test.leaves)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +73,7 @@ class Field:
     choices: tuple[tuple[str, str], ...] = ()
     facet: bool = False
     aliases: tuple[str, ...] = ()
+    unkept: str = ""  # why nobody can know it as of a moment: a sentence; "" where the journal tells it
 
     kind: ClassVar[str] = "text"
     operators: ClassVar[tuple[str, ...]] = ("", "=")
@@ -217,7 +228,7 @@ def any_of(tests: Iterable[Test]) -> Test:
         q = test.q if number == 0 else q | test.q
     tellers = [test.holds for test in given]
     if any(teller is None for teller in tellers):
-        return Test(q, lasts=bool(given) and all(test.lasts for test in given))
+        return Test(q, lasts=bool(given) and all(test.lasts for test in given), of=("any", tuple(given)))
     return Test(q, lambda row: any(teller(row) for teller in tellers if teller is not None))
 
 
@@ -231,7 +242,8 @@ def all_of(tests: Iterable[Test]) -> Test:
     walled = any(test.walled for test in given)
     indexed = any(test.indexed for test in given)
     if any(teller is None for teller in tellers):
-        return Test(q, indexed=indexed, walled=walled, lasts=all(test.lasts for test in given))
+        lasts = all(test.lasts for test in given)
+        return Test(q, indexed=indexed, walled=walled, lasts=lasts, of=("all", tuple(given)))
     plain: Callable[[Any], bool] = lambda row: all(teller(row) for teller in tellers if teller is not None)  # noqa: E731
     return Test(q, plain, indexed=indexed, walled=walled)
 
@@ -239,4 +251,6 @@ def all_of(tests: Iterable[Test]) -> Test:
 def negated(test: Test) -> Test:
     """What it does not hold of."""
     teller = test.holds
-    return Test(~test.q, None if teller is None else lambda row: not teller(row), lasts=test.lasts)
+    if teller is None:
+        return Test(~test.q, lasts=test.lasts, of=("not", (test,)))
+    return Test(~test.q, lambda row: not teller(row), lasts=test.lasts)

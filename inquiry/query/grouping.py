@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from inquiry.query.asking import Asked
 
 MOST: Final = 100  # groups that are told without a top of their own
-_PLAIN: Final = {"min": Min, "max": Max, "avg": Avg, "sum": Sum}
+PLAIN: Final = {"min": Min, "max": Max, "avg": Avg, "sum": Sum}
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ def check(asked: Grouping, entity: Entity) -> None:
     for name, at in asked.names:
         found = reading.field_of(name, entity, at)
         several += isinstance(found, Several)
-        if not _column(found) or (isinstance(found, Ordered) and found.kind != "number"):
+        if not column_of(found) or (isinstance(found, Ordered) and found.kind != "number"):
             raise Fault(at, len(name), f"{found.name} cannot be grouped by; group by {', '.join(groupable(entity))}.")
     if several > 1:
         raise Fault(asked.names[0][1], 1, "Only one of the fields grouped by may have several values.")
@@ -47,9 +47,9 @@ def check(asked: Grouping, entity: Entity) -> None:
             continue
         found = reading.field_of(figure.field, entity, figure.at + len(figure.function) + 1)
         if figure.function == "distinct":
-            if not _column(found):
+            if not column_of(found):
                 raise Fault(figure.at, len(str(figure)), f"Different values of {found.name} cannot be counted.")
-        elif _measured(found) is None:
+        elif measured_of(found) is None:
             takes = f"{found.name} is {found.takes()}"
             raise Fault(figure.at, len(str(figure)), f"{figure.function} is of numbers, times and lengths; {takes}.")
         elif found.kind == "time" and figure.function in ("avg", "sum"):
@@ -58,11 +58,11 @@ def check(asked: Grouping, entity: Entity) -> None:
 
 def groupable(entity: Entity) -> list[str]:
     """The names of the fields that can be grouped by."""
-    plain = [one for one in entity.fields.values() if _column(one)]
+    plain = [one for one in entity.fields.values() if column_of(one)]
     return [one.name for one in plain if not isinstance(one, Ordered) or one.kind == "number"]
 
 
-def _column(found: Field) -> str:
+def column_of(found: Field) -> str:
     """How an ORM query reaches its value, "" when it cannot."""
     if isinstance(found, Several):
         inner = found.inner
@@ -70,16 +70,19 @@ def _column(found: Field) -> str:
     return found.shows or found.path
 
 
-def _key(found: Field, context: Context) -> Any:
+def key_of(found: Field, context: Context) -> Any:
     """What rows are grouped by: of a choice that is no column the word that pages show, as its condition has it."""
     if not isinstance(found, Own) or found.each is None:
-        return F(_column(found))
+        return F(column_of(found))
     words = [When(found.each(word, context).q, then=Value(word)) for word, _ in found.choices]
     return Case(*words, default=Value(""), output_field=CharField())
 
 
-def _measured(found: Field) -> tuple[Any, Q] | None:
-    """The value of a number, moment or length, and where there is one; None of what cannot be measured."""
+def measured_of(found: Field, context: Context | None = None) -> tuple[Any, Q] | None:
+    """The value of a number, moment or length, and where there is one; None of what cannot be measured.
+
+    As of the moment of `context`, where several rows came one by one: of those that were there.
+    """
     if isinstance(found, Ordered):
         return found.compared(), found.present().q
     if not isinstance(found, Several) or not found.reach or not isinstance(found.inner, Ordered):
@@ -87,41 +90,54 @@ def _measured(found: Field) -> tuple[Any, Q] | None:
     paths = [path for path in (found.inner.path, found.inner.minus) if path]
     value: Any = F(found.reached(paths[0]))
     known = Q(**{f"{found.reached(path)}__isnull": False for path in paths})
+    if found.lasts and context is not None and context.upto is not None:
+        known &= Q(**{f"{found.reached(found.told_at)}__lte": context.upto})
     return (value - F(found.reached(paths[1])) if len(paths) > 1 else value), known
+
+
+def heads(asked: "Asked") -> Groups:
+    """The table that a grouped query asks for, without its rows."""
+    wanted = asked.query.grouping
+    assert wanted is not None  # noqa: S101 - asked for only where there is one
+    names = [reading.field_of(name, asked.entity, at) for name, at in wanted.names]
+    return Groups(
+        names,
+        [(one, reading.field_of(one.field, asked.entity, one.at) if one.field else None) for one in wanted.aggregates],
+    )
+
+
+def most_of(asked: "Asked") -> int:
+    """How many groups are told."""
+    wanted = asked.query.grouping
+    return (wanted.top if wanted is not None else None) or MOST
 
 
 def groups(asked: "Asked", rows: "QuerySet[Any]") -> Groups:
     """All groups of the matches, those with most rows first. A row counts once for each value of a field of several."""
-    wanted = asked.query.grouping
-    assert wanted is not None  # noqa: S101 - asked for only where there is one
-    names = [reading.field_of(name, asked.entity, at) for name, at in wanted.names]
-    figures: list[tuple[Aggregate, Field | None]] = [
-        (one, reading.field_of(one.field, asked.entity, one.at) if one.field else None) for one in wanted.aggregates
-    ]
-    rows = _of_the_same(asked, rows, names).order_by()
+    table = heads(asked)
+    names, figures = table.names, table.figures
+    rows = of_the_same(asked, rows, names).order_by()
     several = any(isinstance(one, Several) for one in (*names, *(of for _, of in figures)))  # joined rows repeat it
-    keys = {f"key_{n}": _key(one, asked.context) for n, one in enumerate(names)}
+    keys = {f"key_{n}": key_of(one, asked.context) for n, one in enumerate(names)}
     made: dict[str, Any] = {"rows_of_it": Count("pk", distinct=True) if several else Count("*")}
     for n, (one, of) in enumerate(figures):
         if of is not None and one.function == "distinct":
-            made[f"figure_{n}"] = Count(_key(of, asked.context), distinct=True)
-        elif of is not None and one.function in _PLAIN:
-            measured = _measured(of)
+            made[f"figure_{n}"] = Count(key_of(of, asked.context), distinct=True)
+        elif of is not None and one.function in PLAIN:
+            measured = measured_of(of, asked.context)
             assert measured is not None  # noqa: S101 - checked before
             value, known = measured
-            if isinstance(of, Several) and of.lasts and asked.context.upto is not None:
-                known &= Q(**{f"{of.reached(of.told_at)}__lte": asked.context.upto})
-            made[f"figure_{n}"] = _PLAIN[one.function](value, filter=known)
-    most = wanted.top or MOST
+            made[f"figure_{n}"] = PLAIN[one.function](value, filter=known)
+    most = most_of(asked)
     order: list[Any] = ["-rows_of_it", *keys]
     first = figures[0]
-    if first[0].function in _PLAIN or first[0].function == "distinct":
+    if first[0].function in PLAIN or first[0].function == "distinct":
         order = [F("figure_0").desc(nulls_last=True), *order]
     found = list(rows.values(**keys).annotate(**made).order_by(*order)[: most + 1])
     percentiles = {
         n: _percentiles(rows, keys, one, of) for n, (one, of) in enumerate(figures) if one.function[0] == "p"
     }
-    table = Groups(names, figures, more=len(found) > most)
+    table.more = len(found) > most
     for row in found[:most]:
         key = tuple(row[name] for name in keys)
         values = [
@@ -136,7 +152,7 @@ def groups(asked: "Asked", rows: "QuerySet[Any]") -> Groups:
     return table
 
 
-def _of_the_same(asked: "Asked", rows: "QuerySet[Any]", names: list[Field]) -> "QuerySet[Any]":
+def of_the_same(asked: "Asked", rows: "QuerySet[Any]", names: list[Field]) -> "QuerySet[Any]":
     """Only those of several rows that meet what was asked of them count towards their groups.
 
     `ruled_in:<2s | group approver` counts whoever said yes within two seconds, and not whoever took longer beside them.
@@ -161,7 +177,7 @@ def _percentiles(
     rows: "QuerySet[Any]", keys: dict[str, F], one: Aggregate, of: Field | None
 ) -> dict[tuple[Any, ...], Any]:
     """The nearest-rank percentile of each group: the value of the row whose rank is p/100 of them, rounded up."""
-    measured = _measured(of) if of is not None else None
+    measured = measured_of(of) if of is not None else None
     assert measured is not None  # noqa: S101 - checked before
     value, known = measured
     part = [F(name) for name in keys]

@@ -89,7 +89,12 @@ SESSION: Final = Entity(
         repeats(),
         Number("effects", "Effects", path="effect_count", nullable=False),
         Time("at", "Opened", "server's clock", path="created_at_us", nullable=False),
-        Time("seen_at", "Last heard of", "server's clock", path="seen_at_us", nullable=False),
+        Time(
+            *("seen_at", "Last heard of", "server's clock; moved by heartbeats, so that it is not asked `asof:`"),
+            path="seen_at_us",
+            nullable=False,
+            unkept="Heartbeats are not in the journal: when a session was last heard of by then, nobody can know.",
+        ),
         Time("started_at", "Started", "producer's clock", path="started_at_us"),
         Time("ended_at", "Ended", "producer's clock", path="ended_at_us"),
         Length("took", "Took", "from start to end, by the producer's clock", path="ended_at_us", minus="started_at_us"),

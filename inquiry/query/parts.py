@@ -171,8 +171,10 @@ def named_by_entries(column: str, **entries: Any) -> Callable[[Context], Test]:
     def test(context: Context) -> Test:
         found = Entry.objects.filter(project=context.project.id, **{f"{column}__isnull": False}, **entries)
         found = found.filter(IS_OF_A_RARE_KIND) if "kind" in entries else found
-        found = found.filter(position__lte=context.upto) if context.upto is not None else found
-        return Test(Q(pk__in=found.order_by().values(column)), lasts="kind" in entries)
+        if context.upto is not None:
+            found = found.filter(position__lte=context.upto)
+            found = found if "kind" in entries else found.filter(erasure__erased_at_us__lte=context.now_us)
+        return Test(Q(pk__in=found.order_by().values(column)), lasts=True)
 
     return test
 

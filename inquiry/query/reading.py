@@ -210,7 +210,7 @@ def _words(nodes: Sequence[Words], entity: Entity, context: Context) -> Test:
             raise Fault(node.at, node.end - node.at, sentence)
     found = matching.condition(context.project.id, list(asked))
     if entity.name == "effect":
-        return Test(found, None, indexed=True)
+        return Test(found, None, indexed=True, words=tuple(asked))
     effects = Effect.objects.filter(found, project=context.project).order_by()
     if entity.name == "session":
         return Test(Q(pk__in=effects.values("session")), indexed=True)

@@ -189,6 +189,12 @@ def _values() -> list[str]:
             "A row without a value meets neither a condition of that field nor a comparison with another; `NOT` turns"
             " that round, so `-repository:web` also finds what has no repository."
         ),
+        *_words(
+            "`asof:` takes a moment, a position (`#48211`) or both (`#48211@2026-11-20T09:00Z`, what a copied link"
+            " names). Rows, groups and bars are then told as they stood, made again from the journal. What it does not"
+            " keep is not asked as of a moment (`seen_at`). Conditions on rows that belong to others are told as those"
+            " stand now where the row has changed since, which is noted beside the answer."
+        ),
     ]
 
 

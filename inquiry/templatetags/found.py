@@ -18,7 +18,6 @@ from inquiry.query.facets import Facet, Value
 from inquiry.templatetags.inquiry import arguments_cell, name
 from inquiry.timeline import Row
 from inquiry.words.snippets import Snippet
-from journal.clock import now_us
 from journal.templatetags.gatebook import elapsed, grouped, mark, moment, untrusted_line
 from journal.untrusted import markup
 
@@ -62,9 +61,9 @@ def in_code(words: str) -> SafeString:
 
 
 @register.filter
-def waited(gate: Gate) -> str:
-    """How long people were waited for: to the ruling, to the end without one, or until now."""
-    end_us = gate.decided_at_us or gate.ended_at_us or now_us()
+def waited(gate: Gate, reader: Reader) -> str:
+    """How long people were waited for: to the ruling, to the end without one, or until the moment that is shown."""
+    end_us = gate.decided_at_us or gate.ended_at_us or reader.now_us
     return elapsed(max(end_us - gate.requested_at_us, 0))
 
 

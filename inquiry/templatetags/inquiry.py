@@ -159,10 +159,10 @@ def arguments_cell(row: Row) -> SafeString:
 
 
 @register.filter
-def in_session(row: Row) -> SafeString:
-    """The effect's session, linked to where the effect stands in it."""
-    handle, link = str(row.effect), page_of(row.effect.session_id, "session")
-    return markup('<a href="{}?at={}#{}">s_{}</a>', link, handle, handle, str(row.effect.session_position))
+def in_session(row: Row, asof: str = "") -> SafeString:
+    """The effect's session, linked to where the effect stands in it; `asof` as for `effect_cell`."""
+    handle, link = str(row.effect), page_of(row.effect.session_id, "session") + (f"{asof}&" if asof else "?")
+    return markup('<a href="{}at={}#{}">s_{}</a>', link, handle, handle, str(row.effect.session_position))
 
 
 @register.filter

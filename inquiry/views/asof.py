@@ -1,10 +1,14 @@
 """The pages of a session, an effect and a gate as of a moment. Nothing on them acts, and nothing on them is live."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
+from urllib.parse import urlencode
 from uuid import UUID
 
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from approvals.models import Gate
@@ -12,6 +16,7 @@ from inquiry import looks
 from inquiry.asof import cut, pages
 from inquiry.asof.cut import Cut, UnfitError
 from inquiry.patience import patient
+from inquiry.views import timeline as lanes_views
 from inquiry.views.place import Place, place_of
 from journal.clock import now_us
 from ledger.models import Effect
@@ -27,6 +32,17 @@ def effect(request: MemberRequest, live: Effect) -> HttpResponse:
 def session(request: MemberRequest, live: Session) -> HttpResponse:
     """One session as it stood, with its effects. `live` was fetched through the wall."""
     return _answer(request, live, "session", "opened", pages.session)
+
+
+def timeline(request: MemberRequest, live: Session) -> HttpResponse:
+    """The timeline of a session as lanes, compact or JSON, as it stood; as a table it stands on the session's page."""
+    view = lanes_views.view_of(request.GET)
+    asked = request.GET.get("asof", "")
+    if view == "table" or not asked.strip():
+        kept = {name: value for name, value in {"asof": asked.strip()}.items() if value}
+        return redirect(f"{reverse('session', args=[live.id])}{'?' if kept else ''}{urlencode(kept)}#timeline")
+    show = partial(lanes_views.answer_as_of, request, live, view)
+    return _as_of(request, live, "session", "opened", show)
 
 
 @require_safe
@@ -49,20 +65,36 @@ def _answer(request: MemberRequest, live: Any, name: str, began: str, read: Any)
     asked = request.GET.get("asof", "")
     if not asked.strip():
         return redirect(name, live.id)
+
+    def show(moment: Cut) -> HttpResponse | None:
+        place = _place(request, moment)
+        then = read(request.membership.project, live, moment, place.window)
+        if then is None:
+            return None
+        context = {"live": live, "live_name": name, "asked": asked[: cut.LONGEST], "asof": moment}
+        context |= {"then": then, "place": place, "erased_since": getattr(then, "erased_since", set())}
+        return render(request, f"inquiry/asof/{name}.html", context)
+
+    return _as_of(request, live, name, began, show)
+
+
+def _as_of(
+    request: MemberRequest, live: Any, name: str, began: str, show: Callable[[Cut], HttpResponse | None]
+) -> HttpResponse:
+    """What `show` answers for the moment that `asof` names, or a sentence why it cannot be shown."""
+    asked = request.GET["asof"]
     context: dict[str, Any] = {"live": live, "live_name": name, "asked": asked[: cut.LONGEST]}
     if request.membership.project.archive:
         return render(request, "inquiry/asof/refused.html", context | {"sentence": _ARCHIVE}, status=400)
     try:
         context["asof"] = moment = cut.read(asked, request.membership.project_id, now_us())
-        place = _place(request, moment)
-        then = read(request.membership.project, live, moment, place.window)
+        answer = show(moment)
     except UnfitError as unfit:
         return render(request, "inquiry/asof/refused.html", context | {"sentence": str(unfit)}, status=400)
-    if then is None:
-        sentence = f"{live} was not there yet: it was {began} at position {live.opened_position}."
-        return render(request, "inquiry/asof/refused.html", context | {"sentence": sentence}, status=404)
-    context |= {"then": then, "place": place, "erased_since": getattr(then, "erased_since", set())}
-    return render(request, f"inquiry/asof/{name}.html", context)
+    if answer is not None:
+        return answer
+    sentence = f"{live} was not there yet: it was {began} at position {live.opened_position}."
+    return render(request, "inquiry/asof/refused.html", context | {"sentence": sentence}, status=404)
 
 
 _ARCHIVE: Final = (

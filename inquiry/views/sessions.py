@@ -102,6 +102,8 @@ def session(request: MemberRequest, session: UUID) -> HttpResponse:
 def session_timeline(request: MemberRequest, session: UUID) -> HttpResponse:
     """The timeline by itself: a page for people; for the poll of an open page its fragment, or 204 for no news."""
     found = _session(request, session)
+    if "asof" in request.GET:
+        return asof.timeline(request, found)
     if request.headers.get("HX-Request") != "true":
         view = lanes_views.view_of(request.GET)
         if view != "table":

@@ -2,12 +2,15 @@
 
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from django.http import HttpResponse, JsonResponse, QueryDict
 from django.shortcuts import render
 from django.urls import reverse
 
 from inquiry import clocks, drawing, folding, lanes, shown, timeline
+from inquiry.asof import lanes as asof_lanes
+from inquiry.asof.cut import Cut
 from inquiry.lanes import Bar, Lanes
 from inquiry.templatetags.inquiry import page_of
 from inquiry.views.place import Place, place_of
@@ -47,17 +50,52 @@ def answer(request: MemberRequest, session: Session, view: str) -> HttpResponse:
     if view == "json":
         found.skews = found.skews or clocks.skews([session])
         return JsonResponse(_as_json(session, found), json_dumps_params={"ensure_ascii": False})
-    running = session.mode != "reported" and session.status not in ENDED
-    context = {"agent_session": session, **context_of(request.GET, asked, found, running=running)}
+    context = {"agent_session": session, **context_of(request.GET, asked, found, running=runs(session))}
     return render(request, "inquiry/lanes.html", context)
 
 
-def context_of(query: QueryDict, asked: Asked, found: Lanes, *, running: bool, fold: str = "tool") -> dict[str, Any]:
-    """What the templates of the views need; `running`: time goes on; `fold`: what is folded unasked."""
+def answer_as_of(request: MemberRequest, live: Session, view: str, moment: Cut) -> HttpResponse | None:
+    """The same as of a moment; None when the session was not there yet. Raises UnfitError."""
+    asked = asked_of(request.GET, view, ("asof",))
+    asked.place.filters.append(("asof", moment.text))  # links keep the very cut, whatever named it
+    query = request.GET.copy()
+    query["asof"] = moment.text
+    clock = query.get("clock", "")
+    told = asof_lanes.read(
+        request.membership.project, live, moment, asked.filters, asked.place.window,
+        size=asked.size, clock=clock if clock in clocks.CLOCKS else "",
+    )  # fmt: skip
+    if told is None:
+        return None
+    session, found = told
+    if view == "json":
+        found.skews = found.skews or clocks.skews([session], upto=moment.position)
+        body = {**_as_json(session, found), "as_of": moment.text}
+        return JsonResponse(body, json_dumps_params={"ensure_ascii": False})
+    same = f"?{urlencode({'asof': moment.text})}"
+    context = context_of(query, asked, found, running=runs(session), same=same)
+    more = {"agent_session": session, "live": live, "live_name": "session", "asof": moment, "same": same}
+    return render(request, "inquiry/lanes.html", {**context, **more})
+
+
+def runs(session: Session) -> bool:
+    """True while time goes on for it."""
+    return session.mode != "reported" and session.status not in ENDED
+
+
+def context_of(
+    query: QueryDict, asked: Asked, found: Lanes, *, running: bool, fold: str = "tool", same: str = ""
+) -> dict[str, Any]:
+    """What the templates of the views need; `running`: time goes on; `fold`: what is folded unasked.
+
+    `same` is the query string with which the pages of effects show the same moment, "" for now.
+    """
     fold = folding.fold_of(query.get("fold", ""), fold)
     return {
         "lanes": found,
-        "drawing": drawing.draw(found, _address, running) if asked.view == "lanes" else None,
+        "drawing": drawing.draw(found, lambda effect: page_of(effect.id, "effect") + same, running)
+        if asked.view == "lanes"
+        else None,
         "groups": folding.groups(found, fold, query.get("unfold", "")),
         "folds": [(words, _with(query, fold=key), key == fold) for key, words in folding.FOLDS.items()],
         "unfold": f"{_without(query, 'unfold')}&unfold=",
@@ -76,10 +114,6 @@ def view_of(query: QueryDict, otherwise: str = "table") -> str:
     """Which view the query string asks for; the table, which everybody can read, when it says nothing known."""
     asked = query.get("view")
     return asked if isinstance(asked, str) and asked in VIEWS else otherwise
-
-
-def _address(effect: Any) -> str:
-    return page_of(effect.id, "effect")
 
 
 def _with(query: QueryDict, **changed: str) -> str:

@@ -113,10 +113,14 @@ def fresh(project: UUID) -> list[reading.Words]:
     return reading.words(effects, FRESH_CHARACTERS) if effects else []
 
 
-def behind(project: UUID) -> int:
-    """How many entries about effects of the project no search sees yet, at most COUNTED; nearly always 0."""
-    count = _beyond(project).exclude(kind__in=_WORDLESS)[: COUNTED + FRESH].count()
-    return max(count - FRESH, 0)
+def behind(project: UUID, upto: int | None = None) -> int:
+    """How many entries about effects of the project no search sees yet, at most COUNTED; nearly always 0.
+
+    Of those up to the position `upto`; None for all.
+    """
+    beyond = _beyond(project).exclude(kind__in=_WORDLESS)
+    count = max(beyond[: COUNTED + FRESH].count() - FRESH, 0)
+    return min(count, beyond.filter(position__lte=upto)[:COUNTED].count()) if count and upto is not None else count
 
 
 def _beyond(project: UUID) -> "QuerySet[Entry]":

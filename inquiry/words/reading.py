@@ -35,7 +35,9 @@ class Words:
 
 
 @dataclass(slots=True)
-class _Effect:
+class Searched:
+    """What of one effect is searched: values by the names of `_read`, and where its plan and answers stand."""
+
     row: dict[str, Any]
     references: list[str] = field(default_factory=list)
     answers: list[int] = field(default_factory=list)
@@ -67,16 +69,25 @@ def words(effects: Iterable[UUID], characters: int | None = None) -> list[Words]
 
 def texts(effects: Sequence[UUID]) -> dict[UUID, list[tuple[str, str]]]:
     """What is searched of each effect (few), by id: pairs of a word of ours that says what it is, and agents' text."""
-    known = _read(effects)
+    return texts_of(_read(effects))
+
+
+def texts_of(known: Mapping[UUID, Searched]) -> dict[UUID, list[tuple[str, str]]]:
+    """The same of effects that were read in another way, few of them. One query."""
     bodies = _bodies(known.values())
     return {identity: list(_texts(effect, bodies)) for identity, effect in known.items()}
 
 
-def _read(effects: Sequence[UUID]) -> dict[UUID, _Effect]:
+def words_in(texts: Iterable[tuple[str, str]]) -> frozenset[str]:
+    """The words by which an effect with these texts is found."""
+    return _first(texts)[0]
+
+
+def _read(effects: Sequence[UUID]) -> dict[UUID, Searched]:
     rows = Effect.objects.filter(id__listed=effects).values(
         "id", "project_id", "opened_position", "plan_position", "tool", *_TARGET
     )
-    found = {row["id"]: _Effect(row) for row in rows}
+    found = {row["id"]: Searched(row) for row in rows}
     known = {identity: found[identity] for identity in effects if identity in found}
     tried = Attempt.objects.filter(effect__id__listed=effects, number__gt=F("effect__attempt_count") - ATTEMPTS)
     for identity, answer, reference in tried.order_by("effect", "-number").values_list(
@@ -89,21 +100,25 @@ def _read(effects: Sequence[UUID]) -> dict[UUID, _Effect]:
     return known
 
 
-def _bodies(effects: Iterable[_Effect]) -> dict[int, str]:
+def _bodies(effects: Iterable[Searched]) -> dict[int, str]:
     positions = [position for effect in effects for position in effect.bodies]
     return dict(Body.objects.filter(entry__position__listed=positions).values_list("entry_id", "text"))
 
 
-def _words(effect: _Effect, bodies: Mapping[int, str]) -> Words:
+def _words(effect: Searched, bodies: Mapping[int, str]) -> Words:
+    row, (first, is_all) = effect.row, _first(_texts(effect, bodies))
+    return Words(row["id"], row["project_id"], row["opened_position"], first, not is_all, effect.bodies)
+
+
+def _first(texts: Iterable[tuple[str, str]]) -> tuple[frozenset[str], bool]:
+    """The first MOST words, and whether these are all."""
     kept: dict[str, None] = {}
-    for _label, text in _texts(effect, bodies):
+    for _label, text in texts:
         kept.update(dict.fromkeys(cut(text)))
-    row = effect.row
-    first = frozenset(islice(kept, MOST))
-    return Words(row["id"], row["project_id"], row["opened_position"], first, len(kept) > MOST, effect.bodies)
+    return frozenset(islice(kept, MOST)), len(kept) <= MOST
 
 
-def _texts(effect: _Effect, bodies: Mapping[int, str]) -> Iterator[tuple[str, str]]:
+def _texts(effect: Searched, bodies: Mapping[int, str]) -> Iterator[tuple[str, str]]:
     row = effect.row
     yield "tool", row["tool"]
     target = dict.fromkeys([*(row[name] for name in _TARGET), *effect.references])

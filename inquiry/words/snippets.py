@@ -4,7 +4,7 @@ Nothing here marks anything up: templates/inquiry/_snippet.html shows every part
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -56,13 +56,21 @@ def of_effects(effects: Sequence[UUID], terms: Sequence[Term]) -> dict[UUID, Sni
 
     Effects of which nothing was asked for, or whose bodies were erased meanwhile, are missing.
     """
-    found = {}
-    for identity, texts in reading.texts(effects).items():
+    return of_texts(reading.texts(effects), terms)
+
+
+def of_texts(found: Mapping[UUID, list[tuple[str, str]]], terms: Sequence[Term]) -> dict[UUID, Snippet]:
+    """The same of texts that were read in another way.
+
+    Effects of which nothing was asked for, or whose bodies were erased meanwhile, are missing.
+    """
+    told = {}
+    for identity, texts in found.items():
         label, text = max(texts, key=lambda one: _how_many(one[1], terms))
         parts = snippet(text, terms)
         if parts:
-            found[identity] = Snippet(label, parts)
-    return found
+            told[identity] = Snippet(label, parts)
+    return told
 
 
 def _how_many(text: str, terms: Sequence[Term]) -> int:

@@ -3,7 +3,7 @@
 import pytest
 from django.test import Client
 
-from inquiry.query import asking
+from inquiry.query import asking, streaming
 from inquiry.query.syntax import Fault
 from journal import horizon
 from journal.clock import now_us
@@ -42,7 +42,7 @@ def settled(monkeypatch: pytest.MonkeyPatch) -> None:
 def found(project: Project, text: str) -> list[tuple[str, str]]:
     """Handles and what pages would say of each match, newest first."""
     asked = asking.understand(text, project, now_us())
-    rows = [row for chunk in asking.stream(asked, lambda rows: rows) for row in chunk]
+    rows = [row for chunk in streaming.stream(asked, lambda rows: rows) for row in chunk]
     assert asking.count(asked)[0] == len(rows)
     assert [row.pk for row in asking.answer(asked, lambda rows: rows).rows] == [row.pk for row in rows][:50]
     return [(str(row), getattr(row, "state", "") or getattr(row, "status", "")) for row in rows]

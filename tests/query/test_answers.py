@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from inquiry.query import asking
+from inquiry.query import asking, streaming
 from inquiry.query.entities import ENTITIES
 from inquiry.query.syntax import Fault
 from sessions.models import Project
@@ -56,7 +56,7 @@ def test_pages_hold_each_match_once_while_rows_arrive(shelf: Shelf) -> None:
             break
     assert seen == expected
     assert asking.count(asked) == (len(expected), False)
-    assert [row.opened_position for chunk in asking.stream(asked, lambda rows: rows) for row in chunk] == expected
+    assert [row.opened_position for chunk in streaming.stream(asked, lambda rows: rows) for row in chunk] == expected
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from django.test import Client
 from django.urls import reverse
 
 from inquiry import exports
+from inquiry.asof.cut import Cut
 from inquiry.models_exports import Export
 from inquiry.models_saved import SavedQuery
 from inquiry.pinned import pinned
@@ -90,8 +91,9 @@ def test_a_link_holds_no_age_and_names_the_position(house: House, agent: Caller)
     now = now_us()
     text = "gate since:7d (decided_at:2h OR -used_at:3d..1h) any(effect: dispatched_at:30m tool:x) | group status"
     words = pinned(text, now)
-    assert f"asof:#{horizon.last_position()} | group status" in words
-    plain = words.replace(f" asof:#{horizon.last_position()}", "")
+    at = f"asof:#{Cut(horizon.last_position(), now).text}"
+    assert f"{at} | group status" in words
+    plain = words.replace(f" {at}", "")
     later = now + 3600 * US
     meant = str(asking.matches(asking.understand(text, house.project, now)).query)
     for moment in (now, later):  # the same rows as asked now, whenever it is asked
@@ -162,7 +164,7 @@ def test_an_export_is_whole_safe_and_as_of_the_moment_it_was_asked(house: House,
     assert about["rows"] == 5
     assert about["as_of"] <= horizon.last_position()
     assert "since:1d" not in about["query"]
-    assert about["pinned"].endswith(f"asof:#{about['as_of']}")
+    assert f"asof:#{about['as_of']}@" in about["pinned"]
     for name in ("rows.ndjson", "rows.csv", "query.txt"):
         assert sha256(whole.read(name)).hexdigest() == about["files"][name]["sha256"]
     assert b"of the body" not in b"".join(whole.read(name) for name in whole.namelist())

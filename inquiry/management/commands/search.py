@@ -8,7 +8,7 @@ from django.db import ProgrammingError
 
 from inquiry import columns, looks
 from inquiry.column import Reader
-from inquiry.query import asking
+from inquiry.query import asking, streaming
 from inquiry.query.syntax import Fault
 from journal.clock import now_us
 from journal.entries import SYSTEM_SOURCE
@@ -58,5 +58,5 @@ class Command(BaseCommand):
                 names = columns.group_names(groups)
                 yield from (dict(zip(names, row, strict=True)) for row in columns.groups_told(groups))
             return
-        for chunk in asking.stream(asked, rows):
+        for chunk in streaming.stream(asked, rows):
             yield from (columns.told(asked.entity.name, row, reader) for row in chunk)

@@ -1,0 +1,226 @@
+"""What is told as of a moment is told the same for ever: pages of links, groups, exports, lanes, whatever happens then.
+
+One story is told (incident.py); every moment of what comes after it is remembered as it is shown live, and made again.
+"""
+
+import csv
+import io
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import pytest
+import time_machine
+from django.db import transaction
+from django.test import Client
+from django.urls import reverse
+
+from approvals import exemptions
+from inquiry import columns, exporting
+from inquiry.asof.cut import Cut
+from inquiry.exporting import Wanted
+from inquiry.pinned import pinned
+from inquiry.query import asking, streaming
+from inquiry.query.syntax import Fault
+from journal import horizon
+from journal.clock import now_us
+from ledger.models import Effect
+from sessions.models import Session
+from tests.query.incident import Told, report
+from tests.recovery.holding import hold
+
+pytestmark = pytest.mark.django_db
+ROWS: Final = (
+    "effect",
+    "session",
+    "gate",
+    "exemption",
+    "event",
+    "effect is:unknown OR attempts:>1",
+    "session is:ended",
+)
+GROUPED: Final = (
+    "effect | group state | count",
+    "effect | group tool,state | count, distinct(agent), max(attempts), avg(attempts)",
+    "effect attempts:>0 | group leave | p50(took), sum(attempts), count",
+    "effect | group session | p95(attempts), min(at), distinct(state)",
+    "effect | group reviewer | count, max(attempts)",
+    "effect | group ruling | count, max(wait)",
+    "effect | group repository,ref | count | top 3",
+    "session | group status | count, max(effects), sum(effects), distinct(repository)",
+    "session | group agent | avg(took), p50(effects), count",
+    "gate | group status | count, max(wait), distinct(tool)",
+    "gate ruled_in:<2s | group approver | count, p50(ruled_in)",
+    "gate | group reviewer,status | count, avg(ruled_in)",
+    "exemption | group granter | sum(uses), max(last_use), count",
+    "event | group kind | count",
+)
+
+
+def steps(told: Told) -> Iterator[Callable[[], Any]]:
+    """What happens after the story: answers, rulings, beats, another attempt, other plans, a stop, an end."""
+    desk, agent = told.desk, told.desk.agent
+    lease = hold(agent, "leased")
+    beat = {"lease": lease["id"], "epoch": lease["epoch"]}
+    user = desk.user("administrator")
+
+    def another_plan() -> None:
+        plan = {"kind": "effect.planned", "effect_key": "apart", "tool": "note.write", "arguments": {"other": "words"}}
+        report(desk, {**plan, "id": "0-first", "target": {"repository": "shop", "ref": "next"}})
+
+    def covered() -> None:
+        agent.dispatch(agent.plan("covered", tool="git.push", arguments={"ref": "z"}))
+
+    def revoked() -> None:
+        assert told.exemption is not None
+        with transaction.atomic():
+            assert exemptions.revoke(told.exemption, user)
+
+    yield lambda: agent.dispatch(told.effects["child"])
+    yield lambda: agent.client.post("/beats", json={"beats": [beat]}).raise_for_status()
+    yield lambda: agent.acknowledge(told.effects["child"], outcome="error", result={"said": "a word of later"})
+    yield lambda: desk.answer(desk.gate(told.effects["waiting"]), "administrator")
+    yield lambda: report(desk, {"kind": "effect.failed", "effect_key": "ran", "attempt": 1, "reason": "timeout"})
+    yield lambda: report(
+        desk, {"kind": "effect.dispatched", "effect_key": "retried", "attempt": 3, "session": "broken"}
+    )
+    yield another_plan
+    yield covered
+    yield revoked
+    yield lambda: report(desk, {"kind": "session.changed", "title": "Another title", "status": "waiting"})
+    yield lambda: agent.post(
+        "/sessions/" + str(Session.objects.get(key="leased").id) + "/end", {"status": "failed"}
+    ).raise_for_status()
+    yield lambda: agent.plan("new", session="leased-2", tool="file.read") if agent.session("leased-2") else None
+
+
+@pytest.fixture
+def story(told: Told) -> Told:
+    told.desk.agent.session("leased", mode="leased", title="Of another worker")
+    Session.objects.filter(key="broken").update(resumes=0)  # of which the journal knows nothing
+    return told
+
+
+def shown(client: Client, url: str, **query: str) -> str:
+    """What a page says, but for what a clock of its own says: how long it took."""
+    answer = client.get(url, query)
+    assert answer.status_code == 200, answer.content[:3000]
+    text: str = answer.content.decode()
+    if answer["Content-Type"].startswith("application/json"):
+        return text
+    return re.sub(r"</b> in \d+ ms", "</b>", text.partition("<main")[2].partition("</main>")[0])
+
+
+def parted(before: str, after: str) -> tuple[str, str]:
+    """Where two pages begin to differ."""
+    at = next((n for n, pair in enumerate(zip(before, after, strict=False)) if pair[0] != pair[1]), 0)
+    return before[max(at - 80, 0) : at + 120], after[max(at - 80, 0) : at + 120]
+
+
+def linked(told: Told, now: int) -> dict[str, tuple[str, dict[str, str]]]:
+    """The pages that links of this moment lead to: searches, and pages of single things, by what they show."""
+    asof = Cut(horizon.last_position(), now).text
+    found = {}
+    for text in (*ROWS, *GROUPED, "effect later", "effect nothing"):
+        found[text] = (reverse("audit"), {"q": pinned(text, now), "facets": "1"})
+    for session in Session.objects.filter(key__in=["s-1", "leased", "broken"]):
+        found[f"session {session.key}"] = (reverse("session", args=[session.id]), {"asof": asof})
+        for view in ("lanes", "compact", "json"):
+            query = {"asof": asof, "view": view}
+            found[f"{view} {session.key}"] = (reverse("session_timeline", args=[session.id]), query)
+    query = {"asof": asof, "view": "json", "state": "dispatched"}
+    found["filtered"] = (reverse("session_timeline", args=[Session.objects.get(key="s-1").id]), query)
+    for name in ("child", "apart", "waiting", "ran", "pushed"):
+        effect = told.desk.effect(told.effects[name])
+        found[f"effect {name}"] = (reverse("effect", args=[effect.id]), {"asof": asof})
+    gate = told.desk.gate(told.effects["waiting"])
+    found["gate"] = (reverse("gate_asof", args=[gate.id]), {"asof": asof})
+    return found
+
+
+def test_a_copied_link_shows_the_same_byte_for_byte_whatever_happens_after(story: Told) -> None:
+    viewer = story.desk.house.client("viewer")
+    pages = linked(story, now_us())
+    before = {name: shown(viewer, url, **query) for name, (url, query) in pages.items()}
+    assert 'scope="col">Last fact</th>' in before["session"]
+    for number, step in enumerate(steps(story)):
+        with time_machine.travel(now_us() / 1e6 + 3 * number):
+            step()
+    with time_machine.travel(now_us() / 1e6 + 7_200):  # past deadlines, and the ends of what waits
+        viewer = story.desk.house.client("viewer")
+        after = {name: shown(viewer, url, **query) for name, (url, query) in pages.items()}
+    assert {name: parted(before[name], after[name]) for name in pages if after[name] != before[name]} == {}
+
+
+def groups(told: Told, text: str, **options: Any) -> list[Any]:
+    """A grouped answer in an order of its own, its figures rounded."""
+    asked = asking.understand(text, told.desk.project, now_us(), **options)
+    table = asking.answer(asked, columns.rows(asked.entity.name)).groups
+    assert table is not None
+    assert not [note for note in asked.context.notes if "stands now" in note and "changed" in note], text
+    figures = [(row[0], [None if one is None else round(float(one), 3) for one in row[1]]) for row in table.rows]
+    return sorted(figures, key=str)
+
+
+def test_groups_and_lanes_as_of_each_moment_are_what_was_shown_live(story: Told) -> None:
+    whole = [text for text in GROUPED if "top" not in text]  # of equal groups either may be the third
+    viewer, moments = story.desk.house.client("viewer"), []
+    session = Session.objects.get(key="s-1")
+    timeline = reverse("session_timeline", args=[session.id])
+
+    def lanes(**query: str) -> Any:
+        told = viewer.get(timeline, {"view": "json", "size": "500", **query}).json()
+        told.pop("as_of", None)
+        return told
+
+    for step in steps(story):
+        cut = Cut(horizon.last_position(), now_us())
+        moments.append((cut, {text: groups(story, text) for text in whole}, lanes()))
+        step()
+    assert len({str(shown) for _, shown, _ in moments}) > len(moments) - 3  # nearly every step makes a difference
+    for cut, live, drawn in moments:
+        again = {text: groups(story, text.replace(" |", f" asof:{cut.text} |", 1)) for text in whole}
+        assert [text for text in whole if again[text] != live[text]] == []
+        assert lanes(asof=cut.text) == drawn
+
+
+@pytest.mark.parametrize("form", ["csv", "bundle"])
+def test_a_file_is_of_one_moment_though_rows_change_between_its_pieces(
+    story: Told, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "CHUNK", 4)
+    monkeypatch.setattr(streaming, "MADE_AT_ONCE", 2)
+    project, at, position = story.desk.project, now_us(), horizon.last_position()
+    texts = (*ROWS, GROUPED[1]) if form == "csv" else ROWS[:1]
+    wanted = [Wanted(project, text, form, position, at, "viewer (p_1)") for text in texts]
+    quiet = [b"".join(exporting.pieces(one)) for one in wanted]
+    under_way = [(exporting.pieces(one), list[bytes]()) for one in wanted]
+    for step in steps(story):
+        for pieces, read in under_way:
+            read += [piece for piece in [next(pieces, b"")] if piece]
+        step()
+    for (pieces, read), before, one in zip(under_way, quiet, wanted, strict=True):
+        file = b"".join([*read, *pieces])
+        if form == "csv":
+            assert file == before, one.text
+            assert len(list(csv.reader(io.StringIO(file.decode(), newline="")))) > 1
+        else:
+            assert len(file) == len(before)
+    assert Effect.objects.filter(opened_position__gt=position).exists()
+
+
+def test_what_nobody_can_know_as_of_a_moment_is_refused_with_a_sentence(story: Told) -> None:
+    now, project = now_us(), story.desk.project
+    for text in (
+        "session seen_at:1h",
+        "session -(status:running has:seen_at)",
+        "effect any(session: seen_at:>@at)",
+        "session | group agent | max(seen_at)",
+    ):
+        asking.understand(text, project, now)
+        with pytest.raises(Fault, match="Heartbeats are not in the journal") as refused:
+            pinned(text, now)
+        assert text[refused.value.at :].startswith("seen_at")
+    answer = story.desk.house.client("viewer").get(reverse("audit_link"), {"q": "session seen_at:1h"})
+    assert answer.status_code == 422
+    assert "Leave seen_at out" in answer.content.decode()
