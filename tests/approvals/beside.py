@@ -5,12 +5,10 @@ does with the same words, in a process of its own, as a second worker would.
 """
 
 import json
-import subprocess
-import sys
 import threading
 from typing import Any
 
-from tests.house.server import ROOT, Server
+from tests.house.server import Copy, Server
 
 BY_HAND = """
 import json, sys, time, threading
@@ -86,14 +84,7 @@ class People:
     """Those who decide. Close them by `close`, or use it as a context."""
 
     def __init__(self, server: Server) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", BY_HAND, server.administrator],
-            cwd=ROOT,
-            env=server.environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        self.process = Copy(server.shell, BY_HAND, server.administrator)
         self.mutex = threading.Lock()
         assert self._line() == "ready"
 
@@ -104,13 +95,10 @@ class People:
         self.close()
 
     def close(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait(20)
+        self.process.ended()
 
     def do(self, verb: str, *arguments: Any, after_s: float = 0) -> Any:
         """Do one thing after some seconds, and return what came of it."""
-        assert self.process.stdin is not None
         with self.mutex:
             self.process.stdin.write(json.dumps([after_s, verb, *arguments]) + "\n")
             self.process.stdin.flush()
@@ -125,5 +113,4 @@ class People:
         return float(self.do("rule", gate, answer, after_s=after_s))
 
     def _line(self) -> str:
-        assert self.process.stdout is not None
         return self.process.stdout.readline().strip()

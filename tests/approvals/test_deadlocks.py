@@ -31,12 +31,10 @@ SEEN = re.compile(r'name="seen-([0-9a-f]{32})" value="([^"]+)"')
 Prepared = tuple[Callable[[], Any], Callable[[], Any], Callable[[], Any]]
 ROUNDS = 10
 ANYTHING = "name: all\nrules:\n  - {id: all, title: Everything, match: {}, outcome: require}\n"
-
-
-@pytest.fixture(autouse=True)
-def _postgresql(desk: Desk) -> None:
-    if connection.vendor != "postgresql":
-        pytest.skip("SQLite has one writer at a time, and no deadlocks")
+pytestmark = [
+    pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has one writer at a time, and no deadlocks"),
+    pytest.mark.usefixtures("desk"),
+]
 
 
 @pytest.fixture

@@ -4,10 +4,7 @@ Whatever the step, each receiver hears of it at least once, always under the sam
 """
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,8 +19,8 @@ from pytest_django import Settings
 
 from approvals import channels, notices
 from tests.approvals.story import Desk
-from tests.approvals.test_notices import risky, tick
-from tests.house.server import COMMAND_WITHIN_S, ROOT, Server, Shell
+from tests.approvals.telling import risky, tick
+from tests.house.server import COMMAND_WITHIN_S, Copy, Server, Shell
 from tests.ingest.caller import Caller, new_key
 
 PATHS = ("/one", "/two")
@@ -140,18 +137,11 @@ class Place:
     agent: Caller
     project: str
     receiver: Receiver
-    environment: dict[str, str]
     beside: Shell
 
-    def begin(self, point: str, later_s: int = 0, *stuck: str) -> "subprocess.Popen[str]":
+    def begin(self, point: str, later_s: int = 0, *stuck: str) -> Copy:
         """The tasks in a process of their own, so much later."""
-        return subprocess.Popen(
-            [sys.executable, "-c", TASKS, point, self.project, str(later_s), *stuck],
-            cwd=ROOT,
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        return Copy(self.beside, TASKS, point, self.project, str(later_s), *stuck)
 
     def go_on(self, later_s: int) -> None:
         """The tasks, so much later, in a process that stays."""
@@ -177,7 +167,7 @@ def place(live_server_process: Server, tmp_path_factory: pytest.TempPathFactory)
     live_server_process.manage("load_policies", "--project", name, str(rules), "--activate", "enforce")
     agent = Caller(live_server_process.token("tester", "--project", name), address=live_server_process.url)
     agent.session("s-1")
-    yield Place(live_server_process, agent, project, receiver, environment, beside)
+    yield Place(live_server_process, agent, project, receiver, beside)
     beside.close()
     receiver.server.shutdown()
     receiver.server.server_close()
@@ -214,13 +204,12 @@ def test_killed_at_any_step_the_next_process_goes_on_under_the_same_key(place: P
         if "has not answered" in point:
             assert receiver.came.acquire(timeout=COMMAND_WITHIN_S)
         else:
-            assert first.stdout is not None
             assert first.stdout.readline().strip() == point
     finally:
-        os.kill(first.pid, signal.SIGKILL)
-        first.communicate()
+        first.kill()
+        ended, _ = first.ended()
         receiver.answers.set()
-    assert first.returncode == -signal.SIGKILL
+    assert ended == -signal.SIGKILL
     assert [path for path, _, _ in receiver.heard] == ["/one"] * before
     place.go_on(later_s=61)  # a claim is good for a minute
     twice = 1 if point == "it is recorded" else before + 1
@@ -245,16 +234,12 @@ def test_what_is_stuck_is_told_once_though_the_sweep_and_then_the_telling_are_ki
     for point in ("it is raised, and nobody is to hear of it", "only the first of two notices is written"):
         killed = place.begin(point, 0, session)
         try:
-            assert killed.stdout is not None
             assert killed.stdout.readline().strip() == point
         finally:
-            os.kill(killed.pid, signal.SIGKILL)
-            killed.communicate()
-        assert killed.returncode == -signal.SIGKILL
+            killed.kill()
+        assert killed.ended()[0] == -signal.SIGKILL
         assert receiver.heard == []
-    last = place.begin("nowhere", 61, session)
-    last.communicate(timeout=COMMAND_WITHIN_S)
-    assert last.returncode == 0
+    assert place.begin("nowhere", 61, session).ended()[0] == 0
     key = f"stuck:{session.replace('-', '')}:S2:1"
     assert sorted((path, told) for path, told, _ in receiver.heard) == [("/one", key), ("/two", key)]
     assert {body["session"] for _, _, body in receiver.heard} == {session}

@@ -1,13 +1,11 @@
 """A process dies by SIGKILL while it records a ruling: the ruling is whole or was never made, and is heard."""
 
 import json
-import subprocess
-import sys
 from dataclasses import dataclass
 
 import pytest
 
-from tests.house.server import COMMAND_WITHIN_S, ROOT, Server
+from tests.house.server import ROOT, Copy, Server
 from tests.ingest.caller import Caller, code, new_key
 
 # What the page does with a person's yes, in a process of its own, which ends itself at the place called `PLACE`.
@@ -62,16 +60,8 @@ class Place:
 
     def answer(self, gate: str, place: str = "nowhere") -> tuple[int, str]:
         """Let the reviewer approve; return the exit code of that process and what it said."""
-        done = subprocess.run(
-            [sys.executable, "-c", ANSWER, place, gate],
-            cwd=ROOT,
-            env=self.server.environment,
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_WITHIN_S,
-            check=False,
-        )
-        return done.returncode, done.stdout.strip()
+        ended, said = Copy(self.server.shell, ANSWER, place, gate).ended()
+        return ended, said.strip()
 
     def book(self, gate: str) -> object:
         """What is stored of a gate, behind the server."""

@@ -15,7 +15,7 @@ from tests.ingest.caller import NO_TLS
 
 pytestmark = pytest.mark.django_db  # on both databases: they are reached through the server
 
-THREADS = 32
+MANY_THREADS, THREADS = 128, 32
 CAP = THREADS - 16
 WAIT_S = 40
 # Less than any wait: whoever answers within it was woken.
@@ -23,27 +23,44 @@ WOKEN_WITHIN_S = 30
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server with room for a hundred to wait in each worker."""
-    with serve(tmp_path_factory.mktemp("waiting"), GATEBOOK_THREADS="128") as running:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serve(tmp_path_factory.mktemp("waiting"), GATEBOOK_THREADS=str(MANY_THREADS)) as running:
         yield running
 
 
+@pytest.fixture
+def server(running: Server) -> Server:
+    """A server with room for a hundred to wait in each worker."""
+    return with_threads(running, MANY_THREADS)
+
+
+def with_threads(server: Server, number: int) -> Server:
+    """The server with so many threads in each worker: started anew where they were others."""
+    at = server.child.command.index("--blocking-threads") + 1
+    if server.child.command[at] != str(number):
+        server.kill()
+        server.child.command[at] = server.environment["GATEBOOK_THREADS"] = str(number)
+        server.start()
+    return server
+
+
 @pytest.fixture(scope="module")
-def people(server: Server, agent: Callable[[], httpx.Client]) -> Iterator[People]:
-    with People(server) as one:
+def clients(running: Server) -> Callable[[], httpx.Client]:
+    """Make a client of the agent "tester", with a connection of its own."""
+    headers = {"Authorization": f"Bearer {running.token()}"}
+    return lambda: httpx.Client(base_url=f"{running.url}/api/v1", headers=headers, timeout=WAIT_S + 20, verify=NO_TLS)
+
+
+@pytest.fixture(scope="module")
+def people(running: Server, clients: Callable[[], httpx.Client]) -> Iterator[People]:
+    with People(running) as one:
         yield one
 
 
-@pytest.fixture(scope="module")
-def agent(server: Server) -> Callable[[], httpx.Client]:
-    """Make a client of the agent "tester", with a connection of its own."""
-    return _clients(server)
-
-
-def _clients(server: Server) -> Callable[[], httpx.Client]:
-    headers = {"Authorization": f"Bearer {server.token()}"}
-    return lambda: httpx.Client(base_url=f"{server.url}/api/v1", headers=headers, timeout=WAIT_S + 20, verify=NO_TLS)
+@pytest.fixture
+def agent(server: Server, clients: Callable[[], httpx.Client]) -> Callable[[], httpx.Client]:
+    """The same, with room for a hundred that wait."""
+    return clients
 
 
 def waits(client: httpx.Client, gate: str, wait_s: int = WAIT_S) -> tuple[float, httpx.Response]:
@@ -204,26 +221,25 @@ def test_a_killed_server_loses_no_ruling(server: Server, people: People, agent: 
 
 
 def test_above_the_cap_the_answer_comes_at_once_and_everything_else_goes_on(
-    tmp_path_factory: pytest.TempPathFactory,
+    running: Server, people: People, clients: Callable[[], httpx.Client]
 ) -> None:
-    with serve(tmp_path_factory.mktemp("full"), GATEBOOK_THREADS=str(THREADS)) as server:
-        workers = 1 if server.vendor == "sqlite" else 2
-        room, asking = CAP * workers, CAP * workers + 10
-        agent = _clients(server)
-        with People(server) as people, ThreadPoolExecutor(asking) as pool:
-            (gate,) = people.open()
-            waiting = [pool.submit(waits, agent(), gate) for _ in range(asking)]
-            until = time.monotonic() + WAIT_S / 2
-            while sum(future.done() for future in waiting) < asking - room:
-                assert time.monotonic() < until, "those above the cap were kept waiting"
-                time.sleep(0.01)
-            with agent() as client:
-                for number in range(40):
-                    item = {"id": f"f-{number}", "kind": "session.started", "session": "busy"}
-                    assert client.post("/events", json=[item]).status_code == 200
-            sent_away = [future.result()[1] for future in waiting if future.done()]
-            people.rule(gate)
-            answers = [future.result() for future in waiting]
+    server = with_threads(running, THREADS)
+    workers = 1 if server.vendor == "sqlite" else 2
+    room, asking = CAP * workers, CAP * workers + 10
+    with ThreadPoolExecutor(asking) as pool:
+        (gate,) = people.open()
+        waiting = [pool.submit(waits, clients(), gate) for _ in range(asking)]
+        until = time.monotonic() + WAIT_S / 2
+        while sum(future.done() for future in waiting) < asking - room:
+            assert time.monotonic() < until, "those above the cap were kept waiting"
+            time.sleep(0.01)
+        with clients() as client:
+            for number in range(40):
+                item = {"id": f"f-{number}", "kind": "session.started", "session": "busy"}
+                assert client.post("/events", json=[item]).status_code == 200
+        sent_away = [future.result()[1] for future in waiting if future.done()]
+        people.rule(gate)
+        answers = [future.result() for future in waiting]
     assert {answer.headers["Retry-After"] for answer in sent_away} == {"1"}
     assert {answer.json()["status"] for answer in sent_away} == {"pending"}
     heard = [took_s for took_s, answer in answers if answer.json()["status"] == "approved"]

@@ -100,6 +100,33 @@ class Shell:
         self._process.communicate()
 
 
+class Copy:
+    """A copy of a shell's process, which runs lines of Python as `python -c` would, in a tenth of its time.
+
+    `stdin` and `stdout` are ours of its pipes. It may be killed, as any process.
+    """
+
+    def __init__(self, shell: Shell, code: str, *arguments: str) -> None:
+        (hears, tells), (listens, says) = os.pipe(), os.pipe()
+        pipes = [f"/proc/{os.getpid()}/fd/{one}" for one in (hears, says)]
+        self.shell = shell
+        self.pid = int(shell.do({"fork": code, "arguments": arguments, "pipes": pipes}))
+        os.close(hears)
+        os.close(says)
+        self.stdin, self.stdout = os.fdopen(tells, "w"), os.fdopen(listens)
+
+    def kill(self) -> None:
+        """End it by SIGKILL."""
+        os.kill(self.pid, signal.SIGKILL)
+
+    def ended(self) -> tuple[int, str]:
+        """Wait until it has ended; return its exit code, negative for a signal, and what it said that nobody read."""
+        self.stdin.close()
+        with self.stdout:
+            said = self.stdout.read()
+        return int(self.shell.do({"wait": self.pid})), said
+
+
 @contextmanager
 def serve(folder: Path, *, database: str = "", **environment: str) -> Iterator[Server]:
     """Serve a fresh installation with its files in `folder` until the block ends.

@@ -26,7 +26,7 @@ from journal.clock import now_us
 from journal.models import Entry, Outbox
 from ledger.models import Effect
 from tests.approvals.story import Desk
-from tests.approvals.test_notices import Killed, tick
+from tests.approvals.telling import Killed, tick
 from tests.ingest.caller import Caller
 from tests.pages.book import doors
 from tests.pages.people import House

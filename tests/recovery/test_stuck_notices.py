@@ -15,7 +15,7 @@ from journal import outbox
 from journal.clock import now_us
 from sessions.models import Agent, Session
 from tests.approvals.story import Desk
-from tests.approvals.test_notices import ADDRESS, Killed, risky, tick
+from tests.approvals.telling import ADDRESS, Killed, risky, tick
 from tests.recovery.watching import US, beat, leased, pass_by, sweeps_go_on
 
 pytestmark = pytest.mark.django_db
