@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from django.conf import settings
 from playwright.sync_api import Page, expect
 
 from approvals.hours import DAYS
@@ -97,7 +98,13 @@ class Shelf:
         return f"{self.server.url}/approvals/{self.asked[name]['gate']['id']}/"
 
     def enter(self, page: Page, name: str = "rita") -> Page:
-        """Sign in as one of the people."""
+        """Be signed in as one of the people, in a session of its own; no page is open yet."""
+        key = self.server.run(f"from tests.pages.people import signed_in; print(signed_in({name!r}))").strip()
+        page.context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": key, "url": self.server.url}])
+        return page
+
+    def sign_in(self, page: Page, name: str = "rita") -> Page:
+        """Sign in as one of the people, by the form."""
         page.goto(f"{self.server.url}/sign-in/")
         page.get_by_label("Username").fill(name)
         page.get_by_label("Password").fill(PASSWORD)

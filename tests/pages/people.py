@@ -34,15 +34,18 @@ class House:
     def client(self, name: str, *, csrf: bool = False) -> Client:
         """A browser in which the person called `name` is signed in."""
         client = Client(enforce_csrf_checks=csrf)
-        user = User.objects.get(username=name)
-        # What a sign-in leaves. The sign-in itself writes five times more, and has tests of its own.
-        store, now = SessionStore(), int(time.time())
-        store[SESSION_KEY], store[BACKEND_SESSION_KEY] = str(user.pk), settings.AUTHENTICATION_BACKENDS[-1]
-        store[HASH_SESSION_KEY] = user.get_session_auth_hash()
-        store[SIGNED_IN_S] = store[SEEN_S] = now
-        store.save()
-        client.cookies[settings.SESSION_COOKIE_NAME] = str(store.session_key)
+        client.cookies[settings.SESSION_COOKIE_NAME] = signed_in(name)
         return client
+
+
+def signed_in(name: str) -> str:
+    """Leave what a sign-in of the person called `name` leaves; the cookie. To sign in writes five times more."""
+    user, store, now = User.objects.get(username=name), SessionStore(), int(time.time())
+    store[SESSION_KEY], store[BACKEND_SESSION_KEY] = str(user.pk), settings.AUTHENTICATION_BACKENDS[-1]
+    store[HASH_SESSION_KEY] = user.get_session_auth_hash()
+    store[SIGNED_IN_S] = store[SEEN_S] = now
+    store.save()
+    return str(store.session_key)
 
 
 def build() -> House:
