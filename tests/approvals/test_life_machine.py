@@ -4,7 +4,6 @@ After every step rows, laws of leave and the book are compared; what the book sa
 wrote it, from facts alone.
 """
 
-import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, ClassVar
@@ -17,17 +16,14 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from approvals import exemptions, gates, leave, rulings
+from approvals import exemptions, gates, rulings
 from approvals.models import Exemption, Gate, Vote
-from approvals.states import GIVEN, LEAVE_OF, OPEN, US
+from approvals.states import GIVEN, OPEN, US
 from journal.clock import now_us
-from journal.models import Body, Entry
-from journal.order import order_key
-from ledger import fold, holds
+from ledger import holds
 from ledger.models import Attempt, Effect, Hold
-from ledger.rows import EffectRow
-from ledger.states import MOVED
 from sessions import agents
+from tests.approvals.replayed import Book, basis_of, folded, leave_of, status_of
 from tests.approvals.story import RULES, Desk
 from tests.ingest.caller import Caller
 from tests.pages.book import doors
@@ -58,7 +54,7 @@ class Life(RuleBasedStateMachine):
         self.now = self.clock.start()
         self.session = self.desk.agent.session("s-1")["id"]
         self.desk.rules()
-        self.count = 0
+        self.count, self.book = 0, Book()
         self.plan(0, "e-1", "git.push")
         self.plan(0, "e-2", "deploy")
 
@@ -237,19 +233,23 @@ class Life(RuleBasedStateMachine):
 
     @invariant()
     def leave_and_gates_agree(self) -> None:
+        opened: dict[UUID, dict[str, str]] = {}
+        for gate in Gate.objects.filter(status__in=OPEN):
+            opened.setdefault(gate.effect_id, {})[gate.id.hex] = gate.status
         for effect in Effect.objects.all():
-            opened = {gate.id.hex: gate.status for gate in Gate.objects.filter(effect=effect, status__in=OPEN)}
+            stands = opened.get(effect.id, {})
             if effect.leave == "pending":
-                assert opened == {effect.leave_ref: "pending"}
+                assert stands == {effect.leave_ref: "pending"}
             elif (effect.leave, effect.leave_basis) == ("granted", "ruling"):
-                assert opened == {effect.leave_ref: "approved"}
+                assert stands == {effect.leave_ref: "approved"}
             else:
-                assert opened == {}, (effect.leave, effect.leave_basis, effect.state)
+                assert stands == {}, (effect.leave, effect.leave_basis, effect.state)
 
     @invariant()
     def votes_stand_behind_every_ruling(self) -> None:
+        every = list(Vote.objects.order_by("position"))
         for gate in Gate.objects.all():
-            votes = list(Vote.objects.filter(gate=gate).order_by("position"))
+            votes = [vote for vote in every if vote.gate_id == gate.id]
             yes = {vote.user_id for vote in votes if vote.answer == "approve"}
             no = [vote for vote in votes if vote.answer.startswith("deny")]
             assert len({vote.user_id for vote in votes}) == len(votes)
@@ -264,118 +264,48 @@ class Life(RuleBasedStateMachine):
 
     @invariant()
     def every_attempt_has_its_own_leave(self) -> None:
-        for attempt in Attempt.objects.select_related("effect"):
-            by_gate = Gate.objects.filter(effect=attempt.effect, status="used", used_attempt=attempt.number).count()
-            basis = _basis_of(attempt)
+        self.book.read_on()
+        spent = list(Gate.objects.filter(status="used"))
+        used = {(gate.effect_id, gate.used_attempt or 0): gate for gate in spent}
+        assert len(used) == len(spent)
+        attempts = {(attempt.effect_id, attempt.number): attempt for attempt in Attempt.objects.all()}
+        for key, attempt in attempts.items():
+            basis = basis_of(self.book.of(attempt.effect_id), attempt.number)
             if attempt.lane == "command":
                 assert attempt.leave == "used"
             if attempt.leave == "used":
-                assert by_gate == (1 if basis == "ruling" else 0), basis
+                assert (key in used) == (basis == "ruling"), basis
                 assert basis in ("ruling", "policy", "exemption", "observe")
             else:
-                assert by_gate == 0
-        for gate in Gate.objects.filter(status="used"):
-            assert Attempt.objects.get(effect=gate.effect, number=gate.used_attempt or 0).leave == "used"
+                assert key not in used
+        for key, gate in used.items():
+            assert attempts[key].leave == "used"
             assert (gate.decided_at_us or 0) <= (gate.used_at_us or 0) <= (gate.leave_until_us or 0)
         for effect in Effect.objects.filter(leave="bypassed"):
             assert effect.violates
-            assert _facts(effect.id, "integrity.violation")
+            assert "integrity.violation" in [entry.kind for entry in self.book.of(effect.id)]
 
     @invariant()
     def the_book_tells_leave_and_gates(self) -> None:
+        self.book.read_on()
         for effect in Effect.objects.all():
-            told = _leave_from_the_book(effect.id)
+            told = leave_of(self.book.of(effect.id))
             assert effect.leave in told.split("|"), (told, effect.leave)
         for gate in Gate.objects.all():
-            kinds = Entry.objects.filter(subject=gate.id).order_by("position").values_list("kind", "facts")
-            assert _status_from_the_book(list(kinds)) == gate.status
+            assert status_of(self.book.about(gate.id)) == gate.status
 
     @invariant()
     def the_book_folds_to_the_rows(self) -> None:
+        self.book.read_on()
+        stored: dict[UUID, set[tuple[Any, ...]]] = {}
+        for one in Attempt.objects.all():
+            stored.setdefault(one.effect_id, set()).add((one.number, one.is_open, one.replaced, one.outcome))
         for effect in Effect.objects.all():
-            row, attempts = _folded(effect)
+            row, attempts = folded(effect, self.book.of(effect.id))
             for name in ("tool", "state", "outcome", "attempt_count", "failure_reason", "lane"):
                 assert getattr(row, name) == getattr(effect, name), name
-            stored = Attempt.objects.filter(effect=effect).values_list("number", "is_open", "replaced", "outcome")
-            assert {(one.number, one.is_open, one.replaced, one.outcome) for one in attempts.values()} == set(stored)
-
-
-def _facts(effect: UUID, *kinds: str) -> list[dict[str, Any]]:
-    found = Entry.objects.filter(effect=effect, kind__in=kinds).order_by("position").values_list("facts", flat=True)
-    return [json.loads(facts) for facts in found]
-
-
-def _basis_of(attempt: Attempt) -> str:
-    """On what the leave rests under which an attempt ran: the last word about leave before it."""
-    ran = Entry.objects.filter(effect=attempt.effect_id, attempt=attempt.number, kind__in=_MOVES).order_by("position")
-    before = Entry.objects.filter(effect=attempt.effect_id, position__lt=ran[0].position)
-    said = before.filter(kind__in=("effect.planned", "effect.granted")).order_by("-position")
-    told = [json.loads(facts) for facts in said.values_list("facts", flat=True)]
-    return next((one["basis"] for one in told if one.get("leave") == "granted"), "")
-
-
-_MOVES = ("effect.dispatched", "effect.acknowledged", "effect.failed")
-
-
-def _leave_from_the_book(effect: UUID) -> str:
-    """What leave an effect stands under, replayed from facts; two words with | between where only the policy knows."""
-    word, until = "held", None
-    ran: dict[int | None, str] = {}
-    failed: set[int | None] = set()
-    for entry in Entry.objects.filter(effect=effect).order_by("position"):
-        facts = json.loads(entry.facts)
-        if entry.kind in ("effect.planned", "effect.granted", "effect.withheld") and "leave" in facts:
-            word, until = facts["leave"], facts.get("until_us")
-        elif entry.kind == "gate.requested":
-            word = "pending"
-        elif entry.kind == "gate.ruled" and facts["ruling"] in LEAVE_OF and word in ("pending", "granted"):
-            word = LEAVE_OF[facts["ruling"]][0]
-        elif entry.kind.startswith("gate.") and entry.kind[5:] in LEAVE_OF and word in ("pending", "granted"):
-            word = LEAVE_OF[entry.kind[5:]][0]
-        elif entry.kind in _MOVES:
-            failed |= {entry.attempt} if entry.kind == "effect.failed" else set()
-            if entry.attempt not in ran:
-                spent = word == "granted" and (until is None or entry.received_us <= until)
-                word = "used" if spent else "bypassed" if word in ("pending", "refused") else "observed|bypassed"
-                ran[entry.attempt] = word
-            elif word not in (*MOVED, "observed|bypassed") and entry.kind == "effect.acknowledged":
-                # That nobody knows says nothing once another attempt was made, or this one was said to have failed.
-                says = facts["outcome"] != "unknown" or (
-                    entry.attempt == max(filter(None, ran)) and entry.attempt not in failed
-                )
-                word = ran[entry.attempt] if says else word
-    return word
-
-
-def _status_from_the_book(told: list[tuple[str, str]]) -> str:
-    status = ""
-    for kind, facts in told:
-        if kind == "gate.requested":
-            status = "pending"
-        elif kind == "gate.ruled":
-            status = json.loads(facts)["ruling"]
-        elif kind[5:] in ("returned", "expired", "lapsed", "used", "revoked", "cancelled"):
-            status = kind[5:]
-    return status
-
-
-def _folded(effect: Effect) -> tuple[EffectRow, dict[int, Any]]:
-    """An effect made again from its entries, as evidence that was imported: leave is told elsewhere."""
-    row = EffectRow(
-        effect.id, effect.project_id, effect.session_id, effect.agent_id, effect.effect_key, 1, 1, 1,
-        leave="observed", leave_basis="import",
-    )  # fmt: skip
-    attempts: dict[int, Any] = {}
-    for entry in Entry.objects.filter(effect=effect.id, kind__in=fold.KINDS).order_by("-position"):
-        body = json.loads(Body.objects.get(entry=entry).text)
-        values = {name: body[name] for name in ("tool", "process", "outcome", "reason") if name in body}
-        if entry.kind == "effect.planned":
-            values["intent_digest"] = json.loads(entry.facts).get("intent", effect.intent_digest)
-        mark = order_key(entry.lane, entry.producer_seq, entry.source, entry.event_id)
-        said = fold.Fact(entry.kind, mark, entry.lane, entry.event_id, 1, 1, 1, entry.attempt or 1, True, values=values)
-        fold.apply(row, attempts, said, leave.observe)
-    fold.settle(row, attempts, 300)
-    return row, attempts
+            made = {(one.number, one.is_open, one.replaced, one.outcome) for one in attempts.values()}
+            assert made == stored.get(effect.id, set())
 
 
 @pytest.fixture
