@@ -17,12 +17,10 @@ from approvals.document import read
 from approvals.models import Activation, Exemption, PolicySet
 from approvals.requirement import Requirement
 from approvals.rule_words import asks, conditions
-from journal import erasures
 from journal.clock import now_us
 from journal.models import Entry
-from ledger.models import Effect
-from sessions import people, teams
-from sessions.models import ROLES, Agent, Session
+from sessions import teams
+from sessions.models import ROLES
 from tests.approvals.story import RULES, Desk
 
 pytestmark = pytest.mark.django_db
@@ -216,110 +214,6 @@ rules:
         "a reason of 25 characters or more, with a ticket like INC-*; 2 must say no to refuse it; within 1 h; leave "
         "lasts 45 s"
     )
-
-
-def test_a_set_shows_its_text_as_it_was_loaded_with_hidden_characters(desk: Desk) -> None:
-    with transaction.atomic():
-        loaded = policies.load(desk.project, f"# <b>\u202e\n{DRAFT}")
-    text = page(desk, "policy_set", loaded.pk)
-    assert "&lt;b&gt;" in text
-    assert "U+202E" in text
-    assert "not in force" in text
-
-
-def test_a_draft_is_rehearsed_and_nothing_is_written(desk: Desk) -> None:
-    desk.plan("push", arguments={"n": 1})
-    before = (Entry.objects.count(), PolicySet.objects.count())
-    answer = post(desk, "policy_draft", text=DRAFT, days="7", mode="enforce", do="rehearse")
-    assert answer.status_code == 200
-    text = answer.content.decode()
-    handle = Effect.objects.get()
-    assert f">{handle}</a>" in text
-    assert "house, draft/push" in text
-    assert "Nobody pushes" in text, "the draft stands in the form again"
-    assert (Entry.objects.count(), PolicySet.objects.count()) == before
-
-
-def test_a_draft_is_loaded_and_not_put_in_force(desk: Desk) -> None:
-    answer = post(desk, "policy_draft", text=DRAFT.replace("\n", "\r\n"), days="7", mode="enforce", do="load")
-    loaded = PolicySet.objects.get(version=2)
-    assert (answer.status_code, answer["Location"]) == (302, reverse("policy_set", args=[loaded.pk]))
-    assert loaded.text == DRAFT
-    assert loaded.loaded_by == people.pseudonym_of(desk.user("administrator"))
-    current = policies.current(desk.project)
-    assert current is not None
-    assert current.policy_set.version == 1
-    post(desk, "policy_draft", text=DRAFT, days="7", mode="enforce", do="load")
-    assert PolicySet.objects.count() == 2
-
-
-@pytest.mark.parametrize("do", ["rehearse", "load"])
-def test_a_faulty_draft_comes_back_with_its_line(desk: Desk, do: str) -> None:
-    answer = post(desk, "policy_draft", text=DRAFT + "rulez: []\n", days="7", mode="enforce", do=do)
-    assert answer.status_code == 422
-    text = answer.content.decode()
-    assert "Line 4: the file has the unknown key &#x27;rulez&#x27;; did you mean `rules`?" in text
-    assert "Nobody pushes" in text
-    assert PolicySet.objects.count() == 1
-
-
-def test_a_set_is_put_in_force_after_a_question(desk: Desk) -> None:
-    with transaction.atomic():
-        loaded = policies.load(desk.project, DRAFT)
-    assert "It replaces house@1, mode enforce" in page(desk, "activate_policy", loaded.pk, role="administrator")
-    assert post(desk, "activate_policy", loaded.pk).status_code == 422, "the mode is said, never left as it was"
-    assert post(desk, "activate_policy", loaded.pk, mode="dictate").status_code == 422
-    assert post(desk, "activate_policy", loaded.pk, mode="observe").status_code == 302
-    current = policies.current(desk.project)
-    assert current is not None
-    assert (current.policy_set, current.mode, current.user) == (loaded, "observe", desk.user("administrator"))
-    assert "administrator" in page(desk, "policies")
-
-
-def test_an_exemption_is_granted_shown_and_revoked(desk: Desk) -> None:
-    Agent.objects.filter(name="deploy-7").update(owner=desk.user("reviewer"))
-    desk.agent.session("s-1")
-    handle = str(Session.objects.get())
-    fields = {"tool": "git.push", "rule": "push", "session": handle, "hours": "4", "reason": "Friday's <i>train</i>"}
-    assert post(desk, "grant_exemption", role="operator", **fields).status_code == 302
-    granted = Exemption.objects.get()
-    assert (granted.tool, granted.rule, str(granted.session)) == ("git.push", "push", handle)
-    assert granted.granted_by == desk.user("operator")
-    assert granted.ends_at_us - granted.granted_at_us == pytest.approx(4 * 3_600_000_000, abs=5_000_000)
-    text = page(desk, "exemptions")
-    assert "Friday&#x27;s &lt;i&gt;train&lt;/i&gt;" in text
-    assert "in force" in text
-    assert "Revoke" not in text.partition("<tbody")[2], "a viewer sees no button"
-    assert desk.plan("push", arguments={"n": 1})["answer"] == "proceed"
-    assert post(desk, "revoke_exemption", granted.pk, role="operator").status_code == 302
-    assert desk.plan("again", arguments={"n": 2})["answer"] == "wait"
-    assert "revoked" in page(desk, "exemptions")
-    assert post(desk, "revoke_exemption", granted.pk, role="operator").status_code == 302
-    assert Entry.objects.filter(kind="exemption.revoked").count() == 1
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"tool": ""}, "This field is required"),
-        ({"reason": "short"}, "Say why"),
-        ({"hours": "9000"}, "not one of the available choices"),
-        ({"session": "s_999999"}, "no session s_999999"),
-        ({"session": "s_x"}, "no session s_x"),
-    ],
-)
-def test_what_may_not_be_exempted_comes_back_with_a_sentence(desk: Desk, change: dict[str, str], words: str) -> None:
-    fields = {"tool": "git.push", "hours": "4", "reason": "The release train."} | change
-    answer = post(desk, "grant_exemption", role="operator", **fields)
-    assert answer.status_code == 422
-    assert words in answer.content.decode()
-    assert not Exemption.objects.exists()
-
-
-def test_an_erased_reason_is_said_to_be_erased(desk: Desk) -> None:
-    granted = exempted(desk)
-    erasures.erase(desk.project.id, granted.opened_position, reason="Art. 17", actor="tests", now_us=now_us())
-    assert '<span class="quiet">erased</span>' in page(desk, "exemptions")
 
 
 def test_a_rule_that_asks_people_who_are_not_there_is_told(desk: Desk) -> None:

@@ -6,15 +6,11 @@ from uuid import UUID
 
 import pytest
 import time_machine
-from django.core.management import call_command
 
-from inquiry import controls
-from inquiry.models import Pulse, StuckTransition
-from inquiry.stuck import pulses, sweeper, transitions
-from journal import outbox
+from inquiry.models import StuckTransition
+from inquiry.stuck import sweeper
 from journal.clock import now_us
 from journal.models import Entry, Outbox
-from sessions.models import Session
 from tests.approvals.story import Desk
 from tests.ingest.caller import Caller
 from tests.pages.book import doors
@@ -279,96 +275,12 @@ def test_a_stale_word_is_a_zombie_and_no_rule_for_who_has_ended(worker: Caller) 
     assert open_rules() == {}
 
 
-def test_three_dead_sessions_of_one_agent_are_a_silent_source(worker: Caller) -> None:
-    made = [leased(worker, f"s-{n}") for n in range(3)]
-    pass_by(121)
-    look(2)
-    assert StuckTransition.objects.filter(rule="S10", session=None, raised_us__isnull=False).count() == 1
-    beat(worker, made[0][1])
-    look()
-    assert set(open_rules()) == {"S2"}
-
-
-def test_after_an_outage_of_our_own_alarms_are_held(worker: Caller, house: House) -> None:
-    _session, lease = leased(worker)
-    look()
-    Pulse.objects.update(every_us=5 * US)
-    pass_by(600)  # we were all away
-    Pulse.objects.update(beat_us=now_us() - 600 * US)
-    assert look(2).held
-    assert open_rules() == {"S2": False}
-    page = house.client("viewer").get("/stuck/").content.decode()
-    assert "Gatebook itself was away. Alarms are held until" in page
-    assert "no heartbeat since" in page  # the status is as it is
-    beat(worker, lease)
-    look()
-    Pulse.objects.update(held_until_us=0)
-    look(2)
-    assert told("session.stuck") == []
-
-
-def test_alarms_are_held_while_the_doors_are_shut(worker: Caller) -> None:
-    leased(worker)
-    look()
-    pass_by(300)
-    Pulse.objects.create(name="waker", beat_us=now_us() - 90 * US, every_us=10 * US)
-    assert look(3).held
-    pulses.beat("waker")  # the doors are open again, and everybody has a moment to come back
-    assert look(3).held
-    Pulse.objects.update(held_until_us=now_us() - 1)
-    look(2)
-    assert open_rules() == {"S2": True}
-
-
-def test_a_kill_between_entry_and_notice_loses_neither(worker: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
-    leased(worker)
-    pass_by(121)
-    look()
-
-    def killed(*_arguments: object, **_more: object) -> None:
-        raise SystemExit
-
-    with monkeypatch.context() as patched:
-        patched.setattr(outbox, "put", killed)
-        with pytest.raises(SystemExit):
-            look()
-    assert (told("session.stuck"), alerts(), open_rules()) == ([], [], {"S2": False})
-    assert look().raised == 1
-    assert (len(told("session.stuck")), len(alerts())) == (1, 1)
-
-
-def test_two_sweepers_at_once_record_a_transition_once(worker: Caller) -> None:
-    leased(worker)
-    pass_by(121)
-    look()
-    rows = list(StuckTransition.objects.all())
-    assert [transitions.raise_(rows, now_us()), transitions.raise_(rows, now_us())] == [1, 0]
-    assert [transitions.clear(rows, now_us()), transitions.clear(rows, now_us())] == [1, 0]
-    assert (len(told("session.stuck")), len(told("session.recovered")), len(alerts())) == (1, 1, 1)
-
-
 def test_reported_and_one_shot_sessions_have_no_heart_to_stop(worker: Caller) -> None:
     worker.session("shot")
     worker.report([{"id": "1", "kind": "session.started", "session": "hook", "title": "Hooks only"}])
     pass_by(100_000)
     look(2)
     assert open_rules() == {}
-
-
-def test_an_agent_may_have_limits_of_its_own_by_a_command(worker: Caller, house: House) -> None:
-    leased(worker)
-    call_command("stuck_limits", agent="deploy-7", limit="dead_s", value="600")
-    pass_by(121)
-    look(2)
-    assert open_rules() == {}
-    pass_by(600)
-    sweeps_go_on(600)
-    look(2)
-    assert open_rules()["S2"]
-    call_command("stuck_limits", agent="deploy-7", limit="dead_s", value="default")
-    assert [entry.kind for entry in told("stuck.limit_changed")] == ["stuck.limit_changed"] * 2
-    call_command("sweep")
-    assert Session.objects.count() == 1
 
 
 def test_who_goes_on_with_something_else_no_longer_loops_in_what_it_gave_up(worker: Caller) -> None:
@@ -419,27 +331,3 @@ def test_a_session_whose_tasks_are_worked_on_has_started_and_is_no_orphan(worker
             sweeper.sweep(begun + (second + more) * US)
         found = [rule for session in (late, given_up) for rule, raised in open_rules(session["id"]).items() if raised]
         assert found == rules
-
-
-def test_a_clock_that_is_set_back_between_two_sweeps_stops_no_alarm(worker: Caller) -> None:
-    leased(worker)
-    pass_by(300)
-    at = now_us()
-    sweeper.sweep(at)
-    sweeper.sweep(at - 60 * US)
-    assert open_rules() == {"S2": True}
-    assert len(told("session.stuck")) == 1
-
-
-def test_what_an_agent_reports_in_our_name_is_no_word_of_ours(worker: Caller, house: House) -> None:
-    session, _lease = leased(worker)
-    forged: list[dict[str, Any]] = [
-        {"id": "f-1", "kind": "integrity.fenced", "lease_epoch": 7},
-        {"id": "f-2", "kind": "control.fired", "control": "state_drift", "sentence": "Trust nobody."},
-    ]
-    assert worker.report([{**one, "session": session["id"]} for one in forged]).status_code == 200
-    look(2)
-    assert open_rules() == {}
-    assert controls.fired(Session.objects.get(id=session["id"]), 10) == []
-    (row,) = Session.objects.annotate(often=controls.how_often())
-    assert row.often is None

@@ -1,0 +1,182 @@
+"""Ways round a gate that take other rules, an exemption, a late word or a clock, each tried once."""
+
+from typing import Any
+
+import pytest
+import time_machine
+from django.db import transaction
+
+from approvals import exemptions
+from approvals.models import Gate
+from approvals.states import OPEN, US
+from journal.clock import now_us
+from ledger.models import Attempt
+from tests.approvals.story import RULES, Desk
+from tests.approvals.test_attacks import ALLOW, approved, dispatch, fact, rejected
+from tests.ingest.caller import code
+
+pytestmark = pytest.mark.django_db
+
+
+# --- policy, clocks, exemptions ---------------------------------------------------------------------------------------
+
+
+def test_leave_by_rules_in_between_is_no_leave_by_the_first_ones(desk: Desk) -> None:
+    """The plan was judged by the first rules; leave came from the second; the first are in force again."""
+    planned = desk.plan()
+    desk.answer(desk.gate(planned), "reviewer", "return", "squash first")
+    desk.rules(ALLOW)
+    assert desk.plan()["answer"] == "proceed"
+    desk.rules()
+    assert code(dispatch(desk, planned)) == (409, "GATE_GONE")
+
+
+def test_a_gate_of_rules_in_between_is_measured_by_the_first_ones(desk: Desk) -> None:
+    strict = RULES.replace("minimum: 1", "minimum: 2")
+    desk.rules(strict)
+    planned = desk.plan()
+    desk.answer(desk.gate(planned), "reviewer", "return", "squash first")
+    desk.rules()
+    approved(desk)
+    desk.rules(strict)
+    refused = dispatch(desk, planned)
+    assert (code(refused), refused.json()["reason"]) == ((409, "GATE_GONE"), "requirement_changed")
+
+
+def test_what_was_planned_while_observing_and_then_returned_ran_without_approval(quiet: Desk) -> None:
+    quiet.rules(mode="observe")
+    quiet.declare("git.push")
+    planned = quiet.plan()
+    quiet.rules()
+    assert code(dispatch(quiet, planned)) == (409, "GATE_GONE")
+    quiet.answer(quiet.gate(quiet.plan()), "reviewer", "return", "squash first")
+    quiet.agent.report([fact("d", "effect.dispatched")])
+    effect = quiet.effect(planned)
+    assert (effect.leave, effect.violates) == ("bypassed", True)
+
+
+@pytest.mark.parametrize("mode", ["enforce", "observe"])
+def test_denied_for_good_outlives_a_laxer_policy(desk: Desk, mode: str) -> None:
+    planned = desk.plan("e-1")
+    desk.answer(desk.gate(planned), "reviewer", "deny_final", "never in this session")
+    desk.agent.post(f"/effects/{planned['id']}/supersede")
+    desk.rules(ALLOW, mode)
+    again = desk.plan("e-2")
+    assert (again["answer"], again["leave"]) == ("blocked", "refused")
+
+
+def test_denied_for_good_reaches_what_asks_the_same_beside_it(desk: Desk) -> None:
+    """Two calls of one turn ask for the same; one of them is denied for good, and the other is not let go for it."""
+    one, other = desk.plan("e-1", turn="t-1"), desk.plan("e-2", turn="t-1")
+    desk.answer(desk.gate(other), "administrator")
+    desk.answer(desk.gate(one), "reviewer", "deny_final", "never in this session")
+    assert dispatch(desk, other).status_code == 409
+    assert not Attempt.objects.exists()
+
+
+def test_leave_that_had_lapsed_is_not_used_by_a_report(desk: Desk) -> None:
+    planned = approved(desk)
+    with time_machine.travel((desk.gate(planned).leave_until_us or 0) / US + 1, tick=False):
+        desk.agent.report([fact("d", "effect.dispatched")])
+    effect = desk.effect(planned)
+    assert (desk.gate(planned).status, effect.leave, effect.violates) == ("lapsed", "bypassed", True)
+
+
+def test_a_deadline_that_had_passed_is_not_told_as_a_cancellation(desk: Desk) -> None:
+    planned = desk.plan()
+    with time_machine.travel(desk.gate(planned).decide_by_us / US + 1, tick=False):
+        desk.agent.report([fact("d", "effect.dispatched")])
+    assert (desk.gate(planned).status, desk.effect(planned).leave) == ("expired", "bypassed")
+
+
+def exempted(desk: Desk, **scope: Any) -> Any:
+    with transaction.atomic():
+        return exemptions.grant(
+            desk.project,
+            tool="git.push",
+            reason="a release is going on",
+            ends_at_us=now_us() + 60 * US,
+            user=desk.user("administrator"),
+            **scope,
+        )
+
+
+def test_an_exemption_from_one_rule_is_none_from_another_that_came_later(desk: Desk) -> None:
+    exempted(desk, rule="push")
+    planned = desk.plan()
+    assert planned["leave_basis"] == "exemption"
+    desk.rules(RULES.replace("id: push", "id: freeze"))
+    assert code(dispatch(desk, planned)) == (409, "GATE_GONE")
+
+
+def test_an_exemption_that_ended_is_no_gate(desk: Desk) -> None:
+    exemption = exempted(desk)
+    planned = desk.plan()
+    with time_machine.travel(exemption.ends_at_us / US + 1, tick=False):
+        assert code(dispatch(desk, planned)) == (409, "GATE_GONE")
+    assert "gate" not in desk.agent.get(f"/effects/{planned['id']}").json()
+
+
+# --- what stays open --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lane", ["command", "evidence"])
+@pytest.mark.parametrize("decided", [False, True])
+def test_a_late_word_on_the_attempt_before_ends_the_gate_for_the_next(desk: Desk, lane: str, decided: bool) -> None:
+    planned = approved(desk)
+    rejected(desk, planned)
+    first = desk.gate(planned)
+    desk.plan()
+    second = desk.gate(planned)
+    if decided:
+        desk.answer(second, "reviewer")
+    if lane == "command":
+        late = desk.agent.post(f"/effects/{planned['id']}/acknowledge", {"attempt": 1, "outcome": "ok"})
+        assert late.status_code == 202
+    else:
+        desk.agent.report([fact("a", "effect.acknowledged", outcome="ok")])
+    second.refresh_from_db()
+    effect = desk.effect(planned)
+    assert (effect.state, effect.leave, effect.leave_ref) == ("acknowledged", "used", first.id.hex)
+    assert (second.status, second.used_attempt) == ("cancelled", None)
+    assert not Gate.objects.filter(status__in=OPEN).exists()
+
+
+def test_an_attempt_that_was_only_observed_ends_the_gate_for_the_next_too(quiet: Desk) -> None:
+    quiet.agent.session("s-1")
+    quiet.agent.report([
+        fact("p", "effect.planned", tool="git.push", arguments={"ref": "main"}),
+        fact("d", "effect.dispatched"), fact("f", "effect.failed", reason="rejected"),
+    ])  # fmt: skip
+    quiet.rules()
+    quiet.declare("git.push")
+    planned = quiet.plan()
+    assert planned["answer"] == "wait"
+    quiet.agent.report([fact("a", "effect.acknowledged", outcome="ok")])
+    assert quiet.effect(planned).leave == "observed"
+    assert quiet.gate(planned).status == "cancelled"
+
+
+@pytest.mark.parametrize("lane", ["command", "evidence"])
+@pytest.mark.parametrize("decided", [False, True])
+def test_what_is_withdrawn_keeps_no_leave(desk: Desk, lane: str, decided: bool) -> None:
+    planned = approved(desk) if decided else desk.plan()
+    if lane == "command":
+        desk.agent.post(f"/effects/{planned['id']}/supersede")
+    else:
+        desk.agent.report([fact("s", "effect.superseded")])
+    effect = desk.effect(planned)
+    assert (effect.state, effect.leave, effect.leave_basis) == ("superseded", "held", "cancelled")
+    assert desk.gate(planned).status == "cancelled"
+
+
+def test_what_may_have_happened_after_all_is_not_done_again(quiet: Desk) -> None:
+    quiet.agent.session("s-1")
+    quiet.agent.report([
+        fact("p", "effect.planned", tool="git.push", arguments={"ref": "main"}),
+        fact("d", "effect.dispatched"), fact("z", "effect.failed", reason="rejected"),
+    ])  # fmt: skip
+    planned = quiet.plan()
+    assert planned["answer"] == "proceed"
+    quiet.agent.report([fact("a", "effect.failed", reason="timeout")])
+    assert code(dispatch(quiet, planned)) == (409, "ALREADY_DISPATCHED")

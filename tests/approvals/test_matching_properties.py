@@ -1,0 +1,172 @@
+"""What holds of any policy, whatever rules it has, and of requirements by their strictness."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from approvals import states
+from approvals.matching import Judgement, Wish, compile_rules, judge
+from approvals.requirement import Requirement, is_stricter
+from ledger.states import REVERSIBILITIES
+from tests.approvals.wishes import rules, wish
+
+# Whatever rules there are, in whatever order.
+
+REQUIREMENTS = st.builds(
+    Requirement,
+    teams=st.sampled_from([(), ("leads",), ("leads", "ops")]),
+    people=st.sampled_from([(), ("ada",)]),
+    minimum=st.integers(1, 3),
+    step_up=st.sampled_from(states.STEP_UPS),
+    rationale=st.sampled_from(states.RATIONALES),
+    rationale_characters=st.integers(0, 20),
+    ticket=st.sampled_from(["", "INC-*"]),
+    deny_threshold=st.integers(1, 2),
+    leave_for_s=st.sampled_from([60, 600]),
+    decide_within_s=st.sampled_from([60, 3600]),
+    self_approval=st.booleans(),
+)
+PREDICATES = st.sampled_from(
+    [
+        {"path": "remote", "eq": "origin"}, {"path": "remote", "eq": True}, {"path": "remote", "gt": 5},
+        {"path": "absent", "exists": True}, {"path": "absent", "ne": 1}, {"path": "refspec", "prefix": "+"},
+        {"path": "refspec", "cidr": ["10.0.0.0/8"]},
+    ]
+)  # fmt: skip
+MATCHES = st.fixed_dictionaries(
+    {},
+    optional={
+        "tools": st.sampled_from([["git.push"], ["git.*"], ["mail.*"]]),
+        "ref_classes": st.sampled_from([["production"], ["other"]]),
+        "risk_at_least": st.sampled_from(["high", "critical"]),
+        "arguments": st.lists(PREDICATES, min_size=1, max_size=2),
+        "rate": st.just({"over": 3, "within_s": 60, "per": "tool"}),
+    },
+)
+
+
+def rule_of(outcomes: tuple[str, ...]) -> st.SearchStrategy[dict[str, Any]]:
+    def whole(given_: tuple[dict[str, Any], str, Requirement]) -> dict[str, Any]:
+        match, outcome, required = given_
+        asks = required.as_dict() if outcome == "require" else None
+        return {"match": match, "outcome": outcome, "require": asks}
+
+    return st.tuples(MATCHES, st.sampled_from(outcomes), REQUIREMENTS).map(whole)
+
+
+RULES = st.lists(rule_of(("allow", "deny", "require")), max_size=5)
+WISHES = st.builds(
+    wish,
+    reversibility=st.sampled_from(REVERSIBILITIES),
+    tool_class=st.sampled_from(["read_only", "opaque"]),
+    declared=st.booleans(),
+    risk=st.sampled_from(states.RISKS),
+)
+BEFORE = st.integers(0, 5)
+MODE = st.sampled_from(states.MODES)
+
+
+def judged(given_: list[dict[str, Any]], one: Wish, mode: str, before: int) -> Judgement:
+    return judge(rules(*given_), one, mode, lambda _rate: before)
+
+
+def rank(judgement: Judgement) -> tuple[Any, ...]:
+    """Sorts judgements from the laxest; what nobody wrote a rule for counts no more than its outcome."""
+    strictness = judgement.requirement.strictness if judgement.requirement and judgement.rule else ()
+    return states.OUTCOMES.index(judgement.outcome), strictness
+
+
+@given(RULES, rule_of(("deny",)), st.integers(0, 5), WISHES, MODE, BEFORE)
+def test_a_rule_more_that_denies_never_loosens(
+    given_: list[dict[str, Any]], more: dict[str, Any], at: int, one: Wish, mode: str, before: int
+) -> None:
+    with_it = [*given_[:at], more, *given_[at:]]
+    assert rank(judged(with_it, one, mode, before))[0] >= rank(judged(given_, one, mode, before))[0]
+
+
+@given(RULES, rule_of(("require",)), st.integers(0, 5), WISHES, MODE, BEFORE)
+def test_a_rule_more_that_asks_never_loosens(
+    given_: list[dict[str, Any]], more: dict[str, Any], at: int, one: Wish, mode: str, before: int
+) -> None:
+    with_it = [*given_[:at], more, *given_[at:]]
+    assert rank(judged(with_it, one, mode, before)) >= rank(judged(given_, one, mode, before))
+
+
+@given(RULES, st.randoms(use_true_random=False), WISHES, MODE, BEFORE)
+def test_the_order_of_rules_changes_no_outcome(
+    given_: list[dict[str, Any]], chance: Any, one: Wish, mode: str, before: int
+) -> None:
+    shuffled = list(given_)
+    chance.shuffle(shuffled)
+    assert rank(judged(shuffled, one, mode, before)) == rank(judged(given_, one, mode, before))
+
+
+@given(RULES, rule_of(("allow", "deny", "require")), WISHES, MODE)
+def test_an_error_never_lets_pass(given_: list[dict[str, Any]], faulty: dict[str, Any], one: Wish, mode: str) -> None:
+    faulty = faulty | {"match": {"arguments": [{"path": "remote", "gt": 5}]}}
+    judgement = judged([*given_, faulty], one, mode, 5)
+    assert judgement.outcome == ("deny" if one.reversibility == "irreversible" else judgement.outcome) != "allow"
+    assert judgement.error or judgement.outcome == "deny"
+
+
+@given(RULES, WISHES, MODE, BEFORE)
+def test_the_same_question_has_the_same_answer(given_: list[dict[str, Any]], one: Wish, mode: str, before: int) -> None:
+    compiled = compile_rules({"rules": [{"id": f"r{n}", **each} for n, each in enumerate(given_)]})
+    assert judge(compiled, one, mode, lambda _rate: before) == judge(compiled, one, mode, lambda _rate: before)
+    assert judge(compiled, one, mode, lambda _rate: before).outcome == judged(given_, one, mode, before).outcome
+
+
+# What a grant is bound to.
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"teams": ("ops",)},
+        {"minimum": 3},
+        {"step_up": "typed_digest"},
+        {"deny_threshold": 1},
+        {"rationale": "always"},
+        {"rationale_characters": 11},
+        {"ticket": "CHG-*"},
+        {"decide_within_s": 60},
+        {"leave_for_s": 60},
+        {"self_approval": False},
+        {"distinct_from": ("requester", "session_owner", "agent_owner")},
+    ],
+)
+def test_each_field_can_make_a_requirement_stricter(change: dict[str, Any]) -> None:
+    old: dict[str, Any] = {
+        "teams": ("leads",), "minimum": 2, "step_up": "reauth", "deny_threshold": 2, "ticket": "INC-*",
+        "decide_within_s": 3600, "leave_for_s": 600, "self_approval": True, "distinct_from": ("requester",),
+    }  # fmt: skip
+    before, after = Requirement(**old), Requirement(**(old | change))
+    assert is_stricter(after, before)
+    assert before.hash != after.hash
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {}, {"minimum": 1}, {"step_up": "none"}, {"deny_threshold": 3}, {"rationale": "none"}, {"ticket": ""},
+        {"teams": ("leads", "ops")}, {"people": ("ada",)}, {"teams": ()}, {"leave_for_s": 6000}, {"distinct_from": ()},
+    ],
+)  # fmt: skip
+def test_what_is_provably_laxer_is_not_stricter(change: dict[str, Any]) -> None:
+    old: dict[str, Any] = {
+        "teams": ("leads",),
+        "minimum": 2,
+        "step_up": "reauth",
+        "deny_threshold": 2,
+        "ticket": "INC-*",
+    }
+    assert not is_stricter(Requirement(**(old | change)), Requirement(**old))
+
+
+@given(REQUIREMENTS, REQUIREMENTS, REQUIREMENTS)
+def test_not_stricter_is_an_order(one: Requirement, two: Requirement, three: Requirement) -> None:
+    assert not is_stricter(one, one)
+    if not is_stricter(two, one) and not is_stricter(three, two):
+        assert not is_stricter(three, one)

@@ -1,0 +1,64 @@
+"""What the resume answer says of a session that has ended."""
+
+from uuid import UUID
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from inquiry import resume
+from sessions.models import Session
+from tests.ingest.caller import Caller
+from tests.pages.book import done
+from tests.recovery.test_resume import agent, dispatched, operator, page, resumed, session, viewer
+
+__all__ = ["agent", "operator", "session", "viewer"]
+pytestmark = pytest.mark.django_db
+
+
+def test_of_a_session_that_has_ended_it_is_said_how_and_what_is_open_and_not_whether_it_can_resume(
+    agent: Caller, viewer: Client, operator: Client, session: UUID
+) -> None:
+    agent.acknowledge(dispatched(agent, session, "mail.send", "well"))
+    assert [one["unheard"] for one in resumed(agent, session)["done"]] == [True]
+    done(agent.post(f"/sessions/{session}/end", {"status": "completed"}))
+    found = resumed(agent, session)
+    assert (found["session"]["ended"], found["safe"]) == (True, True)
+    assert [one["unheard"] for one in found["done"]] == [False]  # its worker has told the end of it
+    assert found["session"]["ended_at_us"] == Session.objects.get(id=session).ended_at_us
+    assert found["sentence"] == "It has ended (completed). Nothing that it began is open."
+    for name in ("session", "session_resume"):
+        said = page(viewer, session, name)
+        assert ": <b>completed</b></h2> <p>Nothing that it began is open.</p>" in said
+        assert "resume safely" not in said
+
+
+def test_what_an_ended_session_left_open_is_named_and_who_settles_it(
+    agent: Caller, viewer: Client, operator: Client, session: UUID
+) -> None:
+    mail = dispatched(agent, session, "mail.send", "mail")
+    dispatched(agent, session, "git.push", "push")
+    agent.plan("later", str(session), tool="git.push", arguments={"n": 1})
+    done(agent.post(f"/sessions/{session}/end", {"status": "failed"}))
+    found = resumed(agent, session)
+    assert (found["session"]["ended"], found["safe"]) == (True, False)
+    assert [one["effect"] for one in found["because"]] == [mail["id"]]
+    left = (
+        f"Still open: for a person {mail['handle']}, 1 that can be settled without a person. 1 planned and never begun."
+    )
+    assert found["sentence"] == f"It has ended (failed). {left}"
+    said = page(operator, session)
+    assert f": <b>failed</b></h2> <p>{left} {found['because'][0]['sentence']}" in said
+    assert reverse("resolve", args=[UUID(mail["id"])]) in said
+    assert "1 was never begun" in said
+    assert "may run for the first time" not in page(viewer, session).partition('id="timeline"')[0]
+
+
+def test_nobody_counts_what_is_open_of_an_ended_session_beyond_what_is_judged(
+    agent: Caller, session: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resume, "MOST_JUDGED", 1)
+    for key in ("a", "b"):
+        dispatched(agent, session, "mail.send", key)
+    done(agent.post(f"/sessions/{session}/end", {"status": "cancelled"}))
+    assert resumed(agent, session)["sentence"] == "It has ended (cancelled). More than 1 of its effects are open."
