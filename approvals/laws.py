@@ -56,6 +56,10 @@ _NOT_PENDING = (
     "NOT EXISTS (SELECT 1 FROM {schema}approvals_gate gate WHERE gate.id = NEW.gate_id AND gate.status = 'pending'"
     " AND gate.digest = NEW.shown_digest)"
 )
+_OWN_UNTOLD = (
+    "(vote.own OR gate.self_approval) AND"
+    " vote.own <> COALESCE(vote.user_id IN (gate.requester_id, gate.session_owner_id, gate.agent_owner_id), FALSE)"
+)
 _NO_QUORUM = (
     "(SELECT COUNT(*) FROM {schema}approvals_vote vote WHERE vote.gate_id = NEW.id AND vote.answer = 'approve'"
     f" AND {COUNTS.replace('gate.', 'NEW.')}) < NEW.minimum"
@@ -118,6 +122,10 @@ _LAWS: dict[str, tuple[str, str, str, str]] = {
     ),
     "vote_is_on_a_pending_gate_as_shown": (
         "approvals_vote", "INSERT", _NOT_PENDING, "a vote is on a pending gate, and on what it binds",
+    ),
+    "yes_to_ones_own_says_so": (
+        "approvals_vote", "INSERT", f"NEW.answer = 'approve' AND {_of_gate(_OWN_UNTOLD)}",
+        "a yes says whether it is to what the voter asked for or owns",
     ),
     "vote_never_changes": ("approvals_vote", "UPDATE", "", "a vote is never changed"),
     "vote_never_goes": ("approvals_vote", "DELETE", "", "a vote is never deleted"),

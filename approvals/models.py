@@ -266,10 +266,12 @@ class Vote(models.Model):
     reason_characters = models.IntegerField(default=0)  # the reason itself is in the entry's body
     position = models.BigIntegerField()  # journal position of gate.voted
     voted_at_us = models.BigIntegerField()
+    own = models.BooleanField(default=False)  # a yes of who asked for it, or owned its session or agent by then
 
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["gate", "user"], name="person_votes_once_on_a_gate"),
+            models.CheckConstraint(condition=Q(own=False) | Q(answer="approve"), name="vote_of_ones_own_is_a_yes"),
             models.CheckConstraint(condition=Q(answer__in=states.ANSWERS), name="vote_answer_is_known"),
             models.CheckConstraint(
                 condition=~Q(answer="approve") | Q(view_complete=True), name="approval_saw_everything"
@@ -278,7 +280,10 @@ class Vote(models.Model):
             models.CheckConstraint(condition=Q(voted_at_us__gte=F("shown_at_us")), name="vote_follows_what_was_shown"),
             models.CheckConstraint(condition=Q(reason_characters__gte=0), name="vote_reason_is_counted"),
         ]
-        indexes = [models.Index(fields=["project", "voted_at_us"], name="vote_by_time")]
+        indexes = [
+            models.Index(fields=["project", "voted_at_us"], name="vote_by_time"),
+            models.Index(fields=["project", "gate"], name="vote_of_ones_own", condition=Q(own=True)),
+        ]
 
     def __str__(self) -> str:
         return f"{self.answer} by {self.actor}"

@@ -266,7 +266,12 @@ def _vote(gate: Gate, membership: Membership, answer: str, reason: str, shown: S
         reason_characters=len(reason),
         position=position,
         voted_at_us=max(at_us, shown.at_us),
+        own=answer == "approve" and membership.user_id in _parties(gate),
     )
+
+
+def _parties(gate: Gate) -> tuple[int | None, ...]:
+    return gate.requester_id, gate.session_owner_id, gate.agent_owner_id
 
 
 def _resolve(row: EffectRow, gate: Gate, vote: Vote, now: int) -> None:

@@ -574,6 +574,7 @@ class Migration(migrations.Migration):
                 ("reason_characters", models.IntegerField(default=0)),
                 ("position", models.BigIntegerField()),
                 ("voted_at_us", models.BigIntegerField()),
+                ("own", models.BooleanField(default=False)),
                 (
                     "gate",
                     models.ForeignKey(
@@ -600,9 +601,18 @@ class Migration(migrations.Migration):
                 ),
             ],
             options={
-                "indexes": [models.Index(fields=["project", "voted_at_us"], name="vote_by_time")],
+                "indexes": [
+                    models.Index(fields=["project", "voted_at_us"], name="vote_by_time"),
+                    models.Index(
+                        condition=models.Q(("own", True)), fields=["project", "gate"], name="vote_of_ones_own"
+                    ),
+                ],
                 "constraints": [
                     models.UniqueConstraint(fields=("gate", "user"), name="person_votes_once_on_a_gate"),
+                    models.CheckConstraint(
+                        condition=models.Q(("own", False), ("answer", "approve"), _connector="OR"),
+                        name="vote_of_ones_own_is_a_yes",
+                    ),
                     models.CheckConstraint(
                         condition=models.Q(("answer__in", ("approve", "deny", "deny_final", "return"))),
                         name="vote_answer_is_known",

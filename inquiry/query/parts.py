@@ -5,7 +5,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from django.contrib.auth import get_user_model
-from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from approvals import states as gate_states
 from approvals.models import Gate, Vote
@@ -275,9 +275,10 @@ def approver(link: str, reach: str) -> Several:
 
 
 def self_approved(context: Context) -> Test:
-    """Gates that somebody approved who had asked for it, or whose session or agent had. Asked of the votes, once."""
-    own = Q(user=F("gate__requester")) | Q(user=F("gate__session_owner")) | Q(user=F("gate__agent_owner"))
-    yes = approvals(context.project).filter(own).order_by()
+    """Gates that somebody approved who had asked for it, or owned its session or agent. Asked of the votes, once."""
+    yes = votes(context.project).filter(own=True).order_by()
+    if context.upto is not None:
+        yes = yes.filter(position__lte=context.upto)
     known = ("self_approved", "", False)
     if known not in context.names:
         context.names[known] = list(yes.values_list("gate", flat=True).distinct()[: FEW + 1])

@@ -67,13 +67,13 @@ def test_a_rule_that_lets_people_approve_their_own_keeps_away_whom_it_names(
     assert desk.answer(gate, "administrator").refusal is None
 
 
-def by_hand(desk: Desk, gate: Gate, name: str) -> None:
+def by_hand(desk: Desk, gate: Gate, name: str, *, own: bool = False) -> None:
     now = now_us()
     with transaction.atomic():
         Vote.objects.create(
             project=desk.project, gate=gate, user=desk.user(name), actor="p_x", answer="approve", card_sha256="c" * 64,
             shown_version=1, shown_digest=gate.digest, shown_at_us=now, view_complete=True, position=1,
-            voted_at_us=now,
+            voted_at_us=now, own=own,
         )  # fmt: skip
 
 
@@ -81,8 +81,19 @@ def by_hand(desk: Desk, gate: Gate, name: str) -> None:
 def test_the_database_keeps_away_whom_the_rule_names(desk: Desk, asked: Callable[..., Gate], party: str) -> None:
     gate = asked((party,), party)
     with pytest.raises((DatabaseError, IntegrityError), match="vote_is_of_nobody_with_a_part_in_it"):
-        by_hand(desk, gate, "reviewer")
+        by_hand(desk, gate, "reviewer", own=True)
     by_hand(desk, gate, "administrator")
+
+
+@pytest.mark.parametrize("party", PARTIES)
+def test_a_yes_to_ones_own_says_so_and_no_other_does(desk: Desk, asked: Callable[..., Gate], party: str) -> None:
+    gate = asked(None, party)
+    for name, own in (("reviewer", False), ("administrator", True)):
+        with pytest.raises((DatabaseError, IntegrityError), match="yes_to_ones_own_says_so"):
+            by_hand(desk, gate, name, own=own)
+    by_hand(desk, gate, "administrator")
+    assert desk.answer(gate, "reviewer").refusal is None
+    assert [vote.own for vote in Vote.objects.order_by("voted_at_us")] == [False, True]
 
 
 @pytest.mark.parametrize("party", PARTIES)

@@ -181,6 +181,7 @@ CASES: Final[dict[str, Case]] = {
     "approval_saw_everything": check(
         Vote, {"answer": "approve", "view_complete": False}, {"answer": "approve", "view_complete": True}
     ),
+    "vote_of_ones_own_is_a_yes": check(Vote, {"own": True}, {"own": False}),
     "vote_step_up_is_known": check(Vote, {"step_up": "wink"}, {"step_up": "reauth"}),
     "vote_follows_what_was_shown": check(Vote, {"voted_at_us": 0}, {"voted_at_us": 1}),
     "vote_reason_is_counted": check(Vote, {"reason_characters": -1}, {"reason_characters": 3}),
