@@ -81,12 +81,20 @@ def of(effect: Effect, now_us: int) -> Chain:
     """The chain of an effect that was fetched through the wall; nothing of another project is in it."""
     chain = Chain()
     chain.add(effect.id, THIS)
+    decided = decisions.of_session(effect.session_id).filter(effect=effect.id)
+    alike, asked = list(_alike(effect)), {"undoing": _undoing(effect, [effect.id])}
+    for number, kind in enumerate(alike):
+        asked |= {f"before_{number}": kind.before, f"after_{number}": kind.after}
+    own_children = Effect.objects.filter(session=effect.session_id, parent_effect=effect.id)
+    found, there = nearest.look(effect, asked, {"children": own_children, "decided": decided})
     _upwards(chain, effect, "parent_effect_id", "its parent", "its parent, {} levels up")
-    _children(chain, effect)
+    if there["children"]:
+        _children(chain, effect)
     _upwards(chain, effect, "compensates_id", "this one compensates it", "compensated in its turn, {} steps back")
-    _beside(chain, effect)
+    _compensations(chain, effect, found["undoing"])
+    _tell_alike(chain, alike, found)
     _ask(chain, now_us)
-    rows = decisions.of_session(effect.session_id).filter(effect=effect.id).order_by("-opened_position")[:ALIKE]
+    rows = decided.order_by("-opened_position")[:ALIKE] if there["decided"] else []
     chain.decided = [decisions.told(row) | {"position": row.opened_position} for row in rows]
     return chain
 
@@ -133,15 +141,7 @@ def _children(chain: Chain, effect: Effect) -> None:
                 return
 
 
-def _beside(chain: Chain, effect: Effect) -> None:
-    """What was planned to undo it; the same call, on the same resource, with the same reference. One query, mostly."""
-    undoing = Effect.objects.filter(compensates=effect.id, project=effect.project_id).order_by("opened_position")
-    asked = {"undoing": undoing[: LINKS + 1]}
-    alike = list(_alike(effect))
-    for number, kind in enumerate(alike):
-        asked |= {f"before_{number}": kind.before, f"after_{number}": kind.after}
-    found = nearest.ids(effect, asked)
-    _compensations(chain, effect, found["undoing"])
+def _tell_alike(chain: Chain, alike: "list[_Kind]", found: dict[str, list[UUID]]) -> None:
     for number, kind in enumerate(alike):
         for word in ("before", "after"):
             ids = found[f"{word}_{number}"]
@@ -150,6 +150,11 @@ def _beside(chain: Chain, effect: Effect) -> None:
             for one in ids[-kind.most :] if word == "before" else ids[: kind.most]:
                 if not chain.add(one, f"{kind.how}, {word} it"):
                     return
+
+
+def _undoing(effect: Effect, level: list[UUID]) -> "QuerySet[Effect]":
+    undoing = Effect.objects.filter(compensates__in=level, project=effect.project_id)
+    return undoing.order_by("opened_position")[: LINKS + 1]
 
 
 def _compensations(chain: Chain, effect: Effect, level: list[UUID]) -> None:
@@ -162,9 +167,7 @@ def _compensations(chain: Chain, effect: Effect, level: list[UUID]) -> None:
                 return
         if not level or depth == DOWN:
             return
-        undoing = Effect.objects.filter(compensates__in=level, project=effect.project_id)
-        found = undoing.order_by("opened_position").values_list("id", flat=True)[: LINKS + 1]
-        level = [one for one in found if one not in seen]
+        level = [one for one in _undoing(effect, level).values_list("id", flat=True) if one not in seen]
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,10 @@ def read(
     rows = annotated(Effect.objects.select_related("session__agent")).annotate(
         session_position=F("session__opened_position")
     )
-    page = keyset.merge(arms, rows, size, window)
+    if whole:
+        page = keyset.merge(arms, rows, size, window)
+    else:  # few, and found by their ids whatever else is asked
+        page = keyset.page(timeline.narrow(rows.filter(id__in=single), filters, now_us), size, window)
     found = Lanes(clock, older=page.older, newer=page.newer, size=size, now_us=now_us, across=True)
     effects = list(reversed(page.rows))
     sessions: dict[UUID, Session] = {effect.session_id: effect.session for effect in effects}

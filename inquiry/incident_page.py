@@ -116,7 +116,7 @@ def member(found: Incident, identity: UUID) -> IncidentMember | None:
 
 
 def held(project: Project, found: Incident, now: int, before: int | None = None) -> Held:
-    """Members and history of an incident: six queries at most, however many there are."""
+    """Members and history of an incident: seven queries at most, however many there are."""
     result = Held()
     rows = IncidentMember.objects.filter(incident=found, removed_position__isnull=True).select_related("added_by")
     members = list(rows.annotate(text=text_at("added_position")).order_by("added_position"))
@@ -165,16 +165,18 @@ def _history(found: Incident, before: int | None) -> tuple[list[Said], int | Non
     listed = IncidentEntry.objects.filter(incident=found)
     if before is not None:
         listed = listed.filter(position__lt=before)
-    at = list(listed.order_by("-position").values_list("position", flat=True)[: HISTORY + 1])
+    at = listed.order_by("-position").values("position")[: HISTORY + 1]
     name = Person.objects.filter(pseudonym=OuterRef("actor")).values("user__username")[:1]
-    entries = Entry.objects.filter(position__in=at[:HISTORY]).annotate(
+    entries = Entry.objects.filter(position__in=at).annotate(
         text=Subquery(Body.objects.filter(entry=OuterRef("pk")).values("text")), who=Subquery(name)
     )
     rows = list(entries.annotate(erased=F("erasure__erased_at_us")).order_by("position"))
+    more = len(rows) > HISTORY
+    rows = rows[-HISTORY:]
     facts = {one.position: orjson.loads(one.facts) for one in rows}
     names = _names({str(fact["owner"]) for fact in facts.values() if fact.get("owner")})
     history = [_told(one, facts[one.position], names) for one in rows]
-    return history, at[HISTORY - 1] if len(at) > HISTORY else None
+    return history, rows[0].position if more else None
 
 
 def _names(pseudonyms: set[str]) -> dict[str, str]:

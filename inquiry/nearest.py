@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models import QuerySet, Subquery, TextField
+from django.db.models import Exists, QuerySet, Subquery, TextField
 from django.db.models.sql.compiler import SQLCompiler
 
 from ledger.models import Effect
@@ -30,13 +30,18 @@ class _Gathered(Subquery):
         return self.as_sql(compiler, connection, template=_EACH.format(gather="group_concat"), **context)
 
 
-def ids(effect: Effect, asked: "Mapping[str, QuerySet[Effect]]") -> dict[str, list[UUID]]:
-    """The ids that each of `asked` (ordered and cut short) finds, by their positions. `effect` is any that is there."""
+def look(
+    effect: Effect, asked: "Mapping[str, QuerySet[Effect]]", whether: "Mapping[str, QuerySet[Any]]"
+) -> tuple[dict[str, list[UUID]], dict[str, bool]]:
+    """The ids that each of `asked` (ordered and cut short) finds, by their positions; and `whether` there is any row.
+
+    `effect` is any that is there. One query.
+    """
     gathered = {name: _Gathered(rows.values("opened_position", "id")) for name, rows in asked.items()}
-    if not gathered:
-        return {}
-    row = Effect.objects.filter(id=effect.id).annotate(**gathered).values(*gathered).get()
-    return {name: [identity for _, identity in sorted(_read(text))] for name, text in row.items()}
+    exist = {name: Exists(rows) for name, rows in whether.items()}
+    row = Effect.objects.filter(id=effect.id).annotate(**gathered, **exist).values(*gathered, *exist).get()
+    ids = {name: [identity for _, identity in sorted(_read(row[name]))] for name in gathered}
+    return ids, {name: bool(row[name]) for name in exist}
 
 
 def _read(text: str | None) -> list[tuple[int, UUID]]:

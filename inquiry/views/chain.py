@@ -37,7 +37,7 @@ def effect_chain(request: MemberRequest, effect: UUID) -> HttpResponse:
         clock=lanes.clock_of(request.GET),
         three=view in ("json", "table"),
     )
-    tried, times = effect_page.attempts(found)
+    tried, times = effect_page.attempts(found) if found.attempt_count else ([], 0)
     if view == "json":
         return JsonResponse(_as_json(found, linked) | views.as_json(shown), json_dumps_params={"ensure_ascii": False})
     context = {

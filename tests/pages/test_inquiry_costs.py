@@ -23,6 +23,7 @@ from tests.pages.people import House
 
 pytestmark = [pytest.mark.django_db, pytest.mark.once]
 MOST = 12
+GATHERED = 15  # of pages that tell of many things at once: a chain, an incident
 
 
 @pytest.fixture
@@ -68,17 +69,24 @@ def pages(book: Book) -> list[str]:
 
 
 def test_queries_are_few_and_do_not_grow_with_the_book(
-    viewer: Client, agent: Caller, book: Book, monkeypatch: pytest.MonkeyPatch
+    house: House, viewer: Client, agent: Caller, book: Book, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(declared, "KEPT_S", 3600.0)  # else one page in five seconds reads declarations anew
     viewer.get(reverse("session", args=[book.session]))  # the first page of a sign-in starts its clock
-    for url in pages(book):  # what is put on record once an hour is no page's
+    many(agent, "apart", 5)
+    apart = Effect.objects.filter(session__key="apart").earliest("opened_position")
+    member = {"title": "x", "thing": "apart", "reason": "why"}
+    incident = house.client("reviewer").post(reverse("open_incident"), member)["Location"]
+    gathered = [reverse("effect_chain", args=[apart.id]), incident]
+    for url in (*pages(book), *gathered):  # what is put on record once an hour is no page's
         viewer.get(url)
-    before = {url: asked(viewer, url)[0] for url in pages(book)}
-    assert max(before.values()) <= MOST, before
+    before = {url: asked(viewer, url)[0] for url in (*pages(book), *gathered)}
+    assert max(before[url] for url in gathered) <= GATHERED, before
+    assert max(before[url] for url in pages(book)) <= MOST, before
     grow(agent, book)
+    many(agent, "apart", 95, start=5)
     after = {url: asked(viewer, url)[0] for url in before}
-    assert after == before
+    assert after == before, {url: (before[url], after[url]) for url in before if before[url] != after[url]}
 
 
 def grow(agent: Caller, book: Book) -> None:
