@@ -96,16 +96,17 @@ def test_every_door_of_the_desk_is_in_the_table_and_declares_its_role(ids: dict[
 
 
 def take_part(desk: Desk, user: User, relation: str) -> None:
-    """Let `user` have one part in what is asked for, and nobody any other."""
-    Agent.objects.filter(id=desk.house.agent.id).update(owner=user if relation == "agent_owner" else None)
+    """Let `user` have one part in what is asked for, or every part, and nobody any other."""
+    mine = {relation} if relation != EVERY_PART else set(RELATIONS)
+    Agent.objects.filter(id=desk.house.agent.id).update(owner=user if "agent_owner" in mine else None)
     for column, named in (("owner", "session_owner"), ("on_behalf_of", "requester")):
-        Session.objects.filter(project=desk.project).update(**{column: user if relation == named else None})
+        Session.objects.filter(project=desk.project).update(**{column: user if named in mine else None})
 
 
-# A part could open a door to those who may least, and close one to those who may most.
-PARTS: Final = [
-    (role, one) for role in ROLES for one in (RELATIONS if role in (ROLES[0], ROLES[-1]) else RELATIONS[:1])
-]
+EVERY_PART: Final = "every part"
+# A part could open a door to those who may least, and close one to those who may most: whoever has all of them at once
+# finds out whether one does.
+PARTS: Final = [(role, "nobody") for role in ROLES] + [(role, EVERY_PART) for role in (ROLES[0], ROLES[-1])]
 
 
 @pytest.mark.parametrize(("role", "relation"), PARTS)

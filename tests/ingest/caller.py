@@ -1,6 +1,7 @@
 """An agent at the API's doors, as the tests play it: over HTTP, with a token, and nothing else."""
 
 import json
+import logging
 import ssl
 import uuid
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import httpx
 
 ADDRESS = "http://127.0.0.1"
+logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each request, and nobody reads them
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # every client would else read all certificates of the machine
 
 

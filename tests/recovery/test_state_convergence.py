@@ -6,7 +6,7 @@ from itertools import permutations
 from typing import Any, Final
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
 from journal import order
@@ -133,7 +133,9 @@ def test_a_fold_that_believes_the_last_to_arrive_is_caught(
     assert module.earlier is order.earlier
     monkeypatch.setattr(module, "earlier", last_to_arrive)
 
-    @settings(SOME, max_examples=200, derandomize=True, database=None, phases=[*SOME.phases][-1:])
+    # The same stories every time, of which an early one shows it.
+    @seed(1)
+    @settings(SOME, max_examples=200, database=None, phases=[*SOME.phases][-1:])
     @given(told=stories(about), chance=st.randoms(use_true_random=False))
     def property_of_the_mutant(told: list[Fact], chance: random.Random) -> None:
         check(agent, told, chance)
@@ -147,9 +149,9 @@ def test_a_sixth_checkpoint_takes_the_place_of_the_first_and_not_of_the_one_that
         {"id": f"c-{n}", "kind": "checkpoint.written", "session": "s", "summary": str(n), "producer_seq": n}
         for n in range(checkpoints.KEPT + 2)
     ]
-    for seed in range(3):
+    for chance in range(3):
         with undone():
-            for batch in deliveries(told, random.Random(seed)):
+            for batch in deliveries(told, random.Random(chance)):
                 agent.report(list(batch))
             texts = Body.objects.filter(entry_id__in=Checkpoint.objects.values("opened_position"))
             assert sorted(text[text.index('"id":"c-') + 8] for text in texts.values_list("text", flat=True)) == list(
