@@ -9,6 +9,7 @@ from typing import Any, Final
 from uuid import UUID
 
 import orjson
+from django.db.models import Q
 
 from approvals import counting, exemptions, gates, last_look, policies, reading
 from approvals.binding import binding
@@ -198,12 +199,27 @@ def acknowledge(origin: Origin, effect: UUID, *, attempt: int, outcome: str, ext
 
 
 def follow(rows: Iterable[EffectRow], received_us: int) -> None:
-    """End the open gates of effects (locked) that went on without them: reported as done, or withdrawn."""
-    moved = {row.id: row for row in rows if row.leave_ref and (row.leave in MOVED or row.superseded_mark)}
+    """End the open gates of effects (locked) that went on without them: reported as done, or withdrawn.
+
+    Where a gate was ended because an attempt before turned out to have happened, and the attempt that it was for ran as
+    well, that one is judged by what people had said: the gate stays as it ended, and the book says whose yes it was.
+    """
+    moved = {
+        row.id: row for row in rows if row.recalled or (row.leave_ref and (row.leave in MOVED or row.superseded_mark))
+    }
     if not moved:
         return
-    for gate in Gate.objects.select_for_update().filter(effect__in=moved, status__in=OPEN).order_by("effect"):
+    wanted = Q(status__in=OPEN)
+    if any(row.recalled for row in moved.values()):
+        wanted |= Q(status="cancelled", reason="happened")
+    found = Gate.objects.select_for_update().filter(wanted, effect__in=moved)
+    for gate in found.order_by("effect", "opened_position"):
         row = moved[gate.effect_id]
+        if gate.status == "cancelled":
+            if row.recalled and row.leave_until_us in (gate.leave_until_us, gate.decide_by_us):
+                basis = "ruling" if row.leave == "used" else row.leave_basis
+                leaves.change_leave(row, Grant(row.leave, basis, gate.id.hex, row.leave_until_us), received_us)
+            continue
         gates.settle(row, gate, received_us)
         if gate.status not in OPEN:
             continue

@@ -1,8 +1,9 @@
 """What a fact does. State is a pure function of marks; a fact only sets marks, each once, the first by its order key.
 
 The command lane (after its compare-and-set), the evidence lane and as-of views all come through here. Because a mark is
-kept by the smallest order key and never by arrival, the same facts give the same state in every order of delivery and
-however often they are repeated. Only the columns of `FOLLOW_DELIVERY` depend on it.
+kept by the smallest order key and never by arrival (of acknowledgements, by the smallest of those that know the
+outcome), the same facts give the same state in every order of delivery and however often they are repeated. Only the
+columns of `FOLLOW_DELIVERY` depend on it.
 """
 
 from collections.abc import Callable, Iterable
@@ -90,9 +91,16 @@ def apply(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observ
         and fact.values["intent_digest"] != effect.intent_digest
     )
     twice = fact.kind == PROBED and fact.values.get("found") == "several"
-    effect.violates = effect.violates or reused or twice
+    denied = _denies_a_person(effect, fact)
+    effect.violates = effect.violates or reused or twice or denied
     handler(effect, attempts, fact, observe)
-    return ["key_reuse"] if reused else ["found_twice"] if twice else []
+    return ["key_reuse"] if reused else ["found_twice"] if twice else ["rejected_after_all"] if denied else []
+
+
+def _denies_a_person(effect: EffectRow, fact: Fact) -> bool:
+    """True for a clean rejection of the attempt that a person said had happened, also where it moves no mark."""
+    rejects: bool = fact.kind == "effect.failed" and fact.values["reason"] == "rejected"
+    return rejects and effect.resolution == "happened" and attempt_of(effect.resolved_mark) == fact.attempt
 
 
 def _planned(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe) -> None:
@@ -174,7 +182,7 @@ def _attempt(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, obs
     if row is None and effect.leave_aside:
         # The attempt after the one that was rejected, and then had happened: leave is judged as it stood for this one.
         effect.leave, effect.leave_until_us = effect.leave_aside, effect.leave_aside_until_us
-        effect.leave_aside, effect.leave_aside_until_us = "", None
+        effect.leave_aside, effect.leave_aside_until_us, effect.recalled = "", None, True
     if effect.leave in _SEEN and effect.leave_basis in _OBSERVED_BASES:
         # Import and live evidence of one effect may arrive either way round: the weightier basis stays.
         if effect.leave_basis == "import" and not fact.imports:
@@ -210,8 +218,20 @@ def _will_tell(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, r
     """True for an acknowledgement that will say what state the effect is in (see `_tells`)."""
     if fact.kind != "effect.acknowledged":
         return False
-    outcome = fact.values["outcome"] if earlier(fact.mark, row.acknowledged_mark) else row.outcome
+    outcome = fact.values["outcome"] if _is_believed(fact, row) else row.outcome
     return _says(row, outcome, effect.undone, max(attempts))
+
+
+def _is_believed(fact: Fact, row: AttemptRow) -> bool:
+    """True for an acknowledgement that stands for its attempt, whatever was told of it before.
+
+    Whoever knows the outcome is believed before whoever does not, also a report before a command: "unknown" contradicts
+    nobody. Of two that know, and of two that do not, the first by its mark stands.
+    """
+    knows: bool = fact.values["outcome"] != "unknown"
+    if row.acknowledged_mark and knows != (row.outcome != "unknown"):
+        return knows
+    return earlier(fact.mark, row.acknowledged_mark)
 
 
 def _dispatched(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe) -> None:
@@ -232,7 +252,7 @@ def _dispatched(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, 
 
 def _acknowledged(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe) -> None:
     row = _attempt(effect, attempts, fact, observe)
-    if not earlier(fact.mark, row.acknowledged_mark):
+    if not _is_believed(fact, row):
         return
     row.acknowledged_mark = fact.mark
     row.acknowledged_at_us = fact.told_us
@@ -322,8 +342,8 @@ def settle(effect: EffectRow, attempts: dict[int, AttemptRow], deadline_s: int) 
     if effect.state == "failed":
         effect.outcome = OUTCOME_OF_REASON[reason]
     if effect.state == "acknowledged" and effect.resolution == "happened":
-        known = acknowledged and effect.outcome != "unknown"
-        effect.outcome = effect.outcome if known else "ok"
+        is_known = acknowledged and effect.outcome != "unknown"
+        effect.outcome = effect.outcome if is_known else "ok"
     if effect.state in ("planned", "dispatched"):
         effect.outcome = ""
     effect.attempt_count = highest
@@ -337,8 +357,11 @@ def settle(effect: EffectRow, attempts: dict[int, AttemptRow], deadline_s: int) 
     if effect.state == "dispatched" and last is not None and last.received_us is not None:
         effect.deadline_us = last.received_us + deadline_s * 1_000_000
     violations = []
-    first = acknowledged[0].number if acknowledged else 0
-    if len(acknowledged) > 1 or (effect.resolution == "happened" and first > resolved):
+    # What is held against somebody is never taken back. So it is told only where no later fact can show it otherwise:
+    # an attempt whose outcome nobody knows may still turn out to have come to nothing.
+    known = [row.number for row in acknowledged if row.outcome != "unknown"]
+    first = known[0] if known else 0
+    if len(known) > 1 or (effect.resolution == "happened" and first > resolved):
         violations.append("acknowledged_twice")
     # That it did not happen is said of the attempt and of those before it.
     if 0 < first <= max((number for number, row in attempts.items() if is_of_a_person(row.failed_mark)), default=0):

@@ -71,6 +71,7 @@ class EffectRow:
     version: int = 0  # 0: not stored yet
     replanned: bool = False  # no column: the plan's columns changed and must be written too
     spent_by: int = 0  # no column: the attempt by which the leave that was given is used now
+    recalled: bool = False  # no column: leave that had been set aside counts now, for the attempt it was for
     gave_way: list[dict[str, Any]] | None = None  # no column: what plans said that others took the place of
 
     @property
@@ -125,7 +126,7 @@ _POSTGRESQL_TYPES: Final[dict[object, str]] = {
 }
 
 
-_NO_COLUMNS: Final = ("replanned", "spent_by", "gave_way", "stored")
+_NO_COLUMNS: Final = ("replanned", "spent_by", "recalled", "gave_way", "stored")
 
 
 def columns(row: type[EffectRow] | type[AttemptRow]) -> tuple[str, ...]:

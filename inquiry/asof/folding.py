@@ -94,6 +94,7 @@ class Folding:
         for effect, told in facts.items():
             one = self.folded[effect]
             one.row.spent_by, one.row.replanned, one.row.gave_way = 0, False, None  # of one transaction
+            one.row.recalled = False
             for fact in sorted(told, key=_plans_first):
                 one.told_by[fact.mark] = fact.position
                 fold.apply(one.row, one.attempts, fact, leave.observe)

@@ -5,6 +5,7 @@ from typing import Any
 from uuid import UUID
 
 from approvals import leave
+from approvals.models import Gate
 from approvals.states import LEAVE_OF
 from journal.models import Entry
 from journal.order import order_key
@@ -48,14 +49,29 @@ def basis_of(told: list[Entry], attempt: int) -> str:
     return basis
 
 
+def set_aside_for(told: list[Entry], attempt: int, ended: list[Gate]) -> Gate | None:
+    """The one of `ended` gates under whose yes an attempt ran, in time, that had been set aside for an earlier attempt.
+
+    An ended gate stays as it is; so the book must say whose yes it was, once the attempt was heard of.
+    """
+    ran = next(entry for entry in told if entry.attempt == attempt and entry.kind in MOVES)
+    after = (entry.facts for entry in told if entry.position > ran.position and entry.kind == "effect.granted")
+    ref = json.loads(next(after, "{}")).get("ref")
+    in_time = (one for one in ended if (one.ended_at_us or 0) <= ran.received_us <= (one.leave_until_us or 0))
+    return next((one for one in in_time if one.id.hex == ref and one.opened_position < ran.position), None)
+
+
 def leave_of(told: list[Entry]) -> str:
     """What leave an effect stands under; two words with | between where only the policy knows."""
     word, until = "held", None
+    aside: tuple[str, int | None] | None = None  # what stood for the attempt after one that had happened after all
     ran: dict[int | None, str] = {}
     failed: set[int | None] = set()
     for entry in told:
         facts = json.loads(entry.facts)
         if entry.kind in ("effect.planned", "effect.granted", "effect.withheld") and "leave" in facts:
+            if facts["leave"] in MOVED:
+                continue  # says on what it rests; that it is so is replayed here
             word, until = facts["leave"], facts.get("until_us")
         elif entry.kind == "gate.requested":
             word = "pending"
@@ -66,6 +82,7 @@ def leave_of(told: list[Entry]) -> str:
         elif entry.kind in MOVES:
             failed |= {entry.attempt} if entry.kind == "effect.failed" else set()
             if entry.attempt not in ran:
+                (word, until), aside = aside or (word, until), None
                 spent = word == "granted" and (until is None or entry.received_us <= until)
                 word = "used" if spent else "bypassed" if word in ("pending", "refused") else "observed|bypassed"
                 ran[entry.attempt] = word
@@ -74,7 +91,8 @@ def leave_of(told: list[Entry]) -> str:
                 says = facts["outcome"] != "unknown" or (
                     entry.attempt == max(filter(None, ran)) and entry.attempt not in failed
                 )
-                word = ran[entry.attempt] if says else word
+                if says:
+                    (word, until), aside = (ran[entry.attempt], None), (word, until)
     return word
 
 

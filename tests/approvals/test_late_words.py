@@ -1,6 +1,7 @@
 """A rejected attempt that had happened after all, and the next one that people had approved: reported either way round.
 
-Of what people said the book knows when it came, so which gate ended how may differ; what is held against an agent not.
+Of what people said the book knows when it came, so which gate ended how may differ; what is held against an agent not,
+nor on whose word the next attempt ran.
 """
 
 from collections.abc import Callable
@@ -36,6 +37,7 @@ def nothing(_desk: Desk, _gate: Gate) -> None:
     """Nobody rules."""
 
 
+@pytest.mark.parametrize("mode", ["enforce", "observe"])
 @pytest.mark.parametrize(
     ("ruling", "after_s", "leave"),
     [
@@ -47,13 +49,18 @@ def nothing(_desk: Desk, _gate: Gate) -> None:
     ids=["approved", "too late", "refused", "nobody ruled"],
 )
 def test_the_next_attempt_is_judged_by_the_leave_that_stood_for_it(
-    desk: Desk, ruling: Callable[[Desk, Gate], None], after_s: int, leave: str
+    desk: Desk, ruling: Callable[[Desk, Gate], None], after_s: int, leave: str, mode: str
 ) -> None:
+    """The first attempt had leave from people too, or was let go because the project observed."""
+    desk.rules(mode=mode)
     first = desk.plan()
-    desk.answer(desk.gate(first), "reviewer")
+    if mode == "enforce":
+        desk.answer(desk.gate(first), "reviewer")
     desk.agent.dispatch(first)
     desk.agent.fail(first, "rejected")
-    ruling(desk, desk.gate(desk.plan()))
+    desk.rules()
+    asked = desk.gate(desk.plan())
+    ruling(desk, asked)
     found = []
     for order in permutations([LATE, SECOND]):
         savepoint = transaction.savepoint()
@@ -65,6 +72,7 @@ def test_the_next_attempt_is_judged_by_the_leave_that_stood_for_it(
         transaction.savepoint_rollback(savepoint)
     assert found[0] == found[1]
     assert found[0]["effect"] == ("acknowledged", leave, "", leave == "bypassed")
+    assert found[0]["leave"] == ("policy" if after_s > 1 else "ruling", asked.id.hex)
     assert found[0]["attempts"] == [(1, "used"), (2, leave)]
     assert found[0]["violations"] == (["executed_without_leave"] if leave == "bypassed" else [])
 
@@ -75,6 +83,7 @@ def outcome(desk: Desk, planned: dict[str, Any]) -> dict[str, Any]:
     violations = Entry.objects.filter(kind="integrity.violation").order_by("position").values_list("facts", flat=True)
     return {
         "effect": (effect.state, effect.leave, effect.leave_aside, effect.violates),
+        "leave": (effect.leave_basis, effect.leave_ref),
         "attempts": list(Attempt.objects.order_by("number").values_list("number", "leave")),
         "violations": [facts.split('"')[3] for facts in violations],
         "open": Gate.objects.filter(status__in=("pending", "approved")).count(),

@@ -23,7 +23,7 @@ from journal.clock import now_us
 from ledger import holds
 from ledger.models import Attempt, Effect, Hold
 from sessions import agents
-from tests.approvals.replayed import Book, basis_of, folded, leave_of, status_of
+from tests.approvals.replayed import Book, basis_of, folded, leave_of, set_aside_for, status_of
 from tests.approvals.story import RULES, Desk
 from tests.ingest.caller import Caller
 from tests.pages.book import doors
@@ -268,13 +268,15 @@ class Life(RuleBasedStateMachine):
         spent = list(Gate.objects.filter(status="used"))
         used = {(gate.effect_id, gate.used_attempt or 0): gate for gate in spent}
         assert len(used) == len(spent)
+        happened = list(Gate.objects.filter(status="cancelled", reason="happened"))
         attempts = {(attempt.effect_id, attempt.number): attempt for attempt in Attempt.objects.all()}
         for key, attempt in attempts.items():
             basis = basis_of(self.book.of(attempt.effect_id), attempt.number)
             if attempt.lane == "command":
                 assert attempt.leave == "used"
             if attempt.leave == "used":
-                assert (key in used) == (basis == "ruling"), basis
+                aside = set_aside_for(self.book.of(attempt.effect_id), attempt.number, happened)
+                assert (key in used) + (aside is not None) == (basis == "ruling"), basis
                 assert basis in ("ruling", "policy", "exemption", "observe")
             else:
                 assert key not in used

@@ -1,6 +1,7 @@
 """Convergence of stories that begin with commands: what is reported afterwards gives one state in every order."""
 
-from itertools import permutations
+from collections.abc import Iterator, Sequence
+from itertools import combinations, pairwise, permutations
 from typing import Any
 
 import pytest
@@ -54,3 +55,52 @@ def test_leave_that_was_set_aside_is_for_one_attempt(agent: Caller) -> None:
         post(agent, [said])
     leaves = Attempt.objects.order_by("number").values_list("leave", flat=True)
     assert list(leaves) == ["used", "used", "observed"]
+
+
+def every_delivery(told: Sequence[Said]) -> Iterator[list[list[Said]]]:
+    """Every order of the facts, cut into batches in every way."""
+    for order in permutations(told):
+        for size in range(len(order)):
+            for cuts in combinations(range(1, len(order)), size):
+                ends = (0, *cuts, len(order))
+                yield [list(order[one:other]) for one, other in pairwise(ends)]
+
+
+NOBODY_KNOWS = Said("a", "e-1", "effect.acknowledged", fields={"outcome": "unknown"})  # the earliest mark of all
+DID = Said("b", "e-1", "effect.acknowledged", fields={"outcome": "ok", "external_reference": "9f2"})
+WENT_WRONG = Said("c", "e-1", "effect.acknowledged", fields={"outcome": "error"})
+DID_TOO = Said("d", "e-1", "effect.acknowledged", attempt=2, fields={"outcome": "ok"})
+NOR_OF_IT = Said("e", "e-1", "effect.acknowledged", attempt=2, fields={"outcome": "unknown"})
+THIRD = Said("f", "e-1", "effect.dispatched", attempt=3)
+
+
+@pytest.mark.parametrize(
+    ("command", "told", "expected", "violations"),
+    [
+        ("", [DID, NOBODY_KNOWS, DID_TOO], ("ok", ["ok", "ok"]), ["acknowledged_twice"]),
+        ("", [DID, NOR_OF_IT, THIRD], ("ok", ["ok", "unknown", ""]), []),
+        ("unknown", [DID, WENT_WRONG], ("ok", ["ok"]), []),
+        ("error", [DID, NOBODY_KNOWS], ("error", ["error"]), []),
+    ],
+    ids=["two that happened", "one, and two of which nobody knows", "nobody knew at first", "a command that knew"],
+)
+def test_who_knows_is_believed_before_who_does_not_however_it_is_told(
+    agent: Caller, command: str, told: list[Said], expected: tuple[str, list[str]], violations: list[str]
+) -> None:
+    """A breach that was told stays told: so it must follow from the facts, and not from what came first."""
+    agent.session("s")
+    effect = agent.plan(session="s")
+    agent.dispatch(effect)
+    if command:
+        agent.acknowledge(effect, outcome=command)
+    states = []
+    for batches in every_delivery(told):
+        with undone():
+            for batch in batches:
+                post(agent, batch)
+            states.append(stored("s"))
+    assert all(state == states[0] for state in states)
+    (row,) = states[0]["effects"]
+    assert (row["state"], row["violates"]) == ("acknowledged", bool(violations))
+    assert (row["outcome"], [one["outcome"] for one in states[0]["attempts"]]) == expected
+    assert [facts.split('"')[3] for _, facts, _ in states[0]["violations"]] == violations

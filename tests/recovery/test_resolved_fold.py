@@ -93,6 +93,15 @@ def test_what_is_told_against_a_word_is_a_violation(told: list[Said | Fact], vio
     assert effect.violates == bool(violations)
 
 
+def test_a_rejection_contradicts_a_person_also_where_an_earlier_mark_says_otherwise() -> None:
+    """One after the other, and in one batch: a breach that was told stays told, so it may not hang on that."""
+    for order in permutations([TIMED_OUT, REJECTED]):
+        assert folded(RELEASED, word("happened"), *order)[0].violates, order
+    effect, attempts, _ = folded(RELEASED, word("happened"), TIMED_OUT)
+    names = fold.apply(effect, attempts, REJECTED.fact(SESSION, 9), lambda *_: fold.Observation("", "", False))
+    assert names == ["rejected_after_all"]
+
+
 def test_of_two_words_the_later_stands_and_the_attempt_goes_before_the_time() -> None:
     effect, *_ = folded(RELEASED, word("compensate"), word("abandoned", position=60))
     assert effect.resolution == "abandoned"
