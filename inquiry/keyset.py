@@ -1,6 +1,6 @@
 """Paging by key, newest first: every page costs one index range, however deep, and stays true while rows arrive."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -36,9 +36,12 @@ class Page(Generic[Row]):
     newer: int | None = None
 
 
+Stages = Sequence[Sequence["QuerySet[Any]"]]
+
+
 def page(rows: "QuerySet[Any]", size: int, window: Window) -> Page[Any]:
     """Cut one page of `size` rows out of `rows` (any order, any filter). Costs one query; two around a row."""
-    return _cut([rows], size, window)
+    return _cut([[rows]], size, window)
 
 
 def merge(arms: "Iterable[QuerySet[Any]]", rows: "QuerySet[Any]", size: int, window: Window) -> Page[Any]:
@@ -47,13 +50,22 @@ def merge(arms: "Iterable[QuerySet[Any]]", rows: "QuerySet[Any]", size: int, win
     The arms find ids and positions alone. So each is served by its own index where their union would have none, and
     what `rows` joins cannot tempt a planner away from it.
     """
-    found = _cut([arm.values_list("pk", "opened_position", named=True) for arm in arms], size, window)
+    return fall([list(arms)], rows, size, window)
+
+
+def fall(stages: Stages, rows: "QuerySet[Any]", size: int, window: Window) -> Page[Any]:
+    """The same of arms by stages. All rows of a stage are older than those of the stages before it, and its arms are
+    asked only where those were not enough.
+    """
+    found = _cut(
+        [[arm.values_list("pk", "opened_position", named=True) for arm in arms] for arms in stages], size, window
+    )
     whole = {row.pk: row for row in rows.filter(pk__in=[row.pk for row in found.rows])} if found.rows else {}
     found.rows = [whole[row.pk] for row in found.rows if row.pk in whole]
     return found
 
 
-def _cut(arms: "list[QuerySet[Any]]", size: int, window: Window) -> Page[Any]:
+def _cut(arms: Stages, size: int, window: Window) -> Page[Any]:
     if window.at is not None:
         ahead = _newer(arms, window.at - 1, size // 2 + 1)
         has_newer = len(ahead) > size // 2
@@ -80,21 +92,32 @@ def _page(rows: list[Any], size: int, *, has_newer: bool) -> Page[Any]:
     )
 
 
-def _older(arms: "list[QuerySet[Any]]", before: int | None, limit: int) -> list[Any]:
+def _older(stages: Stages, before: int | None, limit: int) -> list[Any]:
     """The `limit` rows next below `before`, or the newest, newest first."""
     found: list[Any] = []
-    for rows in arms:
-        below = rows if before is None else rows.filter(opened_position__lt=before)
-        found += below.order_by("-opened_position")[:limit]
-    return _newest_first(found)[:limit]
+    for arms in stages:
+        here: list[Any] = []
+        for rows in arms:
+            below = rows if before is None else rows.filter(opened_position__lt=before)
+            here += below.order_by("-opened_position")[: limit - len(found)]
+        found += _newest_first(here)[: limit - len(found)]
+        if len(found) >= limit:
+            break
+    return found
 
 
-def _newer(arms: "list[QuerySet[Any]]", after: int, limit: int) -> list[Any]:
+def _newer(stages: Stages, after: int, limit: int) -> list[Any]:
     """The `limit` rows next above `after`, newest first."""
     found: list[Any] = []
-    for rows in arms:
-        found += rows.filter(opened_position__gt=after).order_by("opened_position")[:limit]
-    return _newest_first(found)[-limit:]
+    for arms in reversed(stages):
+        here: list[Any] = []
+        for rows in arms:
+            above = rows.filter(opened_position__gt=after).order_by("opened_position")
+            here += above[: limit - len(found)]
+        found = [*_newest_first(here)[len(found) - limit :], *found]
+        if len(found) >= limit:
+            break
+    return found
 
 
 def _newest_first(rows: list[Any]) -> list[Any]:

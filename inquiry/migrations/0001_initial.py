@@ -12,44 +12,121 @@ WORDS = {
     "postgresql": [
         # Rows of two kilobytes would be pressed and put aside, and both takes longer than all else that is done to them.
         "ALTER TABLE inquiry_effectwords SET (toast_tuple_target = 8160)",
-        "CREATE INDEX effect_words_by_word ON inquiry_effectwords USING gin (words)",
-        # The planner believes that words come together by chance, and would read a million rows for two that never do;
-        # with what is forbidden here it can only ask the index, whose answer has room in memory.
+        # Beside its words the index knows of each row where in the journal it stands: the part of 2^15 positions and, below
+        # zero, that of 2^20. These come first, so that whatever else is asked is looked up within the part alone.
         """
-        CREATE FUNCTION inquiry_positions_of_words(asked tsquery, home uuid, most integer) RETURNS bigint[]
-        LANGUAGE sql STABLE
-        SET enable_seqscan = off SET enable_indexscan = off SET jit = off SET work_mem = '64MB' AS $$
-          SELECT array_agg(position) FROM (
-            SELECT position FROM inquiry_effectwords WHERE words @@ asked AND project_id = home LIMIT most
-          ) found
-        $$
+        CREATE INDEX effect_words_by_word ON inquiry_effectwords
+        USING gin ((ARRAY[position >> 15, -1 - (position >> 20)]), words) WITH (gin_pending_list_limit = 1024)
         """,
-        # From which to which part of the journal there are effects with all of the words: parts are asked one after
-        # the other from either end, and the index skips to each. 2^15 positions are a part; the word for it stands
-        # behind the others (inquiry/words/keeping.py).
+        # The newest rows with all of the words. Few are gathered at once. Many are looked for part by part from the newest
+        # on, until there are enough: the index skips what lies between, and 2^20 positions without any are one look. Words
+        # that are only begun cannot be skipped to: of them the newest rows are read, and where those have few, all are
+        # gathered. The first number answered is the position down to which all were found, 0 for all there are.
+        # The planner believes that words come together by chance, and would read a million rows for two that never do;
+        # with what is forbidden here it can only ask the index. What it believes of one word tells few from many.
         """
-        CREATE FUNCTION inquiry_span_of_words(asked tsquery, home uuid, token text, low bigint, high bigint)
-        RETURNS bigint[] LANGUAGE plpgsql STABLE
-        SET enable_seqscan = off SET enable_indexscan = off SET jit = off SET work_mem = '64MB' AS $$
+        CREATE FUNCTION inquiry_newest_of_words(
+          asked text[], begun text[], home uuid, low bigint, high bigint, most integer
+        ) RETURNS bigint[] LANGUAGE plpgsql
+        SET enable_seqscan = off SET enable_indexscan = off SET jit = off SET work_mem = '64MB'
+        SET plan_cache_mode = force_generic_plan SET max_parallel_workers_per_gather = 0 AS $$
         DECLARE
-          first bigint := low >> 15;
-          last bigint := high >> 15;
+          whole tsquery := array_to_string(asked || begun, ' & ');
+          one tsquery := asked[1];
+          others tsquery := coalesce(nullif(array_to_string(asked[2:], ' & '), ''), asked[1]);
+          starts tsquery := nullif(array_to_string(begun, ' & '), '');
+          part bigint := high >> 15;
+          names bigint[] := '{}';
+          here bigint[];
+          gap boolean := true;
+          looked bigint := 0;
+          rows_here bigint;
+          term text;
+          plan json;
+          guess bigint;
         BEGIN
-          LOOP
-            EXIT WHEN last IS NULL OR last < first;
-            PERFORM 1 FROM inquiry_effectwords
-              WHERE words @@ (asked && quote_literal(token || '#' || last)::tsquery) AND project_id = home LIMIT 1;
-            EXIT WHEN FOUND;
-            last := last - 1;
+          FOREACH term IN ARRAY asked || begun LOOP
+            EXECUTE format('EXPLAIN (FORMAT JSON) SELECT 1 FROM inquiry_effectwords WHERE words @@ %L::tsquery', term)
+              INTO plan;
+            guess := least(guess, (plan -> 0 -> 'Plan' ->> 'Plan Rows')::bigint);
           END LOOP;
-          LOOP
-            EXIT WHEN last IS NULL OR last <= first;
-            PERFORM 1 FROM inquiry_effectwords
-              WHERE words @@ (asked && quote_literal(token || '#' || first)::tsquery) AND project_id = home LIMIT 1;
-            EXIT WHEN FOUND;
-            first := first + 1;
+          IF guess < most THEN
+            SELECT array_agg(position ORDER BY position DESC) INTO here FROM (
+              SELECT position FROM inquiry_effectwords WHERE words @@ whole AND project_id = home LIMIT most
+            ) few;
+            IF here IS NULL OR cardinality(here) < most THEN
+              RETURN 0::bigint || coalesce(here, names);
+            END IF;
+          END IF;
+          WHILE part >= low >> 15 LOOP
+            IF one IS NULL THEN
+              SELECT array_agg(position ORDER BY position DESC) FILTER (WHERE words @@ starts AND project_id = home),
+                count(*) INTO here, rows_here FROM inquiry_effectwords
+                WHERE ARRAY[position >> 15, -1 - (position >> 20)] @> ARRAY[part];
+              looked := looked + rows_here;
+            ELSE
+              IF gap AND part & 31 = 31 THEN
+                PERFORM 1 FROM inquiry_effectwords
+                  WHERE ARRAY[position >> 15, -1 - (position >> 20)] @> ARRAY[-1 - (part >> 5)]
+                  AND words @@ one AND words @@ others AND project_id = home LIMIT 1;
+                IF NOT FOUND THEN
+                  part := part - 32;
+                  CONTINUE;
+                END IF;
+              END IF;
+              SELECT array_agg(position ORDER BY position DESC) FILTER (WHERE starts IS NULL OR words @@ starts),
+                count(starts) INTO here, rows_here FROM inquiry_effectwords
+                WHERE ARRAY[position >> 15, -1 - (position >> 20)] @> ARRAY[part]
+                AND words @@ one AND words @@ others AND project_id = home;
+              looked := looked + rows_here;
+            END IF;
+            gap := here IS NULL;
+            names := names || here;
+            IF cardinality(names) >= most THEN
+              RETURN names[most] || names[:most];
+            END IF;
+            IF looked > 2000 AND cardinality(names) * 20 < looked THEN
+              SELECT array_agg(position ORDER BY position DESC) INTO here FROM (
+                SELECT position FROM inquiry_effectwords WHERE words @@ whole AND project_id = home
+                ORDER BY position DESC LIMIT most
+              ) newest;
+              RETURN CASE WHEN cardinality(here) = most THEN here[most] ELSE 0 END || coalesce(here, '{}');
+            ELSIF looked > 20000 THEN
+              RETURN (part << 15) || names;
+            END IF;
+            part := part - 1;
           END LOOP;
-          RETURN CASE WHEN last >= first THEN ARRAY[first << 15, (last + 1 << 15) - 1] END;
+          RETURN 0::bigint || names;
+        END $$
+        """,
+        # Below which position no effect has all of the words: by the same two looks, from the oldest on.
+        """
+        CREATE FUNCTION inquiry_oldest_of_words(asked text[], home uuid, low bigint, high bigint)
+        RETURNS bigint LANGUAGE plpgsql STABLE
+        SET enable_seqscan = off SET enable_indexscan = off SET jit = off SET work_mem = '64MB'
+        SET plan_cache_mode = force_generic_plan SET max_parallel_workers_per_gather = 0 AS $$
+        DECLARE
+          one tsquery := asked[1];
+          others tsquery := coalesce(nullif(array_to_string(asked[2:], ' & '), ''), asked[1]);
+          part bigint := low >> 15;
+        BEGIN
+          WHILE part <= high >> 15 LOOP
+            IF part & 31 = 0 THEN
+              PERFORM 1 FROM inquiry_effectwords
+                WHERE ARRAY[position >> 15, -1 - (position >> 20)] @> ARRAY[-1 - (part >> 5)]
+                AND words @@ one AND words @@ others AND project_id = home LIMIT 1;
+              IF NOT FOUND THEN
+                part := part + 32;
+                CONTINUE;
+              END IF;
+            END IF;
+            PERFORM 1 FROM inquiry_effectwords
+              WHERE ARRAY[position >> 15, -1 - (position >> 20)] @> ARRAY[part]
+              AND words @@ one AND words @@ others AND project_id = home LIMIT 1;
+            EXIT WHEN FOUND;
+            part := part + 1;
+          END LOOP;
+          RETURN part << 15;
         END $$
         """,
     ],
@@ -65,8 +142,8 @@ WORDS = {
 WITHOUT_WORDS = {
     "postgresql": [
         "DROP TRIGGER IF EXISTS body_takes_its_words_along ON journal_body",
-        "DROP FUNCTION inquiry_span_of_words(tsquery, uuid, text, bigint, bigint)",
-        "DROP FUNCTION inquiry_positions_of_words(tsquery, uuid, integer)",
+        "DROP FUNCTION inquiry_oldest_of_words(text[], uuid, bigint, bigint)",
+        "DROP FUNCTION inquiry_newest_of_words(text[], text[], uuid, bigint, bigint, integer)",
         "DROP INDEX effect_words_by_word",
     ],
     "sqlite": [
@@ -78,7 +155,7 @@ WITHOUT_WORDS = {
 
 def index_words(_apps: StateApps, editor: BaseDatabaseSchemaEditor) -> None:
     for statement in WORDS[editor.connection.vendor]:
-        editor.execute(statement)
+        editor.execute(statement, params=None)  # a per cent sign is no parameter
 
 
 def forget_words(_apps: StateApps, editor: BaseDatabaseSchemaEditor) -> None:

@@ -82,11 +82,17 @@ def understand(text: str, project: Project, now_us: int, upto: int | None = None
     cut = Cut(upto, now_us) if cut is None and upto is not None else cut
     if cut is not None:
         context.now_us, context.upto = cut.at_us, cut.position
-    parts = reading.tests(reading.conjuncts(query), entity, context)
+    words, others = reading.apart(reading.conjuncts(query), entity)
+    parts = reading.tests(others, entity, context)
     since_us, until_us = reading.bounds(query, context)
+    between = None
+    if words:  # of a time they are looked for in that time alone
+        between = _between(context.project, since_us, until_us)
+        ends = [one for one in (between[1], context.upto + 1 if context.upto is not None else None) if one is not None]
+        parts.append(reading.worded(words, context, (between[0], min(ends, default=None))))
     if query.grouping is not None:
         grouping.check(query.grouping, entity)
-    asked = Asked(query, entity, context, all_of(parts), parts, since_us, until_us)
+    asked = Asked(query, entity, context, all_of(parts), parts, since_us, until_us, between)
     if cut is not None and (query.asof is not None or query.grouping is not None):
         asked.past = past.judge(query, query.asof, entity, context, parts, cut)
     elif cut is not None:
@@ -122,11 +128,9 @@ def answer(
 
 def _page(asked: Asked, rows: "Callable[[QuerySet[Any]], QuerySet[Any]]", window: keyset.Window, size: int) -> Answer:
     before, after = window.before, window.after
-    parts = arms(asked)
     lowest = _lowest(asked, before) if after is None else 0
-    parts = [part.filter(opened_position__gte=lowest) for part in parts] if lowest else parts
     whole = rows(asked.entity.of(asked.context.project))
-    page = keyset.merge(parts, whole, size, window)
+    page = keyset.fall(stages(asked, lowest), whole, size, window)
     found = Answer(asked, past.as_they_were(page.rows, asked.past), page.older, page.newer)
     if lowest and page.older is None:
         found.looked_back_to = lowest
@@ -150,17 +154,27 @@ def matches(asked: Asked) -> "QuerySet[Any]":
 
 def arms(asked: Asked) -> "list[QuerySet[Any]]":
     """The matches as disjoint query sets, each of which one index can serve."""
+    return [arm for stage in stages(asked) for arm in stage]
+
+
+def stages(asked: Asked, lowest: int = 0) -> "list[list[QuerySet[Any]]]":
+    """The same, from position `lowest` on, by stages: all rows of one are older than all of those before it."""
     rows = _within(_walled(asked), asked)
-    alternatives = [part.arms or (part.q,) for part in asked.parts]
+    rows = rows.filter(opened_position__gte=lowest) if lowest else rows
+    falling = next((part for part in asked.parts if part.falls), None)
+    others = [part for part in asked.parts if part is not falling]
+    alternatives = [part.arms or (part.q,) for part in others]
     count = 1
     for choices in alternatives:
         count *= len(choices)
     many = count > _ARMS
-    found = [rows.filter(asked.test.q)] if many else [rows.filter(*chosen) for chosen in product(*alternatives)]
-    if asked.past is not None and asked.past.again:
-        found = [arm.exclude(pk__in=list(asked.past.again)) for arm in found]
-        found += [_walled(asked).filter(pk__in=asked.past.met)] if asked.past.met else []
-    return found
+    found = [rows.filter(all_of(others).q)] if many else [rows.filter(*chosen) for chosen in product(*alternatives)]
+    told = [[arm.filter(q) for arm in found] for q in falling.falls] if falling else [found]
+    if asked.past is None or not asked.past.again:
+        return told
+    # What has changed since may stand anywhere.
+    again = [arm.exclude(pk__in=list(asked.past.again)) for stage in told for arm in stage]
+    return [[*again, *([_walled(asked).filter(pk__in=asked.past.met)] if asked.past.met else [])]]
 
 
 def count(asked: Asked, most: int = COUNTED) -> tuple[int, bool]:
@@ -182,18 +196,20 @@ def newest_first(
     `known` are the ids of all of them, where they were found before.
     """
     found: list[tuple[Any, ...]] = []
-    lowest, parts = _lowest(asked), arms(asked)
-    if known is not None:
-        lowest, parts = 0, [asked.entity.of(asked.context.project).filter(pk__in=known)]
-    for part in parts:
-        part = part.filter(opened_position__gte=lowest) if lowest else part
-        found += part.order_by("-opened_position").values_list("opened_position", "pk", *columns)[: most + 1]
-    if len(parts) > 1:
-        found.sort(key=lambda row: row[0], reverse=True)
+    lowest = _lowest(asked) if known is None else 0
+    told = stages(asked, lowest) if known is None else [[asked.entity.of(asked.context.project).filter(pk__in=known)]]
+    for stage in told:
+        here: list[tuple[Any, ...]] = []
+        for part in stage:
+            rows = part.order_by("-opened_position").values_list("opened_position", "pk", *columns)
+            here += rows[: most + 1 - len(found)]
+        found += here if len(stage) == 1 else sorted(here, key=lambda row: row[0], reverse=True)
+        if len(found) > most:
+            break
     again = asked.past.again if asked.past is not None else {}
     names = past.Names([again[pk] for pk in asked.past.met] if asked.past is not None else [])
-    told = [past.values_then(row[2:], columns, again.get(row[1]), names) for row in found[:most]]
-    return told, len(found) > most or lowest > 0
+    values = [past.values_then(row[2:], columns, again.get(row[1]), names) for row in found[:most]]
+    return values, len(found) > most or lowest > 0
 
 
 def _lowest(asked: Asked, before: int | None = None) -> int:
@@ -228,17 +244,25 @@ def _within(rows: "QuerySet[Any]", asked: Asked) -> "QuerySet[Any]":
     if (since is None and until is None) or _is_narrow(asked):
         return rows
     if asked.between is None:
-        bounds = Project.objects.filter(id=asked.context.project.id).values_list(
-            Subquery(_before(since - _SLACK_US if since is not None else 0)),
-            Subquery(_from(until + _SLACK_US if until is not None else LATEST_US)),
-        )
-        asked.between = bounds[0]
+        asked.between = _between(asked.context.project, since, until)
     last_before, first_after = asked.between
-    if since is not None and last_before is not None:
+    if last_before is not None:
         rows = rows.filter(opened_position__gt=last_before)
-    if until is not None and first_after is not None:
+    if first_after is not None:
         rows = rows.filter(opened_position__lt=first_after)
     return rows
+
+
+def _between(project: Project, since: int | None, until: int | None) -> tuple[int | None, int | None]:
+    """Positions between which everything stands that arrived at such a time; None where there is no bound."""
+    if since is None and until is None:
+        return None, None
+    bounds = Project.objects.filter(id=project.id).values_list(
+        Subquery(_before(since - _SLACK_US if since is not None else 0)),
+        Subquery(_from(until + _SLACK_US if until is not None else LATEST_US)),
+    )
+    last_before, first_after = bounds[0]
+    return last_before if since is not None else None, first_after if until is not None else None
 
 
 def _is_narrow(asked: Asked) -> bool:
@@ -255,4 +279,4 @@ def _from(us: int) -> "QuerySet[Any, Any]":
     return Entry.objects.filter(received_us__gte=us).order_by("received_us", "position").values("position")[:1]
 
 
-__all__ = ["Answer", "Asked", "answer", "arms", "count", "matches", "newest", "newest_first", "understand"]
+__all__ = ["Answer", "Asked", "answer", "arms", "count", "matches", "newest", "newest_first", "stages", "understand"]

@@ -42,7 +42,7 @@ class Test:
     rows; `walled` when rows of other projects cannot meet it. `lasts` when it goes by rows that never change, up to the
     position of the context: it then says what it says ever after. `of` are the tests that a test is made of which only
     the database can tell, and how (any, all, not): each of them may be told otherwise. `words` are those that the text
-    of an effect has.
+    of an effect has. `falls` are disjoint as arms are, and each is of rows older than all those of the one before.
     """
 
     q: Q
@@ -53,6 +53,7 @@ class Test:
     lasts: bool = False
     of: "tuple[str, tuple[Test, ...]] | None" = None
     words: tuple[Words, ...] = ()
+    falls: tuple[Q, ...] = ()
 
     @property
     def leaves(self) -> "tuple[Test, ...]":

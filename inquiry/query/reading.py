@@ -87,11 +87,20 @@ def tests(nodes: Sequence[Node], entity: Entity, context: Context) -> list[Test]
 
     All words of an effect are asked for at once: two that everybody says may stand in no effect together.
     """
-    words = [node for node in nodes if isinstance(node, Words)]
-    if entity.name != "effect" or len(words) < 2:
-        return [_test(node, entity, context) for node in nodes]
-    others = [_test(node, entity, context) for node in nodes if not isinstance(node, Words)]
-    return [*others, _words(words, entity, context)]
+    words, others = apart(nodes, entity)
+    found = [_test(node, entity, context) for node in others]
+    return [*found, worded(words, context)] if words else found
+
+
+def apart(nodes: Sequence[Node], entity: Entity) -> tuple[list[Words], list[Node]]:
+    """The words of an effect, and the other nodes."""
+    words = [node for node in nodes if isinstance(node, Words)] if entity.name == "effect" else []
+    return words, [node for node in nodes if not (isinstance(node, Words) and words)]
+
+
+def worded(words: Sequence[Words], context: Context, between: tuple[int | None, int | None] = (None, None)) -> Test:
+    """Effects with all of the words, where only those between two positions (exclusive) are asked for. Raises Fault."""
+    return _words(words, ENTITIES["effect"], context, between)
 
 
 def _term(term: Term, entity: Entity, context: Context) -> Test:
@@ -194,7 +203,9 @@ def _interval(term: Term, context: Context) -> tuple[int | None, int | None]:
 # Words in texts. ----------------------------------------------------------------------------------------------------
 
 
-def _words(nodes: Sequence[Words], entity: Entity, context: Context) -> Test:
+def _words(
+    nodes: Sequence[Words], entity: Entity, context: Context, between: tuple[int | None, int | None] = (None, None)
+) -> Test:
     """Words in the text of an effect; of other entities, of an effect that belongs to one."""
     asked: dict[matching.Term, None] = {}
     for node in nodes:
@@ -208,10 +219,10 @@ def _words(nodes: Sequence[Words], entity: Entity, context: Context) -> Test:
         if len(asked) > matching.MOST_TERMS:
             sentence = f"At most {matching.MOST_TERMS} words are looked for at once."
             raise Fault(node.at, node.end - node.at, sentence)
-    found = matching.condition(context.project.id, list(asked))
+    found = matching.find(context.project.id, list(asked), between)
     if entity.name == "effect":
-        return Test(found, None, indexed=True, words=tuple(asked))
-    effects = Effect.objects.filter(found, project=context.project).order_by()
+        return Test(found.q, None, indexed=True, words=tuple(asked), falls=found.falls)
+    effects = Effect.objects.filter(found.q, project=context.project).order_by()
     if entity.name == "session":
         return Test(Q(pk__in=effects.values("session")), indexed=True)
     return Test(Q(effect__in=effects.values("id")), indexed=True)
@@ -285,4 +296,4 @@ def _seq(seq: Seq, entity: Entity, context: Context) -> Test:
     return Test(Q(Exists(inner.filter(project=context.project.id))), lasts=True)
 
 
-__all__ = ["PSEUDO", "bounds", "conjuncts", "field_of", "read", "tests", "unknown"]
+__all__ = ["PSEUDO", "apart", "bounds", "conjuncts", "field_of", "read", "tests", "unknown", "worded"]

@@ -4,6 +4,7 @@ No text of anybody's becomes syntax: what is asked for was cut into letters and 
 same.
 """
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -50,7 +51,12 @@ class Asked:
 
     def tsquery(self) -> str:
         """As PostgreSQL reads it."""
-        return " & ".join(f"'{stored(self.project, term.word)}'{':*' * term.prefix}" for term in self.terms)
+        return " & ".join(itertools.chain(*self.tsqueries()))
+
+    def tsqueries(self) -> tuple[list[str], list[str]]:
+        """The same one by one: whole words, and beginnings."""
+        told = [(f"'{stored(self.project, one.word)}'{':*' * one.prefix}", one.prefix) for one in self.terms]
+        return [text for text, prefix in told if not prefix], [text for text, prefix in told if prefix]
 
     def match(self) -> str:
         """As SQLite's FTS5 reads it."""
@@ -141,3 +147,30 @@ class Listed(models.Lookup):
 
     def _is_of_ids(self) -> bool:
         return isinstance(self.lhs.output_field, models.UUIDField)
+
+
+class Oldest(models.Expression):
+    """The position below which no effect has all of what is asked; looked up when, and only if, a row is compared."""
+
+    output_field = models.BigIntegerField()
+
+    def __init__(self, asked: Asked) -> None:
+        super().__init__()
+        self.asked = asked
+
+    def as_postgresql(
+        self, _compiler: SQLCompiler, _connection: BaseDatabaseWrapper, **_context: Any
+    ) -> tuple[str, tuple[Any, ...]]:
+        """Beginnings are gathered anew at each look, which takes longer than it saves: of them nothing is told."""
+        whole, _begun = self.asked.tsqueries()
+        if not whole:
+            return "0", ()
+        text = "(SELECT inquiry_oldest_of_words(%s, %s, min(position), max(position)) FROM inquiry_effectwords)"
+        return text, (whole, self.asked.project)
+
+    def as_sqlite(
+        self, _compiler: SQLCompiler, _connection: BaseDatabaseWrapper, **_context: Any
+    ) -> tuple[str, tuple[Any, ...]]:
+        """By the same index that names the rows."""
+        text = "SELECT rowid FROM inquiry_wordindex WHERE inquiry_wordindex MATCH %s ORDER BY rowid LIMIT 1"
+        return f"coalesce(({text}), 0)", (self.asked.match(),)

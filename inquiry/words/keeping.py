@@ -9,21 +9,19 @@ from typing import Any, Final
 from django.db import connection, connections, transaction
 
 from inquiry.models_words import EffectWords
-from inquiry.words.column import AS_TSVECTOR, Asked, joined, stored
+from inquiry.words.column import AS_TSVECTOR, Asked, joined
 from inquiry.words.reading import Words
 from journal import sql
 from journal.triggers import Law
 
 _LOCK: Final = 512_970_878_067  # PostgreSQL's advisory locks are numbers; this one spells "words"
+_LAST: Final = 2**63 - 1
 _MERGED: Final = 500  # pages of the FTS5 index that one transaction rewrites
 
 _CHANGED: Final = "ON CONFLICT (position) DO UPDATE SET words = excluded.words, cut_short = excluded.cut_short"
-# Behind the words comes, on PostgreSQL, where in the journal the effect stands: a word that nobody can ask for, by
-# which inquiry_span_of_words goes through the index from either end. 15 is its figure too (see the migration).
-_PLACED: Final = "btrim(words) || ' ' || substr(btrim(words), 1, 4) || '#' || (position >> 15)"
 _WRITE_POSTGRESQL: Final = (
     "INSERT INTO inquiry_effectwords (position, project_id, words, cut_short)"
-    f" SELECT position, project, {AS_TSVECTOR.format(_PLACED)}, cut_short"
+    f" SELECT position, project, {AS_TSVECTOR.format('words')}, cut_short"
     " FROM unnest(%s::bigint[], %s::uuid[], %s::text[], %s::boolean[]) AS given(position, project, words, cut_short)"
     f" ORDER BY position {_CHANGED} WHERE inquiry_effectwords.words <> excluded.words"
 )
@@ -31,13 +29,6 @@ _WRITE_SQLITE: Final = (
     "INSERT INTO inquiry_effectwords (position, project_id, words, cut_short) VALUES (%s, %s, %s, %s)"
     f" {_CHANGED} WHERE inquiry_effectwords.words <> excluded.words"
 )
-
-
-_LATELY: Final = (
-    "SELECT count(*) FROM (SELECT project_id, words FROM inquiry_effectwords ORDER BY position DESC LIMIT 2000) newest"
-    " WHERE project_id = %s AND words @@ %s::tsquery"
-)
-_MANY: Final = 100  # of those
 
 
 def alone() -> None:
@@ -70,46 +61,25 @@ def write(rows: Sequence[Words]) -> None:
         sql.write_each(_WRITE_SQLITE, values)
 
 
-def positions(asked: Asked, most: int) -> list[int] | None:
-    """Positions of all effects whose stored words hold what is asked; None for more than `most`, or for many lately.
+def newest(asked: Asked, most: int, low: int | None = None, high: int | None = None) -> tuple[list[int], int]:
+    """Positions of the newest effects whose stored words hold what is asked, at most `most`, newest first; and the
+    position down to which these are all, 0 where there are no more.
 
-    May name those of a project whose id ends alike. PostgreSQL goes by the index and nothing else, whatever its figures
-    make it believe of the words: a function does it, which forbids the other ways for as long as it runs. Where every
-    twentieth of the newest rows holds them, that is enough to know: to gather half a million takes a while.
+    Only those from `low` to `high` are wanted; others may be named too, as may those of a project whose id ends alike.
+    PostgreSQL is asked by a function, which lets its index alone answer, whatever its figures make it believe.
     """
     if connection.vendor == "postgresql":
-        ((lately,),) = sql.rows(_LATELY, [asked.project, asked.tsquery()])
-        if lately >= _MANY:
-            return None
-        text = "SELECT inquiry_positions_of_words(%s, %s, %s)"
-        ((found,),) = sql.rows(text, [asked.tsquery(), asked.project, most + 1])
-        found = found or []
-    else:
-        text = "SELECT rowid FROM inquiry_wordindex WHERE inquiry_wordindex MATCH %s LIMIT %s"
-        found = [row[0] for row in sql.rows(text, [asked.match(), most + 1])]
-    return found if len(found) <= most else None
-
-
-def span(asked: Asked) -> tuple[int, int] | None:
-    """Positions between which all effects stand whose stored words hold what is asked; None where that is not told.
-
-    What was said all the time a year ago, and never since, is then not looked for in everything that was said since.
-    """
-    whole = Asked(asked.project, tuple(term for term in asked.terms if not term.prefix))
-    if not whole.terms:
-        return None  # beginnings are gathered anew each time, which takes longer than it saves
-    if connection.vendor == "postgresql":
-        token = stored(asked.project, "")
-        ((found,),) = sql.rows(
-            "SELECT inquiry_span_of_words(%s, %s, %s, min(position), max(position)) FROM inquiry_effectwords",
-            [whole.tsquery(), asked.project, token],
+        text = (
+            "SELECT inquiry_newest_of_words(%s, %s, %s, greatest(min(position), %s), least(max(position), %s), %s)"
+            " FROM inquiry_effectwords"
         )
-        return (found[0], found[1]) if found else None
-    ends = []
-    for order in ("", " DESC"):
-        text = "SELECT rowid FROM inquiry_wordindex WHERE inquiry_wordindex MATCH %s ORDER BY rowid" + order
-        ends += sql.rows(f"{text} LIMIT 1", [whole.match()])
-    return (ends[0][0], ends[1][0]) if len(ends) > 1 else None
+        ((answer,),) = sql.rows(text, [*asked.tsqueries(), asked.project, low, high, most])
+        return answer[1:], answer[0]
+    text = "SELECT rowid FROM inquiry_wordindex WHERE inquiry_wordindex MATCH %s AND rowid BETWEEN %s AND %s"
+    ends = [0 if low is None else low, _LAST if high is None else high]
+    rows = sql.rows(f"{text} ORDER BY rowid DESC LIMIT %s", [asked.match(), *ends, most])
+    found = [row[0] for row in rows]
+    return found, found[-1] if len(found) == most else 0
 
 
 def forget_erased() -> None:

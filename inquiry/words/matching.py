@@ -1,12 +1,13 @@
 """Asking for words: what a person typed as terms, and the condition that finds the effects that have all of them.
 
 Words that few effects have are looked up in the index, and the condition lists the positions: whatever else is asked
-goes by a key. Words of many effects are looked for in each row that is read, between the newest and the oldest that has
-them: there fifty are soon found.
+goes by a key. Of words that many have the newest are listed, and older effects are looked at one by one, down to the
+oldest that has the words.
 """
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
@@ -14,14 +15,15 @@ from django.db.models import Exists, OuterRef, Q
 
 from inquiry.models_words import EffectWords
 from inquiry.words import indexing, keeping, reading
-from inquiry.words.column import Asked, Term
+from inquiry.words.column import Asked, Oldest, Term
 from inquiry.words.cutting import LONGEST, cut
 from ledger.models import Effect
 
-__all__ = ["Term", "condition", "holds", "terms", "words_of"]
+__all__ = ["Found", "Term", "condition", "find", "holds", "terms", "words_of"]
 MOST_TERMS: Final = 32
 SHORTEST: Final = 2  # letters of a beginning: of a single one every tenth word may be
-LISTED: Final = 10_000  # effects that are found by their positions; of more, each row is asked
+LISTED: Final = 10_000  # effects that are found by their positions; older ones are asked one by one
+FIRST: Final = 400  # of these that are looked at before the others
 
 
 def terms(text: str) -> list[Term]:
@@ -58,28 +60,61 @@ def words_of(effect: Effect) -> frozenset[str]:
     return reading.words([effect.id])[0].words
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """`q` is the condition on ledger.Effect that all words are among an effect's.
+
+    `falls` are conditions each of effects older than all those of the one before, which together are `q`: whoever wants
+    the newest asks one after the other, until there are enough.
+    """
+
+    q: Q
+    falls: tuple[Q, ...]
+
+
 def condition(project: UUID, asked: Sequence[Term]) -> Q:
-    """The condition on ledger.Effect that all of `asked` (at least one) are among an effect's words.
+    """The condition that all of `asked` (at least one) are among an effect's words."""
+    return find(project, asked).q
+
+
+def find(project: UUID, asked: Sequence[Term], between: tuple[int | None, int | None] = (None, None)) -> Found:
+    """Where all of `asked` (at least one) are among an effect's words.
 
     Right as of now: it reads the index and what is newer, a few queries, and is to be used at once and by one search.
+    With positions `between` which only effects are asked for (both exclusive), it says nothing of others.
     """
     known = Asked(project, tuple(asked))
     newer = {one.position: holds(one.words, asked) for one in indexing.fresh(project)}
-    found = keeping.positions(known, LISTED)
+    low, high = between
+    found, floor = keeping.newest(
+        known, LISTED + 1, None if low is None else low + 1, None if high is None else high - 1
+    )
     here = [position for position, does in newer.items() if does]
-    if found is not None:
-        positions = sorted({*here, *(position for position in found if position not in newer)})
-        return Q(project=project, opened_position__listed=array("q", positions))
+    listed = sorted({*here, *(position for position in found if position not in newer)}, reverse=True)
+    if not floor:
+        return Found(_one_of(project, listed), tuple(_falls(project, listed)))
     stored = EffectWords.objects.filter(project=project, words__hold=known)
-    condition = Q(Exists(stored.filter(position=OuterRef("opened_position"))))
+    q = Q(Exists(stored.filter(position=OuterRef("opened_position"))), opened_position__gte=Oldest(known))
+    if found:
+        q &= Q(opened_position__lte=found[0])
     gone = stored.filter(position__in=[position for position, does in newer.items() if not does])
     stale = list(gone.values_list("position", flat=True))
     if stale:
-        condition &= ~Q(opened_position__in=stale)
+        q &= ~Q(opened_position__in=stale)
+    older = q & Q(opened_position__lt=floor)
     if here:
-        condition |= Q(project=project, opened_position__in=here)
-    span = keeping.span(known)
-    if span is not None:
-        low, high = min([span[0], *here]), max([span[1], *here])
-        condition &= Q(opened_position__gte=low, opened_position__lte=high)
-    return condition
+        q |= _one_of(project, here)
+    if any(position < floor for position in here):
+        older |= _one_of(project, [position for position in here if position < floor])
+    return Found(q, (*_falls(project, [position for position in listed if position >= floor]), older))
+
+
+def _falls(project: UUID, listed: list[int]) -> Iterator[Q]:
+    """The newest by themselves: a page needs no more."""
+    yield _one_of(project, listed[:FIRST])
+    if len(listed) > FIRST:
+        yield _one_of(project, listed[FIRST:])
+
+
+def _one_of(project: UUID, positions: Sequence[int]) -> Q:
+    return Q(project=project, opened_position__listed=array("q", positions))

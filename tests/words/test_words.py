@@ -15,8 +15,8 @@ from inquiry.models_words import EffectWords
 from inquiry.stuck import pulses
 from inquiry.tasks import index_words
 from inquiry.words import indexing, keeping, matching, reading, snippets
-from inquiry.words.column import Asked
-from inquiry.words.matching import condition, holds, terms, words_of
+from inquiry.words.column import Asked, Oldest
+from inquiry.words.matching import condition, find, holds, terms, words_of
 from journal import erasures
 from journal.models import Entry
 from ledger.models import Attempt, Effect
@@ -96,12 +96,22 @@ def test_both_databases_answer_what_plain_python_says(
         words = [known[number % len(known)] for number in numbers]
         asked = terms(" ".join(words) + "*" * (begins and len(words[-1]) > 1))
         expected = {effect.id for effect, words in effects.items() if holds(words, asked)}
-        for most in (matching.LISTED, 0):
+        for most in (matching.LISTED, 2, 0):
             with pytest.MonkeyPatch.context() as patched:
                 patched.setattr(matching, "LISTED", most)
-                holding = condition(house.project.id, asked)
-            for question, answer in ((holding, expected), (~holding, {one.id for one in effects} - expected)):
+                patched.setattr(matching, "FIRST", 2)
+                holding = find(house.project.id, asked)
+            for question, answer in ((holding.q, expected), (~holding.q, {one.id for one in effects} - expected)):
                 assert set(house.project.effects.filter(question).values_list("id", flat=True)) == answer
+            falling = [
+                list(
+                    house.project.effects.filter(one).order_by("-opened_position").values_list("opened_position", "id")
+                )
+                for one in holding.falls
+            ]
+            listed = [row for rows in falling for row in rows]
+            assert listed == sorted(listed, reverse=True)
+            assert {row[1] for row in listed} == expected
 
 
 def test_tool_target_arguments_and_results_are_found_and_the_envelope_is_not(house: House, worker: Caller) -> None:
@@ -267,21 +277,30 @@ def test_rows_and_place_move_together_or_not_at_all(
     assert {position: row.words for position, row in stored().items()} == before
 
 
-def test_the_span_of_words_is_where_effects_with_all_of_them_stand(house: House) -> None:
-    places = {5: "a b", 200_000: "a c", 400_000: "a b", 600_000: "c", 800_000: "d"}
+def test_the_newest_are_listed_as_far_as_asked_and_below_the_oldest_nobody_looks(house: House) -> None:
+    places = {5: "ab b", 200_000: "ab c", 400_000: "ab b", 600_000: "c", 5_000_000: "d", 5_000_001: "abc b"}
     rows = [
         reading.Words(UUID(int=position), house.project.id, position, frozenset(words.split()))
         for position, words in places.items()
     ]
     keeping.write(rows)
-    part = 1 << 15  # of the journal, on PostgreSQL: to that it is told
-    for text, low, high in (("a", 5, 400_000), ("a c", 200_000, 200_000), ("c", 200_000, 600_000), ("d", 8e5, 8e5)):
-        span = keeping.span(Asked(house.project.id, tuple(terms(text))))
-        assert span is not None
-        assert low - part < span[0] <= low <= high <= span[1] < high + part
-    for text in ("c d", "e"):
-        assert keeping.span(Asked(house.project.id, tuple(terms(text)))) is None
-    assert keeping.span(Asked(house.other.id, tuple(terms("a")))) is None
+    part = 1 << 15  # of the journal, on PostgreSQL: to that the oldest is told
+    for text in ("ab", "ab c", "c", "d", "b ab", "c d", "e", "ab*", "b ab*", "zz*"):
+        asked = Asked(house.project.id, tuple(terms(text)))
+        known = [
+            position
+            for position in sorted(places, reverse=True)
+            if holds(frozenset(places[position].split()), asked.terms)
+        ]
+        for most in (1, 2, 3, 9):
+            found, floor = keeping.newest(asked, most)
+            assert (found, floor) == (known[:most], found[-1] if len(known) >= most else 0), (text, most)
+        oldest = EffectWords.objects.values_list(Oldest(asked), flat=True)[0]
+        if known and "*" not in text:
+            assert known[-1] - part < oldest <= known[-1]
+        assert not known or oldest <= known[-1]
+    assert keeping.newest(Asked(house.project.id, tuple(terms("ab"))), 9, 200_000, 400_000)[0][:2] == [400_000, 200_000]
+    assert keeping.newest(Asked(house.other.id, tuple(terms("ab"))), 9) == ([], 0)
 
 
 def test_a_hostile_question_is_data_only(house: House, worker: Caller) -> None:
@@ -290,4 +309,4 @@ def test_a_hostile_question_is_data_only(house: House, worker: Caller) -> None:
     for text in ("near or not", "NEAR(not or)", '" OR near*', "near NOT or", "'near' & !'or'"):
         assert set(found(house.project, text)) <= {"s/0"}
     assert found(house.project, "x'y") == ["s/1"]
-    assert keeping.positions(Asked(house.project.id, tuple(terms("near"))), 5) != []
+    assert keeping.newest(Asked(house.project.id, tuple(terms("near"))), 5)[0] != []
