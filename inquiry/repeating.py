@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
-from django.db.models import Max, Min
+from django.db.models import Max, Min, OuterRef, Subquery
 
+from inquiry.indexes import IS_REPEATED
 from inquiry.models_repeats import FirstDoing, RepeatedDoing
 from journal.models import Entry
 from ledger.models import Effect, Tool
@@ -91,6 +92,12 @@ def digest_of(effect: Effect, sort: str) -> int:
     if sort == "target":
         return _digest(effect.project_id, "target", effect.tool, str(effect.repository_id or ""), effect.resource)
     return _digest(effect.project_id, "call", effect.tool, effect.intent_digest)
+
+
+def most() -> Subquery:
+    """For a query of sessions: how often each made one and the same call, from 2 on."""
+    of_session = RepeatedDoing.objects.filter(IS_REPEATED, session=OuterRef("id")).order_by().values("session")
+    return Subquery(of_session.annotate(most=Max("nth")).values("most"))
 
 
 def _row(one: _Doing, session: UUID, place: int, told: int, again: int, nth: int) -> RepeatedDoing:

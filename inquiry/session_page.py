@@ -7,7 +7,7 @@ from uuid import UUID
 from django.db.models import Case, CharField, Count, Exists, OuterRef, Q, QuerySet, Subquery, Sum, Value, When
 from django.db.models.functions import Coalesce
 
-from inquiry import controls, incident_page, shown
+from inquiry import controls, incident_page, repeating, shown
 from inquiry.keyset import Window
 from journal import horizon
 from ledger.models import Effect
@@ -30,7 +30,8 @@ def session(project: Project, session_id: UUID) -> Session | None:
 
     `controls_fired` is how many findings of controls the book has of it, None for none; `handoff_waits` whether a
     handoff waits to be accepted; `settled_to` how far the book had settled before anything else was read; `lease_…`
-    what is known of its lease; `in_incident` whether it belongs to an incident.
+    what is known of its lease; `in_incident` whether it belongs to an incident; `repeats` how often it made one and the
+    same call, None where it made each once.
     """
     joined = project.sessions.select_related("agent", "owner", "on_behalf_of", "repository", "parent", "branched_from")
     waits = Exists(Handoff.objects.filter(session=OuterRef("id"), accept_by_us__isnull=False))
@@ -42,6 +43,7 @@ def session(project: Project, session_id: UUID) -> Session | None:
         "handoff_waits": waits,
         "settled_to": horizon.as_column(),
         "in_incident": incident_page.is_member("session"),
+        "repeats": repeating.most(),
     }
     return joined.filter(id=session_id).annotate(**read).first()
 

@@ -3,6 +3,7 @@
 import re
 from html import unescape
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 from uuid import UUID
 
 import pytest
@@ -151,6 +152,9 @@ def test_a_run_that_went_in_circles_is_found_after_it_ended_and_where_it_was_onl
     assert [unescape(one) for one in re.findall(r'data-label="Key"><a href="[^"]+">(?:<[^>]+>)?([^<]+)', page)] == [
         "imported"
     ]
+    shown = viewer.get(reverse("session", args=[live])).content.decode()
+    (link,) = re.findall(r'href="([^"]+)">the same call 6 times', shown)
+    assert [count for *_, count in groups(book, parse_qs(urlsplit(unescape(link)).query)["q"][0])] == [6]
     # What the watch raised stays found when it is over; it has no repeated call, and stands last.
     link = pinned(question, now_us())
     session = Session.objects.get(key="beating")
