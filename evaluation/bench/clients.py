@@ -178,7 +178,7 @@ def life_cycles(port: int, token: str, name: str, clients: int, effects: int) ->
     return work
 
 
-def _whole(buffer: bytes) -> tuple[int, bytes] | None:
+def whole(buffer: bytes) -> tuple[int, bytes] | None:
     """Return the status and the content of the HTTP answer in `buffer`, once all of it is there."""
     end = buffer.find(b"\r\n\r\n")
     if end < 0:
@@ -261,7 +261,7 @@ class _Agent:
         if not piece:
             raise RuntimeError("the server closed the connection")
         self.buffer += piece
-        answer = _whole(self.buffer)
+        answer = whole(self.buffer)
         if answer is None:
             return None
         status, self.buffer = answer

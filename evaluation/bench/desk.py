@@ -7,6 +7,7 @@ from evaluation.bench.deciders import Deciders
 from evaluation.bench.figures import Report
 from evaluation.bench.house import Server
 
+READS: Final = 40  # of the inbox
 TOOLS: Final = """
 tools:
   bench.push: {class: natural, reversibility: compensable}
@@ -23,7 +24,7 @@ def measure(report: Report, server: Server, *, pending: int, rounds: int, batche
     with Deciders(server.installation) as people:
         part = gates.Part(report, server, people, token)
         part.open(pending)
-        part.inbox(40)
+        part.inbox(READS)
         for waiters in (0, gates.WAITERS):
             part.unblocked(min(pending // 8, gates.MOST_RULINGS), waiters)
         part.offsets(pending // 5)

@@ -17,6 +17,7 @@ TENTHS: Final = 10
 RATIO_BAR: Final = 1.1
 TURN: Final = 6  # batches of one client in one turn, or one turn for all where there are fewer
 MEGABYTE: Final = 1024 * 1024
+READS: Final = 10  # of each page in a turn
 PAGES: Final = ("/sessions/", "/audit/", "/audit/?q=state:failed+tool:git.push")
 
 
@@ -36,7 +37,7 @@ def measure(report: Report, server: Server, *, batches: int, effects: int, barre
                 sent = [writer.batches(workload, batches // turns) for writer in writers]
                 clients.together([clients.post_batches(server.port, token, part) for part in sent])
             clients.together([clients.life_cycles(server.port, token, f"g{name}", 16, effects // turns)])
-            for path in PAGES * 10:
+            for path in PAGES * READS:
                 person.get(path)
         resident.append(server.resident_bytes() / MEGABYTE)
     person.close()

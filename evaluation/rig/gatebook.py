@@ -4,7 +4,6 @@ The keys of commands are made of the step and the attempt, so a new process send
 hardest case for a server that must not repeat a grant to another process.
 """
 
-import http.client
 import json
 import secrets
 from collections.abc import Callable
@@ -54,8 +53,8 @@ class Api:
         special = self.ask_next(f"{method} {path}")
         for _ in range(MOST_TRIES):
             try:
-                status, _, answer = self._wire.ask(method, f"/api/v1{path}", content, {**headers, **special})
-            except (OSError, http.client.HTTPException):
+                status, answer = self._wire.ask(method, f"/api/v1{path}", content, {**headers, **special})
+            except OSError:
                 status, answer = LOST, b""
                 if self.raise_again is not None:
                     self.raise_again()

@@ -130,6 +130,7 @@ def serve(vendor: str, folder: Path, cluster: bench.Cluster | None) -> Iterator[
         "GATEBOOK_THREADS": "16",
         "GATEBOOK_LOG_LEVEL": "ERROR",
         "MALLOC_ARENA_MAX": "2",
+        "DJANGO_SETTINGS_MODULE": os.environ.get("DJANGO_SETTINGS_MODULE", "config.settings"),
     }
     clock = Clock(folder / "clock")
     tools, rules = folder / "tools.yaml", folder / "rules.yaml"
@@ -140,8 +141,7 @@ def serve(vendor: str, folder: Path, cluster: bench.Cluster | None) -> Iterator[
     rules.write_text(RULES)
     words = {"password": PASSWORD, "agent": AGENT}
     program = ["-c", f"import django; django.setup()\n{_PREPARE % words}", str(tools), str(rules)]
-    settings = {"DJANGO_SETTINGS_MODULE": "config.settings"}
-    said = bench._run([sys.executable, *program], {**environment, **settings})
+    said = bench._run([sys.executable, *program], environment)
     found = re.search(r"gbk_\S+", said)
     if found is None:
         raise RuntimeError(f"no token was issued: {said[-500:]}")
@@ -174,7 +174,7 @@ def _start(environment: dict[str, str], vendor: str, port: int) -> subprocess.Po
         return subprocess.Popen(
             [*command, "evaluation.rig.inside:application"],
             cwd=ROOT,
-            env={**environment, "DJANGO_SETTINGS_MODULE": "config.settings"},
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -2,18 +2,19 @@
 
     python -m evaluation.rig.oracle FILE   prints its port; ends when its standard input closes
 
-Its public face is what agents see: `execute`, `probe`, `cancel`. What it does with a request is the adversary's choice,
-which comes with the request: commit · drop · late (in flight until somebody looked or time passed) · lose (commit, but
-the answer is lost) · reject. Everything is one append-only log in its own SQLite file; the notes of the rig stand in
-the same log, so that what was said can be held against what was so at that moment.
+It is asked, and answers, in lines of JSON. Its public face is what agents see: `execute`, `probe`, `cancel`. What it
+does with a request is the adversary's choice, which comes with the request: commit · drop · late (in flight until
+somebody looked or time passed) · lose (commit, but the answer is lost) · reject. Everything is one append-only log in
+its own SQLite file; the notes of the rig stand in the same log, so that what was said can be held against what was so
+at that moment.
 """
 
 import json
+import socketserver
 import sqlite3
 import sys
 import threading
 from collections import defaultdict
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
 
@@ -122,29 +123,28 @@ class FakeRemote:
         )
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Handler(socketserver.StreamRequestHandler):
     disable_nagle_algorithm = True
-    wbufsize = -1  # head and body of an answer travel together
     remote: FakeRemote
 
-    def do_POST(self) -> None:  # the name is given by the library
-        said = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        body = json.dumps(self.remote.do(self.path.strip("/"), said)).encode()
-        self.send_response_only(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+    def handle(self) -> None:
+        for line in self.rfile:
+            if not line.endswith(b"\n"):
+                return  # whoever said it fell in the middle
+            said = json.loads(line)
+            answer = self.remote.do(said.pop("verb"), said)
+            self.wfile.write(json.dumps(answer).encode() + b"\n")
 
-    def log_message(self, format: str, *_arguments: Any) -> None:  # noqa: A002 - named by the library
-        """Nothing is said."""
+
+class _Server(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    request_queue_size = 64
 
 
 def main() -> None:
     """Serve until the standard input closes."""
     _Handler.remote = FakeRemote(Path(sys.argv[1]))
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    server.daemon_threads = True
+    server = _Server(("127.0.0.1", 0), _Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     sys.stdout.write(f"{server.server_address[1]}\n")
     sys.stdout.flush()

@@ -3,16 +3,32 @@
 import math
 import os
 import subprocess
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from django.conf import settings
 
 from config.run import web_server
-from evaluation.bench import beats, busy, deciders, filling, gates, growth, house, reading, resuming, searching
+from evaluation.bench import (
+    beats,
+    busy,
+    commands,
+    deciders,
+    desk,
+    filling,
+    gates,
+    growth,
+    house,
+    reading,
+    resuming,
+    searching,
+    workload,
+)
 from evaluation.bench.__main__ import Size, measure
 from evaluation.bench.figures import Figure, Report, percentile
 from evaluation.bench.workload import BYTES, ITEMS, Writer
+from tests.house.server import Shell, _fill
 
 TINY = Size(
     rounds=1,
@@ -63,19 +79,19 @@ NAMED = {
 }
 
 
-class _OnceWhole:
-    """Start the whole house the first time, and where it falls and rises; later the web server alone, at half the cost.
+class _SeldomWhole:
+    """Start the whole house where it falls and rises, or once; else the web server alone, at half the cost.
 
     No part measures the job worker or its clock.
     """
 
     def __init__(self) -> None:
         self._whole = house._supervise
-        self._stood = False
+        self._next = {"desk", "small"}
 
     def __call__(self, installation: house.Installation, port: int) -> "subprocess.Popen[bytes]":
-        if not self._stood or installation.folder.name == "desk":
-            self._stood = True
+        if installation.folder.name in self._next:
+            self._next = {"desk"}
             return self._whole(installation, port)
         with (installation.folder / "server.log").open("ab") as log:
             return subprocess.Popen(
@@ -89,11 +105,45 @@ class _OnceWhole:
             )
 
 
+class _Beside:
+    """What is told to `manage.py` of an installation is done by one process that stays."""
+
+    def __init__(self) -> None:
+        self._shells: dict[str, Shell] = {}
+
+    def __call__(self, command: Sequence[str], environment: dict[str, str]) -> str:
+        assert command[1] == "manage.py"
+        folder = environment["GATEBOOK_VAR"]
+        if folder not in self._shells:
+            self._shells[folder] = Shell(environment)
+            if not (environment["DATABASE_URL"] or (Path(folder) / "gatebook.sqlite3").exists()):
+                _fill(self._shells[folder], Path(folder), "sqlite")
+        return self._shells[folder].do({"manage": list(command[2:])})
+
+    def close(self) -> None:
+        for shell in self._shells.values():
+            shell.close()
+
+
+@pytest.fixture
+def _quickly(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Passwords are hashed in no time, and commands begin at once."""
+    monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "tests.house.settings")
+    beside = _Beside()
+    monkeypatch.setattr(house, "_run", beside)
+    yield
+    beside.close()
+
+
+@pytest.mark.usefixtures("_quickly")
 @pytest.mark.django_db  # on both databases, each of which measures parts of its own
 def test_a_tiny_run_measures_every_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(house, "QUIET_WITHIN_S", 0)
-    monkeypatch.setattr(house, "_supervise", _OnceWhole())
+    monkeypatch.setattr(house, "_supervise", _SeldomWhole())
+    monkeypatch.setattr(workload, "ITEMS", 100)
+    monkeypatch.setattr(commands, "CLIENTS", 4)
     monkeypatch.setattr(growth, "TENTHS", 2)
+    monkeypatch.setattr(growth, "READS", 2)
     monkeypatch.setattr(beats, "EVERY_S", 1)
     monkeypatch.setattr(beats, "IDLE_S", 0.1)
     monkeypatch.setattr(beats, "OPENERS", 2)
@@ -105,7 +155,9 @@ def test_a_tiny_run_measures_every_part(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(searching, "SEARCHERS", 2)
     monkeypatch.setattr(searching, "LOOK_S", 0.5)
     monkeypatch.setattr(resuming, "READS", 5)
+    monkeypatch.setattr(desk, "READS", 5)
     monkeypatch.setattr(gates, "WAITERS", 3)
+    monkeypatch.setattr(gates, "LOOK_S", 0.2)
     monkeypatch.setattr(gates, "JUDGEMENTS", 50)
     monkeypatch.setattr(deciders, "PEOPLE", 4)
     vendor = "sqlite" if settings.DATABASES["default"]["ENGINE"] == "config.sqlite" else "postgresql"

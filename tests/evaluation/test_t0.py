@@ -41,8 +41,10 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    with serve("sqlite", tmp_path_factory.mktemp("rig") / "house", None) as found:
-        yield found
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("DJANGO_SETTINGS_MODULE", "tests.house.settings")  # passwords are hashed in no time
+        with serve("sqlite", tmp_path_factory.mktemp("rig") / "house", None) as found:
+            yield found
 
 
 def test_the_walk_takes_every_line_of_answers_once() -> None:
