@@ -5,6 +5,7 @@ not skip, where they cannot be had.
 """
 
 import gc
+import logging
 import os
 import shutil
 import uuid
@@ -36,6 +37,9 @@ hypothesis.settings.register_profile(
     "house", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
 )
 hypothesis.settings.load_profile("house")
+
+# The callers of tests say every request they send, which takes longer to write than many a request to answer.
+logging.getLogger("httpx").setLevel(logging.WARNING)
 
 # A test that needs none of these, nor is marked `django_db`, cannot reach the database.
 DATABASE_FIXTURES = {"db", "transactional_db", "live_server_process"}

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, Phase, settings
 from schemathesis import Case, CheckContext, GenerationMode, Response
 from schemathesis.specs.openapi import checks
 
+from tests.house.kept import Kept
 from tests.ingest.caller import Caller, new_key
 
 pytestmark = pytest.mark.once  # the description knows no database; test_hostile.py goes to both
@@ -88,6 +89,14 @@ def described(application: Any) -> Any:
 
 @pytest.fixture
 def ids(agent: Caller) -> dict[str, str]:
+    """One object of each kind that paths name."""
+    return _IDS.again(lambda: make_ids(agent))
+
+
+_IDS = Kept[dict[str, str]](for_s=120)
+
+
+def make_ids(agent: Caller) -> dict[str, str]:
     session = agent.session("s-1")
     task = agent.post(f"/sessions/{session['id']}/tasks", {"key": "t"}).json()
     about = {"session": "s-1", "type": "t", "sha256": "0" * 64, "size": 1, "media_type": "text/plain"}
