@@ -11,7 +11,7 @@ from playwright.sync_api import Page, Route, expect
 from tests.house.server import Server
 from tests.ingest.caller import Caller
 from tests.pages.book import REFERENCE, Book, fill, leave
-from tests.pages.test_frame_browser import enter, violations_by_day_and_night
+from tests.pages.test_frame_browser import enter, violations_wide_and_narrow
 
 pytestmark = pytest.mark.browser
 
@@ -107,37 +107,29 @@ def signed_in(page: Page, shelf: Shelf, complaints: list[str]) -> Page:
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("width", [320, 1280])
-def test_everybody_can_use_every_page(
-    shelf: Shelf, new_page: Callable[..., Page], complaints: list[str], width: int
-) -> None:
-    page = signed_in(new_page(viewport={"width": width, "height": 800}, reduced_motion="reduce"), shelf, complaints)
+def test_everybody_can_use_every_page(shelf: Shelf, browser_page: Page, complaints: list[str]) -> None:
+    page = signed_in(browser_page, shelf, complaints)
     found = []
     for path in shelf.paths(shelf.book):
         page.goto(shelf.server.url + path)
         page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
-        for wide in {width, 390} if width < 390 else {width}:
-            page.set_viewport_size({"width": wide, "height": 800})
-            assert page.evaluate("document.documentElement.scrollWidth") <= wide, path
-        page.set_viewport_size({"width": width, "height": 800})
-        found += violations_by_day_and_night(page)
+        found += violations_wide_and_narrow(page)
     assert found == []
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("width", [390, 1280])
-def test_hostile_words_do_nothing(
-    shelf: Shelf, new_page: Callable[..., Page], complaints: list[str], width: int
-) -> None:
-    page = signed_in(new_page(viewport={"width": width, "height": 800}), shelf, complaints)
+def test_hostile_words_do_nothing(shelf: Shelf, browser_page: Page, complaints: list[str]) -> None:
+    page = signed_in(browser_page, shelf, complaints)
     asked: list[str] = []
     page.on("request", lambda one: asked.append(one.url) if "sign-out" in one.url else None)
     for path in shelf.paths(shelf.hostile):
         page.goto(shelf.server.url + path)
+        for width in (1280, 390):
+            page.set_viewport_size({"width": width, "height": 800})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, path
         assert page.evaluate("window.pwned") is None, path
         inside = page.locator(".untrusted").locator("script, svg, iframe, img, a[href], div, b")
         assert inside.count() == 0, path
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
     assert asked == []
 
 

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.house.server import Server
-from tests.pages.test_frame_browser import complaints, enter, violations_by_day_and_night
+from tests.pages.test_frame_browser import complaints, enter, violations_wide_and_narrow
 
 __all__ = ["complaints"]
 pytestmark = pytest.mark.browser
@@ -56,25 +56,20 @@ def inside(page: Page, server: Server, complaints: list[str] | None = None) -> P
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("width", [320, 1280])
-def test_everybody_can_use_every_page(
-    server: Server, new_page: Callable[..., Page], complaints: list[str], width: int
-) -> None:
-    page = inside(new_page(viewport={"width": width, "height": 800}, reduced_motion="reduce"), server, complaints)
+def test_everybody_can_use_every_page(server: Server, browser_page: Page, complaints: list[str]) -> None:
+    page = inside(browser_page, server, complaints)
     found = []
     for path in PAGES:
         page.goto(server.url + path)
-        found += violations_by_day_and_night(page)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+        found += violations_wide_and_narrow(page)
     page.goto(server.url + PAGES[0])
     # A click returns before the page it leads to is there.
     with page.expect_navigation():
         page.get_by_role("link", name="house@1").first.click()
-    found += violations_by_day_and_night(page)
+    found += violations_wide_and_narrow(page)
     with page.expect_navigation():
         page.get_by_role("link", name="in force…").click()
-    found += violations_by_day_and_night(page)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    found += violations_wide_and_narrow(page)
     assert found == []
 
 
@@ -122,11 +117,8 @@ def test_an_exemption_is_granted_and_revoked_without_javascript(server: Server, 
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("width", [320, 1280])
-def test_a_form_does_nothing_after_another_tab_has_switched_the_project(
-    server: Server, new_page: Callable[..., Page], width: int
-) -> None:
-    page = inside(new_page(viewport={"width": width, "height": 800}, reduced_motion="reduce"), server)
+def test_a_form_does_nothing_after_another_tab_has_switched_the_project(server: Server, browser_page: Page) -> None:
+    page = inside(browser_page, server)
     page.goto(server.url + PAGES[3])
     page.get_by_label("Tool").fill("*")
     page.get_by_label("Reason").fill("The move to the new rack, INC-312.")
@@ -139,8 +131,7 @@ def test_a_form_does_nothing_after_another_tab_has_switched_the_project(
         page.get_by_role("button", name="Grant exemption").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("This form was opened in another project")
     expect(page.get_by_label("Reason")).to_have_value("The move to the new rack, INC-312.")
-    assert violations_by_day_and_night(page) == []
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert violations_wide_and_narrow(page) == []
     with page.expect_navigation():
         page.get_by_role("button", name=f"Switch back to {PROJECT}").click()
     page.goto(server.url + PAGES[2])
