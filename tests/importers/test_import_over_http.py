@@ -69,15 +69,15 @@ def importing(live_server_process: Server) -> _Importing:
     return _Importing(live_server_process)
 
 
-def _long(path: Path, place: int) -> Path:
-    """An episode of CALLS actions, the last with a result that no item can carry."""
-    observations = [f"bead {number}\x00" for number in range(CALLS - 1)] + ["\x00bead\n" * 100_000]
+def _episode(path: Path, calls: int) -> Path:
+    """An episode of so many actions, the last with a result that no item can carry."""
+    observations = [f"bead {number}\x00" for number in range(calls - 1)] + ["\x00bead\n" * 100_000]
     history = {
-        "actions": [f"count {number % 100}" for number in range(CALLS)],
+        "actions": [f"count {number % 100}" for number in range(calls)],
         "observations": observations,
-        "valid_action": [True] * CALLS,
+        "valid_action": [True] * calls,
     }
-    document = {"_source": {"repo": "ada/long", "path": f"long-{place}.json"}, "raw": {"turn_history": history}}
+    document = {"_source": {"repo": "ada/long", "path": "long.json"}, "raw": {"turn_history": history}}
     return write_lines(path, [document])
 
 
@@ -103,7 +103,7 @@ def test_importers_side_by_side_and_again_leave_every_call_once(importing: _Impo
 
 
 def test_an_import_that_was_killed_is_completed_by_running_it_again(importing: _Importing, tmp_path: Path) -> None:
-    file = _long(tmp_path / "long.jsonl", 0)
+    file = _episode(tmp_path / "long.jsonl", CALLS)
     child = importing.start("intercode", file)
     until = time.monotonic() + WITHIN_S
     while not importing.read("effects", limit="1").json()["items"]:
@@ -114,7 +114,7 @@ def test_an_import_that_was_killed_is_completed_by_running_it_again(importing: _
     child.communicate()
     assert child.returncode == -signal.SIGKILL
 
-    (said,) = importing.finish(importing.start("intercode", file))
+    said = importing.beside("intercode", file)
     assert f"1 session, {CALLS:,} calls (0 without a result)" in said
     assert "1 artifact, 1 stored now" in said
     effects = importing.effects()
@@ -126,8 +126,8 @@ def test_an_import_that_was_killed_is_completed_by_running_it_again(importing: _
 def test_a_large_result_comes_back_from_the_api_byte_for_byte(
     importing: _Importing, live_server_process: Server, tmp_path: Path
 ) -> None:
-    importing.finish(importing.start("intercode", _long(tmp_path / "long.jsonl", 1)))
-    (effect,) = importing.read("effects", session="ada/long:long-1.json", effect_key=f"call:{CALLS}").json()["items"]
+    importing.beside("intercode", _episode(tmp_path / "long.jsonl", 3))
+    (effect,) = importing.read("effects", session="ada/long:long.json", effect_key="call:3").json()["items"]
     code = (
         "from sessions.models import Artifact\n"
         f"print(*Artifact.objects.filter(effect={effect['id']!r}).values_list('id', flat=True))"
