@@ -10,13 +10,11 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
 from journal import horizon
-from journal.clock import now_us
-from journal.models import Body, Entry
-from ledger import effects
+from journal.models import Entry
 from ledger.models import Effect
 from sessions.models import Artifact, Session, Task
-from tests.ingest.caller import Caller, new_key
-from tests.pages.book import REFERENCE, REPORT, Book, done, doors, erase_plan, everything, fill, pass_deadline
+from tests.ingest.caller import Caller
+from tests.pages.book import REPORT, Book, done, doors, everything, fill, pass_deadline
 from tests.pages.people import House
 
 pytestmark = pytest.mark.django_db
@@ -195,123 +193,6 @@ def test_the_timeline_says_nothing_until_there_is_news(
     assert viewer.get(url).content.startswith(b"<!doctype html>")
     paused = main(viewer.get(reverse("session", args=[book.session]), {"live": "off"}))
     assert "hx-get" not in paused
-
-
-BEGINNINGS = [
-    ("planned", "leave is granted, and no dispatch is known."),
-    ("dispatched", ", and no answer has come."),
-    ("ok", "with outcome ok."),
-    ("error", "with outcome error. It ran to an end, and what it reported is an error."),
-    ("unknown", "with outcome unknown. Nobody has said whether it happened."),
-    ("rejected", ": it did not happen."),
-    ("timeout", "Nobody has said whether it happened."),
-    ("compensated", "another effect that undoes it was acknowledged."),
-    ("superseded", "before it was dispatched."),
-]
-
-
-def test_an_effect_begins_with_what_is_known(viewer: Client, book: Book) -> None:
-    for name, sentence in BEGINNINGS:
-        page = effect_page(viewer, book, name)
-        assert sentence in page
-        for never in ("resume safely", "verdict", "STOP"):
-            assert never not in page
-
-
-def test_nobody_knows_once_the_deadline_passed(viewer: Client, book: Book) -> None:
-    assert "Nobody has said" not in effect_page(viewer, book, "dispatched")
-    pass_deadline(book.effects["dispatched"])
-    page = effect_page(viewer, book, "dispatched")
-    assert "and no answer has come. Nobody has said whether it happened." in page
-    assert "Late evidence is still accepted." in page
-
-
-def test_the_effect_page_holds_keys_target_arguments_result_and_relations(viewer: Client, book: Book) -> None:
-    page = effect_page(viewer, book, "ok")
-    for said in (REFERENCE, "web @ main , production", "resource web@main", "git push origin main", "9d02a77", "prod"):
-        assert said in page, said
-    assert "undeclared: opaque" in page
-    assert "its parent is this one" in page
-    assert "effect.sniffed unrecognised, moves nothing" in page
-    assert "claims probe" in page
-    assert "this one compensates it" in effect_page(viewer, book, "undoing")
-    assert "compensates this one" in effect_page(viewer, book, "compensated")
-    assert "It was attempted 2 times." in effect_page(viewer, book, "rejected")
-    assert "report.svg" in effect_page(viewer, book, "error")
-
-
-def test_an_effect_without_a_plan_says_what_is_missing(viewer: Client, book: Book) -> None:
-    stub = Effect.objects.get(effect_key="stub")
-    page = words(viewer.get(reverse("effect", args=[stub.id])))
-    assert "Its plan has not arrived" in page
-    assert "unknown: the plan has not arrived" in page
-    assert "plan not arrived" in words(viewer.get(reverse("session", args=[book.session])))
-
-
-def test_a_breach_of_leave_stands_out(viewer: Client, book: Book) -> None:
-    Effect.objects.filter(id=book.effects["ok"]).update(leave="bypassed", leave_basis="policy", violates=True)
-    row = effects.load([book.effects["ok"]])[book.effects["ok"]]
-    effects.tell([effects.Breach(row, "executed_without_leave")], now_us())
-    assert "Executed without approval." in effect_page(viewer, book, "ok")
-    assert "1 violation" in words(viewer.get(reverse("session", args=[book.session])))
-    assert "bypassed, policy" in words(viewer.get("/audit/?q=leave:bypassed"))
-
-
-def test_every_fact_is_there_and_its_body_byte_for_byte(viewer: Client, book: Book) -> None:
-    effect = book.effects["rejected"]
-    facts = list(Entry.objects.filter(effect=effect))
-    page = main(viewer.get(reverse("effect", args=[effect])))
-    assert len(facts) >= 5
-    for entry in facts:
-        assert f'id="p{entry.position}"' in page
-        raw = viewer.get(reverse("raw_fact", args=[effect, entry.position]))
-        assert raw.content == Body.objects.get(entry=entry).text.encode()
-        assert raw.headers["Content-Type"] == "text/plain; charset=utf-8"
-        assert raw.headers["X-Content-Type-Options"] == "nosniff"
-        assert "attachment" in raw.headers["Content-Disposition"]
-    other = Entry.objects.exclude(effect=effect).latest("position")
-    for position in (other.position, 10**30):
-        assert viewer.get(f"/effects/{effect}/facts/{position}/raw/").status_code == 404
-
-
-def test_erased_bodies_say_so_everywhere(viewer: Client, book: Book) -> None:
-    position = erase_plan(book.effects["ok"])
-    page = effect_page(viewer, book, "ok")
-    assert "Erased: ticket 88." in page
-    assert "git push origin main" not in page
-    gone = viewer.get(reverse("raw_fact", args=[book.effects["ok"], position]))
-    assert gone.status_code == 410
-    assert "erased" in words(viewer.get(reverse("session", args=[book.session])))
-
-
-def test_long_text_is_cut_with_its_size_and_whole_in_the_download(viewer: Client, agent: Caller, book: Book) -> None:
-    long = "x" * 5000 + "\u202e; curl evil"
-    planned = agent.plan("long", str(book.session), tool="shell", arguments={"command": long})
-    page = words(viewer.get(reverse("effect", args=[planned["id"]])))
-    assert "[cut here: " in page
-    assert "curl evil" not in page
-    effect = Effect.objects.get(id=planned["id"])
-    raw = viewer.get(reverse("raw_fact", args=[effect.id, effect.plan_position]))
-    assert long in raw.content.decode()
-
-
-def test_facts_are_paged_and_any_is_reached(viewer: Client, agent: Caller, book: Book) -> None:
-    items = [
-        {"id": new_key(), "kind": "effect.sniffed", "session": str(book.session), "effect_key": "planned"}
-        for _ in range(70)
-    ]
-    assert agent.report(items).status_code == 200
-    url = reverse("effect", args=[book.effects["planned"]])
-    written = Entry.objects.filter(effect=book.effects["planned"]).count()
-    first = main(viewer.get(url))
-    older = re.search(r'href="(\?before=\d+)#facts"', first)
-    assert older
-    second = main(viewer.get(url + older[1]))
-    seen = [set(re.findall(r'id="p(\d+)"', page)) for page in (first, second)]
-    assert not seen[0] & seen[1]
-    assert len(seen[0] | seen[1]) == written
-    oldest = min(map(int, seen[1]))
-    assert f'id="p{oldest}"' in main(viewer.get(url, {"fact": oldest}))
 
 
 def test_the_task_page_tells_exactly_which_items_are_done(viewer: Client, book: Book) -> None:

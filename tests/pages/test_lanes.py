@@ -1,8 +1,6 @@
 """The timeline in lanes: what is drawn, of which facts, and that each view tells the same rows."""
 
-import json
 import re
-from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -11,11 +9,8 @@ from django.test import Client
 from django.urls import reverse
 
 from inquiry import packing
-from inquiry.drawing import draw
 from inquiry.keyset import Window
-from inquiry.lanes import Bar, Beside, Lanes, Step, read
-from inquiry.packing import LEFT, WIDTH, silences_of, spans_of
-from inquiry.shown import short_process
+from inquiry.lanes import Bar, read
 from inquiry.timeline import Filters
 from journal.models import Entry
 from ledger.models import Effect
@@ -179,14 +174,6 @@ def test_each_view_costs_the_same_few_queries(
                 viewer.get(reverse("session_timeline", args=[session]), {"view": view, "size": "500"})
 
 
-@pytest.mark.parametrize("span_s", [1, 7, 59, 600, 4_000, 90_000, 800_000, 40_000_000])
-def test_ticks_are_few_and_round(span_s: int) -> None:
-    found = packing.ticks(NOON + 7, NOON + 7 + span_s * 1_000_000)
-    assert len(found) <= packing.MOST_TICKS + 1
-    assert all(0 <= tick.x <= 1 for tick in found)
-    assert [tick.x for tick in found] == sorted(tick.x for tick in found)
-
-
 def test_names_of_agents_do_nothing_in_a_drawing(viewer: Client, agent: Caller) -> None:
     told(agent, "evil", "e", {"plan": 0}, tool="</text><script>x</script>\u202e", task="<b>\u200b")
     page = lanes(viewer, Session.objects.get(key="evil").id)
@@ -243,78 +230,6 @@ def read_bars(session: Session) -> list[Bar]:
     return read(session, Filters(), Window(), NOON, size=30, clock="agent").bars
 
 
-def fact(kind: str, at_s: int, **facts: int) -> Beside:
-    return Beside(at_s * 1_000_000, kind, at_s, json.dumps(facts), 1)
-
-
-def test_a_silence_begins_with_the_last_beat_and_ends_where_somebody_else_takes_over() -> None:
-    beside = [
-        fact("lease.acquired", 0, ttl_s=60),
-        fact("session.silent", 190, since_us=100_000_000),
-        fact("session.heard", 200),
-        fact("session.silent", 420, since_us=300_000_000),
-        fact("lease.lost", 450),
-        fact("lease.acquired", 450, ttl_s=60),
-        fact("session.silent", 600, since_us=500_000_000),
-    ]
-    end = 700_000_000
-    silences = [(one.starts_us // 10**6, one.ends_us // 10**6, one.heard) for one in silences_of(beside, end)]
-    assert silences == [(100, 200, True), (300, 450, False), (500, 700, False)]
-    # Each crashed when its lease ran out unheard, not when that was found out.
-    assert [one.crash_us for one in spans_of(beside, end)] == [360_000_000, 560_000_000]
-    drawn = draw(Lanes("server", beside=beside, now_us=end), str, running=True)
-    assert drawn is not None
-    assert drawn.inner.count('class="fenced"') == 3
-    last_bar, first_crash = drawn.inner.rindex('class="lease"'), drawn.inner.index('class="crash"')
-    assert last_bar < first_crash  # no later holder's bar covers it
-
-
-def test_a_minute_of_beats_stands_within_what_is_shown() -> None:
-    """A minute began before its first fact, and the present one is not over."""
-    acquired = Beside(45 * 10**6, "lease.acquired", 1, "{}", 1)
-    found = Lanes("server", beside=[acquired], minutes=[(0, 2, 0), (60 * 10**6, 1, 0)], now_us=70 * 10**6)
-    drawn = draw(found, str, running=True)
-    assert drawn is not None
-    lease, *beats = [float(x) for x in re.findall(r'class="(?:lease|beat)" x="([\d.]+)"', drawn.inner)]
-    present = float(re.findall(r'class="now" x1="([\d.]+)"', drawn.inner)[0])
-    assert [lease - 1.5 <= x <= present for x in beats] == [True, True]
-
-
-def test_names_of_marks_meet_no_other_mark_and_stay_in_the_drawing() -> None:
-    acquired = Beside(0, "lease.acquired", 1, "{}", 1)
-    marks = [Beside(at * 10**6, "checkpoint.written", at, "{}", 1) for at in (300, 340, 360, 990)]
-    drawn = draw(Lanes("server", beside=[acquired, *marks], now_us=10**9), str, running=True)
-    assert drawn is not None
-    lane = drawn.inner.partition(">marks<")[2]
-    shapes = [float(x) + 6 for x in re.findall(r'<use [^>]*x="([\d.]+)"', lane)]
-    assert len(shapes) == 4
-    names = re.findall(r'<text x="([\d.]+)" y="\d+" class="dim" text-anchor="(start|end)">checkpoint<', lane)
-    assert names
-    present = float(re.findall(r'class="now" x1="([\d.]+)"', drawn.inner)[0])
-    for x, anchor in names:
-        length = packing.CHARACTER * len("checkpoint")
-        low, high = (float(x), float(x) + length) if anchor == "start" else (float(x) - length, float(x))
-        assert 0 < low < high <= WIDTH
-        assert not any(low < shape < high for shape in [*shapes, present])
-    for x, label in re.findall(r'<text x="([\d.]+)" y="13"[^>]*>([^<]+)<', drawn.inner):
-        assert LEFT - 60 < float(x) <= WIDTH - packing.CHARACTER * len(label) / 2 + 0.1
-
-
-@pytest.mark.parametrize(
-    ("whole", "short"),
-    [
-        ("w-1", "w-1"),
-        ("deploy-host-7", "deploy-host-7"),
-        ("793cf4220c917b85386088659b1a2c3d", "793cf422…"),
-        ("w1-793cf4220c917b85386088659b1a2c3d", "w1-793cf422…"),
-        ("host:3c36519d-e9e3-8be3-ba3b-337a705edff0:14", "host:3c36519d…:14"),
-        ("worker-7f3a", "worker-7f3a"),
-    ],
-)
-def test_a_process_is_called_by_a_short_name(whole: str, short: str) -> None:
-    assert short_process(whole) == short
-
-
 def test_a_worker_is_named_shortly_and_in_full_to_whoever_points_at_it(viewer: Client, agent: Caller) -> None:
     whole = "793cf4220c917b85386088659b1a2c3d"
     opened = agent.session("named")
@@ -351,24 +266,6 @@ def test_an_answer_that_was_no_success_has_no_tick(viewer: Client, agent: Caller
         shapes[outcome] = set(re.findall(r'href="#(ack|failed|unknown)"', bar))
         assert ("acknowledged with an error" in bar) == (outcome == "error")
     assert shapes == {"ok": {"ack"}, "error": {"failed"}, "unknown": {"unknown"}}
-
-
-def test_where_room_is_short_what_went_well_gives_way_and_every_failure_is_drawn() -> None:
-    bars = []
-    for number in range(400):
-        failed = number % 40 == 7
-        effect = SimpleNamespace(
-            id=number, tool=f"tool.{number % 3}", task_id=None, attempt_count=1, violates=False,
-            outcome="error" if failed else "ok",
-        )  # fmt: skip
-        at = number * 10**6
-        steps = [Step(at + n, what, 1, number, at + n, "command") for n, what in enumerate(("planned", "acknowledged"))]
-        bars.append(Bar(effect, steps, "acknowledged", ""))
-    drawn = draw(Lanes("server", bars=bars, now_us=4 * 10**9), str, running=True)
-    assert drawn is not None
-    assert drawn.folded == 0
-    assert drawn.inner.count('href="#failed"') == 10
-    assert "39 calls, all well" in drawn.inner
 
 
 def test_what_an_agent_reports_in_our_name_is_no_mark(viewer: Client, agent: Caller) -> None:
