@@ -1,5 +1,6 @@
 """Addresses of the search."""
 
+from functools import cache
 from urllib.parse import urlencode
 
 from django.urls import reverse
@@ -8,4 +9,9 @@ from django.urls import reverse
 def search(text: str, **more: str) -> str:
     """The address of the search for `text`, a query; of everything when it is empty."""
     pairs = {**({"q": text} if text else {}), **more}
-    return reverse("audit") + (f"?{urlencode(pairs)}" if pairs else "")
+    return _audit() + (f"?{urlencode(pairs)}" if pairs else "")
+
+
+@cache
+def _audit() -> str:
+    return reverse("audit")

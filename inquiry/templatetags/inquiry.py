@@ -95,12 +95,18 @@ _PROCESS: Final = 24
 
 
 @register.filter
-def state_of(effect: Effect) -> SafeString:
+def state_of(effect: Effect, now: int | None = None) -> SafeString:
     """The `state` tag for the rows of a list, with what came of it beside it: ok in plain, an error with its shape."""
-    word = state_word(shown_state(effect, now_us()))
-    if effect.state != "acknowledged" or effect.outcome == "unknown":
-        return word
-    return markup("{} {}", word, "ok" if effect.outcome == "ok" else outcome(effect.outcome))
+    word = shown_state(effect, now_us() if now is None else now)
+    answered = effect.state == "acknowledged" and effect.outcome != "unknown"
+    return _state_of(word, effect.outcome if answered else "")
+
+
+@lru_cache(maxsize=64)
+def _state_of(word: str, came_of_it: str) -> SafeString:
+    if not came_of_it:
+        return state_word(word)
+    return markup("{} {}", state_word(word), "ok" if came_of_it == "ok" else outcome(came_of_it))
 
 
 @register.filter
@@ -140,7 +146,7 @@ def effect_cell(row: Row, asof: str = "") -> SafeString:
 
 
 _EFFECT_CELL: Final = (
-    '<th role="rowheader" scope="row" data-label="Effect"><a class="handle" id="{}" href="{}">{}</a> {}{}</th>'
+    '<th role=rowheader scope=row data-label="Effect"><a class="handle" id="{}" href="{}">{}</a> {}{}</th>'
 )
 _NO_PLAN: Final = SafeString('<span class="quiet">plan not arrived</span>')
 _VIOLATION: Final = markup(' <span class="flag is-danger">{}violation</span>', mark("warn"))
@@ -155,7 +161,7 @@ def arguments_cell(row: Row) -> SafeString:
         shown = SafeString('<span class="quiet">erased</span>')
     else:
         shown = SafeString("")
-    return markup('<td role="cell" data-label="Arguments" class="gist">{}</td>', shown)
+    return markup("<td role=cell data-label=Arguments class=gist>{}</td>", shown)
 
 
 @register.filter
@@ -184,7 +190,7 @@ def row_time(us: int | None, day: str) -> SafeString:
     if us is None or not day:
         return moment(us, "ms")
     at = datetime.fromtimestamp(us / 1_000_000, UTC).isoformat(timespec="milliseconds")
-    return markup('<time datetime="{}Z" data-form="time">{}</time>', at[:23], at[11:23])
+    return markup("<time datetime={}Z data-form=time>{}</time>", at[:23], at[11:23])
 
 
 @register.filter

@@ -76,7 +76,7 @@ def _state(word: str, look: tuple[str, str]) -> SafeString:
 @lru_cache(maxsize=64)
 def mark(shape: str) -> SafeString:
     """A shape of the sprite, beside the word that says the same."""
-    return markup('<svg class="mark" aria-hidden="true" focusable="false"><use href="#{}"/></svg>', shape)
+    return markup('<svg class="mark" aria-hidden="true"><use href="#{}"/></svg>', shape)
 
 
 @register.simple_tag

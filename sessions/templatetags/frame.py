@@ -2,15 +2,19 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from django import template
+from django.template.loader import get_template
 from django.urls import reverse
+from django.utils.safestring import SafeString
 
 from journal import beating
 from journal.clock import now_us
 from journal.horizon import last_position
 from sessions.access import may
+from sessions.models import Membership
 from sessions.standing import standing_of
 
 register = template.Library()
@@ -37,6 +41,7 @@ ROOMS = (
     Room("Tools", "tools", key="t"),
 )
 _COUNTED = {"a": "waiting", "b": "stuck"}
+
 ADMINISTRATION = (
     Room("People", "people", "administrator", key="p"),
     Room("Teams", "teams", "administrator", also=("/settings/teams/",)),
@@ -46,18 +51,45 @@ ADMINISTRATION = (
 )
 
 
-@register.inclusion_tag("_rail.html", takes_context=True)
-def rail(context: dict[str, Any]) -> dict[str, object]:
+class _Door(NamedTuple):
+    room: Room
+    url: str
+
+
+@register.simple_tag(takes_context=True)
+def rail(context: dict[str, Any]) -> SafeString:
     """The rooms this member may enter, the present one marked."""
     request = context["request"]
-    groups = []
-    for rooms in (ROOMS, ADMINISTRATION):
-        groups.append([_shown(room, request.path) for room in rooms if may(request.membership, room.role)])
-    _only_the_innermost([room for group in groups for room in group])
-    for room in groups[0]:
-        if room["key"] in _COUNTED:
-            room["waiting"] = getattr(standing_of(request), _COUNTED[room["key"]])
-    return {"groups": [group for group in groups if group]}
+    standing, path = standing_of(request), request.path
+    here = [room for room in _rooms(request.membership.role) if path.startswith((room.url, *room.room.also))]
+    # Of rooms whose doors stand within each other's paths only the innermost is marked.
+    current = max(here, key=lambda one: len(one.url), default=None)
+    return _rail(
+        request.membership.role,
+        current.url if current is not None else "",
+        exact=current is not None and current.url == path,
+        waiting=standing.waiting,
+        stuck=standing.stuck,
+    )
+
+
+@lru_cache(maxsize=256)
+def _rail(role: str, current: str, *, exact: bool, **counts: int) -> SafeString:
+    """The rail for a role: most pages of a room have the same, and it says a dozen addresses."""
+    groups: dict[bool, list[dict[str, Any]]] = {}
+    for one in _rooms(role):
+        room = one.room
+        shown = {"name": room.name, "url": one.url, "key": room.key, "current": one.url == current, "exact": exact}
+        shown["waiting"] = counts.get(_COUNTED.get(room.key, ""), 0)
+        groups.setdefault(room in ROOMS, []).append(shown)
+    return SafeString(get_template("_rail.html").render({"groups": list(groups.values())}))
+
+
+@lru_cache(maxsize=8)
+def _rooms(role: str) -> tuple[_Door, ...]:
+    """The rooms that a role may enter."""
+    member = Membership(role=role)
+    return tuple(_Door(room, reverse(room.url_name)) for room in (*ROOMS, *ADMINISTRATION) if may(member, room.role))
 
 
 @register.inclusion_tag("_mode.html", takes_context=True)
@@ -78,17 +110,3 @@ def as_of(context: dict[str, Any]) -> dict[str, object]:
         "position": last_position() if position is None else position,
         "chores": beating.lateness(standing_of(context["request"]).pulses or "", now_us()),
     }
-
-
-def _only_the_innermost(rooms: list[dict[str, Any]]) -> None:
-    """Of rooms whose doors stand within each other's paths, mark only the one whose own path is the longest."""
-    current = [room for room in rooms if room["current"]]
-    for room in current:
-        room["current"] = room is max(current, key=lambda one: len(one["url"]))
-
-
-def _shown(room: Room, path: str) -> dict[str, Any]:
-    """A room as the rail shows it."""
-    url = reverse(room.url_name)
-    current = path.startswith((url, *room.also))
-    return {"name": room.name, "url": url, "key": room.key, "current": current, "exact": path == url}

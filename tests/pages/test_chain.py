@@ -171,8 +171,8 @@ def test_the_corrected_clock_is_the_agents_shifted_by_the_median_and_says_so(age
     page = viewer.get(url, {"view": "compact", "clock": "corrected"}).text
     assert re.search(r"the agent’s plus 3\d\.\d s: the median .* in 5 facts", page)
     table = viewer.get(url, {"clocks": "three"}).text
-    assert table.count('data-label="Corrected"') == 5
-    assert 'data-label="Corrected"' not in viewer.get(url).text
+    assert table.count("data-label=Corrected") == 5
+    assert "data-label=Corrected" not in viewer.get(url).text
     assert clocks.of([1, 2, 3, 10**9, 10**10], False).why.startswith("its differences lie")
     assert clocks.of([5, 5, 5], True).shift_us == 0
     assert clocks.of([5, 5], False).why.startswith("too few")

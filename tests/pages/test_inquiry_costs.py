@@ -13,10 +13,12 @@ from django.urls import reverse
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from evaluation.bench.workload import Writer
 from inquiry.first_search import NAMES
 from inquiry.query import reference
 from ledger import declared
 from ledger.models import Effect
+from sessions.models import Session
 from tests.ingest.caller import Caller
 from tests.pages.book import Book, fill, many
 from tests.pages.people import House
@@ -135,6 +137,13 @@ def test_a_session_of_five_thousand_effects_is_a_light_page(
     assert number <= MOST
     assert f'id="{oldest}"'.encode() in content
     assert len(asked(viewer, "/audit/")[1]) < 100_000
+    # As the benchmark writes them: every row with a task, an agent's clock far from ours, and its tries.
+    (batch,) = Writer("measured", sessions=1, rich=True).mixed(1)
+    assert agent.raw("/events", batch.body).status_code == 200
+    number, content = asked(viewer, reverse("session", args=[Session.objects.get(key="bench-measured-0").id]))
+    assert number <= MOST
+    assert content.count(b'data-label="Effect"') == content.count(b"data-label=Task ") == 100
+    assert len(content) < 142_000, len(content)
 
 
 def test_paging_a_timeline_shows_every_row_once(viewer: Client, agent: Caller, book: Book) -> None:

@@ -1,0 +1,99 @@
+"""The rows of tables of effects: what a page says up to a hundred times over, put together here and not in a template.
+
+A template looks every name up again for every cell, which took longer than all else of a page. What stands in a cell is
+made by the same functions as in templates (inquiry.py beside this), so agents' text is as inert as there.
+"""
+
+from functools import lru_cache
+from typing import Final
+
+from django import template
+from django.utils.safestring import SafeString
+
+from inquiry.audit_page import Searched
+from inquiry.templatetags.found import arguments_of
+from inquiry.templatetags.inquiry import (
+    arguments_cell,
+    effect_cell,
+    in_session,
+    leave,
+    name,
+    page_of,
+    row_time,
+    state_of,
+    target,
+)
+from inquiry.timeline import Row, Timeline
+from journal.clock import now_us
+from journal.untrusted import markup
+
+register = template.Library()
+
+# What stands in a row beside its head and the gist of its call: name of the column -> the cell around it. A page has a
+# thousand of them, so they say no more than they must: no quotes around words of ours, no class where it fits as it is.
+_CELLS: Final = {
+    "time": "<td role=cell data-label=Time>{}</td>",
+    "told": '<td role=cell data-label="Agent’s time">{}</td>',
+    "corrected": "<td role=cell data-label=Corrected>{}</td>",
+    "session": "<td role=cell data-label=Session>{}</td>",
+    "state": "<td role=cell data-label=State>{}</td>",
+    "tries": "<td role=cell data-label=Tries class=num>{}</td>",
+    "agent": "<td role=cell data-label=Agent class=clip>{}</td>",
+    "target": "<td role=cell data-label=Target class=clip>{}</td>",
+    "leave": "<td role=cell data-label=Leave>{}</td>",
+    "task": "<td role=cell data-label=Task class=clip>{}</td>",
+}
+
+
+@register.simple_tag
+def found_effects(page: Searched) -> SafeString:
+    """The rows of the effects that a search found."""
+    day, targets, asof, now = page.day, page.targets, page.asof, now_us()
+    form = _row("time", "session", "state", "agent", *(["target"] if targets else []), "leave")
+    rows = []
+    for row in page.rows:
+        effect = row.effect
+        cells = [row_time(effect.received_us, day), in_session(row, asof), state_of(effect, now), effect.agent_name]
+        cells += [target(row)] if targets else []
+        rows.append(markup(form, "", effect_cell(row, asof), arguments_of(row, page.snippets), *cells, leave(effect)))
+    return SafeString("\n".join(rows))
+
+
+@register.simple_tag
+def timeline_effects(timeline: Timeline, three: bool) -> SafeString:
+    """The rows of a page of a session's effects; with `three`, by all three clocks."""
+    day, told_day, now = timeline.day, timeline.told_day, now_us()
+    told, tries, tasks = timeline.told or three, timeline.tries, timeline.tasks
+    shown = {"time": True, "told": told, "corrected": three, "state": True}
+    shown |= {"tries": tries, "leave": True, "task": tasks}
+    form = _row(*(column for column, is_shown in shown.items() if is_shown))
+    rows = []
+    for row in timeline.rows:
+        effect = row.effect
+        cells: list[str] = [row_time(effect.received_us, day)]
+        cells += [row_time(effect.planned_at_us, told_day)] if told else []
+        cells += [row_time(row.corrected_us, "")] if three else []
+        cells += [state_of(effect, now)]
+        cells += [str(effect.attempt_count)] if tries else []
+        cells += [leave(effect)]
+        cells += [_task(row)] if tasks else []
+        marked = _MARKED if row.marked else ""
+        rows.append(markup(form, marked, effect_cell(row), arguments_cell(row), *cells))
+    return SafeString("\n".join(rows))
+
+
+_MARKED: Final = SafeString(' class="is-marked"')
+
+
+def _task(row: Row) -> SafeString:
+    effect = row.effect
+    if not effect.task_id:
+        return SafeString("")
+    words = name(effect.task_title or effect.task_key, 24)
+    return markup('<a href="{}">t_{}</a> {}', page_of(effect.task_id, "task"), str(effect.task_position), words)
+
+
+@lru_cache(maxsize=64)
+def _row(*columns: str) -> str:
+    """The form of a row with these columns: behind its class, its head and the gist of its call."""
+    return f"<tr role=row{{}}>{{}}{{}}{''.join(_CELLS[column] for column in columns)}</tr>"
