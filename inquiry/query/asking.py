@@ -184,7 +184,8 @@ def count(asked: Asked, most: int = COUNTED) -> tuple[int, bool]:
     found, lowest = 0, _lowest(asked)
     for part in arms(asked):
         part = part.filter(opened_position__gte=lowest) if lowest else part
-        found += part.values_list("pk", flat=True)[: most + 1 - found].count() if found <= most else 0
+        # Of the columns that the index has: SQLite would fetch each row for its id, and take fifty times as long.
+        found += part.values_list("opened_position")[: most + 1 - found].count() if found <= most else 0
     return min(found, most), found > most or lowest > 0
 
 
