@@ -81,7 +81,7 @@ def understand(text: str, project: Project, now_us: int, upto: int | None = None
         past.refuse_unkept(query)
     cut = Cut(upto, now_us) if cut is None and upto is not None else cut
     if cut is not None:
-        context.now_us, context.upto = cut.at_us, cut.position
+        context.now_us, context.upto, context.as_of = cut.at_us, cut.position, past.conditions(context, cut)
     words, others = reading.apart(reading.conjuncts(query), entity)
     parts = reading.tests(others, entity, context)
     since_us, until_us = reading.bounds(query, context)

@@ -32,6 +32,8 @@ class Context:
     upto: int | None = None  # the journal position as of which is asked; None: as things stand now
     notes: list[str] = field(default_factory=list)
     names: dict[tuple[str, str, bool], list[Any]] = field(default_factory=dict)  # resolved once
+    # As of a moment: the condition that a test of an entity (by its name) then was; None where too much has changed.
+    as_of: "Callable[[str, Test], Q | None] | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,11 @@ class Test:
     def leaves(self) -> "tuple[Test, ...]":
         """The tests that it is made of, itself where it is made of none."""
         return (self,) if self.of is None else tuple(leaf for test in self.of[1] for leaf in test.leaves)
+
+    @property
+    def is_told(self) -> bool:
+        """True when as of a moment it says what it said then: by plain Python, or by what never changes."""
+        return all(leaf.holds is not None or leaf.lasts or bool(leaf.words) for leaf in self.leaves)
 
 
 @dataclass(frozen=True, slots=True)

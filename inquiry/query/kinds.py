@@ -11,7 +11,7 @@ from django.db.models.expressions import Combinable
 from django.db.models.lookups import GreaterThanOrEqual, LessThan
 
 from inquiry.query import values
-from inquiry.query.fields import NARROW, NOTHING, Context, Field, Test
+from inquiry.query.fields import NARROW, NOTHING, Context, Field, Test, all_of
 from inquiry.query.syntax import Fault, One, Term
 from sessions.models import Project
 
@@ -166,7 +166,8 @@ class Name(Field):
 
     def present(self) -> Test:
         path = self.path
-        return Test(Q(**{f"{path}__isnull": False}), lambda row: getattr(row, path) is not None)
+        holds = None if "__" in path else lambda row: getattr(row, path) is not None
+        return Test(Q(**{f"{path}__isnull": False}), holds)
 
     def ids(self, term: Term, context: Context) -> list[Any]:
         """The ids of what the values name. What nothing is called is noted."""
@@ -195,7 +196,9 @@ class Name(Field):
     def _read(self, term: Term, context: Context) -> Test:
         ids, path = self.ids(term, context), self.path
         q = Q(**{path: ids[0]}) if len(ids) == 1 else Q(**{f"{path}__in": ids}) if ids else NOTHING
-        return Test(q, lambda row: getattr(row, path) in ids, indexed=bool(self.index))
+        # A column of another row is for the database to tell.
+        holds = None if "__" in path else lambda row: getattr(row, path) in ids
+        return Test(q, holds, indexed=bool(self.index))
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +256,8 @@ class Several(Field):
     lasts: bool = False  # they never change
     some: bool = False  # `rows` leaves out some of what `reach` leads to
     of: "type[Model] | None" = None  # the entity's model, where no index leads from its row to these
+    entity: str = ""  # the name of the entity that they are rows of, where they change
+    only: Test | None = None  # what `rows` leaves them at, of all rows of that entity
 
     @property
     def operators(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -292,4 +297,17 @@ class Several(Field):
     def _read(self, term: Term, context: Context) -> Test:
         assert self.inner is not None  # noqa: S101
         inner = self.inner.test(term, context)
-        return Test(self.among(inner.q, context), None, indexed=bool(self.index), lasts=self.lasts)
+        then = self._as_of(inner, context)
+        return then or Test(self.among(inner.q, context), None, indexed=bool(self.index), lasts=self.lasts)
+
+    def _as_of(self, inner: Test, context: Context) -> Test | None:
+        """The same of rows that change, as of a moment; None where that cannot be told."""
+        if not self.entity or context.as_of is None or self.rows is None:
+            return None
+        wanted = all_of([inner, *([self.only] if self.only is not None else [])])
+        met = context.as_of(self.entity, wanted)
+        if met is None or not wanted.is_told:
+            return None
+        whole = self.rows(context.project).model._default_manager.filter(met, project=context.project)
+        found = whole.filter(**{f"{self.told_at}__lte": context.upto, f"{self.link}__isnull": False})
+        return Test(Q(**{f"{self.to}__in": found.order_by().values(self.link)}), indexed=bool(self.index), lasts=True)

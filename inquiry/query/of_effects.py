@@ -19,6 +19,7 @@ from inquiry.query.kin import Kin, chain
 from inquiry.query.kinds import Handle, Length, Number, Several, Time
 from inquiry.query.of_repeats import again
 from inquiry.query.parts import (
+    GIVEN,
     RULINGS,
     agent,
     approver,
@@ -122,6 +123,8 @@ EFFECT: Final = Entity(
             *("approved_intent", "Approved intent", "the digest that people gave leave for"),
             rows=given_gates,
             link="effect_id",
+            entity="gate",
+            only=GIVEN,
             inner=Text("approved_intent", "Approved intent", path="intent_digest"),
         ),
         Choice("reason", "Why it failed", path="failure_reason", choices=pairs(x for x in states.REASONS if x)),
@@ -181,6 +184,7 @@ EFFECT: Final = Entity(
             *("ruling", "Ruling", "of its gates"),
             rows=gates,
             link="effect_id",
+            entity="gate",
             reach="gates",
             inner=Own("ruling", "Ruling", choices=pairs(RULINGS), path="status", each=ruling),
         ),
@@ -188,6 +192,7 @@ EFFECT: Final = Entity(
             *("wait", "Waited for people", "from the request to the ruling"),
             rows=gates,
             link="effect_id",
+            entity="gate",
             reach="gates",
             inner=Length("wait", "Waited", path="decided_at_us", minus="requested_at_us"),
         ),

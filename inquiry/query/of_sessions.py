@@ -10,6 +10,7 @@ from inquiry.query.fields import Choice, Own, Text
 from inquiry.query.kinds import Handle, Length, Number, Several, Time
 from inquiry.query.of_repeats import looped, repeats
 from inquiry.query.parts import (
+    FAILED,
     agent,
     by_name,
     failed,
@@ -83,6 +84,8 @@ SESSION: Final = Entity(
             rows=failed,
             link="session_id",
             reach="effects",
+            entity="effect",
+            only=FAILED,
             inner=Text("failing_tool", "Tool", path="tool"),
         ),
         Number("resumes", "Resumes", "how often another worker took it over", path="resumes", nullable=False),
@@ -106,7 +109,11 @@ SESSION: Final = Entity(
         Flag("unknown", "of one of its effects nobody can say whether it happened", sessions_with_unknown),
         Flag("fenced", "a worker without its lease spoke", named_by_entries("session", kind="integrity.fenced")),
         Flag("erased", "a body of it was erased", named_by_entries("session", erasure__isnull=False)),
-        Flag("violating", "an integrity violation names one of its effects", sessions_of(Q(violates=True))),
+        Flag(
+            "violating",
+            "an integrity violation names one of its effects",
+            sessions_of(Q(violates=True), lambda row: row.violates),
+        ),
         Flag(
             "ended",
             "it completed, failed or was cancelled",

@@ -179,14 +179,26 @@ def named_by_entries(column: str, **entries: Any) -> Callable[[Context], Test]:
     return test
 
 
-def sessions_of(q: Q) -> Callable[[Context], Test]:
-    """Sessions one of whose effects meets `q`, for which there is an index."""
+def sessions_of(q: Q, holds: Callable[[Any], bool]) -> Callable[[Context], Test]:
+    """Sessions one of whose effects meets `q`, for which there is an index; `holds` says the same of one effect."""
 
     def test(context: Context) -> Test:
+        then = _sessions_then(Test(q, holds), context)
+        if then is not None:
+            return then
         found = Effect.objects.filter(q, project=context.project)
         return Test(Q(pk__in=found.order_by().values("session")))
 
     return test
+
+
+def _sessions_then(of_effects: Test, context: Context) -> Test | None:
+    """Sessions one of whose effects met the test at the moment of the context; None where that cannot be told."""
+    met = context.as_of("effect", of_effects) if context.as_of is not None else None
+    if met is None:
+        return None
+    found = Effect.objects.filter(met, project=context.project, opened_position__lte=context.upto)
+    return Test(Q(pk__in=found.order_by().values("session")), lasts=True)
 
 
 def simple(q: Q, holds: Callable[[Any], bool], *, indexed: bool = False) -> Callable[[Context], Test]:
@@ -199,6 +211,9 @@ def unknown_effects(context: Context) -> Test:
 
 
 def sessions_with_unknown(context: Context) -> Test:
+    then = _sessions_then(effect_state(shown.UNKNOWN, context), context)
+    if then is not None:
+        return then
     tests = []
     for arm in shown.arms(shown.UNKNOWN, context.now_us):
         found = Effect.objects.filter(arm, project=context.project)
@@ -228,6 +243,10 @@ def approvals(project: Project) -> "QuerySet[Any]":
 
 def gates(project: Project) -> "QuerySet[Any]":
     return Gate.objects.filter(project=project) if project is not None else Gate.objects.all()
+
+
+GIVEN: Final = Test(Q(status__in=gate_states.GIVEN), lambda row: row.status in gate_states.GIVEN)
+FAILED: Final = Test(Q(HAS_FAILED, state="failed"), lambda row: row.state == "failed")
 
 
 def given_gates(project: Project) -> "QuerySet[Any]":

@@ -1,13 +1,15 @@
 """Queries as of a past moment: what has changed since is made again from facts, and judged in plain Python.
 
-The rest stands in its tables as it stood. What is asked of rows that belong to others, and may have changed, is noted
-beside the answer: it is told as it stands now.
+The rest stands in its tables as it stood. Rows that belong to others are asked as they stood in the same way; what of
+them is told as it stands now is noted beside the answer.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
+
+from django.db.models import Q
 
 from inquiry.asof import exemptions, gates, replay, rows, sessions, texts, told
 from inquiry.asof.cut import Cut, UnfitError, read
@@ -91,16 +93,42 @@ def judge(query: Query, said: One | None, entity: Entity, context: Context, part
     found = Past(cut, horizon.last_position())
     if entity.name not in _CHANGED:
         return found  # entries never change
-    if any(leaf.holds is None and not leaf.lasts and not leaf.words for part in parts for leaf in part.leaves):
+    if not all(part.is_told for part in parts):
         context.notes.append("What is asked here of rows that belong to others is told as those stand now.")
     try:
-        changed = _CHANGED[entity.name](context.project.id, cut, None)
-        found.again = _MAKE_AGAIN[entity.name](context.project.id, changed, cut)
+        found.again = _changed_since(entity, context.project.id, cut)
     except UnfitError as unfit:
         at, length = (said.at, len(said.text)) if said is not None else (0, len(query.text))
         raise Fault(at, length, str(unfit)) from None
     found.met = matching(found.again, entity, context, parts)
     return found
+
+
+def _changed_since(entity: Entity, project: UUID, cut: Cut) -> dict[UUID, Any]:
+    """What changed since, as it stood. Raises UnfitError where that would be too much."""
+    return again(entity, project, _CHANGED[entity.name](project, cut, None), cut)
+
+
+def conditions(context: Context, cut: Cut) -> Callable[[str, Test], Q | None]:
+    """What a test of rows that belong to others was at the cut, as a condition: see Context.as_of."""
+    made: dict[str, dict[UUID, Any] | None] = {}
+
+    def as_of(name: str, test: Test) -> Q | None:
+        entity = ENTITIES[name]
+        if name not in _CHANGED:
+            return test.q
+        if name not in made:
+            try:
+                made[name] = _changed_since(entity, context.project.id, cut)
+            except UnfitError:
+                made[name] = None
+        then = made[name]
+        if not then:
+            return None if then is None else test.q
+        met = matching(then, entity, context, [test])
+        return (test.q & ~Q(pk__in=list(then))) | Q(pk__in=met)
+
+    return as_of
 
 
 def changed_meanwhile(past: Past, entity: Entity, project: UUID) -> dict[UUID, int]:

@@ -241,12 +241,13 @@ def _scope(scope: Scope, entity: Entity, context: Context) -> Test:
     test = _test(scope.condition, inner, context) if scope.condition is not None else Test(Q())
     if scope.quantifier == "all":
         test = negated(test)
+    met_then = context.as_of(inner.name, test) if context.as_of is not None else None
+    lasts = met_then is not None and test.is_told
     # Within the project: what a report names from elsewhere belongs to nothing here.
-    there = inner.of(context.project).filter(test.q)
+    there = inner.of(context.project).filter(test.q if met_then is None else met_then)
     if context.upto is not None:
         there = there.filter(opened_position__lte=context.upto)
     rows, link, to = reach(there)
-    lasts = inner.name == "event" and (test.holds is not None or test.lasts)  # entries never change
     if scope.quantifier == "count":
         return _counted(scope, rows, link, to, lasts=lasts)
     met = Q(**{f"{to}__in": rows.order_by().values(link)}) if test.indexed else _exists(rows, link, to)

@@ -192,8 +192,8 @@ def _values() -> list[str]:
         *_words(
             "`asof:` takes a moment, a position (`#48211`) or both (`#48211@2026-11-20T09:00Z`, what a copied link"
             " names). Rows, groups and bars are then told as they stood, made again from the journal. What it does not"
-            " keep is not asked as of a moment (`seen_at`). Conditions on rows that belong to others are told as those"
-            " stand now where the row has changed since, which is noted beside the answer."
+            " keep is not asked as of a moment (`seen_at`), and where something else cannot be told as of then, a note"
+            " beside the answer says so."
         ),
     ]
 
