@@ -114,12 +114,12 @@ def observe(leave: str, imports: bool, judged: str) -> Observation:
     approval.
     """
     if leave in ("pending", "refused"):
-        return Observation("bypassed", "ruling", True)
+        return Observation("bypassed", "ruling")
     if imports:
-        return Observation("observed", "import", False)
+        return Observation("observed", "import")
     if judged in ("ask", "deny"):
-        return Observation("bypassed", "policy", True)
-    return Observation("observed", "policy" if judged else "observe", False)
+        return Observation("bypassed", "policy")
+    return Observation("observed", "policy" if judged else "observe")
 
 
 def dispatch(

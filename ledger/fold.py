@@ -44,11 +44,10 @@ _UNSAID: Final = {
 
 
 class Observation(NamedTuple):
-    """What it means that something happened without a command: its leave, the basis, and whether it is a breach."""
+    """What it means that something happened without a command: the leave it ran under, and the basis."""
 
     leave: str
     basis: str
-    violation: bool
 
 
 # (present leave, from an import, what an enforced policy said of the plan or "") -> Observation
@@ -151,8 +150,7 @@ def _see(effect: EffectRow, attempts: dict[int, AttemptRow], seen: Observation) 
     """Let the effect, and those of its attempts that happened without a command, stand under what was observed."""
     if effect.leave_basis == "exemption":
         effect.leave_ref = ""
-    effect.leave, effect.leave_basis = seen.leave, seen.basis
-    effect.violates = effect.violates or seen.violation
+    effect.leave, effect.leave_basis = seen.leave, seen.basis  # whether it is a breach, `settle` says at the end
     if effect.spent_by:  # several attempts told of at once: which of them had leave nobody can say
         attempts[effect.spent_by].leave, effect.spent_by = seen.leave, 0
     for row in attempts.values():

@@ -6,8 +6,11 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from journal.models import Entry
 from ledger.models import Effect
 from tests.approvals.story import Desk
+from tests.ledger.test_commands_then_reports import every_delivery
+from tests.ledger.test_convergence import undone
 
 pytestmark = pytest.mark.django_db
 PER = ("tool", "agent", "session", "project")
@@ -77,3 +80,23 @@ def test_an_effect_counts_once_however_often_its_plan_is_told(desk: Desk) -> Non
     batch = [planned("e-0", told=" again"), planned("e-1"), planned("e-1", told=" again"), planned("e-2")]
     assert desk.agent.report(batch).status_code == 200
     assert judged("e-0", "e-1", "e-2") == ["allow", "allow", "ask"]
+
+
+def test_what_is_marked_as_a_breach_has_an_entry_that_says_which(desk: Desk) -> None:
+    """Of two plans of one effect the policy denies one, and the other wins: however they and the dispatch are told."""
+    desk.rules(
+        "name: house\nrules:\n  - {id: live, title: Live, match: {environments: [live]}, outcome: deny}\n"
+        "  - {id: rest, title: Rest, match: {}, outcome: allow}\n"
+    )
+    desk.agent.session("s-1")
+    denied = planned("e-0", told=" as it was meant") | {"target": {"environment": "live"}}
+    ran = {"id": "ran", "kind": "effect.dispatched", "session": "s-1", "effect_key": "e-0"}
+    marked = set()
+    for batches in every_delivery([planned("e-0"), denied, ran]):
+        with undone():
+            for batch in batches:
+                assert desk.agent.report(batch).status_code == 200
+            violates = Effect.objects.get().violates
+            assert violates == Entry.objects.filter(kind="integrity.violation").exists(), batches
+            marked.add(violates)
+    assert True in marked

@@ -57,7 +57,7 @@ def test_leave_that_was_set_aside_is_for_one_attempt(agent: Caller) -> None:
     assert list(leaves) == ["used", "used", "observed"]
 
 
-def every_delivery(told: Sequence[Said]) -> Iterator[list[list[Said]]]:
+def every_delivery(told: Sequence[Any]) -> Iterator[list[list[Any]]]:
     """Every order of the facts, cut into batches in every way."""
     for order in permutations(told):
         for size in range(len(order)):

@@ -39,7 +39,7 @@ def folded(*told: Said | Fact) -> tuple[EffectRow, dict[int, AttemptRow], list[s
     names: list[str] = []
     for position, one in enumerate(told, 1):
         fact = one if isinstance(one, Fact) else one.fact(SESSION, position)
-        fold.apply(effect, attempts, fact, lambda *_: fold.Observation("observed", "observe", False))
+        fold.apply(effect, attempts, fact, lambda *_: fold.Observation("observed", "observe"))
         names = fold.settle(effect, attempts, 60)
     return effect, attempts, names
 
@@ -98,7 +98,7 @@ def test_a_rejection_contradicts_a_person_also_where_an_earlier_mark_says_otherw
     for order in permutations([TIMED_OUT, REJECTED]):
         assert folded(RELEASED, word("happened"), *order)[0].violates, order
     effect, attempts, _ = folded(RELEASED, word("happened"), TIMED_OUT)
-    names = fold.apply(effect, attempts, REJECTED.fact(SESSION, 9), lambda *_: fold.Observation("", "", False))
+    names = fold.apply(effect, attempts, REJECTED.fact(SESSION, 9), lambda *_: fold.Observation("", ""))
     assert names == ["rejected_after_all"]
 
 
