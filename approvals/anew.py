@@ -11,13 +11,14 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import orjson
-from django.db.models import OuterRef, Q, Subquery
+from django.db.models import OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Substr
 
 from approvals import words
 from approvals.flags import ASK
 from approvals.models import Gate
 from approvals.states import LONGEST_LEAVE_FOR_S, US
+from journal.compiled import Compiled
 from journal.models import Body, Entry
 from ledger import breaches
 from ledger.models import Effect
@@ -117,13 +118,10 @@ def before(project: UUID, listed: Iterable[Asked]) -> dict[UUID, Before]:
     if not asked:
         return {}
     since, until = min(one.at_us for one in asked) - WITHIN_US, max(one.at_us for one in asked) + OVERLAP_US
-    ended = Gate.objects.filter(project=project, status__in=_REFUSED, ended_at_us__range=(since, until))
-    ended = ended.exclude(reason__in=_HARMLESS)
     # Two lists, each by an index of its own: what people ended, and what ended before anybody had answered. The rest is
     # sorted out below: told more, SQLite would rather read everything of an agent or a session that waits.
-    decided = ended.filter(decided_at_us__range=(since - LONGEST_LEAVE_FOR_S * US, until)).order_by("-decided_at_us")
-    alone = ended.filter(decided_at_us__isnull=True, status="cancelled").order_by("-ended_at_us")
-    rows = [row for one in (decided, alone) for row in one.values_list(*_COLUMNS)[:_KNOWN]]
+    within: dict[str, Any] = {"project": project, "since": since, "until": until}
+    rows = _DECIDED.rows(**within, earliest=since - LONGEST_LEAVE_FOR_S * US) + _ALONE.rows(**within)
     known = [Before(**dict(zip(_OWN, row, strict=False)), same=row[len(_OWN) :]) for row in rows]
     known.sort(key=lambda one: one.position)
     found = {}
@@ -133,6 +131,25 @@ def before(project: UUID, listed: Iterable[Asked]) -> dict[UUID, Before]:
             others = tuple(str(other) for other in mine[:-1][-MOST_CONFLICTS:])
             found[one.gate] = replace(mine[-1], arguments_differ=mine[-1].same[1] != one.same[1], others=others)
     return found
+
+
+def _ended(project: UUID, since: int, until: int) -> "QuerySet[Gate]":
+    ended = Gate.objects.filter(project=project, status__in=_REFUSED, ended_at_us__range=(since, until))
+    return ended.exclude(reason__in=_HARMLESS)
+
+
+def _decided(project: UUID, since: int, until: int, earliest: int) -> Any:
+    decided = _ended(project, since, until).filter(decided_at_us__range=(earliest, until))
+    return decided.order_by("-decided_at_us").values_list(*_COLUMNS)[:_KNOWN]
+
+
+def _alone(project: UUID, since: int, until: int) -> Any:
+    alone = _ended(project, since, until).filter(decided_at_us__isnull=True, status="cancelled")
+    return alone.order_by("-ended_at_us").values_list(*_COLUMNS)[:_KNOWN]
+
+
+_DECIDED: Final = Compiled(_decided, project=UUID, since=int, until=int, earliest=int)
+_ALONE: Final = Compiled(_alone, project=UUID, since=int, until=int)
 
 
 def of(gates: Sequence[Gate]) -> dict[UUID, Before]:
@@ -237,8 +254,16 @@ def conflicts(gate: Gate, plan: Mapping[str, Any], earlier: Before | None) -> li
 
 def reused(project: UUID, effects: Iterable[UUID]) -> set[UUID]:
     """Those of some effects under whose keys something else was tried. One query."""
-    found = Entry.objects.filter(project=project, effect__in=list(effects), kind="integrity.conflict", lane="system")
-    return {one for one in found.values_list("effect", flat=True) if one is not None}
+    listed = list(effects)
+    return {one for (one,) in _CONFLICTS.rows(project=project, effects=listed)} if listed else set()
+
+
+def _of_effects(project: UUID, effects: Sequence[UUID]) -> Any:
+    found = Entry.objects.filter(project=project, effect__in=effects, kind="integrity.conflict", lane="system")
+    return found.values_list("effect")
+
+
+_CONFLICTS: Final = Compiled(_of_effects, project=UUID, effects=[UUID])
 
 
 _KINDS: Final = ("integrity.conflict", "integrity.violation")

@@ -20,5 +20,5 @@ class ApprovalsConfig(AppConfig):
         from sessions import standing
 
         triggers.guard(LAW)
-        standing.tell(waiting=frame.waiting, mode=frame.mode)
+        standing.tell(waits=frame.waits, mode=frame.mode)
         notices.register()

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain
 from types import SimpleNamespace
 from typing import Any, Final
 from uuid import UUID
 
-from django.db.models import F, OuterRef, Subquery
+from django.db.models import Exists, F, OuterRef, Subquery
 from django.db.models.functions import Coalesce, Length, Substr
 
 from approvals import anew, lurking, pushes
@@ -23,6 +24,7 @@ from approvals.states import OPEN
 from approvals.words import afterwards
 from journal import gists
 from journal.clock import now_us
+from journal.compiled import Compiled
 from journal.models import Body
 from journal.templatetags.gatebook import shown_state
 from ledger.declared import UNDECLARED
@@ -31,14 +33,14 @@ from ledger.models import Tool
 # The answer that ended a gate of this status; all others were approved.
 _ANSWER_OF: Final = {"denied": "deny", "denied_final": "deny_final", "returned": "return"}
 _OUTCOME: Final = ("state", "leave", "outcome", "deadline_us")
-_READ: Final = 16_384  # characters of a plan that an entry looks at
+_CHARACTERS: Final = 16_384  # of a plan that an entry looks at
 
 
-@dataclass(slots=True)
+@dataclass
 class Row:
     """A gate in a list: `gist` is agent text, `hidden` how many hidden characters the beginning of its plan holds."""
 
-    gate: Any  # a Gate with what _NAMED and _JOINED say
+    gate: Any  # a _Gate
     gist: str = ""
     hidden: int = 0
     blanks: int = 0  # length of the longest run of blanks that could push something out of sight
@@ -56,7 +58,7 @@ class Row:
     afterwards: str = ""  # … and in words, when it was not
     like: list["Row"] = field(default_factory=list)  # further ones of the same shape, folded under this
 
-    @property
+    @cached_property
     def groups(self) -> bool:
         """True when it may be decided together with its likes: a trap among them would be the one nobody opens."""
         plain = self.fits and not (self.hidden or self.blanks or self.long or self.suspicious)
@@ -76,10 +78,15 @@ class Row:
         return bool(self.takes or self.again or self.before or self.reused)
 
     @property
-    def stands_out(self) -> bool:
-        """True when there is anything to flag."""
+    def is_flagged(self) -> bool:
+        """True when there is anything to flag, or more than one person to hear."""
         grave = self.hidden or self.blanks or self.long or self.suspicious
-        return bool(grave or self.first or self.outside)
+        return bool(grave or self.first or self.outside or self.votes or self.gate.minimum > 1)
+
+    @property
+    def has_end(self) -> bool:
+        """True when there is anything to say of who decided and what came of it."""
+        return bool(self.deciders or self.became or self.afterwards)
 
 
 def batchable(known: About, step_up: str) -> bool:
@@ -89,14 +96,12 @@ def batchable(known: About, step_up: str) -> bool:
 
 def entries_of(listed: Sequence[UUID]) -> list[Row]:
     """The entries of gates, in their order, in as many queries for one as for all."""
-    named = Gate.objects.only(*_NAMED).annotate(**_JOINED)
-    by_id: dict[UUID, Any] = named.in_bulk(listed)
+    if not listed:
+        return []
+    by_id: dict[UUID, Any] = {one.id: one for one in map(_Gate, _READ.rows(gates=listed))}
     gates, now = [by_id[one] for one in listed], now_us()
-    bodies = Body.objects.filter(entry__in=[gate.plan_position for gate in gates])
-    read = bodies.values_list("entry", Substr("text", 1, _READ), Length("text"))
-    heads = {entry: (head, length) for entry, head, length in read}
-    yes = yeses(listed)
-    refused = again(gates[0].project_id, map(_ask, gates)) if gates else {}
+    yes = yeses([gate.id for gate in gates if gate.has_votes])
+    refused = again(gates[0].project_id, map(_ask, gates))
     waiting = [_asked(gate) for gate in gates if gate.status == "pending"]
     earlier = anew.before(gates[0].project_id, waiting) if waiting else {}
     tried = {gate.id: [gate.effect_id] for gate in gates if gate.status == "pending"}
@@ -109,18 +114,18 @@ def entries_of(listed: Sequence[UUID]) -> list[Row]:
     rows = []
     for gate in gates:
         gate.status = current_status(gate, now)
-        head, length = heads.get(gate.plan_position, ("", 0))
-        plan = gists.parsed(head) if length <= _READ else {}
+        head, length = gate.plan_head or "", gate.plan_length or 0  # nothing where it was erased
+        plan = gists.parsed(head) if length <= _CHARACTERS else {}
         value = plan.get("arguments")
         texts = list(lurking.texts(value))
         hidden, blanks = lurking.found(texts)
         rows.append(
             Row(
                 gate,
-                gist=gists.gist(value) if length <= _READ else gists.beginning(head),
+                gist=gists.gist(value) if length <= _CHARACTERS else gists.beginning(head),
                 hidden=hidden,
                 blanks=blanks,
-                long=length > _READ,
+                long=length > _CHARACTERS,
                 fits=sum(map(len, texts)) <= FITS_CHARACTERS and sum(one.count("\n") for one in texts) < FITS_LINES,
                 takes=pushes.takes(gate.tool, value, plan.get("preconditions")),
                 again=refused.get(gate.id),
@@ -133,17 +138,18 @@ def entries_of(listed: Sequence[UUID]) -> list[Row]:
                 afterwards=afterwards(gate.status, gate.effect_state, gate.effect_leave)
                 if gate.status not in (*OPEN, "used")
                 else "",
-                votes=sum(not one.fault or gate.status not in OPEN for one in yes[gate.id]),
+                votes=sum(not one.fault or gate.status not in OPEN for one in yes.get(gate.id, ())),
             )
         )
     return rows
 
 
-# Names come as columns: fifty rows of five joined models would cost more than the whole rest of the page.
+# Columns alone: fifty rows of five joined models would cost more than the whole rest of the page.
 _NAMED: Final = (
     *(
-        "project",
-        "policy_set",
+        "id",
+        "project_id",
+        "policy_set_id",
         "status",
         "reversibility",
         "risk",
@@ -154,8 +160,9 @@ _NAMED: Final = (
         "step_up",
     ),
     *("opened_position", "plan_position", "requested_at_us", "decide_by_us", "decided_at_us", "leave_until_us"),
-    *("session", "agent", "effect", "ended_at_us", "reason"),
+    *("session_id", "agent_id", "effect_id", "ended_at_us", "reason"),
 )
+_PLAN: Final = Body.objects.filter(entry=OuterRef("plan_position"))
 _JOINED: Final[dict[str, Any]] = {
     "agent_name": F("agent__name"),
     "declared_now": Subquery(
@@ -164,8 +171,29 @@ _JOINED: Final[dict[str, Any]] = {
     "whom": Coalesce("requester__username", "session_owner__username"),
     "first_of_agent": FIRST_OF_AGENT,
     "first_in_project": FIRST_IN_PROJECT,
+    "plan_head": Subquery(_PLAN.annotate(head=Substr("text", 1, _CHARACTERS)).values("head")),
+    "plan_length": Subquery(_PLAN.annotate(length=Length("text")).values("length")),
+    "has_votes": Exists(Vote.objects.filter(gate=OuterRef("pk"))),
     **{f"effect_{name}": F(f"effect__{name}") for name in (*ASK, *_OUTCOME, "ref_class")},
 }
+_COLUMNS: Final = (*_NAMED, *_JOINED)
+
+
+class _Gate(SimpleNamespace):
+    """A gate in a list: what _NAMED and _JOINED say, and nothing else."""
+
+    def __init__(self, row: Sequence[Any]) -> None:
+        self.__dict__.update(zip(_COLUMNS, row, strict=True))
+
+    def __str__(self) -> str:
+        return f"g_{self.opened_position}"
+
+
+def _read(gates: Sequence[UUID]) -> Any:
+    return Gate.objects.filter(id__in=gates).annotate(**_JOINED).values_list(*_COLUMNS)
+
+
+_READ: Final = Compiled(_read, gates=[UUID])
 
 
 def _deciders(gates: Sequence[UUID]) -> dict[tuple[UUID, str], list[str]]:

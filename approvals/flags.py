@@ -6,7 +6,7 @@ A list asks for a whole page of gates at once, so that the number of queries doe
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from django.db.models import Exists, OuterRef, Q
@@ -14,6 +14,7 @@ from django.db.models import Exists, OuterRef, Q
 from approvals import hours
 from approvals.hours import Hours
 from approvals.models import Gate, Vote
+from journal.compiled import Compiled
 from ledger.models import Effect
 
 REFUSED: Final = ("denied", "denied_final", "returned")
@@ -78,14 +79,11 @@ class Outside(NamedTuple):
 def again(project: UUID, asks: Iterable[Ask]) -> dict[UUID, Again]:
     """What was refused before, by the gate that asks for it once more. At most two queries."""
     listed = list(asks)
-    found = Gate.objects.filter(
-        ~Q(effect__leave_ref=""),  # names the index: every effect that somebody was asked about
-        effect__project=project,
-        effect__intent_digest__in={one.same[1] for one in listed},
-        status__in=REFUSED,
-    )
+    if not listed:
+        return {}
     refused: dict[tuple[object, ...], list[tuple[int, UUID, str]]] = defaultdict(list)
-    for position, gate, status, *same in found.order_by().values_list("opened_position", "id", "status", *_OF_EFFECT):
+    digests = sorted({str(one.same[1]) for one in listed})
+    for position, gate, status, *same in _REFUSALS.rows(project=project, digests=digests):
         refused[tuple(same)].append((position, gate, status))
     before = {ask.gate: [one for one in refused[ask.same] if one[0] < ask.position] for ask in listed}
     last = {asking: max(noes) for asking, noes in before.items() if noes}
@@ -116,6 +114,19 @@ def outside(asked: Mapping[UUID, tuple[UUID | None, int]]) -> dict[UUID, Outside
 
 
 _OF_EFFECT: Final = tuple(f"effect__{name}" for name in ASK)
+
+
+def _refusals(project: UUID, digests: Sequence[str]) -> Any:
+    found = Gate.objects.filter(
+        ~Q(effect__leave_ref=""),  # names the index: every effect that somebody was asked about
+        effect__project=project,
+        effect__intent_digest__in=digests,
+        status__in=REFUSED,
+    )
+    return found.order_by().values_list("opened_position", "id", "status", *_OF_EFFECT)
+
+
+_REFUSALS: Final = Compiled(_refusals, project=UUID, digests=[str])
 
 
 def _last_words(gates: set[UUID]) -> dict[UUID, Vote]:

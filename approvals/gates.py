@@ -7,12 +7,12 @@ gate.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import orjson
 from django.db import transaction
-from django.db.models import F, Subquery
+from django.db.models import F, QuerySet
 
 from approvals import reading, waker
 from approvals.binding import preconditions_digest
@@ -20,12 +20,12 @@ from approvals.matching import Requirement
 from approvals.models import Gate
 from approvals.reading import Asked
 from approvals.states import GIVEN, LEAVE_OF, MOVES, OPEN, US
-from journal import entries, outbox
+from journal import entries, outbox, sql
 from journal.clock import now_us
+from journal.compiled import Compiled
 from ledger import effects, leaves
 from ledger.leaves import Grant
 from ledger.rows import EffectRow
-from sessions.models import Agent, Session
 from sessions.origin import Origin, Repeated
 
 
@@ -49,7 +49,7 @@ class Request:
 def open_for(request: Request, effect: EffectRow, plan_position: int) -> None:
     """Write the gate and its request, and note who is to hear of it."""
     origin, now = request.origin, request.origin.received_us
-    parties = _parties(effect.session_id, origin.agent)
+    parties = reading.parties(effect.session_id, origin.agent)
     about = reading.reversibility_and_risk(origin.project, effect)
     needed = request.requirement.strengthened(about.reversibility, about.risk)
     facts: dict[str, Any] = {
@@ -120,22 +120,6 @@ def open_for(request: Request, effect: EffectRow, plan_position: int) -> None:
     )
 
 
-class _Parties(NamedTuple):
-    """Who has a part in a request, by account: for whom it is made (and their pseudonym), who answers for what."""
-
-    requester: int | None
-    on_behalf_of: str | None
-    session_owner: int | None
-    agent_owner: int | None
-
-
-def _parties(session: UUID, agent: UUID) -> _Parties:
-    """Those of a session and of the agent that asks in it, which need not be the one that opened it."""
-    asking = Agent.objects.filter(id=agent).values("owner")
-    names = ("on_behalf_of", "on_behalf_of__person__pseudonym", "owner", Subquery(asking))
-    return _Parties(*Session.objects.values_list(*names).get(id=session))
-
-
 def cancel(origin: Origin, gate: UUID) -> Gate | None:
     """Withdraw a request: only the agent that asked may. None when the project has no such gate of that agent.
 
@@ -187,10 +171,17 @@ class Locked(NamedTuple):
 def lock(gate: Gate) -> Locked:
     """Lock a gate and its effect, in the order that dispatch takes them, and bring its clocks up to date."""
     row = effects.load([gate.effect_id])[gate.effect_id]
-    locked = Gate.objects.select_for_update().get(id=gate.id)
+    (locked,) = _LOCKED.rows(gate=gate.id)
     at_us = now_us()  # only now: whoever waited for the rows acts after whoever had them
     settle(row, locked, at_us)
     return Locked(row, locked, at_us)
+
+
+def _one_locked(gate: UUID) -> "QuerySet[Gate]":
+    return Gate.objects.select_for_update().filter(id=gate)
+
+
+_LOCKED: Final = Compiled(_one_locked, gate=UUID)
 
 
 def current_status(gate: Gate, now: int) -> str:
@@ -222,9 +213,11 @@ def end(
     now: int,
     actor: str = entries.SYSTEM_SOURCE,
     told: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    votes: int = 0,
 ) -> None:
-    """Close a locked gate and let its effect's leave follow. `told` are more facts for the book."""
-    close(gate, status, reason, now, actor, told)
+    """Close a locked gate and let its effect's leave follow. `told` are more facts for the book; `votes` as of move."""
+    close(gate, status, reason, now, actor, told, votes=votes)
     _follow(row, gate, now)
 
 
@@ -235,10 +228,13 @@ def _follow(row: EffectRow, gate: Gate, now: int) -> None:
         leaves.give_leave(row, Grant(leave, basis, gate.id.hex), now)
 
 
-def approve(row: EffectRow, gate: Gate, now: int) -> None:
-    """Let the effect go: the quorum is complete. Both rows are locked; the ruling's entry is the caller's."""
+def approve(row: EffectRow, gate: Gate, now: int, votes: int) -> None:
+    """Let the effect go: the quorum is complete. Both rows are locked; the ruling's entry is the caller's.
+
+    `votes` as of move.
+    """
     until = now + gate.leave_for_s * US
-    move(gate, "approved", decided_at_us=now, leave_until_us=until)
+    move(gate, "approved", votes=votes, decided_at_us=now, leave_until_us=until)
     leaves.give_leave(row, Grant(*LEAVE_OF["approved"], gate.id.hex, until), now)
     entries.record(
         gate.project_id,
@@ -303,9 +299,11 @@ def use(gate: Gate, attempt: int, received_us: int) -> None:
     _record(gate, "gate.used", now, {"attempt": attempt})
 
 
-def close(gate: Gate, status: str, reason: str, now: int, actor: str, told: Mapping[str, Any]) -> None:
+def close(
+    gate: Gate, status: str, reason: str, now: int, actor: str, told: Mapping[str, Any], *, votes: int = 0
+) -> None:
     decided = {} if gate.decided_at_us is not None or status in ("expired", "cancelled") else {"decided_at_us": now}
-    move(gate, status, ended_at_us=now, reason=reason, **decided)
+    move(gate, status, votes=votes, ended_at_us=now, reason=reason, **decided)
     if status not in ("denied", "denied_final"):
         _record(gate, f"gate.{status}", now, {"reason": reason, **told}, actor)
     _tell(gate, now)
@@ -322,16 +320,21 @@ def _tell(gate: Gate, now: int) -> None:
     )
 
 
-def move(gate: Gate, status: str, **values: Any) -> None:
-    """One conditional UPDATE on status and version: whoever was quicker has the word."""
+def move(gate: Gate, status: str, *, votes: int = 0, **values: Any) -> None:
+    """One conditional UPDATE on status and version: whoever was quicker has the word.
+
+    `votes` is how many have come in with it of which `touch` was not told: each is a version too.
+    """
     if status not in MOVES.get(gate.status, ()):
         raise Gone
-    moved = Gate.objects.filter(id=gate.id, status=gate.status, version=gate.version).update(
-        status=status, version=F("version") + 1, **values
-    )
-    if not moved:
+    version = gate.version + votes + 1
+    changed = {"status": status, "version": version, **values}
+    condition = [sql.vendor_id(gate.id), gate.status, gate.version]
+    assigned = ", ".join(f"{name} = %s" for name in changed)
+    text = f"UPDATE approvals_gate SET {assigned} WHERE id = %s AND status = %s AND version = %s"
+    if not sql.write(text, [*changed.values(), *condition]):
         raise Gone
-    gate.status, gate.version = status, gate.version + 1
+    gate.status, gate.version = status, version
     if status != "used":  # whoever used it is not waiting for it
         waker.announce([gate.id])
     for name, value in values.items():

@@ -6,18 +6,22 @@ while requests come and go.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, cast
 from uuid import UUID
 
 from django.db.models import Case, Count, Exists, F, IntegerField, Max, OuterRef, Q, QuerySet, Subquery, Value, When
 
+from approvals import frame
 from approvals.entries import Row, entries_of
 from approvals.models import Gate, Vote
 from approvals.requirement import Requirement
 from approvals.words import RANKS
+from journal import sql
 from journal.clock import now_us
+from journal.compiled import Compiled
 from ledger import breaches
 from ledger.models import Effect
+from ledger.rows import as_uuid
 from sessions.access import may
 from sessions.models import Membership, Project
 from sessions.teams import teams_of
@@ -49,8 +53,14 @@ class Waiting:
 
 def waiting(project: Project) -> Waiting:
     """What waits now."""
-    found = _waiting(project).aggregate(count=Count("id"), newest=Max("opened_position"))
+    found = frame.waiting(project.id, now_us()).aggregate(count=Count("*"), newest=Max("opened_position"))
     return Waiting(found["count"], found["newest"] or 0)
+
+
+def as_waiting(waits: str) -> Waiting:
+    """The same, of what the frame has read."""
+    count, newest = map(int, waits.split("-"))
+    return Waiting(count, newest)
 
 
 def news(project: Project, since: str) -> tuple[int, Waiting] | None:
@@ -61,16 +71,31 @@ def news(project: Project, since: str) -> tuple[int, Waiting] | None:
     newest = since.rpartition("-")[2]
     if not newest.isascii() or not newest.isdigit() or len(newest) > 18:
         return 0, now
-    return _waiting(project).filter(opened_position__gt=int(newest)).count(), now
+    return frame.waiting(project.id, now_us()).filter(opened_position__gt=int(newest)).count(), now
 
 
-def unanswered_count(project: Project) -> int:
-    """How many ended in the last seven days without a decision, whether or not the sweeper has been."""
-    since = now_us() - WINDOW_US
-    lists = [rows.filter(**{f"{ended}__gte": since}).order_by() for rows, ended in _unanswered(project.gates.all())]
-    counted = [Subquery(rows.values("project").annotate(n=Count("id")).values("n")) for rows in lists]
-    counts = Project.objects.filter(pk=project.pk).values_list(*counted).first()
-    return sum(count or 0 for count in counts or ())
+class Week(NamedTuple):
+    """Of the last seven days: how many ended without a decision, and whether anything ran that was not to."""
+
+    unanswered: int
+    has_violations: bool
+
+
+def week(project: Project) -> Week:
+    """How the last seven days were. What has ended counts whether or not the sweeper has been."""
+    now = now_us()
+    *counts, found = _WEEK.rows(project=project.pk, now=now, since=now - WINDOW_US)[0]
+    return Week(sum(count or 0 for count in counts), bool(found))
+
+
+def _week(project: UUID, now: int, since: int) -> Any:
+    rows = Gate.objects.filter(project=project)
+    lists = [rows.filter(**{f"{ended}__gte": since}).order_by() for rows, ended in _unanswered(rows, now)]
+    counted = [Subquery(rows.values("project").annotate(n=Count("*")).values("n")) for rows in lists]
+    return Project.objects.filter(pk=project).values_list(*counted, Exists(_violations(project, since)))
+
+
+_WEEK: Final = Compiled(_week, project=UUID, now=int, since=int)
 
 
 def page(membership: Membership, state: str, *, risk: str = "", repository: str = "", after: str = "") -> Listed:
@@ -80,12 +105,14 @@ def page(membership: Membership, state: str, *, risk: str = "", repository: str 
         rows = rows.filter(risk=risk)
     if repository:
         rows = rows.filter(repository_name=repository)
-    if state in ("pending", "mine"):
+    if state == "pending" and not (risk or repository or after):
+        found, further = _cut(sql.rows(_FIRST, [sql.vendor_id(membership.project_id), now_us()] * len(RANKS)))
+    elif state in ("pending", "mine"):
         found, further = _pending(rows, membership, after, mine=state == "mine")
     elif state == "decided":
         found, further = _by([(rows.filter(decided_at_us__isnull=False), "decided_at_us")], after)
     else:
-        found, further = _by(_unanswered(rows), after)
+        found, further = _by(_unanswered(rows, now_us()), after)
     return Listed(entries_of(found), further)
 
 
@@ -120,11 +147,14 @@ def grouped(rows: Iterable[Row]) -> list[Row]:
 
 def violations(project: Project, most: int = 5) -> list[tuple[Effect, list[str]]]:
     """The newest effects that ran without approval or while on hold in the last seven days, and what was found."""
-    since = now_us() - WINDOW_US
-    found = Effect.objects.filter(breaches.RAN_ALL_THE_SAME, project=project, violates=True, received_us__gte=since)
+    found = _violations(project.id, now_us() - WINDOW_US)
     rows = list(found.select_related("agent", "session").order_by("-opened_position")[:most])
     said = breaches.told(project.id, [one.id for one in rows]) if rows else {}
     return [(one, said.get(one.id, [])) for one in rows]
+
+
+def _violations(project: UUID, since: int) -> "QuerySet[Effect]":
+    return Effect.objects.filter(breaches.RAN_ALL_THE_SAME, project=project, violates=True, received_us__gte=since)
 
 
 def would_have_been_held(project: Project) -> int:
@@ -144,17 +174,13 @@ def last_decision(project: Project) -> int | None:
 _UNANSWERED: Final = Q(decided_at_us__isnull=True, ended_at_us__isnull=False)
 
 
-def _waiting(project: Project) -> "QuerySet[Gate]":
-    return Gate.objects.filter(project=project, status="pending", decide_by_us__gte=now_us())
-
-
-def _unanswered(rows: "QuerySet[Gate]") -> list[tuple["QuerySet[Gate]", str]]:
+def _unanswered(rows: "QuerySet[Gate]", now: int) -> list[tuple["QuerySet[Gate]", str]]:
     """What ended without a decision and the column of its end: several lists, since each is read by an index.
 
     What the sweeper has yet to end ended when its time did.
     """
     ended = [(rows.filter(_UNANSWERED, status=status), "ended_at_us") for status in ("expired", "cancelled")]
-    return [*ended, (rows.filter(status="pending", decide_by_us__lt=now_us()), "decide_by_us")]
+    return [*ended, (rows.filter(status="pending", decide_by_us__lt=now), "decide_by_us")]
 
 
 _RANK: Final = Case(
@@ -182,9 +208,27 @@ def _pending(gates: "QuerySet[Gate]", membership: Membership, after: str, *, min
             | Q(rank=rank, decide_by_us=until, opened_position__gt=position)
         )
     ordered = rows.order_by("rank", "decide_by_us", "opened_position")
-    found = list(ordered.values_list("rank", "decide_by_us", "opened_position", "id")[: SIZE + 1])
+    return _cut(ordered.values_list("rank", "decide_by_us", "opened_position", "id")[: SIZE + 1])
+
+
+def _cut(listed: Iterable[tuple[Any, ...]]) -> tuple[list[UUID], str]:
+    """A page of what waits, by rank, end and position, and the key of the next where there is one more."""
+    found = list(listed)
     further = "{}-{}-{}".format(*found[SIZE - 1][:3]) if len(found) > SIZE else ""
-    return [identity for *_, identity in found[:SIZE]], further
+    return [cast(UUID, as_uuid(identity)) for *_, identity in found[:SIZE]], further
+
+
+# The first page of all that waits: the beginning of each rank, read by the index that is in its order, and of those
+# the first. The same as a list of all, of which the database would have to sort what nobody sees.
+_FIRST: Final = (
+    " UNION ALL ".join(
+        f"SELECT * FROM (SELECT {rank} AS rank, decide_by_us, opened_position, id FROM approvals_gate"
+        f" WHERE project_id = %s AND status = 'pending' AND reversibility = '{name}' AND decide_by_us >= %s"
+        f" ORDER BY decide_by_us, opened_position LIMIT {SIZE + 1}) AS of_{name}"
+        for name, rank in RANKS.items()
+    )
+    + f" ORDER BY 1, 2, 3 LIMIT {SIZE + 1}"
+)
 
 
 def _asking(waiting: "QuerySet[Gate]", membership: Membership) -> list[str]:

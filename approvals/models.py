@@ -228,6 +228,11 @@ class Gate(models.Model):
             models.Index(fields=["project", "opened_position"], name="gate_by_opening"),
             models.Index(fields=["project", "decide_by_us"], name="gate_open", condition=Q(status__in=states.OPEN)),
             models.Index(fields=["decide_by_us"], name="gate_pending_by_deadline", condition=Q(status="pending")),
+            models.Index(
+                fields=["project", "reversibility", "decide_by_us", "opened_position"],
+                name="gate_waiting",
+                condition=Q(status="pending"),
+            ),
             models.Index(fields=["leave_until_us"], name="gate_approved_by_end", condition=Q(status="approved")),
             models.Index(fields=["session", "digest"], name="gate_denied_for_good", condition=Q(status="denied_final")),
             models.Index(fields=["project", "tool", "repository_name", "opened_position"], name="gate_by_target"),

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import orjson
+from django.db.models import Subquery
 
 from approvals import counting
 from approvals.matching import Rate, Wish, risk_of
@@ -19,7 +20,7 @@ from ledger.models import Effect
 from ledger.rows import EffectRow
 from ledger.states import REVERSIBILITIES
 from sessions import repositories
-from sessions.models import Repository, Session
+from sessions.models import Agent, Repository, Session
 from sessions.origin import Origin
 
 
@@ -132,6 +133,22 @@ def on_behalf_of(session: UUID) -> str:
     return names.filter(id=session).first() or ""
 
 
+class Parties(NamedTuple):
+    """Who has a part in a request, by account: for whom it is made (and their pseudonym), who answers for what."""
+
+    requester: int | None
+    on_behalf_of: str | None
+    session_owner: int | None
+    agent_owner: int | None
+
+
+def parties(session: UUID, agent: UUID) -> Parties:
+    """Those of a session and of the agent that asks in it, which need not be the one that opened it."""
+    asking = Agent.objects.filter(id=agent).values("owner")
+    names = ("on_behalf_of", "on_behalf_of__person__pseudonym", "owner", Subquery(asking))
+    return Parties(*Session.objects.values_list(*names).get(id=session))
+
+
 def target_of(row: EffectRow) -> dict[str, Any]:
     """The columns of a stored effect's target, by name."""
     names = ("repository_id", "ref", "ref_class", "environment", "resource")
@@ -146,11 +163,15 @@ def reversibility_and_risk(project: UUID, effect: EffectRow) -> About:
     return About(known.reversibility, risk)
 
 
-def about_now(gate: Gate) -> About:
-    """The worst of what was known when a gate opened and of what is known now: facts only ever raise it."""
-    effect = gate.effect
+def about_now(gate: Gate, row: EffectRow | None = None) -> About:
+    """The worst of what was known when a gate opened and of what is known now: facts only ever raise it.
+
+    `row` is the gate's effect where it has been read.
+    """
+    effect = gate.effect if row is None else row
     known = declared.tool(gate.project_id, gate.tool)
-    ref_class, _ = ref_class_now(effect.repository, effect)
+    repository = None if not effect.ref else gate.effect.repository if row is None else repository_of(row)
+    ref_class, _ = ref_class_now(repository, effect)
     risk = risk_of(known.reversibility, effect.environment, ref_class, known is not declared.UNDECLARED)
     return About(
         max(gate.reversibility, known.reversibility, key=REVERSIBILITIES.index), max(gate.risk, risk, key=RISKS.index)

@@ -37,6 +37,7 @@ GATES: Final = {
     "gate_by_opening": "100000 100000 1",
     "gate_open": "5000 5000 1",
     "gate_pending_by_deadline": "5000 1",
+    "gate_waiting": "5000 5000 1250 1 1",
     "gate_approved_by_end": "100 1",
     "gate_denied_for_good": "100 2 1",
     "gate_by_target": "100000 100000 20000 1000 1",

@@ -8,6 +8,8 @@ from typing import Final
 
 from django.db import connection
 
+from journal import sql
+
 CHANNEL: Final = "gatebook_gates"
 ALL: Final = "*"  # concerns whoever waits
 
@@ -15,5 +17,4 @@ ALL: Final = "*"  # concerns whoever waits
 def announce(payloads: Sequence[str]) -> None:
     """Notify each of `payloads`: a gate's id (32 hex characters), or ALL."""
     if payloads and connection.vendor == "postgresql":
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_notify(%s, payload) FROM unnest(%s::text[]) payload", [CHANNEL, list(payloads)])
+        sql.rows("SELECT pg_notify(%s, payload) FROM unnest(%s::text[]) payload", [CHANNEL, list(payloads)])

@@ -1,8 +1,9 @@
 """Queries that are put into SQL once a process: for those of every page, that takes longer than to answer them."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Final
 from uuid import UUID
 
@@ -14,64 +15,92 @@ from django.db.models import QuerySet
 _STAND_INS: Final[dict[type, Callable[[int], Any]]] = {
     UUID: lambda number: UUID(int=0x51A4D1B0_0000_7000_8000_7F3E00000000 + number),
     int: lambda number: 2_113_906_500 + number,
+    str: lambda number: f"stands in for {number}, 51A4D1B0",
 }
+# Lengths of sequences for which SQL is made; one that lies between is filled up with its last value.
+_LENGTHS: Final = (1, 2, 4, 8, 16, 32, 50, 100)
 
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """A query set with its SQL: `places` says which parameter is which value, and how the driver takes it."""
+    """A query set with its SQL. A place: which parameter, name and value of it, how the driver takes it."""
 
     rows: "QuerySet[Any]"
     compiler: Any  # which also knows how to read the rows
     sql: str
     parameters: tuple[Any, ...]
-    places: tuple[tuple[int, str, Callable[[Any], Any]], ...]
+    places: tuple[tuple[int, int, int, Callable[[Any], Any]], ...]
 
 
 class Compiled:
     """The rows of a query set that differs from one call to the next in nothing but a few values.
 
     `build` makes it, from a stand-in for each value, which it may compare columns with and nothing else: what it made
-    serves every later call. `kinds` names the values and says of each whether it is a UUID or an int.
+    serves every later call. `kinds` names the values and says of each whether it is a UUID, an int or a str; of a
+    sequence for `__in`, which must not be empty, as a list of its kind.
     """
 
-    def __init__(self, build: "Callable[..., QuerySet[Any]]", **kinds: type) -> None:
+    def __init__(self, build: "Callable[..., QuerySet[Any]]", **kinds: type | list[Any]) -> None:
         self._build, self._kinds = build, kinds
-        self._made: dict[str, _Made] = {}  # by vendor
+        self._made: dict[tuple[str | int, ...], _Made] = {}  # by vendor and lengths of sequences
 
     def rows(self, **values: Any) -> list[Any]:
         """All rows for these values, as the query set would give them. One query."""
         connection: Any = connections[DEFAULT_DB_ALIAS]
-        made = self._made.get(connection.vendor) or self._made.setdefault(connection.vendor, self._make(connection))
+        given = [_filled(values[name]) if type(kind) is list else (values[name],) for name, kind in self._kinds.items()]
+        key = (connection.vendor, *map(len, given))
+        made = self._made.get(key) or self._made.setdefault(key, self._make(connection, list(map(len, given))))
         parameters = list(made.parameters)
-        for at, name, adapted in made.places:
-            parameters[at] = adapted(values[name])
+        for at, name, place, adapted in made.places:
+            parameters[at] = adapted(given[name][place])
         compiler = copy.copy(made.compiler)
         compiler.connection = connection
         compiler.as_sql = lambda *_arguments, **_options: (made.sql, tuple(parameters))
         read: Any = made.rows._iterable_class
         return list(read(_Asked(made.rows, compiler)))
 
-    def _make(self, connection: Any) -> _Made:
-        stand_ins = {name: _STAND_INS[kind](number) for number, (name, kind) in enumerate(self._kinds.items())}
+    def _make(self, connection: Any, lengths: Sequence[int]) -> _Made:
+        number = count()
+        stand_ins: dict[str, Any] = {}
+        known: dict[Any, tuple[int, int]] = {}  # by what is found among the parameters
+        for at, ((name, kind), length) in enumerate(zip(self._kinds.items(), lengths, strict=True)):
+            make = _STAND_INS[kind[0] if isinstance(kind, list) else kind]
+            made = [make(next(number)) for _ in range(length)]
+            stand_ins[name] = made if isinstance(kind, list) else made[0]
+            as_text = isinstance(made[0], UUID) and not connection.features.has_native_uuid_field
+            known |= {one.hex if as_text else one: (at, place) for place, one in enumerate(made)}
         rows = self._build(**stand_ins)
         compiler: Any = rows.query.get_compiler(DEFAULT_DB_ALIAS)
         text, parameters = compiler.as_sql()
-        places = []
-        for name, stand_in in stand_ins.items():
-            as_text = isinstance(stand_in, UUID) and not connection.features.has_native_uuid_field
-            wanted = stand_in.hex if as_text else stand_in
-            found = [at for at, one in enumerate(parameters) if type(one) is not bool and one == wanted]
-            if not found:
+        places = [(at, *known[one], _adapted(one)) for at, one in enumerate(parameters) if _is_one_of(one, known)]
+        for at, name in enumerate(self._kinds):
+            if all(found != at for _at, found, *_ in places):
                 raise ValueError(f"the query compares nothing with {name!r}")
-            # A driver's own kind of number is kept: it says which type the server is told.
-            places += [(at, name, (lambda one: one.hex) if as_text else type(parameters[at])) for at in found]
-        adapted = [(at, name, _as_it_is if adapt is UUID else adapt) for at, name, adapt in places]
-        return _Made(rows, compiler, text, tuple(parameters), tuple(adapted))
+        return _Made(rows, compiler, text, tuple(parameters), tuple(places))
+
+
+def _filled(values: Sequence[Any]) -> Sequence[Any]:
+    length = next((most for most in _LENGTHS if len(values) <= most), len(values))
+    return [*values, *[values[-1]] * (length - len(values))]
+
+
+def _is_one_of(parameter: Any, known: Mapping[Any, Any]) -> bool:
+    return isinstance(parameter, UUID | int | str) and type(parameter) is not bool and parameter in known
+
+
+def _adapted(stand_in: Any) -> Callable[[Any], Any]:
+    """How the driver takes a value where it took `stand_in`. A number's own kind says which type the server is told."""
+    if isinstance(stand_in, int):
+        return type(stand_in)
+    return _as_it_is if isinstance(stand_in, UUID) else _as_text
 
 
 def _as_it_is(value: Any) -> Any:
     return value
+
+
+def _as_text(value: Any) -> str:
+    return value.hex if isinstance(value, UUID) else str(value)
 
 
 class _Asked:

@@ -135,7 +135,7 @@ def judged(effect: Effect, now: int) -> tuple[Case, Verdict]:
     return found.case, found.verdict
 
 
-def is_by(effect: Effect, user: User) -> bool:
+def is_by(effect: Effect | EffectRow, user: User) -> bool:
     """True when `user` said what became of the effect, or of what it compensates: what follows is asked on their word.
 
     No query for the many effects of which nobody ever said anything.

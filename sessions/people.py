@@ -24,6 +24,9 @@ def pseudonym_of(user: User) -> str:
     remembered: str | None = getattr(user, _REMEMBERED, None)
     if remembered:
         return remembered
+    along: Person | None = user._state.fields_cache.get("person")  # read with the user
+    if along is not None and remembered is None:
+        return along.pseudonym
     person, made = Person.objects.get_or_create(user=user, defaults={"pseudonym": f"p_{secrets.token_hex(8)}"})
     if made:
         setattr(user, _REMEMBERED, "")

@@ -10,6 +10,7 @@ from uuid import UUID
 from django.db.models import QuerySet
 from django.db.models.expressions import Combinable
 
+from journal import horizon
 from journal.clock import now_us
 from journal.compiled import Compiled
 from sessions.models import Project
@@ -21,15 +22,21 @@ Part = Callable[[UUID, int], Combinable]
 class Standing(NamedTuple):
     """Requests that wait, the mode (None where nothing was ever put in force), and whether anything is stopped."""
 
-    waiting: int = 0
+    waits: str = "0-0"  # how many requests, and the position of the newest
     mode: str | None = None
     has_stops: bool = False
     is_stopped: bool = False  # the whole of it
     stuck: int = 0  # what was raised and is neither cleared nor snoozed
     pulses: str | None = None  # of our own chores, as journal/beating.py reads them
+    position: int = 0  # the last of the journal: whatever is read after this is not older
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait."""
+        return int(self.waits.partition("-")[0])
 
 
-_parts: dict[str, Part] = {}
+_parts: dict[str, Part] = {"position": lambda _project, _now: horizon.as_column()}
 
 
 def tell(**parts: Part) -> None:

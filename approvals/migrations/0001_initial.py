@@ -306,6 +306,11 @@ class Migration(migrations.Migration):
                         name="gate_pending_by_deadline",
                     ),
                     models.Index(
+                        condition=models.Q(("status", "pending")),
+                        fields=["project", "reversibility", "decide_by_us", "opened_position"],
+                        name="gate_waiting",
+                    ),
+                    models.Index(
                         condition=models.Q(("status", "approved")),
                         fields=["leave_until_us"],
                         name="gate_approved_by_end",

@@ -5,11 +5,13 @@ from typing import Final
 
 from django import template
 from django.contrib.auth.models import AbstractBaseUser
+from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from approvals import words
 from approvals.card import FITS_LINES, SENT, UNKNOWN, Line
 from approvals.diffs import Row
+from approvals.entries import Row as Entry
 from approvals.flags import Again
 from approvals.matching import names_production
 from approvals.models import Gate
@@ -39,6 +41,7 @@ def gate_shape(gate: Gate) -> SafeString:
 
 
 @register.filter
+@lru_cache(maxsize=16)
 def undoing(reversibility: str) -> SafeString:
     """Whether something can be undone, as a word with its shape; the irreversible is stamped."""
     if reversibility == "irreversible":
@@ -46,6 +49,38 @@ def undoing(reversibility: str) -> SafeString:
     shape = {"compensable": "undoable", "reversible": "either"}.get(reversibility, "dash")
     word = "changes nothing" if reversibility == "read" else reversibility
     return markup('<span class="risk">{}{}</span>', mark(shape), word)
+
+
+@register.filter
+def entry(row: Entry, may_rule: bool) -> SafeString:
+    """What every entry of a list says, in lines: how it can be undone, where, until when; what; who asked.
+
+    Not a template: a page has fifty of them, which took a fifth of its time.
+    """
+    gate = row.gate
+    if gate.status == "pending":
+        where = place(gate.effect_environment, gate.effect_ref_class)
+        top = markup('{}{}<span class="push">in {}</span>', undoing(gate.reversibility), where, left(gate.decide_by_us))
+    else:
+        ended = gate.decided_at_us or gate.ended_at_us or gate.decide_by_us
+        top = markup('{}<span class="push">{}</span>', gate_state(gate), moment(ended))
+    if row.groups and may_rule:
+        top = markup(_TICK, str(gate.id), str(gate)) + top
+    what = untrusted_line(gate.tool, 32)
+    if gate.effect_ref:
+        what = markup("{} {}", what, untrusted_line(gate.effect_ref, 24))
+    if gate.repository_name:
+        what = markup("{} of {}", what, untrusted_line(gate.repository_name, 24))
+    gist = markup('<p class="gist">{}</p>\n', untrusted_line(row.gist, 90)) if row.gist else SafeString("")
+    whom = markup(" for {}", gate.whom) if gate.whom else SafeString("")
+    by, since = untrusted_line(gate.agent_name, 40), ago(gate.requested_at_us)
+    return markup(_ENTRY, top, reverse("gate", args=[gate.id]), what, gist, by, whom, since)
+
+
+_TICK: Final = '<input type="checkbox" form="batch" name="gate" value="{}" aria-label="Select {}">'
+_ENTRY: Final = (
+    '<p class="entry-top">{}</p>\n<h3><a href="{}" data-gate>{}</a></h3>\n{}<p class="by">{}{}, asked {} ago</p>'
+)
 
 
 @register.simple_tag

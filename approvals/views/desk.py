@@ -43,13 +43,15 @@ def inbox_page(request: MemberRequest) -> HttpResponse:
         context = {"arrived": news[0], "standing": news[1], "since": request.GET["since"], "kept": _kept(asked)}
         return render(request, "approvals/_news.html", context)
     risk = asked["risk"] if asked["risk"] in RISKS else ""
-    standing = inbox.waiting(project)  # before the rows: what comes between the two is then announced, never missed
+    # Before the rows: what comes between the two is then announced, never missed.
+    standing = inbox.as_waiting(standing_of(request).waits)
     listed = inbox.page(
         request.membership, state, risk=risk, repository=asked["repo"], after=request.GET.get("after", "")
     )
     rows = inbox.grouped(listed.rows) if state in ("pending", "mine") else listed.rows
     opened = _opened(request)
     observes = standing_of(request).mode != "enforce"
+    week = inbox.week(project)
     context = {
         "state": state,
         "still": "open" in request.GET,  # then the script opens nothing by itself
@@ -65,8 +67,8 @@ def inbox_page(request: MemberRequest) -> HttpResponse:
         "since": str(standing),
         "polls": state in ("pending", "mine") and request.GET.get("live") != "off",
         "kept": _kept(asked | {"state": state}),
-        "unanswered": inbox.unanswered_count(project),
-        "violations": inbox.violations(project) if state == "pending" else [],
+        "unanswered": week.unanswered,
+        "violations": inbox.violations(project) if state == "pending" and week.has_violations else [],
         "unheld": inbox.would_have_been_held(project) if state == "pending" and observes else 0,
         "stopped": stops.in_force(project) if standing_of(request).has_stops else [],
         "last_decision": inbox.last_decision(project) if not rows else None,

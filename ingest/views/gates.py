@@ -9,7 +9,7 @@ from typing import Any, Final
 from uuid import UUID
 
 import orjson
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 
 from approvals import gates, waker
@@ -22,6 +22,7 @@ from ingest.paging import page, parameters, whole_number
 from ingest.problems import Problem
 from ingest.reply import Reply
 from journal.clock import now_us
+from journal.compiled import Compiled
 from journal.models import Body
 from ledger import holds
 from ledger.models import Hold
@@ -158,11 +159,19 @@ def _next_deadline_s(bodies: Iterable[Mapping[str, Any]]) -> float:
 
 def _found(project: UUID, wanted: Collection[UUID]) -> list[Gate]:
     """The gates in the order asked for. Problem 404 when one is not the project's."""
-    known = {gate.id: gate for gate in Gate.objects.filter(project=project, id__in=list(wanted))}
+    rows: list[Gate] = _ASKED.rows(project=project, gates=list(wanted)) if wanted else []
+    known = {gate.id: gate for gate in rows}
     for identity in wanted:
         if identity not in known:
             raise _no_gate(f"/gates/{identity}" if len(wanted) > 1 else None)
     return [known[identity] for identity in wanted]
+
+
+def _asked(project: UUID, gates: list[UUID]) -> "QuerySet[Gate]":
+    return Gate.objects.filter(project=project, id__in=gates)
+
+
+_ASKED: Final = Compiled(_asked, project=UUID, gates=[UUID])
 
 
 def _bodies(project: UUID, found: list[Gate]) -> list[dict[str, Any]]:

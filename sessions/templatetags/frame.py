@@ -12,7 +12,6 @@ from django.utils.safestring import SafeString
 
 from journal import beating
 from journal.clock import now_us
-from journal.horizon import last_position
 from sessions.access import may
 from sessions.models import Membership
 from sessions.standing import standing_of
@@ -104,9 +103,9 @@ def mode_of_project(context: dict[str, Any]) -> dict[str, bool]:
 @register.inclusion_tag("_foot.html", takes_context=True)
 def as_of(context: dict[str, Any]) -> dict[str, object]:
     """When this page was made and how far the journal had come: when its rows were read, where the view has asked."""
-    position = getattr(context["request"], "read_to", None)
+    standing = standing_of(context["request"])
     return {
         "now": datetime.now(UTC),
-        "position": last_position() if position is None else position,
-        "chores": beating.lateness(standing_of(context["request"]).pulses or "", now_us()),
+        "position": getattr(context["request"], "read_to", standing.position),
+        "chores": beating.lateness(standing.pulses or "", now_us()),
     }

@@ -3,6 +3,7 @@
 import re
 from html import unescape
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.db import connection
@@ -11,6 +12,7 @@ from django.urls import reverse
 
 from approvals import anew, around, reading
 from approvals.models import Gate
+from journal.compiled import Compiled
 from tests.approvals.reviewer import Reviewer, url_of
 from tests.approvals.story import Desk
 from tests.approvals.test_desk_flags import entry
@@ -74,6 +76,7 @@ def test_of_many_that_came_before_the_newest_are_compared(
 ) -> None:
     """However often an agent asks and withdraws, a page reads no more than so many."""
     monkeypatch.setattr(anew, "_KNOWN", 2)
+    monkeypatch.setattr(anew, "_ALONE", Compiled(anew._alone, project=UUID, since=int, until=int))
     before = [ask(desk, f"prune-{n}", **STAGE | {"arguments": {"bucket": f"b-{n}"}}) for n in range(4)]
     for one in before:
         withdraw(desk, one)

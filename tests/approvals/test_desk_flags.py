@@ -9,12 +9,14 @@ import pytest
 from django.db import connection, transaction
 from django.urls import reverse
 
-from approvals import flags, inbox
+from approvals import flags, frame, inbox
 from approvals.hours import DAYS, Hours
 from approvals.models import Gate
+from approvals.words import RANKS
 from journal.clock import now_us
 from ledger.models import Effect
 from sessions import agents
+from sessions.models import Project
 from tests.approvals.reviewer import Reviewer, url_of
 from tests.approvals.story import RULES, Desk
 from tests.pages.book import doors
@@ -200,7 +202,13 @@ def test_the_desk_reads_by_its_indexes(desk: Desk) -> None:
         return str(rows.explain())  # type: ignore[attr-defined]
 
     rows = Gate.objects.filter(project=desk.project)
-    assert "gate_pending_by_deadline" in plan(inbox._waiting(desk.project))
+    waiting = "gate_waiting (project_id=? AND reversibility=? AND decide_by_us>?)"
+    assert waiting in plan(Project.objects.annotate(waits=frame.waits(desk.project.id, 1)))
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN QUERY PLAN {inbox._FIRST}", [desk.project.id.hex, 1] * len(RANKS))
+        steps = [str(row[-1]) for row in cursor.fetchall() if "approvals_gate" in str(row[-1])]
+    assert len(steps) == len(RANKS)
+    assert all(waiting in one for one in steps), steps
     assert "gate_by_decision" in plan(rows.filter(decided_at_us__isnull=False).order_by("-decided_at_us")[:50])
     assert "gate_unanswered" in plan(rows.filter(inbox._UNANSWERED, status="expired"))
     firsts = plan(rows.annotate(agent_is=flags.FIRST_OF_AGENT, project_is=flags.FIRST_IN_PROJECT))

@@ -63,3 +63,15 @@ def test_one_that_is_closed_is_told_without_asking() -> None:
     with psycopg.connect(**{**connection.get_connection_params(), "dbname": "postgres"}) as other:
         assert not base.has_ended(other)
     assert base.has_ended(other)
+
+
+def test_the_connection_that_was_used_last_goes_out_first() -> None:
+    here: Any = connections["default"]
+    pool = here.pool
+    taken = [pool.getconn() for _ in range(3)]
+    for one in taken:
+        pool.putconn(one)
+    again = [pool.getconn() for _ in range(3)]
+    for one in again:
+        pool.putconn(one)
+    assert again == taken[::-1]

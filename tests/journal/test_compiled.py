@@ -38,3 +38,31 @@ def test_every_call_has_its_own_values_in_one_query(house: House) -> None:
         assert not asked.captured_queries, "what was selected along is there"
     with pytest.raises(ValueError, match="'other'"):
         Compiled(lambda user, other: of_members(user), user=int, other=int).rows(user=1, other=2)
+
+
+def test_sequences_of_any_length_and_texts_are_values_too(house: House) -> None:
+    def members(project: UUID, least: int, roles: list[str]) -> "QuerySet[Any]":
+        found = Membership.objects.filter(project=project, user_id__gte=least, role__in=roles).order_by("-user_id")
+        return found.values_list("id", "role", "created_at", "user__is_active")
+
+    asked = Compiled(members, project=UUID, least=int, roles=[str])
+    roles = sorted(set(Membership.objects.values_list("role", flat=True)))
+    assert len(roles) == 4
+    told = []
+    for some in (roles[:1], roles[:2], roles[:3], roles, [*roles, *roles[1:]]):
+        for project in (house.project.id, house.other.id):
+            rows = asked.rows(project=project, least=0, roles=some)
+            assert rows == list(members(project=project, least=0, roles=some))
+            assert asked.rows(project=project, least=2**40, roles=some) == []
+            told.append(len(rows))
+    assert max(told) == 4
+    assert len(asked._made) == 4  # three fill up to four, seven to eight
+
+    def named(ids: list[UUID], username: str) -> "QuerySet[Membership]":
+        return Membership.objects.filter(id__in=ids, user__username=username)
+
+    viewer = house.members["viewer"]
+    by_name = Compiled(named, ids=[UUID], username=str)
+    ids = [one.id for one in house.members.values()]
+    assert by_name.rows(ids=ids, username=viewer.user.get_username()) == [viewer]
+    assert by_name.rows(ids=[house.neighbour.id], username=viewer.user.get_username()) == []
