@@ -26,7 +26,7 @@ MOMENT_S: Final = 2.0  # of one run by the job worker, which has other chores
 FRESH: Final = 500  # newest entries beyond the index that a search looks at itself
 FRESH_CHARACTERS: Final = 4_000_000  # … and of their bodies
 COUNTED: Final = 10_000
-_STEP: Final = {"postgresql": 2_000, "sqlite": 500}  # entries at once; SQLite has one writer, and others wait
+_STEP: Final = {"postgresql": 2_000, "sqlite": 1_000}  # entries at once; SQLite has one writer, and others wait
 # They add no word to an effect: half of all that is said of effects.
 _WORDLESS: Final = (
     *(
@@ -78,19 +78,27 @@ def _until(place: int) -> int:
 
 def _step(place: int, until: int) -> int:
     """Read the effects of which something was said between `place` and `until`; returns how many."""
-    entries = Entry.objects.filter(position__gt=place, position__lte=until, effect__isnull=False)
-    said = entries.exclude(kind__in=_WORDLESS).order_by("effect")
-    effects = [one for one in said.values_list("effect", flat=True).distinct() if one is not None]
-    rows = reading.words(effects)
-    ran = entries.filter(kind__in=repeating.TELLING).order_by("effect")
-    if entries.filter(kind="erasure.executed").exists():
+    said: dict[UUID, None] = {}
+    begun: dict[UUID, int] = {}
+    erased = False
+    entries = Entry.objects.filter(position__gt=place, position__lte=until, effect__isnull=False).order_by("position")
+    for position, kind, effect in entries.values_list("position", "kind", "effect"):
+        erased = erased or kind == "erasure.executed"
+        if effect is None:
+            continue
+        if kind not in _WORDLESS:
+            said[effect] = None
+        if kind in repeating.TELLING:
+            begun[effect] = begun.get(effect) or (position if kind in repeating.RUNS else 0)
+    rows, doings = reading.words(said), repeating.doings(begun, place)
+    if erased:
         keeping.forget_erased()
     with transaction.atomic():
         keeping.alone()
         if pulses.position(NAME) != place:
             return 0  # another was quicker
         keeping.write(_without_erased(rows))
-        repeating.note([one for one in ran.values_list("effect", flat=True).distinct() if one is not None])
+        repeating.note(doings)
         pulses.read_to(NAME, until)
     return len(rows)
 
