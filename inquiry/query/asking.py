@@ -13,7 +13,7 @@ from inquiry.query import grouping, past, reading, regrouping
 from inquiry.query.entities import ENTITIES, Entity
 from inquiry.query.fields import Context, Test, all_of
 from inquiry.query.past import Past
-from inquiry.query.syntax import Query
+from inquiry.query.syntax import Query, Term
 from journal.models import Entry
 from sessions.models import Project
 
@@ -83,11 +83,13 @@ def understand(text: str, project: Project, now_us: int, upto: int | None = None
     if cut is not None:
         context.now_us, context.upto, context.as_of = cut.at_us, cut.position, past.conditions(context, cut)
     words, others = reading.apart(reading.conjuncts(query), entity)
-    parts = reading.tests(others, entity, context)
     since_us, until_us = reading.bounds(query, context)
-    between = None
-    if words:  # of a time they are looked for in that time alone
-        between = _between(context.project, since_us, until_us)
+    repeated = any(isinstance(one, Term) and one.name == "again" for one in others)
+    # Of a time, words and what was done again are looked for in that time alone.
+    between = _between(context.project, since_us, until_us) if words or repeated else None
+    context.lowest = between[0] if between is not None else None
+    parts = reading.tests(others, entity, context)
+    if words and between is not None:
         ends = [one for one in (between[1], context.upto + 1 if context.upto is not None else None) if one is not None]
         parts.append(reading.worded(words, context, (between[0], min(ends, default=None))))
     if query.grouping is not None:

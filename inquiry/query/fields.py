@@ -34,6 +34,7 @@ class Context:
     names: dict[tuple[str, str, bool], list[Any]] = field(default_factory=dict)  # resolved once
     # As of a moment: the condition that a test of an entity (by its name) then was; None where too much has changed.
     as_of: "Callable[[str, Test], Q | None] | None" = None
+    lowest: int | None = None  # position below which no row can match, by the time that is asked for; None: not known
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,8 @@ class Again(Choice):
         rows = RepeatedDoing.objects.filter(project=context.project, sort__in=self.keys(term)).order_by()
         if context.upto is not None:
             rows = rows.filter(again_position__lte=context.upto)
+        if context.lowest is not None:
+            rows = rows.filter(position__gt=context.lowest)
         few = list(rows.values_list("position", flat=True)[: LISTED + 1])
         if len(few) <= LISTED:
             return Test(Q(opened_position__listed=array("q", few)), indexed=True, lasts=True)

@@ -3,6 +3,7 @@
 import difflib
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from django.db.models import Count, Exists, OuterRef, Q, QuerySet
@@ -238,6 +239,7 @@ def _scope(scope: Scope, entity: Entity, context: Context) -> Test:
         sentence = f"{entity.plural.capitalize()} are asked about {known}; no {scope.entity} belongs to one."
         raise Fault(scope.at, scope.end - scope.at, sentence)
     inner = ENTITIES[scope.entity]
+    context = replace(context, lowest=None)  # the time that is asked for is that of the row, not of these
     test = _test(scope.condition, inner, context) if scope.condition is not None else Test(Q())
     if scope.quantifier == "all":
         test = negated(test)
