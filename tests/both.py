@@ -8,12 +8,14 @@ passed in both runs; a run that did not finish counts as one failure.
 
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import IO
 
@@ -25,6 +27,7 @@ NO_TESTS_COLLECTED = 5
 SIDE_BY_SIDE = ("--dist", "loadfile", "--no-loadscope-reorder")
 WORKERS = "2"
 WORKERS_ON_SQLITE = "4"  # it has more to run: what no database tells otherwise
+SCHEMA = "schema"
 IN_MEMORY = Path("/dev/shm")
 WANTED_IN_MEMORY = 4 * 2**30  # bytes; a run keeps about a quarter of that
 
@@ -41,6 +44,7 @@ def main(options: list[str]) -> int:
         folder.chmod(0o711)  # PostgreSQL runs as another user, where we are root
         postgresql = os.environ.get("GATEBOOK_TEST_DATABASE") or f"embedded:{folder / 'postgresql'}"
         compile_all(folder)
+        make_schemas(postgresql, folder)
         said = folder / "PostgreSQL.txt"
         with said.open("w") as out:
             # What was started second may still want the databases that the first left: end it before the folder goes.
@@ -89,6 +93,22 @@ def compile_all(folder: Path) -> None:
         collector.wait()
 
 
+def make_schemas(postgresql: str, folder: Path) -> None:
+    """Make the schema once on each database. Every worker and every server would else make it anew, for seconds."""
+    made = [
+        subprocess.Popen(
+            [sys.executable, "manage.py", "migrate", "--skip-checks", "--verbosity", "0"],
+            cwd=ROOT,
+            env={**surroundings(url, folder, f"schema-{number}"), "GATEBOOK_VAR": str(folder / SCHEMA)},
+        )
+        for number, url in enumerate(["", *([postgresql] if postgresql.startswith("embedded:") else [])])
+    ]
+    for one in made:  # where it cannot be made the tests make it, and say why they cannot
+        one.wait()
+    with closing(sqlite3.connect(folder / SCHEMA / "gatebook.sqlite3")) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
 def start(url: str, options: list[str], folder: Path, name: str, out: IO[str] | None = None) -> subprocess.Popen[bytes]:
     """Start the suite with DATABASE_URL set to `url` and its files in `folder`, where its report becomes `name`.xml."""
     report = folder / f"{name}.xml"
@@ -102,6 +122,11 @@ def start(url: str, options: list[str], folder: Path, name: str, out: IO[str] | 
     )
 
 
+def template(folder: Path) -> str:
+    """The file with SQLite's schema."""
+    return str(folder / SCHEMA / "gatebook.sqlite3")
+
+
 def surroundings(url: str, folder: Path, name: str) -> dict[str, str]:
     """The environment of one run."""
     environment = {key: value for key, value in os.environ.items() if key not in {"DATABASE_OWNER_URL", "PORT"}}
@@ -112,7 +137,8 @@ def surroundings(url: str, folder: Path, name: str) -> dict[str, str]:
     own = {
         "TMPDIR": str(folder / name / "files"),
         "GATEBOOK_VAR": str(folder / name / "var"),
-        "TESTS_TEMPLATE": str(folder / name / "schema.sqlite3"),
+        # What databases of tests are copied from: a file, or the name of a database.
+        "TESTS_TEMPLATE": "" if url.startswith("postgres") else "gatebook" if url else template(folder),
     }
     return {**environment, **own, "DATABASE_URL": url}
 

@@ -92,6 +92,25 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(50_000, 20, 50)
 
 
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(django_db_modify_db_settings: None) -> None:
+    """Begin with a copy of the schema that tests/both.py made. On PostgreSQL Django copies it where it is told to."""
+    from django.conf import settings
+
+    test, kept = settings.DATABASES["default"]["TEST"], os.environ.get("TESTS_TEMPLATE")
+    if kept and settings.DATABASES["default"]["ENGINE"] != "config.sqlite":
+        test["TEMPLATE"] = kept
+    elif kept and Path(kept).exists():
+        shutil.copy(kept, test["NAME"])
+
+
+@pytest.fixture(scope="session")
+def django_db_keepdb(django_db_keepdb: bool) -> bool:
+    """Let SQLite's copy stand: a file that is there already would else be removed before it is used."""
+    kept = os.environ.get("TESTS_TEMPLATE")
+    return django_db_keepdb or bool(kept and Path(kept).exists())
+
+
 @pytest.fixture(autouse=True)
 def _own_files(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep artifact bytes of tests out of the installation's folder, and page tests free of collectstatic."""

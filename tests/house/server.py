@@ -213,7 +213,8 @@ def _database(folder: Path) -> Iterator[tuple[str, str]]:
     with psycopg.connect(
         host=host, user=user, password=password, port=port or 5432, dbname="postgres", autocommit=True
     ) as connection:
-        connection.execute(f'CREATE DATABASE "{name}"')
+        kept = os.environ.get("TESTS_TEMPLATE")
+        connection.execute(f'CREATE DATABASE "{name}"' + (f' TEMPLATE "{kept}"' if kept else ""))
         try:
             secret = f":{quote(password, safe='')}" if password else ""
             yield "postgresql", f"postgres://{quote(user)}{secret}@{quote(host, safe='')}:{port or 5432}/{name}"
