@@ -4,6 +4,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import urlencode
 from uuid import UUID
@@ -25,6 +26,8 @@ from inquiry.query.syntax import Fault, Term
 from inquiry.timeline import as_rows, day_of, with_gists
 from inquiry.views.place import Place
 from inquiry.words.snippets import Snippet
+from journal.compiled import Compiled
+from ledger.models import Effect
 from sessions.models import Project
 
 NAMES: Final = ("q", "before", "after", "facets", "part", "add", "apart")
@@ -213,7 +216,10 @@ def search(page: Searched, project: Project, now_us: int) -> None:
     if page.part:
         _overlook(page, asked)
         return
-    page.answer = answer = asking.answer(asked, _rows(asked.entity.name), before=page.before, after=page.after)
+    by_id = _effects_by_id if page.entity == "effect" else None
+    page.answer = answer = asking.answer(
+        asked, _rows(asked.entity.name), before=page.before, after=page.after, by_id=by_id
+    )
     if answer.groups is not None:
         page.groups = _groups(asked, answer.groups)
         page.count, page.more = len(page.groups), answer.groups.more
@@ -286,6 +292,20 @@ def _effects(rows: "QuerySet[Any]") -> "QuerySet[Any]":
         agent_name=F("agent__name"),
         repository_name=F("repository__name"),
     )
+
+
+def _effects_by_id(project: UUID, ids: list[Any]) -> list[Any]:
+    return _of_ids(len(ids)).rows(project=project, **{f"id_{number}": one for number, one in enumerate(ids)})
+
+
+@lru_cache(maxsize=asking.SIZE)
+def _of_ids(number: int) -> Compiled:
+    """So many effects as the page shows them."""
+
+    def build(project: UUID, **ids: UUID) -> "QuerySet[Any]":
+        return _effects(Effect.objects.filter(project=project, pk__in=list(ids.values())))
+
+    return Compiled(build, project=UUID, **{f"id_{one}": UUID for one in range(number)})
 
 
 def _rows(entity: str) -> "Callable[[QuerySet[Any]], QuerySet[Any]]":

@@ -1,6 +1,6 @@
 """Paging by key, newest first: every page costs one index range, however deep, and stays true while rows arrive."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -53,14 +53,22 @@ def merge(arms: "Iterable[QuerySet[Any]]", rows: "QuerySet[Any]", size: int, win
     return fall([list(arms)], rows, size, window)
 
 
-def fall(stages: Stages, rows: "QuerySet[Any]", size: int, window: Window) -> Page[Any]:
+def fall(
+    stages: Stages,
+    rows: "QuerySet[Any]",
+    size: int,
+    window: Window,
+    by_id: "Callable[[list[Any]], Iterable[Any]] | None" = None,
+) -> Page[Any]:
     """The same of arms by stages. All rows of a stage are older than those of the stages before it, and its arms are
-    asked only where those were not enough.
+    asked only where those were not enough. `by_id`, where it is given, reads what `rows` would.
     """
     found = _cut(
         [[arm.values_list("pk", "opened_position", named=True) for arm in arms] for arms in stages], size, window
     )
-    whole = {row.pk: row for row in rows.filter(pk__in=[row.pk for row in found.rows])} if found.rows else {}
+    ids = [row.pk for row in found.rows]
+    read = (by_id(ids) if by_id is not None else rows.filter(pk__in=ids)) if ids else []
+    whole = {row.pk: row for row in read}
     found.rows = [whole[row.pk] for row in found.rows if row.pk in whole]
     return found
 

@@ -10,6 +10,7 @@ from django.db.models.functions import Coalesce
 from inquiry import controls, incident_page, repeating, shown
 from inquiry.keyset import Window
 from journal import horizon
+from journal.compiled import Compiled
 from ledger.models import Effect
 from sessions.models import ITEM_STATES, Artifact, Item, Project, Session, Task
 from sessions.models_leases import Lease
@@ -33,7 +34,15 @@ def session(project: Project, session_id: UUID) -> Session | None:
     what is known of its lease; `in_incident` whether it belongs to an incident; `repeats` how often it made one and the
     same call, None where it made each once.
     """
-    joined = project.sessions.select_related("agent", "owner", "on_behalf_of", "repository", "parent", "branched_from")
+    found: list[Session] = _SESSION.rows(project=project.id, session=session_id)
+    for one in found:
+        one.project = project
+    return found[0] if found else None
+
+
+def _session(project: UUID, session: UUID) -> "QuerySet[Session]":
+    here = Session.objects.filter(project=project, id=session)
+    joined = here.select_related("agent", "owner", "on_behalf_of", "repository", "parent", "branched_from")
     waits = Exists(Handoff.objects.filter(session=OuterRef("id"), accept_by_us__isnull=False))
     lease = Lease.objects.filter(session=OuterRef("id"), kind="session")
     held = {f"lease_{name}": Subquery(lease.values(name)[:1]) for name in LEASE}
@@ -45,7 +54,10 @@ def session(project: Project, session_id: UUID) -> Session | None:
         "in_incident": incident_page.is_member("session"),
         "repeats": repeating.most(),
     }
-    return joined.filter(id=session_id).annotate(**read).first()
+    return joined.annotate(**read)
+
+
+_SESSION: Final = Compiled(_session, project=UUID, session=UUID)
 
 
 @dataclass(slots=True)
@@ -65,21 +77,7 @@ class Counts:
 
 def counts(session: Session, now_us: int) -> Counts:
     """Count the session's effects by shown state and tool, in one query."""
-    whens = [When(condition, then=Value(state)) for state in shown.STATES for condition in shown.arms(state, now_us)]
-    groups = (
-        Effect.objects.filter(session=session)
-        .annotate(shown=Case(*whens, output_field=CharField()))
-        .values("shown", "tool")
-        .annotate(
-            number=Count("id"),
-            errors=Count("id", filter=Q(outcome="error")),
-            violations=Count("id", filter=Q(violates=True)),
-            redactions=Coalesce(Sum("redactions"), 0),
-            commanded=Count("id", filter=Q(lane="command")),
-            tried=Coalesce(Sum("attempt_count"), 0),
-        )
-        .order_by()
-    )
+    groups = _COUNTS.rows(session=session.id, now_us=now_us)
     result = Counts()
     states: dict[str, int] = {}
     tools: dict[str, int] = {}
@@ -96,6 +94,27 @@ def counts(session: Session, now_us: int) -> Counts:
     result.by_state = [(state, word, states[state]) for state, word in shown.STATES.items() if state in states]
     result.tools = sorted(((tool, n) for tool, n in tools.items() if tool), key=lambda pair: (-pair[1], pair[0]))
     return result
+
+
+def _counts(session: UUID, now_us: int) -> "QuerySet[Any, Any]":
+    whens = [When(condition, then=Value(state)) for state in shown.STATES for condition in shown.arms(state, now_us)]
+    return (
+        Effect.objects.filter(session=session)
+        .annotate(shown=Case(*whens, output_field=CharField()))
+        .values("shown", "tool")
+        .annotate(
+            number=Count("id"),
+            errors=Count("id", filter=Q(outcome="error")),
+            violations=Count("id", filter=Q(violates=True)),
+            redactions=Coalesce(Sum("redactions"), 0),
+            commanded=Count("id", filter=Q(lane="command")),
+            tried=Coalesce(Sum("attempt_count"), 0),
+        )
+        .order_by()
+    )
+
+
+_COUNTS: Final = Compiled(_counts, session=UUID, now_us=int)
 
 
 @dataclass(slots=True)

@@ -109,8 +109,11 @@ class _Asked:
     def __init__(self, rows: "QuerySet[Any]", compiler: Any) -> None:
         self.model, self.db = rows.model, DEFAULT_DB_ALIAS
         self._known_related_objects: dict[Any, Any] = {}
-        self._compiler = compiler
+        self._rows, self._compiler = rows, compiler
         self.query = self
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._rows.query, name)
 
     def get_compiler(self, *_where: Any, **_options: Any) -> Any:
         """The compiler, for the one query."""

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Final
+from uuid import UUID
 
 from django.db.models import Q, QuerySet, Subquery
 
@@ -27,6 +28,7 @@ _ARMS: Final = 3  # more disjoint conditions than this are asked as one
 # others, and clocks are set; that it takes longer than this is out of the question.
 _SLACK_US: Final = 3_600_000_000
 LATEST_US: Final = 2**62
+ById = Callable[[UUID, list[Any]], list[Any]]
 
 
 @dataclass(slots=True)
@@ -109,13 +111,17 @@ def answer(
     before: int | None = None,
     after: int | None = None,
     size: int = SIZE,
+    by_id: ById | None = None,
 ) -> Answer:
-    """One page of the matches of `asked`; `rows` adds what the caller shows of them to a query of whole rows."""
+    """One page of the matches of `asked`; `rows` adds what the caller shows of them to a query of whole rows.
+
+    `by_id`, where it is given, reads the same rows of a project by their ids.
+    """
 
     def read() -> Answer:
         if asked.query.grouping is not None:
             return Answer(asked, groups=_groups(asked))
-        return _page(asked, rows, keyset.Window(before=before, after=after), size)
+        return _page(asked, rows, keyset.Window(before=before, after=after), size, by_id)
 
     found = read()
     for _ in range(_LOOKS if asked.past is not None else 0):
@@ -128,11 +134,19 @@ def answer(
     return found
 
 
-def _page(asked: Asked, rows: "Callable[[QuerySet[Any]], QuerySet[Any]]", window: keyset.Window, size: int) -> Answer:
+def _page(
+    asked: Asked,
+    rows: "Callable[[QuerySet[Any]], QuerySet[Any]]",
+    window: keyset.Window,
+    size: int,
+    by_id: ById | None,
+) -> Answer:
     before, after = window.before, window.after
     lowest = _lowest(asked, before) if after is None else 0
     whole = rows(asked.entity.of(asked.context.project))
-    page = keyset.fall(stages(asked, lowest), whole, size, window)
+    project = asked.context.project.id
+    read = (lambda ids: by_id(project, ids)) if by_id is not None else None
+    page = keyset.fall(stages(asked, lowest), whole, size, window, read)
     found = Answer(asked, past.as_they_were(page.rows, asked.past), page.older, page.newer)
     if lowest and page.older is None:
         found.looked_back_to = lowest
