@@ -60,6 +60,7 @@ ENTRIES: Final = {
 }
 VOTES: Final = {
     "vote_by_time": "100000 100000 1",
+    "vote_of_ones_own": "1000 1000 1",
     "approvals_vote_user_id_33a98cf1": "100000 2000",
     "sqlite_autoindex_approvals_vote_1": "100000 1",
     "sqlite_autoindex_approvals_vote_2": "100000 2 1",  # (gate, user)
