@@ -17,6 +17,7 @@ from inquiry.shown import shown_state
 from inquiry.timeline import DAY_US
 from journal import brought, gists
 from journal.clock import now_us
+from journal.compiled import Compiled
 from journal.models import LANES, Entry
 from ledger import breaches, cases, declared, resolutions, verdicts
 from ledger.models import Attempt, Effect, Tool
@@ -33,6 +34,14 @@ def effect(project: Project, effect_id: UUID) -> Effect | None:
 
     `before_id` and `after_id` are its neighbours in the session, None at the ends; `in_incident` as of a session.
     """
+    found: Effect | None = next(iter(_EFFECT.rows(project=project.id, effect=effect_id)), None)
+    # A report may name any id as its parent's, and nothing crosses the wall.
+    if found is not None and found.parent_effect is not None and found.parent_effect.project_id != project.id:
+        found.parent_effect = None
+    return found
+
+
+def _effect(project: UUID, effect: UUID) -> "QuerySet[Any]":
     beside = Effect.objects.filter(session=OuterRef("session"))
     before = beside.filter(opened_position__lt=OuterRef("opened_position")).order_by("-opened_position")
     after = beside.filter(opened_position__gt=OuterRef("opened_position")).order_by("opened_position")
@@ -40,17 +49,15 @@ def effect(project: Project, effect_id: UUID) -> Effect | None:
         *("session", "agent", "task", "repository", "parent_effect", "compensates"),
         *("session__owner", "session__on_behalf_of"),
     )
-    found = (
-        Effect.objects.filter(project=project, id=effect_id)
+    return (
+        Effect.objects.filter(project=project, id=effect)
         .select_related(*joined)
         .annotate(before_id=Subquery(before.values("id")[:1]), after_id=Subquery(after.values("id")[:1]))
         .annotate(in_incident=incident_page.is_member("effect"))
-        .first()
     )
-    # A report may name any id as its parent's, and nothing crosses the wall.
-    if found is not None and found.parent_effect is not None and found.parent_effect.project_id != project.id:
-        found.parent_effect = None
-    return found
+
+
+_EFFECT: Final = Compiled(_effect, project=UUID, effect=UUID)
 
 
 def attempts(effect: Effect) -> tuple[list[Attempt], int]:
