@@ -42,7 +42,7 @@ def main(options: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="gatebook-tests-", dir=home()) as made:
         folder = Path(made)
         folder.chmod(0o711)  # PostgreSQL runs as another user, where we are root
-        postgresql = os.environ.get("GATEBOOK_TEST_DATABASE") or f"embedded:{folder / 'postgresql'}"
+        postgresql = os.environ.get("GATEBOOK_TEST_DATABASE") or own_postgresql(folder)
         compile_all(folder)
         make_schemas(postgresql, folder)
         said = folder / "PostgreSQL.txt"
@@ -101,7 +101,7 @@ def make_schemas(postgresql: str, folder: Path) -> None:
             cwd=ROOT,
             env={**surroundings(url, folder, f"schema-{number}"), "GATEBOOK_VAR": str(folder / SCHEMA)},
         )
-        for number, url in enumerate(["", *([postgresql] if postgresql.startswith("embedded:") else [])])
+        for number, url in enumerate(["", *([postgresql] if postgresql == own_postgresql(folder) else [])])
     ]
     for one in made:  # where it cannot be made the tests make it, and say why they cannot
         one.wait()
@@ -122,6 +122,11 @@ def start(url: str, options: list[str], folder: Path, name: str, out: IO[str] | 
     )
 
 
+def own_postgresql(folder: Path) -> str:
+    """The DATABASE_URL of the PostgreSQL that lives as long as the run. What lies in another one is no template."""
+    return f"embedded:{folder / 'postgresql'}"
+
+
 def template(folder: Path) -> str:
     """The file with SQLite's schema."""
     return str(folder / SCHEMA / "gatebook.sqlite3")
@@ -138,7 +143,7 @@ def surroundings(url: str, folder: Path, name: str) -> dict[str, str]:
         "TMPDIR": str(folder / name / "files"),
         "GATEBOOK_VAR": str(folder / name / "var"),
         # What databases of tests are copied from: a file, or the name of a database.
-        "TESTS_TEMPLATE": "" if url.startswith("postgres") else "gatebook" if url else template(folder),
+        "TESTS_TEMPLATE": {"": template(folder), own_postgresql(folder): "gatebook"}.get(url, ""),
     }
     return {**environment, **own, "DATABASE_URL": url}
 
