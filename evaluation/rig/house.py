@@ -116,7 +116,7 @@ class House:
 @contextmanager
 def serve(vendor: str, folder: Path, cluster: bench.Cluster | None) -> Iterator[House]:
     """Make an installation in `folder`, declare the rig's tools and rules, and serve it until the block ends."""
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)  # a schema may lie there already
     url = ""
     if cluster is not None:
         import psycopg

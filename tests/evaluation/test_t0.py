@@ -5,7 +5,9 @@ Whole tiers are run by `make evaluate`; docs/evaluation.md shows what they measu
 
 import itertools
 import json
+import os
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,9 +43,13 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    folder, kept = tmp_path_factory.mktemp("rig") / "house", Path(os.environ.get("TESTS_TEMPLATE") or "none")
+    folder.mkdir()
+    if kept.exists():
+        shutil.copy(kept, folder / "gatebook.sqlite3")
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("DJANGO_SETTINGS_MODULE", "tests.house.settings")  # passwords are hashed in no time
-        with serve("sqlite", tmp_path_factory.mktemp("rig") / "house", None) as found:
+        with serve("sqlite", folder, None) as found:
             yield found
 
 

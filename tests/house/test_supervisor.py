@@ -45,7 +45,7 @@ def alive(process: int) -> bool:
         return False
 
 
-def wait_until(condition: object, within_s: float = 10) -> None:
+def wait_until(condition: object, within_s: float = 60) -> None:
     until = time.monotonic() + within_s
     while not condition():  # type: ignore[operator]  # a plain callable
         assert time.monotonic() < until
@@ -73,8 +73,8 @@ def test_what_ignores_sigterm_is_killed_with_its_children(tmp_path: Path, monkey
     started = time.monotonic()
     assert supervisor.watch() is False
     assert supervisor.stop() == 0
-    assert time.monotonic() - started < 1.5
-    wait_until(lambda: not any(alive(int(process)) for process in noted.read_text().split()), 1)
+    assert time.monotonic() - started < 1.5 + BUSY_S
+    wait_until(lambda: not any(alive(int(process)) for process in noted.read_text().split()))
 
 
 def test_when_one_falls_all_are_stopped_and_the_exit_code_says_so(capfd: pytest.CaptureFixture[str]) -> None:
@@ -214,7 +214,7 @@ def test_the_whole_house_starts_ticks_and_is_gone_within_five_seconds_of_ctrl_c(
     assert is_ready(house.url)
     started = time.monotonic()
     running.send_signal(signal.SIGINT)
-    assert running.wait(10) == 0
+    assert running.wait(60) == 0
     assert time.monotonic() - started < 5 + BUSY_S
     assert not any(alive(process) for process in children)
     assert not is_ready(house.url)
@@ -226,9 +226,9 @@ def test_the_house_closes_when_its_clock_dies(house: House) -> None:
     children = processes_of(running.pid)
     clock = next(process for process in children if b"\0beat\0" in Path(f"/proc/{process}/cmdline").read_bytes())
     os.kill(clock, signal.SIGKILL)
-    assert running.wait(10) == 1
+    assert running.wait(60) == 1
     assert not any(alive(process) for process in children)
-    wait_until(lambda: any("job clock ended by itself" in line for line in house.said), 2)
+    wait_until(lambda: any("job clock ended by itself" in line for line in house.said))
 
 
 def test_a_taken_port_is_told_before_anything_starts(tmp_path: Path) -> None:

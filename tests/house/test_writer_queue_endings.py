@@ -112,7 +112,7 @@ def test_a_connection_may_be_collected_by_whoever_is_busy_with_the_queue(path: P
 
     thread = threading.Thread(target=collect_within, daemon=True)  # one that waits for itself must not keep us too
     thread.start()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive(), "the collector waits for a mutex that its own thread has"
     assert line.holder is None
     following = connect(path)

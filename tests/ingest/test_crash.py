@@ -129,7 +129,7 @@ class Worker(threading.Thread):
     def __init__(self, server: Server, token: str, name: str, work: Callable[["Worker"], None]) -> None:
         super().__init__(name=name)
         self.caller = Caller(token, address=server.url)
-        self.caller.client.timeout = httpx.Timeout(10)
+        self.caller.client.timeout = httpx.Timeout(30)
         self.log: list[Sent] = []
         self.work = work
         self.fault: BaseException | None = None
@@ -188,7 +188,7 @@ def uploads(worker: Worker) -> None:
 
 def wait_for(workers: list[Worker], answers: int) -> None:
     """Return at a random moment after so many answers were heard."""
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while sum(sent.heard is not None for worker in workers for sent in list(worker.log)) < answers:
         assert time.monotonic() < until, "the server hardly answers"
         time.sleep(0.01)
@@ -215,7 +215,7 @@ def test_what_was_said_is_so_exactly_once(house: Server, token: str) -> None:
         wait_for(workers, ENOUGH)
         house.kill()
         for worker in workers:
-            worker.join(20)
+            worker.join(60)
             assert worker.fault is None, repr(worker.fault)
             log += worker.log
         house.start()
@@ -266,7 +266,7 @@ def test_an_artifact_whose_bytes_were_acknowledged_is_whole_after_a_crash(house:
     wait_for(workers, 6)
     house.kill()
     for worker in workers:
-        worker.join(20)
+        worker.join(60)
         assert worker.fault is None, repr(worker.fault)
     house.start()
     assert kept
