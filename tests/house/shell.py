@@ -51,7 +51,10 @@ def do(what: dict[str, object]) -> tuple[bool, str]:
             done = False
             traceback.print_exc()
         finally:
-            connections.close_all()  # a database may be stopped, or made from this one, before the next
+            connections.close_all()  # a database may be stopped, or copied, before the next
+            for one in connections.all(initialized_only=True):
+                if one.vendor == "postgresql":
+                    one.close_pool()  # type: ignore[attr-defined]
     return done, said.getvalue() if done else said.getvalue() + complained.getvalue()
 
 
