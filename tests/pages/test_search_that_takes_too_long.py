@@ -31,7 +31,7 @@ def endless(*_: Any, **__: Any) -> Any:
 
 
 PAGES: dict[str, tuple[str, Any, str]] = {  # page -> its address, and what is made endless behind it
-    "audit": ("/audit/?q=tool:mail.send", asking, "arms"),
+    "audit": ("/audit/?q=tool:mail.send", asking, "stages"),
     "sessions": ("/sessions/?status=running", filters.SessionFilter, "is_valid"),
     "session": ("/sessions/{session}/?tool=mail.send", timeline, "timeline"),
     "timeline": ("/sessions/{session}/timeline/", timeline, "timeline"),
