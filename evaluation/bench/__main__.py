@@ -119,6 +119,8 @@ def _measure_writing(report: Report, measured: Installation, size: Size, parts: 
                 with _timed(measured.vendor, "batch"):
                     batches.measure(report, server, beside, rounds=size.rounds, batches=size.batches)
             if "command" in parts:
+                # What a burst of batches left to the job worker is told with the upkeep of searches, and not here.
+                searching.until_quiet(server)
                 with _timed(measured.vendor, "command"):
                     commands.measure(report, server, rounds=size.rounds, effects=size.effects)
             if "beats" in parts:

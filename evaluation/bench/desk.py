@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from evaluation.bench import contests, gates
+from evaluation.bench import contests, gates, searching
 from evaluation.bench.deciders import Deciders
 from evaluation.bench.figures import Report
 from evaluation.bench.house import Server
@@ -24,13 +24,14 @@ def measure(report: Report, server: Server, *, pending: int, rounds: int, batche
     with Deciders(server.installation) as people:
         part = gates.Part(report, server, people, token)
         part.open(pending)
+        searching.until_quiet(server)  # the words of all that was opened are read now
         part.inbox(READS)
         for waiters in (0, gates.WAITERS):
             part.unblocked(min(pending // 8, gates.MOST_RULINGS), waiters)
         part.offsets(pending // 5)
-        contests.of_deciders(part, pending // 25)
-        contests.of_users(part, pending // 25)
-        contests.of_revocations(part, pending // 5)
+        contests.of_deciders(part, pending // 50)
+        contests.of_users(part, pending // 50)
+        contests.of_revocations(part, pending // 10)
         part.ingest(rounds, batches)
         part.plan()
-        contests.of_restarts(part, pending // 5)
+        contests.of_restarts(part, pending // 25)

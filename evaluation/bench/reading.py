@@ -145,7 +145,8 @@ class _Reader:
         }
         for name, query in SEARCHES.items():
             self.pages[f"search: {name}"] = partial(person.get, f"/audit/?{urlencode({'q': query})}")
-            self.pages[f"API search: {name}"] = partial(api.get, f"/api/v1/search?{urlencode({'q': query})}")
+            asked = urlencode({"q": query or "effect"})  # the API takes no empty query
+            self.pages[f"API search: {name}"] = partial(api.get, f"/api/v1/search?{asked}")
         for number, query in QUESTIONS.items():
             filled = query.format(effect=effect, person=installation.administrator)
             self.pages[f"question {number}"] = partial(person.get, f"/audit/?{urlencode({'q': filled})}")

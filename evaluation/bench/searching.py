@@ -52,7 +52,7 @@ def upkeep(report: Report, fresh: Installation, *, rounds: int, batches: int) ->
                 items = sum(batch.items for part in sent for batch in part)
                 before = _cpu_s(server)
                 clients.together([clients.post_batches(server.port, token, part) for part in sent])
-                _until_quiet(server)
+                until_quiet(server)
                 if number:
                     spent.setdefault(name, []).append(1000 * (_cpu_s(server) - before) / items)
     for name, values in spent.items():
@@ -119,7 +119,8 @@ def _cpu_s(server: Server) -> float:
     return meter.cpu_s([server.supervisor.pid, *server.installation.database_roots()])
 
 
-def _until_quiet(server: Server) -> None:
+def until_quiet(server: Server) -> None:
+    """Wait until the job worker has read what was written; RuntimeError when it does not come to an end."""
     until, used = time.monotonic() + QUIET_WITHIN_S, _cpu_s(server)
     while time.monotonic() < until:
         time.sleep(LOOK_S)
