@@ -41,7 +41,7 @@ class Size:
     resumed: int  # effects of the longest session that is taken up again
 
 
-FULL = Size(3, 30, 60, (10_000, 100_000, 1_000_000), 20, 6_000, 20, 40, 5_000, beats.BARRED, 100_000)
+FULL = Size(3, 20, 60, (10_000, 100_000, 1_000_000), 12, 4_000, 20, 40, 5_000, beats.BARRED, 100_000)
 QUICK = Size(2, 4, 10, (10_000, 60_000), 4, 1_000, 3, 5, 100, 1_000, 2_000)
 _spent: dict[str, int] = {}  # seconds, by database and part
 PARTS = ("batch", "command", "beats", "memory", "busy", "read", "resume", "gates", "upkeep")
@@ -108,7 +108,7 @@ def measure(report: Report, vendor: str, folder: Path, cluster: Path, size: Size
                 reading.measure(report, small, rounds=size.rounds, reads=size.reads, sizes=size.sizes)
         if "upkeep" in parts:
             with _timed(vendor, "upkeep"):
-                searching.upkeep(report, fresh, rounds=min(size.rounds, 2), batches=size.batches)
+                searching.upkeep(report, fresh, rounds=1, batches=size.batches)
 
 
 def _measure_writing(report: Report, measured: Installation, size: Size, parts: Sequence[str]) -> None:
