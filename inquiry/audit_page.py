@@ -20,6 +20,7 @@ from inquiry.handles import as_position
 from inquiry.query import asking, differing, editing, excluding, facets, reading, telling
 from inquiry.query.asking import Answer, Asked
 from inquiry.query.differing import Apart
+from inquiry.query.entities import ENTITIES
 from inquiry.query.excluding import Kept
 from inquiry.query.facets import Overview
 from inquiry.query.syntax import Fault, Term
@@ -36,6 +37,7 @@ AROUND: Final = 120  # characters of a query that are shown on either side of wh
 AGES: Final = (("1h", "last hour"), ("24h", "24 h"), ("7d", "7 d"), ("30d", "30 d"))
 PARTS: Final = ("overview",)
 BOUNDS: Final = ("since", "until")
+_FIELDS: Final = frozenset(name for entity in ENTITIES.values() for name in entity.fields)
 _ADDRESS: Final = re.compile(r"https?://[^\"\\]+$", re.IGNORECASE)
 _MEANT: Final = re.compile(r"did you mean (?:is:)?“?([^”?]+)”?\?$")  # as the errors of the language end
 
@@ -192,7 +194,9 @@ def _with(text: str, condition: str) -> str:
 
 def identity(project: Project, text: str) -> str | None:
     """Where to go when the whole query is an id of something here: a handle, a UUID, a digest, an address."""
-    shaped = handles.handle(text) or handles.as_uuid(text) or jump.is_digest(text) or "://" in text
+    # `reference:https://…` asks; to look it up as everything that it may be takes longer than to answer it.
+    is_address = "://" in text and text.partition(":")[0] not in _FIELDS
+    shaped = handles.handle(text) or handles.as_uuid(text) or jump.is_digest(text) or is_address
     if not shaped or len(text) > LONGEST_ID or "\0" in text or len(text.split()) > 1:
         return None
     found = jump.jump(project, text)

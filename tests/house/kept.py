@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from django.apps import apps
 from django.conf import settings
-from django.db import connection
+from django.db import connection, transaction
 
 from inquiry import looks
 from inquiry.stuck import limits
@@ -43,10 +43,11 @@ class Kept(Generic[Made]):
             return self._anew(make)
         if Entry.objects.count() != self._entries:
             return make()
-        for table, rows in self._changed.items():
-            _change(table, rows)
-        for table, rows in self._added.items():
-            _put(table, list(rows.values()))
+        with transaction.atomic():  # rows stand for each other only when all of them are there
+            for table, rows in self._changed.items():
+                _change(table, rows)
+            for table, rows in self._added.items():
+                _put(table, list(rows.values()))
         for path, content in self._files.items():
             file = Path(settings.MEDIA_ROOT) / path
             file.parent.mkdir(parents=True, exist_ok=True)
