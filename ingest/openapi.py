@@ -13,8 +13,8 @@ from ingest.endpoints import Endpoint, with_fields
 from ingest.reported import SHAPES
 from ingest.shapes_messages import ReadMessage, ReportCapacity, SendMessage
 from ingest.shapes_work import FinishTask
+from inquiry.query.characters import MOST_CHARACTERS
 from inquiry.query.entities import NAMES as QUERIED
-from inquiry.query.syntax import MOST_CHARACTERS
 from ledger.resolutions import ANSWERS
 from ledger.states import BASES, LEAVES, SAID_OUTCOMES, STATES
 from sessions import capacity, checkpoints

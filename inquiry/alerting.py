@@ -30,7 +30,7 @@ from inquiry.query.asking import Asked
 from inquiry.query.entities import Entity
 from inquiry.query.fields import NOTHING, Context
 from inquiry.query.kinds import Several, Time
-from inquiry.query.syntax import And, Fault, Node, Not, Or, Scope, Term, Words
+from inquiry.query.tree import And, Fault, Node, Not, Or, Scope, Term, Words
 from inquiry.stuck import pulses
 from inquiry.words import indexing
 from journal import horizon

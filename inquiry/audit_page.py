@@ -23,7 +23,7 @@ from inquiry.query.differing import Apart
 from inquiry.query.entities import ENTITIES
 from inquiry.query.excluding import Kept
 from inquiry.query.facets import Overview
-from inquiry.query.syntax import Fault, Term
+from inquiry.query.tree import Fault, Term
 from inquiry.timeline import as_rows, day_of, with_gists
 from inquiry.views.place import Place
 from inquiry.words.snippets import Snippet

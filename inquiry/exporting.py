@@ -26,7 +26,7 @@ from inquiry.models_exports import FORMATS
 from inquiry.pinned import absolute, pinned
 from inquiry.query import asking, streaming
 from inquiry.query.asking import Asked
-from inquiry.query.syntax import Fault
+from inquiry.query.tree import Fault
 from journal import horizon
 from sessions.models import Project
 

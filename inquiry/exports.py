@@ -20,7 +20,7 @@ from django.db.models import Q, QuerySet
 from inquiry import exporting, looks
 from inquiry.exporting import Wanted
 from inquiry.models_exports import Export
-from inquiry.query.syntax import Fault
+from inquiry.query.tree import Fault
 from journal.clock import now_us
 from sessions.access import may
 from sessions.models import Membership, Project

@@ -6,7 +6,7 @@ from uuid import UUID
 from inquiry.asof import texts
 from inquiry.query import reading
 from inquiry.query.asking import Asked
-from inquiry.query.syntax import And, Node, Or, Words
+from inquiry.query.tree import And, Node, Or, Words
 from inquiry.words import indexing, matching, snippets
 from inquiry.words.matching import Term
 from inquiry.words.snippets import Snippet

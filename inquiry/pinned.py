@@ -11,7 +11,7 @@ from inquiry.asof.cut import Cut
 from inquiry.query import editing, past, reading, values
 from inquiry.query.entities import ENTITIES, Entity
 from inquiry.query.kinds import Several, Time
-from inquiry.query.syntax import And, Fault, Node, Not, One, Or, Scope, Term
+from inquiry.query.tree import And, Fault, Node, Not, One, Or, Scope, Term
 from journal import horizon
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -10,7 +10,7 @@ from django.db.models import Q, QuerySet
 
 from inquiry.models_saved import SavedQuery
 from inquiry.query import asking
-from inquiry.query.syntax import Fault
+from inquiry.query.tree import Fault
 from journal import entries
 from journal.clock import now_us
 from journal.ids import uuid7

@@ -10,7 +10,7 @@ from typing import Final
 
 from inquiry.query import editing, values
 from inquiry.query.fields import LONGEST_VALUE
-from inquiry.query.syntax import Fault, One
+from inquiry.query.tree import Fault, One
 
 
 class MissingError(ValueError):

@@ -13,7 +13,8 @@ from inquiry import columns, looks, patience
 from inquiry.column import Reader
 from inquiry.query import asking, of_whom
 from inquiry.query.asking import Answer
-from inquiry.query.syntax import MOST_CHARACTERS, Fault
+from inquiry.query.characters import MOST_CHARACTERS
+from inquiry.query.tree import Fault
 from journal import horizon
 from sessions.models import Project
 

@@ -14,7 +14,7 @@ from inquiry.query import grouping, past, reading, regrouping
 from inquiry.query.entities import ENTITIES, Entity
 from inquiry.query.fields import Context, Test, all_of
 from inquiry.query.past import Past
-from inquiry.query.syntax import Query, Term
+from inquiry.query.tree import Query, Term
 from journal.models import Entry
 from sessions.models import Project
 

@@ -8,7 +8,7 @@ from django.db.models.lookups import Exact, GreaterThan, GreaterThanOrEqual, Les
 
 from inquiry.query.fields import Context, Field, Test
 from inquiry.query.kinds import Ordered, Several
-from inquiry.query.syntax import Fault
+from inquiry.query.tree import Fault
 
 _COMPARE: Final = {">": GreaterThan, ">=": GreaterThanOrEqual, "<": LessThan, "<=": LessThanOrEqual, "": Exact}
 _PLAIN: Final[dict[str, Callable[[Any, Any], bool]]] = {

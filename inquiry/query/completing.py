@@ -13,10 +13,12 @@ from typing import Any, Final
 
 from inquiry import shown
 from inquiry.query import editing, grouping, values
+from inquiry.query.characters import MOST_CHARACTERS
+from inquiry.query.conditions import QUANTIFIERS
 from inquiry.query.entities import DEFAULT, ENTITIES, NAMES, Entity
 from inquiry.query.fields import Actor, Field, Text
 from inquiry.query.kinds import Handle, Name, Ordered, Several
-from inquiry.query.syntax import FUNCTIONS, MOST_CHARACTERS, QUANTIFIERS
+from inquiry.query.stages import FUNCTIONS
 from journal.models import Entry
 from sessions.models import Project
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from inquiry.query import asking, editing, facets, pieces, reading
 from inquiry.query.asking import Asked
 from inquiry.query.fields import Actor, Field
-from inquiry.query.syntax import Term
+from inquiry.query.tree import Term
 
 TOLD: Final = 10
 FEWEST: Final = 2  # a value that fewer of the set have is chance

@@ -7,7 +7,7 @@ from typing import Final
 from inquiry.query import pieces, reading
 from inquiry.query.entities import ENTITIES, Entity
 from inquiry.query.fields import Field
-from inquiry.query.syntax import Node, Or, Query, Term
+from inquiry.query.tree import Node, Or, Query, Term
 
 _BARE: Final = re.compile(r"[^\s()\[\]|\",!@*-][^\s()\[\]|\",]*")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

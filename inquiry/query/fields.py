@@ -14,7 +14,7 @@ from django.db.models.expressions import Combinable
 from django.db.models.functions import Left
 from django.db.models.lookups import Exact
 
-from inquiry.query.syntax import Fault, Term
+from inquiry.query.tree import Fault, Term
 from inquiry.words.column import Term as Words
 from sessions.models import Project
 

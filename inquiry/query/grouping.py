@@ -10,7 +10,7 @@ from inquiry.query import reading
 from inquiry.query.entities import Entity
 from inquiry.query.fields import Context, Field, Own
 from inquiry.query.kinds import Ordered, Several
-from inquiry.query.syntax import Aggregate, Fault, Grouping, Term
+from inquiry.query.tree import Aggregate, Fault, Grouping, Term
 
 if TYPE_CHECKING:
     from inquiry.query.asking import Asked

@@ -11,7 +11,7 @@ from django.db.models.expressions import Combinable
 from inquiry.indexes import HAS_REFERENCE, HAS_RESOURCE
 from inquiry.query.fields import NOTHING, Context, Field, Test
 from inquiry.query.parts import effect_id
-from inquiry.query.syntax import Term
+from inquiry.query.tree import Term
 from ledger.models import Effect
 from sessions.models import Project
 

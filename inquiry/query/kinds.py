@@ -12,7 +12,7 @@ from django.db.models.lookups import GreaterThanOrEqual, LessThan
 
 from inquiry.query import values
 from inquiry.query.fields import NARROW, NOTHING, Context, Field, Test, all_of
-from inquiry.query.syntax import Fault, One, Term
+from inquiry.query.tree import Fault, One, Term
 from sessions.models import Project
 
 

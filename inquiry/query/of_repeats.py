@@ -15,7 +15,7 @@ from inquiry.models import StuckTransition
 from inquiry.models_repeats import RepeatedDoing
 from inquiry.query.fields import Choice, Context, Test
 from inquiry.query.kinds import Number, Several
-from inquiry.query.syntax import Term
+from inquiry.query.tree import Term
 from sessions.models import Project
 
 LISTED: Final = 10_000  # effects that are found by their positions; of more, each row is asked

@@ -6,7 +6,7 @@ from inquiry.query.entities import ENTITIES, Entity
 from inquiry.query.fields import Actor, Field
 from inquiry.query.kinds import Name, Several
 from inquiry.query.parts import approvals, votes
-from inquiry.query.syntax import And, Fault, Node, Not, Or, Query, Scope, Term
+from inquiry.query.tree import And, Fault, Node, Not, Or, Query, Scope, Term
 from sessions.models import Project
 
 SENTENCE = "asks what people did, which this token is not told: issue one of scope audit for that."

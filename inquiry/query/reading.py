@@ -12,7 +12,8 @@ from inquiry.query import values
 from inquiry.query.compared import compare
 from inquiry.query.entities import DEFAULT, ENTITIES, NAMES, Entity
 from inquiry.query.fields import Context, Field, Test, all_of, any_of, negated
-from inquiry.query.syntax import And, Fault, Node, Not, Or, Query, Scope, Seq, Term, Words, parse
+from inquiry.query.syntax import parse
+from inquiry.query.tree import And, Fault, Node, Not, Or, Query, Scope, Seq, Term, Words
 from inquiry.words import matching
 from journal.models import Entry
 from ledger.models import Effect

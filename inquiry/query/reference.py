@@ -3,7 +3,7 @@
 import textwrap
 from typing import Final
 
-from inquiry.query import asking, grouping, syntax, values
+from inquiry.query import asking, characters, conditions, grouping, stages, values
 from inquiry.query.entities import ENTITIES, Entity
 from inquiry.query.fields import Field
 from inquiry.query.kinds import Several
@@ -229,9 +229,10 @@ def _bounds() -> list[str]:
         "## Bounds",
         "",
         *_words(
-            f"A query has at most {syntax.MOST_CHARACTERS:,} characters and {syntax.MOST_PARTS} conditions, a list"
-            f" {syntax.MOST_VALUES} values, a sequence {syntax.MOST_STEPS} steps; at most {syntax.MOST_GROUPS} fields"
-            f" are grouped by, {syntax.MOST_AGGREGATES} figures asked of a group and {syntax.MOST_TOP:,} groups told."
+            f"A query has at most {characters.MOST_CHARACTERS:,} characters and {conditions.MOST_PARTS} conditions, a"
+            f" list {conditions.MOST_VALUES} values, a sequence {conditions.MOST_STEPS} steps; at most"
+            f" {stages.MOST_GROUPS} fields are grouped by, {stages.MOST_AGGREGATES} figures asked of a group and"
+            f" {stages.MOST_TOP:,} groups told."
             f" More than {asking.COUNTED:,} matches are not counted, and of more, facets and bars are those of the"
             f" newest {asking.COUNTED:,}. Where no index serves any of the conditions, one search looks"
             f" {asking.SLOW_WINDOW:,} positions back, says so, and goes on from there at a click. What takes longer"

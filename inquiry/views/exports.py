@@ -15,7 +15,7 @@ from django.views.decorators.vary import vary_on_headers
 from inquiry import exporting, exports, patience
 from inquiry.models_exports import FORMATS, Export
 from inquiry.query import asking
-from inquiry.query.syntax import Fault
+from inquiry.query.tree import Fault
 from journal.clock import now_us
 from journal.ids import uuid7
 from sessions.access import MemberRequest, member

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_safe
 from inquiry import pinned, shipped
 from inquiry.patience import patient
 from inquiry.query import completing
-from inquiry.query.syntax import Fault
+from inquiry.query.tree import Fault
 from inquiry.shipped import MissingError
 from journal.clock import now_us
 from sessions.access import MemberRequest, member

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from inquiry import bodies, handles
 from inquiry.keyset import MAX_POSITION, Window, page
-from inquiry.query.syntax import Fault, One
+from inquiry.query.tree import Fault, One
 from inquiry.query.values import moment
 from journal import gists
 from sessions.models import Session

@@ -4,7 +4,7 @@ import pytest
 from django.test import Client
 
 from inquiry.query import asking, streaming
-from inquiry.query.syntax import Fault
+from inquiry.query.tree import Fault
 from journal import horizon
 from journal.clock import now_us
 from journal.models import Entry

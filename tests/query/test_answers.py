@@ -7,7 +7,7 @@ import pytest
 
 from inquiry.query import asking, streaming
 from inquiry.query.entities import ENTITIES
-from inquiry.query.syntax import Fault
+from inquiry.query.tree import Fault
 from sessions.models import Project
 from tests.query import writing
 from tests.query.shelf import NOW_US, Shelf, fill

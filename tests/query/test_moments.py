@@ -19,7 +19,7 @@ from inquiry.asof.cut import Cut
 from inquiry.exporting import Wanted
 from inquiry.pinned import pinned
 from inquiry.query import asking, streaming
-from inquiry.query.syntax import Fault
+from inquiry.query.tree import Fault
 from journal import horizon
 from journal.clock import now_us
 from ledger.models import Effect

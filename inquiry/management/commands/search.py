@@ -9,7 +9,7 @@ from django.db import ProgrammingError
 from inquiry import columns, looks
 from inquiry.column import Reader
 from inquiry.query import asking, streaming
-from inquiry.query.syntax import Fault
+from inquiry.query.tree import Fault
 from journal.clock import now_us
 from journal.entries import SYSTEM_SOURCE
 from sessions.models import Project

@@ -1,0 +1,237 @@
+"""Reads what must hold of each match: OR, AND and NOT, parts in parentheses, scopes, sequences, terms and words."""
+
+import re
+from typing import Final
+
+from inquiry.query.characters import NAME, Characters
+from inquiry.query.tree import And, Fault, Node, Not, One, Or, Scope, Seq, Step, Term, Words
+
+MOST_DEPTH: Final = 12
+MOST_PARTS: Final = 60
+MOST_VALUES: Final = 50
+MOST_STEPS: Final = 4
+
+_WORD: Final = re.compile(r"[^\s()\[\]|\",]+")
+_LONE: Final = re.compile(r"[^\s()|\"]+")
+_KIND: Final = re.compile(r"[a-z]+\.[a-z_]+")
+_OPERATORS: Final = (">=", "<=", "=", ">", "<")
+_COMPARE: Final = re.compile(r"\s*(>=|<=|=|>|<)\s*([0-9]{1,9})(?![^\s()|])")
+QUANTIFIERS: Final = ("any", "all", "none", "count")
+
+
+class Conditions(Characters):
+    """The reader of conditions: `either` reads all that stand here. `entities` are what a scope may look at."""
+
+    def __init__(self, text: str, entities: tuple[str, ...]) -> None:
+        super().__init__(text)
+        self.entities = entities
+        self.parts = self.depth = 0
+
+    def either(self) -> Node:
+        self.depth += 1
+        if self.depth > MOST_DEPTH:
+            raise Fault(self.at, 1, f"Parentheses stand at most {MOST_DEPTH} deep.")
+        found = [self.both()]
+        while self.keyword("OR"):
+            found.append(self.both())
+        self.depth -= 1
+        return found[0] if len(found) == 1 else Or(tuple(found))
+
+    def both(self) -> Node:
+        found = [self.negation()]
+        while True:
+            self.space()
+            if self.at == len(self.text) or self.text[self.at] in ")|" or self.sees("OR"):
+                break
+            self.keyword("AND")
+            found.append(self.negation())
+        return found[0] if len(found) == 1 else And(tuple(found))
+
+    def negation(self) -> Node:
+        self.space()
+        begun = self.at
+        if self.keyword("NOT") or (self.peek("-") and self.text[self.at + 1 : self.at + 2].strip() != ""):
+            if self.at == begun:
+                self.at += 1
+            self.depth += 1
+            if self.depth > MOST_DEPTH:
+                raise Fault(begun, 1, f"Conditions are turned round at most {MOST_DEPTH} times.")
+            child = self.negation()
+            self.depth -= 1
+            return Not(child)
+        return self.part()
+
+    def part(self) -> Node:
+        self.space()
+        self.parts += 1
+        if self.parts > MOST_PARTS:
+            raise Fault(self.at, 1, f"A query has at most {MOST_PARTS} conditions.")
+        if self.at == len(self.text):
+            raise Fault(max(self.at - 1, 0), 1, "The query ends where a condition is expected.")
+        if self.peek("("):
+            opened = self.at
+            self.at += 1
+            inner = self.either()
+            self.closes(opened)
+            return inner
+        if self.peek('"'):
+            begun = self.at
+            text = self.quoted()
+            prefix = self.take("*")
+            return Words(text, begun, self.at, prefix)
+        named = NAME.match(self.text, self.at)
+        after = self.text[named.end() : named.end() + 1] if named else ""
+        if named and after == "(" and named[0] in (*QUANTIFIERS, "seq"):
+            return self.seq() if named[0] == "seq" else self.scope(named[0])
+        if named and after == ":":
+            return self.term(named[0])
+        return self.lone()
+
+    def lone(self) -> Words:
+        begun = self.at
+        found = _LONE.match(self.text, self.at)
+        if found is None or self.sees("OR") or self.sees("AND"):
+            what = found[0] if found else self.text[self.at]
+            raise Fault(self.at, len(what), f"A condition is expected before “{what[:40]}”.")
+        self.at = found.end()
+        return Words(found[0].removesuffix("*"), begun, self.at, prefix=found[0].endswith("*"))
+
+    def term(self, name: str) -> Node:
+        begun = self.at
+        self.at += len(name) + 1
+        operator = next((sign for sign in _OPERATORS if self.text.startswith(sign, self.at)), "")
+        self.at += len(operator)
+        if self.take("["):
+            opened, values = self.at - 1, []
+            while True:
+                self.space()
+                if self.at == len(self.text):
+                    raise Fault(opened, 1, "This list is not closed; it ends with “]”.")
+                values.append(self.one(exact=operator == "="))
+                self.space()
+                if self.take("]"):
+                    break
+                if self.at == len(self.text):
+                    continue
+                if not self.take(","):
+                    raise Fault(min(self.at, len(self.text) - 1), 1, "Values in a list stand between commas.")
+            if len(values) > MOST_VALUES:
+                raise Fault(opened, self.at - opened, f"A list has at most {MOST_VALUES} values.")
+            return Term(name, begun, self.at, operator, tuple(values))
+        if operator != "=" and not operator:
+            ranged = self.range()
+            if ranged is not None:
+                return Term(name, begun, self.at, "", (), *ranged)
+        value = self.one(exact=operator == "=")
+        return Term(name, begun, self.at, operator, (value,))
+
+    def range(self) -> tuple[One | None, One | None] | None:
+        """`a..b`, `a..`, `..b` or `"a".."b"`; None, and nothing read, when no range stands here."""
+        begun = self.at
+        if not self.peek('"'):
+            found = _WORD.match(self.text, self.at)
+            low, dots, high = found[0].partition("..") if found else ("", "", "")
+            if found is None or not dots:
+                return None
+            if not low and not high:
+                raise Fault(self.at, 2, "A range names at least one end, as 5..10, 5.. or ..10.")
+            self.at = found.end()
+            first = One(low, begun) if low else None
+            if not high and self.peek('"'):
+                return first, One(self.quoted(), begun + len(low) + 2, "quoted")
+            return first, One(high, begun + len(low) + 2) if high else None
+        text = self.quoted()
+        if not self.text.startswith("..", self.at):
+            self.at = begun
+            return None
+        self.at += 2
+        first = One(text, begun, "quoted")
+        if self.at == len(self.text) or self.text[self.at] in " )|\n\t":
+            return first, None
+        return first, self.one(exact=True)
+
+    def one(self, *, exact: bool) -> One:
+        begun = self.at
+        if self.peek('"'):
+            text = self.quoted()
+            return One(text, begun, "quoted", prefix=not exact and self.take("*"))
+        differs = self.text.startswith("!@", self.at)
+        if differs or self.peek("@"):
+            named = NAME.match(self.text, self.at + 1 + differs)
+            if named is None:
+                raise Fault(begun, 1, "“@” is followed by the name of a field.")
+            self.at = named.end()
+            return One(named[0], begun, "field", differs=differs)
+        found = _WORD.match(self.text, self.at)
+        if found is None:
+            raise Fault(min(begun, len(self.text) - 1), 1, "A value is expected here; quote it where it has blanks.")
+        self.at = found.end()
+        if exact or not found[0].endswith("*"):
+            return One(found[0], begun)
+        if found[0] == "*":
+            raise Fault(begun, 1, "“*” alone stands for nothing; has:field asks whether there is a value.")
+        return One(found[0][:-1], begun, prefix=True)
+
+    def scope(self, quantifier: str) -> Node:
+        begun = self.at
+        self.at += len(quantifier)
+        opened = self.at
+        self.at += 1
+        self.space()
+        named = NAME.match(self.text, self.at)
+        if named is None:
+            raise Fault(begun, self.at - begun, f"{quantifier}(…) names what it looks at, as {quantifier}(effect: …).")
+        if named[0] not in self.entities:
+            raise Fault(self.at, len(named[0]), f"“{named[0][:40]}” is none of {', '.join(self.entities)}.")
+        self.at = named.end()
+        self.space()
+        condition = None
+        if self.take(":"):
+            condition = self.either()
+        elif quantifier != "count":
+            raise Fault(self.at - 1, 1, f"A colon follows, as {quantifier}({named[0]}: …).")
+        self.closes(opened)
+        if quantifier != "count":
+            return Scope(quantifier, named[0], condition, begun, self.at)
+        compared = _COMPARE.match(self.text, self.at)
+        if compared is None:
+            raise Fault(begun, self.at - begun, "What is counted is compared with a number, as count(effect: …) >= 3.")
+        self.at = compared.end()
+        return Scope("count", named[0], condition, begun, self.at, compared[1], int(compared[2]))
+
+    def seq(self) -> Seq:
+        begun = self.at
+        self.at += 3
+        opened = self.at
+        self.at += 1
+        steps = [self.step()]
+        while True:
+            self.space()
+            if not self.text.startswith("->", self.at):
+                break
+            self.at += 2
+            steps.append(self.step())
+        self.closes(opened)
+        if len(steps) < 2:
+            raise Fault(begun, self.at - begun, "A sequence has at least two steps, as seq(a.b -> !c.d within 10m).")
+        if len(steps) > MOST_STEPS:
+            raise Fault(begun, self.at - begun, f"A sequence has at most {MOST_STEPS} steps.")
+        if steps[0].absent or steps[0].within is not None:
+            raise Fault(steps[0].at, 1, "A sequence begins with what happened; what is absent or late follows it.")
+        for step in steps[1:-1]:
+            if step.absent:
+                raise Fault(step.at, 1, "What is absent ends a sequence.")
+        return Seq(tuple(steps), begun, self.at)
+
+    def step(self) -> Step:
+        self.space()
+        begun = self.at
+        absent = self.take("!")
+        kind = _KIND.match(self.text, self.at)
+        if kind is None:
+            raise Fault(min(self.at, len(self.text) - 1), 1, "A step is a kind of entry, as effect.dispatched.")
+        self.at = kind.end()
+        if not self.keyword("within"):
+            return Step(kind[0], begun, absent)
+        self.space()
+        return Step(kind[0], begun, absent, self.one(exact=True))
