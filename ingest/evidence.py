@@ -4,53 +4,24 @@ One transaction composes the rooms below, each table written by its own module: 
 items, artifacts. Nothing is refused for being late, stale or contradictory; a malformed item never sinks the others.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
 import orjson
 
-from approvals import gates, leave, policies
-from approvals.reading import Asked
-from approvals.reported import Batch
-from ingest import fencing, redaction, reported_work, shapes
-from ingest.canonical import canonical_text
-from ingest.doors import Call, convert
-from ingest.planned import intent_digest, key_of, plan_columns, target_columns
-from ingest.problems import Problem
-from ingest.reported import SHAPES
-from ingest.secret_kinds import Hints
+from approvals import gates, leave
+from ingest import fencing, reported_effects, reported_work, shapes
+from ingest.doors import Call
+from ingest.reported_items import Item, result_of
 from ingest.shapes_verdicts import ReportedProbe
-from ingest.strict import ItemFault, Parsed
 from inquiry import controls
 from journal import entries
 from journal.entries import Draft, Status
 from journal.ids import derived
 from ledger import effects, fold, probes
-from ledger.effects import Report
-from ledger.fold import Fact
-from ledger.named import opening
 from ledger.rows import EffectRow
 from sessions import artifacts, items, leases, openings, registers, sessions, tasks
-from sessions.origin import Origin
-
-
-@dataclass(slots=True)
-class Item:
-    """One readable item of a batch."""
-
-    index: int
-    envelope: shapes.Envelope
-    fields: Any
-    origin: Origin
-    redactions: int
-    session: UUID = field(default_factory=lambda: UUID(int=0))
-    session_key: str | None = None
-    effect: UUID | None = None
-    effect_key: str = ""
-    values: dict[str, Any] = field(default_factory=dict)
-    position: int = 0
 
 
 class RefusedWhole(Exception):
@@ -59,81 +30,6 @@ class RefusedWhole(Exception):
     def __init__(self, results: list[dict[str, Any]]) -> None:
         super().__init__("batch refused")
         self.results = results
-
-
-def read(call: Call, parsed: Iterable[Parsed | ItemFault]) -> tuple[list[Item], list[dict[str, Any]]]:
-    """Read each item by the shape of its kind. Returns the readable items, and a result for each that is not."""
-    found: list[Item] = []
-    refused: list[dict[str, Any]] = []
-    key = call.redaction_key
-    parsed = list(parsed)
-    hints = redaction.hints_of(item.text for item in parsed if key is not None and isinstance(item, Parsed))
-    agent = call.token.agent_name
-    for index, item in enumerate(parsed):
-        if isinstance(item, ItemFault):
-            refused.append(_result(item.index, item.id, item.status, item.code, item.detail, item.pointer))
-            continue
-        try:
-            found.append(_read_item(call, index, item, key, hints, agent))
-        except Problem as problem:
-            identity = item.value.get("id")
-            named = identity if isinstance(identity, str) and len(identity) <= 64 else None
-            refused.append(_result(index, named, "invalid", problem.code, problem.detail, problem.pointer))
-    return found, refused
-
-
-def _read_item(call: Call, index: int, item: Parsed, key: bytes | None, hints: Hints, agent: str) -> Item:
-    value, text, redactions = item.value, item.text, 0
-    if key is not None and hints.in_text(text):
-        value, redactions = redaction.redact(value, key)
-        if redactions:
-            text = canonical_text(value)
-    envelope = convert(value, shapes.Envelope)
-    fields = convert(value, SHAPES.get(envelope.kind, shapes.Free))
-    claimed = envelope.source or ""
-    ours = not claimed or claimed == agent or claimed.startswith((f"{agent}/", f"{agent}:"))
-    origin = Origin(
-        project=call.project,
-        agent=call.token.agent,
-        source=claimed if claimed and ours else agent,
-        actor=f"agent:{call.token.agent.hex}",
-        lane="evidence",
-        key=envelope.id,
-        text=text,
-        received_us=call.received_us,
-        claimed_source="" if ours else claimed,
-        occurred_us=envelope.occurred_us,
-        producer_seq=envelope.producer_seq,
-        lease_epoch=envelope.lease_epoch,
-        imports=call.token.scope == "import",
-    )
-    read_item = Item(index, envelope, fields, origin, redactions)
-    if envelope.kind in fold.KINDS:
-        _read_effect(read_item)
-    elif envelope.effect_key:
-        read_item.effect_key = envelope.effect_key
-    return read_item
-
-
-def _read_effect(item: Item) -> None:
-    fields = item.fields
-    if isinstance(fields, shapes.ReportedPlan):
-        digest = intent_digest(fields.tool, fields.arguments, fields.free_text)
-        item.effect_key = key_of(fields, digest)
-        item.values = {"tool": fields.tool, "intent_digest": digest, **plan_columns(fields, item.redactions)}
-        return
-    if not item.envelope.effect_key:
-        detail = "Send the effect_key of the effect this fact speaks of."
-        raise Problem(422, "effect_key_missing", detail, pointer="/effect_key")
-    item.effect_key = item.envelope.effect_key
-    if isinstance(fields, shapes.ReportedDispatch):
-        item.values = {"process": fields.process or ""}
-    elif isinstance(fields, shapes.AnswerFields):
-        item.values = {"outcome": fields.outcome, "external_reference": fields.external_reference or ""}
-    elif isinstance(fields, shapes.FailFields):
-        item.values = {"reason": fields.reason}
-    elif isinstance(fields, ReportedProbe):
-        item.values = {"found": fields.found, "external_reference": fields.external_reference or ""}
 
 
 def record(call: Call, found: list[Item], refused: list[dict[str, Any]], *, whole: bool) -> list[dict[str, Any]]:
@@ -153,7 +49,7 @@ def record(call: Call, found: list[Item], refused: list[dict[str, Any]], *, whol
         elif fate.status is Status.CONFLICT:
             detail = "This id was used for another fact; send a new id. Both are kept."
         code = "key_reuse" if fate.status is Status.CONFLICT else None
-        results.append(_result(item.index, item.envelope.id, fate.status.value, code, detail, None))
+        results.append(result_of(item.index, item.envelope.id, fate.status.value, code, detail, None))
     results.sort(key=lambda result: int(result["index"]))
     if whole and any(result["status"] not in ("created", "duplicate") for result in results):
         raise RefusedWhole(results)
@@ -222,7 +118,7 @@ def _post(call: Call, created: list[Item], meant: dict[str, UUID]) -> None:
     """Post what is new from the journal to the tables that follow from it."""
     _touch_sessions(created, meant)
     _post_tasks(created)
-    reports = _effect_reports(call, created)
+    reports = reported_effects.reports(call, created)
     rows: dict[UUID, EffectRow] = {}
     if reports:
         rows = effects.record(reports, leave.observe)
@@ -311,99 +207,3 @@ def _post_tasks(created: list[Item]) -> None:
     items.apply(item_facts)
     if item_facts:
         tasks.count_changes({fact.task for fact in item_facts}, item_facts[0].origin.received_us)
-
-
-def _effect_reports(call: Call, created: list[Item]) -> list[Report]:
-    reports = []
-    named: dict[UUID, Report] = {}
-    _fill_plans(call, [item for item in created if isinstance(item.fields, shapes.ReportedPlan)])
-    for item in created:
-        kind = item.envelope.kind
-        if kind not in fold.KINDS or item.effect is None:
-            continue
-        fact = Fact(
-            kind=kind,
-            mark=item.origin.mark,
-            lane="evidence",
-            key=item.envelope.id,
-            position=item.position,
-            received_us=call.received_us,
-            told_us=item.envelope.occurred_us,
-            attempt=item.envelope.attempt or 1,
-            imports=item.origin.imports,
-            lease_epoch=item.envelope.lease_epoch,
-            agent=call.token.agent,
-            values=item.values,
-        )
-        reports.append(Report(item.effect, call.project, item.session, call.token.agent, item.effect_key, fact))
-        if isinstance(item.fields, shapes.ReportedPlan) and item.fields.compensates:
-            # What a compensation names is stored from now on, so that its acknowledgement finds it.
-            target, key = item.values["compensates_id"], item.fields.compensates
-            said = replace(fact, kind="effect.named", values={})
-            named.setdefault(target, Report(target, call.project, item.session, call.token.agent, key, said))
-    return reports + opening(named, {report.effect for report in reports}, call.project, call.received_us)
-
-
-def _is_judged(call: Call) -> bool:
-    """Whether the policy in force is asked about reported plans: of imports only when the importer wants it."""
-    return call.token.scope != "import" or call.request.GET.get("judge") == "true"
-
-
-def _fill_plans(call: Call, plans: list[Item]) -> None:
-    """Give reported plans the columns that need other tables, and then those that the policy in force says of them."""
-    targets: dict[bytes, dict[str, Any]] = {}
-    for item in plans:
-        _plan_values(call, item, targets)
-    force = policies.in_force(call.project) if plans and _is_judged(call) else None
-    if force is None:
-        return
-    named = [(item.effect, item.fields.tool) for item in plans if item.effect is not None]
-    batch = Batch(force, call.project, call.token.agent, call.received_us, named)
-    for item in plans:
-        if item.effect is not None:
-            item.values |= _judgement(batch, item, item.effect, item.fields)
-
-
-def _judgement(batch: Batch, item: Item, effect: UUID, fields: shapes.ReportedPlan) -> dict[str, Any]:
-    repository = (fields.target.repository or "") if fields.target is not None else ""
-    asked = Asked(fields.arguments, repository, fields.preconditions)
-    columns = batch.judge(item.origin, item.session, effect, fields.tool, item.values, asked)
-    # What was imported happened before there was anybody to ask: marked, and never taken for a breach.
-    return columns | ({"enforced": False} if item.origin.imports else {})
-
-
-def _plan_values(call: Call, item: Item, targets: dict[bytes, dict[str, Any]]) -> None:
-    """The columns of a reported plan that need other tables; equal targets of a batch are looked up once."""
-    fields = item.fields
-    if fields.target is not None:
-        key = orjson.dumps([fields.target.repository, fields.target.ref])
-        if key not in targets:
-            found = target_columns(call.project, fields.target)
-            targets[key] = {name: found[name] for name in found if name not in ("environment", "resource")}
-        item.values |= targets[key]
-        item.values |= {"environment": fields.target.environment or "", "resource": fields.target.resource or ""}
-    if fields.task:
-        item.values["task_id"] = tasks.identity(item.session, fields.task)
-    if fields.compensates:
-        item.values["compensates_id"] = derived(item.session, fields.compensates)
-    if fields.parent_effect:
-        item.values["parent_effect_id"] = _effect_of(item.session, fields.parent_effect)
-
-
-def _effect_of(session: UUID, reference: str) -> UUID:
-    """An effect named by id, or by its key within the session."""
-    try:
-        return UUID(reference)
-    except ValueError:
-        return derived(session, reference)
-
-
-def _result(
-    index: int, identity: str | None, status: str, code: str | None, detail: str | None, pointer: str | None
-) -> dict[str, Any]:
-    result: dict[str, Any] = {"index": index, "id": identity, "status": status}
-    if code is not None:
-        result |= {"code": code, "detail": detail, "retryable": False}
-    if pointer is not None:
-        result["pointer"] = pointer
-    return result

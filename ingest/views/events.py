@@ -6,7 +6,7 @@ import orjson
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 
 from approvals import policies
-from ingest import evidence, strict
+from ingest import evidence, reported_items, strict
 from ingest.doors import (
     BATCH_BYTES,
     BATCH_ITEMS,
@@ -41,7 +41,7 @@ def post_events(request: HttpRequest) -> HttpResponseBase:
     raw = strict.read_body(request, limit=BATCH_BYTES)
     call.arrived()
     parsed = strict.parse_batch(raw, ndjson=lines, max_items=BATCH_ITEMS, max_item_bytes=ITEM_BYTES)
-    found, refused = evidence.read(call, parsed)
+    found, refused = reported_items.read(call, parsed)
 
     def run() -> Reply:
         results = evidence.record(call, found, refused, whole=whole)

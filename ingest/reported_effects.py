@@ -1,0 +1,107 @@
+"""What a batch says of effects, as reports to the ledger: plans with all their columns, and judged by the policy."""
+
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from approvals import policies
+from approvals.reading import Asked
+from approvals.reported import Batch
+from ingest import shapes
+from ingest.doors import Call
+from ingest.planned import target_columns
+from ingest.reported_items import Item
+from journal.ids import derived
+from ledger import fold
+from ledger.effects import Report
+from ledger.fold import Fact
+from ledger.named import opening
+from sessions import tasks
+
+
+def reports(call: Call, created: list[Item]) -> list[Report]:
+    """What the new items say of effects, and the names of what they undo. Completes the values of reported plans."""
+    found = []
+    named: dict[UUID, Report] = {}
+    _fill_plans(call, [item for item in created if isinstance(item.fields, shapes.ReportedPlan)])
+    for item in created:
+        kind = item.envelope.kind
+        if kind not in fold.KINDS or item.effect is None:
+            continue
+        fact = Fact(
+            kind=kind,
+            mark=item.origin.mark,
+            lane="evidence",
+            key=item.envelope.id,
+            position=item.position,
+            received_us=call.received_us,
+            told_us=item.envelope.occurred_us,
+            attempt=item.envelope.attempt or 1,
+            imports=item.origin.imports,
+            lease_epoch=item.envelope.lease_epoch,
+            agent=call.token.agent,
+            values=item.values,
+        )
+        found.append(Report(item.effect, call.project, item.session, call.token.agent, item.effect_key, fact))
+        if isinstance(item.fields, shapes.ReportedPlan) and item.fields.compensates:
+            # What a compensation names is stored from now on, so that its acknowledgement finds it.
+            target, key = item.values["compensates_id"], item.fields.compensates
+            said = replace(fact, kind="effect.named", values={})
+            named.setdefault(target, Report(target, call.project, item.session, call.token.agent, key, said))
+    return found + opening(named, {report.effect for report in found}, call.project, call.received_us)
+
+
+def _is_judged(call: Call) -> bool:
+    """Whether the policy in force is asked about reported plans: of imports only when the importer wants it."""
+    return call.token.scope != "import" or call.request.GET.get("judge") == "true"
+
+
+def _fill_plans(call: Call, plans: list[Item]) -> None:
+    """Give reported plans the columns that need other tables, and then those that the policy in force says of them."""
+    targets: dict[bytes, dict[str, Any]] = {}
+    for item in plans:
+        _plan_values(call, item, targets)
+    force = policies.in_force(call.project) if plans and _is_judged(call) else None
+    if force is None:
+        return
+    named = [(item.effect, item.fields.tool) for item in plans if item.effect is not None]
+    batch = Batch(force, call.project, call.token.agent, call.received_us, named)
+    for item in plans:
+        if item.effect is not None:
+            item.values |= _judgement(batch, item, item.effect, item.fields)
+
+
+def _judgement(batch: Batch, item: Item, effect: UUID, fields: shapes.ReportedPlan) -> dict[str, Any]:
+    repository = (fields.target.repository or "") if fields.target is not None else ""
+    asked = Asked(fields.arguments, repository, fields.preconditions)
+    columns = batch.judge(item.origin, item.session, effect, fields.tool, item.values, asked)
+    # What was imported happened before there was anybody to ask: marked, and never taken for a breach.
+    return columns | ({"enforced": False} if item.origin.imports else {})
+
+
+def _plan_values(call: Call, item: Item, targets: dict[bytes, dict[str, Any]]) -> None:
+    """The columns of a reported plan that need other tables; equal targets of a batch are looked up once."""
+    fields = item.fields
+    if fields.target is not None:
+        key = orjson.dumps([fields.target.repository, fields.target.ref])
+        if key not in targets:
+            found = target_columns(call.project, fields.target)
+            targets[key] = {name: found[name] for name in found if name not in ("environment", "resource")}
+        item.values |= targets[key]
+        item.values |= {"environment": fields.target.environment or "", "resource": fields.target.resource or ""}
+    if fields.task:
+        item.values["task_id"] = tasks.identity(item.session, fields.task)
+    if fields.compensates:
+        item.values["compensates_id"] = derived(item.session, fields.compensates)
+    if fields.parent_effect:
+        item.values["parent_effect_id"] = _effect_of(item.session, fields.parent_effect)
+
+
+def _effect_of(session: UUID, reference: str) -> UUID:
+    """An effect named by id, or by its key within the session."""
+    try:
+        return UUID(reference)
+    except ValueError:
+        return derived(session, reference)
