@@ -1,0 +1,147 @@
+"""What the API answers, as schemas of its description."""
+
+from typing import Any, Final
+
+from approvals.states import RISKS
+from approvals.states import STATUSES as GATE_STATUSES
+from ingest import openapi_leases, openapi_resume, openapi_verdicts, openapi_work
+from ingest.endpoints import with_fields
+from inquiry.query.entities import NAMES as QUERIED
+from ledger import resolutions
+from ledger.states import BASES, LEAVES, STATES
+from sessions.messages import BOXES
+
+_TEXT: Final = {"type": "string"}
+_NUMBER: Final = {"type": "integer"}
+_ID: Final = {"type": "string", "format": "uuid"}
+
+_GATE: Final = with_fields(
+    {
+        "id": _ID,
+        "handle": _TEXT,
+        "effect": _ID,
+        "session": _ID,
+        "tool": _TEXT,
+        "status": {"enum": list(GATE_STATUSES)},
+        "version": _NUMBER,
+        "proceed": {"type": "boolean"},
+        "held": {"type": "boolean"},
+        "reason": {"type": ["string", "null"]},
+        "risk": {"enum": list(RISKS)},
+        "requested_at_us": _NUMBER,
+        "decide_by_us": _NUMBER,
+        "leave_until_us": {"type": ["integer", "null"]},
+    },
+    message=_TEXT,
+)
+_MESSAGE: Final = with_fields(
+    {"id": _ID, "handle": _TEXT, "box": {"enum": list(BOXES)}},
+    subject=_TEXT,
+    body=_TEXT,
+    sent_at_us=_NUMBER,
+    read_at_us={"type": ["integer", "null"]},
+)
+ANSWERS: Final[dict[str, Any]] = {
+    "Problem": with_fields(
+        {"type": _TEXT, "title": _TEXT, "status": _NUMBER, "code": _TEXT, "detail": _TEXT},
+        pointer=_TEXT,
+        at=_NUMBER,
+        length=_NUMBER,
+    ),
+    "SessionBrief": with_fields({"id": _ID, "handle": _TEXT, "key": _TEXT, "status": _TEXT, "version": _NUMBER}),
+    "TaskBrief": with_fields(
+        {"id": _ID, "handle": _TEXT, "key": _TEXT, "state": _TEXT, "version": _NUMBER},
+        open_tasks=_NUMBER,
+        open_items=_NUMBER,
+    ),
+    **openapi_work.ANSWERS,
+    **openapi_verdicts.ANSWERS,
+    **openapi_resume.ANSWERS,
+    **openapi_leases.ANSWERS,
+    "Effect": with_fields(
+        {
+            "id": _ID,
+            "handle": _TEXT,
+            "session": _ID,
+            "effect_key": _TEXT,
+            "tool": _TEXT,
+            "state": {"enum": list(STATES)},
+            "leave": {"enum": list(LEAVES)},
+            "answer": {"enum": ["proceed", "wait", "blocked", "done", "ambiguous"]},
+        },
+        leave_basis={"enum": [basis for basis in BASES if basis]},
+        gate=with_fields({"id": _ID, "wait": _TEXT}),
+        intent_digest=_TEXT,
+        attempt=_NUMBER,
+        remote_key=_TEXT,
+        outcome=_TEXT,
+        external_reference=_TEXT,
+        judged={"enum": ["allow", "ask", "deny"]},
+        judged_by=_TEXT,
+        open_effect=_ID,
+        redactions=_NUMBER,
+        attempts={"type": "array", "items": {"type": "object"}},
+        attempts_in_all=_NUMBER,
+        resolution=with_fields(
+            {"answer": {"enum": list(resolutions.ANSWERS)}, "by": _TEXT, "at_us": _NUMBER, "position": _NUMBER},
+            attempt={"type": ["integer", "null"]},
+        ),
+    ),
+    "PlanBody": with_fields(
+        {"effect": _ID, "effect_key": _TEXT, "redactions": _NUMBER},
+        tool=_TEXT,
+        arguments={},
+        target={"type": "object"},
+        preconditions={"type": "object"},
+        free_text={"type": "array"},
+        turn=_TEXT,
+        why=_TEXT,
+    ),
+    "Gate": _GATE,
+    "Gates": with_fields({"gates": {"type": "array", "items": _GATE}, "changed": {"type": "array", "items": _ID}}),
+    "ArtifactBrief": with_fields({"id": _ID, "handle": _TEXT, "stored": {"type": "boolean"}, "upload": _TEXT}),
+    "Capacity": with_fields(
+        {"reported_at_us": _NUMBER, "fresh": {"type": "boolean"}, "paced": {"type": "boolean"}},
+        session={"type": ["string", "null"]},
+        paced_for={"enum": ["context", "time", "queue", None]},
+    ),
+    "MessageBrief": _MESSAGE,
+    "Message": _MESSAGE,
+    "Page": with_fields(
+        {"items": {"type": "array", "items": {"type": "object"}}, "next": {"type": ["string", "null"]}}
+    ),
+    "Found": with_fields(
+        {
+            "entity": {"enum": list(QUERIED)},
+            "rows": {"type": "array", "items": {"type": "object"}},
+            "groups": {"type": ["object", "null"]},
+            "notes": {"type": "array", "items": _TEXT},
+            "next": {"type": ["string", "null"]},
+            "newer": {"type": ["string", "null"]},
+            "as_of": _NUMBER,
+        }
+    ),
+    "Items": with_fields({"items": {"type": "array"}, "pending": _NUMBER, "done": _NUMBER, "failed": _NUMBER}),
+    "Progress": with_fields({"task": _ID, "pending": _NUMBER, "done": _NUMBER, "failed": _NUMBER, "version": _NUMBER}),
+    "BatchAnswer": with_fields(
+        {
+            "accepted": _NUMBER,
+            "results": {
+                "type": "array",
+                "items": with_fields(
+                    {
+                        "index": _NUMBER,
+                        "id": {"type": ["string", "null"]},
+                        "status": {"enum": ["created", "duplicate", "conflict", "invalid", "too_large"]},
+                    },
+                    code=_TEXT,
+                    detail=_TEXT,
+                    pointer=_TEXT,
+                    retryable={"type": "boolean"},
+                ),
+            },
+        }
+    ),
+    "Receipt": with_fields({"position": _NUMBER, "id": _TEXT, "source": _TEXT, "kind": _TEXT, "received_us": _NUMBER}),
+    "Limits": with_fields({"batch_items": _NUMBER, "batch_bytes": _NUMBER, "item_bytes": _NUMBER, "depth": _NUMBER}),
+}
