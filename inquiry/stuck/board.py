@@ -13,7 +13,8 @@ from inquiry.models import StuckTransition
 from inquiry.sentences import Sentence
 from inquiry.stuck import limits as limits_of
 from inquiry.stuck import reading, transitions
-from inquiry.stuck.rules import RULES, Fenced, Loop, Reason
+from inquiry.stuck.rules import RULES, Reason
+from inquiry.stuck.seen import Fenced, Loop
 from inquiry.stuck.transitions import Key, Seen
 from ledger.models import Effect
 from sessions.models import Agent, Project, Session

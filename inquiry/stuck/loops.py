@@ -12,7 +12,8 @@ from uuid import UUID
 import orjson
 from django.db.models import BooleanField, F, Func, Q, Sum
 
-from inquiry.stuck.rules import DEFAULT, US, Fenced, Limits, Loop
+from inquiry.stuck.rules import DEFAULT, US, Limits
+from inquiry.stuck.seen import Fenced, Loop
 from journal.models import Body, Entry
 from ledger.models import Attempt, Effect
 from sessions.models_leases import BeatMinute, Lease

@@ -26,7 +26,8 @@ from approvals.words import who
 from inquiry.indexes import HAS_BAD_OUTCOME, IS_NOT_ACKNOWLEDGED
 from inquiry.models import StuckTransition
 from inquiry.stuck.limits import Known
-from inquiry.stuck.rules import EffectSeen, Fenced, GateSeen, HandoffSeen, LeaseSeen, Loop, Reason, Seen, status
+from inquiry.stuck.rules import Reason, status
+from inquiry.stuck.seen import EffectSeen, Fenced, GateSeen, HandoffSeen, LeaseSeen, Loop, Seen
 from ledger import holds
 from ledger.models import Effect
 from sessions.models import ENDED, Session

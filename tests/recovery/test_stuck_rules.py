@@ -9,21 +9,8 @@ import pytest
 
 from inquiry.stuck import following, loops
 from inquiry.stuck.following import Episode, follow
-from inquiry.stuck.rules import (
-    DEFAULT,
-    LIVENESS,
-    US,
-    EffectSeen,
-    Fenced,
-    GateSeen,
-    HandoffSeen,
-    LeaseSeen,
-    Limits,
-    Loop,
-    Seen,
-    judge,
-    status,
-)
+from inquiry.stuck.rules import DEFAULT, LIVENESS, US, Limits, judge, status
+from inquiry.stuck.seen import EffectSeen, Fenced, GateSeen, HandoffSeen, LeaseSeen, Loop, Seen
 from sessions.models import ENDED, MODES, STATUSES
 
 pytestmark = pytest.mark.once
