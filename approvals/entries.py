@@ -14,8 +14,8 @@ from django.db.models.functions import Coalesce, Length, Substr
 from approvals import anew, lurking, pushes
 from approvals.anew import Asked, Before
 from approvals.card import FITS_CHARACTERS, FITS_LINES
+from approvals.deadlines import current_status
 from approvals.flags import ASK, FIRST_IN_PROJECT, FIRST_OF_AGENT, Again, Ask, Outside, again, outside
-from approvals.gates import current_status
 from approvals.matching import risk_of
 from approvals.models import Gate, Vote
 from approvals.quorum import yeses

@@ -7,26 +7,24 @@ gate.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any
 from uuid import UUID
 
 import orjson
-from django.db import transaction
-from django.db.models import F, QuerySet
+from django.db.models import F
 
 from approvals import reading, waker
 from approvals.binding import preconditions_digest
 from approvals.matching import Requirement
 from approvals.models import Gate
 from approvals.reading import Asked
-from approvals.states import GIVEN, LEAVE_OF, MOVES, OPEN, US
+from approvals.states import LEAVE_OF, MOVES, US
 from journal import entries, outbox, sql
 from journal.clock import now_us
-from journal.compiled import Compiled
-from ledger import effects, leaves
+from ledger import leaves
 from ledger.leaves import Grant
 from ledger.rows import EffectRow
-from sessions.origin import Origin, Repeated
+from sessions.origin import Origin
 
 
 class Gone(Exception):
@@ -120,91 +118,6 @@ def open_for(request: Request, effect: EffectRow, plan_position: int) -> None:
     )
 
 
-def cancel(origin: Origin, gate: UUID) -> Gate | None:
-    """Withdraw a request: only the agent that asked may. None when the project has no such gate of that agent.
-
-    A gate that has ended stays as it is and is returned.
-    """
-    known = Gate.objects.filter(project=origin.project, id=gate, agent=origin.agent).first()
-    if known is None:
-        return None
-    row, locked, _ = lock(known)
-    draft = origin.draft(
-        "gate.cancelled",
-        facts=_json({"reason": "by_agent"}),
-        session=known.session_id,
-        effect=known.effect_id,
-        subject=known.id,
-    )
-    if current_status(locked, origin.received_us) not in OPEN:
-        if entries.look(draft, origin.received_us) is not None:
-            raise Repeated  # it ended by this very command
-        return locked
-    # The command's own entry says it, under the agent's key.
-    if entries.append([draft], origin.received_us)[0].status is not entries.Status.CREATED:
-        raise Repeated
-    move(locked, "cancelled", ended_at_us=origin.received_us, reason="by_agent")
-    _tell(locked, origin.received_us)
-    _follow(row, locked, origin.received_us)
-    return locked
-
-
-def cancel_of_session(session: UUID, received_us: int) -> int:
-    """End every open gate of a session that ended, and return how many."""
-    ended = 0
-    for gate in Gate.objects.filter(session=session, status__in=OPEN).order_by("effect"):
-        row, locked, _ = lock(gate)
-        if current_status(locked, received_us) in OPEN:
-            end(row, locked, "cancelled", "session_ended", received_us)
-            ended += 1
-    return ended
-
-
-class Locked(NamedTuple):
-    """A gate and its effect, both locked and brought up to date as of `at_us`: whatever follows is of that moment."""
-
-    row: EffectRow
-    gate: Gate
-    at_us: int
-
-
-def lock(gate: Gate) -> Locked:
-    """Lock a gate and its effect, in the order that dispatch takes them, and bring its clocks up to date."""
-    row = effects.load([gate.effect_id])[gate.effect_id]
-    (locked,) = _LOCKED.rows(gate=gate.id)
-    at_us = now_us()  # only now: whoever waited for the rows acts after whoever had them
-    settle(row, locked, at_us)
-    return Locked(row, locked, at_us)
-
-
-def _one_locked(gate: UUID) -> "QuerySet[Gate]":
-    return Gate.objects.select_for_update().filter(id=gate)
-
-
-_LOCKED: Final = Compiled(_one_locked, gate=UUID)
-
-
-def current_status(gate: Gate, now: int) -> str:
-    """The status as of `now`: a passed deadline is passed, whether or not the sweeper has been."""
-    if gate.status == "pending" and gate.decide_by_us < now:
-        return "expired"
-    if gate.status == "approved" and over(gate, now):
-        return "lapsed"
-    return gate.status
-
-
-def settle_of(row: EffectRow, now: int) -> None:
-    """The same for the gate of a locked effect whose leave is pending."""
-    settle(row, Gate.objects.select_for_update().get(id=UUID(hex=row.leave_ref)), now)
-
-
-def settle(row: EffectRow, gate: Gate, now: int) -> None:
-    """Write down what the clock has decided already. Both rows are locked."""
-    status = current_status(gate, now)
-    if status != gate.status:
-        end(row, gate, status, "", now)
-
-
 def end(
     row: EffectRow,
     gate: Gate,
@@ -218,10 +131,10 @@ def end(
 ) -> None:
     """Close a locked gate and let its effect's leave follow. `told` are more facts for the book; `votes` as of move."""
     close(gate, status, reason, now, actor, told, votes=votes)
-    _follow(row, gate, now)
+    follow(row, gate, now)
 
 
-def _follow(row: EffectRow, gate: Gate, now: int) -> None:
+def follow(row: EffectRow, gate: Gate, now: int) -> None:
     """Let the leave of a locked effect follow its gate, which has ended."""
     if row.leave in ("pending", "granted") and row.leave_ref == gate.id.hex:
         leave, basis = LEAVE_OF[gate.status]
@@ -247,7 +160,7 @@ def approve(row: EffectRow, gate: Gate, now: int, votes: int) -> None:
         effect=row.id,
         subject=gate.id,
     )
-    _tell(gate, now)
+    tell(gate, now)
 
 
 def extend(row: EffectRow, gate: Gate, until: int) -> None:
@@ -265,33 +178,6 @@ def touch(gate: Gate, **values: int) -> None:
         setattr(gate, name, value)
 
 
-@transaction.atomic(durable=True)
-def _sweep_one(identity: UUID) -> bool:
-    gate = Gate.objects.filter(id=identity).first()
-    if gate is None:
-        return False
-    before = gate.status
-    locked = lock(gate).gate
-    return locked.status != before
-
-
-def sweep(most: int = 500) -> int:
-    """Write down every deadline that has passed, each gate in a transaction of its own; return how many ended."""
-    now = now_us()
-    late = list(Gate.objects.filter(status="pending", decide_by_us__lt=now).values_list("id", flat=True)[:most]) + list(
-        Gate.objects.filter(status="approved", leave_until_us__lt=now).values_list("id", flat=True)[:most]
-    )
-    return sum(_sweep_one(identity) for identity in late)
-
-
-def end_lapsed(row: EffectRow, now: int) -> None:
-    """Before leave is decided anew: write down that the last gate's time is over."""
-    if row.leave_basis == "ruling" and row.leave_ref and row.leave == "granted":
-        gate = Gate.objects.select_for_update().filter(id=UUID(hex=row.leave_ref), status__in=OPEN).first()
-        if gate is not None:
-            settle(row, gate, now)
-
-
 def use(gate: Gate, attempt: int, received_us: int) -> None:
     """Note which attempt used the leave. One that was received before the ruling used it no sooner than that."""
     now = max(received_us, gate.decided_at_us or 0)
@@ -306,10 +192,10 @@ def close(
     move(gate, status, votes=votes, ended_at_us=now, reason=reason, **decided)
     if status not in ("denied", "denied_final"):
         _record(gate, f"gate.{status}", now, {"reason": reason, **told}, actor)
-    _tell(gate, now)
+    tell(gate, now)
 
 
-def _tell(gate: Gate, now: int) -> None:
+def tell(gate: Gate, now: int) -> None:
     """Note that whoever listens is to hear how the gate stands."""
     outbox.put(
         gate.project_id,
@@ -354,10 +240,6 @@ def _record(gate: Gate, kind: str, now: int, facts: dict[str, Any], actor: str =
         effect=gate.effect_id,
         subject=gate.id,
     )
-
-
-def over(gate: Gate, now: int) -> bool:
-    return gate.status in GIVEN and gate.leave_until_us is not None and gate.leave_until_us < now
 
 
 def _json(facts: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from approvals import exemptions, gates, policies, quorum, reading
+from approvals import deadlines, exemptions, gates, policies, quorum, reading
 from approvals.binding import binding, preconditions_digest, same
 from approvals.matching import Judgement, Requirement, Wish, is_stricter, judge
 from approvals.models import Gate
@@ -85,13 +85,13 @@ def check(
         return HELD
     now = origin.received_us
     if row.leave == "pending" and leaves.lapsed(row, now):
-        gates.settle_of(row, now)
+        deadlines.settle_of(row, now)
     if row.leave != "granted":
         return None
     gate = None
     if row.leave_basis == "ruling":
         gate = Gate.objects.select_for_update().get(id=UUID(hex=row.leave_ref))
-        gates.settle(row, gate, now)
+        deadlines.settle(row, gate, now)
         if gate.status != "approved":
             return None
     elif leaves.lapsed(row, now):

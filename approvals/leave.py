@@ -11,7 +11,7 @@ from uuid import UUID
 import orjson
 from django.db.models import Q
 
-from approvals import counting, exemptions, gates, last_look, policies, reading
+from approvals import counting, deadlines, exemptions, gates, last_look, policies, reading
 from approvals.binding import binding
 from approvals.gates import Request
 from approvals.last_look import HELD, TAKE_IT, Found, Judged, Whole, denied_for_good
@@ -63,7 +63,7 @@ def plan(origin: Origin, wish: Plan, asked: Asked) -> Answered:
     def decide(row: EffectRow | None) -> Grant:
         now_judged = judged
         if row is not None:
-            gates.end_lapsed(row, origin.received_us)
+            deadlines.end_lapsed(row, origin.received_us)
         if row is not None and is_of_a_command(row.planned_mark):
             # Asked again: the plan that was accepted stands, whatever target the repetition names. Leave is decided
             # for whoever asks now, by the rules and patterns of refs that hold now, and the effect says so.
@@ -86,7 +86,7 @@ def plan(origin: Origin, wish: Plan, asked: Asked) -> Answered:
     for request in opening:
         gates.open_for(request, answered.effect, answered.position)
     if answered.effect.leave == "pending" and leaves.lapsed(answered.effect, origin.received_us):
-        gates.settle_of(answered.effect, origin.received_us)
+        deadlines.settle_of(answered.effect, origin.received_us)
     if present.fence is not None and answered.created:
         beats.progressed(origin.project, wish.session, origin.lease_epoch, task)
     return answered
@@ -168,7 +168,7 @@ def supersede(origin: Origin, effect: UUID) -> Answered:
             fences.refuse(origin, row.session_id, stale, kind="effect.superseded", effect=row.id)
             return Refusal("LEASE_LOST", stale.sentence)
         for gate in Gate.objects.select_for_update().filter(effect=row.id, status__in=OPEN):
-            gates.settle(row, gate, origin.received_us)
+            deadlines.settle(row, gate, origin.received_us)
             if gate.status in OPEN:
                 asking.append(gate)
         return None if all(gate.agent_id == origin.agent for gate in asking) else _ANOTHERS_REQUEST
@@ -220,7 +220,7 @@ def follow(rows: Iterable[EffectRow], received_us: int) -> None:
                 basis = "ruling" if row.leave == "used" else row.leave_basis
                 leaves.change_leave(row, Grant(row.leave, basis, gate.id.hex, row.leave_until_us), received_us)
             continue
-        gates.settle(row, gate, received_us)
+        deadlines.settle(row, gate, received_us)
         if gate.status not in OPEN:
             continue
         if row.spent_by:

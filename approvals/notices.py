@@ -14,7 +14,7 @@ import structlog
 from django.db import transaction
 from django.db.models import BigIntegerField, ExpressionWrapper, F, Q, QuerySet
 
-from approvals import delivery, gates, rulings
+from approvals import deadlines, delivery, rulings
 from approvals.delivery import Message, Story
 from approvals.models import Gate, Vote
 from approvals.models_notices import Notice, NoticeChannel
@@ -58,7 +58,7 @@ def _requested(row: Outbox) -> None:
 @transaction.atomic
 def _resolved(row: Outbox) -> None:
     gate = _gate_of(row)
-    expired = gates.current_status(gate, now_us()) == "expired"
+    expired = deadlines.current_status(gate, now_us()) == "expired"
     # Who was asked is told, whatever else they listen to; a webhook's receiver asks for itself.
     told = Q(notices__gate=gate.id, notices__topic="gate.requested", notices__tries__gt=0) & ~Q(kind="webhook")
     listens = Q(expiries=True) if expired else Q(rulings=True)
@@ -223,7 +223,7 @@ def _story(notice: Notice) -> Story | None:
         over = teller is not None and telling is None
         return None if over else Story(notice.topic, notice.key, entry=entry, telling=telling)
     gate = Gate.objects.select_related("agent", "effect").get(id=notice.gate)
-    status = gates.current_status(gate, now_us())
+    status = deadlines.current_status(gate, now_us())
     if notice.topic in BEFORE_THE_RULING and status != "pending":
         return None
     return Story(notice.topic, notice.key, gate=gate, status=status)

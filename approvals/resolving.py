@@ -8,7 +8,7 @@ told by a message.
 from typing import Final
 from uuid import UUID
 
-from approvals import gates
+from approvals import deadlines, gates
 from approvals.models import Gate
 from approvals.states import OPEN
 from journal import again
@@ -49,7 +49,7 @@ def _resolve(effect: UUID, membership: Membership, said: Word) -> Resolved:
     if resolved.refusal is None and said.answer in _ENDS:
         now = now_us()
         for gate in Gate.objects.select_for_update().filter(effect=effect, status__in=OPEN):
-            gates.settle(resolved.effect, gate, now)
+            deadlines.settle(resolved.effect, gate, now)
             if gate.status in OPEN:
                 actor = pseudonym_of(membership.user)
                 gates.end(resolved.effect, gate, "cancelled", _ENDS[said.answer], now, actor)

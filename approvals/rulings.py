@@ -12,7 +12,7 @@ import orjson
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 
-from approvals import gates, quorum
+from approvals import deadlines, gates, quorum
 from approvals.eligibility import NOT_A_REVIEWER, PARTIES_NOW, Eligible, is_reviewer, part_of, present
 from approvals.eligibility import asks as asks
 from approvals.eligibility import eligible as eligible
@@ -60,7 +60,7 @@ def answer(
     not_eligible, self_approval, duplicate_vote, rationale_required, step_up_required. Raises gates.Gone when gate or
     people changed meanwhile: the transaction must be run again.
     """
-    row, locked, at_us = gates.lock(gate)
+    row, locked, at_us = deadlines.lock(gate)
     held = present(membership)
     if held is None:
         return Outcome(locked, NOT_A_REVIEWER)
@@ -88,7 +88,7 @@ _LAWS_OF_PEOPLE: Final = (
 @transaction.atomic(savepoint=False)
 def revoke(gate: Gate, membership: Membership, reason: str) -> Outcome:
     """Take leave back that was given and not yet used. Any reviewer may: saying no is never a matter of eligibility."""
-    row, locked, at_us = gates.lock(gate)
+    row, locked, at_us = deadlines.lock(gate)
     if not is_reviewer(locked, membership):
         return Outcome(locked, NOT_A_REVIEWER)
     if locked.status == "used":
@@ -105,7 +105,7 @@ def revoke(gate: Gate, membership: Membership, reason: str) -> Outcome:
 @transaction.atomic(savepoint=False)
 def extend(gate: Gate, membership: Membership, seconds: int = EXTENSION_S) -> Outcome:
     """Give people more time to decide; recorded. At most thirty days from the request."""
-    row, locked, at_us = gates.lock(gate)
+    row, locked, at_us = deadlines.lock(gate)
     if not is_reviewer(locked, membership):
         return Outcome(locked, NOT_A_REVIEWER)
     if locked.status != "pending":

@@ -14,8 +14,8 @@ from django.db.models import F, OuterRef, Subquery
 from django.db.models.functions import Substr
 
 from approvals import pushes
+from approvals.deadlines import current_status
 from approvals.flags import ASK, NOES, REFUSED, Again, asked_again
-from approvals.gates import current_status
 from approvals.models import Gate, Vote
 from approvals.reading import plan_body
 from journal import gists

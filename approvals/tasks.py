@@ -2,7 +2,7 @@
 
 from celery import shared_task
 
-from approvals import exemptions, gates, notices
+from approvals import deadlines, exemptions, notices
 
 
 @shared_task
@@ -14,4 +14,4 @@ def send_notices() -> int:
 @shared_task
 def sweep_gates() -> int:
     """Write down every deadline of gates and exemptions that has passed."""
-    return gates.sweep() + exemptions.sweep()
+    return deadlines.sweep() + exemptions.sweep()

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import orjson
 
-from approvals import gates, leave
+from approvals import cancelling, leave
 from ingest import fencing, reported_effects, reported_work, shapes
 from ingest.doors import Call
 from ingest.reported_items import Item, result_of
@@ -150,7 +150,7 @@ def _post(call: Call, created: list[Item], meant: dict[str, UUID]) -> None:
         controls.watch(session, call.received_us)
     for item in created:
         if isinstance(item.fields, shapes.ReportedEnd):
-            gates.cancel_of_session(item.session, call.received_us)
+            cancelling.cancel_of_session(item.session, call.received_us)
             leases.end_of_session(item.session, call.received_us)
     fencing.mark([_held(item, rows) for item in created if item.envelope.lease_epoch is not None])
 

@@ -12,7 +12,7 @@ from uuid import UUID
 import orjson
 from django.db.models import QuerySet
 
-from approvals.gates import current_status
+from approvals.deadlines import current_status
 from approvals.models import Gate, Vote
 from inquiry import nearest, repeating
 from inquiry.indexes import HAS_REFERENCE, WAS_ASKED_ABOUT

@@ -7,7 +7,7 @@ from uuid import UUID
 from django.db.models import F, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Substr
 
-from approvals.gates import current_status
+from approvals.deadlines import current_status
 from approvals.models import Gate
 from inquiry import bodies, incident_page
 from inquiry.bodies import Argument, Excerpt

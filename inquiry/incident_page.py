@@ -8,7 +8,7 @@ import orjson
 from django.db.models import Count, Exists, F, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
-from approvals.gates import current_status
+from approvals.deadlines import current_status
 from inquiry import keyset, things
 from inquiry.keyset import Window
 from inquiry.models_incidents import STATES, Incident, IncidentEntry, IncidentMember

@@ -13,7 +13,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
 
-from approvals import card, entries, gates, inbox, reading, rulings, seen, stops
+from approvals import card, deadlines, entries, inbox, reading, rulings, seen, stops
 from approvals.models import Gate, Vote
 from approvals.views.decide import LONGEST, ruled
 from approvals.views.desk import JOINED
@@ -92,7 +92,7 @@ def _chosen(request: MemberRequest) -> list[Gate]:
     )
     now = now_us()
     for gate in found:
-        gate.status = gates.current_status(gate, now)
+        gate.status = deadlines.current_status(gate, now)
     return found
 
 

@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 from django.views.decorators.vary import vary_on_headers
 
-from approvals import around, card, flags, gates, inbox, pushes, reading, rulings, seen, similar, stops, words
+from approvals import around, card, deadlines, flags, inbox, pushes, reading, rulings, seen, similar, stops, words
 from approvals.changes import Changes
 from approvals.models import Gate
 from approvals.states import LEAST_REASON, RISKS, US
@@ -100,7 +100,7 @@ def gate_of(request: MemberRequest, gate: UUID) -> Gate:
     found = joined.filter(project=request.membership.project, id=gate).first()
     if found is None:
         raise Http404
-    found.status = gates.current_status(found, now_us())
+    found.status = deadlines.current_status(found, now_us())
     return found
 
 

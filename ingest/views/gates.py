@@ -12,7 +12,7 @@ import orjson
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 
-from approvals import gates, waker
+from approvals import cancelling, deadlines, waker
 from approvals.models import Gate, Vote
 from approvals.states import OPEN, STATUSES
 from ingest import shapes
@@ -83,7 +83,7 @@ def cancel_gate(call: Call, fields: shapes.CancelGate, origin: Origin, path: dic
         call.task = asked.effect.task_id
         if (refuse := refusal(call, origin)) is not None:
             return refuse
-    found = gates.cancel(origin, path["gate"])
+    found = cancelling.cancel(origin, path["gate"])
     if found is None:
         raise _no_gate()
     (body,) = _bodies(call.project, [found])
@@ -182,7 +182,7 @@ def _bodies(project: UUID, found: list[Gate]) -> list[dict[str, Any]]:
 
 
 def _body(gate: Gate, now: int, held: bool, words: str | None) -> dict[str, Any]:
-    status = gates.current_status(gate, now)
+    status = deadlines.current_status(gate, now)
     reason = gate.reason if gate.reason in _STORED_IS_SHOWN else _REASON.get(status, status)
     body = {
         "id": str(gate.id),

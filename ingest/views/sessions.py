@@ -5,7 +5,7 @@ from uuid import UUID
 
 from django.http import HttpResponse
 
-from approvals import gates
+from approvals import cancelling
 from ingest import fencing, shapes
 from ingest.doors import Call, as_json, by_method, command, reading
 from ingest.guards import enter, refusal
@@ -52,7 +52,7 @@ def end_session(call: Call, fields: shapes.EndSession, origin: Origin, path: dic
     if (refuse := refusal(call, origin, session.version, lambda: {"session": brief(session)})) is not None:
         return refuse
     ended = sessions.end(origin, session, fields.status)
-    gates.cancel_of_session(ended.id, call.received_us)
+    cancelling.cancel_of_session(ended.id, call.received_us)
     leases.end_of_session(ended.id, call.received_us)
     return Reply(200, brief(ended))
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from approvals.gates import current_status
+from approvals.deadlines import current_status
 from approvals.models import Gate, Vote
 from inquiry.asof import told
 from inquiry.asof.cut import Cut

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 
 from approvals import resolving
-from approvals.gates import current_status
+from approvals.deadlines import current_status
 from approvals.models import Gate, Vote
 from inquiry.asof import gates, replay
 from inquiry.asof.cut import Cut

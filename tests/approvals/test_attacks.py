@@ -8,7 +8,7 @@ import pytest
 import time_machine
 from django.db import transaction
 
-from approvals import gates, rulings
+from approvals import deadlines, gates, rulings
 from approvals.models import Gate
 from approvals.states import US
 from journal.clock import now_us
@@ -194,7 +194,7 @@ def test_nothing_is_used_before_it_was_decided(desk: Desk) -> None:
     desk.answer(gate, "reviewer")
     gate.refresh_from_db()
     with transaction.atomic():
-        locked = gates.lock(gate).gate
+        locked = deadlines.lock(gate).gate
         gates.use(locked, 1, early)
     gate.refresh_from_db()
     assert (gate.used_at_us or 0) >= (gate.decided_at_us or 0)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import time_machine
 
-from approvals import gates
+from approvals import deadlines
 from approvals.models import Gate, Vote
 from approvals.states import US
 from journal.models import Entry, Outbox
@@ -134,8 +134,8 @@ def test_the_sweeper_ends_what_is_late_once(desk: Desk) -> None:
     desk.answer(approved, "reviewer")
     approved.refresh_from_db()
     with time_machine.travel(max(gate.decide_by_us, approved.leave_until_us or 0) / US + 1, tick=False):
-        assert gates.sweep() == 2
-        assert gates.sweep() == 0
+        assert deadlines.sweep() == 2
+        assert deadlines.sweep() == 0
     assert dict(Gate.objects.values_list("id", "status")) == {gate.id: "expired", approved.id: "lapsed"}
     for one in (gate, approved):
         assert Outbox.objects.filter(topic="gate.resolved", deduplication_key__contains=one.id.hex).exists()

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from approvals import exemptions, gates, rulings
+from approvals import deadlines, exemptions, rulings
 from approvals.models import Exemption, Gate, Vote
 from approvals.states import GIVEN, OPEN, US
 from journal.clock import now_us
@@ -227,7 +227,7 @@ class Life(RuleBasedStateMachine):
         self.go(way)
         self.now.shift(seconds)
         if swept:
-            gates.sweep()
+            deadlines.sweep()
 
     # --- what holds always
 

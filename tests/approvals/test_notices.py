@@ -11,7 +11,7 @@ import pytest
 import time_machine
 from django.core import mail
 
-from approvals import channels, delivery, gates, notices, seen
+from approvals import channels, deadlines, delivery, notices, seen
 from approvals.models import Gate
 from approvals.models_notices import Notice, NoticeChannel
 from approvals.states import US
@@ -159,7 +159,7 @@ def test_whose_it_is_hears_that_it_expired(desk: Desk, hears: Callable[..., Noti
     hears(person=desk.user("viewer"), **dict.fromkeys(channels.SWITCHES, False))
     risky(desk, "medium")
     with time_machine.travel(now_us() / US + 3_700, tick=False):
-        gates.sweep()
+        deadlines.sweep()
         tick()
     assert mail.outbox[0].subject.endswith("expired: nobody ruled in time")
 
@@ -179,7 +179,7 @@ def test_expiry_is_told_to_who_listens_for_it(
     hears("webhook", requests=False, rulings=False)
     risky(desk, "high")
     with time_machine.travel(now_us() / US + 3_700, tick=False):
-        gates.sweep()
+        deadlines.sweep()
         tick()
     ((_url, body, _headers),) = posted
     assert body["event"] == "gate.expired"

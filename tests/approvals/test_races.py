@@ -11,7 +11,7 @@ import pytest
 from django.db import transaction
 from pytest_django import Settings
 
-from approvals import gates, policies, rulings
+from approvals import deadlines, policies, rulings
 from approvals.models import Gate, Vote
 from approvals.rulings import Outcome
 from approvals.states import US
@@ -183,11 +183,11 @@ def test_expiry_against_approval_the_clock_decides_and_all_agree(desk: Desk) -> 
 
     def sweep() -> None:
         while now_us() < last + US // 10:
-            gates.sweep()
+            deadlines.sweep()
 
     *outcomes, swept = together(*(partial(decide, number) for number in range(8)), sweep)
     assert swept is None
-    gates.sweep()
+    deadlines.sweep()
     for gate, outcome in zip(made, outcomes, strict=True):
         stored = agree(gate)
         if stored.status == "approved":
