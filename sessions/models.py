@@ -80,41 +80,6 @@ class Membership(models.Model):
         return f"{self.user_id} {self.role}"
 
 
-class Team(models.Model):
-    """A named group of a project's members: whom a rule may ask for leave."""
-
-    id = models.UUIDField(primary_key=True, default=uuid7)
-    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="teams")
-    name = models.CharField(max_length=64)
-    created_at = models.DateTimeField(auto_now_add=True)
-
-    class Meta:
-        constraints = [
-            models.UniqueConstraint(fields=["project", "name"], name="team_name_is_unique_in_project"),
-            models.CheckConstraint(condition=~Q(name=""), name="team_has_a_name"),
-        ]
-
-    def __str__(self) -> str:
-        return self.name
-
-
-class TeamMember(models.Model):
-    """A member of a team; whoever leaves the project leaves its teams."""
-
-    id = models.UUIDField(primary_key=True, default=uuid7)
-    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+", db_index=False)
-    team = models.ForeignKey(Team, on_delete=models.PROTECT, related_name="members")
-    membership = models.ForeignKey(Membership, on_delete=models.CASCADE, related_name="teams")
-
-    class Meta:
-        constraints = [
-            models.UniqueConstraint(fields=["team", "membership"], name="team_member_is_listed_once"),
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.membership_id} in {self.team_id}"
-
-
 class Agent(models.Model):
     """A program with a token: its owner, and its charter (goals, standing orders), versioned."""
 
@@ -360,4 +325,5 @@ class Artifact(models.Model):
 # Tables in files of their own: loaded here, where Django looks for them.
 import sessions.models_leases  # noqa: E402
 import sessions.models_messages  # noqa: E402
-import sessions.models_state  # noqa: E402, F401
+import sessions.models_state  # noqa: E402
+import sessions.models_teams  # noqa: E402, F401

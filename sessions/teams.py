@@ -8,7 +8,8 @@ from django.db import IntegrityError, transaction
 
 from journal.entries import SYSTEM_SOURCE
 from sessions import people
-from sessions.models import Membership, Project, Team, TeamMember
+from sessions.models import Membership, Project
+from sessions.models_teams import Team, TeamMember
 from sessions.records import record
 from sessions.refused import RefusedError
 

@@ -11,7 +11,8 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from sessions import people, teams
 from sessions.access import MemberRequest, requires
-from sessions.models import Membership, Team
+from sessions.models import Membership
+from sessions.models_teams import Team
 from sessions.refused import RefusedError
 
 

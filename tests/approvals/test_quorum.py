@@ -14,7 +14,8 @@ from approvals.words import UNCOUNTED
 from journal.clock import now_us
 from journal.models import Entry
 from sessions import people, teams
-from sessions.models import Agent, Session, Team
+from sessions.models import Agent, Session
+from sessions.models_teams import Team
 from tests.approvals.reviewer import Reviewer, url_of
 from tests.approvals.story import RULES, Desk
 from tests.ingest.caller import code

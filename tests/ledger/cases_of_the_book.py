@@ -19,9 +19,8 @@ from sessions.models import (
     Repository,
     Session,
     Task,
-    Team,
-    TeamMember,
 )
+from sessions.models_teams import Team, TeamMember
 from tests.ledger.cases_of_incidents import INCIDENTS
 from tests.ledger.cases_of_questions import QUESTIONS
 from tests.ledger.cases_of_recovery import RECOVERY

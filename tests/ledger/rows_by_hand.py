@@ -26,11 +26,10 @@ from sessions.models import (
     Repository,
     Session,
     Task,
-    Team,
-    TeamMember,
 )
 from sessions.models_leases import Lease
 from sessions.models_messages import Message
+from sessions.models_teams import Team, TeamMember
 from tests.ledger.rows_of_incidents import INCIDENTS
 from tests.ledger.rows_of_questions import QUESTIONS
 from tests.ledger.rows_of_recovery import RECOVERY

@@ -9,7 +9,8 @@ from django.urls import reverse
 
 from journal.models import Body, Entry
 from sessions import people, projects, teams
-from sessions.models import ROLES, Membership, Team, TeamMember
+from sessions.models import ROLES, Membership
+from sessions.models_teams import Team, TeamMember
 from sessions.refused import RefusedError
 from tests.pages.people import House
 
