@@ -21,7 +21,7 @@ from journal.entries import Draft, Status
 from journal.ids import derived
 from ledger import effects, fold, probes
 from ledger.rows import EffectRow
-from sessions import artifacts, items, leases, openings, registers, sessions, tasks
+from sessions import artifacts, items, leases, openings, references, registers, sessions, tasks
 
 
 class RefusedWhole(Exception):
@@ -60,9 +60,9 @@ def record(call: Call, found: list[Item], refused: list[dict[str, Any]], *, whol
 
 def _resolve(project: UUID, found: list[Item]) -> dict[str, UUID]:
     """Say which session each item means, and return the ids of the others that are spoken of, by reference."""
-    references = {item.envelope.session for item in found}
+    named = {item.envelope.session for item in found}
     spoken = {reference for item in found for reference in _links(item)}
-    meant = sessions.by_reference(project, references | spoken)
+    meant = references.by_reference(project, named | spoken)
     for item in found:
         item.session, item.session_key = meant[item.envelope.session]
         if item.effect_key:
@@ -177,7 +177,7 @@ def _touch_sessions(created: list[Item], meant: dict[str, UUID]) -> None:
     for item in created:
         for reference in _links(item):
             named = meant[reference]
-            if named not in keys and named == sessions.identity(item.origin.project, reference):
+            if named not in keys and named == references.identity(item.origin.project, reference):
                 above[named] = reference
     new = sessions.name(created[0].origin, above)
     for other, key in above.items():

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from inquiry.keyset import MAX_POSITION
 from sessions.models import Project, Session
-from sessions.sessions import identity
+from sessions.references import identity
 
 _HANDLE: Final = re.compile(r"([estagmi])_([0-9]{1,19})", re.IGNORECASE)
 

@@ -20,7 +20,7 @@ from journal.models import Entry
 from ledger.models import Effect
 from sessions.models import Artifact, Project, Session, Task
 from sessions.models_messages import Message
-from sessions.sessions import identity
+from sessions.references import identity
 
 NEWEST_SESSIONS: Final = 2000  # of these an effect key is found without naming its session
 MOST: Final = 20  # hits of one kind that a page of choices names

@@ -8,7 +8,7 @@ import orjson
 
 from journal import entries
 from journal.entries import Status
-from sessions import sessions
+from sessions import references, sessions
 from sessions.models import Session
 from sessions.origin import Origin, Repeated
 
@@ -33,7 +33,7 @@ def _told(origin: Origin, kind: str, session: Session, values: Mapping[str, Any]
         raise Repeated
     fact = sessions.Report(session.id, session.key, origin, kind, appended.position, dict(values))
     sessions.report([fact], meant)
-    return sessions.find(origin.project, str(session.id))
+    return references.find(origin.project, str(session.id))
 
 
 def as_facts(values: Mapping[str, Any], meant: Mapping[str, UUID]) -> str:

@@ -11,11 +11,10 @@ from django.db import connection
 
 from journal import entries, naming, sql
 from journal.entries import Status
-from journal.ids import derived
 from journal.order import earlier, is_of_a_command
 from journal.sql import vendor_id
 from journal.text import column_text
-from sessions import openings, registers, repositories
+from sessions import openings, references, registers, repositories
 from sessions.models import ENDED, Project, Session
 from sessions.origin import Origin, Repeated
 
@@ -49,10 +48,6 @@ class UnknownBranch(Exception):
     """No session of that id or key exists in this project; a session branches from one that is open or was."""
 
 
-class NotFound(LookupError):
-    """The project has no such session."""
-
-
 @dataclass(slots=True)
 class Report:
     """A fact about a session that is already in the journal. `values` holds the fields of its kind."""
@@ -65,45 +60,9 @@ class Report:
     values: dict[str, Any]
 
 
-def identity(project: UUID, key: str) -> UUID:
-    """The id of the session that `key` names in a project, whether or not it is stored yet."""
-    return derived(project, "session", key)
-
-
 def bring(row: Session) -> None:
     """Store the session of a bundle, as it stood in the book of origin. Expects an archive."""
     row.save(force_insert=True)
-
-
-def by_reference(project: UUID, references: Iterable[str]) -> dict[str, tuple[UUID, str | None]]:
-    """Tell which session each reference (an id or a key) means: its id, and its key where the reference is one.
-
-    A text that looks like an id is one only if such a session is stored; agents use UUIDs as keys too.
-    """
-    shaped: dict[str, UUID] = {}
-    meant: dict[str, tuple[UUID, str | None]] = {}
-    for reference in references:
-        meant[reference] = (identity(project, reference), reference)
-        if len(reference) in (32, 36):
-            try:
-                shaped[reference] = UUID(reference)
-            except ValueError:
-                continue
-    if shaped:
-        # By ids alone: beside them the project tempts SQLite to read all of its sessions.
-        named = Session.objects.filter(id__in=shaped.values()).values_list("id", "project_id")
-        stored = {session for session, home in named if home == project}
-        meant.update({reference: (value, None) for reference, value in shaped.items() if value in stored})
-    return meant
-
-
-def find(project: UUID, reference: str) -> Session:
-    """The stored session of an id or key. Raises NotFound."""
-    meant, _key = by_reference(project, [reference])[reference]
-    session = Session.objects.filter(project=project, id=meant).first()
-    if session is None:
-        raise NotFound(reference)
-    return session
 
 
 def open_session(origin: Origin, values: Mapping[str, Any]) -> tuple[Session, bool, bool]:
@@ -113,13 +72,13 @@ def open_session(origin: Origin, values: Mapping[str, Any]) -> tuple[Session, bo
     description agrees with the one that stands. One that names nobody for whom it works does so for whom its parent
     does. Raises UnknownOwner, UnknownRequester, UnknownParent, UnknownBranch, Repeated.
     """
-    session = identity(origin.project, values["key"])
+    session = references.identity(origin.project, values["key"])
     described = {**values, "mode": values.get("mode") or "one_shot"}
     parent = None
     if values.get("parent"):
         try:
-            above = find(origin.project, values["parent"])
-        except NotFound as absent:
+            above = references.find(origin.project, values["parent"])
+        except references.NotFound as absent:
             raise UnknownParent(values["parent"]) from absent
         parent = above.id
         if not values.get("on_behalf_of") and above.on_behalf_of is not None:
@@ -127,8 +86,8 @@ def open_session(origin: Origin, values: Mapping[str, Any]) -> tuple[Session, bo
     stem = None
     if values.get("branched_from"):
         try:
-            stem = find(origin.project, values["branched_from"]).id
-        except NotFound as absent:
+            stem = references.find(origin.project, values["branched_from"]).id
+        except references.NotFound as absent:
             raise UnknownBranch(values["branched_from"]) from absent
     if values.get("owner") and openings.member(origin.project, values["owner"]) is None:
         raise UnknownOwner(values["owner"])
@@ -211,7 +170,7 @@ def lock_meant(project: UUID, reference: str, now_us: int, *, new_effects: int) 
             shaped = UUID(reference)
             if lock(project, shaped, now_us, new_effects=new_effects):
                 return shaped
-    named = identity(project, reference)
+    named = references.identity(project, reference)
     return named if lock(project, named, now_us, new_effects=new_effects) else None
 
 

@@ -38,6 +38,7 @@ from sessions import (
     items,
     people,
     projects,
+    references,
     repositories,
     sessions,
     tasks,
@@ -111,7 +112,7 @@ class _Import:
             people.add(self.project, archive.administrator, "administrator", archive.password)
         else:
             self.project = archive.project
-        self.session = sessions.identity(self.project.id, told["session"]["key"])
+        self.session = references.identity(self.project.id, told["session"]["key"])
         self._name_ids()
         self._entries()
         for one in told["agents"]:

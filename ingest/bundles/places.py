@@ -6,7 +6,7 @@ from uuid import UUID
 
 from ingest.bundles.reading import Opened
 from journal.ids import uuid7
-from sessions import artifacts, people, projects, sessions
+from sessions import artifacts, people, projects, references
 from sessions.models import Artifact, Project
 from sessions.refused import RefusedError
 
@@ -32,7 +32,7 @@ def choose(opened: Opened, name: str | None, administrator: str | None) -> Archi
     if project is not None:
         if not project.archive:
             raise RefusedError(f"Agents work in {wanted}; a bundle needs a project of its own. Give another --project.")
-        if project.sessions.filter(id=sessions.identity(project.id, opened.document["session"]["key"])).exists():
+        if project.sessions.filter(id=references.identity(project.id, opened.document["session"]["key"])).exists():
             raise RefusedError(
                 f"{wanted} holds a session of that key already, of another file. Give another --project for this one."
             )

@@ -14,7 +14,7 @@ from ingest.doors import Call, as_json, authenticated, by_method, command, guard
 from ingest.problems import Problem
 from ingest.reply import Reply
 from ledger.models import Effect
-from sessions import artifacts, sessions
+from sessions import artifacts, references
 from sessions.models import Artifact
 from sessions.origin import Origin
 
@@ -27,8 +27,8 @@ _CHUNK = 65_536
 def record_artifact(call: Call, fields: shapes.RecordArtifact, origin: Origin, _path: dict[str, UUID]) -> Reply:
     """Record an artifact by its hash; its bytes may be sent next."""
     try:
-        session = sessions.find(call.project, fields.session).id
-    except sessions.NotFound:
+        session = references.find(call.project, fields.session).id
+    except references.NotFound:
         detail = "This project has no such session; open it first with POST /sessions."
         raise Problem(404, "not_found", detail) from None
     if (refuse := fencing.check(origin, session, "artifact.recorded")) is not None:

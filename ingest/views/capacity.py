@@ -12,7 +12,7 @@ from ingest.problems import Problem
 from ingest.reply import Reply
 from ingest.shapes_messages import ReportCapacity
 from journal.clock import now_us
-from sessions import capacity, sessions
+from sessions import capacity, references
 from sessions.models import Agent
 from sessions.models_messages import Capacity
 from sessions.origin import Origin
@@ -72,7 +72,7 @@ def _state(row: Capacity, now: int) -> dict[str, Any]:
 
 def _session(project: UUID, reference: str) -> UUID:
     try:
-        return sessions.find(project, reference).id
-    except sessions.NotFound:
+        return references.find(project, reference).id
+    except references.NotFound:
         detail = "This project has no such session; open it first with POST /sessions."
         raise Problem(404, "not_found", detail) from None

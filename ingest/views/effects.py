@@ -26,7 +26,7 @@ from ledger.commands import Answered, Plan
 from ledger.leaves import Refusal
 from ledger.models import Effect
 from ledger.states import SAID_OUTCOMES, STATES
-from sessions import beats, capacity, sessions, tasks
+from sessions import beats, capacity, references, sessions, tasks
 from sessions.models import Task
 from sessions.origin import Origin
 
@@ -210,7 +210,7 @@ def list_effects(call: Call) -> HttpResponse:
         detail = "An effect key names an effect of its session; send session beside it."
         raise Problem(422, "session_missing", detail, pointer="/effect_key")
     if "session" in asked:
-        meant, _key = sessions.by_reference(call.project, [asked["session"]])[asked["session"]]
+        meant, _key = references.by_reference(call.project, [asked["session"]])[asked["session"]]
         rows = rows.filter(session=meant)
         if "effect_key" in asked:
             rows = rows.filter(id=derived(meant, asked["effect_key"]))
@@ -261,7 +261,7 @@ def _effect(project: UUID, identity: str) -> Effect:
 
 
 def _task(project: UUID, session: UUID, reference: str) -> Task:
-    stored = sessions.find(project, str(session))
+    stored = references.find(project, str(session))
     task = tasks.find(stored, reference)
     if task is None:
         detail = "This session has no such task; create it first, or leave it out."

@@ -26,7 +26,7 @@ from journal.compiled import Compiled
 from journal.models import Body
 from ledger import holds
 from ledger.models import Hold
-from sessions import sessions
+from sessions import references
 from sessions.origin import Origin
 
 LONGEST_WAIT_S: Final = 55
@@ -100,7 +100,7 @@ def list_gates(call: Call) -> HttpResponse:
             raise Problem(422, "invalid", f"status is one of {', '.join(STATUSES)}.", pointer="/status")
         rows = rows.filter(_has_status(asked["status"], now_us()))
     if "session" in asked:
-        meant, _key = sessions.by_reference(call.project, [asked["session"]])[asked["session"]]
+        meant, _key = references.by_reference(call.project, [asked["session"]])[asked["session"]]
         rows = rows.filter(session=meant)
     found = page(rows, asked, lambda gate: gate)
     return as_json(200, found | {"items": _bodies(call.project, found["items"])})

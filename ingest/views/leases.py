@@ -21,7 +21,7 @@ from ingest.doors import (
 from ingest.paging import page, parameters
 from ingest.problems import Problem
 from ingest.reply import Reply
-from sessions import beats, claims, fences, leases, sessions
+from sessions import beats, claims, fences, leases, references, sessions
 from sessions.fences import Stale
 from sessions.holders import STATES, Beat, Heard, Held, Lost, Subject
 from sessions.models import ENDED, Session, Task
@@ -89,7 +89,7 @@ def list_leases(call: Call) -> HttpResponse:
         if name in asked and asked[name] not in known:
             raise Problem(422, "invalid", f"{name} is one of {', '.join(known)}.", pointer=f"/{name}")
     if "session" in asked:
-        meant, _key = sessions.by_reference(call.project, [asked["session"]])[asked["session"]]
+        meant, _key = references.by_reference(call.project, [asked["session"]])[asked["session"]]
         rows = rows.filter(session=meant)
     if "kind" in asked:
         rows = rows.filter(kind=asked["kind"])

@@ -12,7 +12,7 @@ from ingest.paging import MOST, parameters, whole_number
 from ingest.problems import Problem
 from ingest.reply import Reply
 from ingest.shapes_messages import ReadMessage, SendMessage
-from sessions import messages, sessions
+from sessions import messages, references
 from sessions.messages import Letter
 from sessions.models import Agent
 from sessions.models_messages import Message
@@ -121,7 +121,7 @@ def _visible(call: Call, identity: UUID) -> Message:
 
 def _session(project: UUID, reference: str) -> UUID:
     try:
-        return sessions.find(project, reference).id
-    except sessions.NotFound:
+        return references.find(project, reference).id
+    except references.NotFound:
         detail = "This project has no such session; open it first with POST /sessions."
         raise Problem(404, "not_found", detail) from None

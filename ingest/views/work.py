@@ -17,7 +17,7 @@ from ingest.reply import Reply
 from ingest.views.sessions import brief, find_session
 from inquiry import controls
 from journal.ids import derived
-from sessions import checkpoints, decisions, facts, handoffs, lineage, sessions
+from sessions import checkpoints, decisions, facts, handoffs, lineage, references, sessions
 from sessions.models import ENDED, Session
 from sessions.models_state import Checkpoint, Decision, Handoff, text_at
 from sessions.origin import Origin
@@ -227,8 +227,8 @@ facts_door = by_method(POST=observe_fact, GET=list_facts)
 def _other(session: Session, reference: str, pointer: str) -> UUID:
     """The session that a reference means, which must be another one of the project."""
     try:
-        found = sessions.find(session.project_id, reference).id
-    except sessions.NotFound:
+        found = references.find(session.project_id, reference).id
+    except references.NotFound:
         detail = "This project has no such session; open it first with POST /sessions."
         raise Problem(422, "session_unknown", detail, pointer=pointer) from None
     if found == session.id:

@@ -21,7 +21,7 @@ from ledger.models import Effect
 from sessions import openings, registers
 from sessions.models import ENDED, Repository, Session
 from sessions.origin import Origin
-from sessions.sessions import by_reference
+from sessions.references import by_reference
 
 _STATUS_OF_KIND: Final = {"session.waiting": "waiting", "session.resumed": "running", "session.suspended": "suspended"}
 _JOINED: Final = ("agent", "owner", "on_behalf_of", "repository", "parent")

@@ -22,7 +22,7 @@ from inquiry.query.kinds import Handle, Name, Several
 from journal.models import Entry
 from ledger.models import Effect
 from sessions.models import Membership, Project, Session, Task
-from sessions.sessions import identity
+from sessions.references import identity
 
 FEW: Final = 1_000  # ids that are put into a condition one by one
 

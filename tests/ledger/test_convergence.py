@@ -25,7 +25,7 @@ from journal.models import Entry, Outbox
 from ledger import effects, fold, tools
 from ledger.declarations import Declaration
 from ledger.models import Attempt, Effect, Hold
-from sessions import agents, projects, repositories, sessions
+from sessions import agents, projects, references, repositories, sessions
 from sessions.models import Agent, Session
 from sessions.origin import Origin
 from tests.ingest.caller import Caller
@@ -87,7 +87,7 @@ def tester() -> Agent:
 
 def record(tester: Agent, batch: Sequence[Said]) -> None:
     """Keep a batch as the evidence lane does: journal first, then only what is new there."""
-    session = sessions.identity(tester.project_id, "s")
+    session = references.identity(tester.project_id, "s")
     drafts = [
         Draft(
             project=tester.project_id,
@@ -120,13 +120,13 @@ def record(tester: Agent, batch: Sequence[Said]) -> None:
 def opened(tester: Agent) -> None:
     """The session, stored as a stub."""
     origin = Origin(tester.project_id, tester.id, "tester", "agent:7", "evidence", "x", "{}", 1)
-    sessions.touch(origin, {sessions.identity(tester.project_id, "s"): "s"}, 1)
+    sessions.touch(origin, {references.identity(tester.project_id, "s"): "s"}, 1)
 
 
 def stopped(tester: Agent, scope: str) -> None:
     """A stop that was in force from the beginning of time and still is."""
     user = User.objects.create(username="rita")
-    subject = sessions.identity(tester.project_id, "s").hex if scope == "session" else ""
+    subject = references.identity(tester.project_id, "s").hex if scope == "session" else ""
     hold = Hold(project=tester.project, scope=scope, subject=subject, set_by=user, set_at_us=0, opened_position=1)
     hold.save(force_insert=True)
 

@@ -12,7 +12,7 @@ from journal.models import Entry
 from ledger import states
 from ledger.models import Effect
 from sessions.models import Agent, Membership, Project, Repository, Session
-from sessions.sessions import identity
+from sessions.references import identity
 
 EFFECTS: Final = 760
 SESSIONS: Final = 60

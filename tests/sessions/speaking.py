@@ -4,7 +4,7 @@ from itertools import count
 from typing import Any, Final
 from uuid import UUID
 
-from sessions import sessions
+from sessions import references, sessions
 from sessions.models import Agent, Session
 from sessions.origin import Origin
 
@@ -43,6 +43,6 @@ def opened(agent: Agent, key: str = "s", **values: Any) -> Session:
 
 def touched(agent: Agent, key: str = "s") -> UUID:
     """A session that is stored because something was reported of it, and nothing more is known."""
-    identity = sessions.identity(agent.project_id, key)
+    identity = references.identity(agent.project_id, key)
     sessions.touch(report(agent, "touch"), {identity: key}, 1)
     return identity

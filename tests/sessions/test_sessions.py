@@ -5,7 +5,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from journal.models import Entry
-from sessions import sessions
+from sessions import references, sessions
 from sessions.models import ENDED, Agent, Session
 from sessions.origin import Repeated
 from tests.sessions.speaking import NOW_US, opened, origin, report, touched
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.django_db
 
 
 def _report(agent: Agent, kind: str, key: str, **values: object) -> None:
-    identity = sessions.identity(agent.project_id, "s")
+    identity = references.identity(agent.project_id, "s")
     sessions.report([sessions.Report(identity, "s", report(agent, key), kind, 1, dict(values))], {})
 
 
@@ -23,7 +23,7 @@ def test_a_session_is_opened_under_the_position_of_its_entry(tester: Agent) -> N
     assert (created, agrees) == (True, True)
     entry = Entry.objects.get(kind="session.started")
     assert session.opened_position == entry.position
-    assert entry.session == session.id == sessions.identity(tester.project_id, "s")
+    assert entry.session == session.id == references.identity(tester.project_id, "s")
     assert (session.mode, session.status, session.title) == ("one_shot", "running", "build")
 
 
@@ -102,16 +102,16 @@ def test_being_seen_moves_the_clock_once_a_second_and_never_back(tester: Agent) 
 
 def test_a_session_is_found_by_id_and_by_key_within_its_project(tester: Agent) -> None:
     session = opened(tester, "s")
-    assert sessions.find(tester.project_id, "s") == sessions.find(tester.project_id, str(session.id)) == session
+    assert references.find(tester.project_id, "s") == references.find(tester.project_id, str(session.id)) == session
     for project, reference in ((uuid4(), "s"), (uuid4(), str(session.id)), (tester.project_id, "t")):
-        with pytest.raises(sessions.NotFound):
-            sessions.find(project, reference)
+        with pytest.raises(references.NotFound):
+            references.find(project, reference)
 
 
 def test_a_key_may_look_like_an_id(tester: Agent) -> None:
     key = "0198f2aa-0000-7000-8000-000000000001"
     session = opened(tester, key)
-    assert sessions.find(tester.project_id, key) == session
+    assert references.find(tester.project_id, key) == session
     assert session.id != UUID(key)
 
 
@@ -125,7 +125,7 @@ def test_locking_counts_and_tells_whether_the_session_is_there(tester: Agent) ->
 
 def test_a_session_is_never_its_own_parent(tester: Agent) -> None:
     touched(tester)
-    identity = sessions.identity(tester.project_id, "s")
+    identity = references.identity(tester.project_id, "s")
     fact = sessions.Report(identity, "s", report(tester, "a"), "session.started", 1, {"parent": "s"})
     sessions.report([fact], {"s": identity})
     assert Session.objects.get().parent_id is None
