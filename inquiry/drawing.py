@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from django.utils.safestring import SafeString
 
-from inquiry.lanes import MINUTE_US, Bar, Lanes, Step
+from inquiry.bars import MINUTE_US, Bar, Lanes, Step
 from inquiry.packing import (
     CHARACTER,
     LEFT,

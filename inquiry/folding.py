@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
 
-from inquiry.lanes import Bar, Lanes
+from inquiry.bars import Bar, Lanes
 
 FOLDS: Final = {"tool": "One tool", "same": "The same call", "none": "Nothing"}
 

@@ -9,8 +9,9 @@ from uuid import UUID
 from django.db.models import F
 
 from inquiry import clocks, keyset, lanes, timeline
+from inquiry.bars import Beside, Lanes
 from inquiry.beside import OF_SEVERAL, OURS
-from inquiry.lanes import BESIDE, ENTRY, Lanes, annotated
+from inquiry.lanes import BESIDE, ENTRY, annotated
 from inquiry.timeline import Filters
 from journal.models import Entry
 from ledger.models import Effect
@@ -58,7 +59,7 @@ def read(
     return found
 
 
-def _beside(found: Lanes, sessions: dict[UUID, Session], low: int, until: int | None) -> list[lanes.Beside]:
+def _beside(found: Lanes, sessions: dict[UUID, Session], low: int, until: int | None) -> list[Beside]:
     """What happened to these sessions between two positions, or since the first of them. One query."""
     told = Entry.objects.filter(session__in=list(sessions), position__gte=low, effect=None, kind__in=OF_SEVERAL)
     if until is not None:

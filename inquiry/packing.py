@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import orjson
 
-from inquiry.lanes import Bar, Beside, Lanes
+from inquiry.bars import Bar, Beside, Lanes
 from inquiry.shown import short_process
 from journal.text import column_text
 from journal.untrusted import pieces

@@ -9,8 +9,9 @@ from uuid import UUID
 from inquiry import clocks, keyset, lanes, timeline
 from inquiry.asof import pages, replay, rows, sessions
 from inquiry.asof.cut import Cut, UnfitError
+from inquiry.bars import Lanes
 from inquiry.keyset import Window
-from inquiry.lanes import MOST, STILL_OPEN, Lanes, annotated
+from inquiry.lanes import MOST, STILL_OPEN, annotated
 from inquiry.timeline import Filters
 from ledger.models import Effect
 from ledger.states import OPEN

@@ -12,9 +12,9 @@ from django.utils.safestring import SafeString
 
 from approvals import words
 from inquiry import clocks, resolve_page, shown
+from inquiry.bars import Bar, Lanes
 from inquiry.bodies import Excerpt
 from inquiry.clocks import Skew
-from inquiry.lanes import Bar, Lanes
 from inquiry.packing import plain
 from inquiry.sentences import Moment, Sentence
 from inquiry.timeline import Row

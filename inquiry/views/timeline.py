@@ -11,7 +11,7 @@ from django.urls import reverse
 from inquiry import clocks, drawing, folding, lanes, shown, timeline
 from inquiry.asof import lanes as asof_lanes
 from inquiry.asof.cut import Cut
-from inquiry.lanes import Bar, Lanes
+from inquiry.bars import Bar, Lanes
 from inquiry.templatetags.inquiry import page_of
 from inquiry.views.place import Place, place_of
 from journal.clock import now_us

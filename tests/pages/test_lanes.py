@@ -9,8 +9,9 @@ from django.test import Client
 from django.urls import reverse
 
 from inquiry import packing
+from inquiry.bars import Bar
 from inquiry.keyset import Window
-from inquiry.lanes import Bar, read
+from inquiry.lanes import read
 from inquiry.timeline import Filters
 from journal.models import Entry
 from ledger.models import Effect

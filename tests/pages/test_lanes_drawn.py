@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from inquiry import packing
+from inquiry.bars import Bar, Beside, Lanes, Step
 from inquiry.drawing import draw
-from inquiry.lanes import Bar, Beside, Lanes, Step
 from inquiry.packing import LEFT, WIDTH, silences_of, spans_of
 from inquiry.shown import short_process
 from tests.pages.test_lanes import NOON
