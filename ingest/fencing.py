@@ -7,7 +7,7 @@ from uuid import UUID
 from ingest.problems import Problem
 from ingest.reply import Reply
 from journal import entries
-from sessions import beats, fences, leases
+from sessions import beats, fences, holders
 from sessions.fences import Stale
 from sessions.models_leases import Lease
 from sessions.origin import Origin, Repeated
@@ -68,10 +68,10 @@ def standing(project: UUID, session: UUID, task: UUID | None = None) -> Lease | 
     named = [fences.lease_id(project, "session", str(session))]
     if task is not None:
         named.append(fences.lease_id(project, "task", str(task)))
-    found = {lease.kind: lease for lease in leases.read().filter(id__in=named)}
+    found = {lease.kind: lease for lease in holders.read().filter(id__in=named)}
     return found.get("task") or found.get("session")
 
 
 def describe(lease: Lease) -> dict[str, Any]:
     """A lease in an answer; its times are the database's."""
-    return leases.told(lease, lease.now_us)
+    return holders.told(lease, lease.now_us)

@@ -17,7 +17,7 @@ from journal.gists import gist_of, plan_heads
 from ledger import cases, declared, holds, verdicts
 from ledger.cases import Judged
 from ledger.models import Effect, Hold
-from sessions import capacity, checkpoints, decisions, facts, handoffs, leases, messages
+from sessions import capacity, checkpoints, decisions, facts, handoffs, holders, messages
 from sessions.models import ENDED, Session, Task
 
 MOST_JUDGED: Final = 500  # open effects that are judged; with more than these nobody can say that all is well
@@ -159,7 +159,7 @@ def read(session: Session, now_us: int, *, process: str | None = None, agent: UU
         ]
     )
     found.checkpoint = checkpoints.latest(session)
-    found.lease = leases.standing([session.id]).get(session.id)
+    found.lease = holders.standing([session.id]).get(session.id)
     found.capacity = capacity.of(asking, session.id)
     found.facts = facts.fresh(session, now_us)
     found.controls = controls.standing(session, now_us, found.handoff, found.facts)

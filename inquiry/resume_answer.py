@@ -6,7 +6,7 @@ import orjson
 
 from inquiry.resume import MOST_SHOWN, Done, Open, Resume, sentence
 from journal.templatetags.gatebook import shown_state
-from sessions import capacity, checkpoints, decisions, facts, handoffs, leases
+from sessions import capacity, checkpoints, decisions, facts, handoffs, holders
 from sessions.messages import Letter
 from sessions.models import Task
 from sessions.models_leases import Lease
@@ -194,7 +194,7 @@ def _lease(lease: Lease | None, now_us: int) -> dict[str, Any] | None:
         "id": str(lease.id),
         "process": lease.process,
         "epoch": lease.epoch,
-        "live": leases.is_live(lease, now_us),
+        "live": holders.is_live(lease, now_us),
         "released": lease.released_at_us is not None,
         "expires_at_us": lease.expires_at_us,
         "beat_at_us": lease.beat_at_us,

@@ -20,7 +20,7 @@ from journal import entries, sql
 from journal.entries import Status
 from journal.fields import DatabaseNow
 from journal.models import Entry
-from sessions import leases
+from sessions import holders, leases
 from sessions.fences import NOTHING
 from sessions.holders import Held, Lost
 from sessions.models import ENDED, Session, Task
@@ -56,7 +56,7 @@ def claim(origin: Origin, wish: Wish) -> Lease | None:
         found = _next(origin, wish, taken)
         if found is None:
             return None
-        subject = leases.of_task(found) if isinstance(found, Task) else leases.of_session(found.id)
+        subject = holders.of_task(found) if isinstance(found, Task) else holders.of_session(found.id)
         try:
             return leases.acquire(origin, subject, process=wish.process, ttl_s=wish.ttl_s)[0]
         except Held:
@@ -78,7 +78,7 @@ def _claimed_before(origin: Origin, wish: Wish, status: Status, position: int) -
     if status is Status.CONFLICT:
         raise Repeated
     subject = Entry.objects.values_list("subject", flat=True).get(position=position)
-    lease = leases.of_project(origin.project, subject or NOTHING)
+    lease = holders.of_project(origin.project, subject or NOTHING)
     mine = (lease.opened_position, lease.agent_id, lease.process, lease.released_at_us)
     if mine != (position, origin.agent, wish.process, None):
         raise Lost(lease)

@@ -21,17 +21,9 @@ from journal.fields import DatabaseNow
 from journal.sql import vendor_id
 from sessions import sessions
 from sessions.fences import NOTHING, Overtaken, as_text
-from sessions.fences import Stale as Stale
-from sessions.fences import check as check
-from sessions.holders import DEAD_AFTER_TTLS, PROGRESS_WITHIN_S, TTL_S, US, Beat, Heard, Held, Lost, Subject
-from sessions.holders import in_state as in_state
+from sessions.holders import DEAD_AFTER_TTLS, PROGRESS_WITHIN_S, TTL_S, US, Beat, Heard, Held, Lost, Subject, of_project
 from sessions.holders import is_live as is_live
-from sessions.holders import of_project as of_project
-from sessions.holders import of_session as of_session
-from sessions.holders import of_task as of_task
 from sessions.holders import read as read
-from sessions.holders import standing as standing
-from sessions.holders import told as told
 from sessions.models_leases import Lease
 from sessions.origin import Origin, Repeated
 from sessions.people import pseudonym_of

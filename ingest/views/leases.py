@@ -21,7 +21,7 @@ from ingest.doors import (
 from ingest.paging import page, parameters
 from ingest.problems import Problem
 from ingest.reply import Reply
-from sessions import beats, claims, fences, leases, references, sessions
+from sessions import beats, claims, fences, holders, leases, references, sessions
 from sessions.fences import Stale
 from sessions.holders import STATES, Beat, Heard, Held, Lost, Subject
 from sessions.models import ENDED, Session, Task
@@ -57,7 +57,7 @@ def renew_lease(call: Call, fields: shapes_leases.RenewLease, origin: Origin, pa
     )
     if not heard:
         return _lost(call, origin, path["lease"], fields.epoch, "lease.renewed")
-    return Reply(200, fencing.describe(leases.of_project(call.project, path["lease"])), kept=False)
+    return Reply(200, fencing.describe(holders.of_project(call.project, path["lease"])), kept=False)
 
 
 @command(shapes_leases.ReleaseLease, "lease.released", lease="lease")
@@ -75,7 +75,7 @@ def get_lease(call: Call, lease: UUID) -> HttpResponse:
     """One lease."""
     parameters(call.request, set())
     try:
-        return as_json(200, fencing.describe(leases.of_project(call.project, lease)))
+        return as_json(200, fencing.describe(holders.of_project(call.project, lease)))
     except LookupError:
         raise _no_lease() from None
 
@@ -84,7 +84,7 @@ def get_lease(call: Call, lease: UUID) -> HttpResponse:
 def list_leases(call: Call) -> HttpResponse:
     """Leases of the project, the latest taken first."""
     asked = parameters(call.request, {"session", "kind", "state", "limit", "after"})
-    rows = leases.read().filter(project=call.project)
+    rows = holders.read().filter(project=call.project)
     for name, known in (("kind", KINDS), ("state", STATES)):
         if name in asked and asked[name] not in known:
             raise Problem(422, "invalid", f"{name} is one of {', '.join(known)}.", pointer=f"/{name}")
@@ -94,7 +94,7 @@ def list_leases(call: Call) -> HttpResponse:
     if "kind" in asked:
         rows = rows.filter(kind=asked["kind"])
     if "state" in asked:
-        rows = rows.filter(leases.in_state(asked["state"]))
+        rows = rows.filter(holders.in_state(asked["state"]))
     return as_json(200, page(rows, asked, fencing.describe))
 
 
@@ -158,13 +158,13 @@ def _subject(call: Call, fields: shapes_leases.AcquireLease) -> Subject:
         if task is None:
             raise Problem(404, "not_found", "This project has no such task; create it first.")
         _refuse_ended(task.session.status)
-        return leases.of_task(task)
+        return holders.of_task(task)
     session = sessions.lock_meant(call.project, fields.session or "", call.received_us, new_effects=0)
     if session is None:
         raise Problem(404, "not_found", "This project has no such session; open it first with POST /sessions.")
     if not fields.to_compensate:
         _refuse_ended(Session.objects.values_list("status", flat=True).get(id=session), _TO_COMPENSATE)
-    return leases.of_session(session)
+    return holders.of_session(session)
 
 
 _TO_COMPENSATE: Final = " To undo what was done there, take it with to_compensate."
@@ -179,7 +179,7 @@ def _refuse_ended(status: str, otherwise: str = "") -> None:
 def _lock_session_of(call: Call, lease: UUID) -> None:
     """Lock the session first, then its lease: the order of every verb."""
     try:
-        found = leases.of_project(call.project, lease)
+        found = holders.of_project(call.project, lease)
     except LookupError:
         raise _no_lease() from None
     if found.session_id is not None:
@@ -188,7 +188,7 @@ def _lock_session_of(call: Call, lease: UUID) -> None:
 
 def _lost(call: Call, origin: Origin, lease: UUID, epoch: int, kind: str) -> Reply:
     try:
-        standing = leases.of_project(call.project, lease)
+        standing = holders.of_project(call.project, lease)
     except LookupError:
         raise _no_lease() from None
     fences.refuse(origin, standing.session_id, Stale(epoch, standing.epoch), kind=kind, subject=lease)

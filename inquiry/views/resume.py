@@ -11,7 +11,7 @@ from django.views.decorators.http import require_safe
 from inquiry import handed, resume, session_page
 from inquiry.patience import patient
 from journal.clock import now_us
-from sessions import checkpoints, decisions, facts, leases
+from sessions import checkpoints, decisions, facts, holders
 from sessions.access import MemberRequest, may, member
 
 
@@ -33,7 +33,7 @@ def session_resume(request: MemberRequest, session: UUID) -> HttpResponse:
         "handoff": handed.shown([answer.handoff])[0] if answer.handoff is not None else None,
         "checkpoint": checkpoints.told(answer.checkpoint, whole=False) if answer.checkpoint is not None else None,
         "facts": [told | {"value": _plainly(told["value"])} for told in (facts.told(row, now) for row in answer.facts)],
-        "lease_is_live": answer.lease is not None and leases.is_live(answer.lease, now),
+        "lease_is_live": answer.lease is not None and holders.is_live(answer.lease, now),
     }
     return render(request, "inquiry/resume.html", context)
 
