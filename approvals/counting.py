@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from django.db import connection
@@ -47,30 +47,42 @@ def counter(project: UUID, agent: UUID, session: UUID, tool: str, at_us: int, be
     return counted
 
 
+class Before(NamedTuple):
+    """What was planned before an effect: in the book below its position, or all of it; and by the same batch."""
+
+    position: int | None
+    planned: Counter[tuple[str, _Alike]]
+
+
 class Tally:
     """Counts for all plans that one agent reports at once: the book is asked each question once, and they count too."""
 
     def __init__(self, project: UUID, agent: UUID, at_us: int) -> None:
         self._project, self._agent, self._at_us = project, agent, at_us
-        self._stored: dict[tuple[Rate, _Alike], int] = {}
+        self._stored: dict[tuple[Rate, _Alike, int | None], int] = {}
         self._positions: dict[int, int] = {}
         self._planned: Counter[tuple[str, _Alike]] = Counter()
 
-    def counter(self, session: UUID, tool: str) -> Counted:
-        """A function that counts what was planned before the next of them."""
+    def counter(self, session: UUID, tool: str, before: Before | None = None) -> Counted:
+        """A function that counts what was planned before the next of them, or `before` it where it was told already."""
+        position, planned = before or Before(None, self._planned)
 
         def counted(rate: Rate) -> int:
             alike = _alike(rate.per, self._agent, session, tool)
-            if (rate, alike) not in self._stored:
-                found = _stored(self._project, rate, alike, self._at_us, None, self._position_at)
-                self._stored[rate, alike] = found
-            return self._stored[rate, alike] + self._planned[rate.per, alike]
+            asked = (rate, alike, position)
+            if asked not in self._stored:
+                found = _stored(self._project, rate, alike, self._at_us, position, self._position_at)
+                self._stored[asked] = found
+            return self._stored[asked] + planned[rate.per, alike]
 
         return counted
 
-    def planned(self, session: UUID, tool: str) -> None:
-        """Count one that is new from now on."""
-        self._planned.update((per, _alike(per, self._agent, session, tool)) for per in _PER)
+    def planned(self, session: UUID, tool: str) -> Before:
+        """Count one that is new from now on, and return what was counted before it."""
+        alike = [(per, _alike(per, self._agent, session, tool)) for per in _PER]
+        before = Before(None, Counter({one: self._planned[one] for one in alike}))
+        self._planned.update(alike)
+        return before
 
     def _position_at(self, at_us: int) -> int:
         if at_us not in self._positions:

@@ -109,9 +109,9 @@ def _judge(force: InForce, origin: Origin, wish: Plan, asked: Asked) -> Judged:
 def observe(leave: str, imports: bool, judged: str) -> Observation:
     """What is to be thought of an effect that happened without a command.
 
-    `leave` is the present one (held, pending or refused), `judged` what an enforced policy said of its plan, or
-    nothing. Where people had not ruled, or had refused, or the policy would not have let it go, it ran without
-    approval.
+    `leave` is the present one (held, pending or refused), `judged` what an enforced policy said of its plan (of several
+    reported ones the strictest), or nothing. Where people had not ruled, or had refused, or the policy would not have
+    let it go, it ran without approval.
     """
     if leave in ("pending", "refused"):
         return Observation("bypassed", "ruling")

@@ -16,12 +16,14 @@ from django.db.models import Q
 from journal import entries, outbox, sql
 from journal.clock import now_us
 from journal.entries import Draft
-from ledger import declared, fold, stopped
+from ledger import declared, fold, judgement, retold, stopped
 from ledger.fold import Fact, Observe
+from ledger.loaded import effect_row as effect_row
+from ledger.loaded import load as load
 from ledger.models import Attempt, Effect
-from ledger.rows import AttemptRow, EffectRow, as_uuid, columns, document, given, parameters, typed_marks
+from ledger.rows import AttemptRow, EffectRow, columns, document, given, parameters, typed_marks
 from ledger.tried import ATTEMPT as _ATTEMPT
-from ledger.tried import as_stored, bearing, select
+from ledger.tried import as_stored, bearing
 
 _EFFECT: Final = columns(EffectRow)
 _EFFECT_LIST: Final = ", ".join(_EFFECT)
@@ -115,8 +117,10 @@ def record(reports: Sequence[Report], observe: Observe) -> dict[UUID, EffectRow]
     for report in reports:
         grouped.setdefault(report.effect.int, []).append(report)
     by_effect = {group[0].effect: group for group in grouped.values()}
+    told = {identity: [report.fact for report in group] for identity, group in by_effect.items()}
     rows = load(by_effect)
-    attempts = bearing(rows, {identity: [report.fact for report in group] for identity, group in by_effect.items()})
+    attempts = bearing(rows, told)
+    repeated = retold.repeated(rows, told)
     compensated = {row.id: row.compensates_id for row in rows.values() if row.compensates_id is not None}
     breaches: list[Breach] = []
     for identity, group in by_effect.items():
@@ -125,7 +129,9 @@ def record(reports: Sequence[Report], observe: Observe) -> dict[UUID, EffectRow]
             row = rows[identity] = _stub(group[0])
         numbered = attempts.setdefault(identity, {})
         names = []
-        for fact in sorted((report.fact for report in group), key=_plans_first):
+        for fact in sorted(told[identity], key=_plans_first):
+            if fact.position in repeated:
+                fact.values |= judgement.of(row)._asdict()
             names += fold.apply(row, numbered, fact, observe) + claims(row, fact)
         names += settle(row, numbered)
         breaches += [Breach(row, name) for name in dict.fromkeys(names)]
@@ -232,28 +238,6 @@ def _stub(report: Report) -> EffectRow:
         received_us=report.fact.received_us,
         changed_us=report.fact.received_us,
     )
-
-
-def load(identities: Iterable[UUID]) -> dict[UUID, EffectRow]:
-    """Read and lock the stored rows of `identities`, in id order so that writers cannot deadlock."""
-    found = select("ledger_effect", _EFFECT_LIST, "id", sorted(identities, key=_number), "id")
-    return {row.id: row for row in map(effect_row, found)}
-
-
-_number: Final = attrgetter("int")  # a UUID's number: sorts as its bytes do, and quicker
-
-
-def effect_row(values: Sequence[object]) -> EffectRow:
-    """Make a row of what `SELECT <columns of EffectRow>` gave back."""
-    row = EffectRow(*values)  # type: ignore[arg-type]  # the columns are those of the dataclass, in its order
-    if connection.vendor != "postgresql":
-        for name in _EFFECT_UUIDS:
-            setattr(row, name, as_uuid(getattr(row, name)))
-        row.violates, row.compensated, row.enforced = bool(row.violates), bool(row.compensated), bool(row.enforced)
-    return row
-
-
-_EFFECT_UUIDS: Final = [name for name in _EFFECT if name == "id" or (name.endswith("_id") and name != "call_id")]
 
 
 def write(rows: Iterable[EffectRow], attempts: Iterable[AttemptRow]) -> None:

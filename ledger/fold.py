@@ -11,9 +11,13 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from journal.order import attempt_of, earlier, is_of_a_person
+from journal.order import attempt_of, earlier
+from ledger import judgement
+from ledger.marks import once_more_is_spent as once_more_is_spent
+from ledger.marks import says
+from ledger.marks import settle as settle
 from ledger.rows import AttemptRow, EffectRow
-from ledger.states import MOVED, OUTCOME_OF_REASON
+from ledger.states import MOVED
 
 # The server's clocks, and pointers into the journal: no part of state.
 FOLLOW_DELIVERY: Final = frozenset(
@@ -103,24 +107,28 @@ def _denies_a_person(effect: EffectRow, fact: Fact) -> bool:
 
 
 def _planned(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe) -> None:
-    if not earlier(fact.mark, effect.planned_mark):
-        return
+    by_command, wins = fact.lane == "command", earlier(fact.mark, effect.planned_mark)
+    said, asks_on = fact.values, False
     if effect.planned_mark:
+        judged = judgement.standing(effect, fact.values, wins=wins, by_command=by_command)
+        if not wins and judged == judgement.of(effect):
+            return
         gives_way(effect, said_by_plan(effect), fact.position)
-    # What a losing plan said may not show through where the winning one is silent.
-    said = {**_UNSAID, **fact.values} if effect.planned_mark else fact.values
-    # A command that plans anew what was reported asks for the next attempt; of those before it says nothing.
-    asks_on = bool(effect.planned_mark) and fact.lane == "command"
+        # What a losing plan said may not show through where the winning one is silent; but for what was said of it.
+        said = (_UNSAID | fact.values if wins else {}) | judged._asdict()
+        # A command that plans anew what was reported asks for the next attempt; of those before it says nothing.
+        asks_on = by_command
     effect.replanned = True
-    effect.planned_mark = fact.mark
-    effect.planned_at_us = fact.told_us
-    effect.plan_position = fact.position
-    effect.lane = fact.lane
-    effect.agent_id = fact.agent or effect.agent_id  # until a plan is heard, whoever spoke of the effect first
+    if wins:
+        effect.planned_mark = fact.mark
+        effect.planned_at_us = fact.told_us
+        effect.plan_position = fact.position
+        effect.lane = fact.lane
+        effect.agent_id = fact.agent or effect.agent_id  # until a plan is heard, whoever spoke of the effect first
     for name, value in said.items():
         setattr(effect, name, value)
     if effect.leave_basis in _OBSERVED_BASES[1:] and effect.leave in _SEEN and not asks_on:
-        # It happened before its plan was heard: what the policy says of the plan is only known now.
+        # It happened before this was heard: what the policy says of the plan is only known now.
         _see(effect, attempts, observe("held", False, effect.enforced_judgement))
 
 
@@ -161,17 +169,25 @@ def _see(effect: EffectRow, attempts: dict[int, AttemptRow], seen: Observation) 
 def may_change_every_attempt(effect: EffectRow, facts: Iterable[Fact]) -> bool:
     """False when none of `facts` can move the leave under which attempts ran that it does not name (see `_see`).
 
-    So it is where every attempt was observed already, and no import turns out to have been live and no plan wins.
+    So it is where every attempt was observed already, and no import turns out to have been live, and no plan wins or
+    is judged more strictly than what stands.
     """
     if effect.leave not in _SEEN or effect.leave_aside:
         return True
     imported = effect.leave_basis == "import"
     return any(
-        earlier(fact.mark, effect.planned_mark)
+        _may_be_judged_otherwise(effect, fact)
         if fact.kind == "effect.planned"
         else imported and not fact.imports and fact.kind != "effect.superseded"
         for fact in facts
     )
+
+
+def _may_be_judged_otherwise(effect: EffectRow, plan: Fact) -> bool:
+    if earlier(plan.mark, effect.planned_mark):
+        return True
+    judged = judgement.standing(effect, plan.values, wins=False, by_command=plan.lane == "command")
+    return judged != judgement.of(effect)
 
 
 def _attempt(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe) -> AttemptRow:
@@ -213,11 +229,11 @@ def _attempt(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, obs
 
 
 def _will_tell(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, row: AttemptRow) -> bool:
-    """True for an acknowledgement that will say what state the effect is in (see `_tells`)."""
+    """True for an acknowledgement that will say what state the effect is in (see marks.tells)."""
     if fact.kind != "effect.acknowledged":
         return False
     outcome = fact.values["outcome"] if _is_believed(fact, row) else row.outcome
-    return _says(row, outcome, effect.undone, max(attempts))
+    return says(row, outcome, effect.undone, max(attempts))
 
 
 def _is_believed(fact: Fact, row: AttemptRow) -> bool:
@@ -316,94 +332,6 @@ _HANDLERS = {
     "effect.superseded": _superseded,
 }
 KINDS = frozenset(_HANDLERS) - {RESOLVED}  # what agents may tell
-
-
-def settle(effect: EffectRow, attempts: dict[int, AttemptRow], deadline_s: int) -> list[str]:
-    """Derive state, outcome and the rest from the marks; return the names of the violations that the marks show.
-
-    `deadline_s` is how long a dispatch of the effect's tool may take.
-    """
-    highest = max(attempts, default=0)
-    resolved = attempt_of(effect.resolved_mark)
-    for number, row in attempts.items():
-        silent = bool(row.dispatched_mark) and not row.acknowledged_mark and not row.failed_mark
-        row.is_open = silent and number == highest and number != resolved and number > effect.undone
-        row.replaced = silent and number < highest
-        if row.failure_reason and not row.acknowledged_mark:
-            row.outcome = OUTCOME_OF_REASON[row.failure_reason]
-    acknowledged = [row for _, row in sorted(attempts.items()) if _tells(row, effect.undone, highest)]
-    last = attempts.get(highest)
-    answered = acknowledged[-1] if acknowledged else last
-    effect.state = _state(effect, acknowledged, last)
-    effect.outcome = answered.outcome if answered is not None else ""
-    reason = "rejected" if highest <= effect.undone else last.failure_reason if last is not None else ""
-    if effect.state == "failed":
-        effect.outcome = OUTCOME_OF_REASON[reason]
-    if effect.state == "acknowledged" and effect.resolution == "happened":
-        is_known = acknowledged and effect.outcome != "unknown"
-        effect.outcome = effect.outcome if is_known else "ok"
-    if effect.state in ("planned", "dispatched"):
-        effect.outcome = ""
-    effect.attempt_count = highest
-    effect.failure_reason = reason if effect.state == "failed" else ""
-    effect.external_reference = answered.external_reference if answered is not None else ""
-    effect.dispatched_at_us = last.dispatched_at_us if last is not None else None
-    effect.settled_at_us = None
-    if answered is not None:
-        effect.settled_at_us = answered.acknowledged_at_us if acknowledged else answered.failed_at_us
-    effect.deadline_us = None
-    if effect.state == "dispatched" and last is not None and last.received_us is not None:
-        effect.deadline_us = last.received_us + deadline_s * 1_000_000
-    violations = []
-    # What is held against somebody is never taken back. So it is told only where no later fact can show it otherwise:
-    # an attempt whose outcome nobody knows may still turn out to have come to nothing.
-    known = [row.number for row in acknowledged if row.outcome != "unknown"]
-    first = known[0] if known else 0
-    if len(known) > 1 or (effect.resolution == "happened" and first > resolved):
-        violations.append("acknowledged_twice")
-    # That it did not happen is said of the attempt and of those before it.
-    if 0 < first <= max((number for number, row in attempts.items() if is_of_a_person(row.failed_mark)), default=0):
-        violations.append("happened_after_all")
-    said = attempts.get(resolved) if effect.resolution == "happened" else None
-    if said is not None and said.failure_reason == "rejected":
-        violations.append("rejected_after_all")
-    if effect.leave == "bypassed":
-        violations.append("executed_without_leave")
-    effect.violates = effect.violates or bool(violations)
-    return violations
-
-
-def once_more_is_spent(effect: EffectRow) -> bool:
-    """True when the one attempt that a person's "it did not happen" is good for has been made: there is no second."""
-    return effect.resolution == "not_happened" and effect.attempt_count > attempt_of(effect.resolved_mark)
-
-
-def _tells(row: AttemptRow, undone: int, highest: int) -> bool:
-    """True where the acknowledgement of an attempt says what state the effect is in.
-
-    One that is undone says nothing more; nor does an outcome that nobody knows, once another attempt was made, or
-    anybody said that this one failed.
-    """
-    return bool(row.acknowledged_mark) and _says(row, row.outcome, undone, highest)
-
-
-def _says(row: AttemptRow, outcome: str, undone: int, highest: int) -> bool:
-    if row.number <= undone or outcome != "unknown":
-        return row.number > undone
-    return row.number == highest and not row.failed_mark
-
-
-def _state(effect: EffectRow, acknowledged: list[AttemptRow], last: AttemptRow | None) -> str:
-    """The first match wins; protocol.md, "Marks"."""
-    if effect.superseded_mark or effect.resolution == "abandoned":
-        return "superseded"
-    if effect.compensated:
-        return "compensated"
-    if acknowledged or effect.resolution == "happened":
-        return "acknowledged"
-    if last is not None:
-        return "failed" if last.failed_mark or last.number <= effect.undone else "dispatched"
-    return "planned"
 
 
 def remote_key(effect: UUID, attempt: int) -> str:

@@ -6,11 +6,14 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from inquiry.asof.cut import Cut
+from journal.clock import now_us
 from journal.models import Entry
 from ledger.models import Effect
 from tests.approvals.story import Desk
+from tests.approvals.test_asof_replay import differences, live, made_again
 from tests.ledger.test_commands_then_reports import every_delivery
-from tests.ledger.test_convergence import undone
+from tests.ledger.test_convergence import stored, undone
 
 pytestmark = pytest.mark.django_db
 PER = ("tool", "agent", "session", "project")
@@ -78,25 +81,106 @@ def test_an_effect_counts_once_however_often_its_plan_is_told(desk: Desk) -> Non
     often(desk, "session_effects_over: 2")
     assert desk.agent.report([planned("e-0")]).status_code == 200
     batch = [planned("e-0", told=" again"), planned("e-1"), planned("e-1", told=" again"), planned("e-2")]
+    # Nor does it count before itself, whoever else tells of it, in one batch or later.
+    batch += [planned(key, told=" too") | {"source": "deploy-7/hook"} for key in ("e-0", "e-1", "e-2")]
     assert desk.agent.report(batch).status_code == 200
     assert judged("e-0", "e-1", "e-2") == ["allow", "allow", "ask"]
 
 
-def test_what_is_marked_as_a_breach_has_an_entry_that_says_which(desk: Desk) -> None:
-    """Of two plans of one effect the policy denies one, and the other wins: however they and the dispatch are told."""
-    desk.rules(
-        "name: house\nrules:\n  - {id: live, title: Live, match: {environments: [live]}, outcome: deny}\n"
-        "  - {id: rest, title: Rest, match: {}, outcome: allow}\n"
-    )
+PLACES = (
+    "name: house\nrules:\n  - {id: live, title: Live, match: {environments: [live]}, outcome: deny}\n"
+    "  - {id: vault, title: The vault, match: {environments: [vault]}, outcome: deny}\n"
+    "  - {id: stage, title: Stage, match: {environments: [stage]}, outcome: require}\n"
+    "  - {id: rest, title: Rest, match: {}, outcome: allow}\n"
+)
+RAN = {"id": "ran", "kind": "effect.dispatched", "session": "s-1", "effect_key": "e-0"}
+
+
+def at(environment: str, told: str) -> dict[str, Any]:
+    """The plan of e-0 with another target; of two such the one whose `told` is smaller wins."""
+    return planned("e-0", told=told) | ({"target": {"environment": environment}} if environment else {})
+
+
+def tell(desk: Desk, *facts: dict[str, Any]) -> None:
+    """Report facts, each in a batch of its own."""
+    for fact in facts:
+        assert desk.agent.report([fact]).status_code == 200
+
+
+def stands() -> tuple[str, str, bool]:
+    """What leave the one effect ran under, by which rule it was judged, and whether it is a breach."""
+    return Effect.objects.values_list("leave", "judged_by", "violates").get()
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "rule"),
+    [("", "live", "live"), ("stage", "", "stage"), ("live", "stage", "live"), ("vault", "live", "live")],
+)
+def test_of_plans_of_one_effect_the_strictest_judgement_stands_however_they_are_told(
+    desk: Desk, one: str, other: str, rule: str
+) -> None:
+    """Which of them ran nobody can say, so what ran without leave never passes in silence."""
+    desk.rules(PLACES)
     desk.agent.session("s-1")
-    denied = planned("e-0", told=" as it was meant") | {"target": {"environment": "live"}}
-    ran = {"id": "ran", "kind": "effect.dispatched", "session": "s-1", "effect_key": "e-0"}
-    marked = set()
-    for batches in every_delivery([planned("e-0"), denied, ran]):
+    states = []
+    for batches in every_delivery([at(one, " 1"), at(other, " 2"), RAN]):
         with undone():
             for batch in batches:
                 assert desk.agent.report(batch).status_code == 200
-            violates = Effect.objects.get().violates
-            assert violates == Entry.objects.filter(kind="integrity.violation").exists(), batches
-            marked.add(violates)
-    assert True in marked
+            states.append(stored("s-1"))
+    assert all(state == states[0] for state in states)
+    (row,) = states[0]["effects"]
+    assert (row["environment"], row["judged_by"], row["enforced"]) == (one, f"house@2/{rule}", True)
+    assert (row["leave"], row["leave_basis"], row["violates"]) == ("bypassed", "policy", True)
+    assert [attempt["leave"] for attempt in states[0]["attempts"]] == ["bypassed"]
+    assert [facts.split('"')[3] for _, facts, _ in states[0]["violations"]] == ["executed_without_leave"]
+
+
+def test_a_plan_that_is_told_again_is_not_judged_again_by_rules_that_came_since(desk: Desk) -> None:
+    desk.rules("name: house\nrules:\n  - {id: all, title: All, match: {}, outcome: allow}\n")
+    desk.agent.session("s-1")
+    tell(desk, at("stage", " 5"), at("live", " 6"), RAN)
+    desk.rules(PLACES)
+    # The one that stands and the one that lost, under ids that come before and after.
+    tell(desk, *(at(place, f" {number}{place}") for place in ("stage", "live") for number in (4, 7)))
+    assert stands() == ("observed", "house@2/all", False)
+    others = (at("vault", " 3"), at("live", " 8") | {"source": "deploy-7/hook"}, at("live", " 8") | {"tool": "note"})
+    for anew, rule in zip(others, ("vault", "live", "live"), strict=True):
+        with undone():
+            tell(desk, anew)
+            assert stands() == ("bypassed", f"house@3/{rule}", True), anew
+
+
+def test_only_plans_that_were_judged_differently_are_compared_with_those_before(desk: Desk) -> None:
+    desk.rules(PLACES)
+    desk.agent.session("s-1")
+    tell(desk, planned("first"), planned("first", told=" again"))  # what a process remembers afterwards
+    found = []
+    for batch in (
+        [planned("e-0"), planned("e-1"), planned("e-1", told=" again")],
+        [planned("e-0", told=" again"), planned("e-2")],
+        [at("live", " there"), planned("e-3")],
+    ):
+        with CaptureQueriesContext(connection) as asked:
+            assert desk.agent.report(batch).status_code == 200
+        found.append(sum(_reads_bodies(one["sql"]) for one in asked))
+    assert found == [0, 0, 1]
+
+
+def _reads_bodies(query: str) -> bool:
+    return query.startswith("SELECT") and '"journal_body"."text"' in query
+
+
+def test_as_of_a_moment_the_judgement_is_that_of_the_plans_told_until_then(desk: Desk) -> None:
+    desk.rules(PLACES)
+    desk.agent.session("s-1")
+    moments = []
+    for fact in (at("", " 1"), RAN, at("stage", " 3"), at("live", " 2"), at("vault", " 0")):
+        tell(desk, fact)
+        cut = Cut(Entry.objects.latest("position").position, now_us())
+        moments.append((cut, live(cut.at_us)))
+    assert [shown["effect e-0"]["judged_by"] for _, shown in moments] == [
+        f"house@2/{rule}" for rule in ("rest", "rest", "stage", "live", "live")
+    ]
+    for cut, shown in moments:
+        assert differences(made_again(desk.project.id, cut), shown) == {}

@@ -1,0 +1,36 @@
+"""Reads stored effects, as rows that the fold may change."""
+
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from typing import Final
+from uuid import UUID
+
+from django.db import connection
+
+from ledger.rows import EffectRow, as_uuid, columns
+from ledger.tried import select
+
+_EFFECT: Final = columns(EffectRow)
+_EFFECT_LIST: Final = ", ".join(_EFFECT)
+
+
+def load(identities: Iterable[UUID]) -> dict[UUID, EffectRow]:
+    """Read and lock the stored rows of `identities`, in id order so that writers cannot deadlock."""
+    found = select("ledger_effect", _EFFECT_LIST, "id", sorted(identities, key=_number), "id")
+    return {row.id: row for row in map(effect_row, found)}
+
+
+_number: Final = attrgetter("int")  # a UUID's number: sorts as its bytes do, and quicker
+
+
+def effect_row(values: Sequence[object]) -> EffectRow:
+    """Make a row of what `SELECT <columns of EffectRow>` gave back."""
+    row = EffectRow(*values)  # type: ignore[arg-type]  # the columns are those of the dataclass, in its order
+    if connection.vendor != "postgresql":
+        for name in _EFFECT_UUIDS:
+            setattr(row, name, as_uuid(getattr(row, name)))
+        row.violates, row.compensated, row.enforced = bool(row.violates), bool(row.compensated), bool(row.enforced)
+    return row
+
+
+_EFFECT_UUIDS: Final = [name for name in _EFFECT if name == "id" or (name.endswith("_id") and name != "call_id")]

@@ -1,0 +1,96 @@
+"""What follows from the marks that facts have set: state, outcome and the rest, and the violations they show.
+
+Pure; ledger/fold.py sets the marks.
+"""
+
+from journal.order import attempt_of, is_of_a_person
+from ledger.rows import AttemptRow, EffectRow
+from ledger.states import OUTCOME_OF_REASON
+
+
+def settle(effect: EffectRow, attempts: dict[int, AttemptRow], deadline_s: int) -> list[str]:
+    """Derive state, outcome and the rest from the marks; return the names of the violations that the marks show.
+
+    `deadline_s` is how long a dispatch of the effect's tool may take.
+    """
+    highest = max(attempts, default=0)
+    resolved = attempt_of(effect.resolved_mark)
+    for number, row in attempts.items():
+        silent = bool(row.dispatched_mark) and not row.acknowledged_mark and not row.failed_mark
+        row.is_open = silent and number == highest and number != resolved and number > effect.undone
+        row.replaced = silent and number < highest
+        if row.failure_reason and not row.acknowledged_mark:
+            row.outcome = OUTCOME_OF_REASON[row.failure_reason]
+    acknowledged = [row for _, row in sorted(attempts.items()) if tells(row, effect.undone, highest)]
+    last = attempts.get(highest)
+    answered = acknowledged[-1] if acknowledged else last
+    effect.state = _state(effect, acknowledged, last)
+    effect.outcome = answered.outcome if answered is not None else ""
+    reason = "rejected" if highest <= effect.undone else last.failure_reason if last is not None else ""
+    if effect.state == "failed":
+        effect.outcome = OUTCOME_OF_REASON[reason]
+    if effect.state == "acknowledged" and effect.resolution == "happened":
+        is_known = acknowledged and effect.outcome != "unknown"
+        effect.outcome = effect.outcome if is_known else "ok"
+    if effect.state in ("planned", "dispatched"):
+        effect.outcome = ""
+    effect.attempt_count = highest
+    effect.failure_reason = reason if effect.state == "failed" else ""
+    effect.external_reference = answered.external_reference if answered is not None else ""
+    effect.dispatched_at_us = last.dispatched_at_us if last is not None else None
+    effect.settled_at_us = None
+    if answered is not None:
+        effect.settled_at_us = answered.acknowledged_at_us if acknowledged else answered.failed_at_us
+    effect.deadline_us = None
+    if effect.state == "dispatched" and last is not None and last.received_us is not None:
+        effect.deadline_us = last.received_us + deadline_s * 1_000_000
+    violations = []
+    # What is held against somebody is never taken back. So it is told only where no later fact can show it otherwise:
+    # an attempt whose outcome nobody knows may still turn out to have come to nothing.
+    known = [row.number for row in acknowledged if row.outcome != "unknown"]
+    first = known[0] if known else 0
+    if len(known) > 1 or (effect.resolution == "happened" and first > resolved):
+        violations.append("acknowledged_twice")
+    # That it did not happen is said of the attempt and of those before it.
+    if 0 < first <= max((number for number, row in attempts.items() if is_of_a_person(row.failed_mark)), default=0):
+        violations.append("happened_after_all")
+    said = attempts.get(resolved) if effect.resolution == "happened" else None
+    if said is not None and said.failure_reason == "rejected":
+        violations.append("rejected_after_all")
+    if effect.leave == "bypassed":
+        violations.append("executed_without_leave")
+    effect.violates = effect.violates or bool(violations)
+    return violations
+
+
+def once_more_is_spent(effect: EffectRow) -> bool:
+    """True when the one attempt that a person's "it did not happen" is good for has been made: there is no second."""
+    return effect.resolution == "not_happened" and effect.attempt_count > attempt_of(effect.resolved_mark)
+
+
+def tells(row: AttemptRow, undone: int, highest: int) -> bool:
+    """True where the acknowledgement of an attempt says what state the effect is in.
+
+    One that is undone says nothing more; nor does an outcome that nobody knows, once another attempt was made, or
+    anybody said that this one failed.
+    """
+    return bool(row.acknowledged_mark) and says(row, row.outcome, undone, highest)
+
+
+def says(row: AttemptRow, outcome: str, undone: int, highest: int) -> bool:
+    if row.number <= undone or outcome != "unknown":
+        return row.number > undone
+    return row.number == highest and not row.failed_mark
+
+
+def _state(effect: EffectRow, acknowledged: list[AttemptRow], last: AttemptRow | None) -> str:
+    """The first match wins; protocol.md, "Marks"."""
+    if effect.superseded_mark or effect.resolution == "abandoned":
+        return "superseded"
+    if effect.compensated:
+        return "compensated"
+    if acknowledged or effect.resolution == "happened":
+        return "acknowledged"
+    if last is not None:
+        return "failed" if last.failed_mark or last.number <= effect.undone else "dispatched"
+    return "planned"
