@@ -15,7 +15,7 @@ from journal import entries, sql
 from journal.entries import Status
 from journal.ids import derived
 from journal.order import given_up_key, is_of_a_command
-from ledger import breakers, cases, effects, fold, leaves, stopped
+from ledger import breakers, cases, effects, fold, leaves, stopped, undoing
 from ledger.fold import Fact, Observe
 from ledger.leaves import Grant, Refusal
 from ledger.rows import AttemptRow, EffectRow, columns, vendor_id
@@ -260,14 +260,14 @@ def _answer_attempt(
 
 def post(row: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe) -> None:
     """Fold a fact, whose entry is in the journal, into a locked effect, and write what follows from it."""
-    compensated = {row.id: row.compensates_id} if row.compensates_id is not None else {}
-    names = fold.apply(row, attempts, fact, observe) + effects.claims(row, fact) + effects.settle(row, attempts)
     rows, tried = {row.id: row}, {row.id: attempts}
-    if compensated or row.compensates_id is not None:
-        effects.compensate(rows, tried, compensated)
+    before = undoing.of(rows, tried)
+    names = fold.apply(row, attempts, fact, observe) + effects.claims(row, fact) + undoing.settle(row, rows, tried)
+    elsewhere = undoing.carry(rows, tried, before) if row.compensates_id is not None or before else []
     names += [stopped.BREACH for _ in stopped.breaching(rows, tried, [(row.id, fact)])]
     effects.write(rows.values(), [one for numbered in tried.values() for one in numbered.values()])
-    effects.tell([effects.Breach(row, name) for name in dict.fromkeys(names)], fact.received_us)
+    breaches = [effects.Breach(row, name) for name in dict.fromkeys(names)]
+    effects.tell(breaches + [effects.Breach(*one) for one in elsewhere], fact.received_us)
 
 
 def _append(origin: Origin, kind: str, row: EffectRow, attempt: int | None, facts: dict[str, Any]) -> int:

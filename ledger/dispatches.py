@@ -6,7 +6,7 @@ from uuid import UUID
 from journal import entries
 from journal.clock import now_us
 from journal.entries import Status
-from ledger import commands, effects, leaves
+from ledger import commands, leaves, undoing
 from ledger import replays as table
 from ledger.commands import Answered, Check
 from ledger.fold import Observe
@@ -70,7 +70,7 @@ def dispatch(
         return Answered(row, 409, leaves.wrong_state(row))
     if row.leave != "granted" and not following.again:
         return Answered(row, 409, leaves.none_given(row))
-    if row.compensates_id is not None and effects.another_compensation_is_open(row):
+    if row.compensates_id is not None and undoing.another_is_open(row):
         return Answered(row, 409, leaves.COMPENSATION_OPEN)
     number = row.attempt_count + 1
     facts = leaves.as_text(following.facts) if following.facts else "{}"

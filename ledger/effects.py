@@ -11,12 +11,11 @@ from uuid import UUID
 
 import orjson
 from django.db import connection
-from django.db.models import Q
 
 from journal import entries, outbox, sql
 from journal.clock import now_us
 from journal.entries import Draft
-from ledger import declared, fold, judgement, retold, stopped
+from ledger import declared, fold, judgement, retold, stopped, undoing
 from ledger.fold import Fact, Observe
 from ledger.loaded import effect_row as effect_row
 from ledger.loaded import load as load
@@ -121,21 +120,22 @@ def record(reports: Sequence[Report], observe: Observe) -> dict[UUID, EffectRow]
     rows = load(by_effect)
     attempts = bearing(rows, told)
     repeated = retold.repeated(rows, told)
-    compensated = {row.id: row.compensates_id for row in rows.values() if row.compensates_id is not None}
-    breaches: list[Breach] = []
+    compensations = undoing.of(rows, attempts)
+    names: dict[UUID, list[str]] = {}
     for identity, group in by_effect.items():
         row = rows.get(identity)
         if row is None:
             row = rows[identity] = _stub(group[0])
         numbered = attempts.setdefault(identity, {})
-        names = []
+        found = names[identity] = []
         for fact in sorted(told[identity], key=_plans_first):
             if fact.position in repeated:
                 fact.values |= judgement.of(row)._asdict()
-            names += fold.apply(row, numbered, fact, observe) + claims(row, fact)
-        names += settle(row, numbered)
-        breaches += [Breach(row, name) for name in dict.fromkeys(names)]
-    compensate(rows, attempts, compensated)
+            found += fold.apply(row, numbered, fact, observe) + claims(row, fact)
+    for identity, found in names.items():
+        found += undoing.settle(rows[identity], rows, attempts)
+    breaches = [Breach(rows[identity], name) for identity, found in names.items() for name in dict.fromkeys(found)]
+    breaches += [Breach(*one) for one in undoing.carry(rows, attempts, compensations)]
     facts = [(report.effect, report.fact) for report in reports]
     breaches += [Breach(row, stopped.BREACH) for row in stopped.breaching(rows, attempts, facts)]
     write(rows.values(), [attempt for numbered in attempts.values() for attempt in numbered.values()])
@@ -146,73 +146,6 @@ def record(reports: Sequence[Report], observe: Observe) -> dict[UUID, EffectRow]
 def _plans_first(fact: Fact) -> bool:
     """Sorts the plans of a batch before its other facts, which then find what the plan says."""
     return fact.kind != "effect.planned"
-
-
-def settle(row: EffectRow, attempts: dict[int, AttemptRow]) -> list[str]:
-    """`fold.settle`, with the deadline that the operator declared for the effect's tool."""
-    return fold.settle(row, attempts, declared.tool(row.project_id, row.tool).deadline_s)
-
-
-def compensate(
-    rows: dict[UUID, EffectRow], attempts: dict[UUID, dict[int, AttemptRow]], before: dict[UUID, UUID]
-) -> None:
-    """Carry an acknowledged compensation over to the effect it compensates, which is stored since it was named.
-
-    Its marks count and not its state: it stays true that it was acknowledged when later it is compensated itself.
-    `before` is what the stored ones among `rows` compensated by their plan of then: where another plan has won and
-    names another effect, the former is no longer compensated, unless something else compensates it.
-    """
-    left = {old: row_id for row_id, old in before.items() if rows[row_id].compensates_id != old}
-    targets: set[UUID] = set()
-    through: dict[UUID, int] = {}  # the attempts that were undone, so that it can be done anew
-    for row in rows.values():
-        if row.compensates_id is None or not _happened(row, attempts):
-            continue
-        if row.undoes is None:
-            targets.add(row.compensates_id)
-        elif row.undoes and _went_well(row, attempts):
-            through[row.compensates_id] = max(row.undoes, through.get(row.compensates_id, 0))
-    absent = (targets | through.keys() | left.keys()) - rows.keys()
-    if absent:
-        found = load(absent)
-        rows.update(found)
-        attempts.update(bearing(found, {}))
-    for identity in targets & rows.keys():
-        row = rows[identity]
-        if not row.compensated:
-            row.compensated = True
-            settle(row, attempts.setdefault(identity, {}))
-    for identity, undone in through.items():
-        if identity in rows and rows[identity].undone < undone:
-            rows[identity].undone = undone
-            settle(rows[identity], attempts.setdefault(identity, {}))
-    for identity in left.keys() & rows.keys() - targets:
-        row = rows[identity]
-        if row.compensated and not _compensated_by_others(identity, before):
-            row.compensated = False
-            settle(row, attempts.setdefault(identity, {}))
-
-
-def _compensated_by_others(identity: UUID, known: Iterable[UUID]) -> bool:
-    """True when an effect that is not among `known` compensates this one and happened."""
-    others = Effect.objects.filter(compensates=identity).exclude(id__in=list(known))
-    return others.filter(Q(resolution="happened") | Q(attempts__acknowledged_mark__gt="")).exists()
-
-
-def _happened(row: EffectRow, attempts: dict[UUID, dict[int, AttemptRow]]) -> bool:
-    return row.resolution == "happened" or any(tried.acknowledged_mark for tried in attempts.get(row.id, {}).values())
-
-
-def _went_well(row: EffectRow, attempts: dict[UUID, dict[int, AttemptRow]]) -> bool:
-    """True when it happened and went well: only then nothing is left of what it undoes."""
-    tried = attempts.get(row.id, {}).values()
-    return row.resolution == "happened" or any(one.acknowledged_mark and one.outcome == "ok" for one in tried)
-
-
-def another_compensation_is_open(row: EffectRow) -> bool:
-    """True when another command's compensation of the same effect is planned or dispatched (the schema allows one)."""
-    others = Effect.objects.filter(compensates=row.compensates_id, lane="command").exclude(id=row.id)
-    return others.filter(state__in=("planned", "dispatched")).exists()
 
 
 def claims(row: EffectRow, plan: Fact) -> list[str]:

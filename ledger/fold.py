@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from journal.order import attempt_of, earlier
+from journal.order import attempt_of, earlier, is_of_a_command
 from ledger import judgement
 from ledger.marks import once_more_is_spent as once_more_is_spent
 from ledger.marks import says
@@ -232,19 +232,23 @@ def _will_tell(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, r
     """True for an acknowledgement that will say what state the effect is in (see marks.tells)."""
     if fact.kind != "effect.acknowledged":
         return False
-    outcome = fact.values["outcome"] if _is_believed(fact, row) else row.outcome
+    outcome = fact.values["outcome"] if _is_believed(effect, fact, row) else row.outcome
     return says(row, outcome, effect.undone, max(attempts))
 
 
-def _is_believed(fact: Fact, row: AttemptRow) -> bool:
+def _is_believed(effect: EffectRow, fact: Fact, row: AttemptRow) -> bool:
     """True for an acknowledgement that stands for its attempt, whatever was told of it before.
 
     Whoever knows the outcome is believed before whoever does not, also a report before a command: "unknown" contradicts
-    nobody. Of two that know, and of two that do not, the first by its mark stands.
+    nobody. Of two that know, and of two that do not, the first by its mark stands; but of reports of what undoes a part
+    of another effect, so that it can be done anew, the one that says that it went wrong.
     """
     knows: bool = fact.values["outcome"] != "unknown"
     if row.acknowledged_mark and knows != (row.outcome != "unknown"):
         return knows
+    commanded = fact.lane == "command" or is_of_a_command(row.acknowledged_mark)
+    if effect.undoes and knows and row.acknowledged_mark and fact.values["outcome"] != row.outcome and not commanded:
+        return row.outcome == "ok"
     return earlier(fact.mark, row.acknowledged_mark)
 
 
@@ -266,7 +270,7 @@ def _dispatched(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, 
 
 def _acknowledged(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe) -> None:
     row = _attempt(effect, attempts, fact, observe)
-    if not _is_believed(fact, row):
+    if not _is_believed(effect, fact, row):
         return
     row.acknowledged_mark = fact.mark
     row.acknowledged_at_us = fact.told_us

@@ -3,15 +3,20 @@
 Pure; ledger/fold.py sets the marks.
 """
 
+from collections.abc import Callable
+
 from journal.order import attempt_of, is_of_a_person
 from ledger.rows import AttemptRow, EffectRow
 from ledger.states import OUTCOME_OF_REASON
 
 
-def settle(effect: EffectRow, attempts: dict[int, AttemptRow], deadline_s: int) -> list[str]:
+def settle(
+    effect: EffectRow, attempts: dict[int, AttemptRow], deadline_s: int, spared: Callable[[], int] = lambda: 0
+) -> list[str]:
     """Derive state, outcome and the rest from the marks; return the names of the violations that the marks show.
 
-    `deadline_s` is how long a dispatch of the effect's tool may take.
+    `deadline_s` is how long a dispatch of the effect's tool may take; `spared` tells up to which attempt it may still
+    turn out to have been undone, and is asked only where it matters.
     """
     highest = max(attempts, default=0)
     resolved = attempt_of(effect.resolved_mark)
@@ -46,11 +51,15 @@ def settle(effect: EffectRow, attempts: dict[int, AttemptRow], deadline_s: int) 
         effect.deadline_us = last.received_us + deadline_s * 1_000_000
     violations = []
     # What is held against somebody is never taken back. So it is told only where no later fact can show it otherwise:
-    # an attempt whose outcome nobody knows may still turn out to have come to nothing.
+    # an attempt whose outcome nobody knows may still turn out to have come to nothing, and one that is being undone, to
+    # have been undone before the next.
     known = [row.number for row in acknowledged if row.outcome != "unknown"]
     first = known[0] if known else 0
     if len(known) > 1 or (effect.resolution == "happened" and first > resolved):
-        violations.append("acknowledged_twice")
+        still = spared()
+        beyond = [number for number in known if number > still]
+        if len(beyond) > 1 or (effect.resolution == "happened" and first > resolved and not 0 < resolved <= still):
+            violations.append("acknowledged_twice")
     # That it did not happen is said of the attempt and of those before it.
     if 0 < first <= max((number for number, row in attempts.items() if is_of_a_person(row.failed_mark)), default=0):
         violations.append("happened_after_all")

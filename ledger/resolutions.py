@@ -18,7 +18,7 @@ from journal.entries import SYSTEM_SOURCE
 from journal.ids import uuid7
 from journal.models import Entry
 from journal.order import person_key
-from ledger import cases, effects, fold, verdicts
+from ledger import cases, effects, fold, undoing, verdicts
 from ledger.fold import Fact, Observation
 from ledger.leaves import Refusal
 from ledger.models import Effect
@@ -249,12 +249,12 @@ def _fold(row: EffectRow, attempts: dict[int, AttemptRow], position: int, said: 
         attempt=row.attempt_count,
         values={"answer": said.answer, "external_reference": said.reference},
     )
-    before = {row.id: row.compensates_id} if row.compensates_id is not None else {}
-    names = fold.apply(row, attempts, fact, _nothing_observed) + effects.settle(row, attempts)
     rows, tried = {row.id: row}, {row.id: attempts}
-    effects.compensate(rows, tried, before)
+    before = undoing.of(rows, tried)
+    names = fold.apply(row, attempts, fact, _nothing_observed) + undoing.settle(row, rows, tried)
+    elsewhere = undoing.carry(rows, tried, before)
     effects.write(rows.values(), [one for numbered in tried.values() for one in numbered.values()])
-    effects.tell([effects.Breach(row, name) for name in names], now)
+    effects.tell([effects.Breach(*one) for one in [*((row, name) for name in names), *elsewhere]], now)
 
 
 def _nothing_observed(leave: str, imports: bool, judged: str) -> Observation:

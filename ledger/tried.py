@@ -24,14 +24,16 @@ def bearing(rows: Mapping[UUID, EffectRow], facts: Mapping[UUID, Sequence[Fact]]
     """The attempts of locked effects, by effect and number, as far as `facts` (by effect) and `fold.settle` ask.
 
     Of an effect with more than a few: those that a fact names, the newest, and the last two that were acknowledged;
-    all of them only where a fact may change the leave that each of them ran under.
+    all of them only where a fact may change the leave that each of them ran under, or each may say that what it undoes
+    is not undone.
     """
     whole: list[UUID] = []
     found: dict[UUID, dict[int, AttemptRow]] = {}
     for identity, row in rows.items():
         said = facts.get(identity, ())
         numbers = {fact.attempt for fact in said} | {row.attempt_count}
-        if row.attempt_count > FEW and len(numbers) <= _MOST_NAMED and not fold.may_change_every_attempt(row, said):
+        some = row.attempt_count > FEW and len(numbers) <= _MOST_NAMED and not row.undoes
+        if some and not fold.may_change_every_attempt(row, said):
             found[identity] = _some(row, sorted(numbers))
         elif row.attempt_count:
             whole.append(identity)

@@ -10,7 +10,7 @@ from approvals.states import LEAVE_OF
 from inquiry.asof.told import Told, runs
 from journal.entries import SYSTEM_SOURCE
 from journal.order import given_up_key, person_key
-from ledger import fold
+from ledger import fold, undoing
 from ledger.fold import Fact
 from ledger.models import Attempt, Effect
 from ledger.rows import AttemptRow, EffectRow
@@ -108,11 +108,13 @@ class Folding:
         one.settled = position
 
     def _carry(self, told: Iterable[UUID], before: Mapping[UUID, UUID | None], position: int) -> None:
-        """Carry compensations over to what they compensate, as ledger.effects.compensate does with stored rows."""
+        """Carry compensations over to what they compensate, as ledger.undoing.carry does with stored rows."""
         for effect in told:
             one = self.folded[effect]
             was, now = before[effect], one.row.compensates_id
             former = self.folded.get(was) if was is not None and was != now else None
+            if former is not None:
+                self._undo(former, position)
             if former is not None and former.row.compensated and not self._is_compensated(former.row.id):
                 former.row.compensated = False
                 self._settle(former, position)
@@ -122,18 +124,24 @@ class Folding:
                     self._carry_over(one, self.folded[now], position)
 
     def _carry_over(self, one: Folded, target: Folded, position: int) -> None:
-        if not _happened(one):
-            return
-        if one.row.undoes is None and not target.row.compensated:
+        if one.row.undoes is None and _happened(one) and not target.row.compensated:
             target.row.compensated = True
             self._settle(target, position)
-        elif one.row.undoes and _went_well(one) and target.row.undone < one.row.undoes:
-            target.row.undone = one.row.undoes
+        elif one.row.undoes:
+            self._undo(target, position)
+
+    def _undo(self, target: Folded, position: int) -> None:
+        """Take back, or let stand, the attempts that compensations of a part undid of it."""
+        others = [self.folded[other] for other in self._undoing.get(target.row.id, ())]
+        mine = [one for one in others if one.row.compensates_id == target.row.id and one.row.undoes]
+        well = [one.row.undoes or 0 for one in mine if undoing.went_well(one.row, one.attempts.values())]
+        if target.row.undone != max(well, default=0):
+            target.row.undone = max(well, default=0)
             self._settle(target, position)
 
     def _is_compensated(self, effect: UUID) -> bool:
-        undoing = (self.folded[other] for other in self._undoing.get(effect, ()))
-        return any(one.row.compensates_id == effect and _happened(one) for one in undoing)
+        others = (self.folded[other] for other in self._undoing.get(effect, ()))
+        return any(one.row.compensates_id == effect and _happened(one) for one in others)
 
     def _fact(self, one: Folded, told: Told) -> Fact | None:
         """The fact that an entry is, as the fold reads it; None for what moves an effect in another way or not."""
@@ -242,9 +250,4 @@ def _follow(row: EffectRow, gate: UUID, status: str) -> None:
 
 
 def _happened(one: Folded) -> bool:
-    return one.row.resolution == "happened" or any(tried.acknowledged_mark for tried in one.attempts.values())
-
-
-def _went_well(one: Folded) -> bool:
-    tried = one.attempts.values()
-    return one.row.resolution == "happened" or any(row.acknowledged_mark and row.outcome == "ok" for row in tried)
+    return undoing.happened(one.row, one.attempts.values())
