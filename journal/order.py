@@ -48,6 +48,11 @@ def attempt_of(mark: str) -> int:
     return int(mark.split(SEPARATOR, 2)[1]) if is_of_a_person(mark) else 0
 
 
+def position_of(mark: str) -> int:
+    """Where a person's word stands in the journal; 0 for any other mark and for none."""
+    return int(mark.split(SEPARATOR, 3)[2]) if is_of_a_person(mark) else 0
+
+
 def is_of_a_command(mark: str) -> bool:
     """True for the order key of a command, False for that of a report or for none."""
     return mark[:1] in ("0", "2")

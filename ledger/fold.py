@@ -276,7 +276,7 @@ def _acknowledged(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact
     row.acknowledged_at_us = fact.told_us
     row.outcome = fact.values["outcome"]
     by_a_person = effect.resolution == "happened" and attempt_of(effect.resolved_mark) == row.number
-    told = row.external_reference if by_a_person else ""
+    told = effect.told_reference if by_a_person else ""
     row.external_reference = fact.values.get("external_reference") or told
     row.answer_position = fact.position
 
@@ -311,6 +311,7 @@ def _resolved(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, _o
     answer, row = fact.values["answer"], attempts.get(fact.attempt)
     if fact.mark > effect.resolved_mark:
         effect.resolved_mark, effect.resolution = fact.mark, answer
+        effect.told_reference = fact.values.get("external_reference") or "" if answer == "happened" else ""
     if row is None:
         return
     if answer == "not_happened" and earlier(fact.mark, row.failed_mark):

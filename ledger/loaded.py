@@ -5,8 +5,11 @@ from operator import attrgetter
 from typing import Final
 from uuid import UUID
 
+import orjson
 from django.db import connection
 
+from journal.models import Entry
+from journal.order import position_of
 from ledger.rows import EffectRow, as_uuid, columns
 from ledger.tried import select
 
@@ -15,9 +18,19 @@ _EFFECT_LIST: Final = ", ".join(_EFFECT)
 
 
 def load(identities: Iterable[UUID]) -> dict[UUID, EffectRow]:
-    """Read and lock the stored rows of `identities`, in id order so that writers cannot deadlock."""
+    """Read and lock the stored rows of `identities`, in id order so that writers cannot deadlock.
+
+    A second query only where a person said of any that it happened: for the reference that they named.
+    """
     found = select("ledger_effect", _EFFECT_LIST, "id", sorted(identities, key=_number), "id")
-    return {row.id: row for row in map(effect_row, found)}
+    rows = {row.id: row for row in map(effect_row, found)}
+    words = {position_of(row.resolved_mark): row for row in rows.values() if row.resolution == "happened"}
+    if words:
+        effects = [row.id for row in words.values()]
+        said = Entry.objects.filter(position__in=list(words), effect__in=effects, kind="effect.resolved", lane="system")
+        for position, text in said.filter(body__isnull=False).values_list("position", "body__text"):
+            words[position].told_reference = orjson.loads(text).get("reference", "")
+    return rows
 
 
 _number: Final = attrgetter("int")  # a UUID's number: sorts as its bytes do, and quicker

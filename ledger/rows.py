@@ -72,6 +72,7 @@ class EffectRow:
     replanned: bool = False  # no column: the plan's columns changed and must be written too
     spent_by: int = 0  # no column: the attempt by which the leave that was given is used now
     recalled: bool = False  # no column: leave that had been set aside counts now, for the attempt it was for
+    told_reference: str = ""  # no column: what a person who said that it happened named; their entry's body has it
     gave_way: list[dict[str, Any]] | None = None  # no column: what plans said that others took the place of
 
     @property
@@ -126,7 +127,7 @@ _POSTGRESQL_TYPES: Final[dict[object, str]] = {
 }
 
 
-_NO_COLUMNS: Final = ("replanned", "spent_by", "recalled", "gave_way", "stored")
+_NO_COLUMNS: Final = ("replanned", "spent_by", "recalled", "told_reference", "gave_way", "stored")
 
 
 def columns(row: type[EffectRow] | type[AttemptRow]) -> tuple[str, ...]:

@@ -12,9 +12,11 @@ from uuid import UUID
 from inquiry import bodies
 from inquiry.asof.folding import WORDS_OF, Folded
 from journal import gists
+from journal.order import attempt_of
 from ledger.models import Attempt, Effect
 
 OF_PLANS: Final = ("tool", "call_id", "turn")
+_REFERENCES: Final = ("external_reference", "reference")
 OF_TARGETS: Final = ("ref", "environment", "resource")
 
 
@@ -51,7 +53,14 @@ def _positions(one: Folded, rows: Mapping[UUID, Effect], tried: Mapping[UUID, Ma
             found.append(one.told_by[attempt.dispatched_mark])
         if attempt.external_reference and not _same_answer(one, number, rows, stored):
             found.append(_position(attempt.external_reference))
+            found += [_position(told)] if (told := _told_of(one, number)) else []
     return found
+
+
+def _told_of(one: Folded, number: int) -> str:
+    """Where the reference stands that a person named who said of this attempt that it happened."""
+    row = one.row
+    return row.told_reference if row.resolution == "happened" and attempt_of(row.resolved_mark) == number else ""
 
 
 def _same_answer(one: Folded, number: int, rows: Mapping[UUID, Effect], stored: Mapping[int, Attempt]) -> bool:
@@ -84,7 +93,9 @@ def _found(one: Folded, stored: Effect, tried: Mapping[int, Attempt], read: Mapp
             reference = tried[number].external_reference
         elif attempt.external_reference:
             body = read.get(_position(attempt.external_reference))
-            reference = _word(body, ("external_reference", "reference"), "external_reference", found.lost)
+            reference = _word(body, _REFERENCES, "external_reference", found.lost)
+            if not reference and (told := _told_of(one, number)):
+                reference = _word(read.get(_position(told)), _REFERENCES, "external_reference", found.lost)
         references[attempt.external_reference] = reference
         found.attempts[number] = {"process": process, "external_reference": reference}
     found.effect["external_reference"] = references.get(one.row.external_reference, "")

@@ -9,11 +9,15 @@ from django.urls import reverse
 
 from approvals import exemptions
 from approvals.models import Gate, Vote
+from inquiry.asof.cut import Cut
 from journal.clock import now_us
-from journal.models import Body
+from journal.models import Body, Entry
 from ledger.models import Attempt, Effect
 from sessions.people import pseudonym_of
 from tests.approvals.story import Desk
+from tests.approvals.test_asof_replay import differences, live, made_again
+from tests.ledger.test_commands_then_reports import every_delivery
+from tests.ledger.test_convergence import undone
 from tests.pages.book import done
 from tests.recovery.resolver import ARGUMENTS, KNOWN, Resolver, mail, now, olga, sent, told
 
@@ -63,6 +67,27 @@ def test_it_happened_is_an_acknowledgement_with_the_reference(mail: Effect, olga
     assert "operator: it happened" in page
     assert "msg-77" in page
     assert quiet.agent.plan("mail", tool="mail.send", arguments=ARGUMENTS)["answer"] == "done"
+
+
+@pytest.mark.parametrize(("named", "expected"), [("msg-77", ["msg-77"]), ("", [""])])
+def test_the_reference_is_theirs_where_the_report_that_stands_names_none(
+    mail: Effect, olga: Resolver, quiet: Desk, named: str, expected: list[str]
+) -> None:
+    """However the reports come, of which the first by its id stands; and each moment is made again as it was shown."""
+    olga.say(mail, "happened", reference=named)
+    fact = {"kind": "effect.acknowledged", "session": "s-1", "effect_key": "mail", "outcome": "ok"}
+    told_of = [{**fact, "id": "1"}, {**fact, "id": "2", "external_reference": "9f2"}]
+    for batches in every_delivery(told_of):
+        with undone():
+            moments = []
+            for batch in batches:
+                assert quiet.agent.report(batch).status_code == 200
+                cut = Cut(Entry.objects.latest("position").position, now_us())
+                moments.append((cut, live(cut.at_us)))
+            found = [now(mail).external_reference, *Attempt.objects.values_list("external_reference", flat=True)]
+            assert found == expected * 2, batches
+            for cut, shown in moments:
+                assert differences(made_again(quiet.project.id, cut), shown) == {}
 
 
 def test_it_did_not_happen_is_good_for_exactly_one_attempt(mail: Effect, olga: Resolver, quiet: Desk) -> None:

@@ -18,6 +18,7 @@ RELEASED = Said("d", "push", "effect.dispatched", producer_seq=1)
 TIMED_OUT = Said("t", "push", "effect.failed", producer_seq=2, fields={"reason": "timeout"})
 DOES_NOT_KNOW = Said("u", "push", "effect.acknowledged", fields={"outcome": "unknown"})
 DID = Said("a", "push", "effect.acknowledged", fields={"outcome": "ok", "external_reference": "9f2"})
+DID_UNNAMED = Said("0", "push", "effect.acknowledged", fields={"outcome": "ok"})  # before it by its mark
 REJECTED = Said("r", "push", "effect.failed", producer_seq=3, fields={"reason": "rejected"})
 AGAIN = [
     Said("e", "push", "effect.dispatched", attempt=2),
@@ -59,7 +60,19 @@ def test_what_each_answer_makes_of_an_attempt_that_timed_out(answer: str, expect
     assert (effect.resolution, attempts[1].is_open, names) == (answer, False, [])
 
 
-@pytest.mark.parametrize("late", [[], [TIMED_OUT], [DOES_NOT_KNOW], [DID], [REJECTED], AGAIN, [DID, REJECTED, *AGAIN]])
+@pytest.mark.parametrize(
+    "late",
+    [
+        [],
+        [TIMED_OUT],
+        [DOES_NOT_KNOW],
+        [DID],
+        [REJECTED],
+        AGAIN,
+        [DID, REJECTED, *AGAIN],
+        [DID, DID_UNNAMED, DOES_NOT_KNOW],
+    ],
+)
 @pytest.mark.parametrize("answer", ["happened", "not_happened", "compensate", "abandoned"])
 def test_the_order_in_which_it_is_told_does_not_matter(answer: str, late: list[Said]) -> None:
     """As-of views and repairs fold the same facts again, perhaps in another order."""
