@@ -68,7 +68,8 @@ def _answer(text: str, reader: Reader, size: int, window: dict[str, int]) -> Ans
     if not reader.people:
         of_whom.refuse(asked.query, reader.project)
     reader.follow(asked.context)
-    return asking.answer(asked, columns.rows(asked.entity.name), size=size, **window)
+    rows = columns.rows(asked.entity.name)
+    return asking.answer(asked, rows, size=size, before=window.get("before"), after=window.get("after"))
 
 
 def _body(found: Answer, reader: Reader, read_to: int) -> dict[str, Any]:
