@@ -221,9 +221,12 @@ def search(page: Searched, project: Project, now_us: int) -> None:
         _overlook(page, asked)
         return
     by_id = _effects_by_id if page.entity == "effect" else None
-    page.answer = answer = asking.answer(
-        asked, _rows(asked.entity.name), before=page.before, after=page.after, by_id=by_id
-    )
+    rows = _rows(asked.entity.name)
+    try:
+        page.answer = answer = asking.answer(asked, rows, before=page.before, after=page.after, by_id=by_id)
+    except Fault as fault:  # more changed while it was read than can be made again
+        page.fault = fault
+        return
     if answer.groups is not None:
         page.groups = _groups(asked, answer.groups)
         page.count, page.more = len(page.groups), answer.groups.more

@@ -82,6 +82,10 @@ def _at_position(position: int, moment: str | None, project: UUID, now_us: int) 
         raise UnfitError(_SETTLING)
     if moment is None:
         return Cut(position, _received_by(position, project))
+    if _AGE.fullmatch(moment):
+        raise UnfitError(
+            "Beside a position stands a time in UTC and no age: with each day that would be another moment."
+        )
     told_us = _moment(moment, now_us)
     if told_us > now_us:
         raise UnfitError(f"{_iso(told_us)} has not come yet; the book can be shown as of any moment before now.")

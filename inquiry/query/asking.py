@@ -13,6 +13,7 @@ from inquiry.asof.cut import Cut
 from inquiry.query import grouping, past, reading, regrouping
 from inquiry.query.entities import ENTITIES, Entity
 from inquiry.query.fields import Context, Test, all_of
+from inquiry.query.others import Others
 from inquiry.query.past import Past
 from inquiry.query.tree import Query, Term
 from journal.models import Entry
@@ -22,7 +23,7 @@ SIZE: Final = 50
 COUNTED: Final = 10_000  # matches that are counted; of more it is said that there are more
 # Positions that one query whose fields no index serves reads at most; it says how far back it looked.
 SLOW_WINDOW: Final = 300_000
-_LOOKS: Final = 3  # so often a page as of a moment is read again for what changed while it was read
+LOOKS: Final = 3  # so often what is read as of a moment is read again for what changed while it was read
 _ARMS: Final = 3  # more disjoint conditions than this are asked as one
 # Positions are handed out in the transaction that follows upon the arrival of a whole request. It may have to wait for
 # others, and clocks are set; that it takes longer than this is out of the question.
@@ -44,6 +45,7 @@ class Asked:
     until_us: int | None
     between: tuple[int | None, int | None] | None = None  # positions, once they were looked up
     past: Past | None = None  # where it is asked as of a moment
+    others: Others | None = None  # … and what then was so of rows that belong to others
 
     @property
     def slow(self) -> bool:
@@ -82,8 +84,9 @@ def understand(text: str, project: Project, now_us: int, upto: int | None = None
     if cut is not None:
         past.refuse_unkept(query)
     cut = Cut(upto, now_us) if cut is None and upto is not None else cut
+    others_then = Others(context, cut, whole=query.asof is None) if cut is not None else None
     if cut is not None:
-        context.now_us, context.upto, context.as_of = cut.at_us, cut.position, past.conditions(context, cut)
+        context.now_us, context.upto, context.as_of = cut.at_us, cut.position, others_then
     words, others = reading.apart(reading.conjuncts(query), entity)
     since_us, until_us = reading.bounds(query, context)
     repeated = any(isinstance(one, Term) and one.name == "again" for one in others)
@@ -96,7 +99,7 @@ def understand(text: str, project: Project, now_us: int, upto: int | None = None
         parts.append(reading.worded(words, context, (between[0], min(ends, default=None))))
     if query.grouping is not None:
         grouping.check(query.grouping, entity)
-    asked = Asked(query, entity, context, all_of(parts), parts, since_us, until_us, between)
+    asked = Asked(query, entity, context, all_of(parts), parts, since_us, until_us, between, others=others_then)
     if cut is not None and (query.asof is not None or query.grouping is not None):
         asked.past = past.judge(query, query.asof, entity, context, parts, cut)
     elif cut is not None:
@@ -124,14 +127,32 @@ def answer(
         return _page(asked, rows, keyset.Window(before=before, after=after), size, by_id)
 
     found = read()
-    for _ in range(_LOOKS if asked.past is not None else 0):
-        assert asked.past is not None  # noqa: S101 - looked at
-        news = past.changed_meanwhile(asked.past, asked.entity, asked.context.project.id)
-        if not news:  # it was all read in the state that it was made again from
+    for _ in range(LOOKS if asked.past is not None else 0):
+        if not _made_again(asked):  # it was all read in the state that it was made again from
             break
-        past.extend(asked.past, news, asked.entity, asked.context, asked.parts)
         found = read()
     return found
+
+
+def _made_again(asked: Asked) -> bool:
+    """Make again what changed while it was read; False where nothing did."""
+    assert asked.past is not None  # noqa: S101 - asked as of a moment
+    news = past.changed_meanwhile(asked.past, asked.entity, asked.context.project.id)
+    others = have_others_changed(asked)
+    if news:
+        past.extend(asked.past, news, asked.entity, asked.context, asked.parts)
+    return bool(news) or others
+
+
+def have_others_changed(asked: Asked) -> bool:
+    """Whether rows that belong to others changed while it was read, after which it asks of them anew. Raises Fault."""
+    if asked.others is None or not asked.others.look():
+        return False
+    context, notes = asked.context, list(asked.context.notes)
+    _words, nodes = reading.apart(reading.conjuncts(asked.query), asked.entity)
+    asked.parts[: len(nodes)] = reading.tests(nodes, asked.entity, context)  # the words of an effect stand last
+    asked.test, context.notes[:] = all_of(asked.parts), notes
+    return True
 
 
 def _page(
@@ -190,7 +211,9 @@ def stages(asked: Asked, lowest: int = 0) -> "list[list[QuerySet[Any]]]":
         return told
     # What has changed since may stand anywhere.
     again = [arm.exclude(pk__in=list(asked.past.again)) for stage in told for arm in stage]
-    return [[*again, *([_walled(asked).filter(pk__in=asked.past.met)] if asked.past.met else [])]]
+    met = _walled(asked).filter(pk__in=asked.past.met)
+    met = met.filter(opened_position__gte=lowest) if lowest else met
+    return [[*again, *([met] if asked.past.met else [])]]
 
 
 def count(asked: Asked, most: int = COUNTED) -> tuple[int, bool]:

@@ -165,7 +165,7 @@ def _bars(asked: Asked, times: list[int], words: list[str], more: bool) -> list[
     """At most BARS equal stretches of time, whole seconds, minutes or days, over what was looked at."""
     first = min(times) if asked.since_us is None or more else asked.since_us
     last = max(times) if asked.until_us is None or asked.until_us > max(times) else asked.until_us - 1
-    first = min(first, min(times))
+    first = max(min(first, min(times)), 0)  # since:0001-01-01: before that there are no bars, nor years for them
     span = last - first + 1
     step = next((s for s in _STEPS_S if span <= s * US * (BARS - 1)), 0) * US
     if not step:

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
-from django.db.models import Q
-
 from inquiry.asof import exemptions, gates, replay, rows, sessions, texts, told
 from inquiry.asof.cut import Cut, UnfitError, read
 from inquiry.asof.replay import News
@@ -20,10 +18,11 @@ from inquiry.query.syntax import And, Fault, Node, Not, One, Or, Query, Scope, T
 from inquiry.words import matching as matching_words
 from inquiry.words.reading import words_in
 from journal import horizon
+from journal.models import Entry
 from sessions.models import Project
 
 # Which rows changed since a cut, and what makes them again.
-_CHANGED: Final[dict[str, Callable[[UUID, Cut, News | None], frozenset[UUID]]]] = {
+CHANGED: Final[dict[str, Callable[[UUID, Cut, News | None], frozenset[UUID]]]] = {
     "effect": replay.changed_effects,
     "session": replay.changed_sessions,
     "gate": replay.changed_gates,
@@ -36,7 +35,7 @@ _MAKE_AGAIN: Final[dict[str, Callable[[UUID, Any, Cut], dict[UUID, Any]]]] = {
     "exemption": exemptions.exemptions,
 }
 MOST_MEANWHILE: Final = 100_000  # rows that change while all matches are read
-_TOO_MUCH: Final = "More has changed meanwhile than can be made again; ask for it anew."
+TOO_MUCH: Final = "More has changed meanwhile than can be made again; ask for it anew."
 
 
 @dataclass(slots=True)
@@ -62,14 +61,19 @@ def cut_of(said: One, project: Project, now_us: int) -> Cut:
 
 def refuse_unkept(query: Query) -> None:
     """Raise Fault at the first part of `query` that asks what the journal does not keep: nobody knows it as of then."""
-    entity = ENTITIES[query.entity]
-    named = list(_names(query.condition, entity))
-    if query.grouping is not None:
-        figures = [(one.field, one.at + len(one.function) + 1) for one in query.grouping.aggregates]
-        named += [(entity.known(name), name, at) for name, at in [*query.grouping.names, *figures]]
-    for known, name, at in named:
+    for known, name, at in named(query):
         if known is not None and known.unkept:
             raise Fault(at, len(name), f"{known.unkept} Leave {name} out, or ask without asof:.")
+
+
+def named(query: Query) -> list[tuple[Field | None, str, int]]:
+    """Every field that is asked for or grouped by, by the name it has there, and where that stands."""
+    entity = ENTITIES[query.entity]
+    found = list(_names(query.condition, entity))
+    if query.grouping is not None:
+        figures = [(one.field, one.at + len(one.function) + 1) for one in query.grouping.aggregates]
+        found += [(entity.known(name), name, at) for name, at in [*query.grouping.names, *figures]]
+    return found
 
 
 def _names(node: Node | None, entity: Entity) -> Iterator[tuple[Field | None, str, int]]:
@@ -91,7 +95,7 @@ def _names(node: Node | None, entity: Entity) -> Iterator[tuple[Field | None, st
 def judge(query: Query, said: One | None, entity: Entity, context: Context, parts: Sequence[Test], cut: Cut) -> Past:
     """Make again what changed since, and see what of it matches. Raises Fault where too much has changed."""
     found = Past(cut, horizon.last_position())
-    if entity.name not in _CHANGED:
+    if entity.name not in CHANGED:
         return found  # entries never change
     if not all(part.is_told for part in parts):
         context.notes.append("What is asked here of rows that belong to others is told as those stand now.")
@@ -106,29 +110,7 @@ def judge(query: Query, said: One | None, entity: Entity, context: Context, part
 
 def _changed_since(entity: Entity, project: UUID, cut: Cut) -> dict[UUID, Any]:
     """What changed since, as it stood. Raises UnfitError where that would be too much."""
-    return again(entity, project, _CHANGED[entity.name](project, cut, None), cut)
-
-
-def conditions(context: Context, cut: Cut) -> Callable[[str, Test], Q | None]:
-    """What a test of rows that belong to others was at the cut, as a condition: see Context.as_of."""
-    made: dict[str, dict[UUID, Any] | None] = {}
-
-    def as_of(name: str, test: Test) -> Q | None:
-        entity = ENTITIES[name]
-        if name not in _CHANGED:
-            return test.q
-        if name not in made:
-            try:
-                made[name] = _changed_since(entity, context.project.id, cut)
-            except UnfitError:
-                made[name] = None
-        then = made[name]
-        if not then:
-            return None if then is None else test.q
-        met = matching(then, entity, context, [test])
-        return (test.q & ~Q(pk__in=list(then))) | Q(pk__in=met)
-
-    return as_of
+    return again(entity, project, CHANGED[entity.name](project, cut, None), cut)
 
 
 def changed_meanwhile(past: Past, entity: Entity, project: UUID) -> dict[UUID, int]:
@@ -136,13 +118,13 @@ def changed_meanwhile(past: Past, entity: Entity, project: UUID) -> dict[UUID, i
 
     To be asked after rows were read: of whatever was read in a state of later, the entry is seen then. Raises Fault.
     """
-    last = horizon.last_position()
-    if entity.name not in _CHANGED or last <= past.known_to:
+    if entity.name not in CHANGED or not is_news(past.known_to):
         return {}
+    last = horizon.last_position()
     try:
-        ids = _CHANGED[entity.name](project, past.cut, News(past.known_to, MOST_MEANWHILE))
+        ids = CHANGED[entity.name](project, past.cut, News(past.known_to, MOST_MEANWHILE))
     except UnfitError:
-        raise Fault(0, 0, _TOO_MUCH) from None
+        raise Fault(0, 0, TOO_MUCH) from None
     past.known_to = last  # above it something may yet be committed: the next look begins there
     found: dict[UUID, int] = {}
     for part in told.parts(ids - past.again.keys()):
@@ -150,9 +132,14 @@ def changed_meanwhile(past: Past, entity: Entity, project: UUID) -> dict[UUID, i
     return found
 
 
+def is_news(after: int) -> bool:
+    """Whether the journal says anything after that position: also where nothing has settled since."""
+    return Entry.objects.filter(position__gt=after).exists()
+
+
 def extend(past: Past, ids: Collection[UUID], entity: Entity, context: Context, parts: Sequence[Test]) -> None:
     """Take in what changed meanwhile."""
-    made = again(entity, context.project.id, ids, past.cut)
+    made = again_meanwhile(entity, context.project.id, ids, past.cut)
     past.again |= made
     past.met += matching(made, entity, context, parts)
 
@@ -160,6 +147,14 @@ def extend(past: Past, ids: Collection[UUID], entity: Entity, context: Context, 
 def again(entity: Entity, project: UUID, ids: Collection[UUID], cut: Cut) -> dict[UUID, Any]:
     """The entity's rows of `ids` in the state as of `cut`."""
     return _MAKE_AGAIN[entity.name](project, ids, cut)
+
+
+def again_meanwhile(entity: Entity, project: UUID, ids: Collection[UUID], cut: Cut) -> dict[UUID, Any]:
+    """The same of what changed while it was read. Raises Fault where that is too much."""
+    try:
+        return again(entity, project, ids, cut)
+    except UnfitError:
+        raise Fault(0, 0, TOO_MUCH) from None
 
 
 def matching(then: dict[Any, Any], entity: Entity, context: Context, parts: Sequence[Test]) -> list[Any]:
@@ -177,7 +172,10 @@ def _meeting(test: Test, among: set[Any], then: dict[Any, Any], entity: Entity, 
     if test.holds is not None:
         return {pk for pk in among if test.holds(then[pk])}
     if test.words:
-        found = texts.of_effects(context.project.id, among, Cut(context.upto or 0, context.now_us))
+        try:
+            found = texts.of_effects(context.project.id, among, Cut(context.upto or 0, context.now_us))
+        except UnfitError as unfit:
+            raise Fault(0, 0, str(unfit)) from None
         return {pk for pk, said in found.items() if matching_words.holds(words_in(said), test.words)}
     if test.of is None:
         there = entity.of(context.project).filter(test.q, pk__in=list(among))

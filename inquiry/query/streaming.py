@@ -31,21 +31,32 @@ def stream(asked: Asked, rows: Rows) -> Iterator[list[Any]]:
     top = min(_MOST, asking.newest(asked) + 1)
     changed: dict[UUID, int] = {}
     while top > 0:
-        found = rows(asking.matches(asked)).filter(opened_position__lt=top)
         lowest = max(top - SLOW_WINDOW, 0) if asked.slow else 0
-        found = found.filter(opened_position__gte=lowest) if lowest else found
-        chunk = list(found.order_by("-opened_position")[:CHUNK])
+        chunk = _read(asked, rows, lowest, top)
+        for _ in range(asking.LOOKS):
+            if not asking.have_others_changed(asked):
+                break
+            chunk = _read(asked, rows, lowest, top)
         bottom = chunk[-1].opened_position if len(chunk) == CHUNK else lowest
         if asked.past is None:
             yield chunk
         else:
             news = past.changed_meanwhile(asked.past, asked.entity, asked.context.project.id)
+            if news:
+                asking.have_others_changed(asked)
             changed |= {pk: position for pk, position in news.items() if position < top}
             here = sorted(((at, pk) for pk, at in changed.items() if at >= bottom), reverse=True)
             for _, pk in here:
                 del changed[pk]
             yield from _told(asked, asked.past, rows, chunk, here)
         top = bottom
+
+
+def _read(asked: Asked, rows: Rows, lowest: int, top: int) -> list[Any]:
+    """The newest matches below `top`, CHUNK at most."""
+    found = rows(asking.matches(asked)).filter(opened_position__lt=top)
+    found = found.filter(opened_position__gte=lowest) if lowest else found
+    return list(found.order_by("-opened_position")[:CHUNK])
 
 
 def _told(
@@ -57,7 +68,7 @@ def _told(
     for start in range(0, len(changed), MADE_AT_ONCE):
         part = changed[start : start + MADE_AT_ONCE]
         project, lowest = asked.context.project, part[-1][0]
-        again = past.again(asked.entity, project.id, [pk for _, pk in part], moment.cut)
+        again = past.again_meanwhile(asked.entity, project.id, [pk for _, pk in part], moment.cut)
         met = past.matching(again, asked.entity, asked.context, asked.parts)
         then = list(rows(asked.entity.of(project).filter(pk__in=met))) if met else []
         then = asof_rows.as_they_were(then, again, moment.cut)

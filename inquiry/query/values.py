@@ -36,7 +36,7 @@ def moment(one: One, now_us: int) -> Moment:
     text = one.text.strip()
     age = _AGE.fullmatch(text)
     if age is not None:
-        at = now_us - int(age[1]) * _UNIT_US[age[2].lower()]
+        at = max(now_us - int(age[1]) * _UNIT_US[age[2].lower()], 0)  # 999999w began before there were years
         return Moment(at, at + 1, is_age=True)
     day, time = _DAY.fullmatch(text), _TIME.fullmatch(text)
     try:

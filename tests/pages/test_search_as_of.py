@@ -2,8 +2,9 @@
 
 import pytest
 from django.test import Client
+from django.urls import reverse
 
-from inquiry.query import asking, streaming
+from inquiry.query import asking, past, streaming
 from inquiry.query.tree import Fault
 from journal import horizon
 from journal.clock import now_us
@@ -48,7 +49,9 @@ def found(project: Project, text: str) -> list[tuple[str, str]]:
     return [(str(row), getattr(row, "state", "") or getattr(row, "status", "")) for row in rows]
 
 
-def test_a_search_as_of_a_moment_finds_what_it_found_then(house: House, agent: Caller, book: Book) -> None:
+def test_a_search_as_of_a_moment_finds_what_it_found_then(
+    house: House, agent: Caller, book: Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
     position = Entry.objects.order_by("-position").values_list("position", flat=True)[0]
     before = {text: found(house.project, text) for text in QUERIES}
     assert all(
@@ -69,6 +72,19 @@ def test_a_search_as_of_a_moment_finds_what_it_found_then(house: House, agent: C
             found(house.project, f"{text} asof:#{position}" if " OR " not in text else f"({text}) asof:#{position}")
             == (before[text])
         ), text
+    # Where no index serves it, a page looks back so far and the next one from there: each match stands on one of them.
+    monkeypatch.setattr(asking, "SLOW_WINDOW", 3)
+    asked = asking.understand(f"attempts:>=0 asof:#{position}", house.project, now_us())
+    assert asked.slow
+    assert asked.past is not None
+    assert asked.past.met
+    seen: list[str] = []
+    top: int | None = position + 1
+    while top is not None:
+        page = asking.answer(asked, lambda rows: rows, before=top)
+        seen += [str(row) for row in page.rows]
+        top = page.older if page.older is not None else page.looked_back_to
+    assert seen == [handle for handle, _ in found(house.project, f"effect asof:#{position}")]
 
 
 def test_the_page_shows_the_moment_and_refuses_one_that_has_not_come(house: House, book: Book) -> None:
@@ -82,3 +98,20 @@ def test_the_page_shows_the_moment_and_refuses_one_that_has_not_come(house: Hous
     refused = viewer.get("/audit/", {"q": "state:planned asof:2126-01-01"})
     assert refused.status_code == 400
     assert "has not come yet" in refused.content.decode()
+    with pytest.raises(Fault, match="no age"):  # a link with it would show something else tomorrow
+        asking.understand(f"asof:#{position}@2h", house.project, now_us())
+    for since in ("999999w", "0001-01-01"):
+        for name in ("audit", "audit_link"):
+            assert viewer.get(reverse(name), {"q": f"effect since:{since}"}).status_code == 200
+
+
+def test_a_page_says_so_when_too_much_changes_while_it_is_read(
+    house: House, book: Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_much(*_args: object) -> None:
+        raise Fault(0, 0, past.TOO_MUCH)
+
+    monkeypatch.setattr(past, "changed_meanwhile", too_much)
+    answer = house.client("viewer").get("/audit/", {"q": f"effect asof:#{horizon.last_position()}"})
+    assert answer.status_code == 400
+    assert "More has changed meanwhile" in answer.content.decode()
