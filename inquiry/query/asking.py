@@ -10,7 +10,7 @@ from django.db.models import Q, QuerySet, Subquery
 
 from inquiry import keyset
 from inquiry.asof.cut import Cut
-from inquiry.query import grouping, past, reading, regrouping
+from inquiry.query import grouping, of_repeats, past, reading, regrouping
 from inquiry.query.entities import ENTITIES, Entity
 from inquiry.query.fields import Context, Test, all_of
 from inquiry.query.others import Others
@@ -99,6 +99,8 @@ def understand(text: str, project: Project, now_us: int, upto: int | None = None
         parts.append(reading.worded(words, context, (between[0], min(ends, default=None))))
     if query.grouping is not None:
         grouping.check(query.grouping, entity)
+    if any(known is not None and known.compared_late for known, _name, _at in past.named(query)):
+        of_repeats.note_uncompared(context)
     asked = Asked(query, entity, context, all_of(parts), parts, since_us, until_us, between, others=others_then)
     if cut is not None and (query.asof is not None or query.grouping is not None):
         asked.past = past.judge(query, query.asof, entity, context, parts, cut)

@@ -82,6 +82,7 @@ class Field:
     choices: tuple[tuple[str, str], ...] = ()
     facet: bool = False
     aliases: tuple[str, ...] = ()
+    compared_late: bool = False  # it is found by the chore that compares what was done with what was done before
     unkept: str = ""  # why nobody can know it as of a moment: a sentence; "" where the journal tells it
 
     kind: ClassVar[str] = "text"

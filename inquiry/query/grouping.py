@@ -89,10 +89,36 @@ def measured_of(found: Field, context: Context | None = None) -> tuple[Any, Q] |
         return None
     paths = [path for path in (found.inner.path, found.inner.minus) if path]
     value: Any = F(found.reached(paths[0]))
-    known = Q(**{f"{found.reached(path)}__isnull": False for path in paths})
-    if found.lasts and context is not None and context.upto is not None:
-        known &= Q(**{f"{found.reached(found.told_at)}__lte": context.upto})
+    known = counted_of(found, context) & Q(**{f"{found.reached(path)}__isnull": False for path in paths})
     return (value - F(found.reached(paths[1])) if len(paths) > 1 else value), known
+
+
+def counted_of(found: Field, context: Context | None = None) -> Q:
+    """Which of the several rows that it leads to are the field's: as of the moment of `context`, that were there."""
+    if not isinstance(found, Several):
+        return Q()
+    counted = Q(**{found.reached(lookup): value for lookup, value in found.left})
+    if found.lasts and context is not None and context.upto is not None:
+        counted &= Q(**{f"{found.reached(found.told_at)}__lte": context.upto})
+    return counted
+
+
+def different_of(found: Field, context: Context) -> Count:
+    """How many different values it has."""
+    return Count(key_of(found, context), distinct=True, filter=counted_of(found, context) or None)
+
+
+def with_values(rows: "QuerySet[Any]", keys: dict[str, Any], found: Field, value: Any, known: Q) -> "QuerySet[Any]":
+    """Rows with their keys and with what they have of a field as `value_of_it`, one for each of several that it has.
+
+    A condition on several rows of it would be one on any of them: of those that count for the keys it is asked here.
+    """
+    valued: QuerySet[Any]
+    if not known or not isinstance(found, Several):
+        valued = rows.filter(known).annotate(**keys, value_of_it=value)
+    else:
+        valued = rows.annotate(**keys, value_of_it=Case(When(known, then=value))).filter(value_of_it__isnull=False)
+    return valued
 
 
 def heads(asked: "Asked") -> Groups:
@@ -122,7 +148,7 @@ def groups(asked: "Asked", rows: "QuerySet[Any]") -> Groups:
     made: dict[str, Any] = {"rows_of_it": Count("pk", distinct=True) if several else Count("*")}
     for n, (one, of) in enumerate(figures):
         if of is not None and one.function == "distinct":
-            made[f"figure_{n}"] = Count(key_of(of, asked.context), distinct=True)
+            made[f"figure_{n}"] = different_of(of, asked.context)
         elif of is not None and one.function in PLAIN:
             measured = measured_of(of, asked.context)
             assert measured is not None  # noqa: S101 - checked before
@@ -178,11 +204,10 @@ def _percentiles(
 ) -> dict[tuple[Any, ...], Any]:
     """The nearest-rank percentile of each group: the value of the row whose rank is p/100 of them, rounded up."""
     measured = measured_of(of) if of is not None else None
-    assert measured is not None  # noqa: S101 - checked before
+    assert of is not None and measured is not None  # noqa: S101, PT018 - checked before
     value, known = measured
     part = [F(name) for name in keys]
-    ranked = rows.filter(known).annotate(**keys, value_of_it=value)
-    ranked = ranked.annotate(
+    ranked = with_values(rows, keys, of, value, known).annotate(
         rank=Window(RowNumber(), partition_by=part, order_by=F("value_of_it").asc()),
         of_all=Window(Count("pk"), partition_by=part),
     )

@@ -254,7 +254,8 @@ class Several(Field):
     reach: str = ""  # how the ORM goes there from the entity's row, for groups
     told_at: str = "opened_position"  # their column with the journal position that brought them
     lasts: bool = False  # they never change
-    some: bool = False  # `rows` leaves out some of what `reach` leads to
+    some: bool = False  # `rows` leaves out some of what `reach` leads to …
+    left: tuple[tuple[str, Any], ...] = ()  # … all but those of which these lookups of their columns are true
     of: "type[Model] | None" = None  # the entity's model, where no index leads from its row to these
     entity: str = ""  # the name of the entity that they are rows of, where they change
     only: Test | None = None  # what `rows` leaves them at, of all rows of that entity

@@ -16,6 +16,7 @@ from inquiry.models_repeats import RepeatedDoing
 from inquiry.query.fields import Choice, Context, Test
 from inquiry.query.kinds import Number, Several
 from inquiry.query.tree import Term
+from inquiry.words import indexing
 from sessions.models import Project
 
 LISTED: Final = 10_000  # effects that are found by their positions; of more, each row is asked
@@ -58,8 +59,17 @@ def again() -> Again:
             "it ran, and so did another like it, in whichever session; not where the tool is declared read_only",
         ),
         choices=DOINGS,
+        compared_late=True,
         index="repeated_by_position",
     )
+
+
+def note_uncompared(context: Context) -> None:
+    """Say so where the chore has not come to what ran lately: nobody knows yet whether it was done before."""
+    number = indexing.uncompared(context.project.id, context.upto)
+    if number:
+        told = f"{number:,}+" if number >= indexing.COUNTED else f"{number:,}"
+        context.notes.append(f"{told} of the newest entries have not been compared yet with what was done before.")
 
 
 def _repeats(project: Project | None) -> "QuerySet[Any]":
@@ -75,7 +85,10 @@ def repeats() -> Several:
         lasts=True,
         link="session_id",
         reach="repeated_doings",
+        some=True,
+        left=(("nth__gt", 1),),
         inner=Number("repeats", "Repeats", path="nth", nullable=False),
+        compared_late=True,
         index="repeated_by_count",
     )
 

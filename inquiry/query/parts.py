@@ -289,6 +289,7 @@ def approver(link: str, reach: str) -> Several:
         link=link,
         reach=reach,
         some=True,
+        left=(("answer", "approve"),),
         inner=person("approver", "Approver", "user_id"),
     )
 

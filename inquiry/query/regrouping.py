@@ -5,7 +5,7 @@ a percentile only as many neighbours of its rank as rows changed: so nothing is 
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -17,7 +17,7 @@ from approvals.models import Gate
 from inquiry.asof import gates
 from inquiry.query import grouping
 from inquiry.query.fields import Context, Field, Own, Test
-from inquiry.query.grouping import Groups, key_of, measured_of
+from inquiry.query.grouping import Groups, counted_of, different_of, key_of, measured_of, with_values
 from inquiry.query.kinds import Ordered, Several
 from inquiry.query.past import Names
 from inquiry.query.syntax import Aggregate
@@ -89,7 +89,7 @@ def _counted(asked: "Asked", table: Groups, rows: "QuerySet[Any]") -> "_Known | 
         if of is None or one.function[0] == "p":
             continue
         if one.function == "distinct":
-            made[f"figure_{n}"] = Count(key_of(of, asked.context), distinct=True)
+            made[f"figure_{n}"] = different_of(of, asked.context)
             continue
         value, present = _measured(of, asked.context)
         if one.function == "avg":
@@ -155,7 +155,8 @@ def _different(asked: "Asked", table: Groups, rows: "QuerySet[Any]", known: _Kno
     if not then:
         return
     keys = _keys(asked, table)
-    pairs = rows.annotate(**keys, value_of_it=key_of(of, asked.context)).filter(value_of_it__in=list(then))
+    pairs = with_values(rows, keys, of, key_of(of, asked.context), counted_of(of, asked.context))
+    pairs = pairs.filter(value_of_it__in=list(then))
     seen = set(pairs.values_list(*keys, "value_of_it").distinct())
     for key, group in known.items():
         group.then[n] = [value for value in group.then.get(n, ()) if (*key, value) not in seen]
@@ -174,8 +175,7 @@ def _ranked(
         return False
     value, present = _measured(of, asked.context)
     part = [F(name) for name in keys]
-    ranked = rows.filter(present).annotate(**keys, value_of_it=value)
-    ranked = ranked.annotate(
+    ranked = with_values(rows, keys, of, value, present).annotate(
         rank=Window(RowNumber(), partition_by=part, order_by=F("value_of_it").asc()),
         of_all=Window(Count("pk"), partition_by=part),
     )
@@ -224,6 +224,8 @@ def _units(asked: "Asked", table: Groups) -> list[_Unit] | None:
         return None
     inner = {other.pk: other for others in beside.values() for other in others if other is not None}
     names, names_beside = Names(then), Names(list(inner.values()))
+    figures = {of.name: of for _, of in table.figures if isinstance(of, Several)}
+    counted = {name: _counting(of, asked.context, inner) for name, of in figures.items()}
 
     def value(of: Field, row: Any, other: Any) -> Any:
         if not isinstance(of, Several):
@@ -232,7 +234,7 @@ def _units(asked: "Asked", table: Groups) -> list[_Unit] | None:
         return None if other is None else names_beside.value(other, of.inner.shows or of.inner.path)
 
     def measured(one: Aggregate, of: Field | None, row: Any, other: Any) -> Any:
-        if of is None:
+        if of is None or (isinstance(of, Several) and other is not None and other.pk not in counted[of.name]):
             return None
         if one.function == "distinct":
             return value(of, row, other)
@@ -248,6 +250,13 @@ def _units(asked: "Asked", table: Groups) -> list[_Unit] | None:
         for row in then
         for other in beside.get(row.pk, ())
     ]
+
+
+def _counting(of: Several, context: Context, inner: dict[Any, Any]) -> Collection[Any]:
+    """Which of the several rows are the field's; which these are never changes."""
+    if not of.left or of.rows is None:
+        return inner
+    return set(of.rows(context.project).filter(pk__in=inner).values_list("pk", flat=True))
 
 
 def _key(found: Field, row: Any, context: Context, names: Names) -> Any:

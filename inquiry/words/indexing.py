@@ -131,6 +131,15 @@ def behind(project: UUID, upto: int | None = None) -> int:
     return min(count, beyond.filter(position__lte=upto)[:COUNTED].count()) if count and upto is not None else count
 
 
+def uncompared(project: UUID, upto: int | None = None) -> int:
+    """How many entries tell of effects that were planned or ran and are not compared yet, at most COUNTED.
+
+    Of those up to the position `upto`; None for all.
+    """
+    beyond = _beyond(project).filter(kind__in=repeating.TELLING)
+    return (beyond if upto is None else beyond.filter(position__lte=upto))[:COUNTED].count()
+
+
 def _beyond(project: UUID) -> "QuerySet[Entry]":
     place = pulses.position(NAME)
     return Entry.objects.filter(project=project, position__gt=place, effect__isnull=False)

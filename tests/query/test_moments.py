@@ -24,6 +24,9 @@ from journal import horizon
 from journal.clock import now_us
 from ledger.models import Effect
 from sessions.models import Session
+from tests.approvals.story import Desk
+from tests.ingest.caller import Caller
+from tests.pages.people import House
 from tests.query.incident import Told, report
 from tests.recovery.holding import hold
 
@@ -254,3 +257,38 @@ def test_a_file_is_of_one_moment_though_rows_change_between_its_pieces(
     # Asked for then and made now, too.
     late = [b"".join(exporting.pieces(Wanted(project, one.text, "csv", position, at, one.who))) for one in wanted]
     assert [len(file.splitlines()) - 1 for file in late] == [len(file.splitlines()) for file in quiet]
+
+
+def test_figures_of_votes_are_of_those_that_are_asked_for(house: House, agent: Caller, settled: None) -> None:
+    desk = Desk(house, agent)
+    desk.rules()
+    desk.declare("deploy", "reversible")
+    agent.session("s-1")
+    effects = [agent.plan(f"e-{n}", tool="deploy", arguments={"n": n}) for n in range(3)]
+    for effect, (late, soon) in zip(effects[:2], (("ann", "bob"), ("bob", "ann")), strict=True):
+        gate = desk.gate(effect)
+        for name, seconds in ((late, 60), (soon, 0)):
+            shown = desk.shown(gate)
+            shown = shown._replace(at_us=shown.at_us - seconds * 1_000_000)
+            assert desk.answer(gate, name, shown=shown).refusal is None
+    assert desk.answer(desk.gate(effects[2]), "carl", "deny").refusal is None
+
+    def told(asof: str = "") -> list[list[Any]]:
+        texts = (
+            "gate ruled_in:<10s{} | group approver | count, p95(ruled_in), max(ruled_in)",
+            "gate{} | group tool | count, distinct(reviewer)",
+            "gate{} | group tool | count, distinct(approver)",
+        )
+        found = [asking.understand(text.format(asof), desk.project, now_us()) for text in texts]
+        tables = [asking.answer(one, columns.rows("gate")).groups for one in found]
+        assert [one.context.notes for one in found] == [[], [], []]
+        return [[(*key, *figures) for key, figures in table.rows] for table in tables if table is not None]
+
+    position = horizon.last_position()
+    before = told()
+    quick, *different = before
+    assert [(name, number) for name, number, *_ in quick] == [("ann", 1), ("bob", 1)]
+    assert all(high < 10_000_000 for *_, near, high in quick for high in (near, high))
+    assert different == [[("deploy", 3, 3)], [("deploy", 3, 2)]]
+    agent.dispatch(effects[0])
+    assert told(f" asof:#{position}") == before

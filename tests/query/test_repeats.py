@@ -92,8 +92,12 @@ def test_what_was_done_twice_is_found_in_one_session_and_in_two_and_leads_to_bot
         did(agent, "read", session, "file.read", arguments={"path": "README"})
         did(agent, f"{session}-alone", session, "bash", arguments={"command": session})
     agent.plan("never", "three", tool="bash", arguments={"command": "two"})
-    assert groups(book, shipped.fill(shipped.BY_NUMBER[18], {})) == []  # not compared yet
+    unread = asking.understand(shipped.fill(shipped.BY_NUMBER[18], {}), book.project, now_us())
+    (note,) = unread.context.notes
+    assert "of the newest entries have not been compared yet" in note
+    assert asking.understand("session | group key | max(repeats)", book.project, now_us()).context.notes == [note]
     indexing.index()
+    assert asking.understand(unread.text, book.project, now_us()).context.notes == []
     stood = list(RepeatedDoing.objects.order_by("id").values())
     indexing.start_over()
     indexing.index()
@@ -138,15 +142,18 @@ def test_a_run_that_went_in_circles_is_found_after_it_ended_and_where_it_was_onl
     live = agent.session("live")["id"]
     for n in range(6):
         did(agent, f"k{n}", "live", "forge.poll", arguments={"pr": 17})
+    agent.plan("only-planned", "live", tool="forge.poll", arguments={"pr": 17})
     assert agent.post(f"/sessions/{live}/end", {"status": "completed"}).status_code == 200
     reported(agent, "imported", 20)
     reported(agent, "sound", 7)  # four times the same
     agent.session("beating")
+    did(agent, "once", "beating", "forge.poll", arguments={"pr": 17})
     indexing.index()
     name = Session.objects.get(key="live").agent.name
     question = shipped.fill(shipped.BY_NUMBER[19], {})
     assert groups(book, question) == [("imported", name, 10), ("live", name, 6)]
     assert rows(book, "session repeats:>=4") == ["sound", "imported", "live"]
+    assert min(nth for nth, _ in groups(book, "session | group repeats")) == 2
     assert rows(book, "session repeats:1") == rows(book, "session is:looped") == []
     page = asked(viewer, 19, times="7")
     assert [unescape(one) for one in re.findall(r'data-label="Key"><a href="[^"]+">(?:<[^>]+>)?([^<]+)', page)] == [
