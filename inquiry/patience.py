@@ -117,8 +117,7 @@ def _limit_postgresql(until: float) -> Iterator[None]:
         try:
             _tell("DEFAULT", helpers="DEFAULT")
         except psycopg.Error:
-            if not connection.in_atomic_block:  # there a rollback takes it back
-                connection.close()  # whoever were given it next would inherit the limit
+            turns.hang_up()  # whoever were given it next would inherit the limit; in a block a rollback takes it back
 
 
 def _tell(milliseconds: str, helpers: str) -> None:

@@ -73,6 +73,13 @@ def _let_go() -> None:
         connection.close()
 
 
+def hang_up() -> None:
+    """End the connection itself: a pool would hand it out again with all that is set and held on it."""
+    if connection.connection is not None and not connection.in_atomic_block:
+        connection.connection.close()
+        connection.close()
+
+
 @contextmanager
 def _among_processes(author: int, until: float) -> Iterator[bool]:
     place = _look(author)
@@ -89,7 +96,7 @@ def _among_processes(author: int, until: float) -> Iterator[bool]:
         try:
             sql.rows(_GIVE_BACK, [_PLACE, place, _AUTHOR, author])
         except DatabaseError:
-            _let_go()  # whoever were given it next would have the place
+            hang_up()  # whoever were given it next would have the place
 
 
 def _look(author: int) -> int:

@@ -1,5 +1,6 @@
 """A search that takes too long costs its author a clear page, and nobody else anything."""
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
@@ -166,11 +167,38 @@ def test_processes_share_the_places(committed: None, house: House, book: Book, s
         other.submit(_hang_up).result()
 
 
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has no connections that are handed out again")
+def test_a_connection_that_keeps_a_place_or_a_limit_is_handed_out_no_more(
+    committed: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "_GIVE_BACK", "SELECT 1 / 0, %s, %s, %s, %s")
+    with patience.limit(7, in_turn=True):
+        held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"
+        assert _asked(held) == [(2,)]
+        (kept,) = _asked("SELECT pg_backend_pid()")[0]
+    tell = patience._tell
+
+    def untold(milliseconds: str, helpers: str) -> None:
+        if milliseconds == "DEFAULT":
+            connection.connection.execute("SELECT 1 / 0")
+        tell(milliseconds, helpers)
+
+    monkeypatch.setattr(patience, "_tell", untold)
+    with patience.limit(7):
+        (limited,) = _asked("SELECT pg_backend_pid()")[0]
+    alive = "SELECT count(*) FROM pg_stat_activity WHERE pid = ANY(%s) AND pid <> pg_backend_pid()"
+    mine = _asked("SELECT pg_backend_pid()")[0][0]
+    assert mine not in (kept, limited)
+    until = time.monotonic() + 60  # the server notices that somebody hung up a moment later
+    while _asked(alive, [kept, limited]) != [(0,)]:
+        assert time.monotonic() < until
+
+
 def _hang_up() -> None:
     connection.close()  # the thread's own
 
 
-def _asked(statement: str, *parameters: int) -> list[Any]:
+def _asked(statement: str, *parameters: Any) -> list[Any]:
     with connection.cursor() as cursor:
         cursor.execute(statement, parameters)
         return list(cursor.fetchall())
