@@ -37,7 +37,7 @@ BESIDE: Final[dict[type[models.Model], tuple[set[str], set[str]]]] = {
     Effect: ({"agent", "task", "repository", "parent_effect", "compensates"}, {"imported"}),
     Attempt: ({"effect"}, set()),
     Gate: ({"effect", "agent", "policy_set", "requester", "session_owner", "agent_owner"}, set()),
-    Vote: ({"gate"}, {"user"}),  # the voter's pseudonym is a column
+    Vote: ({"gate"}, {"user", "own"}),  # the voter's pseudonym is a column, and whose a gate is stands with the gate
     Exemption: ({"granted_by"}, {"expired_position"}),
     Hold: ({"set_by"}, {"subject", "opened_position", "lifted_by", "lifted_at_us"}),
 }
