@@ -21,6 +21,7 @@ from sessions.models import Project
 LONGEST_VALUE: Final = 300
 NARROW: Final = 100_000  # numbers between two ends, up to which an index leads to few rows
 NOTHING: Final = Q(pk__in=())
+EVERYTHING: Final = ~NOTHING
 
 
 @dataclass(slots=True)
@@ -216,7 +217,7 @@ class Own(Choice):
         return None
 
     def present(self) -> Test:
-        return Test(Q(), lambda _row: True)
+        return super(Own, self).present() if self.path else Test(Q(), lambda _row: True)
 
     def _read(self, term: Term, context: Context) -> Test:
         keys = self.keys(term)
@@ -235,7 +236,7 @@ def any_of(tests: Iterable[Test]) -> Test:
         return given[0]
     q = NOTHING
     for number, test in enumerate(given):
-        q = test.q if number == 0 else q | test.q
+        q = _said(test.q) if number == 0 else q | _said(test.q)
     tellers = [test.holds for test in given]
     if any(teller is None for teller in tellers):
         return Test(q, lasts=bool(given) and all(test.lasts for test in given), of=("any", tuple(given)))
@@ -262,5 +263,10 @@ def negated(test: Test) -> Test:
     """What it does not hold of."""
     teller = test.holds
     if teller is None:
-        return Test(~test.q, lasts=test.lasts, of=("not", (test,)))
-    return Test(~test.q, lambda row: not teller(row), lasts=test.lasts)
+        return Test(~_said(test.q), lasts=test.lasts, of=("not", (test,)))
+    return Test(~_said(test.q), lambda row: not teller(row), lasts=test.lasts)
+
+
+def _said(q: Q) -> Q:
+    """A condition that every row meets, said in words: Django leaves an empty one out, and `NOT` or `OR` with it."""
+    return q or EVERYTHING

@@ -64,6 +64,16 @@ def shelf(db: None) -> Shelf:
     return fill(11)
 
 
+def test_every_row_has_a_value_or_has_none_and_never_both(shelf: Shelf) -> None:
+    for name, entity in ENTITIES.items():
+        everything = set(entity.of(shelf.project).values_list("pk", flat=True))
+        for field in entity.fields:
+            texts = f"has:{field}", f"-has:{field}", f"(has:{field} OR -has:{field})"
+            asked = [asking.understand(f"{name} {text}", shelf.project, NOW_US) for text in texts]
+            some, others, either = [set(asking.matches(one).values_list("pk", flat=True)) for one in asked]
+            assert (some | others, some & others, either) == (everything, set(), everything), (name, field)
+
+
 def test_groups_count_and_measure(shelf: Shelf) -> None:
     text = "effect attempts:>0 | group tool,agent | count, max(attempts), p95(took), distinct(ref) | top 7"
     table = asking.answer(asking.understand(text, shelf.project, NOW_US), lambda rows: rows).groups
