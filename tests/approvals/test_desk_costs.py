@@ -56,9 +56,10 @@ def test_pages_ask_as_many_queries_for_many_requests_as_for_few(desk: Desk) -> N
     gate = desk.gate(desk.plan("e-2", arguments=arguments))
     client = desk.house.client("reviewer")
     urls = [reverse("inbox"), reverse("inbox") + "?state=mine", reverse("gate", args=[gate.id])]
-    before = [asked(client, url)[0] for url in urls]
+    # Once in some seconds a process reads again what is declared of tools: the cheaper of two looks is the page's own.
+    before = [min(asked(client, url) for _ in range(2))[0] for url in urls]
     multiply(gate, 200)
-    after = [asked(client, url) for url in urls]
+    after = [min(asked(client, url) for _ in range(2)) for url in urls]
     assert [queries for queries, _ in after] == before
     assert max(before) <= MOST, before
     assert max(size for _, size in after) < 100_000

@@ -94,7 +94,7 @@ def test_the_page_shows_the_moment_and_refuses_one_that_has_not_come(house: Hous
     assert page.status_code == 200
     assert "/effects/" in page.content.decode()
     with pytest.raises(Fault, match="not there yet"):
-        asking.understand(f"asof:#{position + 1000}", house.project, now_us())
+        asking.understand(f"asof:#{position + 10**12}", house.project, now_us())
     refused = viewer.get("/audit/", {"q": "state:planned asof:2126-01-01"})
     assert refused.status_code == 400
     assert "has not come yet" in refused.content.decode()
