@@ -87,6 +87,8 @@ def plan(origin: Origin, wish: Plan, decide: Decide, observe: Observe) -> Answer
         return Answered(own, 200, open_effect=own.id if unsettled else ambiguous if asks else None)
     if doubtful:
         give_up(own, load_attempts([own.id])[own.id], origin.received_us, observe)
+        if own.state == "acknowledged":  # an attempt before the last had happened: there is nothing to ask leave for
+            return Answered(own, 200, open_effect=own.id if unsettled else None, position=appended[0].position)
     # The same intent; what does not belong to it (free text, preconditions) is from now on as it was asked last.
     own.plan_position, own.replanned = appended[0].position, True
     said = fold.said_by_plan(own)

@@ -29,9 +29,9 @@ def measure(report: Report, server: Server, *, pending: int, rounds: int, batche
         for waiters in (0, gates.WAITERS):
             part.unblocked(min(pending // 8, gates.MOST_RULINGS), waiters)
         part.offsets(pending // 5)
-        contests.of_deciders(part, max(pending // 50, 1))
-        contests.of_users(part, max(pending // 50, 1))
-        contests.of_revocations(part, max(pending // 10, 1))
+        contests.of_deciders(part, pending // 25)
+        contests.of_users(part, pending // 25)
+        contests.of_revocations(part, pending // 5)
         part.ingest(rounds, batches)
         part.plan()
-        contests.of_restarts(part, max(pending // 25, 1))
+        contests.of_restarts(part, pending // 5)

@@ -16,7 +16,8 @@ from approvals.models import Gate
 from approvals.states import US
 from journal.clock import now_us
 from journal.models import Entry
-from ledger.models import Attempt
+from ledger import declared
+from ledger.models import Attempt, Tool
 from tests.approvals.story import Desk
 
 pytestmark = pytest.mark.django_db
@@ -88,3 +89,32 @@ def outcome(desk: Desk, planned: dict[str, Any]) -> dict[str, Any]:
         "violations": [facts.split('"')[3] for facts in violations],
         "open": Gate.objects.filter(status__in=("pending", "approved")).count(),
     }
+
+
+@pytest.mark.parametrize("tool_class", ["natural", "keyed", "joint", "probeable", "compensable", "opaque"])
+@pytest.mark.parametrize("together", [True, False])
+def test_planned_again_where_the_first_had_happened_and_nobody_knows_of_the_second(
+    desk: Desk, tool_class: str, together: bool
+) -> None:
+    """There is no leave to ask for: the schema refused it, and the agent was answered 500."""
+    Tool.objects.filter(project=desk.project, name="git.push").update(tool_class=tool_class)
+    declared.forget()
+    effect = desk.plan("e-1")
+    approved(desk, desk.gate(effect))
+    desk.agent.dispatch(effect)
+    desk.agent.fail(effect, "rejected")
+    effect = desk.agent.plan("e-1")
+    approved(desk, desk.gate(effect))
+    assert desk.agent.dispatch(effect)["attempt"] == 2
+    words = [{**LATE, "id": "nobody", "attempt": 2, "outcome": "unknown"}, LATE]
+    for batch in [words] if together else [[one] for one in words]:
+        assert desk.agent.report(batch).status_code == 200
+    gates = Gate.objects.count()
+    answer = desk.agent.post("/effects", {**SAID, "tool": "git.push", "arguments": {"ref": "main"}})
+    assert answer.status_code == 200, answer.text
+    told = answer.json()
+    assert (told["state"], told["outcome"] in ("ok", "unknown"), told["leave"]) == ("acknowledged", True, "used")
+    # Whoever is told nothing open may take it for done; else it is said which effect must be settled first.
+    assert (told["outcome"] == "ok" and told["answer"] == "done") or told["open_effect"] == effect["id"]
+    assert Gate.objects.count() == gates
+    assert desk.agent.post("/effects", {**SAID, "tool": "git.push", "arguments": {"ref": "main"}}).status_code == 200
