@@ -97,6 +97,11 @@ class Cast:
     same: bool
     uncounted: str
 
+    @property
+    def ruled_in_us(self) -> int:
+        """How long after its page was shown it was given."""
+        return self.vote.voted_at_us - self.vote.shown_at_us
+
 
 def votes(gate: Gate, card_sha256: str) -> list[Cast]:
     """The votes of a gate, in order."""

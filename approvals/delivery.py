@@ -102,7 +102,7 @@ def headline(message: Message) -> str:
     if first.telling is not None:
         return first.telling.headline
     if first.gate is None:
-        return "This is a test" if first.topic == "test" else "Something happened that must not pass in silence"
+        return "This is a test"
     if first.topic == "gate.unseen":
         return f"{_named(first.gate)} waits, half of its time has passed, and nobody who may rule has opened it"
     return f"{_named(first.gate)} {_ENDED[first.status]}"
@@ -110,12 +110,11 @@ def headline(message: Message) -> str:
 
 def lines(story: Story) -> list[str]:
     """What is known of it, one fact a line, and where to look."""
-    gate, entry, telling = story.gate, story.entry, story.telling
+    gate, telling = story.gate, story.telling
     if telling is not None:
         return [*telling.facts, _link(telling.path)]
     if gate is None:
-        told = [f"Entry {entry.position} of the journal: {entry.kind}."] if entry is not None else []
-        return [*told, _link("/audit/")]
+        return [_link("/audit/")]
     place = [gate.repository_name, gate.effect.ref_class and f"a {gate.effect.ref_class} ref", gate.effect.environment]
     facts = [
         f"{shown(gate.agent.name)} asks to use {shown(gate.tool)}"

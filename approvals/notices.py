@@ -14,7 +14,7 @@ import structlog
 from django.db import transaction
 from django.db.models import BigIntegerField, ExpressionWrapper, F, Q, QuerySet
 
-from approvals import deadlines, delivery, rulings
+from approvals import breach_notices, deadlines, delivery, rulings
 from approvals.delivery import Message, Story
 from approvals.models import Gate, Vote
 from approvals.models_notices import Notice, NoticeChannel
@@ -47,6 +47,7 @@ def register() -> None:
     """Take what the outbox holds of gates and breaches. Called once, when the room is made ready."""
     for topic, sender in (("gate.requested", _requested), ("gate.resolved", _resolved), ("integrity", _breach)):
         outbox.register(topic, sender)
+    delivery.tellers["integrity"] = breach_notices.telling
 
 
 def _requested(row: Outbox) -> None:

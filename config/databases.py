@@ -48,7 +48,8 @@ def _sqlite(path: Path) -> dict[str, Any]:
     return {
         "ENGINE": "config.sqlite",
         "NAME": str(path),
-        # One connection per thread for the thread's life: opening one costs more than a whole command.
+        # Opening one costs more than a whole command: a thread has its own for its life, a request of a web server
+        # one that was opened before (config/sqlite/idle.py).
         "CONN_MAX_AGE": None,
         "OPTIONS": {"transaction_mode": "IMMEDIATE", "timeout": 20},
         # A file, because tests with several threads must meet the same locks as life does; one for each process, so

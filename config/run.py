@@ -166,7 +166,7 @@ def web_server(host: str, port: int, vendor: str, threads: int) -> Child:
         "--port": str(port),
         "--workers": str(workers),
         "--blocking-threads": str(threads),
-        # Threads keep their SQLite connection; the shortest life that granian allows would reopen it all day.
+        # A thread that ended is begun anew at the next crowd; the shortest life that granian allows does that all day.
         "--blocking-threads-idle-timeout": "600",
         "--backpressure": str(CONNECTIONS),
         "--workers-kill-timeout": "3",

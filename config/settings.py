@@ -110,7 +110,7 @@ TEMPLATES = [
 ]
 
 # --- people ---------------------------------------------------------------------------------------------------------
-AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
+AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "sessions.signed_in.MemberBackend"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
@@ -187,6 +187,8 @@ MEDIA_ROOT = VAR_DIR / "artifacts"
 GATEBOOK_ARTIFACT_BYTES = int(os.environ.get("GATEBOOK_ARTIFACT_BYTES") or 64 * 1024 * 1024)
 # How long a person's page may search before it is stopped with a sentence.
 GATEBOOK_SEARCH_TIMEOUT_S = float(os.environ.get("GATEBOOK_SEARCH_TIMEOUT_S") or 5)
+# How many queries in the search's language run at once; 0 for what inquiry/turns.py thinks right.
+GATEBOOK_SEARCH_PLACES = max(int(os.environ.get("GATEBOOK_SEARCH_PLACES") or 0), 0)
 # Artifact bytes are streamed by their own door; this bounds what a form may carry.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 4 * 1024 * 1024
 

@@ -14,11 +14,13 @@ django.setup()
 
 from django.core.handlers.exception import convert_exception_to_response
 from django.core.handlers.wsgi import WSGIHandler
+from django.db import connection
 from django.http import HttpRequest, HttpResponseBase
 from django.urls import set_urlconf
 
 from approvals import waker
 from config.draining import before_end
+from config.sqlite import checkpoints, idle
 from config.sqlite.queue import for_a_person
 
 AGENTS_URLCONF = "config.agents_urls"
@@ -62,6 +64,9 @@ def _dispatcher() -> Callable[[dict[str, Any], Any], Iterable[bytes]]:
 application = _dispatcher()
 
 if multiprocessing.parent_process() is not None:  # a worker of the web server, not a test that imports us
+    idle.share()
+    if connection.vendor == "sqlite":
+        checkpoints.begin(str(connection.settings_dict["NAME"]))
     before_end(waker.drain)
     waker.start()
 

@@ -159,7 +159,7 @@ def _read(raw: bytes, max_depth: int, lane: Lane) -> Parsed:
     if (
         raw.count(b":") != written.count(b":")
         or (b"\\u003" in raw and (b"\\u003a" in raw or b"\\u003A" in raw))
-        or (openings > max_depth and _depth(value) > max_depth)
+        or (openings > max_depth and depth(value) > max_depth)
         or (not written.isascii() and _ASTRAL.search(written) and has_astral_key(value))
     ):
         return _read_slowly(raw, max_depth, lane)
@@ -171,17 +171,18 @@ def _read_slowly(raw: bytes, max_depth: int, lane: Lane) -> Parsed:
     return Parsed(value, write_canonical(value))
 
 
-def _depth(value: Any) -> int:
-    depth, level = 0, [value]
+def depth(value: Any) -> int:
+    """How many levels of objects and lists a JSON value has, itself counted; of another value 1."""
+    levels, level = 0, [value]
     while level:
-        depth += 1
+        levels += 1
         level = [
             child
             for node in level
             for child in (node.values() if type(node) is dict else node)
             if type(child) is dict or type(child) is list
         ]
-    return depth
+    return levels
 
 
 def _check_depth(raw: bytes, max_depth: int) -> None:

@@ -30,15 +30,10 @@ def _audit() -> str:
     return reverse("audit", urlconf=settings.ROOT_URLCONF)
 
 
-@cache
-def _exemptions_page() -> str:
-    return reverse("exemptions", urlconf=settings.ROOT_URLCONF)
-
-
 PAGE: Final[dict[str, Callable[[Any], str]]] = {
     "effect": lambda row: f"{_page('effect')}{row.pk}/",
     "session": lambda row: f"{_page('session')}{row.pk}/",
     "gate": lambda row: f"{_page('gate')}{row.pk}/",
-    "exemption": lambda _row: _exemptions_page(),
+    "exemption": lambda row: f"{_page('exemption')}{row.pk}/",
     "event": _page_of_event,
 }

@@ -40,8 +40,9 @@ def tell(row: Outbox) -> None:
 
 
 def handles(entity: str, positions: list[int]) -> list[str]:
-    """e_41, s_12, g_7; #48211 for what has no letter."""
-    return [f"{LETTERS.get(entity, LETTERS[ENTRY])}{position}" for position in positions]
+    """e_41, s_12, g_7, x_9; #48211 for what has no letter."""
+    letter = "x_" if entity == "exemption" else LETTERS.get(entity, LETTERS[ENTRY])
+    return [f"{letter}{position}" for position in positions]
 
 
 def counted(facts: dict[str, Any]) -> str:

@@ -25,12 +25,12 @@ from inquiry import alerts, patience, pinned
 from inquiry.alerts import Look, Start
 from inquiry.models_alerts import Alert
 from inquiry.models_saved import SavedQuery
-from inquiry.query import asking, reading, values
+from inquiry.query import asking, past, reading, values
 from inquiry.query.asking import Asked
 from inquiry.query.entities import Entity
 from inquiry.query.fields import NOTHING, Context
 from inquiry.query.kinds import Several, Time
-from inquiry.query.tree import And, Fault, Node, Not, Or, Scope, Term, Words
+from inquiry.query.tree import And, Fault, Node, Not, Or, Query, Scope, Term, Words
 from inquiry.stuck import pulses
 from inquiry.words import indexing
 from journal import horizon
@@ -166,10 +166,11 @@ def _look(alert: Alert, settled: int, said: _Said) -> bool:
 def _judged(alert: Alert, settled: int, said: _Said) -> Look:
     """What is new of an alert's query."""
     now, place = max(now_us(), alert.looked_at_us), alert.place
+    indexed = pulses.position(indexing.NAME)  # before anything is read that goes by it
     asked = _understand(alert.text, alert.query, now)
-    # Beyond what the index of words has read, what is said may not be found by its words yet.
-    if _has_words(asked.query.condition):
-        settled = min(settled, pulses.position(indexing.NAME))
+    # Beyond what the index of words has read, what is said may not be found by its words yet, nor as done again.
+    if _has_words(asked.query.condition) or _is_compared_late(asked.query):
+        settled = min(settled, indexed)
     until = max(place, min(settled, place + (SPAN >> (3 * alert.failures))))  # a smaller step after one too long
     if asked.entity.name == "event":
         rows = asking.matches(asked).filter(opened_position__gt=place, opened_position__lte=until)
@@ -203,7 +204,7 @@ def _told(asked: Asked, until: int, known: Sequence[int], new: list[int]) -> Loo
 def _by_time_alone(asked: Asked, then_us: int) -> list[int]:
     """Positions of rows that match and would not as of `then_us`, newest first."""
     entity, rows = asked.entity, asked.entity.of(asked.context.project)
-    then = Context(asked.context.project, then_us, names=asked.context.names)
+    then = Context(asked.context.project, then_us, names=asked.context.names, grouped=asked.context.grouped)
     nodes = [
         one for one in reading.conjuncts(asked.query) if not isinstance(one, Words) and not _only_ends(one, entity)
     ]
@@ -240,6 +241,10 @@ def _sql(rows: "QuerySet[Any]") -> object:
         return rows.order_by().values("pk").query.sql_with_params()
     except (EmptyResultSet, FullResultSet) as known:
         return type(known)
+
+
+def _is_compared_late(query: Query) -> bool:
+    return any(known is not None and known.compared_late for known, _name, _at in past.named(query))
 
 
 def _has_words(node: Node | None) -> bool:

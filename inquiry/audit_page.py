@@ -13,7 +13,7 @@ from django.db.models import F, QuerySet
 from django.http import QueryDict
 from django.urls import reverse
 
-from inquiry import columns, first_search, found_words, handles, histogram, jump, links
+from inquiry import columns, exempted, first_search, found_words, handles, histogram, jump, links
 from inquiry.asof.cut import Cut
 from inquiry.column import Reader
 from inquiry.handles import as_position
@@ -234,6 +234,8 @@ def search(page: Searched, project: Project, now_us: int) -> None:
         _blame(page, asked)
         return
     page.rows = list(as_rows(answer.rows)) if page.entity == "effect" else answer.rows
+    if page.entity == "exemption":
+        exempted.count_late(project, page.rows, page.reader.upto)
     page.snippets = found_words.snippets_of(asked, [row.pk for row in answer.rows])
     whole = page.before is None and page.after is None and answer.older is None and answer.looked_back_to is None
     page.count, page.more = (len(page.rows), False) if whole else asking.count(asked)

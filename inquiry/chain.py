@@ -4,16 +4,16 @@ Parents and compensations are told by agents. The cause is what the book finds b
 and others with the same external reference. Everything is bounded, and where a bound cuts, a sentence says so.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
 import orjson
-from django.db.models import QuerySet
+from django.db.models import Exists, F, Q, QuerySet
 
 from approvals.deadlines import current_status
-from approvals.models import Gate, Vote
+from approvals.models import Gate
 from inquiry import nearest, repeating
 from inquiry.indexes import HAS_REFERENCE, WAS_ASKED_ABOUT
 from inquiry.models_repeats import RepeatedDoing
@@ -26,7 +26,9 @@ DOWN: Final = 5  # levels of children and of compensations
 PAIRS: Final = 5_000  # effects of the session that name a parent
 ALIKE: Final = 20  # of the same intent, and of the same external reference
 ELSEWHERE: Final = 5  # of the same intent in sessions that nobody was asked about, and on the same resource
+LOOKED: Final = 50  # calls that are the same in nearly the same words, or to the letter
 LINKS: Final = 200
+UNDOINGS: Final = 10 * LINKS  # that are looked at, of all levels
 GATES: Final = 50
 
 THIS: Final = "this one"
@@ -78,31 +80,43 @@ class Chain:
 
 
 def of(effect: Effect, now_us: int) -> Chain:
-    """The chain of an effect that was fetched through the wall; nothing of another project is in it."""
+    """The chain of an effect that was fetched through the wall; nothing of another project is in it.
+
+    Two queries, three where something was decided about it, however long it is.
+    """
     chain = Chain()
     chain.add(effect.id, THIS)
     decided = decisions.of_session(effect.session_id).filter(effect=effect.id)
-    alike, asked = list(_alike(effect)), {"undoing": _undoing(effect, [effect.id])}
+    alike, asked = list(_alike(effect)), {"undoing": _undoing(effect)}
+    whether: dict[str, QuerySet[Any]] = {"decided": decided}
     for number, kind in enumerate(alike):
         asked |= {f"before_{number}": kind.before, f"after_{number}": kind.after}
-    own_children = Effect.objects.filter(session=effect.session_id, parent_effect=effect.id)
-    found, there = nearest.look(effect, asked, {"children": own_children, "decided": decided})
-    _upwards(chain, effect, "parent_effect_id", "its parent", "its parent, {} levels up")
-    if there["children"]:
-        _children(chain, effect)
-    _upwards(chain, effect, "compensates_id", "this one compensates it", "compensated in its turn, {} steps back")
-    _compensations(chain, effect, found["undoing"])
+        whether |= {f"{word}_{number}": rows for word, rows in kind.beyond.items()}
+    found = nearest.look(
+        effect,
+        asked,
+        whether,
+        pairs=_pairs(effect),
+        up={link: UP for link in ("parent_effect_id", "compensates_id") if getattr(effect, link) is not None},
+        down=("compensates_id", DOWN, UNDOINGS),
+    )
+    _upwards(chain, effect, found, "parent_effect_id", "its parent", "its parent, {} levels up")
+    _children(chain, effect, found.pairs)
+    how = "this one compensates it", "compensated in its turn, {} steps back"
+    _upwards(chain, effect, found, "compensates_id", *how)
+    _compensations(chain, effect, found)
     _tell_alike(chain, alike, found)
     _ask(chain, now_us)
-    rows = decided.order_by("-opened_position")[:ALIKE] if there["decided"] else []
+    rows = decided.order_by("-opened_position")[:ALIKE] if found.whether["decided"] else []
     chain.decided = [decisions.told(row) | {"position": row.opened_position} for row in rows]
     return chain
 
 
-def _upwards(chain: Chain, effect: Effect, link: str, first: str, further: str) -> None:
+def _upwards(chain: Chain, effect: Effect, found: nearest.Found, link: str, first: str, further: str) -> None:
     """Walk from one effect to the next that `link` names, until there is none, or one is met again."""
     seen = {effect.id}
     following = getattr(effect, link)
+    above = iter(found.up.get(link, ()))
     for step in range(1, UP + 2):
         if following is None or following in seen:
             return
@@ -111,19 +125,24 @@ def _upwards(chain: Chain, effect: Effect, link: str, first: str, further: str) 
             return
         seen.add(following)
         # A report may name any id, and nothing crosses the wall.
-        found = Effect.objects.filter(id=following, project=effect.project_id).values_list("id", link).first()
-        if found is None:
+        one = next(above, None)
+        if one is None:
             chain.say("An effect that it names was never reported here.")
             return
-        if not chain.add(found[0], first if step == 1 else further.format(step)):
+        if not chain.add(one[0], first if step == 1 else further.format(step)):
             return
-        following = found[1]
+        following = one[1]
 
 
-def _children(chain: Chain, effect: Effect) -> None:
+def _pairs(effect: Effect) -> "QuerySet[Effect]":
+    """The effects of its session that name a parent, where any names this one."""
+    own = Effect.objects.filter(session=effect.session_id, parent_effect=effect.id)
+    named = Effect.objects.filter(Exists(own), session=effect.session_id, parent_effect__isnull=False)
+    return named.order_by("opened_position")[: PAIRS + 1]
+
+
+def _children(chain: Chain, effect: Effect, pairs: list[tuple[UUID, UUID]]) -> None:
     """What names it as parent, and what names that: in its own session, where an index leads."""
-    named = Effect.objects.filter(session=effect.session_id, parent_effect__isnull=False)
-    pairs = list(named.order_by("opened_position").values_list("id", "parent_effect_id")[: PAIRS + 1])
     if len(pairs) > PAIRS:
         chain.say(f"Children are looked for among the first {PAIRS:,} effects of the session that name a parent.")
     under: dict[UUID, list[UUID]] = {}
@@ -141,33 +160,36 @@ def _children(chain: Chain, effect: Effect) -> None:
                 return
 
 
-def _tell_alike(chain: Chain, alike: "list[_Kind]", found: dict[str, list[UUID]]) -> None:
+def _tell_alike(chain: Chain, alike: "list[_Kind]", found: nearest.Found) -> None:
     for number, kind in enumerate(alike):
         for word in ("before", "after"):
-            ids = found[f"{word}_{number}"]
+            ids = found.ids[f"{word}_{number}"]
             if len(ids) > kind.most:
                 chain.say(f"There are more than {kind.most} {kind.of_which} {word} it; the nearest are shown.")
+            elif found.whether.get(f"{word}_{number}"):
+                chain.say(f"Of all that made its call {word} it the nearest {LOOKED} were looked at.")
             for one in ids[-kind.most :] if word == "before" else ids[: kind.most]:
                 if not chain.add(one, f"{kind.how}, {word} it"):
                     return
 
 
-def _undoing(effect: Effect, level: list[UUID]) -> "QuerySet[Effect]":
-    undoing = Effect.objects.filter(compensates__in=level, project=effect.project_id)
+def _undoing(effect: Effect) -> "QuerySet[Effect]":
+    undoing = Effect.objects.filter(compensates=effect.id, project=effect.project_id)
     return undoing.order_by("opened_position")[: LINKS + 1]
 
 
-def _compensations(chain: Chain, effect: Effect, level: list[UUID]) -> None:
+def _compensations(chain: Chain, effect: Effect, found: nearest.Found) -> None:
     """What was planned to undo it, and what undoes that."""
-    seen = {effect.id}
-    for depth in range(1, DOWN + 1):
+    for one in found.ids["undoing"]:
+        if not chain.add(one, "compensates this one"):
+            return
+    seen = {effect.id, *found.ids["undoing"]}
+    for depth in range(2, DOWN + 1):
+        level = [one for one in found.down.get(depth, ()) if one not in seen]
         for one in level:
             seen.add(one)
-            if not chain.add(one, "compensates this one" if depth == 1 else "compensates its compensation"):
+            if not chain.add(one, "compensates its compensation"):
                 return
-        if not level or depth == DOWN:
-            return
-        level = [one for one in _undoing(effect, level).values_list("id", flat=True) if one not in seen]
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,20 +201,26 @@ class _Kind:
     how: str
     of_which: str
     most: int
+    beyond: "dict[str, QuerySet[Any]]" = field(default_factory=dict)  # what was not looked at, by the side of it
 
 
 def _alike(effect: Effect) -> Iterator[_Kind]:
     """The same call, in its session and others; the same tool on the same resource; the same external reference."""
     there = Effect.objects.filter(project=effect.project_id)
+    calls = repeating.like([effect.opened_position], "call", "read")
     if effect.intent_digest:
         same = Effect.objects.filter(session=effect.session_id, intent_digest=effect.intent_digest)
         yield _near(effect, same, "the same call", "of the same call in this session")
         other = "the same call in another session", "of the same call in other sessions"
-        asked = there.filter(WAS_ASKED_ABOUT, intent_digest=effect.intent_digest).exclude(session=effect.session_id)
+        exactly = Q(intent_digest=effect.intent_digest)
+        asked = there.filter(WAS_ASKED_ABOUT, exactly).exclude(session=effect.session_id)
         yield _near(effect, asked, *other)
-        yield _compared(effect, "call", *other)
+        yield _compared(effect, calls.exclude(session=effect.session_id), exactly, *other)
+    nearly = "the same call in nearly the same words", "of nearly the same call"
+    yield _compared(effect, calls, ~Q(intent_digest=effect.intent_digest), *nearly)
     if effect.resource:
-        yield _compared(effect, "target", "the same tool on the same resource", "of its tool on the same resource")
+        aimed = "the same tool on the same resource", "of its tool on the same resource"
+        yield _compared(effect, repeating.like([effect.opened_position], "target"), Q(), *aimed)
     if effect.external_reference:
         same = there.filter(HAS_REFERENCE, external_reference=effect.external_reference)
         yield _near(effect, same, "the same external reference", "with the same external reference")
@@ -204,37 +232,42 @@ def _near(effect: Effect, rows: "QuerySet[Effect]", how: str, of_which: str) -> 
     return _Kind(before[: ALIKE + 1], after[: ALIKE + 1], how, of_which, ALIKE)
 
 
-def _compared(effect: Effect, sort: str, how: str, of_which: str) -> _Kind:
-    """What the chore found to have this in common; calls only of other sessions, as its own are found anyway."""
-    same = RepeatedDoing.objects.filter(digest=repeating.digest_of(effect, sort), sort=sort)
-    same = same.exclude(session=effect.session_id) if sort == "call" else same
+def _compared(effect: Effect, same: "QuerySet[RepeatedDoing]", only: Q, how: str, of_which: str) -> _Kind:
+    """What the chore found to have this in common, and of it those of which `only` holds."""
     before = same.filter(position__lt=effect.opened_position).order_by("-position").values("position")
     after = same.filter(position__gt=effect.opened_position).order_by("position").values("position")
-    there = Effect.objects.filter(project=effect.project_id)
-    told = [there.filter(opened_position__in=rows[: ELSEWHERE + 1]) for rows in (before, after)]
-    return _Kind(told[0], told[1], how, of_which, ELSEWHERE)
+    there = Effect.objects.filter(only, project=effect.project_id)
+    most = LOOKED if only else ELSEWHERE + 1  # among the nearest may be many that are told of as something else
+    told = [there.filter(opened_position__in=rows[:most]) for rows in (before, after)]
+    beyond = {"before": before[most : most + 1], "after": after[most : most + 1]} if only else {}
+    return _Kind(told[0], told[1], how, of_which, ELSEWHERE, beyond)
 
 
 def _ask(chain: Chain, now_us: int) -> None:
-    """The gates of all of these, in the order in which people were asked, with what each person answered."""
-    rows = Gate.objects.filter(effect__in=list(chain.hows)).select_related("effect").order_by("opened_position")
-    gates = list(rows[: GATES + 1])
-    if len(gates) > GATES:
-        chain.say(f"People were asked more than {GATES} times; the first are shown.")
-    votes = _votes([gate.id for gate in gates[:GATES]])
-    for gate in gates[:GATES]:
-        gate.status = current_status(gate, now_us)
-        until = gate.decided_at_us or gate.ended_at_us or now_us
-        chain.gates.append(Asked(gate, votes.get(gate.id, []), max(until - gate.requested_at_us, 0)))
+    """The gates of all of these, in the order in which people were asked, with what each person answered. One query."""
+    asked = Gate.objects.filter(effect__in=list(chain.hows)).order_by("opened_position").values("id")[: GATES + 1]
+    vote = {name: F(f"votes__{path}") for name, path in _OF_VOTE.items()}
+    rows: QuerySet[Any] = Gate.objects.filter(id__in=asked).select_related("effect")
+    rows = rows.annotate(**vote, text=text_at("votes__position"))
+    gates: dict[UUID, Asked] = {}
+    for row in rows.order_by("opened_position", "vote_position"):
+        if row.id not in gates:
+            if len(gates) == GATES:
+                chain.say(f"People were asked more than {GATES} times; the first are shown.")
+                break
+            row.status = current_status(row, now_us)
+            until = row.decided_at_us or row.ended_at_us or now_us
+            gates[row.id] = Asked(row, [], max(until - row.requested_at_us, 0))
+        if row.vote_position is not None:
+            reason = str(orjson.loads(row.text).get("reason", "")) if row.text is not None else None
+            said = Ruled(row.vote_by, row.vote_answer, row.vote_at_us, row.vote_position, reason)
+            gates[row.id].votes.append(said)
+    chain.gates = list(gates.values())
 
 
-def _votes(gates: Iterable[UUID]) -> dict[UUID, list[Ruled]]:
-    found: dict[UUID, list[Ruled]] = {}
-    if not gates:
-        return found
-    rows = Vote.objects.filter(gate__in=list(gates)).select_related("user").annotate(text=text_at("position"))
-    for one in rows.order_by("position"):
-        reason = str(orjson.loads(one.text).get("reason", "")) if one.text is not None else None
-        said = Ruled(one.user.get_username(), one.answer, one.voted_at_us, one.position, reason)
-        found.setdefault(one.gate_id, []).append(said)
-    return found
+_OF_VOTE: Final = {
+    "vote_position": "position",
+    "vote_by": "user__username",
+    "vote_answer": "answer",
+    "vote_at_us": "voted_at_us",
+}

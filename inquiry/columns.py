@@ -221,6 +221,7 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         *_own("gate"),
     ),
     "exemption": (
+        handle("x", "exemption", "Exemption", "opened_position"),
         time("granted", "Granted", "granted_at_us", main=True),
         text("tool", "Tool", main=True),
         text("rule", "Rule", main=True),

@@ -9,7 +9,7 @@ from django.db.models.functions import Substr
 
 from approvals.deadlines import current_status
 from approvals.models import Gate
-from inquiry import bodies, incident_page
+from inquiry import bodies, incident_page, repeating
 from inquiry.bodies import Argument, Excerpt
 from inquiry.bundles import history
 from inquiry.keyset import MAX_POSITION
@@ -32,7 +32,8 @@ ATTEMPTS: Final = 50
 def effect(project: Project, effect_id: UUID) -> Effect | None:
     """The effect with all that its page names, or None when it is not this project's.
 
-    `before_id` and `after_id` are its neighbours in the session, None at the ends; `in_incident` as of a session.
+    `before_id` and `after_id` are its neighbours in the session, None at the ends; `in_incident` as of a session;
+    `again` is true where another like it ran.
     """
     found: Effect | None = next(iter(_EFFECT.rows(project=project.id, effect=effect_id)), None)
     # A report may name any id as its parent's, and nothing crosses the wall.
@@ -53,7 +54,7 @@ def _effect(project: UUID, effect: UUID) -> "QuerySet[Any]":
         Effect.objects.filter(project=project, id=effect)
         .select_related(*joined)
         .annotate(before_id=Subquery(before.values("id")[:1]), after_id=Subquery(after.values("id")[:1]))
-        .annotate(in_incident=incident_page.is_member("effect"))
+        .annotate(in_incident=incident_page.is_member("effect"), again=repeating.is_again())
     )
 
 

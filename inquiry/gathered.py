@@ -43,7 +43,7 @@ def read(
         session_position=F("session__opened_position")
     )
     if whole:
-        page = keyset.merge(arms, rows, size, window)
+        page = keyset.gather(arms, rows, size, window)
     else:  # few, and found by their ids whatever else is asked
         page = keyset.page(timeline.narrow(rows.filter(id__in=single), filters, now_us), size, window)
     found = Lanes(clock, older=page.older, newer=page.newer, size=size, now_us=now_us, across=True)

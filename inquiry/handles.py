@@ -8,11 +8,11 @@ from inquiry.keyset import MAX_POSITION
 from sessions.models import Project, Session
 from sessions.references import identity
 
-_HANDLE: Final = re.compile(r"([estagmi])_([0-9]{1,19})", re.IGNORECASE)
+_HANDLE: Final = re.compile(r"([estagmix])_([0-9]{1,19})", re.IGNORECASE)
 
 
 def handle(text: str) -> tuple[str, int] | None:
-    """`e_12` as ("e", 12); None for anything else. Effects, sessions, tasks, artifacts, gates, messages, incidents."""
+    """`e_12` as ("e", 12); None for anything else. Effects, sessions, tasks, artifacts, gates, and so on."""
     match = _HANDLE.fullmatch(text.strip())
     if match is None or int(match[2]) > MAX_POSITION:
         return None

@@ -5,8 +5,9 @@ from typing import Any, Final
 from uuid import UUID
 
 import orjson
-from django.db.models import Count, Exists, F, OuterRef, QuerySet, Subquery
-from django.db.models.functions import Coalesce
+from django.db.models import Count, Exists, F, JSONField, OuterRef, QuerySet, Subquery
+from django.db.models.fields.json import KeyTextTransform
+from django.db.models.functions import Cast, Coalesce
 
 from approvals.deadlines import current_status
 from inquiry import keyset, things
@@ -116,27 +117,20 @@ def member(found: Incident, identity: UUID) -> IncidentMember | None:
 
 
 def held(project: Project, found: Incident, now: int, before: int | None = None) -> Held:
-    """Members and history of an incident: seven queries at most, however many there are."""
+    """Members and history of an incident: two queries, however many there are."""
     result = Held()
     rows = IncidentMember.objects.filter(incident=found, removed_position__isnull=True).select_related("added_by")
-    members = list(rows.annotate(text=text_at("added_position")).order_by("added_position"))
-    known: dict[tuple[str, int], Any] = {}
-    for kind in (SESSION, EFFECT, GATE, ENTRY):
-        numbers = [one.number for one in members if one.kind == kind]
-        if not numbers:
-            continue
-        if kind == ENTRY:
-            named = Entry.objects.filter(project=project.id, position__in=numbers)
-            known |= {(kind, one.position): one for one in named}
-        else:
-            known |= {(kind, one.opened_position): one for one in things.rows(kind, numbers, project.id)}
-    for (kind, _), thing in known.items():
-        if kind == GATE:
+    members: QuerySet[Any] = rows.annotate(text=text_at("added_position"), told=things.named())
+    known: dict[str, list[Any]] = {kind: [] for kind in things.KINDS}
+    for one in members.order_by("added_position"):
+        thing = things.shown(one.kind, one.told) if one.told is not None else None
+        if thing is not None and one.kind == GATE:
             thing.status = current_status(thing, now)
-    for one in members:
-        result.members.append(_member(one, known.get((one.kind, one.number))))
-    result.sessions = [thing.id for (kind, _), thing in known.items() if kind == SESSION]
-    alone = [_effect_of(kind, thing) for (kind, _), thing in known.items() if kind != SESSION]
+        if thing is not None:
+            known[one.kind].append(thing)
+        result.members.append(_member(one, thing))
+    result.sessions = [thing.id for thing in known[SESSION]]
+    alone = [_effect_of(kind, thing) for kind in (EFFECT, GATE, ENTRY) for thing in known[kind]]
     result.effects = [one for one in dict.fromkeys(alone) if one is not None]
     result.history, result.earlier = _history(found, before)
     return result
@@ -166,32 +160,31 @@ def _history(found: Incident, before: int | None) -> tuple[list[Said], int | Non
     if before is not None:
         listed = listed.filter(position__lt=before)
     at = listed.order_by("-position").values("position")[: HISTORY + 1]
-    name = Person.objects.filter(pseudonym=OuterRef("actor")).values("user__username")[:1]
+    owner = KeyTextTransform("owner", Cast("facts", JSONField()))
     entries = Entry.objects.filter(position__in=at).annotate(
-        text=Subquery(Body.objects.filter(entry=OuterRef("pk")).values("text")), who=Subquery(name)
+        text=Subquery(Body.objects.filter(entry=OuterRef("pk")).values("text")),
+        who=_name("actor"),
+        owner_pseudonym=owner,
+        owner_name=_name("owner_pseudonym"),
     )
     rows = list(entries.annotate(erased=F("erasure__erased_at_us")).order_by("position"))
     more = len(rows) > HISTORY
     rows = rows[-HISTORY:]
-    facts = {one.position: orjson.loads(one.facts) for one in rows}
-    names = _names({str(fact["owner"]) for fact in facts.values() if fact.get("owner")})
-    history = [_told(one, facts[one.position], names) for one in rows]
-    return history, rows[0].position if more else None
+    return [_told(one) for one in rows], rows[0].position if more else None
 
 
-def _names(pseudonyms: set[str]) -> dict[str, str]:
-    if not pseudonyms:
-        return {}
-    return dict(Person.objects.filter(pseudonym__in=pseudonyms).values_list("pseudonym", "user__username"))
+def _name(column: str) -> Subquery:
+    return Subquery(Person.objects.filter(pseudonym=OuterRef(column)).values("user__username")[:1])
 
 
-def _told(entry: Any, facts: dict[str, Any], names: dict[str, str]) -> Said:
+def _told(entry: Any) -> Said:
+    facts = orjson.loads(entry.facts)
     said = Said(entry.position, entry.kind, entry.who or entry.actor, entry.received_us, facts)
     said.text = _said(entry.text, "text" if entry.kind == "incident.noted" else "reason")
     said.title = _said(entry.text, "title")
     said.erased = entry.erased is not None
     if facts.get("owner"):
-        said.owner = names.get(str(facts["owner"]), str(facts["owner"]))
+        said.owner = entry.owner_name or str(facts["owner"])
     if "member" in facts:
         said.member = things.name(facts["member"], facts["number"])
     return said

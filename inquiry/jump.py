@@ -9,7 +9,7 @@ from uuid import UUID
 from django.db.models import QuerySet
 from django.urls import reverse
 
-from approvals.models import Gate
+from approvals.models import Exemption, Gate
 from inquiry import links
 from inquiry.handles import as_position, as_uuid, handle
 from inquiry.indexes import HAS_REFERENCE
@@ -173,6 +173,13 @@ def _incidents(project: Project, match: dict[str, Any]) -> list[Hit]:
     ]
 
 
+def _exemptions(project: Project, match: dict[str, Any]) -> list[Hit]:
+    return [
+        Hit("exemption", f"x_{one.opened_position}", one.tool, reverse("exemption", args=[one.id]))
+        for one in Exemption.objects.filter(project=project, **match)[:MOST]
+    ]
+
+
 def _entries(entries: "QuerySet[Entry]") -> list[Hit]:
     """Where a journal entry is shown: on its effect's page, else on its session's, else among its neighbours."""
     hits = []
@@ -195,4 +202,5 @@ _BY_LETTER: Final[dict[str, tuple[str, Callable[[Project, dict[str, Any]], list[
     "g": ("a gate", _gates),
     "m": ("a message", _messages),
     "i": ("an incident", _incidents),
+    "x": ("an exemption", _exemptions),
 }

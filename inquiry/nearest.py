@@ -3,47 +3,123 @@
 A union of them would do the same, but SQLite takes none of parts that have an order and a limit of their own.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
 from uuid import UUID
 
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models import Exists, QuerySet, Subquery, TextField
+from django.db.models import Exists, Expression, QuerySet, Subquery, TextField
 from django.db.models.sql.compiler import SQLCompiler
 
+from journal.sql import vendor_id
 from ledger.models import Effect
 
-_EACH = "(SELECT {gather}(found.opened_position || ':' || found.id, ' ') FROM (%(subquery)s) AS found)"
+_GATHER: Final = {"postgresql": "string_agg", "sqlite": "group_concat"}
+_EACH: Final = "(SELECT {gather}({columns}, ' ') FROM (%(subquery)s) AS found)"
+# From an effect to the one that it names, and on; each with its step and the one that it names in its turn.
+_UP: Final = """(SELECT {gather}(way.step || ':' || way.id || ':' || COALESCE(CAST(way.next AS text), '-'), ' ') FROM (
+WITH RECURSIVE named(step, id, next) AS (
+SELECT 0, id, {link} FROM ledger_effect WHERE id = %s
+UNION ALL SELECT named.step + 1, above.id, above.{link} FROM named
+JOIN ledger_effect above ON above.id = named.next AND above.project_id = %s WHERE named.step < %s
+) SELECT step, id, next FROM named WHERE step > 0) AS way)"""
+# From an effect to those that name it, and on; each with its step and position. So many of them, the nearest levels.
+_DOWN: Final = """(SELECT {gather}(way.step || ':' || way.position || ':' || way.id, ' ') FROM (
+WITH RECURSIVE naming(step, position, id) AS (
+SELECT 0, opened_position, id FROM ledger_effect WHERE id = %s
+UNION ALL SELECT naming.step + 1, below.opened_position, below.id FROM naming
+JOIN ledger_effect below ON below.{link} = naming.id AND below.project_id = %s WHERE naming.step < %s
+) SELECT step, position, id FROM naming WHERE step > 0 LIMIT %s) AS way)"""
 
 
 class _Gathered(Subquery):
-    """The rows of a query of (opened_position, id) as one text; NULL for none."""
+    """The rows of a query of several columns as one text, `1:2 3:4`; NULL for none."""
 
     output_field = TextField()
 
+    def __init__(self, rows: "QuerySet[Any]", *columns: str) -> None:
+        self.columns = columns
+        super().__init__(rows.values(*columns))
+
     def as_postgresql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any) -> Any:
         """By PostgreSQL's name for it."""
-        return self.as_sql(compiler, connection, template=_EACH.format(gather="string_agg"), **context)
+        return self._as("postgresql", compiler, connection, context)
 
     def as_sqlite(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any) -> Any:
         """By SQLite's."""
-        return self.as_sql(compiler, connection, template=_EACH.format(gather="group_concat"), **context)
+        return self._as("sqlite", compiler, connection, context)
+
+    def _as(self, vendor: str, compiler: SQLCompiler, connection: BaseDatabaseWrapper, context: Any) -> Any:
+        columns = " || ':' || ".join(f"found.{name}" for name in self.columns)
+        return self.as_sql(
+            compiler, connection, template=_EACH.format(gather=_GATHER[vendor], columns=columns), **context
+        )
+
+
+class _Way(Expression):
+    """One of the texts above, from an effect along a column of it."""
+
+    output_field = TextField()
+
+    def __init__(self, text: str, link: str, *parameters: Any) -> None:
+        super().__init__()
+        self.text, self.link, self.parameters = text, link, parameters
+
+    def as_sql(self, _compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> Any:
+        """By the vendor's name for the gathering."""
+        given = [vendor_id(one) if isinstance(one, UUID) else one for one in self.parameters]
+        return self.text.format(gather=_GATHER[connection.vendor], link=self.link), given
+
+
+@dataclass(slots=True)
+class Found:
+    """What `look` found: `ids` by their positions, `whether` there is any, `pairs` of (child, parent) by the child's
+    position, `up` by steps from the effect as (id, what it names in its turn), `down` by steps, each by positions.
+    """
+
+    ids: dict[str, list[UUID]] = field(default_factory=dict)
+    whether: dict[str, bool] = field(default_factory=dict)
+    pairs: list[tuple[UUID, UUID]] = field(default_factory=list)
+    up: dict[str, list[tuple[UUID, UUID | None]]] = field(default_factory=dict)
+    down: dict[int, list[UUID]] = field(default_factory=dict)
 
 
 def look(
-    effect: Effect, asked: "Mapping[str, QuerySet[Effect]]", whether: "Mapping[str, QuerySet[Any]]"
-) -> tuple[dict[str, list[UUID]], dict[str, bool]]:
-    """The ids that each of `asked` (ordered and cut short) finds, by their positions; and `whether` there is any row.
+    effect: Effect,
+    asked: "Mapping[str, QuerySet[Effect]]",
+    whether: "Mapping[str, QuerySet[Any]]",
+    *,
+    pairs: "QuerySet[Effect]",
+    up: Mapping[str, int],
+    down: tuple[str, int, int],
+) -> Found:
+    """All of it in one query. `effect` is any that is there; the other queries are ordered and cut short.
 
-    `effect` is any that is there. One query.
+    `up` names the columns to go up by, with the most steps; `down` the one to go down by, most steps and most effects.
     """
-    gathered = {name: _Gathered(rows.values("opened_position", "id")) for name, rows in asked.items()}
-    exist = {name: Exists(rows) for name, rows in whether.items()}
-    row = Effect.objects.filter(id=effect.id).annotate(**gathered, **exist).values(*gathered, *exist).get()
-    ids = {name: [identity for _, identity in sorted(_read(row[name]))] for name in gathered}
-    return ids, {name: bool(row[name]) for name in exist}
+    link, steps, most = down
+    made: dict[str, Any] = {f"ids_{name}": _Gathered(rows, "opened_position", "id") for name, rows in asked.items()}
+    made |= {f"is_{name}": Exists(rows) for name, rows in whether.items()}
+    made |= {f"up_{name}": _Way(_UP, name, effect.id, effect.project_id, most_up) for name, most_up in up.items()}
+    made["pairs"] = _Gathered(pairs, "opened_position", "id", "parent_effect_id")
+    made["down"] = _Way(_DOWN, link, effect.id, effect.project_id, steps, most)
+    row: dict[str, Any] = Effect.objects.filter(id=effect.id).annotate(**made).values(*made).get()
+    found = Found()
+    found.ids = {name: [UUID(one) for _, one in sorted(_read(row[f"ids_{name}"]), key=_number)] for name in asked}
+    found.whether = {name: bool(row[f"is_{name}"]) for name in whether}
+    found.pairs = [(UUID(one), UUID(parent)) for _, one, parent in sorted(_read(row["pairs"]), key=_number)]
+    for name in up:
+        steps_up = sorted(_read(row[f"up_{name}"]), key=_number)
+        found.up[name] = [(UUID(one), UUID(above) if above != "-" else None) for _, one, above in steps_up]
+    for step, _, one in sorted(_read(row["down"]), key=lambda parts: (int(parts[0]), int(parts[1]))):
+        found.down.setdefault(int(step), []).append(UUID(one))
+    return found
 
 
-def _read(text: str | None) -> list[tuple[int, UUID]]:
-    pairs = [one.split(":") for one in text.split(" ")] if text else []
-    return [(int(position), UUID(identity)) for position, identity in pairs]
+def _read(text: str | None) -> Iterator[list[str]]:
+    return (one.split(":") for one in text.split(" ")) if text else iter(())
+
+
+def _number(parts: list[str]) -> int:
+    return int(parts[0])

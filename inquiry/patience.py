@@ -2,8 +2,8 @@
 
 On PostgreSQL the server stops the statement (`statement_timeout`, taken back before anybody else gets the connection;
 SET LOCAL would need a transaction around every page). On SQLite the statement stops itself: a handler that SQLite calls
-as it works says when. Neither takes a place among the writers. And one person searches a few times at once only, so
-that nobody takes all the connections there are.
+as it works says when, and lets others work meanwhile (slices.py). Neither takes a place among the writers. And one
+person searches a few times at once only, so that nobody takes all the connections there are.
 
 Queries in the search's own language can ask for whatever takes longest: they take turns (turns.py). Nor does PostgreSQL
 divide what is limited among helpers of its own: a search takes one processor at most, however much it reads.
@@ -25,12 +25,16 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import render
 
 from inquiry import turns
+from inquiry.slices import Share
 from sessions.access import MemberRequest
 
 log = structlog.get_logger("gatebook.pages")
 P = ParamSpec("P")
 # SQLite's steps between two looks at the clock: some 20 ms of work. Each look needs Python's lock, so not more often.
 STEPS: Final = 1_000_000
+UNTROUBLED: Final = 5  # such looks that a read may take before it minds who writes: a tenth of a second
+REST: Final = 2  # of what it has worked, that it rests then
+LONGEST_REST_S: Final = 0.1
 AT_ONCE: Final = 8  # searches of one person in this process; a browser asks for six pages at once
 CANCELLED: Final = "57014"  # PostgreSQL's code for a statement that was stopped
 
@@ -130,12 +134,32 @@ def _tell(milliseconds: str, helpers: str) -> None:
 
 @contextmanager
 def _limit_sqlite(until: float) -> Iterator[None]:
+    share, longest = Share(), until + settings.GATEBOOK_SEARCH_TIMEOUT_S
     connection.ensure_connection()
     open_file = connection.connection
-    open_file.set_progress_handler(lambda: time.monotonic() > until, STEPS)
+    began = time.monotonic()
+
+    def look() -> bool:
+        """Whether the statement is to stop. What it waits for others is not its own, up to as long again.
+
+        Unless somebody wants a place: then nobody keeps theirs longer than ever.
+        """
+        nonlocal until, began
+        asked = time.monotonic()
+        if asked > until or not share.again(longest - asked):
+            return True
+        # While others write, what is long takes a third of the processor that all long reads share.
+        if share.slices > UNTROUBLED and open_file.place.queue.holder not in (None, open_file.place):
+            time.sleep(min(REST * (asked - began), LONGEST_REST_S))
+        began = time.monotonic()
+        until += 0.0 if turns.wanted() else began - asked
+        return began > min(until, longest)
+
+    open_file.set_progress_handler(look, STEPS)
     try:
         yield
     finally:
+        share.leave()  # first: a connection that was closed meanwhile takes no handler
         open_file.set_progress_handler(None, STEPS)
 
 

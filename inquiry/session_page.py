@@ -32,7 +32,7 @@ def session(project: Project, session_id: UUID) -> Session | None:
     `controls_fired` is how many findings of controls the book has of it, None for none; `handoff_waits` whether a
     handoff waits to be accepted; `settled_to` how far the book had settled before anything else was read; `lease_…`
     what is known of its lease; `in_incident` whether it belongs to an incident; `repeats` how often it made one and the
-    same call, None where it made each once.
+    same call, None where it made each once, and `repeated` the position of the last effect that did.
     """
     found: list[Session] = _SESSION.rows(project=project.id, session=session_id)
     for one in found:
@@ -52,7 +52,7 @@ def _session(project: UUID, session: UUID) -> "QuerySet[Session]":
         "handoff_waits": waits,
         "settled_to": horizon.as_column(),
         "in_incident": incident_page.is_member("session"),
-        "repeats": repeating.most(),
+        **repeating.most(),
     }
     return joined.annotate(**read)
 

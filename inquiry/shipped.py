@@ -113,8 +113,8 @@ QUESTIONS: Final = (
     ),
     Question(
         *(10, "Exemptions used after their end"),
-        "Exemptions of which an effect ran after their time was over.",
-        "exemption used:>@expires",
+        "Exemptions of which an effect ran after their time was over, or after they were revoked.",
+        "exemption ( used:>@expires OR used:>@revoked )",
     ),
     Question(
         *(11, "Conflicts and reused keys"),
@@ -165,13 +165,14 @@ QUESTIONS: Final = (
 FURTHER: Final = (
     Question(
         *(18, "What was done twice"),
-        "Effects that ran with the tool and arguments of another, or on the resource of another of their tool: in one"
-        " session or in several. What changes nothing, by its declaration, is left out.",
+        "Effects that ran with the tool and arguments of another (blanks, and what only names or explains the request,"
+        " aside), or on the resource of another of their tool: in one session or in several. What changes nothing, by"
+        " its declaration, is left out.",
         "effect again:[call,target] state:[acknowledged,dispatched,unknown] tool:$tool $words since:$since"
         " | group tool,resource | count, distinct(session) | top 50",
         (
             Parameter("tool", "Tool", optional=True, like="effect.tool"),
-            Parameter("words", "Words", "words", optional=True, help="that stand in its target, arguments or result"),
+            Parameter("words", "Words", "words", optional=True, help="of its tool, target, arguments or result"),
             _since("7d"),
         ),
     ),
@@ -179,11 +180,28 @@ FURTHER: Final = (
         *(19, "Runs that repeated themselves"),
         "Sessions that made the same call so often, whatever came between, and those that the watch ever raised as"
         " looping; also where they have ended, or were reported afterwards. The most often repeated call comes first.",
-        "session ( repeats:>=$times OR is:looped ) since:$since | group key,agent | max(repeats) | top 50",
+        "session ( repeats:>=$times OR is:looped ) since:$since | group key,title,agent | max(repeats) | top 50",
         (Parameter("times", "At least", "number", "5", help="times the same tool and arguments"), _since("7d")),
+    ),
+    Question(
+        *(20, "Ran where nobody was asked"),
+        "Effects that a rule would have held, and that ran because the project only observed, or before it had rules:"
+        " of what was imported, where it was judged.",
+        "effect judged:[ask,deny] basis:[observe,import] attempts:>0 since:$since",
+        (_since("7d"),),
     ),
 )
 ALL: Final = (*QUESTIONS, *FURTHER)
+# What people come with who know that something happened, and the question that finds it.
+BEGINNINGS: Final = (
+    ("Something was done twice", 18),
+    ("It ran without leave", 7),
+    ("Nobody was asked", 20),
+    ("An exemption was used after its end", 10),
+    ("A run went in circles", 19),
+    ("A reviewer did not look", 9),
+    ("Nobody knows whether it happened", 6),
+)
 BY_NUMBER: Final = {one.number: one for one in ALL}
 
 
@@ -225,4 +243,4 @@ def _value(question: Question, parameter: Parameter, text: str) -> str:
     return text
 
 
-__all__ = ["ALL", "BY_NUMBER", "FURTHER", "QUESTIONS", "MissingError", "Parameter", "Question", "fill"]
+__all__ = ["ALL", "BEGINNINGS", "BY_NUMBER", "FURTHER", "QUESTIONS", "MissingError", "Parameter", "Question", "fill"]

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from django.db.models import Q
 
-from inquiry.indexes import HAS_BAD_OUTCOME, IS_NOT_ACKNOWLEDGED
+from inquiry.indexes import HAS_BAD_OUTCOME, HAS_FAILED, IS_NOT_ACKNOWLEDGED
 from journal.templatetags.gatebook import shown_state
 from sessions.models import Session
 
@@ -47,9 +47,9 @@ def arms(state: str, now_us: int) -> list[Q]:
         return [_stored("planned") & ~Q(leave="pending")]
     if state == "dispatched":
         return [_stored("dispatched") & (Q(deadline_us__isnull=True) | Q(deadline_us__gte=now_us))]
-    if state in _CLOSED:
-        return [_stored(state)]
-    return [_stored(state) & ~Q(outcome=UNKNOWN)]
+    if state == "failed":  # by the condition alone: together with a parameter, planners think it rarer than it is
+        return [Q(IS_NOT_ACKNOWLEDGED, HAS_FAILED) & ~Q(outcome=UNKNOWN)]
+    return [_stored(state)]
 
 
 def no_end_told() -> Q:

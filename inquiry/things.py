@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
+from django.db.models import Case, JSONField, OuterRef, QuerySet, Subquery, When
+from django.db.models.functions import JSONObject
 from django.urls import reverse
 
 from approvals.models import Gate
@@ -17,7 +19,7 @@ from inquiry.indexes import HAS_REFERENCE
 from inquiry.keyset import MAX_POSITION
 from journal.models import Entry
 from ledger.models import Effect
-from sessions.models import Project, Session
+from sessions.models import Agent, Project, Session
 from sessions.refused import RefusedError
 
 LONGEST: Final = 400
@@ -102,11 +104,49 @@ def find(project: Project, text: str) -> Thing:
     return _one(named)
 
 
-def rows(kind: str, numbers: Iterable[int], project: UUID) -> list[Any]:
-    """The things of a kind (no entry) that these numbers name, in one query."""
-    joined = {SESSION: ("agent",), EFFECT: ("session", "agent"), GATE: ("effect", "session")}[kind]
-    found = HOMES[kind]._default_manager.filter(project=project, opened_position__in=list(numbers))
-    return list(found.select_related(*joined))
+def named() -> Case:
+    """For a query of a project's rows with the columns `kind` and `number`: as much of the thing that they name as
+    `shown` takes, NULL where there is none. Every thing is a probe of an index, and all of them no query more.
+    """
+    there = {"project": OuterRef("project"), "opened_position": OuterRef("number")}
+    found: dict[str, QuerySet[Any]] = {
+        SESSION: Session.objects.filter(**there).values(it=JSONObject(**_OF_SESSION, agent="agent__name")),
+        EFFECT: Effect.objects.filter(**there).values(it=JSONObject(**_OF_EFFECT, home="session__opened_position")),
+        GATE: Gate.objects.filter(**there).values(it=JSONObject(**_OF_GATE, home="effect__opened_position")),
+        ENTRY: Entry.objects.filter(project=OuterRef("project"), position=OuterRef("number")).values(
+            it=JSONObject(**_OF_ENTRY)
+        ),
+    }
+    each = [When(kind=kind, then=Subquery(rows[:1])) for kind, rows in found.items()]
+    return Case(*each, output_field=JSONField())
+
+
+_OF_SESSION: Final = {name: name for name in ("id", "opened_position", "title", "key", "status", "mode")}
+_OF_EFFECT: Final = {
+    name: name for name in ("id", "opened_position", "session_id", "tool", "state", "outcome", "leave", "deadline_us")
+}
+_OF_GATE: Final = {
+    name: name for name in ("id", "opened_position", "effect_id", "tool", "status", "decide_by_us", "leave_until_us")
+}
+_OF_ENTRY: Final = {name: name for name in ("position", "kind", "effect")}
+
+
+def shown(kind: str, told: dict[str, Any]) -> Any:
+    """A row of the table of `kind` with what `named` told of it, for a page to show; nothing else of it is there."""
+    known: dict[str, Any] = {name: UUID(value) if name in _IDS and value else value for name, value in told.items()}
+    if kind == SESSION:
+        return Session(**known | {"agent": Agent(name=told["agent"])})
+    home = known.pop("home", None)
+    if kind == EFFECT:
+        its_session = Session(id=known.pop("session_id"), opened_position=home)
+        return Effect(**known, session=its_session)
+    if kind == GATE:
+        effect = Effect(id=known.pop("effect_id"), opened_position=home)
+        return Gate(**known, effect=effect)
+    return Entry(**known)
+
+
+_IDS: Final = frozenset({"id", "session_id", "effect_id", "effect"})
 
 
 def _one(found: Iterable[Thing]) -> Thing:

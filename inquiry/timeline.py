@@ -44,12 +44,19 @@ class Filters:
 
 @dataclass(slots=True)
 class Row:
-    """One effect in a table. `gist`, like everything that came from the agent, is untrusted text."""
+    """One effect in a table."""
 
     effect: Any  # ledger.models.Effect with what `with_gists` added
-    gist: str | None  # None: the plan has not arrived, or its body was erased
     marked: bool = False
     corrected_us: int | None = None  # when its plan was made by the corrected clock, where that was asked for
+
+    @property
+    def gist(self) -> str | None:
+        """What its call says in a line, untrusted; None where the plan has not arrived or its body was erased.
+
+        Read from the plan at every look: tables that show other text of an effect do without.
+        """
+        return gists.gist_of(self.effect.plan_head)
 
 
 @dataclass(slots=True)
@@ -129,7 +136,7 @@ def with_gists(effects: "QuerySet[Effect]", **joined: Expression | F) -> "QueryS
 
 def as_rows(effects: Iterable[Any], at: int | None = None) -> list[Row]:
     """Rows for effects that were fetched `with_gists`; the one whose handle is `at` is marked."""
-    return [Row(effect, gists.gist_of(effect.plan_head), effect.opened_position == at) for effect in effects]
+    return [Row(effect, effect.opened_position == at) for effect in effects]
 
 
 def _filtered(session: Session, filters: Filters, now_us: int) -> "QuerySet[Effect]":

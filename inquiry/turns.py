@@ -1,33 +1,56 @@
-"""Turns of queries: PLACES run at once in the whole house, each of another author; others wait without a connection.
+"""Turns of queries: few run at once in the whole house, each of another author; others wait without a connection.
 
-Twenty authors of the worst queries then cost those who write no more than PLACES do, and one author of them leaves a
-place to everybody else. In a process its threads wait for each other; between the processes that serve one PostgreSQL,
-advisory locks on the connection that is about to search say who has a place, and fall with it.
+Twenty authors of the worst queries then cost those who write no more than so few do, and one author of them leaves a
+place to everybody else. A place that comes free goes to the author whose queries have held places for the shortest
+time of late, as this process knows: who asks for the first time, or little, does not stand behind twenty who ask on.
+
+In a process its threads wait for each other; between the processes that serve one PostgreSQL, advisory locks on the
+connection that is about to search say who has a place, and fall with it. How those that run on SQLite divide the
+processors is told in slices.py.
 """
 
+import math
+import os
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import cache
 from typing import Final
 
+from django.conf import settings
 from django.db import DatabaseError, connection
 
 from journal import sql
 
-PLACES: Final = 2
-LOOK_S: Final = 0.05  # between two looks for a place that another process may have given back
+PLACES: Final = 2  # at most, unless settings.GATEBOOK_SEARCH_PLACES says otherwise
+HALVED_S: Final = 60.0  # in so long half of what an author has held is forgotten
+REMEMBERED: Final = 1_000  # authors
+LOOK_S: Final = 0.02  # between two looks for a place that another process may have given back
 _PLACE, _AUTHOR = 0x7475, 0x6175  # keep these advisory locks apart from others'
-# The places are looked for in turn, and only by an author of whom nothing runs.
-_TAKE: Final = (
-    "SELECT CASE WHEN NOT pg_try_advisory_lock(%s, %s) THEN -2 "
-    + " ".join(f"WHEN pg_try_advisory_lock(%s, {place}) THEN {place}" for place in range(PLACES))
-    + " ELSE -1 END"
-)
 _GIVE_BACK: Final = "SELECT pg_advisory_unlock(%s, %s), pg_advisory_unlock(%s, %s)"
 
 _running: set[int] = set()  # authors of the queries that run in this process
+_waiting: Final[list[int]] = []  # and of those that wait, in the order of asking
+_held: Final[dict[int, tuple[float, float]]] = {}  # author -> (seconds that theirs held places, when that was so)
 _changed = threading.Condition()
+
+
+def places() -> int:
+    """How many queries run at once: on PostgreSQL as many as leave a processor to those who write.
+
+    On SQLite long reads share one processor anyway (slices.py).
+    """
+    if settings.GATEBOOK_SEARCH_PLACES:
+        return int(settings.GATEBOOK_SEARCH_PLACES)
+    return PLACES if connection.vendor != "postgresql" else max(1, min(PLACES, (os.cpu_count() or 1) - 1))
+
+
+@cache
+def _taking(number: int) -> str:
+    """The statement that looks for one of so many places in turn, and only for an author of whom nothing runs."""
+    tries = " ".join(f"WHEN pg_try_advisory_lock(%s, {place}) THEN {place}" for place in range(number))
+    return f"SELECT CASE WHEN NOT pg_try_advisory_lock(%s, %s) THEN -2 {tries} ELSE -1 END"
 
 
 @contextmanager
@@ -37,34 +60,63 @@ def taken(author: int, patience_s: float) -> Iterator[bool]:
     if not _take(author, until):
         yield False
         return
+    began = time.monotonic()
     try:
-        if connection.vendor == "postgresql":
-            with _among_processes(author % 2**31, until) as found:
-                yield found
-        else:
-            yield True
+        processes = connection.vendor == "postgresql"
+        with _among_processes(author % 2**31, until) if processes else nullcontext(True) as found:
+            began = time.monotonic()  # to wait for another process is not to hold a place
+            yield found
     finally:
         with _changed:
             _running.discard(author)
+            _remember(author, began)
             _changed.notify_all()
+
+
+def wanted() -> bool:
+    """Whether a query of this process waits for a place."""
+    return bool(_waiting)
 
 
 def _take(author: int, until: float) -> bool:
     """Wait for a place in this process."""
     with _changed:
-        if _is_full(author):
-            _let_go()
-        while _is_full(author):
-            left_s = until - time.monotonic()
-            if left_s <= 0:
-                return False
-            _changed.wait(left_s)
-        _running.add(author)
+        _waiting.append(author)
+        try:
+            if not _is_next(author):
+                _let_go()
+            while not _is_next(author):
+                left_s = until - time.monotonic()
+                if left_s <= 0:
+                    return False
+                _changed.wait(left_s)
+            _running.add(author)
+        finally:
+            _waiting.remove(author)
+            _changed.notify_all()  # there may be a place for the next as well
     return True
 
 
-def _is_full(author: int) -> bool:
-    return author in _running or len(_running) >= PLACES
+def _is_next(author: int) -> bool:
+    """Whether a query of `author`, who waits, may begin now."""
+    if len(_running) >= places():
+        return False
+    now = time.monotonic()
+    may = [one for one in _waiting if one not in _running]
+    return author in may and author == min(may, key=lambda one: _held_of(one, now))
+
+
+def _held_of(author: int, now: float) -> float:
+    """Seconds that queries of `author` have held places, the longer ago the less."""
+    seconds, at = _held.get(author, (0.0, now))
+    return seconds * math.exp2((at - now) / HALVED_S)
+
+
+def _remember(author: int, began: float) -> None:
+    now = time.monotonic()
+    _held[author] = (_held_of(author, now) + now - began, now)
+    if len(_held) > REMEMBERED:
+        del _held[min(_held, key=lambda one: _held_of(one, now))]
 
 
 def _let_go() -> None:
@@ -101,7 +153,8 @@ def _among_processes(author: int, until: float) -> Iterator[bool]:
 
 def _look(author: int) -> int:
     """The place that was taken on this connection; below 0 when there was none."""
-    place: int = sql.rows(_TAKE, [_AUTHOR, author, *([_PLACE] * PLACES)])[0][0]
+    number = places()
+    place: int = sql.rows(_taking(number), [_AUTHOR, author, *([_PLACE] * number)])[0][0]
     if place == -1:
         sql.rows("SELECT pg_advisory_unlock(%s, %s)", [_AUTHOR, author])
     return place

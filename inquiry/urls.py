@@ -46,6 +46,7 @@ urlpatterns = [
     path("imported-gates/<uuid:gate>/", bundles.imported_gate, name="imported_gate"),
     path("artifacts/<uuid:artifact>/", effects.artifact, name="artifact"),
     path("approvals/<uuid:gate>/asof/", asof.gate, name="gate_asof"),
+    path("approvals/policies/exemptions/<uuid:exemption>/", asof.exemption, name="exemption"),
     path("incidents/", incidents.incidents_page, name="incidents"),
     path("incidents/open/", incidents.open_incident, name="open_incident"),
     path("incidents/add/", incidents.add_to_incident, name="add_to_incident"),

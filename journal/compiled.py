@@ -49,7 +49,11 @@ class Compiled:
         connection: Any = connections[DEFAULT_DB_ALIAS]
         given = [_filled(values[name]) if type(kind) is list else (values[name],) for name, kind in self._kinds.items()]
         key = (connection.vendor, *map(len, given))
-        made = self._made.get(key) or self._made.setdefault(key, self._make(connection, list(map(len, given))))
+        made = self._made.get(key)
+        if made is None:
+            made = self._make(connection, list(map(len, given)))
+            if max(map(len, given), default=0) <= _LENGTHS[-1]:  # longer ones have a length each: too many to keep
+                self._made[key] = made
         parameters = list(made.parameters)
         for at, name, place, adapted in made.places:
             parameters[at] = adapted(given[name][place])

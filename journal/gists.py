@@ -17,7 +17,7 @@ CHARACTERS: Final = 120  # of a line
 # Arguments that say by themselves what would run, the most telling first, in the words of the tools of many agents.
 RUNS: Final = ("command", "cmd", "commands", "code", "script", "sql", "query", "url", "file_path", "path")
 TELLING: Final = (*RUNS, "pattern", "prompt", "subject")
-_LAST: Final = ("description", "why", "thought", "explanation")  # what an agent says about a call, after the call
+TALK: Final = ("description", "why", "thought", "explanation")  # what an agent says about a call, after the call
 _EXITS: Final = ("exit", "exit_code", "exitcode", "returncode", "return_code")
 _OUTPUTS: Final = ("error", "stderr", "output", "stdout", "content", "text", "message")
 _WHOLE: Final = 8192  # characters of a body that a list reads; of longer ones it reads the beginning
@@ -80,7 +80,7 @@ def gist(value: Any) -> str:
     pieces = [(_line(name), _line(piece)) for name, piece in told if piece not in (None, "", [], {})]
     if len(pieces) == 1:
         return pieces[0][1]
-    pieces.sort(key=lambda piece: (piece[0] not in TELLING, piece[0] in _LAST, len(piece[1]) > _SHORT))
+    pieces.sort(key=lambda piece: (piece[0] not in TELLING, piece[0] in TALK, len(piece[1]) > _SHORT))
     named = [f"{name}={line}" for name, line in pieces]
     if pieces and pieces[0][0] in TELLING:
         named[0] = pieces[0][1]

@@ -9,10 +9,11 @@ from typing import Final
 from uuid import UUID
 
 import orjson
-from django.db.models import Case, F, Q, When, Window
+from django.db.models import Case, F, Q, QuerySet, When, Window
 from django.db.models.functions import RowNumber
 
 from journal import sql
+from journal.compiled import Compiled
 from journal.models import Body, Entry
 from journal.sql import vendor_id
 from ledger.models import Attempt, Effect
@@ -56,12 +57,14 @@ def compensations_of(effects: Sequence[Row]) -> dict[UUID, list[Effect]]:
         if row.attempt_count and (row.state in ("dispatched", "failed") or is_in_doubt(row) or row.resolution)
     ]
     found: dict[UUID, list[Effect]] = {}
-    if asked:
-        rows = Effect.objects.filter(compensates__in=asked, lane="command").order_by("opened_position")
-        for row in rows:
-            if row.compensates_id is not None:
-                found.setdefault(row.compensates_id, []).append(row)
+    for row in _COMPENSATIONS.rows(effects=asked) if asked else ():
+        if row.compensates_id is not None:
+            found.setdefault(row.compensates_id, []).append(row)
     return found
+
+
+def _compensations(effects: Sequence[UUID]) -> "QuerySet[Effect]":
+    return Effect.objects.filter(compensates__in=effects, lane="command").order_by("opened_position")
 
 
 _ANSWERED: Final = Q(failure_reason="rejected") | (~Q(acknowledged_mark="") & ~Q(outcome="unknown"))
@@ -78,11 +81,14 @@ def attempts_of(effects: Sequence[Row]) -> dict[UUID, list[Tried]]:
     What an effect has many of may hide no other's, nor an answer what is in doubt.
     """
     found: dict[UUID, list[Tried]] = {}
-    if effects:
-        rows = Attempt.objects.filter(effect__in=[row.id for row in effects]).annotate(place=_PLACE)
-        for row in rows.filter(place__lte=MOST_ATTEMPTS).order_by("-number"):
-            found.setdefault(row.effect_id, []).append(row)
+    for row in _ATTEMPTS.rows(effects=[row.id for row in effects]) if effects else ():
+        found.setdefault(row.effect_id, []).append(row)
     return found
+
+
+def _attempts(effects: Sequence[UUID]) -> "QuerySet[Attempt]":
+    rows = Attempt.objects.filter(effect__in=effects).annotate(place=_PLACE)
+    return rows.filter(place__lte=MOST_ATTEMPTS).order_by("-number")
 
 
 def looks_of(effects: Sequence[UUID]) -> dict[UUID, list[Look]]:
@@ -90,8 +96,7 @@ def looks_of(effects: Sequence[UUID]) -> dict[UUID, list[Look]]:
     found: dict[UUID, list[Look]] = {}
     if not effects:
         return found
-    entries = Entry.objects.filter(effect__in=effects, kind="effect.probed").order_by("-position")
-    for position, effect, facts in entries.values_list("position", "effect", "facts")[:_MOST_PROBES]:
+    for position, effect, facts in _PROBES.rows(effects=effects):
         said = orjson.loads(facts)
         if effect is not None:
             look = Look(said["attempt"], said["found"], said.get("began_us"), position)
@@ -99,17 +104,26 @@ def looks_of(effects: Sequence[UUID]) -> dict[UUID, list[Look]]:
     return found
 
 
+def _probes(effects: Sequence[UUID]) -> "QuerySet[Entry, tuple[int, UUID | None, str]]":
+    entries = Entry.objects.filter(effect__in=effects, kind="effect.probed").order_by("-position")
+    return entries.values_list("position", "effect", "facts")[:_MOST_PROBES]
+
+
 def reported_late(effects: Sequence[UUID]) -> set[UUID]:
     """Effects of which somebody without a say reported that they happened."""
     if not effects:
         return set()
-    entries = Entry.objects.filter(effect__in=effects, kind="integrity.fenced", lane="system")
-    said = [(effect, orjson.loads(facts)) for effect, facts in entries.values_list("effect", "facts")]
+    said = [(effect, orjson.loads(facts)) for effect, facts in _FENCED.rows(effects=effects)]
     return {
         effect
         for effect, facts in said
         if effect is not None and facts.get("kind") == "effect.acknowledged" and not facts.get("kept")
     }
+
+
+def _fenced(effects: Sequence[UUID]) -> "QuerySet[Entry, tuple[UUID | None, str]]":
+    entries = Entry.objects.filter(effect__in=effects, kind="integrity.fenced", lane="system")
+    return entries.values_list("effect", "facts")
 
 
 # Of each effect: whether another one on its resource was released after it. A resource that nobody named is all that
@@ -197,17 +211,39 @@ def guarded_of(effects: Sequence[Row]) -> set[UUID]:
     positions = {row.plan_position: row.id for row in effects if row.plan_position is not None}
     if not positions:
         return set()
-    bodies = Body.objects.filter(entry__in=positions).values_list("entry", "text")
+    bodies = _BODIES.rows(positions=list(positions))
     return {positions[entry] for entry, text in bodies if orjson.loads(text).get("preconditions")}
+
+
+def _bodies(positions: Sequence[int]) -> "QuerySet[Body, tuple[int, str]]":
+    return Body.objects.filter(entry__in=positions).values_list("entry", "text")
 
 
 def leases_of(effects: Sequence[Row]) -> Mapping[UUID, Lease]:
     """The lease under which each effect is worked on: that on its task where there is one, else its session's."""
     if not effects:
         return {}
-    sessions = {row.session_id for row in effects}
-    tasks = {row.task_id for row in effects if row.task_id is not None}
-    held = Lease.objects.filter(Q(session__in=sessions, kind="session") | Q(task__in=tasks, kind="task"))
+    sessions = list({row.session_id for row in effects})
+    tasks = list({row.task_id for row in effects if row.task_id is not None})
+    held = _LEASES_WITH_TASKS.rows(sessions=sessions, tasks=tasks) if tasks else _LEASES.rows(sessions=sessions)
     of = {lease.task_id or lease.session_id: lease for lease in held}
     found = {row.id: of.get(row.task_id) or of.get(row.session_id) for row in effects}
     return {effect: lease for effect, lease in found.items() if lease is not None}
+
+
+def _of_sessions(sessions: Sequence[UUID]) -> "QuerySet[Lease]":
+    return Lease.objects.filter(session__in=sessions, kind="session")
+
+
+def _of_both(sessions: Sequence[UUID], tasks: Sequence[UUID]) -> "QuerySet[Lease]":
+    return Lease.objects.filter(Q(session__in=sessions, kind="session") | Q(task__in=tasks, kind="task"))
+
+
+# Whoever is refused hears the verdict while nobody else can write: half of that was making SQL.
+_COMPENSATIONS: Final = Compiled(_compensations, effects=[UUID])
+_ATTEMPTS: Final = Compiled(_attempts, effects=[UUID])
+_PROBES: Final = Compiled(_probes, effects=[UUID])
+_FENCED: Final = Compiled(_fenced, effects=[UUID])
+_BODIES: Final = Compiled(_bodies, positions=[int])
+_LEASES: Final = Compiled(_of_sessions, sessions=[UUID])
+_LEASES_WITH_TASKS: Final = Compiled(_of_both, sessions=[UUID], tasks=[UUID])

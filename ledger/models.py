@@ -210,14 +210,17 @@ class Effect(models.Model):
             models.Index(fields=["session", "opened_position"], name="effect_by_session"),
             models.Index(fields=["project", "tool", "opened_position"], name="effect_by_tool"),
             # The acknowledged are the mass: reading newest first finds them at once, and leaving them out here spares
-            # every effect one index entry at its end.
+            # every effect one index entry at its end. With what the shown states go by beside the stored ones, here and
+            # in the next and in that of bad outcomes: no row is fetched to be counted.
             models.Index(
-                fields=["project", "state", "opened_position"],
+                fields=["project", "state", "opened_position", "deadline_us"],
                 name="effect_by_state",
                 condition=~Q(state="acknowledged"),
             ),
             models.Index(
-                fields=["project", "tool", "opened_position"], name="effect_failed_by_tool", condition=Q(state="failed")
+                fields=["project", "tool", "opened_position", "outcome", "state"],
+                name="effect_failed_by_tool",
+                condition=Q(state="failed"),
             ),
             # What may still come to pass, and what nobody knows of: plans look here for their own intent, and whoever
             # resumes a session for all that is to be settled.
@@ -242,7 +245,7 @@ class Effect(models.Model):
                 condition=Q(ref_class__in=["production", "protected"]),
             ),
             models.Index(
-                fields=["project", "outcome", "opened_position"],
+                fields=["project", "outcome", "opened_position", "state"],
                 name="effect_by_bad_outcome",
                 condition=Q(outcome__in=["error", "unknown"]),
             ),

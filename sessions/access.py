@@ -39,12 +39,15 @@ class MemberRequest(HttpRequest):
 
 
 def attach(request: HttpRequest) -> Membership | None:
-    """Put `memberships`, `membership` and `person` on the request of a signed-in person; one query.
+    """Put `memberships`, `membership` and `person` on the request of a signed-in person; no query more than their own.
 
     Returns None, and attaches nothing, for people who belong to no project.
     """
     user = cast(User, request.user)
-    memberships: list[Membership] = _MEMBERSHIPS.rows(user=user.pk)
+    # Read a moment ago with the user, for this request alone (signed_in.py).
+    memberships: list[Membership] | None = getattr(user, "memberships_read", None)
+    if memberships is None:
+        memberships = MEMBERSHIPS.rows(user=user.pk)
     if not memberships:
         return None
     chosen = request.session.get(PROJECT)
@@ -60,7 +63,7 @@ def _of_person(user: int) -> "QuerySet[Membership]":
     return found.select_related("project", "user__person").order_by("project__name")
 
 
-_MEMBERSHIPS: Final = Compiled(_of_person, user=int)
+MEMBERSHIPS: Final = Compiled(_of_person, user=int)
 
 
 def choose(request: MemberRequest, project: UUID) -> Project | None:

@@ -232,3 +232,16 @@
   const first = document.querySelector(".desk-list a[data-gate]");
   if (first && shown() && !("still" in pane.dataset)) show(first, false);
 })();
+
+// A button that copies what a field holds is there where the browser can.
+(() => {
+  document.querySelectorAll("button[data-copies]").forEach((button) => {
+    const field = document.getElementById(button.dataset.copies);
+    if (!field || !navigator.clipboard) return;
+    button.hidden = false;
+    button.addEventListener("click", async () => {
+      field.select();
+      await navigator.clipboard.writeText(field.value).then(() => { button.textContent = "Copied"; }, () => { button.textContent = "Copy what is marked"; });
+    });
+  });
+})();

@@ -9,13 +9,12 @@ operation, so no path can keep the turn by mistake.
 import re
 import sqlite3
 import time
-import weakref
 from collections.abc import Iterable
 from typing import Any, Self
 
 from django.db.backends.sqlite3 import base as django_sqlite
 
-from config.sqlite import queue
+from config.sqlite import checkpoints, idle, queue
 from config.sqlite.schema import SchemaEditor
 
 CACHE_KIB = 16384
@@ -25,12 +24,8 @@ MANY_ROWS = 500
 # The write-ahead log may grow under long readers; after a checkpoint it is cut back to this.
 LOG_LIMIT_BYTES = 64 * 1024 * 1024
 # Pages in the log before they are copied into the database, 4 KiB each. The same few pages change again and again; at
-# the usual 1,000 each of them is copied more often.
+# the usual 1,000 each of them is copied more often. In a web server a thread does it (checkpoints.py).
 CHECKPOINT_PAGES = 4_000
-
-# So many connections of a process are kept with their caches for the next request; those beyond, of a burst or of many
-# who waited, close at the end of theirs. A hundred kept ones held a gigabyte.
-KEPT = 16
 
 # Stands for a script: it ends the open transaction first and may then do anything.
 ANYTHING = "BEGIN"
@@ -89,11 +84,14 @@ class Connection(sqlite3.Connection):
     place: queue.Place
     wait_s: float
     rows_when_shrunk: int = 0
+    is_open: bool = False
+    file: tuple[int, int] | None = None  # which one it has open
 
     def __init__(self, database: str, timeout: float = 5.0, **kwargs: Any) -> None:
         self.place = queue.Place(queue.for_database(database))
         self.wait_s = timeout
         super().__init__(database, timeout, **kwargs)
+        self.is_open, self.file = True, idle.file_at(database)
 
     def enters(self, statement: str) -> bool:
         """Wait for the turn if `statement` needs it. False when it only reads and so can neither begin nor end one.
@@ -157,6 +155,7 @@ class Connection(sqlite3.Connection):
             self.settle()
 
     def close(self) -> None:
+        self.is_open = False
         try:
             super().close()
         finally:
@@ -169,9 +168,6 @@ class Connection(sqlite3.Connection):
             self.place.leave()
 
 
-_kept: "weakref.WeakSet[Connection]" = weakref.WeakSet()
-
-
 class DatabaseWrapper(django_sqlite.DatabaseWrapper):
     """Django's wrapper over connections that queue, each set up so that what is committed is on the disk."""
 
@@ -182,6 +178,9 @@ class DatabaseWrapper(django_sqlite.DatabaseWrapper):
         return {**super().get_connection_params(), "factory": Connection}
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Connection:
+        waiting = idle.take(conn_params["database"])
+        if waiting is not None:
+            return waiting
         connection: Connection = super().get_new_connection(conn_params)
         for pragma in (
             "journal_mode = WAL",
@@ -193,17 +192,21 @@ class DatabaseWrapper(django_sqlite.DatabaseWrapper):
             # to temporary files, and an effect's UPDATE took 440 µs where it takes 35 in memory.
             "temp_store = MEMORY",
             f"journal_size_limit = {LOG_LIMIT_BYTES}",
-            f"wal_autocheckpoint = {CHECKPOINT_PAGES}",
+            f"wal_autocheckpoint = {checkpoints.pages(CHECKPOINT_PAGES)}",
         ):
             connection.execute(f"PRAGMA {pragma}").close()
         return connection
 
     def connect(self) -> None:
         super().connect()
-        if len(_kept) < KEPT:
-            _kept.add(self.connection)
-        elif self.close_at is None:
-            self.close_at = time.monotonic()
+        if idle.shared():
+            self.close_at = time.monotonic()  # at the end of the request
+
+    def _close(self) -> None:
+        # Within a block the wrapper keeps what it has, and SQLite rolls back by closing.
+        if self.connection is not None and (self.in_atomic_block or not idle.give_back(self.connection)):
+            with self.wrap_database_errors:
+                self.connection.close()
 
     def create_cursor(self, name: str | None = None) -> Cursor:
         cursor: Cursor = self.connection.cursor()

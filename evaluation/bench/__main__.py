@@ -33,6 +33,7 @@ class Size:
     effects: int  # of one agent in one round of single commands
     sizes: tuple[int, ...]  # effects in the databases that are read, the smallest first
     reads: int  # of each page in one round
+    beside_worst: int  # batches of one client in one round, while the worst is asked
     calls: int  # of one importer
     growth_batches: int  # of one client and workload in a tenth
     growth_effects: int  # of one agent in a tenth
@@ -41,8 +42,8 @@ class Size:
     resumed: int  # effects of the longest session that is taken up again
 
 
-FULL = Size(3, 20, 60, (10_000, 100_000, 1_000_000), 12, 4_000, 20, 40, 5_000, beats.BARRED, 100_000)
-QUICK = Size(2, 4, 10, (10_000, 60_000), 4, 1_000, 3, 5, 100, 1_000, 2_000)
+FULL = Size(3, 20, 60, (10_000, 100_000, 1_000_000), 12, 60, 4_000, 20, 40, 5_000, beats.BARRED, 100_000)
+QUICK = Size(1, 5, 12, (2_000, 10_000), 3, 5, 250, 3, 5, 50, 1_000, 2_000)
 _spent: dict[str, int] = {}  # seconds, by database and part
 PARTS = ("batch", "command", "beats", "memory", "busy", "read", "resume", "gates", "upkeep")
 
@@ -105,7 +106,8 @@ def measure(report: Report, vendor: str, folder: Path, cluster: Path, size: Size
         if "read" in parts:
             with _timed(vendor, "read"):
                 small = clone(fresh, "small")
-                reading.measure(report, small, rounds=size.rounds, reads=size.reads, sizes=size.sizes)
+                beside = {"batches": size.beside_worst}
+                reading.measure(report, small, rounds=size.rounds, reads=size.reads, sizes=size.sizes, **beside)
         if "upkeep" in parts:
             with _timed(vendor, "upkeep"):
                 searching.upkeep(report, fresh, rounds=1, batches=size.batches)

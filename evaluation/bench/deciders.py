@@ -90,7 +90,8 @@ def race(gates):
             barrier.wait(60)
             outcome = verb(lambda: rulings.answer(gate, person, wants, "agreed by all", seen, step_up="typed_digest"))
             told.append((identity, outcome.refusal[0] if outcome.refusal else "stands"))
-            connection.close()  # there are fewer connections than people
+            if connection.vendor == "postgresql":
+                connection.close()  # there are fewer of them than people
     found = [(gate, row, shown(row)) for gate in gates for row in [Gate.objects.get(id=gate)]]
     threads = [threading.Thread(target=one, args=(person, ("approve", "deny")[number % 2], found))
         for number, person in enumerate(deciders)]

@@ -34,4 +34,4 @@ def measure(report: Report, server: Server, *, pending: int, rounds: int, batche
         contests.of_revocations(part, pending // 5)
         part.ingest(rounds, batches)
         part.plan()
-        contests.of_restarts(part, pending // 5)
+        contests.of_restarts(part, pending // 10)

@@ -43,6 +43,12 @@ def measure(report: Report, server: Server, *, batches: int, effects: int, barre
     person.close()
     report.add(vendor, "memory of the server after the first tenth", "MB", resident[:1])
     report.add(vendor, "memory of the server after the last tenth", "MB", resident[-1:])
+    said = "after each tenth: " + ", ".join(f"{one:.0f}" for one in resident)
     report.add(
-        vendor, "memory: last tenth against first", "×", [resident[-1] / resident[0]], bar=RATIO_BAR if barred else None
+        vendor,
+        "memory: last tenth against first",
+        "×",
+        [resident[-1] / resident[0]],
+        bar=RATIO_BAR if barred else None,
+        note=said,
     )

@@ -48,7 +48,7 @@ QUESTIONS: Final = {
     7: "effect leave:bypassed",
     8: "gate is:self_approved",
     9: "gate ruling:approved ruled_in:<2s | group approver | count | top 20",
-    10: "exemption used:>@expires",
+    10: "exemption ( used:>@expires OR used:>@revoked )",
     11: "event kind:integrity.conflict since:7d",
     12: "event kind:[integrity.gap,integrity.fenced]",
     13: "gate effect:{effect}",
@@ -60,10 +60,12 @@ QUESTIONS: Final = {
 WORDS: Final = {"many have": "push", "two words": "push origin", "a beginning": "topi*", "nobody has": "zanzibar"}
 
 
-def measure(report: Report, small: Installation, *, rounds: int, reads: int, sizes: tuple[int, ...]) -> None:
+def measure(
+    report: Report, small: Installation, *, rounds: int, reads: int, sizes: tuple[int, ...], batches: int
+) -> None:
     """Read every page `reads` times a round, by turns from `small` and copies of it, which get `sizes` effects.
 
-    `small` must be fresh.
+    `small` must be fresh. Of each client that writes beside the worst queries `batches` are measured.
     """
     vendor = small.vendor
     plans = filling.plan(sizes)
@@ -85,7 +87,7 @@ def measure(report: Report, small: Installation, *, rounds: int, reads: int, siz
         seen, cpu = _read(readers, rounds=rounds, reads=reads)
         _tell(report, vendor, seen, cpu, sizes)
         _tell_size(report, readers)
-        searching.hostile(report, servers[-1], token, rounds=rounds, batches=min(10, reads))
+        searching.hostile(report, servers[-1], token, rounds=min(rounds, 2), batches=batches)
 
 
 def _post_measured(server: Server, token: str) -> None:

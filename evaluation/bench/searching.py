@@ -63,7 +63,11 @@ def upkeep(report: Report, fresh: Installation, *, rounds: int, batches: int) ->
 
 
 def hostile(report: Report, server: Server, token: str, *, rounds: int, batches: int) -> None:
-    """Measure what evidence takes while twenty agents ask what takes longest."""
+    """Measure what evidence takes while twenty agents ask what takes longest.
+
+    Each stretch begins when the job worker has read what the one before wrote: it would burden the second of the two.
+    Of fewer than a hundred batches the p99 would be the slowest, and a stretch over before the first query is.
+    """
     vendor = server.installation.vendor
     tokens = [server.installation.token(f"asks-{n}") for n in range(SEARCHERS)]
     seen: dict[int, list[float]] = {0: [], SEARCHERS: []}
@@ -72,6 +76,7 @@ def hostile(report: Report, server: Server, token: str, *, rounds: int, batches:
         for asking, values in seen.items():
             sys.stderr.write(f"{vendor}: evidence beside {asking} who search, round {number + 1} of {rounds}\n")
             sent = [Writer(f"h{number}{asking}{n}").mixed(batches) for n in range(WRITERS)]
+            until_quiet(server, database=False)
             over = threading.Event()
             asked = [threading.Thread(target=_ask, args=(server.port, one, over, answers)) for one in tokens[:asking]]
             for thread in asked:
@@ -119,12 +124,16 @@ def _cpu_s(server: Server) -> float:
     return meter.cpu_s([server.supervisor.pid, *server.installation.database_roots()])
 
 
-def until_quiet(server: Server) -> None:
-    """Wait until the job worker has read what was written; RuntimeError when it does not come to an end."""
-    until, used = time.monotonic() + QUIET_WITHIN_S, _cpu_s(server)
+def until_quiet(server: Server, *, database: bool = True) -> None:
+    """Wait until the job worker has read what was written; RuntimeError when it does not come to an end.
+
+    Without `database` PostgreSQL may go on with its own chores, which after a filling take minutes.
+    """
+    roots = [server.supervisor.pid, *(server.installation.database_roots() if database else [])]
+    until, used = time.monotonic() + QUIET_WITHIN_S, meter.cpu_s(roots)
     while time.monotonic() < until:
         time.sleep(LOOK_S)
-        before, used = used, _cpu_s(server)
+        before, used = used, meter.cpu_s(roots)
         if used - before < QUIET_SHARE * LOOK_S:
             return
     raise RuntimeError("the job worker did not come to an end")

@@ -14,6 +14,7 @@ import orjson
 
 from approvals import states, words
 from approvals.requirement import Requirement
+from ingest import strict
 from inquiry.bundles.collecting import NAMES
 from inquiry.bundles.shape import POSITIONS
 from ledger import fold
@@ -22,6 +23,7 @@ from ledger.rows import AttemptRow, EffectRow
 from ledger.states import RESOLUTIONS
 from sessions.refused import RefusedError
 
+_DEEPEST: Final = 2 * strict.MAX_DEPTH  # of a body: what an agent said, in what Gatebook says of it
 _NOBODY: Final = UUID(int=0)
 
 
@@ -102,6 +104,8 @@ def _check_body(where: str, one: dict[str, Any]) -> None:
         value = None
     if not isinstance(value, dict):
         raise RefusedError(f"{where} has a body that is no JSON object.")
+    if body["text"].count("[") + body["text"].count("{") > _DEEPEST and strict.depth(value) > _DEEPEST:
+        raise RefusedError(f"{where} has a body of more than {_DEEPEST} levels, which no Gatebook takes from anybody.")
 
 
 def _check_positions(part: str, one: dict[str, Any], known: set[int]) -> None:

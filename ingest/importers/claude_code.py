@@ -24,6 +24,9 @@ from ingest.importers.shapes import (
 
 FORMAT = "claude-code"
 
+# Arguments that are the model's words about a call: it words them anew when it makes the same call again.
+_TALK = {"Bash": ("description",), "Task": ("description",)}
+
 
 def read(path: Path) -> list[Trajectory]:
     """The sessions with at least one call, in the order in which the file first names them."""
@@ -117,6 +120,7 @@ class _Transcript:
                 call_id=block.get("id"),
                 occurred_us=microseconds(record.get("timestamp")),
                 sidechain=record.get("isSidechain") is True,
+                talk=_TALK.get(str(block.get("name")), ()),
             )
             self._open.add(trajectory, call)
             early = self._early.get(call.call_id or "")

@@ -69,6 +69,8 @@ def ship(trajectory: Trajectory) -> Shipment:
         base = {"session": trajectory.key, "effect_key": key}
         planned = {"tool": call.tool, "arguments": _carried(shipment, trajectory, key, "arguments", call.arguments)}
         planned["turn"] = str(call.turn)
+        if call.free_text:
+            planned["free_text"] = list(call.free_text)
         if call.call_id is not None and _PLAIN_ID.fullmatch(call.call_id):
             planned["call_id"] = call.call_id
         sequence, when = call.sequence, call.occurred_us

@@ -32,6 +32,10 @@ _NO_CALLS = {
     *("change_agent_state", "condensation", "condensation_request", "loop_recovery"),
 }
 
+# What the model says about a call, but where to say it is all that the call does.
+_TALK = ("thought", "security_risk")
+_THINKING = ("think", "finish")
+
 
 def read(path: Path) -> list[Trajectory]:
     """The conversations with at least one call."""
@@ -212,7 +216,12 @@ class _Stream:
         turn = self._turns[response_id] if isinstance(response_id, str) else self._turn
         self.trajectory.ended = self.trajectory.ended_us = None  # finished, and then went on
         call = self.trajectory.add_call(
-            tool, arguments, turn=turn, call_id=call_id, occurred_us=microseconds(event.get("timestamp"))
+            tool,
+            arguments,
+            turn=turn,
+            call_id=call_id,
+            occurred_us=microseconds(event.get("timestamp")),
+            talk=() if tool in _THINKING else _TALK,
         )
         if isinstance(event.get("id"), int | str):
             self._by_event[event["id"]] = call

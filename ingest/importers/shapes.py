@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
@@ -47,6 +48,7 @@ class Call:
     occurred_us: int | None = None
     sidechain: bool = False
     result: Result | None = None
+    free_text: tuple[str, ...] = ()  # arguments that are the model's words about the call, and no part of it
 
 
 @dataclass(slots=True)
@@ -82,8 +84,12 @@ class Trajectory:
         call_id: Json = None,
         occurred_us: int | None = None,
         sidechain: bool = False,
+        talk: Collection[str] = (),
     ) -> Call:
-        """Append the next call. Two places in the sequence are kept for it: planned and dispatched."""
+        """Append the next call. Two places in the sequence are kept for it: planned and dispatched.
+
+        `talk` are names under which the format has the model's words about a call.
+        """
         call = Call(
             position=len(self.calls) + 1,
             sequence=self._next_sequence,
@@ -93,6 +99,7 @@ class Trajectory:
             call_id=call_id if isinstance(call_id, str) and call_id else None,
             occurred_us=occurred_us,
             sidechain=sidechain,
+            free_text=tuple(name for name in talk if name in arguments) if isinstance(arguments, dict) else (),
         )
         self._next_sequence += 2
         self.calls.append(call)

@@ -30,7 +30,7 @@ def _searched(then: replay.Then, repository: str) -> Searched:
     named = {name: getattr(effect, name) for name in ("tool", "ref", "environment", "resource", "external_reference")}
     newest = sorted(then.attempts, key=lambda one: -one.number)[: reading.ATTEMPTS]
     return Searched(
-        {"id": effect.id, "plan_position": effect.plan_position, "repository__name": repository, **named},
+        {"id": effect.id, "plan_position": effect.plan_position, "repository": repository, **named},
         [one.external_reference for one in newest],
         [one.answer_position for one in newest if one.answer_position is not None],
     )

@@ -16,6 +16,7 @@ from inquiry.query.fields import Context, Test, all_of
 from inquiry.query.others import Others
 from inquiry.query.past import Past
 from inquiry.query.tree import Query, Term
+from journal.compiled import Compiled
 from journal.models import Entry
 from sessions.models import Project
 
@@ -79,7 +80,7 @@ def understand(text: str, project: Project, now_us: int, upto: int | None = None
     and `now_us`: of its rows only those that are grouped are made again here, for others see streaming.py.
     """
     query = reading.read(text)
-    entity, context = ENTITIES[query.entity], Context(project, now_us)
+    entity, context = ENTITIES[query.entity], Context(project, now_us, grouped=query.grouping is not None)
     cut = past.cut_of(query.asof, project, now_us) if query.asof is not None else None
     if cut is not None:
         past.refuse_unkept(query)
@@ -166,7 +167,8 @@ def _page(
 ) -> Answer:
     before, after = window.before, window.after
     lowest = _lowest(asked, before) if after is None else 0
-    whole = rows(asked.entity.of(asked.context.project))
+    whole = asked.entity.of(asked.context.project)
+    whole = rows(whole) if by_id is None else whole  # a query that nobody asks takes time to be made, too
     project = asked.context.project.id
     read = (lambda ids: by_id(project, ids)) if by_id is not None else None
     page = keyset.fall(stages(asked, lowest), whole, size, window, read)
@@ -222,6 +224,9 @@ def count(asked: Asked, most: int = COUNTED) -> tuple[int, bool]:
     """How many rows match, at most `most`, and whether there are or may be more: a slow search does not look further
     back than its first page.
     """
+    only = asked.parts[0] if len(asked.parts) == 1 and asked.past is None else None
+    if only is not None and only.named is not None and (only.named > most or not only.more):
+        return min(only.named, most), only.named > most
     found, lowest = 0, _lowest(asked)
     for part in arms(asked):
         if lowest:  # said in this order, SQLite does not come to it from the oldest of the time that was asked for
@@ -300,12 +305,17 @@ def _between(project: Project, since: int | None, until: int | None) -> tuple[in
     """Positions between which everything stands that arrived at such a time; None where there is no bound."""
     if since is None and until is None:
         return None, None
-    bounds = Project.objects.filter(id=project.id).values_list(
-        Subquery(_before(since - _SLACK_US if since is not None else 0)),
-        Subquery(_from(until + _SLACK_US if until is not None else LATEST_US)),
+    (found,) = _BOUNDS.rows(
+        project=project.id,
+        since=since - _SLACK_US if since is not None else 0,
+        until=until + _SLACK_US if until is not None else LATEST_US,
     )
-    last_before, first_after = bounds[0]
-    return last_before if since is not None else None, first_after if until is not None else None
+    return found.last_before if since is not None else None, found.first_after if until is not None else None
+
+
+def _bounds(project: UUID, since: int, until: int) -> "QuerySet[Any]":
+    there = Project.objects.filter(id=project).only("id")
+    return there.annotate(last_before=Subquery(_before(since)), first_after=Subquery(_from(until)))
 
 
 def _is_narrow(asked: Asked) -> bool:
@@ -321,5 +331,7 @@ def _from(us: int) -> "QuerySet[Any, Any]":
     """The position of the first entry that arrived at `us` or later. One index probe."""
     return Entry.objects.filter(received_us__gte=us).order_by("received_us", "position").values("position")[:1]
 
+
+_BOUNDS: Final = Compiled(_bounds, project=UUID, since=int, until=int)
 
 __all__ = ["Answer", "Asked", "answer", "arms", "count", "matches", "newest", "newest_first", "stages", "understand"]

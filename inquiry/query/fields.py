@@ -35,6 +35,7 @@ class Context:
     names: dict[tuple[str, str, bool], list[Any]] = field(default_factory=dict)  # resolved once
     # As of a moment: the condition that a test of an entity (by its name) then was; None where too much has changed.
     as_of: "Callable[[str, Test], Q | None] | None" = None
+    grouped: bool = False  # all rows are looked at, not the newest of them alone
     lowest: int | None = None  # position below which no row can match, by the time that is asked for; None: not known
 
 
@@ -47,6 +48,7 @@ class Test:
     position of the context: it then says what it says ever after. `of` are the tests that a test is made of which only
     the database can tell, and how (any, all, not): each of them may be told otherwise. `words` are those that the text
     of an effect has. `falls` are disjoint as arms are, and each is of rows older than all those of the one before.
+    `named` is how many rows meet it, or of `more` how many at least; None where it was not counted.
     """
 
     q: Q
@@ -58,6 +60,8 @@ class Test:
     of: "tuple[str, tuple[Test, ...]] | None" = None
     words: tuple[Words, ...] = ()
     falls: tuple[Q, ...] = ()
+    named: int | None = None
+    more: bool = False
 
     @property
     def leaves(self) -> "tuple[Test, ...]":

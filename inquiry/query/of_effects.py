@@ -17,7 +17,7 @@ from inquiry.query.entity import Entity, Flag, pairs
 from inquiry.query.fields import Choice, Own, Text
 from inquiry.query.kin import Kin, chain
 from inquiry.query.kinds import Handle, Length, Number, Several, Time
-from inquiry.query.of_repeats import again
+from inquiry.query.of_repeats import Like, again
 from inquiry.query.parts import (
     GIVEN,
     RULINGS,
@@ -159,6 +159,11 @@ EFFECT: Final = Entity(
             *("chain", "Chain", "with its causes and what undid it"),
             kin=chain,
             called="an effect by its handle or id, or what the other side calls it or what it was done to",
+        ),
+        Like(
+            *("like", "Like", "with all that made the same call, as `again:call` compares them"),
+            called="an effect by its handle or id",
+            compared_late=True,
         ),
         Handle(
             *("compensates", "Compensates", "e_12 or id"),

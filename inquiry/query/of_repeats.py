@@ -10,18 +10,25 @@ from typing import Any, ClassVar, Final
 from django.db.models import Q, QuerySet
 from django.db.models.expressions import Combinable
 
+from inquiry import repeating
 from inquiry.indexes import IS_REPEATED
 from inquiry.models import StuckTransition
 from inquiry.models_repeats import RepeatedDoing
-from inquiry.query.fields import Choice, Context, Test
+from inquiry.query.fields import NOTHING, Choice, Context, Test
+from inquiry.query.kin import Kin
 from inquiry.query.kinds import Number, Several
+from inquiry.query.parts import effect_id
 from inquiry.query.tree import Term
 from inquiry.words import indexing
+from ledger.models import Effect
 from sessions.models import Project
 
 LISTED: Final = 10_000  # effects that are found by their positions; of more, each row is asked
 DOINGS: Final = (
-    ("call", "another effect with its tool and its arguments ran"),
+    (
+        "call",
+        "another effect with its tool and arguments ran, blanks and names of the request aside",
+    ),
     ("target", "another effect of its tool ran on its resource"),
 )
 
@@ -48,7 +55,8 @@ class Again(Choice):
         few = list(rows.values_list("position", flat=True)[: LISTED + 1])
         if len(few) <= LISTED:
             return Test(Q(opened_position__listed=array("q", few)), indexed=True, lasts=True)
-        return Test(Q(opened_position__in=rows.values("position")), indexed=True, lasts=True)
+        how = "gathered" if context.grouped else "in"  # for one page of them not all need be gathered
+        return Test(Q(**{f"opened_position__{how}": rows.values("position")}), indexed=True, lasts=True)
 
 
 def again() -> Again:
@@ -62,6 +70,31 @@ def again() -> Again:
         compared_late=True,
         index="repeated_by_position",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Like(Kin):
+    """The effects that are named and, however many, those that ran with the same call: as of a moment, by then."""
+
+    def _read(self, term: Term, context: Context) -> Test:
+        named = set[int]()
+        for one in term.values:
+            meant = effect_id(context.project, one.text)
+            if meant is None:
+                context.notes.append(f"“{one.text[:60]}” names nothing here; {self.name} takes {self.called}.")
+            else:
+                named.add(Effect.objects.values_list("opened_position", flat=True).get(id=meant))
+        same = repeating.like(named, "call", "read").order_by()
+        if context.upto is not None:
+            same = same.filter(again_position__lte=context.upto)
+        few = list(same.values_list("position", flat=True)[: LISTED + 1]) if named else []
+        if len(few) <= LISTED:
+            places = named.union(few)
+            q = Q(opened_position__listed=array("q", places)) if places else NOTHING
+            return Test(q, lambda row: row.opened_position in places, indexed=True)
+        how = "gathered" if context.grouped else "in"
+        alike = Q(**{f"opened_position__{how}": same.values("position")})
+        return Test(alike | Q(opened_position__listed=array("q", named)), indexed=True, lasts=True)
 
 
 def note_uncompared(context: Context) -> None:
@@ -79,7 +112,7 @@ def _repeats(project: Project | None) -> "QuerySet[Any]":
 
 def repeats() -> Several:
     return Several(
-        *("repeats", "Repeats", "how often it made one and the same call (tool and arguments), from 2 on"),
+        *("repeats", "Repeats", "how often it made one and the same call (as again:call), from 2 on"),
         rows=_repeats,
         told_at="told_position",
         lasts=True,

@@ -223,7 +223,8 @@ def _words(
             raise Fault(node.at, node.end - node.at, sentence)
     found = matching.find(context.project.id, list(asked), between)
     if entity.name == "effect":
-        return Test(found.q, None, indexed=True, words=tuple(asked), falls=found.falls)
+        words, falls = tuple(asked), found.falls
+        return Test(found.q, None, indexed=True, words=words, falls=falls, named=found.named, more=found.more)
     effects = Effect.objects.filter(found.q, project=context.project).order_by()
     if entity.name == "session":
         return Test(Q(pk__in=effects.values("session")), indexed=True)

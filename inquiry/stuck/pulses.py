@@ -43,12 +43,13 @@ def heard(name: str) -> None:
 
 def read_to(name: str, position: int) -> None:
     """Keep how far a chore has read the journal."""
-    Pulse.objects.filter(name=name, position__lt=position).update(position=position)
+    sql.write("UPDATE inquiry_pulse SET position = %s WHERE name = %s AND position < %s", [position, name, position])
 
 
 def position(name: str) -> int:
     """How far a chore has read the journal; 0 for one that never did."""
-    return Pulse.objects.filter(name=name).values_list("position", flat=True).first() or 0
+    found = sql.rows("SELECT position FROM inquiry_pulse WHERE name = %s", [name])
+    return int(found[0][0]) if found else 0
 
 
 def start_over(name: str) -> None:

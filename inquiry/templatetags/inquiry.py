@@ -155,8 +155,9 @@ _VIOLATION: Final = markup(' <span class="flag is-danger">{}violation</span>', m
 @register.filter
 def arguments_cell(row: Row) -> SafeString:
     """The gist of a call in a row of effects."""
-    if row.gist is not None:
-        shown = untrusted_line(row.gist)
+    gist = row.gist
+    if gist is not None:
+        shown = untrusted_line(gist)
     elif row.effect.plan_position:
         shown = SafeString('<span class="quiet">erased</span>')
     else:

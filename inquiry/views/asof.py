@@ -7,13 +7,15 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from django.http import Http404, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
-from approvals.models import Gate
-from inquiry import looks
+from approvals import exemptions
+from approvals.models import Exemption, Gate
+from inquiry import exempted, looks
 from inquiry.asof import cut, pages
+from inquiry.asof import exemptions as replayed
 from inquiry.asof.cut import Cut, UnfitError
 from inquiry.patience import patient
 from inquiry.views import timeline as lanes_views
@@ -58,6 +60,34 @@ def gate(request: MemberRequest, gate: UUID) -> HttpResponse:
     of = (effect.session_id, effect.id, effect.id)
     looks.viewed(effect.project_id, looks.actor_of(request), "effect", effect.opened_position, of)  # what it would run
     return _answer(request, found, "gate", "asked", pages.gate)
+
+
+@require_safe
+@member
+@patient
+def exemption(request: MemberRequest, exemption: UUID) -> HttpResponse:
+    """One exemption with all that it let pass, now or as it stood; what ran after its end is marked."""
+    live = get_object_or_404(Exemption, project=request.membership.project, id=exemption)
+
+    def show(moment: Cut | None) -> HttpResponse | None:
+        known = {live.id: live} if moment is None else replayed.exemptions(live.project_id, [live.id], moment)
+        if live.id not in known:
+            return None
+        one = known[live.id]
+        uses = exempted.of(one, None if moment is None else moment.position)
+        context = {"one": one, "live": live, "live_name": "exemption", "asof": moment, "uses": uses[: exempted.MOST]}
+        context |= {"more": len(uses) > exempted.MOST, "reason": exemptions.reasons([live]).get(live.id)}
+        exempted.count_late(request.membership.project, [one], None if moment is None else moment.position)
+        context |= {"over": exempted.over_us(one), "place": None if moment is None else _place(request, moment)}
+        return render(
+            request, "inquiry/exemption.html", context | {"asked": request.GET.get("asof", "")[: cut.LONGEST]}
+        )
+
+    if not request.GET.get("asof", "").strip():
+        now = show(None)
+        assert now is not None  # noqa: S101 - it was just read
+        return now
+    return _as_of(request, live, "exemption", "granted", show)
 
 
 def _answer(request: MemberRequest, live: Any, name: str, began: str, read: Any) -> HttpResponse:

@@ -9,7 +9,7 @@ from django.http import Http404, HttpResponse, JsonResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from inquiry import gathered, handles, incident_page, incidents, lanes, things
+from inquiry import gathered, handles, incident_page, incidents, lanes, shipped, things
 from inquiry.incident_page import Held
 from inquiry.incidents import ChangedError
 from inquiry.models_incidents import STATES, Incident
@@ -39,7 +39,7 @@ def incidents_page(request: MemberRequest) -> HttpResponse:
         place.errors.append(f"An incident is {', '.join(STATES)}; “{state[:20]}” is none of them.")
     page = incident_page.incidents(request.membership.project, state, place.window)
     context = {"page": page, "place": place, "state": state, "states": STATES, "may_act": _may_act(request)}
-    return render(request, "inquiry/incidents/list.html", context)
+    return render(request, "inquiry/incidents/list.html", context | {"beginnings": shipped.BEGINNINGS})
 
 
 @require_safe

@@ -78,7 +78,8 @@ def _page(
         for one in shipped.ALL
     ]
     offered = {like: _offered(like, request.membership.project) for like in OFFERED}
-    return render(request, "inquiry/questions.html", {"rows": rows, "offered": offered}, status=422 if missing else 200)
+    context = {"rows": rows, "offered": offered, "beginnings": shipped.BEGINNINGS}
+    return render(request, "inquiry/questions.html", context, status=422 if missing else 200)
 
 
 def _offered(like: str, project: Project) -> list[str]:

@@ -14,7 +14,7 @@ from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models.sql.compiler import SQLCompiler
 
-_TOKEN: Final = 4  # hex digits
+TOKEN: Final = 4  # hex digits
 
 
 class Term(NamedTuple):
@@ -30,16 +30,20 @@ def stored(project: UUID, word: str) -> str:
     So what another project says a million times is another word, and makes no search of this one slower. Projects whose
     ids end alike share such words; the row's own project tells them apart.
     """
-    return _token(project) + word
+    return token(project) + word
 
 
-def joined(project: UUID, words: Iterable[str]) -> str:
-    """The column's value for `words`: each between blanks, sorted, so that equal sets are equal values."""
-    return f" {_token(project)}".join(["", *sorted(words)]) + " "
+def joined(project: str, words: Iterable[str]) -> str:
+    """The column's value for `words`: each between blanks, sorted, so that equal sets are equal values.
+
+    `project` as plain SQL gives it as text.
+    """
+    return f" {project[-TOKEN:]}".join(["", *sorted(words)]) + " "
 
 
-def _token(project: UUID) -> str:
-    return project.hex[-_TOKEN:]
+def token(project: UUID) -> str:
+    """The end of the project's id, behind which its words stand."""
+    return project.hex[-TOKEN:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +151,33 @@ class Listed(models.Lookup):
 
     def _is_of_ids(self) -> bool:
         return isinstance(self.lhs.output_field, models.UUIDField)
+
+
+@models.BigIntegerField.register_lookup
+class Gathered(models.Lookup):
+    """`column__gathered=rows.values(…)`: one of the numbers that a query finds, which is asked for all of them first.
+
+    Of a hundred thousand PostgreSQL else reads the whole table, to join it.
+    """
+
+    lookup_name = "gathered"
+    prepare_rhs = False
+
+    def as_postgresql(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **_context: Any
+    ) -> tuple[str, tuple[Any, ...]]:
+        """As an array, by which the column's index is gone through once."""
+        column, parameters = self.process_lhs(compiler, connection)
+        text, found = self.process_rhs(compiler, connection)
+        return f"{column} = ANY (ARRAY{text})", (*parameters, *found)
+
+    def as_sqlite(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **_context: Any
+    ) -> tuple[str, tuple[Any, ...]]:
+        """As it stands: SQLite gathers them by itself."""
+        column, parameters = self.process_lhs(compiler, connection)
+        text, found = self.process_rhs(compiler, connection)
+        return f"{column} IN {text}", (*parameters, *found)
 
 
 class Oldest(models.Expression):

@@ -7,7 +7,6 @@ finds that the place has moved and begins again.
 """
 
 import time
-from array import array
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -18,8 +17,9 @@ from django.db.models import QuerySet
 from inquiry import repeating
 from inquiry.stuck import pulses
 from inquiry.words import keeping, reading
+from journal import sql
 from journal.horizon import last_position
-from journal.models import Entry, Erasure
+from journal.models import Entry
 
 NAME: Final = "words"
 MOMENT_S: Final = 2.0  # of one run by the job worker, which has other chores
@@ -39,6 +39,22 @@ _WORDLESS: Final = (
     ),
     *("gate.requested", "gate.voted", "gate.ruled", "gate.used"),
 )
+_ENTRIES: Final = (
+    "SELECT position, kind, CAST(effect AS text) FROM journal_entry WHERE position > %s AND position <= %s"
+    " ORDER BY position LIMIT %s"
+)
+# Of what searches ask each time, in order: so no planner comes to them but from the end of the journal.
+_SAID: Final = (
+    f"FROM journal_entry WHERE project = %s AND position > %s AND effect IS NOT NULL AND kind NOT IN {_WORDLESS!r}"
+)
+_FRESH: Final = f"SELECT CAST(effect AS text) {_SAID} ORDER BY position DESC LIMIT %s"
+_UNSEEN: Final = (
+    f"SELECT count(*) FROM (SELECT 1 {_SAID} AND position <= %s ORDER BY position DESC LIMIT %s OFFSET %s) unseen"
+)
+_LAST: Final = 2**63 - 1
+_ERASED: Final = (
+    "SELECT erasure.entry_id FROM {} CROSS JOIN journal_erasure erasure WHERE erasure.entry_id = wanted.key"
+)
 
 
 @dataclass(slots=True)
@@ -54,8 +70,8 @@ def index(most_s: float | None = None) -> Indexed:
     pulses.beat(NAME)
     ends = None if most_s is None else time.monotonic() + most_s
     done = Indexed(position=pulses.position(NAME))
-    while (until := _until(done.position)) > done.position:
-        done.effects += _step(done.position, until)
+    while (settled := last_position()) > done.position:
+        done.effects += _step(done.position, settled)
         done.position = pulses.position(NAME)
         if ends is not None and time.monotonic() > ends:
             break
@@ -68,45 +84,43 @@ def start_over() -> None:
     pulses.start_over(NAME)
 
 
-def _until(place: int) -> int:
-    """The position up to which the next step reads: not beyond what is settled."""
-    settled = last_position()
-    ahead = Entry.objects.filter(position__gt=place, position__lte=settled).order_by("position")
-    step = _STEP[connection.vendor]
-    return ahead.values_list("position", flat=True)[step - 1 : step].first() or settled
+def _step(place: int, settled: int) -> int:
+    """Read the effects of which something was said in the next entries beyond `place`; returns how many.
 
-
-def _step(place: int, until: int) -> int:
-    """Read the effects of which something was said between `place` and `until`; returns how many."""
-    said: dict[UUID, None] = {}
-    begun: dict[UUID, int] = {}
+    Not beyond `settled`.
+    """
+    said: dict[str, None] = {}
+    begun: dict[str, int] = {}
     erased = False
-    entries = Entry.objects.filter(position__gt=place, position__lte=until, effect__isnull=False).order_by("position")
-    for position, kind, effect in entries.values_list("position", "kind", "effect"):
-        erased = erased or kind == "erasure.executed"
+    most = _STEP[connection.vendor]
+    entries = sql.rows(_ENTRIES, [place, settled, most])
+    until = entries[-1][0] if len(entries) == most else settled
+    for position, kind, effect in entries:
         if effect is None:
             continue
+        erased = erased or kind == "erasure.executed"
         if kind not in _WORDLESS:
             said[effect] = None
         if kind in repeating.TELLING:
             begun[effect] = begun.get(effect) or (position if kind in repeating.RUNS else 0)
-    rows, doings = reading.words(said), repeating.doings(begun, place)
+    rows = reading.words(said)
+    doings = repeating.doings(begun, place, {row.effect: row for row in rows})
     if erased:
         keeping.forget_erased()
     with transaction.atomic():
         keeping.alone()
         if pulses.position(NAME) != place:
             return 0  # another was quicker
-        keeping.write(_without_erased(rows))
         repeating.note(doings)
+        keeping.write(_without_erased(rows))
         pulses.read_to(NAME, until)
     return len(rows)
 
 
 def _without_erased(rows: list[reading.Words]) -> list[reading.Words]:
     """The rows as they are after erasures that were executed since their bodies were read."""
-    bodies = array("q", [position for row in rows for position in row.bodies])
-    erased = set(Erasure.objects.filter(entry__position__listed=bodies).values_list("entry_id", flat=True))
+    bodies = [position for row in rows for position in row.bodies]
+    erased = {entry for (entry,) in sql.rows(_ERASED.format(sql.wanted("bigint")), [sql.keys(bodies)])}
     stale = {row.effect for row in rows if not erased.isdisjoint(row.bodies)}
     return [row for row in rows if row.effect not in stale] + reading.words(stale)
 
@@ -116,8 +130,8 @@ def fresh(project: UUID) -> list[reading.Words]:
 
     Of the newest FRESH entries only. A search goes by these and not by their stored words.
     """
-    said = _beyond(project).exclude(kind__in=_WORDLESS).order_by("-position")
-    effects = dict.fromkeys(one for one in said.values_list("effect", flat=True)[:FRESH] if one is not None)
+    place = pulses.position(NAME)
+    effects = dict.fromkeys(one for (one,) in sql.rows(_FRESH, [sql.vendor_id(project), place, FRESH]))
     return reading.words(effects, FRESH_CHARACTERS) if effects else []
 
 
@@ -126,9 +140,12 @@ def behind(project: UUID, upto: int | None = None) -> int:
 
     Of those up to the position `upto`; None for all.
     """
-    beyond = _beyond(project).exclude(kind__in=_WORDLESS)
-    count = max(beyond[: COUNTED + FRESH].count() - FRESH, 0)
-    return min(count, beyond.filter(position__lte=upto)[:COUNTED].count()) if count and upto is not None else count
+    place, home = pulses.position(NAME), sql.vendor_id(project)
+    ((count,),) = sql.rows(_UNSEEN, [home, place, _LAST, COUNTED, FRESH])
+    if count and upto is not None:
+        ((until,),) = sql.rows(_UNSEEN, [home, place, upto, COUNTED, 0])
+        count = min(count, until)
+    return int(count)
 
 
 def uncompared(project: UUID, upto: int | None = None) -> int:

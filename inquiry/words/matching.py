@@ -65,11 +65,14 @@ class Found:
     """`q` is the condition on ledger.Effect that all words are among an effect's.
 
     `falls` are conditions each of effects older than all those of the one before, which together are `q`: whoever wants
-    the newest asks one after the other, until there are enough.
+    the newest asks one after the other, until there are enough. `named` is how many there are or, where there are
+    `more`, how many of the newest the index named; None where only the ledger can count them.
     """
 
     q: Q
     falls: tuple[Q, ...]
+    named: int | None = None
+    more: bool = False
 
 
 def condition(project: UUID, asked: Sequence[Term]) -> Q:
@@ -90,9 +93,12 @@ def find(project: UUID, asked: Sequence[Term], between: tuple[int | None, int | 
         known, LISTED + 1, None if low is None else low + 1, None if high is None else high - 1
     )
     here = [position for position, does in newer.items() if does]
-    listed = sorted({*here, *(position for position in found if position not in newer)}, reverse=True)
+    listed = found
+    if newer:
+        listed = sorted({*here, *(position for position in found if position not in newer)}, reverse=True)
+    named = len(listed) if between == (None, None) and keeping.names_no_others(project) else None
     if not floor:
-        return Found(_one_of(project, listed), tuple(_falls(project, listed)))
+        return Found(_one_of(project, listed), tuple(_falls(project, listed)), named)
     stored = EffectWords.objects.filter(project=project, words__hold=known)
     q = Q(Exists(stored.filter(position=OuterRef("opened_position"))), opened_position__gte=Oldest(known))
     if found:
@@ -106,7 +112,9 @@ def find(project: UUID, asked: Sequence[Term], between: tuple[int | None, int | 
         q |= _one_of(project, here)
     if any(position < floor for position in here):
         older |= _one_of(project, [position for position in here if position < floor])
-    return Found(q, (*_falls(project, [position for position in listed if position >= floor]), older))
+    named_last = listed if listed is found else [position for position in listed if position >= floor]
+    falls = (*_falls(project, named_last), older)
+    return Found(q, falls, named, more=True)
 
 
 def _falls(project: UUID, listed: list[int]) -> Iterator[Q]:

@@ -1,6 +1,6 @@
 """Where the words that were asked for stand: a short piece of agents' text around the first of them, cut into parts.
 
-Nothing here marks anything up: templates/inquiry/_snippet.html shows every part as untrusted text.
+Nothing here marks anything up: inquiry/templatetags/found.py shows every part as untrusted text.
 """
 
 import re
@@ -11,7 +11,7 @@ from uuid import UUID
 
 from inquiry.words import reading
 from inquiry.words.column import Term
-from inquiry.words.cutting import LONGEST, RUNS, cut
+from inquiry.words.cutting import LONGEST, RUNS, cut, distinct
 
 BEFORE: Final = 60  # characters shown before the first match
 SHOWN: Final = 240  # characters of a snippet, what was cut off not counted
@@ -66,15 +66,21 @@ def of_texts(found: Mapping[UUID, list[tuple[str, str]]], terms: Sequence[Term])
     """
     told = {}
     for identity, texts in found.items():
-        label, text = max(texts, key=lambda one: _how_many(one[1], terms))
+        label, text = max(texts, key=lambda one: (_how_many(one[1], terms), one[0] != "tool"))
         parts = snippet(text, terms)
+        if label == "tool" and parts:  # which the row says already
+            parts += _beginning(next((text for other, text in texts if other == "arguments"), ""))
         if parts:
             told[identity] = Snippet(label, parts)
     return told
 
 
+def _beginning(text: str) -> list[tuple[str, bool]]:
+    return [(f"\n{text[:SHOWN]}{_ELLIPSIS if len(text) > SHOWN else ''}", False)] if text else []
+
+
 def _how_many(text: str, terms: Sequence[Term]) -> int:
-    words = frozenset(cut(text))
+    words = distinct(text)
     return sum(_is_asked(words, term) for term in terms)
 
 

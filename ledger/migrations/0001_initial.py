@@ -283,12 +283,12 @@ class Migration(migrations.Migration):
                     models.Index(fields=["project", "tool", "opened_position"], name="effect_by_tool"),
                     models.Index(
                         condition=models.Q(("state", "acknowledged"), _negated=True),
-                        fields=["project", "state", "opened_position"],
+                        fields=["project", "state", "opened_position", "deadline_us"],
                         name="effect_by_state",
                     ),
                     models.Index(
                         condition=models.Q(("state", "failed")),
-                        fields=["project", "tool", "opened_position"],
+                        fields=["project", "tool", "opened_position", "outcome", "state"],
                         name="effect_failed_by_tool",
                     ),
                     models.Index(
@@ -318,7 +318,7 @@ class Migration(migrations.Migration):
                     ),
                     models.Index(
                         condition=models.Q(("outcome__in", ["error", "unknown"])),
-                        fields=["project", "outcome", "opened_position"],
+                        fields=["project", "outcome", "opened_position", "state"],
                         name="effect_by_bad_outcome",
                     ),
                     models.Index(

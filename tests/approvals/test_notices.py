@@ -17,6 +17,7 @@ from approvals.models_notices import Notice, NoticeChannel
 from approvals.states import US
 from journal import outbox
 from journal.clock import now_us
+from journal.models import Entry
 from sessions import people
 from tests.approvals.story import Desk
 from tests.approvals.telling import ADDRESS, SECRET_ARGUMENT, _outside, hears, posted, risky, tick
@@ -202,7 +203,12 @@ def test_what_ran_without_leave_is_told_at_once(desk: Desk, hears: Callable[...,
     )
     assert desk.effect(effect).leave == "bypassed"
     tick()
-    assert any("must not pass in silence" in letter.subject for letter in mail.outbox)
+    stored = desk.effect(effect)
+    (letter,) = (one for one in mail.outbox if "Executed without approval" in one.subject)
+    assert letter.subject == f"Gatebook: Executed without approval: git.push by {desk.house.agent.name} ({stored})"
+    breach = Entry.objects.get(kind="integrity.violation", effect=stored.id)
+    assert f"used git.push, in {stored.session}." in letter.body
+    assert f"/effects/{stored.id}/?fact={breach.position}#p{breach.position}\n" in letter.body
 
 
 def test_nobody_looked_for_half_of_its_time_and_that_is_told_once(

@@ -51,6 +51,13 @@ def _body(document: dict[str, Any]) -> None:
     body["text"] = body["text"].replace("agrees", "agreed")
 
 
+def _nested(document: dict[str, Any]) -> None:
+    """A body that few readers of JSON can read, and its commitment."""
+    one = entry(document, "effect.planned")
+    text = one["body"]["text"] = '{"arguments":' + "[" * 950 + "]" * 950 + "}"
+    one["commitment"] = hashlib.sha256(bytes.fromhex(one["body"]["salt"]) + text.encode()).hexdigest()
+
+
 def _artifact(held: Held) -> Held:
     name = next(name for name in held if name.startswith("artifacts/"))
     return summed({**held, name: b"other bytes"})
@@ -82,6 +89,7 @@ FORGED: list[tuple[str, Callable[[Held], Held]]] = [
     ("is of version 2 of its format; this Gatebook reads version 1", told(lambda one: one.update(version=2))),
     ("/effects/0 has 'trusted', which is unknown", told(lambda one: one["effects"][0].update(trusted=True))),
     ("another body than the book of origin committed to", told(_body)),
+    ("has a body of more than 64 levels", told(_nested)),
     ("has lost its body", told(lambda one: entry(one, "gate.voted").update(body=None))),
     ("claims state 'acknowledged'; its marks say", told(lambda one: effect(one, "waits").update(state="acknowledged"))),
     ("of which the bundle has no entry", told(lambda one: one["entries"].pop(0))),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from ingest.importers import READERS, facts
 from ingest.importers.facts import batches, effect_key, encoded, ship
 from ingest.importers.shapes import Trajectory, session_key, title_of
+from ingest.planned import intent_digest
 from tests.importers.samples import (
     FILES,
     RECORDED,
@@ -78,6 +79,35 @@ def test_a_fact_says_all_that_the_source_says() -> None:
     }
     assert dispatched["occurred_us"] == planned["occurred_us"] > 0
     assert dispatched["attempt"] == 1
+
+
+def test_what_a_model_says_about_a_call_is_no_part_of_its_intent(tmp_path: Path) -> None:
+    head = {"sessionId": "s", "type": "assistant", "timestamp": "2026-03-01T09:00:00.000Z"}
+    said: list[Fact] = []
+    for n, words in enumerate(("Tell them", "Tell them again")):
+        call = {"type": "tool_use", "id": f"t{n}", "name": "Bash", "input": {"command": "gh pr", "description": words}}
+        message = {"id": f"m{n}", "role": "assistant", "content": [call]}
+        said.append({**head, "uuid": f"u{n}", "message": message})
+    acts = [(action, words) for action in ("run", "think") for words in ("a", "b")]
+    commands = [
+        {
+            "id": n,
+            "timestamp": "2026-03-01T09:00:00",
+            "source": "agent",
+            "action": action,
+            "args": {"thought": words} | ({"command": "ls"} if action == "run" else {}),
+        }
+        for n, (action, words) in enumerate(acts)
+    ]
+    for format_name, values, kinds in (
+        ("claude-code", said, [True]),
+        ("openhands", [{"history": commands}], [True, False]),
+    ):
+        shipped = _shipped(format_name, write_lines(tmp_path / f"{format_name}.jsonl", values))
+        planned = [fact for fact in shipped if fact["kind"] == "effect.planned"]
+        digests = [intent_digest(one["tool"], one["arguments"], one.get("free_text", [])) for one in planned]
+        assert [one == other for one, other in zip(digests[::2], digests[1::2], strict=True)] == kinds
+        assert planned[0]["arguments"].keys() & {"description", "thought"}  # they are kept all the same
 
 
 def test_an_end_is_told_only_where_the_source_tells_it() -> None:

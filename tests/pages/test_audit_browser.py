@@ -49,4 +49,10 @@ def test_the_box_completes_and_only_enter_searches(live_server_process: Server, 
     page.locator("svg.histogram a").first.dispatch_event("click")
     expect(page.get_by_role("combobox", name="Query")).to_have_value(re.compile("since:.* until:"))
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    # A link is copied where the browser can.
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto(f"{live_server_process.url}/audit/link/?q=session:completed")
+    page.get_by_role("button", name="Copy").click()
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == page.get_by_label("Address").input_value()
     assert said == []

@@ -1,16 +1,17 @@
 """A search that takes too long costs its author a clear page, and nobody else anything."""
 
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from django.db import OperationalError, connection
+from django.db import OperationalError, connection, transaction
 from pytest_django import Settings
 
-from inquiry import filters, jump, patience, timeline, turns
+from inquiry import filters, jump, patience, slices, timeline, turns
 from inquiry.query import asking
+from inquiry.slices import Share
 from tests.journal.committed import committed
 from tests.pages.book import Book
 from tests.pages.people import House
@@ -123,6 +124,7 @@ def test_one_person_cannot_take_all_the_connections(house: House, book: Book) ->
 def test_queries_of_others_take_two_places_and_nobody_takes_both(
     committed: None, house: House, book: Book, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    settings.GATEBOOK_SEARCH_PLACES = 2
     client, author = house.client("viewer"), 10**9
     monkeypatch.setattr(turns, "_running", {author})  # one of another's runs
     assert client.get("/audit/?q=tool:mail.send").status_code == 200
@@ -144,8 +146,127 @@ def test_queries_of_others_take_two_places_and_nobody_takes_both(
     assert turns._running == {author + 1}
 
 
+def test_a_place_goes_to_whoever_has_held_them_least(
+    committed: None, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.GATEBOOK_SEARCH_TIMEOUT_S, settings.GATEBOOK_SEARCH_PLACES = 60.0, 2
+    order: list[int] = []
+
+    def searches(author: int) -> None:
+        try:
+            with patience.limit(author, in_turn=True):
+                order.append(author)
+        finally:
+            connection.close()
+
+    often, seldom = 10**9, 10**9 + 1
+    searches(often)
+    monkeypatch.setattr(turns, "_running", {1, 2})
+    with ThreadPoolExecutor(2) as askers:
+        asked = []
+        for author in (often, seldom):
+            asked.append(askers.submit(searches, author))
+            until = time.monotonic() + 60
+            while author not in turns._waiting:
+                assert time.monotonic() < until
+        with turns._changed:
+            turns._running.discard(1)
+            turns._changed.notify_all()
+        for one in asked:
+            one.result()
+    assert order == [often, seldom, often]
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="PostgreSQL works in processes of its own")
+def test_long_reads_share_one_processor(
+    committed: None, house: House, book: Book, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One waits while another works, and short ones go on; what it waits is not its own, up to as long again, unless
+    somebody wants a place."""
+    settings.GATEBOOK_SEARCH_TIMEOUT_S = 60.0
+    clock = _Clock()
+    monkeypatch.setattr(patience, "time", clock)
+    client, other = house.client("viewer"), Share()
+    assert other.again(60.0)
+    with ThreadPoolExecutor(1) as reader:
+
+        def waiting() -> "Future[int]":
+            clock.now = 0.0
+            begun = reader.submit(_counted, LONG)
+            until = time.monotonic() + 60
+            while not slices._waiting:
+                assert time.monotonic() < until
+                assert not begun.done()
+            return begun
+
+        long = waiting()
+        for page in ("/audit/?q=tool:mail.send", f"/sessions/{book.session}/"):
+            assert client.get(page).status_code == 200
+        clock.now = 119.0
+        other.leave()
+        assert long.result() == 3_000_000
+        for later, wanted in ((121.0, []), (61.0, [1])):
+            assert other.again(60.0)
+            monkeypatch.setattr(turns, "_waiting", wanted)
+            long = waiting()
+            clock.now = later
+            other.leave()
+            with pytest.raises(patience.Overran):
+                long.result()
+        assert other.again(60.0)  # and who stops has let go
+        clock.now, settings.GATEBOOK_SEARCH_TIMEOUT_S = 0.0, 0.05
+        with pytest.raises(patience.Overran):
+            _counted(LONG)
+        other.leave()
+    assert (slices._waiting, slices._at_work) == ([], [None])
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="PostgreSQL works in processes of its own")
+def test_what_is_long_rests_while_others_write(
+    committed: None, book: Book, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.GATEBOOK_SEARCH_TIMEOUT_S = 60.0
+    clock = _Clock()
+    monkeypatch.setattr(patience, "time", clock)
+    with ThreadPoolExecutor(1) as reader:
+        assert reader.submit(_counted, LONG).result() == 3_000_000
+        assert clock.slept == 0
+        with transaction.atomic():  # of this thread: for the reader it is another's
+            assert reader.submit(_counted, LONG).result() == 3_000_000
+        assert clock.slept > 0
+    with transaction.atomic(), patience.limit(7):  # what reads while it writes itself hurries on
+        clock.slept = 0
+        assert ask(LONG) == 3_000_000
+        assert clock.slept == 0
+
+
+@pytest.mark.once
+def test_whoever_has_worked_least_goes_next() -> None:
+    shares = {name: Share() for name in ("at work", "long", "short", "shorter")}
+    order: list[str] = []
+
+    def work(name: str) -> None:
+        assert shares[name].again(60.0)
+        order.append(name)
+        shares[name].leave()
+
+    assert shares["at work"].again(60.0)
+    shares["long"].slices, shares["short"].slices = 20, 10
+    with ThreadPoolExecutor(3) as readers:
+        done = [readers.submit(work, name) for name in ("long", "short", "shorter")]
+        until = time.monotonic() + 60
+        while len(slices._waiting) < 3:
+            assert time.monotonic() < until
+        assert not Share().again(0.0)
+        shares["at work"].leave()
+        for one in done:
+            one.result()
+    assert order == ["shorter", "short", "long"]
+
+
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite is served by one process")
 def test_processes_share_the_places(committed: None, house: House, book: Book, settings: Settings) -> None:
+    settings.GATEBOOK_SEARCH_PLACES = 2
     client, author = house.client("viewer"), house.members["viewer"].user.pk
     page = "/audit/?q=tool:mail.send"
     with ThreadPoolExecutor(1) as other:  # whose connection is another, as another process's is
@@ -196,6 +317,28 @@ def test_a_connection_that_keeps_a_place_or_a_limit_is_handed_out_no_more(
     until = time.monotonic() + 60  # the server notices that somebody hung up a moment later
     while _asked(alive, [kept, limited]) != [(0,)]:
         assert time.monotonic() < until
+
+
+class _Clock:
+    """Goes on when it is told to."""
+
+    now = 0.0
+    slept = 0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, _seconds: float) -> None:
+        self.slept += 1
+
+
+def _counted(statement: str) -> int:
+    """What a thread of its own counts within the limit."""
+    try:
+        with patience.limit(7):
+            return ask(statement)
+    finally:
+        connection.close()
 
 
 def _hang_up() -> None:

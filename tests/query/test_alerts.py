@@ -30,6 +30,7 @@ from tests.approvals.telling import Killed, tick
 from tests.ingest.caller import Caller
 from tests.pages.book import doors
 from tests.pages.people import House
+from tests.query.test_repeats import did
 
 pytestmark = pytest.mark.django_db
 SILENT: dict[str, Any] = dict.fromkeys(channels.SWITCHES, False)
@@ -173,13 +174,14 @@ def test_gates_exemptions_sessions_and_words_are_watched_as_well(desk: Desk, wat
     gate = desk.gate(desk.plan(arguments={"note": "a zebra"}))
     until, boss = now_us() + 10**10, desk.user("operator")
     with transaction.atomic():
-        exemptions.grant(desk.project, tool="x", reason="for the drill", ends_at_us=until, user=boss)
+        granted = exemptions.grant(desk.project, tool="x", reason="for the drill", ends_at_us=until, user=boss)
     call_command("watch_questions", verbosity=0)
     tick()
     (letter,) = mail.outbox
     assert letter.subject == "Gatebook: 3 saved queries have new matches"
     for told_of in ("1 new gate: “Gates”", f"g_{gate.opened_position}", "1 new exemption: “Leave”", "1 new session:"):
         assert told_of in str(letter.body)
+    assert f"x_{granted.opened_position}." in str(letter.body)
     mail.outbox.clear()
     call_command("index_words", verbosity=0)  # what is not read yet is not passed over
     assert told() == [("operator@example.org", "Gatebook: 1 new effect: “Words”")]
@@ -187,6 +189,17 @@ def test_gates_exemptions_sessions_and_words_are_watched_as_well(desk: Desk, wat
     assert alerting.run().told == 0
     known = {one.query_id: list(alerts.known(one)) for one in Alert.objects.all()}
     assert (known[gates.pk], len(known[words.pk])) == ([], 1)
+
+
+def test_what_was_done_again_is_told_of_when_it_was_compared(house: House, agent: Caller, watch: Watch) -> None:
+    for text in ("effect again:call", "session repeats:>=2"):
+        watch(text, text)
+    agent.session("s-1")
+    for key in ("one", "two"):
+        did(agent, key, "s-1")
+    assert told() == []
+    call_command("index_words", verbosity=0)
+    assert told() == [("operator@example.org", "Gatebook: 2 saved queries have new matches")]
 
 
 def _now() -> Any:

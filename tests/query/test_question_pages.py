@@ -2,12 +2,22 @@
 
 import re
 from html import unescape
+from typing import Any
 
 import pytest
+from django.db import transaction
+from django.urls import reverse
 
+from approvals import exemptions
+from approvals.models import Exemption
 from inquiry import shipped
+from journal.clock import now_us
 from journal.models import Entry
+from ledger.models import Effect
 from sessions.people import pseudonym_of
+from tests.approvals.story import Desk
+from tests.ingest.caller import Caller, new_key
+from tests.pages.people import House
 from tests.query.incident import Told
 from tests.query.test_seventeen import EFFECTS, GATES, GIVEN
 
@@ -60,4 +70,65 @@ def test_each_question_is_a_page_of_its_answer(told: Told) -> None:
     viewer = pseudonym_of(told.desk.user("viewer"))
     assert Entry.objects.filter(kind="access.searched", actor=viewer).count() == len(asked)
     assert client.get("/audit/?q=stat:x").status_code == 400  # nothing was searched
+    begun = client.get("/audit/questions/").content.decode()
+    for word, number in shipped.BEGINNINGS:  # what people know leads to the question that finds it, also from incidents
+        way = f'<a href="/audit/questions/#q{number}">{word}</a>'
+        assert (way in begun, f'<li id="q{number}">' in begun) == (True, True), word
+        assert way in client.get("/incidents/").content.decode()
     assert Entry.objects.filter(kind="access.searched", actor=viewer).count() == len(asked)
+
+
+def test_an_exemption_used_after_its_end_leads_to_what_ran_after_it(told: Told) -> None:
+    client, exemption = told.desk.house.client("viewer"), told.exemption
+    assert exemption is not None
+    found = client.get("/audit/questions/10/", follow=True).content.decode()
+    assert "2 ran" in found
+    page, handle = reverse("exemption", args=[exemption.id]), f"x_{exemption.opened_position}"
+    assert f'href="{page}">{handle}' in found
+    assert client.get("/go/", {"id": handle}).headers["Location"] == page
+    shown = client.get(page).content.decode()
+    assert "2 ran after its end" in shown
+    rows = {name: shown.partition(f">{told.handle(name)}<")[2].partition("</tr>")[0] for name in ("late", "later")}
+    assert ["1 h after" in rows["later"], "after</span>" in rows["later"], "after</span>" in rows["late"]] == [
+        False, True, True,
+    ]  # fmt: skip
+    in_time = Exemption.objects.exclude(id=exemption.id).get()
+    used = client.get(reverse("exemption", args=[in_time.id])).content.decode()
+    assert told.handle("in-time") in used
+    assert "after its end" not in used
+    # As of the moment at which leave was given, nothing had run; before the grant it was not there.
+    given = Entry.objects.filter(kind="exemption.used", subject=exemption.id).order_by("-position")[0].position
+    then = client.get(page, {"asof": f"#{given}"}).content.decode()
+    assert told.handle("later") in then
+    assert "1 ran after its end" in then
+    assert client.get(page, {"asof": f"#{exemption.opened_position - 1}"}).status_code == 404
+    assert told.desk.house.client("neighbour").get(page).status_code == 404
+    # Of one that was revoked before its end, what ran since ran after it.
+    with transaction.atomic():
+        assert exemptions.revoke(in_time, told.desk.user("administrator"))
+        Effect.objects.filter(effect_key="in-time").update(dispatched_at_us=now_us())
+    both = client.get("/audit/questions/10/", follow=True).content.decode()
+    assert ["2 ran" in both, "1 ran" in both, "<b>2 exemptions</b>" in both] == [True] * 3
+    assert "1 ran after its end" in client.get(reverse("exemption", args=[in_time.id])).content.decode()
+
+
+def test_what_ran_where_a_project_only_observes_is_found_without_a_breach(house: House, agent: Caller) -> None:
+    desk = Desk(house, agent)
+    desk.rules(mode="observe")
+    push: dict[str, Any] = {"tool": "git.push", "arguments": {"ref": "main"}}
+    agent.dispatch(desk.plan("commanded", **push))
+    desk.plan("planned", tool="git.push", arguments={"ref": "next"})
+    of = {"session": "s-1", "effect_key": "told"}
+    told = [{"kind": "effect.planned", **push, **of}, {"kind": "effect.dispatched", **of}]
+    assert agent.report([{"id": new_key(), **one} for one in told]).status_code == 200
+    client = house.client("viewer")
+    page = client.get("/audit/").content.decode()
+    (link,) = re.findall(r'href="([^"]+)">What would have been</a>', page)
+    found = client.get(link, follow=True).content.decode()
+    assert "<b>2 effects</b>" in found
+    for key, there in (("commanded", True), ("told", True), ("planned", False)):
+        assert (f">{Effect.objects.get(effect_key=key)}</a>" in found) is there, key
+    nothing = client.get("/audit/questions/7/", follow=True).content.decode()
+    assert "Nothing matches" in nothing
+    for way in ("saved", "link", "export"):  # which is an answer to be kept, too
+        assert f'href="/audit/{way}/?q=effect%20leave%3Abypassed"' in nothing

@@ -1,6 +1,7 @@
 """What was done twice, and runs that went in circles: asked on the pages, also long after, and of what was reported."""
 
 import re
+from collections.abc import Iterable
 from html import unescape
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -10,6 +11,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
+from inquiry import chain as chains
 from inquiry import columns, shipped
 from inquiry.column import Reader
 from inquiry.models import StuckTransition
@@ -58,6 +60,11 @@ def reported(agent: Caller, session: str, calls: int) -> None:
     assert answer.status_code == 200, answer.text
 
 
+def facts(rows: Iterable[Any]) -> list[dict[str, Any]]:
+    told = [{name: value for name, value in row.items() if name != "id"} for row in rows]
+    return sorted(told, key=lambda row: (row["position"], row["sort"]))
+
+
 def groups(desk: Desk, text: str) -> list[tuple[Any, ...]]:
     asked = asking.understand(text, desk.project, now_us())
     answer = asking.answer(asked, columns.rows(asked.entity.name))
@@ -102,6 +109,13 @@ def test_what_was_done_twice_is_found_in_one_session_and_in_two_and_leads_to_bot
     indexing.start_over()
     indexing.index()
     assert list(RepeatedDoing.objects.order_by("id").values()) == stood  # reading anew changes nothing
+    for made in (RepeatedDoing, FirstDoing):
+        made.objects.all().delete()
+    with pytest.MonkeyPatch.context() as patched:  # nor does it matter how much is read at once: it ran when it ran
+        patched.setattr(indexing, "_STEP", dict.fromkeys(indexing._STEP, 2))
+        indexing.start_over()
+        indexing.index()
+    assert facts(RepeatedDoing.objects.values()) == facts(stood)
     question = shipped.fill(shipped.BY_NUMBER[18], {})
     told = [("bash", "", 2, 2), ("forge.comment", PULL, 2, 2), ("mail.send", "", 2, 1)]
     assert groups(book, question) == told
@@ -132,9 +146,77 @@ def test_what_was_done_twice_is_found_in_one_session_and_in_two_and_leads_to_bot
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(of_repeats, "LISTED", 1)
         assert groups(book, link) == told
+        assert groups(book, "effect -again:call has:again | group tool") == [("forge.comment", 1)]
+        assert rows(book, "has:again -again:call") == ["b"]
     # Neighbours do not count.
     assert not RepeatedDoing.objects.exclude(project=book.project).exists()
     assert set(FirstDoing.objects.values_list("project", flat=True)) == {book.project.id}
+
+
+def test_the_same_call_in_nearly_the_same_words_is_the_same_and_another_is_not(book: Desk) -> None:
+    agent, viewer = book.agent, book.house.client("viewer")
+    for key in ("one", "two"):
+        agent.session(key)
+    body, command = {"pull": 17, "body": "Looks good"}, "gh pr comment 17 --body good"
+    nearly: list[tuple[str, Any]] = [
+        ("forge.comment", {**body, "body": " Looks  good\n", "request_id": "a"}),
+        ("forge.comment", {**body, "lines": [" a", {"b": ""}]}),
+        ("bash", {"command": command, "description": "Tell them"}),
+        ("mail.send", {"to": "ann", "Idempotency-Key": "k1", "why": "late"}),
+    ]
+    again: list[tuple[str, Any]] = [
+        ("forge.comment", {**body, "request_id": "b"}),
+        ("forge.comment", {**body, "lines": ["a ", {"b": ""}], "clientMutationId": 4}),
+        ("bash", {"command": command.replace(" --", "  --"), "description": "Tell them again"}),
+        ("mail.send", {"to": "ann", "Idempotency-Key": "k2", "why": "late"}),
+    ]
+    ids = {}
+    for session, calls in (("one", nearly), ("two", again)):
+        for n, (tool, arguments) in enumerate(calls):
+            ids[session, n] = did(agent, f"{session}-{n}", session, tool, arguments=arguments)
+    others: list[Any] = [{**body, "pull": 18}, {**body, "id": 3}, {**body, "body": "Looksgood"}]
+    others += [{**body, "url": "a", "description": words} for words in ("b", "c")]
+    others += [{"to": "ann", "why": "soon"}, {"to": "ann", "uuid": "1"}]  # a word about nothing else may be the matter
+    others += [{"request_id": number} for number in (17, 18)]  # not the call's own names: what it is about
+    others += [{"request_id": number, "why": "as agreed"} for number in (17, 18)]
+    others += [{"url": PULL, "description": text} for text in ("Draft", "Ready")]  # what is written there
+    others += [{"path": "a.py", "content": f"if x:\n    a()\n{indent}b()"} for indent in ("", "    ")]
+    for n, arguments in enumerate(others):
+        did(agent, f"other-{n}", "two", "mail.send" if "to" in arguments else "forge.comment", arguments=arguments)
+    planned = agent.plan("slow", "two", tool="bash", arguments={"command": command, "description": "Once more"})
+    like = Effect.objects.get(id=ids["one", 2])
+    (note,) = asking.understand(f"like:{like}", book.project, now_us()).context.notes
+    assert "have not been compared yet" in note
+    indexing.index()
+    then = f"asof:#{horizon.last_position()}"
+    agent.dispatch(planned)  # of which the chore reads nothing but that it runs
+    indexing.index()
+    assert sorted(rows(book, "again:call")) == sorted([*(f"{s}-{n}" for s, n in ids), "slow"])
+    for most in (of_repeats.LISTED, 1):  # and where they are so many that each is asked for itself
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(of_repeats, "LISTED", most)
+            assert rows(book, f"like:{like}") == ["slow", "two-2", "one-2"]
+            assert rows(book, f"like:{like} session:one") == ["one-2"]
+            assert rows(book, f"like:{like} {then}") == ["two-2", "one-2"]
+            assert groups(book, f"like:{like} | group tool | count") == [("bash", 3)]
+    assert rows(book, f"like:{Effect.objects.get(effect_key='other-0')}") == ["other-0"]
+    for n in range(len(nearly)):
+        chain = viewer.get(reverse("effect_chain", args=[ids["one", n]]), {"view": "json"}).json()
+        assert chain["links"][ids["two", n]] == ["the same call in nearly the same words, after it"]
+        assert "another like it ran" in viewer.get(reverse("effect", args=[ids["one", n]])).content.decode()
+    alone = Effect.objects.get(effect_key="other-0")
+    assert "another like it ran" not in viewer.get(reverse("effect", args=[alone.id])).content.decode()
+    assert [most for *_, most in groups(book, "session key:two | group key | max(repeats)")] == [2]
+    # Neither does it hide one in other words that many were made to the letter between the two; a bound is told of.
+    for n in range(7):
+        last = did(agent, f"poll-{n}", "two", "bash", arguments={"command": command})
+    indexing.index()
+    for looked, there in ((chains.LOOKED, True), (7, False)):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(chains, "LOOKED", looked)
+            chain = viewer.get(reverse("effect_chain", args=[last]), {"view": "json"}).json()
+            assert (ids["one", 2] in chain["links"]) is there
+            assert any("the nearest 7 were looked at" in said for said in chain["cut"]) is not there
 
 
 def test_a_run_that_went_in_circles_is_found_after_it_ended_and_where_it_was_only_reported(book: Desk) -> None:
@@ -151,7 +233,7 @@ def test_a_run_that_went_in_circles_is_found_after_it_ended_and_where_it_was_onl
     indexing.index()
     name = Session.objects.get(key="live").agent.name
     question = shipped.fill(shipped.BY_NUMBER[19], {})
-    assert groups(book, question) == [("imported", name, 10), ("live", name, 6)]
+    assert groups(book, question) == [("imported", "", name, 10), ("live", "", name, 6)]
     assert rows(book, "session repeats:>=4") == ["sound", "imported", "live"]
     assert min(nth for nth, _ in groups(book, "session | group repeats")) == 2
     assert rows(book, "session repeats:1") == rows(book, "session is:looped") == []
@@ -161,7 +243,7 @@ def test_a_run_that_went_in_circles_is_found_after_it_ended_and_where_it_was_onl
     ]
     shown = viewer.get(reverse("session", args=[live])).content.decode()
     (link,) = re.findall(r'href="([^"]+)">the same call 6 times', shown)
-    assert [count for *_, count in groups(book, parse_qs(urlsplit(unescape(link)).query)["q"][0])] == [6]
+    assert rows(book, parse_qs(urlsplit(unescape(link)).query)["q"][0]) == [f"k{n}" for n in range(5, -1, -1)]
     # What the watch raised stays found when it is over; it has no repeated call, and stands last.
     link = pinned(question, now_us())
     session = Session.objects.get(key="beating")
@@ -175,8 +257,8 @@ def test_a_run_that_went_in_circles_is_found_after_it_ended_and_where_it_was_onl
         did(agent, f"m{n}", "more", "forge.poll", arguments={"pr": 17})
     indexing.index()
     told = [("imported", 10), ("more", 9), ("live", 6), ("beating", None)]
-    assert groups(book, question) == [(key, name, most) for key, most in told]
-    assert groups(book, link) == [("imported", name, 10), ("live", name, 6)]
+    assert groups(book, question) == [(key, "", name, most) for key, most in told]
+    assert groups(book, link) == [("imported", "", name, 10), ("live", "", name, 6)]
     assert rows(book, "session is:looped") == ["beating"]
     (most,) = Effect.objects.filter(session__key="live", effect_key="k5")
     assert RepeatedDoing.objects.get(position=most.opened_position).nth == 6

@@ -54,7 +54,7 @@ def ask(told: Told, number: int, link: str = "") -> asking.Answer:
     """The answer to a question, or to what a link to it says."""
     text = link or question(told, number)
     asked = asking.understand(text, told.desk.project, now_us())
-    late = shipped.FURTHER[0].number <= number  # which nothing was compared for yet, and they say so
+    late = number in (18, 19)  # which nothing was compared for yet, and they say so
     assert link or bool(asked.context.notes) is late, text
     return asking.answer(asked, columns.rows(asked.entity.name))
 
@@ -114,7 +114,8 @@ def test_each_question_finds_what_it_asks_for_by_an_index(told: Told) -> None:
     assert not ask(told, 0, stuck).asked.context.notes
     assert found(told, 0, by_hand) != rows.pop(0) == found(told, 0, links[0])
     assert [number for number in rows if found(told, number) != rows[number]] == [2, 4, 5, 6, 9, 14, 19]
-    assert found(told, 19) == [{"key": "s-1", "agent": loop.agent.name, "max(repeats)": None}]  # no call was repeated
+    looped = {"key": "s-1", "title": "", "agent": loop.agent.name, "max(repeats)": None}  # no call was repeated
+    assert found(told, 19) == [looped]
     for number in sorted(shipped.BY_NUMBER.keys() - {19}):  # the loop began at the very end of that day
         assert found(told, number, links[number]) == rows[number], number
     viewer = told.desk.house.client("viewer")

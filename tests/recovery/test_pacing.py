@@ -137,9 +137,9 @@ def test_neither_silence_nor_room_costs_a_plan_a_statement(agent: Caller, monkey
     asked: list[str] = []
     run = sql._run
 
-    def noted(text: str, parameters: Any) -> Any:
+    def noted(here: Any, text: str, parameters: Any) -> Any:
         asked.append(text)
-        return run(text, parameters)
+        return run(here, text, parameters)
 
     monkeypatch.setattr(sql, "_run", noted)
 

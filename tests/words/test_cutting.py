@@ -3,12 +3,13 @@
 import re
 import unicodedata
 from typing import Any
+from uuid import UUID
 
 import pytest
-from django.template.loader import render_to_string
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from inquiry.templatetags.found import snippet_line
 from inquiry.words import cutting, matching, reading, snippets
 from inquiry.words.matching import Term, holds, terms
 from inquiry.words.snippets import Snippet, snippet
@@ -40,6 +41,7 @@ def test_words_are_runs_of_letters_and_digits(text: str, words: list[str]) -> No
 @settings(max_examples=150)
 @given(text=TEXTS)
 def test_a_word_is_itself_when_it_is_cut_again(text: str) -> None:
+    assert cutting.distinct(text) == frozenset(cutting.cut(text))
     for word in cutting.cut(text):
         assert cutting.cut(word) == [word]
         assert 1 <= len(word) <= cutting.LONGEST
@@ -108,7 +110,7 @@ def test_what_stands_far_behind_is_shown_with_its_surroundings() -> None:
 
 def test_a_snippet_is_inert_on_a_page() -> None:
     text = "<b>x</b> \u202egpj.exe push <img src=x onerror=alert(1)> {{ 7 }}"
-    page = render_to_string("inquiry/_snippet.html", {"snippet": Snippet("arguments", snippet(text, terms("push")))})
+    page = snippet_line(Snippet("arguments", snippet(text, terms("push"))))
     assert page.count("<mark>") == 1
     assert re.search(r"<mark><span[^>]*class=\"untrusted\"[^>]*>push</span></mark>", page)
     assert "<img" not in page
@@ -121,3 +123,11 @@ def test_what_may_be_asked_is_what_the_index_takes() -> None:
     for word in matching.terms("it's \"quoted\" & | ! ( ) <-> NEAR OR NOT 'x':* \\ % __"):
         assert word.word.isalnum()
         assert not any(unicodedata.category(character).startswith(("P", "S", "Z", "C")) for character in word.word)
+
+
+def test_a_word_that_only_the_tools_name_has_does_not_hide_what_was_done() -> None:
+    tool, said = ("tool", "forge.comment"), ("arguments", "body: Looks good\nnumber: 17")
+    (only,) = snippets.of_texts({UUID(int=1): [tool, said]}, terms("comment")).values()
+    assert only.parts == [("forge.", False), ("comment", True), ("\nbody: Looks good\nnumber: 17", False)]
+    (both,) = snippets.of_texts({UUID(int=1): [tool, ("arguments", "a comment")]}, terms("comment")).values()
+    assert (both.label, both.parts) == ("arguments", [("a ", False), ("comment", True)])
