@@ -20,7 +20,7 @@ from approvals.models import Gate, PolicySet
 from approvals.requirement import PARTIES, Requirement
 from journal import untrusted
 from journal.gists import RUNS
-from ledger.models import Tool
+from ledger.models_tools import Tool
 
 COMPUTED: Final = "computed here"
 SENT: Final = "sent by the agent, unverified"

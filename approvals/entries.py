@@ -28,7 +28,7 @@ from journal.compiled import Compiled
 from journal.models import Body
 from journal.templatetags.gatebook import shown_state
 from ledger.declared import UNDECLARED
-from ledger.models import Tool
+from ledger.models_tools import Tool
 
 # The answer that ended a gate of this status; all others were approved.
 _ANSWER_OF: Final = {"denied": "deny", "denied_final": "deny_final", "returned": "return"}

@@ -11,7 +11,8 @@ from django.urls import reverse
 from approvals.models import Gate
 from journal.models import Body
 from ledger import holds
-from ledger.models import Effect, Hold
+from ledger.models import Effect
+from ledger.models_holds import Hold
 from sessions.models import Agent, Project, Session
 
 

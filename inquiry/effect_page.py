@@ -20,7 +20,8 @@ from journal.clock import now_us
 from journal.compiled import Compiled
 from journal.models import LANES, Entry
 from ledger import breaches, cases, declared, resolutions, verdicts
-from ledger.models import Attempt, Effect, Tool
+from ledger.models import Attempt, Effect
+from ledger.models_tools import Tool
 from ledger.verdicts import Case, Verdict
 from sessions.models import Artifact, Project
 

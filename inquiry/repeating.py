@@ -16,7 +16,7 @@ from inquiry.indexes import IS_REPEATED
 from inquiry.models_repeats import RepeatedDoing
 from inquiry.words import reading
 from journal import sql
-from ledger.models import Tool
+from ledger.models_tools import Tool
 
 RUNS: Final = frozenset({"effect.dispatched", "effect.acknowledged", "effect.failed"})
 TELLING: Final = RUNS | {"effect.planned"}  # kinds of entries by which an effect becomes one that was planned and ran

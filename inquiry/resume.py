@@ -16,7 +16,8 @@ from inquiry.controls import Finding
 from journal.gists import gist_of, plan_heads
 from ledger import cases, declared, holds, verdicts
 from ledger.cases import Judged
-from ledger.models import Effect, Hold
+from ledger.models import Effect
+from ledger.models_holds import Hold
 from sessions import capacity, checkpoints, decisions, facts, handoffs, holders, messages
 from sessions.models import ENDED, Session, Task
 

@@ -12,7 +12,7 @@ from journal.order import attempt_of, is_of_a_command
 from ledger import declared, holds, known, verdicts
 from ledger.known import Look, Row, Tried
 from ledger.known import is_in_doubt as is_in_doubt
-from ledger.models import Hold
+from ledger.models_holds import Hold
 from ledger.settling import to_settle as to_settle
 from ledger.verdicts import Case, Verdict
 from sessions import leases

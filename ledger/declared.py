@@ -5,7 +5,7 @@ from time import monotonic
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from ledger.models import Tool
+from ledger.models_tools import Tool
 from ledger.states import (
     DEFAULT_DEADLINE_S,
     DEFAULT_MAX_ATTEMPTS,

@@ -16,7 +16,8 @@ from journal import entries, sql
 from journal.announcing import ALL, announce
 from journal.clock import now_us
 from journal.ids import uuid7
-from ledger.models import Effect, Hold
+from ledger.models import Effect
+from ledger.models_holds import Hold
 from ledger.states import HOLD_SCOPES
 from sessions import projects
 from sessions.models import Agent, Project, Session

@@ -1,14 +1,12 @@
-"""The effect ledger: effects, their attempts, and the tools an operator declares.
+"""The effect ledger: effects and their attempts.
 
 State is a function of marks; marks are set by facts; ledger/fold.py alone says how. The schema refuses an effect that
 moved without leave, whoever writes it.
 """
 
-from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
-from journal.ids import uuid7
 from journal.order import is_of_a_person
 from ledger import states
 from ledger.verdicts import REPLAYS
@@ -24,57 +22,6 @@ def _pairs(column: str, allowed: dict[str, tuple[str, ...]]) -> Q:
     for values, of in alike.items():
         condition |= Q(state__one_of=of) & Q(**{f"{column}__one_of": values})
     return condition
-
-
-class Tool(models.Model):
-    """What the operator declares of a tool (tools.yaml). Undeclared means opaque and mutating."""
-
-    id = models.UUIDField(primary_key=True, default=uuid7)
-    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="tools", db_index=False)
-    name = models.CharField(max_length=100)
-    tool_class = models.CharField(max_length=11, default="opaque")
-    reversibility = models.CharField(max_length=12, default="irreversible")
-    deadline_s = models.IntegerField(default=states.DEFAULT_DEADLINE_S)
-    request_lifetime_s = models.IntegerField(default=states.DEFAULT_REQUEST_LIFETIME_S)
-    key_window_s = models.IntegerField(default=0)  # how long the remote deduplicates our key; 0: it is not told
-    probe = models.BooleanField(default=False)  # what happened can be looked up
-    undo = models.CharField(max_length=9, default="", blank=True)  # by our key, by the remote's reference, or not
-    max_attempts = models.IntegerField(default=states.DEFAULT_MAX_ATTEMPTS)
-    max_probes = models.IntegerField(default=states.DEFAULT_MAX_PROBES)
-    description = models.CharField(max_length=300, default="", blank=True)
-    breaker_failures = models.IntegerField(null=True)  # so many in a row, and its plans pause
-    breaker_pause_s = models.IntegerField(null=True)
-    declared_at = models.DateTimeField(auto_now=True)
-
-    class Meta:
-        constraints = [
-            models.UniqueConstraint(fields=["project", "name"], name="tool_name_is_unique_in_project"),
-            models.CheckConstraint(
-                condition=Q(breaker_failures__isnull=True, breaker_pause_s__isnull=True)
-                | Q(
-                    breaker_failures__isnull=False,  # a CHECK takes what is unknown, as NULL > 0 is
-                    breaker_failures__gt=0,
-                    breaker_pause_s__isnull=False,
-                    breaker_pause_s__gt=0,
-                ),
-                name="tool_breaker_is_whole",
-            ),
-            models.CheckConstraint(condition=Q(tool_class__in=states.TOOL_CLASSES), name="tool_class_is_known"),
-            models.CheckConstraint(
-                condition=Q(reversibility__in=states.REVERSIBILITIES), name="tool_reversibility_is_known"
-            ),
-            models.CheckConstraint(
-                condition=Q(deadline_s__gt=0, request_lifetime_s__gt=0), name="tool_times_are_positive"
-            ),
-            models.CheckConstraint(
-                condition=Q(key_window_s__gte=0, max_attempts__gte=1, max_probes__gte=1),
-                name="tool_window_and_counts_are_numbers",
-            ),
-            models.CheckConstraint(condition=Q(undo__in=states.UNDOES), name="tool_undo_is_known"),
-        ]
-
-    def __str__(self) -> str:
-        return self.name
 
 
 class Effect(models.Model):
@@ -352,41 +299,7 @@ class Attempt(models.Model):
         return is_of_a_person(self.failed_mark)
 
 
-class Hold(models.Model):
-    """A stop that a person set on an effect, session, agent, tool or the whole project, until one lifts it."""
-
-    id = models.UUIDField(primary_key=True, default=uuid7)
-    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="holds", db_index=False)
-    scope = models.CharField(max_length=7)
-    subject = models.CharField(max_length=100, default="", blank=True)  # id (32 hex) of effect, session or agent; tool
-    set_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
-    set_at_us = models.BigIntegerField()
-    opened_position = models.BigIntegerField()  # journal position of hold.set, whose body has the reason
-    lifted_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+")
-    lifted_at_us = models.BigIntegerField(null=True)
-
-    class Meta:
-        constraints = [
-            models.UniqueConstraint(
-                fields=["project", "scope", "subject"],
-                condition=Q(lifted_at_us__isnull=True),
-                name="thing_is_held_once",
-            ),
-            models.CheckConstraint(condition=Q(scope__in=states.HOLD_SCOPES), name="hold_scope_is_known"),
-            models.CheckConstraint(
-                condition=Q(scope="project", subject="") | (~Q(scope="project") & ~Q(subject="")),
-                name="hold_names_what_it_stops",
-            ),
-            models.CheckConstraint(
-                condition=Q(lifted_at_us__isnull=True, lifted_by__isnull=True)
-                | Q(lifted_at_us__isnull=False, lifted_by__isnull=False),
-                name="hold_is_lifted_by_a_person",
-            ),
-        ]
-
-    def __str__(self) -> str:
-        return f"hold of a {self.scope}"
-
-
 # Tables in files of their own: loaded here, where Django looks for them.
-import ledger.models_breaker  # noqa: E402, F401
+import ledger.models_breaker  # noqa: E402
+import ledger.models_holds  # noqa: E402
+import ledger.models_tools  # noqa: E402, F401

@@ -8,7 +8,7 @@ from django.db import connection, transaction
 from journal.entries import SYSTEM_SOURCE, keyed_digest
 from ledger import breakers
 from ledger.declarations import Declaration
-from ledger.models import Tool
+from ledger.models_tools import Tool
 from ledger.states import DEFAULT_DEADLINE_S
 from sessions.models import Project
 from sessions.records import record

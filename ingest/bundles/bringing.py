@@ -27,7 +27,8 @@ from journal.entries import Draft
 from journal.ids import derived
 from journal.models import Erasure
 from ledger import effects, tools
-from ledger.models import Attempt, Effect, Tool
+from ledger.models import Attempt, Effect
+from ledger.models_tools import Tool
 from sessions import (
     agents,
     artifacts,

@@ -25,7 +25,7 @@ from journal.clock import now_us
 from journal.compiled import Compiled
 from journal.models import Body
 from ledger import holds
-from ledger.models import Hold
+from ledger.models_holds import Hold
 from sessions import references
 from sessions.origin import Origin
 

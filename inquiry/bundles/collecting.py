@@ -20,7 +20,8 @@ from inquiry.bundles.shape import FORMAT, VERSION, row
 from journal import entries
 from journal.models import Entry
 from ledger import cases, holds
-from ledger.models import Attempt, Effect, Tool
+from ledger.models import Attempt, Effect
+from ledger.models_tools import Tool
 from sessions import artifacts as stored
 from sessions.models import Agent, Artifact, Item, Person, Session, Task
 from sessions.models_leases import Lease

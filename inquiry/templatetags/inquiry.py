@@ -34,7 +34,8 @@ from journal.templatetags.gatebook import (
 )
 from journal.untrusted import markup
 from ledger import verdict_words
-from ledger.models import Effect, Tool
+from ledger.models import Effect
+from ledger.models_tools import Tool
 from ledger.verdicts import Verdict
 from sessions.models import Session
 

@@ -24,7 +24,8 @@ from journal import entries
 from journal.clock import now_us
 from journal.ids import uuid7
 from ledger import holds
-from ledger.models import Effect, Hold
+from ledger.models import Effect
+from ledger.models_holds import Hold
 from sessions.models import Agent, Membership, Session
 
 reviewer = Membership.objects.select_related("project", "user").get(user__username=sys.argv[1])

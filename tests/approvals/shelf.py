@@ -48,7 +48,7 @@ rules:
 _MAKE = f"""
 from django.db import transaction
 from approvals import policies
-from ledger.models import Tool
+from ledger.models_tools import Tool
 from sessions import agents, people, projects, teams, tokens
 with transaction.atomic():
     project = projects.create("desk")

@@ -12,7 +12,8 @@ from approvals.models import Gate
 from approvals.rulings import Outcome, Shown
 from journal.clock import now_us
 from ledger import declared
-from ledger.models import Effect, Tool
+from ledger.models import Effect
+from ledger.models_tools import Tool
 from sessions import people
 from sessions.models import Membership, Project
 from tests.ingest.caller import Caller

@@ -16,7 +16,8 @@ from journal import erasures, horizon
 from journal.clock import now_us
 from journal.models import Entry
 from ledger import declared
-from ledger.models import Effect, Tool
+from ledger.models import Effect
+from ledger.models_tools import Tool
 from tests.approvals.story import Desk
 
 pytestmark = pytest.mark.django_db

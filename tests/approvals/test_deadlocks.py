@@ -14,7 +14,7 @@ from approvals.models import Gate, Vote
 from journal import again
 from journal.models import Entry
 from ledger import holds
-from ledger.models import Hold
+from ledger.models_holds import Hold
 from tests.approvals.reviewer import REASON, Reviewer
 from tests.approvals.story import Desk
 from tests.approvals.test_races import approved, committed, desk, planned

@@ -9,7 +9,8 @@ from django.urls import reverse
 
 from approvals.models import Gate
 from ledger import holds
-from ledger.models import Effect, Hold
+from ledger.models import Effect
+from ledger.models_holds import Hold
 from sessions import agents
 from sessions.models import Session
 from tests.approvals.reviewer import Reviewer, url_of

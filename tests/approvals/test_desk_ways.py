@@ -6,7 +6,7 @@ from django.urls import reverse
 
 from approvals.models import Gate
 from ledger import holds
-from ledger.models import Tool
+from ledger.models_tools import Tool
 from tests.approvals.reviewer import REASON, Reviewer, url_of
 from tests.approvals.story import Desk
 

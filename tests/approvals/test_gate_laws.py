@@ -13,7 +13,8 @@ from approvals.models import Activation, Exemption, Gate, PolicySet, Vote
 from approvals.states import US
 from journal.clock import now_us
 from ledger import holds
-from ledger.models import Effect, Hold
+from ledger.models import Effect
+from ledger.models_holds import Hold
 from tests.approvals.story import Desk
 
 pytestmark = pytest.mark.django_db

@@ -10,7 +10,8 @@ from approvals.models import Gate
 from approvals.states import US
 from journal.clock import now_us
 from ledger import declared
-from ledger.models import Attempt, Effect, Tool
+from ledger.models import Attempt, Effect
+from ledger.models_tools import Tool
 from sessions import repositories
 from tests.approvals.story import Desk
 from tests.ingest.caller import code

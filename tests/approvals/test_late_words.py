@@ -17,7 +17,8 @@ from approvals.states import US
 from journal.clock import now_us
 from journal.models import Entry
 from ledger import declared
-from ledger.models import Attempt, Tool
+from ledger.models import Attempt
+from ledger.models_tools import Tool
 from tests.approvals.story import Desk
 
 pytestmark = pytest.mark.django_db

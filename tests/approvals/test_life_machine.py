@@ -21,7 +21,8 @@ from approvals.models import Exemption, Gate, Vote
 from approvals.states import GIVEN, OPEN, US
 from journal.clock import now_us
 from ledger import holds
-from ledger.models import Attempt, Effect, Hold
+from ledger.models import Attempt, Effect
+from ledger.models_holds import Hold
 from sessions import agents
 from tests.approvals.replayed import Book, basis_of, folded, leave_of, set_aside_for, status_of
 from tests.approvals.story import RULES, Desk

@@ -19,7 +19,8 @@ from approvals.views.decide import ruled
 from journal.clock import now_us
 from journal.models import Entry
 from ledger import declared, holds
-from ledger.models import Attempt, Effect, Hold
+from ledger.models import Attempt, Effect
+from ledger.models_holds import Hold
 from sessions import people, tokens
 from sessions.models import Membership, Session
 from tests.approvals.story import RULES, Desk

@@ -12,7 +12,7 @@ from approvals.models import Gate, Vote
 from approvals.requirement import Requirement
 from journal.clock import now_us
 from ledger import declared
-from ledger.models import Tool
+from ledger.models_tools import Tool
 from sessions import repositories
 from tests.approvals.reviewer import Reviewer, url_of
 from tests.approvals.story import RULES, Desk

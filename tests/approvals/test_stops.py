@@ -8,7 +8,8 @@ from django.db import transaction
 
 from journal.models import Body, Entry
 from ledger import holds
-from ledger.models import Attempt, Hold
+from ledger.models import Attempt
+from ledger.models_holds import Hold
 from sessions.models import Agent, Session
 from sessions.refused import RefusedError
 from tests.approvals.story import Desk

@@ -12,7 +12,8 @@ from django.urls import reverse
 from journal.models import Entry, Outbox
 from ledger import breaches as found_breaches
 from ledger import holds
-from ledger.models import Attempt, Effect, Hold
+from ledger.models import Attempt, Effect
+from ledger.models_holds import Hold
 from sessions import agents
 from tests.approvals.reviewer import Reviewer, url_of
 from tests.approvals.story import Desk

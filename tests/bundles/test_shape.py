@@ -7,7 +7,9 @@ from django.db import models
 
 from approvals.models import Exemption, Gate, Vote
 from inquiry.bundles.shape import COLUMNS
-from ledger.models import Attempt, Effect, Hold, Tool
+from ledger.models import Attempt, Effect
+from ledger.models_holds import Hold
+from ledger.models_tools import Tool
 from sessions.models import Artifact, Item, Session, Task
 from sessions.models_leases import Lease
 from sessions.models_state import Checkpoint, Decision, Handoff, ObservedFact

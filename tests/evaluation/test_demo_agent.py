@@ -268,7 +268,7 @@ def test_declared_tools_are_not_overwritten(job: Job, tmp_path: Path) -> None:
     other.write_text("tools: {file.read: {class: read_only}}\n", encoding="utf-8")
     assert job.server.manage("load_tools", "--project", PROJECT, "--unless-declared", str(other)) == ""
     counted = job.server.run(
-        f"from ledger.models import Tool\nprint(Tool.objects.filter(project__name='{PROJECT}').count())"
+        f"from ledger.models_tools import Tool\nprint(Tool.objects.filter(project__name='{PROJECT}').count())"
     )
     assert int(counted) > 1
 

@@ -6,8 +6,8 @@ from inquiry.models import Pulse, StuckLimit, StuckTransition
 from inquiry.models_bundle import ImportedBundle
 from inquiry.models_repeats import FirstDoing, RepeatedDoing
 from inquiry.models_words import EffectWords
-from ledger.models import Tool
 from ledger.models_breaker import Breaker
+from ledger.models_tools import Tool
 from sessions.models import Agent, Project, Session
 from sessions.models_leases import BeatMinute, Lease
 from sessions.models_messages import Capacity, Delivery, Message, Reading

@@ -14,7 +14,9 @@ from approvals.models_notices import Notice, NoticeChannel
 from ingest.models import Answer
 from journal.ids import uuid7
 from journal.models import Body, Entry, Erasure, Outbox
-from ledger.models import Attempt, Effect, Hold, Tool
+from ledger.models import Attempt, Effect
+from ledger.models_holds import Hold
+from ledger.models_tools import Tool
 from sessions.models import (
     Agent,
     AgentToken,

@@ -24,7 +24,8 @@ from journal.ids import derived
 from journal.models import Entry, Outbox
 from ledger import effects, fold, tools
 from ledger.declarations import Declaration
-from ledger.models import Attempt, Effect, Hold
+from ledger.models import Attempt, Effect
+from ledger.models_holds import Hold
 from sessions import agents, projects, references, repositories, sessions
 from sessions.models import Agent, Session
 from sessions.origin import Origin

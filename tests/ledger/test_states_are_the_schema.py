@@ -1,7 +1,6 @@
 """The tables of the fold are the schema: editing one asks for a migration, so the two cannot drift apart."""
 
 import importlib.util
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -16,15 +15,21 @@ from ledger import states
 pytestmark = pytest.mark.once
 
 
-def models_anew() -> ModuleType:
-    """ledger/models.py executed once more against the tables as they are now, in a registry of its own."""
-    spec = importlib.util.find_spec("ledger.models")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    with isolate_apps("ledger"):
-        spec.loader.exec_module(module)
-    return module
+FILES = {"ledger.models": ("Effect", "Attempt"), "ledger.models_tools": ("Tool",), "ledger.models_holds": ("Hold",)}
+
+
+def models_anew() -> dict[str, ModelState]:
+    """The files of models executed once more against the tables as they are now, in a registry of their own."""
+    found = {}
+    for file, names in FILES.items():
+        spec = importlib.util.find_spec(file)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        with isolate_apps("ledger"):
+            spec.loader.exec_module(module)
+        found.update({name.lower(): ModelState.from_model(getattr(module, name)) for name in names})
+    return found
 
 
 def wanted_migrations() -> set[str]:
@@ -32,9 +37,8 @@ def wanted_migrations() -> set[str]:
     loader = MigrationLoader(None)
     before = loader.project_state()
     after = before.clone()
-    fresh = models_anew()
-    for name in ("Tool", "Effect", "Attempt"):
-        after.models["ledger", name.lower()] = ModelState.from_model(getattr(fresh, name))
+    for name, model in models_anew().items():
+        after.models["ledger", name] = model
     changes = MigrationAutodetector(before, after).changes(graph=loader.graph)
     names = set()
     for migration in changes.get("ledger", []):
@@ -64,6 +68,7 @@ def test_the_migrations_say_what_the_tables_say() -> None:
         ("RESOLUTIONS", (*states.RESOLUTIONS, "ignored"), "effect_resolution_is_known"),
         ("TOOL_CLASSES", (*states.TOOL_CLASSES, "magic"), "tool_class_is_known"),
         ("REVERSIBILITIES", (*states.REVERSIBILITIES, "maybe"), "tool_reversibility_is_known"),
+        ("HOLD_SCOPES", (*states.HOLD_SCOPES, "planet"), "hold_scope_is_known"),
     ],
 )
 def test_editing_a_table_of_the_fold_asks_for_a_migration(

@@ -9,7 +9,7 @@ from django.core.management import CommandError, call_command
 from journal.models import Body, Entry
 from ledger import declarations, declared, tools
 from ledger.declarations import Declaration, FaultyFileError
-from ledger.models import Tool
+from ledger.models_tools import Tool
 from sessions.models import Project
 from tests.pages.people import House
 
