@@ -17,5 +17,5 @@ urlpatterns = [
 
 handler400 = "sessions.views.errors.bad_request"
 handler403 = "sessions.views.errors.forbidden"
-handler404 = "sessions.views.errors.not_found"
+handler404 = "inquiry.elsewhere.not_found"
 handler500 = "sessions.views.errors.server_error"

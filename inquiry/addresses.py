@@ -3,10 +3,14 @@
 from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
+from urllib.parse import urlencode
 from uuid import UUID
 
 from django.conf import settings
 from django.urls import reverse
+
+from sessions.access import OF_PROJECT
+from sessions.models import Project
 
 
 @cache
@@ -28,6 +32,17 @@ def _page_of_event(row: Any) -> str:
 @cache
 def _audit() -> str:
     return reverse("audit", urlconf=settings.ROOT_URLCONF)
+
+
+def of_search(text: str, project: Project) -> str:
+    """A search for whoever is sent there, who may be in another project: a text alone means something in each."""
+    return f"{_audit()}?{urlencode({'q': text, OF_PROJECT: project.name})}"
+
+
+def in_full(path: str, project: Project) -> str:
+    """The address of a row's page for whoever reads it elsewhere; that of a search says which project it is of."""
+    of = f"&{urlencode({OF_PROJECT: project.name})}" if path.startswith(f"{_audit()}?") else ""
+    return f"{settings.GATEBOOK_URL}{path}{of}"
 
 
 PAGE: Final[dict[str, Callable[[Any], str]]] = {

@@ -4,18 +4,18 @@ The words are of the saved query, its owner's own, and handles; never of what ag
 """
 
 from typing import Any, Final
-from urllib.parse import urlencode
 
 import orjson
 import structlog
 
 from approvals import delivery, notices
 from approvals.delivery import Telling
-from inquiry import alerts
+from inquiry import addresses, alerts
 from inquiry.models_alerts import Alert
 from inquiry.things import ENTRY, LETTERS
 from journal import outbox
 from journal.models import Body, Entry, Outbox
+from sessions.models import Project
 
 log = structlog.get_logger("gatebook.notice")
 ONES: Final = {"effect": "effect", "session": "session", "gate": "gate", "exemption": "exemption", "event": "entry"}
@@ -69,7 +69,9 @@ def _stopped(entry: Entry) -> Telling | None:
 
 
 def _telling(entry: Entry, headline: str, told: list[str], pinned: str) -> Telling:
-    path = f"/audit/?{urlencode({'q': pinned})}" if pinned else f"/audit/saved/{entry.subject}/"
+    path = f"/audit/saved/{entry.subject}/"
+    if pinned:
+        path = addresses.of_search(pinned, Project.objects.get(id=entry.project))
     return Telling(headline, told, path, {"saved_query": str(entry.subject)})
 
 

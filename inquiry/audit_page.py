@@ -29,9 +29,10 @@ from inquiry.views.place import Place
 from inquiry.words.snippets import Snippet
 from journal.compiled import Compiled
 from ledger.models import Effect
+from sessions.access import OF_PROJECT
 from sessions.models import Project
 
-NAMES: Final = ("q", "before", "after", "facets", "part", "add", "apart")
+NAMES: Final = ("q", "before", "after", "facets", "part", "add", "apart", OF_PROJECT)
 LONGEST_ID: Final = 300
 AROUND: Final = 120  # characters of a query that are shown on either side of what is wrong with it
 AGES: Final = (("1h", "last hour"), ("24h", "24 h"), ("7d", "7 d"), ("30d", "30 d"))

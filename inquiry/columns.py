@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 from uuid import UUID
 
-from django.conf import settings
 from django.db.models import F, OuterRef, Prefetch, QuerySet, Subquery
 
 from approvals.models import Vote
 from approvals.requirement import Requirement
 from inquiry import shown
-from inquiry.addresses import PAGE
+from inquiry.addresses import PAGE, in_full
 from inquiry.auditing import WITHHELD
 from inquiry.column import Column, Reader, Value, handle, length, moment, number, seconds, text, time, word
 from inquiry.query import parts
@@ -83,7 +82,7 @@ def _plain(value: Any) -> Value:
 def _address(entity: str) -> Column:
     """Where the row's page is, in full: exports are read elsewhere."""
     where = PAGE[entity]
-    return Column("url", "Address", "text", lambda row, _reader: f"{settings.GATEBOOK_URL}{where(row)}", main=False)
+    return Column("url", "Address", "text", lambda row, reader: in_full(where(row), reader.project), main=False)
 
 
 def _own(entity: str) -> tuple[Column, Column]:
@@ -251,9 +250,7 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         time("occurred_at", "Occurred", "occurred_us"),
         text("facts", "Facts", main=True, people=True),
         text("entry_id", "Entry id", "event_id"),
-        Column(
-            "url", "Address", "text", lambda row, _reader: f"{settings.GATEBOOK_URL}{PAGE['event'](row)}", main=False
-        ),
+        _address("event"),
     ),
 }
 

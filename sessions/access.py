@@ -13,13 +13,14 @@ from uuid import UUID
 from django.contrib.auth.models import User
 from django.contrib.auth.views import redirect_to_login
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 
 from journal.compiled import Compiled
 from sessions.models import ROLES, Membership, Person, Project
 
 PROJECT = "project"  # key in the login session: the project a person last chose
+OF_PROJECT: Final = "project"  # in the query of a link that leads to no single thing: the name of the project it is of
 IN_PROJECT: Final = "in_project"  # hidden in every form that acts in a project: the id of the one its page showed
 _NOBODYS_WORDS: Final = {  # what a form sends that nobody typed, or that is shown to nobody
     *("csrfmiddlewaretoken", IN_PROJECT, "password", "code", "settled", "from", "list", "version", "scope", "subject"),
@@ -102,6 +103,9 @@ def requires(role: str) -> Callable[[View[P]], Callable[Concatenate[HttpRequest,
                 return render(request, "sessions/no_project.html", status=403)
             if shown_elsewhere(request, membership):
                 return other_project(cast(MemberRequest, request))
+            named = _named_by_link(request, membership)
+            if named is not None:
+                return elsewhere(cast(MemberRequest, request), named, "link")
             if not may(membership, role):
                 return lacks_role(request, role)
             return view(cast(MemberRequest, request), *args, **kwargs)
@@ -126,6 +130,26 @@ def shown_elsewhere(request: HttpRequest, current: Membership) -> bool:
     if request.method != "POST":
         return False
     return any(shown != str(current.project_id) for shown in request.POST.getlist(IN_PROJECT))
+
+
+def _named_by_link(request: HttpRequest, current: Membership) -> Project | None:
+    """The project, not the current one, that a link names; raises Http404 where it is none of the person's own."""
+    name = request.GET.get(OF_PROJECT, current.project.name) if request.method in ("GET", "HEAD") else None
+    if name is None or name == current.project.name:
+        return None
+    for membership in cast(MemberRequest, request).memberships:
+        if membership.project.name == name:
+            return membership.project
+    raise Http404
+
+
+def elsewhere(request: MemberRequest, project: Project, what: str) -> HttpResponse:
+    """409 for an address of another of the person's projects, of `what` it is, with a button that opens it there.
+
+    Reading changes nothing, so the switch is the person's: other tabs of the sign-in are in the current project.
+    """
+    context = {"home": project, "what": what, "path": request.get_full_path()}
+    return render(request, "sessions/elsewhere.html", context, status=409)
 
 
 def sign_in_first(request: HttpRequest) -> HttpResponse:

@@ -10,6 +10,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from inquiry import pinned, shipped
+from inquiry.addresses import of_search
 from inquiry.patience import patient
 from inquiry.query import completing
 from inquiry.query.tree import Fault
@@ -52,7 +53,7 @@ def audit_link(request: MemberRequest) -> HttpResponse:
     text, context = request.GET.get("q", "").strip(), dict[str, Any]()
     try:
         words = pinned.pinned(text, now_us())
-        context = {"words": words, "address": f"{settings.GATEBOOK_URL}{reverse('audit')}?{urlencode({'q': words})}"}
+        context = {"words": words, "address": f"{settings.GATEBOOK_URL}{of_search(words, request.membership.project)}"}
     except Fault as fault:
         context = {"error": fault.sentence}
     return render(request, "inquiry/link.html", {"text": text, **context}, status=422 if "error" in context else 200)

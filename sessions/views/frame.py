@@ -28,14 +28,14 @@ def home(request: MemberRequest) -> HttpResponse:
 @require_POST
 @member
 def switch_project(request: MemberRequest) -> HttpResponse:
-    """Make another of the person's projects the current one; any other id is not found."""
+    """Make another of the person's projects the current one, and go to `next` in it; any other id is not found."""
     try:
         project = choose(request, UUID(request.POST.get("project", "")))
     except ValueError:
         project = None
     if project is None:
         raise Http404
-    return redirect("home")
+    return redirect(local_path(request, request.POST.get("next", "")))
 
 
 @require_POST

@@ -1,0 +1,133 @@
+"""An address of another of one's projects says so and opens there; of a stranger's project nothing is told."""
+
+import html
+import re
+from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from django.db import transaction
+from django.test import Client
+from django.urls import reverse
+
+from approvals import exemptions
+from inquiry import exports, incidents, saved
+from inquiry.models_saved import SavedQuery
+from journal import horizon
+from journal.clock import now_us
+from journal.models import Entry
+from sessions import people
+from sessions.access import OF_PROJECT
+from sessions.models import Project
+from tests.ingest.caller import Caller
+from tests.pages.book import Book
+from tests.pages.people import House
+
+pytestmark = pytest.mark.django_db
+BUTTON: Final = re.compile(r'name="project" value="([^"]+)"><input type="hidden" name="next" value="([^"]+)">')
+
+
+@pytest.fixture(autouse=True)
+def settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On PostgreSQL nothing settles that the test's own transaction wrote."""
+    monkeypatch.setattr(horizon, "last_position", lambda: Entry.objects.latest("position").position)
+
+
+@pytest.fixture
+def both(house: House) -> Client:
+    """The operator of the project "default", who belongs to "payments" too and is there now."""
+    people.add(house.other, "operator", "viewer")
+    client = house.client("operator")
+    switch(client, house.other)
+    return client
+
+
+def switch(client: Client, project: Project, **more: str) -> Any:
+    answer = client.post(reverse("switch_project"), {"project": str(project.id), **more})
+    assert answer.status_code == 302
+    return answer["Location"]
+
+
+def page(client: Client, url: str, status: int = 200) -> str:
+    answer = client.get(url)
+    assert answer.status_code == status, (url, answer.status_code)
+    return b"".join(answer).decode()
+
+
+def opened(client: Client, shown: str, project: Project) -> str:
+    """Press the button of such a page; what it leads to."""
+    [(where, path)] = BUTTON.findall(shown)
+    assert where == str(project.id)
+    return page(client, switch(client, project, next=html.unescape(path)))
+
+
+def things(house: House, book: Book) -> dict[str, str]:
+    """Something of the project "default" of each kind, and its page."""
+    operator = house.members["operator"]
+    with transaction.atomic():
+        exempted = exemptions.grant(
+            house.project, tool="*", reason="a release is going on", ends_at_us=now_us() + 10**9, user=operator.user
+        )
+        query = saved.save(house.project, operator.user, "Mine", "effect", shared=False)
+        incident = incidents.open_(house.project, "Who pushed?", operator.user, key="k")
+    export = exports.ask(operator, "effect", "csv")
+    return {
+        "session": reverse("session", args=[book.session]),
+        "effect": f"{reverse('effect', args=[book.effects['ok']])}?fact=1",
+        "task": reverse("task", args=[book.task]),
+        "artifact": reverse("artifact", args=[book.artifact]),
+        "exemption": reverse("exemption", args=[exempted.id]),
+        "saved query": reverse("saved_query", args=[query.id]),
+        "export": reverse("export_job", args=[export.id]),
+        "incident": reverse("incident", args=[incident.id]),
+    }
+
+
+def test_a_thing_of_another_of_ones_projects_says_so_and_opens_there(house: House, book: Book, both: Client) -> None:
+    for what, url in things(house, book).items():
+        shown = page(both, url, 409)
+        assert f"<h1>This {what} is of another of your projects</h1>" in shown
+        assert "It is of <b>default</b>, and you are in <b>payments</b> now." in shown
+        assert "<b>payments</b>" in page(both, url, 409)  # looking has switched nothing
+        assert "another of your projects" not in opened(both, shown, house.project)
+        switch(both, house.other)
+    assert both.post(reverse("saved_query", args=[SavedQuery.objects.get().id]), {"do": "delete"}).status_code == 404
+
+
+def test_of_a_project_of_strangers_and_of_what_is_somebodys_alone_nothing_is_told(house: House, book: Book) -> None:
+    urls = things(house, book)
+    people.add(house.project, "zoe", "viewer", "slate-lantern-orbit-43")
+    people.add(house.other, "zoe", "viewer")
+    neighbour, zoe = house.client("neighbour"), house.client("zoe")
+    switch(zoe, house.other)
+    for what, url in urls.items():
+        told = page(neighbour, url, 404)
+        assert "default" not in told.partition("<main")[2].partition("<footer")[0]
+        assert (page(zoe, url, 404 if what in ("saved query", "export") else 409).count("<h1>")) == 1
+    nobody = urls["session"].replace(str(book.session), str(book.child)[::-1].replace("-", "")[:32])
+    assert page(zoe, nobody, 404)
+
+
+def test_a_link_to_a_search_says_which_project_it_is_of(house: House, book: Book, agent: Caller, both: Client) -> None:
+    shown = page(house.client("viewer"), f"{reverse('audit_link')}?q=effect+tool:git.push+since:7d")
+    address = html.unescape(re.findall(r"<textarea[^>]*>([^<]+)</textarea>", shown)[0])
+    assert parse_qs(urlsplit(address).query)[OF_PROJECT] == ["default"]
+    path = f"{reverse('audit')}?{urlsplit(address).query}"
+    there = page(house.client("viewer"), path)
+    assert "<b>1 effect</b>" in there or "effects</b>" in there
+
+    told = page(both, path, 409)
+    assert "<h1>This link is of another of your projects</h1>" in told
+    assert "git.push" not in told.partition("<main")[2].partition('name="next"')[0]
+    found = opened(both, told, house.project)
+    rows = re.compile(r'<th role=rowheader scope=row data-label="Effect">.*?</th>', re.DOTALL)
+    assert rows.findall(found) == rows.findall(there) != []
+    stranger = page(house.client("neighbour"), path, 404)
+    assert "default" not in stranger.partition("<main")[2].partition("<footer")[0]
+    assert page(both, reverse("audit"))  # in "default" now, where it was opened
+
+
+def test_the_switch_leads_nowhere_else(house: House, both: Client) -> None:
+    for path in ("https://evil.example/", "//evil.example/", "javascript:alert(1)", ""):
+        assert switch(both, house.project, next=path) == reverse("home")
+    assert switch(both, house.project, next="/audit/?q=effect") == "/audit/?q=effect"
