@@ -86,8 +86,8 @@ def things(house: House, book: Book) -> dict[str, str]:
 def test_a_thing_of_another_of_ones_projects_says_so_and_opens_there(house: House, book: Book, both: Client) -> None:
     for what, url in things(house, book).items():
         shown = page(both, url, 409)
-        assert f"<h1>This {what} is of another of your projects</h1>" in shown
-        assert "It is of <b>default</b>, and you are in <b>payments</b> now." in shown
+        assert f"<h1>This {what} belongs to another of your projects</h1>" in shown
+        assert "It belongs to <b>default</b>, and you are in <b>payments</b> now." in shown
         assert "<b>payments</b>" in page(both, url, 409)  # looking has switched nothing
         assert "another of your projects" not in opened(both, shown, house.project)
         switch(both, house.other)
@@ -117,7 +117,7 @@ def test_a_link_to_a_search_says_which_project_it_is_of(house: House, book: Book
     assert "<b>1 effect</b>" in there or "effects</b>" in there
 
     told = page(both, path, 409)
-    assert "<h1>This link is of another of your projects</h1>" in told
+    assert "<h1>This link belongs to another of your projects</h1>" in told
     assert "git.push" not in told.partition("<main")[2].partition('name="next"')[0]
     found = opened(both, told, house.project)
     rows = re.compile(r'<th role=rowheader scope=row data-label="Effect">.*?</th>', re.DOTALL)
