@@ -9,7 +9,7 @@ from django.db.models.functions import Substr
 
 from approvals.deadlines import current_status
 from approvals.models import Gate
-from inquiry import bodies, incident_page, repeating
+from inquiry import bodies, incident_page, repeating, sentences
 from inquiry.bodies import Argument, Excerpt
 from inquiry.bundles import history
 from inquiry.keyset import MAX_POSITION
@@ -246,7 +246,10 @@ def life(effect: Effect, tried: list[Attempt], now_us: int) -> list[Stage]:
         if last.dispatched_mark:
             number = f" again, attempt {last.number}" if last.number > 1 else ""
             stages.append(Stage(f"dispatched{number}", "dispatched", last.dispatched_at_us))
-        if last.acknowledged_mark:
+        if last.acknowledged_mark and sentences.is_of_a_person_alone(effect, last):
+            stages.append(Stage("acknowledged: unknown", "unknown", last.acknowledged_at_us))
+            stages.append(Stage("happened, a person said", "acknowledged", None))
+        elif last.acknowledged_mark:
             stages.append(Stage("acknowledged", "acknowledged", last.acknowledged_at_us))
         elif effect.resolution == "happened":
             stages.append(Stage("happened, a person said", "acknowledged", None))

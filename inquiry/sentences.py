@@ -59,6 +59,11 @@ def known(effect: Effect, attempts: Sequence[Attempt], times: int, now_us: int) 
     return said
 
 
+def is_of_a_person_alone(effect: Effect, last: Attempt) -> bool:
+    """True when the agent answered, but with outcome unknown: that it happened is known from a person."""
+    return effect.resolution == "happened" and last.outcome == UNKNOWN and effect.outcome != UNKNOWN
+
+
 def _say(words: str, *rest: Part | Sentence, detail: Sentence | None = None, looks: str = "") -> Known:
     flat: Sentence = []
     for part in rest:
@@ -89,6 +94,9 @@ def _dispatched(effect: Effect, _last: Attempt | None, now: int) -> Known:
 def _acknowledged(effect: Effect, last: Attempt | None, _now: int) -> Known:
     if effect.resolution == "happened" and (last is None or last.acknowledged_mark == ""):
         return _say("Happened,", " as a person said.", detail=["No agent has told of it."])
+    if last is not None and is_of_a_person_alone(effect, last):
+        told = ["Its agent acknowledged it", *_at(last.acknowledged_at_us), " with outcome unknown."]
+        return _say("Happened,", " as a person said.", detail=told)
     told = [*_at(effect.settled_at_us), " with outcome ", effect.outcome, "."]
     if effect.outcome == UNKNOWN:
         return _say("Acknowledged", told, NOBODY_KNOWS)

@@ -1,5 +1,6 @@
 """What people say of an effect of which nobody can know, through their pages: what it does, and what it never does."""
 
+import re
 from typing import Any
 
 import orjson
@@ -67,6 +68,20 @@ def test_it_happened_is_an_acknowledgement_with_the_reference(mail: Effect, olga
     assert "operator: it happened" in page
     assert "msg-77" in page
     assert quiet.agent.plan("mail", tool="mail.send", arguments=ARGUMENTS)["answer"] == "done"
+
+
+def test_what_a_person_knows_is_never_put_into_the_agents_mouth(quiet: Desk, olga: Resolver) -> None:
+    mail = sent(quiet, late=False)
+    told_by_agent = {"id": str(mail.id), "intent_digest": mail.intent_digest}
+    quiet.agent.acknowledge(told_by_agent, outcome="unknown")
+    olga.say(now(mail), "happened", reference="msg-77")
+    assert (now(mail).outcome, Attempt.objects.get(effect=mail).outcome) == ("ok", "unknown")
+    page = olga.client.get(reverse("effect", args=[mail.id])).content.decode()
+    words = re.sub(r"\s+", " ", re.sub("<[^>]*>", "", page))
+    assert "Happened, as a person said." in words
+    assert re.search(r"Its agent acknowledged it at [^.]+(\.\d+)? with outcome unknown\.", words)
+    assert "happened, a person said" in words
+    assert "with outcome ok" not in words
 
 
 @pytest.mark.parametrize(("named", "expected"), [("msg-77", ["msg-77"]), ("", [""])])
