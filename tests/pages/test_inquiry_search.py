@@ -179,7 +179,7 @@ def test_a_search_by_slow_fields_says_how_far_it_looked(
 
 # Combination -> the index that has to serve it, by what people ask most.
 SERVED = {
-    "tool:git.push state:failed": "effect_failed_by_tool",
+    "tool:tool.3 state:failed": "effect_failed_by_tool",
     "tool:git.push": "effect_by_tool",
     "state:failed": "effect_by_state",
     "outcome:error": "effect_by_bad_outcome",
@@ -194,7 +194,7 @@ SERVED = {
     "state:unknown": "effect_by_bad_outcome|effect_by_state",
 }
 # Of these, whose matches are counted without fetching a row of them: of many that takes longer than all else of a page.
-COUNTED = ("tool:git.push state:failed", "tool:git.push", "outcome:error", "state:unknown")
+COUNTED = ("tool:tool.3 state:failed", "tool:git.push", "outcome:error", "state:unknown")
 
 # What agents list -> the same.
 LISTED = {
@@ -211,7 +211,12 @@ LISTED = {
 
 
 def test_what_people_ask_most_is_served_by_an_index(house: House, agent: Caller, book: Book) -> None:
-    many(agent, "bulk", 3000, answered=2800)
+    many(agent, "bulk", 3000, answered=2200)
+    # So many failed that PostgreSQL does not choose between one row here and one row there, or between all of them in
+    # this order or in that: then what other tests left behind in an index decides.
+    failed = {"kind": "effect.failed", "session": "bulk", "reason": "rejected"}
+    told = [{**failed, "id": f"f-{number}", "effect_key": f"e-{number}"} for number in range(800)]
+    assert agent.report(told).json()["accepted"] == len(told)
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":  # SQLite goes by the figures of inquiry/planner.py
             cursor.execute("ANALYZE ledger_effect")
