@@ -13,7 +13,9 @@ from django.urls import reverse
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from config import middleware
 from evaluation.bench.workload import Writer
+from inquiry import looks
 from inquiry.first_search import NAMES
 from inquiry.query import reference
 from ledger import declared
@@ -26,6 +28,14 @@ from tests.pages.people import House
 
 pytestmark = [pytest.mark.django_db, pytest.mark.once]
 MOST = 12
+
+
+@pytest.fixture(autouse=True)
+def _no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read or written once in five seconds, a minute or an hour is no page's."""
+    monkeypatch.setattr(declared, "KEPT_S", 10.0**9)
+    monkeypatch.setattr(middleware, "SEEN_PRECISION_S", 10**9)
+    monkeypatch.setattr(looks, "HOUR_US", 10**18)
 
 
 @pytest.fixture
@@ -70,10 +80,7 @@ def pages(book: Book) -> list[str]:
     ]
 
 
-def test_queries_are_few_and_do_not_grow_with_the_book(
-    house: House, viewer: Client, agent: Caller, book: Book, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(declared, "KEPT_S", 3600.0)  # else one page in five seconds reads declarations anew
+def test_queries_are_few_and_do_not_grow_with_the_book(house: House, viewer: Client, agent: Caller, book: Book) -> None:
     viewer.get(reverse("session", args=[book.session]))  # the first page of a sign-in starts its clock
     many(agent, "apart", 5)
     apart = Effect.objects.filter(session__key="apart").earliest("opened_position")
@@ -91,9 +98,8 @@ def test_queries_are_few_and_do_not_grow_with_the_book(
 
 
 def test_a_chain_and_an_incident_cost_no_more_however_much_they_tell_of(
-    house: House, agent: Caller, book: Book, monkeypatch: pytest.MonkeyPatch
+    house: House, agent: Caller, book: Book
 ) -> None:
-    monkeypatch.setattr(declared, "KEPT_S", 3600.0)
     desk, reviewer = Desk(house, agent), house.client("reviewer")
     desk.rules()
     desk.declare("deploy")
@@ -161,10 +167,7 @@ def grow(agent: Caller, book: Book) -> None:
     assert answer.status_code == 200, answer.text
 
 
-def test_a_session_of_five_thousand_effects_is_a_light_page(
-    viewer: Client, agent: Caller, book: Book, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(declared, "KEPT_S", 3600.0)  # what a process reads once in five seconds is no page's
+def test_a_session_of_five_thousand_effects_is_a_light_page(viewer: Client, agent: Caller, book: Book) -> None:
     grow(agent, book)
     viewer.get(reverse("session", args=[book.session]))
     many(agent, str(book.session), 4000, start=1000, answered=200)

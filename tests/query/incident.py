@@ -18,6 +18,7 @@ from tests.approvals.story import RULES, Desk
 from tests.ingest.caller import new_key
 
 US = 1_000_000
+LEAVE_S = 600  # of an exemption: far longer than any test takes, and shorter than a gate waits
 PULL = "https://forge.example/web/pull/17"
 ISSUE = "https://forge.example/web/issues/4"
 NOTES = """  - id: notes
@@ -98,18 +99,20 @@ def tell(desk: Desk) -> Told:
     with transaction.atomic():
         told.exemption = exemptions.grant(
             desk.project, tool="deploy", rule="deploy", reason="a release is going on",
-            ends_at_us=now_us() + 60 * US, user=desk.user("administrator"),
+            ends_at_us=now_us() + LEAVE_S * US, user=desk.user("administrator"),
         )  # fmt: skip
         exemptions.grant(
             desk.project, tool="git.push", rule="push", reason="a release is going on",
-            ends_at_us=now_us() + 60 * US, user=desk.person("dan", "operator").user,
+            ends_at_us=now_us() + LEAVE_S * US, user=desk.person("dan", "operator").user,
         )  # fmt: skip
     agent.dispatch(plan("in-time", tool="git.push", arguments={"ref": "e"}))
     plan("late", tool="deploy", arguments={"version": 1})
     late = {"kind": "effect.dispatched", "effect_key": "late", "attempt": 1, "occurred_us": now_us() + 3600 * US}
     report(desk, late)
     plan("later", tool="deploy", arguments={"version": 2})
-    with time_machine.travel(time.time() + 120):  # when its leave is over, and the ledger takes the exemption away
+    with time_machine.travel(
+        time.time() + 2 * LEAVE_S
+    ):  # when its leave is over, and the ledger takes the exemption away
         report(desk, {"kind": "effect.dispatched", "effect_key": "later", "attempt": 1})
     # A key that came again with other content, and a writer without its lease.
     item = {"id": "twice", "kind": "effect.dispatched", "session": "s-1", "effect_key": "apart", "attempt": 1}
@@ -139,5 +142,5 @@ def go_on(told: Told) -> None:
     with transaction.atomic():
         exemptions.grant(
             desk.project, tool="git.push", rule="push", reason="another release",
-            ends_at_us=now_us() + 60 * US, user=desk.user("administrator"),
+            ends_at_us=now_us() + LEAVE_S * US, user=desk.user("administrator"),
         )  # fmt: skip
