@@ -17,7 +17,7 @@ from typing import Any
 import hypothesis
 import pytest
 from django.urls import set_urlconf
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 from pytest_django import Settings
 
 from tests.house.kept import Kept
@@ -43,6 +43,8 @@ logging.getLogger("httpx").setLevel(logging.WARNING)
 
 # A test that needs none of these, nor is marked `django_db`, cannot reach the database.
 DATABASE_FIXTURES = {"db", "transactional_db", "live_server_process"}
+# How long a browser waits for what is to come, and a page for the database. A busy machine is no fault of either.
+PATIENT_S = 60.0
 FOLDERS_OF_PROGRAMS = {"client", "evaluation", "house"}
 # The shell, which is the same engine without the windows, needs half of the processor for a page.
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -116,6 +118,7 @@ def _own_files(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> 
     """Keep artifact bytes of tests out of the installation's folder, and page tests free of collectstatic."""
     # Of each test its own: projects have the ids that they had in the test before, and bytes are known by their hash.
     settings.MEDIA_ROOT = tmp_path_factory.getbasetemp() / "artifacts" / uuid.uuid4().hex
+    settings.GATEBOOK_SEARCH_TIMEOUT_S = PATIENT_S  # tests of the limit set their own
     settings.STORAGES = {
         **settings.STORAGES,
         "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
@@ -150,6 +153,7 @@ def live_server_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
 def browser() -> Iterator[Browser]:
     """A real Chromium: the system's where there is one, else the one that `playwright install chromium` fetched."""
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    expect.set_options(timeout=PATIENT_S * 1000)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=found, args=BROWSER_ARGUMENTS)
         yield browser
@@ -165,7 +169,7 @@ def new_page(browser: Browser) -> Iterator[Callable[..., Page]]:
             # Colours that are still changing are no colours to judge.
             still = {"viewport": {"width": 1280, "height": 720}, "reduced_motion": "reduce"}
             context = browser.new_context(**{**still, **options})
-            context.set_default_timeout(10_000)
+            context.set_default_timeout(PATIENT_S * 1000)
             stack.callback(context.close)
             return context.new_page()
 

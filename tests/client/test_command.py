@@ -60,7 +60,7 @@ class Desk:
         """Those of a session, newest first."""
         headers = {"Authorization": f"Bearer {self.token}"}
         found: list[dict[str, object]] = httpx.get(
-            f"{self.server.url}/api/v1/effects?session={session}", headers=headers
+            f"{self.server.url}/api/v1/effects?session={session}", headers=headers, timeout=60
         ).json()["items"]
         return found
 

@@ -81,7 +81,7 @@ def test_every_example_is_answered_as_shown(live_server_process: Server, tmp_pat
     live_server_process.manage("load_tools", str(tools), "--project", agent)
     rules = tmp_path / "policies.yaml"
     rules.write_text(RULES)
-    with httpx.Client(base_url=f"{live_server_process.url}/api/v1") as client:
+    with httpx.Client(base_url=f"{live_server_process.url}/api/v1", timeout=60) as client:
         for number, example in enumerate(examples):
             if number == before_gates:
                 live_server_process.manage("load_policies", str(rules), "--activate", "enforce", "--project", agent)

@@ -147,6 +147,7 @@ with transaction.atomic():
         f"{live_server_process.url}/api/v1/effects",
         params={"session": f"first-{run}"},
         headers={"Authorization": f"Bearer {token}"},
+        timeout=60,
     ).json()["items"]
     states = {effect["effect_key"]: effect["state"] for effect in found}
     assert states == {"greet": "acknowledged", "deploy": "acknowledged", "look": "acknowledged", "pay": "dispatched"}

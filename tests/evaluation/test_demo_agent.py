@@ -37,7 +37,7 @@ class Job:
 
     def get(self, path: str) -> httpx.Response:
         headers = {"Authorization": f"Bearer {self.token}"}
-        return httpx.get(f"{self.server.url}/api/v1{path}", headers=headers, verify=NO_TLS)
+        return httpx.get(f"{self.server.url}/api/v1{path}", headers=headers, verify=NO_TLS, timeout=60)
 
     def effect(self, key: str) -> dict[str, Any]:
         found: dict[str, Any] = self.get(f"/effects/{self.effects[key]['id']}").json()
@@ -336,7 +336,9 @@ def test_an_act_that_breaks_is_recorded_as_unknown(job: Job) -> None:
     with pytest.raises(RuntimeError), gatebook.session(job.server.url, token, key="broken-act") as s:
         s.perform("phone", {}, act)
     (effect,) = httpx.get(
-        f"{job.server.url}/api/v1/effects?session=broken-act", headers={"Authorization": f"Bearer {token}"}
+        f"{job.server.url}/api/v1/effects?session=broken-act",
+        headers={"Authorization": f"Bearer {token}"},
+        timeout=60,
     ).json()["items"]
     assert (effect["state"], effect["outcome"], effect["answer"]) == ("failed", "unknown", "ambiguous")
 

@@ -144,6 +144,7 @@ def serve(folder: Path, *, database: str = "", **environment: str) -> Iterator[S
             "PYTHONDONTWRITEBYTECODE": "",
             "GATEBOOK_LOG_LEVEL": "WARNING",
             "GATEBOOK_THREADS": str(THREADS),
+            "GATEBOOK_SEARCH_TIMEOUT_S": "60",  # a busy machine is no fault of a page
             **environment,
         }
         shell = Shell(variables)
