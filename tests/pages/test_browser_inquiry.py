@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 from playwright.sync_api import Page, Route, expect
 
+from tests.approvals.shelf import still
 from tests.house.server import Server
 from tests.ingest.caller import Caller
 from tests.pages.book import REFERENCE, Book, fill, leave
@@ -216,7 +217,7 @@ def test_a_page_says_when_it_may_be_out_of_date(
             route.fulfill(status=status, body="Gatebook is busy")
 
     page = enter(new_page(), shelf.server)
-    page.clock.install()
+    still(page)
     page.goto(f"{shelf.server.url}/sessions/{shelf.book.session}/")
     warning = page.get_by_text("Gatebook has not answered twice")
     page.route("**/timeline/**", fail)

@@ -51,7 +51,8 @@ def inside(page: Page, server: Server, complaints: list[str] | None = None) -> P
     """Be signed in, in that project."""
     enter(page, server, complaints, anew=True)
     page.get_by_label("Project", exact=True).select_option(label=PROJECT)
-    page.get_by_role("button", name="Switch").click()
+    with page.expect_navigation():  # whoever went on at once would be there before the switch, or instead of it
+        page.get_by_role("button", name="Switch").click()
     return page
 
 
