@@ -100,6 +100,9 @@ def django_db_modify_db_settings(django_db_modify_db_settings: None) -> None:
     from django.conf import settings
 
     test, kept = settings.DATABASES["default"]["TEST"], os.environ.get("TESTS_TEMPLATE")
+    # Races of many threads share fewer connections, and no test is about how long one waits for its own.
+    if pool := settings.DATABASES["default"]["OPTIONS"].get("pool"):
+        pool["timeout"] = 60
     if kept and settings.DATABASES["default"]["ENGINE"] != "config.sqlite":
         test["TEMPLATE"] = kept
     elif kept and Path(kept).exists():
