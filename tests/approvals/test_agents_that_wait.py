@@ -16,7 +16,7 @@ from tests.ingest.caller import Caller
 
 RULES = "name: all\nrules:\n  - {id: all, title: Everything, match: {}, outcome: require}\n"
 AGENTS = Path(__file__).parent / "agents"
-WITHIN_S = 90
+WITHIN_S = 300
 
 
 @dataclass

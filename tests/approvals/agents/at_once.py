@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-signal.alarm(90)
+signal.alarm(300)
 url, token, world, *keys = sys.argv[1:]
 
 

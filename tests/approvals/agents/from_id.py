@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-signal.alarm(90)
+signal.alarm(300)
 url, token, world, kind, known = sys.argv[1:]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-signal.alarm(90)
+signal.alarm(300)
 url, token, world, key, *how = sys.argv[1:]
 client = httpx.Client(base_url=f"{url}/api/v1", headers={"Authorization": f"Bearer {token}"}, timeout=60)
 
