@@ -5,6 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from approvals.models import Gate
+from inquiry.stuck import limits
+from ledger import declared
 from tests.approvals.reviewer import Reviewer
 from tests.approvals.shelf import Shelf, furnish
 from tests.approvals.story import Desk
@@ -35,6 +37,15 @@ def _furnish(desk: Desk) -> None:
 
 
 _FURNISHED = Kept[None]()
+
+
+@pytest.fixture
+def remembered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a process remembers for seconds it remembers for the whole test: its queries are counted."""
+    for module in (declared, limits):
+        monkeypatch.setattr(module, "KEPT_S", float("inf"))
+    yield
+    limits._kept.clear()
 
 
 @pytest.fixture

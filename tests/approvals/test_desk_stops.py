@@ -40,6 +40,7 @@ def test_stop_takes_two_clicks_and_a_reason_and_is_lifted_with_one(desk: Desk, g
     assert desk.agent.post(f"/effects/{gate.effect_id}/dispatch", dispatch).status_code == 200
 
 
+@pytest.mark.usefixtures("remembered")
 def test_the_list_of_stops_takes_as_many_queries_for_many_as_for_one_of_each(desk: Desk, rita: Reviewer) -> None:
     def stopped(number: int) -> None:
         planned = desk.gate(desk.plan(f"e-{number}", arguments={"n": number}))

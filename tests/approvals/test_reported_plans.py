@@ -51,6 +51,7 @@ def judged(*keys: str) -> list[str]:
     return [found[key] for key in keys]
 
 
+@pytest.mark.usefixtures("remembered")
 def test_a_batch_reads_labels_and_counts_once_however_many_plans_it_has(desk: Desk) -> None:
     desk.rules(LOOKS)
     for session in ("s-1", "s-2"):
