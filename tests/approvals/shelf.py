@@ -127,7 +127,7 @@ def still(page: Page) -> None:
     """Stop the clock of every page to come, so that only `page.clock.run_for` moves it, however busy the machine is."""
     now = time.time()
     page.clock.install(time=now)
-    page.clock.pause_at(now + 1)
+    page.clock.pause_at(now + 60)  # it runs until this is heard, and never goes back
 
 
 def touch(page: Page) -> None:

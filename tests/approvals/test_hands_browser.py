@@ -130,6 +130,7 @@ def test_the_heads_of_every_fact_stand_over_their_columns(
     page.goto(shelf.gate_url("mail"))
     page.locator(".gate-ref a").first.click()
     table = page.locator("table.facts")
+    expect(table.locator(".fact-row").first).to_be_visible()
     heads = table.locator("thead th").evaluate_all("all => all.map(one => one.getBoundingClientRect().right)")
     cells = table.locator(".fact-row").first.locator("th, td")
     assert heads == cells.evaluate_all("all => all.map(one => one.getBoundingClientRect().right)")

@@ -199,8 +199,8 @@ def test_a_redirect_is_not_followed_and_is_no_success(receiver: Any, status: int
 
 
 def test_who_answers_a_byte_at_a_time_is_not_waited_for(receiver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outside, "TIMEOUT_S", 0.3)  # more than any of its bytes takes, and less than all
-    with pytest.raises(outside.Failed, match=r"took longer than 0\.3 s"):
+    monkeypatch.setattr(outside, "TIMEOUT_S", 2)  # more than any of its bytes takes, and less than all
+    with pytest.raises(outside.Failed, match="took longer than 2 s"):
         outside.post(receiver(int(DRIPS.strip("/"))), b"{}", {})
     assert len(receiver.got) == 1
 
