@@ -20,8 +20,8 @@ from urllib.parse import quote
 from config.run import Child, Supervisor, is_ready, web_server
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMAND_WITHIN_S = 120
-READY_WITHIN_S = 60
+COMMAND_WITHIN_S = 300
+READY_WITHIN_S = 120
 THREADS = 8
 
 
@@ -134,7 +134,8 @@ def serve(folder: Path, *, database: str = "", **environment: str) -> Iterator[S
     On SQLite its database lies in `folder`; on PostgreSQL it is made beside the one of the test run, and dropped, or is
     the empty one that `database` names by its URL.
     """
-    with nullcontext(("postgresql", database)) if database else _database(folder) as (vendor, url):
+    own = nullcontext(("postgresql", database)) if database else _database(folder)
+    with own as (vendor, url), own_port() as port:
         variables = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("DATABASE_", "GATEBOOK_"))},
             "DJANGO_SETTINGS_MODULE": "tests.house.settings",
@@ -152,7 +153,6 @@ def serve(folder: Path, *, database: str = "", **environment: str) -> Iterator[S
         said = shell.do({"manage": ["setup"]})
         found = re.search(r"Sign in as (\S+) with the password (\S+)", said)
         assert found, f"setup did not print a sign-in: {said}"
-        port = free_port()
         child = web_server("127.0.0.1", port, vendor, int(variables["GATEBOOK_THREADS"]))
         child.environment = variables
         supervisor = Supervisor([child])
@@ -179,6 +179,15 @@ def _fill(shell: Shell, folder: Path, vendor: str) -> None:
     made = template.with_suffix(f".{os.getpid()}")
     shutil.copy(file, made)
     made.rename(template)
+
+
+@contextmanager
+def own_port() -> Iterator[int]:
+    """A port that no other process of this machine is given until the block ends, also while nothing listens on it."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server says too, which so may bind it
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
 
 
 def free_port() -> int:

@@ -1,5 +1,6 @@
 """Each reason not to start, met for real where that can be done."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,17 @@ def postgresql(cluster: str, django_db_blocker: DjangoDbBlocker) -> Iterator[Pos
         wrapper.close()
 
 
+def reload(postgresql: PostgreSQL, statement: str, setting: str, value: str) -> None:
+    """Change a setting of the cluster; returns when this connection has heard of it, each in its own time."""
+    until = time.monotonic() + 60
+    with postgresql.cursor() as cursor:
+        cursor.execute(statement)
+        cursor.execute("SELECT pg_reload_conf()")
+        while cursor.execute(f"SHOW {setting}").fetchone() != (value,):
+            assert time.monotonic() < until, f"{setting} is not {value} yet"
+            time.sleep(0.02)
+
+
 def test_a_fresh_database_of_either_kind_is_safe(sqlite: SQLite, postgresql: PostgreSQL) -> None:
     assert durability.unsafe_settings(sqlite) == []
     assert durability.unsafe_settings(postgresql) == []
@@ -71,16 +83,12 @@ def test_a_fresh_database_of_either_kind_is_safe(sqlite: SQLite, postgresql: Pos
 
 @pytest.mark.parametrize("setting", ["fsync", "full_page_writes", "synchronous_commit"])
 def test_postgresql_with_a_guard_switched_off_is_refused(postgresql: PostgreSQL, setting: str) -> None:
-    with postgresql.cursor() as cursor:
-        cursor.execute(f"ALTER SYSTEM SET {setting} = off")
-        cursor.execute("SELECT pg_reload_conf(), pg_sleep(0.3)")
+    reload(postgresql, f"ALTER SYSTEM SET {setting} = off", setting, "off")
     try:
         sentence = sentence_about(f"{setting} off", postgresql)
         assert f"Set {setting} = on in postgresql.conf" in sentence
     finally:
-        with postgresql.cursor() as cursor:
-            cursor.execute(f"ALTER SYSTEM RESET {setting}")
-            cursor.execute("SELECT pg_reload_conf(), pg_sleep(0.3)")
+        reload(postgresql, f"ALTER SYSTEM RESET {setting}", setting, "on")
     assert durability.unsafe_settings(postgresql) == []
 
 

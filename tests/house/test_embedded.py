@@ -48,7 +48,7 @@ def use(folder: Path) -> "subprocess.Popen[str]":
 
 
 def leave(process: "subprocess.Popen[str]") -> None:
-    process.communicate("\n", timeout=30)
+    process.communicate("\n", timeout=120)
     assert process.returncode == 0
 
 

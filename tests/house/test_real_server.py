@@ -11,9 +11,11 @@ from playwright.sync_api import Page, expect
 
 from tests.house.server import Server
 
+PATIENCE_S = 60
+
 
 def test_it_is_ready_and_serves_its_pages_and_files(live_server_process: Server) -> None:
-    with httpx.Client(base_url=live_server_process.url, timeout=60) as client:
+    with httpx.Client(base_url=live_server_process.url, timeout=PATIENCE_S) as client:
         assert client.get("/healthz").text == "ok\n"
         assert client.get("/readyz").text.splitlines()[0] == "ready"  # then how late each chore is
         page = client.get("/sign-in/")
@@ -27,15 +29,16 @@ def test_it_is_ready_and_serves_its_pages_and_files(live_server_process: Server)
 
 def test_a_token_issued_beside_the_running_server_opens_its_door(live_server_process: Server) -> None:
     url = f"{live_server_process.url}/api/v1/sessions"
-    assert httpx.get(url, timeout=60).status_code == 401
+    assert httpx.get(url, timeout=PATIENCE_S).status_code == 401
     headers = {"Authorization": f"Bearer {live_server_process.token('wiring')}"}
-    answer = httpx.get(url, headers=headers, timeout=60)
+    answer = httpx.get(url, headers=headers, timeout=PATIENCE_S)
     assert answer.status_code == 200, answer.text
     assert "set-cookie" not in answer.headers
 
 
 def test_a_burst_beyond_its_threads_is_served_whole(live_server_process: Server) -> None:
-    with httpx.Client(base_url=live_server_process.url, timeout=60) as client, ThreadPoolExecutor(40) as pool:
+    url = live_server_process.url
+    with httpx.Client(base_url=url, timeout=PATIENCE_S) as client, ThreadPoolExecutor(40) as pool:
         statuses = list(pool.map(lambda _: client.get("/readyz").status_code, range(200)))
     assert statuses == [200] * 200
 

@@ -40,7 +40,7 @@ def run(folder: Path, var: Path, *arguments: str) -> str:
         },
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr
