@@ -9,7 +9,7 @@ import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -98,11 +98,12 @@ def _act(words: list[str], remote_key: str, asked: argparse.Namespace) -> Done:
     """Run the command. It ran, so it happened, well or not; cut off by a signal, nobody knows."""
     environment = os.environ | {KEY_IS_IN: remote_key}
     filled = [word.replace("{remote_key}", remote_key) for word in words]
-    try:
-        child = subprocess.Popen(filled, env=environment)
-    except OSError as fault:
-        raise Rejected(f"{words[0]}: {fault.strerror}") from fault
-    with _forwarding(child):
+    with _forwarding() as hand_on_to:
+        try:
+            child = subprocess.Popen(filled, env=environment)
+        except OSError as fault:
+            raise Rejected(f"{words[0]}: {fault.strerror}") from fault
+        hand_on_to(child)
         try:
             code = child.wait(asked.timeout)
         except subprocess.TimeoutExpired:
@@ -145,11 +146,24 @@ def _terminal_tells_it() -> bool:
 
 
 @contextmanager
-def _forwarding(child: "subprocess.Popen[bytes]") -> Iterator[None]:
-    """Hand signals on to the command, and stay to tell what came of it."""
+def _forwarding() -> Iterator[Callable[["subprocess.Popen[bytes]"], None]]:
+    """Hand signals on to the command that the block names, and stay to tell what came of it.
+
+    From before the command is begun: a signal that ended us while it runs already would leave it to itself.
+    """
+    begun: list[subprocess.Popen[bytes]] = []
+    early: list[int] = []
+
+    def hand_on_to(child: "subprocess.Popen[bytes]") -> None:
+        begun.append(child)
+        for number in early:
+            child.send_signal(number)
 
     def forward(number: int, _frame: FrameType | None) -> None:
-        child.send_signal(number)
+        if begun:
+            begun[0].send_signal(number)
+        else:
+            early.append(number)
 
     def decide(number: int, frame: FrameType | None) -> None:
         if not _terminal_tells_it():
@@ -158,7 +172,7 @@ def _forwarding(child: "subprocess.Popen[bytes]") -> Iterator[None]:
     before = {number: signal.signal(number, forward) for number in FORWARDED}
     before |= {number: signal.signal(number, decide) for number in FROM_A_TERMINAL}
     try:
-        yield
+        yield hand_on_to
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -174,6 +175,23 @@ def test_a_signal_is_handed_on_and_what_it_cut_off_is_unknown(desk: Desk, number
     code, said, _ = desk.type("resume", f"d{number}")
     assert code == 3
     assert said.startswith("Can it resume safely? NO\n  because: ")
+
+
+def test_a_signal_that_comes_as_the_command_begins_is_handed_on(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    begins, ended_by = subprocess.Popen, list[int]()
+
+    def begun(*words: Any, **options: Any) -> "subprocess.Popen[bytes]":
+        child = begins(*words, **options)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return child
+
+    monkeypatch.setattr(subprocess, "Popen", begun)
+    before = signal.signal(signal.SIGTERM, lambda number, _frame: ended_by.append(number))
+    try:
+        assert desk.type("exec", "--tool", "shell", "--session", "early", "--", *SLEEP)[0] == 128 + signal.SIGTERM
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert ended_by == []
 
 
 def test_the_words_that_look(desk: Desk) -> None:
