@@ -159,7 +159,7 @@ def test_what_is_found_too_often_again_and_again_is_taken_back_once_a_look_or_a_
         s.register("found", probe=look, compensate=lambda _known, key: taken_back.append(key))
         with pytest.raises(TimeoutError):
             s.perform("found", {"to": "ada"}, dropped)
-        done = s.perform("found", {"to": "ada"}, dropped, wait_s=10)
+        done = s.perform("found", {"to": "ada"}, dropped, wait_s=60)
         assert (done.again, done.reference) == (True, "r-1")
     assert len(taken_back) == len(set(taken_back)) == looks
 

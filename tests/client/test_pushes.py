@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.house.server import ROOT, Server
 
 AGENT = Path(__file__).parent / "agents" / "pushing.py"
-WITHIN_S = 60
+WITHIN_S = 180
 FENCE_S = 3
 TOOLS = f"""
 tools:

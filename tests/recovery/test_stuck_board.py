@@ -6,12 +6,13 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+import time_machine
 from django.db import connection, transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from inquiry.models import Pulse, StuckTransition
-from inquiry.stuck import board, sweeper
+from inquiry.stuck import board, limits, sweeper
 from journal.clock import now_us
 from journal.models import Body, Entry
 from sessions.models import Session
@@ -47,10 +48,12 @@ def test_a_dead_session_is_on_the_board_right_after_its_deadline_without_any_swe
     leased(worker, title="Nightly bump")
     viewer = house.client("viewer")
     assert "Nothing is stuck." in shown(viewer)
-    pass_by(119)
-    assert "Nothing is stuck." in shown(viewer)
-    pass_by(2)
-    page = shown(viewer)
+    due_us = Lease.objects.get().dead_at_us
+    # To make a page takes a busy machine longer than the second that lies between: the clock stands meanwhile.
+    with time_machine.travel((due_us - US) / US, tick=False):
+        assert "Nothing is stuck." in shown(viewer)
+    with time_machine.travel((due_us + US) / US, tick=False):
+        page = shown(viewer)
     assert "(1) Stuck" in page
     assert "Dead: lease over, nobody took it 1, S2" in page
     assert "no heartbeat since" in page
@@ -194,7 +197,7 @@ def test_a_snooze_has_a_reason_and_an_end_and_comes_back(house: House, worker: C
     assert "the host is moved" in page
     row = StuckTransition.objects.get()
     assert row.snoozed_until_us is not None
-    assert 3590 * US < row.snoozed_until_us - now_us() <= 3600 * US
+    assert 3500 * US < row.snoozed_until_us - now_us() <= 3600 * US
     assert Entry.objects.get(kind="stuck.snoozed").position == row.snoozed_position
     pass_by(3601)
     assert "(1) Stuck" in shown(client)
@@ -242,12 +245,13 @@ def test_the_lateness_of_our_own_chores_is_on_every_page_and_told_to_machines(ho
     assert Client().get("/readyz").content == b"ready\n"
     sweeper.sweep()
     viewer = house.client("viewer")
-    assert re.search(r"Sweeper \d+ ms ago", shown(viewer, "/tools/"))
-    Pulse.objects.update(beat_us=now_us() - 300 * US, every_us=5 * US)
-    assert "Sweeper late, last ran 5 min ago" in shown(viewer, "/tools/")
-    assert Client().get("/readyz").content == b"ready\nsweeper: late, last ran 5 min ago\n"
-    sweeps_go_on(300)  # by cron every five minutes is not late
-    assert "Sweeper 5 min ago" in shown(viewer, "/tools/")
+    assert re.search(r"Sweeper [\d.]+ m?s ago", shown(viewer, "/tools/"))
+    # Of minutes the seconds are told too, and a busy machine takes one of them for a page.
+    Pulse.objects.update(beat_us=now_us() - 5 * 3600 * US, every_us=5 * US)
+    assert "Sweeper late, last ran 5 h ago" in shown(viewer, "/tools/")
+    assert Client().get("/readyz").content == b"ready\nsweeper: late, last ran 5 h ago\n"
+    sweeps_go_on(5 * 3600)  # by cron every five hours is not late
+    assert "Sweeper 5 h ago" in shown(viewer, "/tools/")
 
 
 def many(house: House, number: int) -> None:
@@ -291,7 +295,9 @@ def dead(session: Session, now: int) -> Any:
     )
 
 
-def test_queries_and_weight_do_not_grow_with_what_is_stuck(house: House) -> None:
+def test_queries_and_weight_do_not_grow_with_what_is_stuck(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Limits are read anew after some seconds, which a busy machine takes to write a thousand sessions.
+    monkeypatch.setattr(limits, "KEPT_S", 3600)
     client = house.client("reviewer")
     client.get("/stuck/")
     asked = []

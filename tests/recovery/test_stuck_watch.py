@@ -63,10 +63,10 @@ def do(worker: Caller, session: dict[str, Any], key: str, lease: dict[str, Any] 
 def test_who_never_starts_is_late_and_clear_once_somebody_takes_it(worker: Caller) -> None:
     session = worker.session("s-1", mode="leased")
     look()
-    pass_by(299)
+    pass_by(270)  # of three hundred; a busy machine takes seconds for all this
     look(2)
     assert open_rules() == {}
-    pass_by(2)
+    pass_by(31)
     look()
     assert open_rules() == {"S1": False}
     look()
@@ -162,11 +162,11 @@ def test_beats_with_one_token_for_a_quarter_of_an_hour_are_a_loop(worker: Caller
 def test_announced_quiet_keeps_the_alarm_away_until_it_is_over(worker: Caller) -> None:
     _session, lease = leased(worker)
     beat(worker, lease, quiet_s=600)
-    pass_by(590)
+    pass_by(570)
     look(2)
     assert open_rules() == {}
-    pass_by(130)
-    sweeps_go_on(130)
+    pass_by(150)
+    sweeps_go_on(150)
     look(2)
     assert open_rules() == {"S2": True}
 

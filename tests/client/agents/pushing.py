@@ -11,7 +11,7 @@ from pathlib import Path
 
 import gatebook_client as gatebook
 
-signal.alarm(120)
+signal.alarm(300)
 url, token, clone, marks, call, *stand = sys.argv[1:]
 
 
