@@ -9,12 +9,10 @@ from django.db.models.functions import Substr
 
 from approvals.deadlines import current_status
 from approvals.models import Gate
-from inquiry import bodies, incident_page, repeating, sentences
+from inquiry import bodies, incident_page, repeating
 from inquiry.bodies import Argument, Excerpt
 from inquiry.bundles import history
 from inquiry.keyset import MAX_POSITION
-from inquiry.shown import shown_state
-from inquiry.timeline import DAY_US
 from journal import brought, gists
 from journal.clock import now_us
 from journal.compiled import Compiled
@@ -216,62 +214,6 @@ def exchange(effect: Effect, tried: list[Attempt]) -> Exchange:
             result.result = bodies.excerpt(bodies.shown(said["result"]))
         result.detail = said["detail"] if isinstance(said.get("detail"), str) else ""
     return result
-
-
-@dataclass(slots=True)
-class Stage:
-    """A step of the life line: a word of the state table or of leave, when, and whether the end is open.
-
-    `form` tells the time as `moment` takes it: the day is named only where it is another than at the first step.
-    """
-
-    word: str
-    looks_like: str  # a shown state, for shape and colour
-    us: int | None
-    open: bool = False
-    form: str = ""
-
-
-def life(effect: Effect, tried: list[Attempt], now_us: int) -> list[Stage]:
-    """The stages that an effect has been through, by the told times of the attempt that is the last."""
-    stages = []
-    if effect.planned_mark:
-        stages.append(Stage("planned", "planned", effect.planned_at_us))
-    if effect.leave != "held":
-        waits = effect.leave == "pending"
-        looks = "awaiting" if waits else "failed" if effect.leave in ("refused", "bypassed") else "decided"
-        stages.append(Stage(f"leave {effect.leave}", looks, None, open=waits))
-    last = tried[-1] if tried else None
-    if last is not None:
-        if last.dispatched_mark:
-            number = f" again, attempt {last.number}" if last.number > 1 else ""
-            stages.append(Stage(f"dispatched{number}", "dispatched", last.dispatched_at_us))
-        if last.acknowledged_mark and sentences.is_of_a_person_alone(effect, last):
-            stages.append(Stage("acknowledged: unknown", "unknown", last.acknowledged_at_us))
-            stages.append(Stage("happened, a person said", "acknowledged", None))
-        elif last.acknowledged_mark:
-            stages.append(Stage("acknowledged", "acknowledged", last.acknowledged_at_us))
-        elif effect.resolution == "happened":
-            stages.append(Stage("happened, a person said", "acknowledged", None))
-        elif last.is_denied:
-            stages.append(Stage("did not happen, a person said", "failed", last.failed_at_us))
-        elif last.failed_mark:
-            stages.append(Stage(f"failed: {last.failure_reason}", "failed", last.failed_at_us))
-    now = shown_state(effect, now_us)
-    if now == "unknown":
-        stages.append(Stage("unknown", "unknown", effect.deadline_us or effect.settled_at_us, open=True))
-    elif now == "dispatched":
-        stages.append(Stage("no answer yet", "dispatched", None, open=True))
-    elif now in ("compensated", "superseded"):
-        stages.append(Stage(now, now, None))
-    told = [stage for stage in stages if stage.us is not None]
-    for stage in told[1:]:
-        stage.form = "time" if _day(stage.us) == _day(told[0].us) else ""
-    return stages
-
-
-def _day(us: int | None) -> int:
-    return (us or 0) // DAY_US
 
 
 def related(effect: Effect, upto: int = MAX_POSITION) -> tuple[list[Effect], list[Effect]]:

@@ -7,7 +7,7 @@ shared) is told to its owner only.
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-from django.db.models import QuerySet
+from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 
 from approvals.models import Exemption, Gate
@@ -20,17 +20,19 @@ from sessions.models import Artifact, Membership, Session, Task
 from sessions.views import errors
 
 # By the name that a thing's id has in addresses. Settings and forms are not among them: nobody is sent to those.
-_THINGS: Final[dict[str, tuple[str, Callable[[Membership], "QuerySet[Any]"]]]] = {
-    "effect": ("effect", lambda one: Effect.objects.filter(project=one.project_id)),
-    "gate": ("gate", lambda one: Gate.objects.filter(project=one.project_id)),
-    "imported_gate": ("gate", lambda one: ImportedGate.objects.filter(project=one.project_id)),
-    "incident": ("incident", lambda one: Incident.objects.filter(project=one.project_id)),
-    "task": ("task", lambda one: Task.objects.filter(project=one.project_id)),
-    "artifact": ("artifact", lambda one: Artifact.objects.filter(project=one.project_id)),
-    "exemption": ("exemption", lambda one: Exemption.objects.filter(project=one.project_id)),
-    "saved_query": ("saved query", saved.visible),
-    "export": ("export", exports.of),
-    "session": ("session", lambda one: Session.objects.filter(project=one.project_id)),
+_OF_ALL: Final[dict[str, type[Model]]] = {
+    "artifact": Artifact,
+    "effect": Effect,
+    "exemption": Exemption,
+    "gate": Gate,
+    "imported_gate": ImportedGate,
+    "incident": Incident,
+    "session": Session,
+    "task": Task,
+}
+_OF_SOME: Final[dict[str, Callable[[Membership], "QuerySet[Any]"]]] = {
+    "export": exports.of,
+    "saved_query": saved.visible,
 }
 
 
@@ -41,9 +43,15 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     if match is not None and request.method in ("GET", "HEAD") and hasattr(request, "membership"):
         member = cast(MemberRequest, request)
         others = [one for one in member.memberships if one.project_id != member.membership.project_id]
-        for name, identity in match.kwargs.items() if others else ():
-            what, look = _THINGS.get("imported_gate" if match.url_name == "imported_gate" else name, ("", None))
-            home = look and next((one.project for one in others if look(one).filter(id=identity).exists()), None)
+        for name, identity in match.kwargs.items():
+            kind = "imported_gate" if match.url_name == "imported_gate" else name
+            home = next((one.project for one in others if _holds(one, kind, identity)), None)
             if home is not None:
-                return elsewhere(member, home, what)
+                return elsewhere(member, home, kind.removeprefix("imported_").replace("_", " "))
     return errors.not_found(request, exception)
+
+
+def _holds(one: Membership, kind: str, identity: object) -> bool:
+    if kind in _OF_SOME:
+        return _OF_SOME[kind](one).filter(id=identity).exists()
+    return kind in _OF_ALL and _OF_ALL[kind]._default_manager.filter(id=identity, project=one.project_id).exists()

@@ -9,11 +9,12 @@ import orjson
 from django.db.models import Case, CharField, Count, Q, Value, When
 
 from approvals.models import Gate, Vote
-from inquiry import effect_page, keyset, sentences, shown
+from inquiry import effect_page, keyset, life, sentences, shown
 from inquiry.asof import gates, replay, sessions
 from inquiry.asof.cut import Cut
-from inquiry.effect_page import Compared, Exchange, Facts, Stage
+from inquiry.effect_page import Compared, Exchange, Facts
 from inquiry.keyset import Window
+from inquiry.life import Stage
 from inquiry.sentences import Known
 from inquiry.shown import shown_state
 from journal import gists
@@ -76,7 +77,7 @@ def effect(project: Project, live: Effect, cut: Cut, window: Window) -> EffectTh
         effect=one,
         state=shown_state(one, cut.at_us),
         known=sentences.known(one, tried, len(then.attempts), cut.at_us),
-        life=effect_page.life(one, tried, cut.at_us),
+        life=life.stages(one, tried, cut.at_us),
         attempts=tried,
         attempts_in_all=len(then.attempts),
         compared=effect_page.compared(one, tried, held, found),

@@ -9,7 +9,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from inquiry import effect_page, incident_page, looks, sentences
+from inquiry import effect_page, incident_page, life, looks, sentences
 from inquiry.bundles import history
 from inquiry.handles import as_position
 from inquiry.keyset import MAX_POSITION
@@ -44,7 +44,7 @@ def effect(request: MemberRequest, effect: UUID) -> HttpResponse:
         "said": resolutions.told(found),
         "compared": effect_page.compared(found, tried, gates, found_of_it),
         "known": sentences.known(found, tried, times, now),
-        "life": effect_page.life(found, tried, now),
+        "life": life.stages(found, tried, now),
         "attempts": tried,
         "attempts_in_all": times,
         "tool": effect_page.tool(found),
