@@ -16,6 +16,7 @@ from evaluation.rig.house import House
 
 ACTORS: Final = ("scheduler", "worker", "approver")
 ADDS: Final = (1, 10, 100)  # what each adds to the number on the record
+PATIENCE_MS: Final = 60_000  # for the house's own writes beside the actors, which take milliseconds
 
 
 def interleavings(steps: int) -> list[tuple[int, ...]]:
@@ -127,8 +128,12 @@ class Blocked(Exception):
 class Connection(Protocol):
     """One actor's connection to the table."""
 
-    def begin(self, record: str) -> tuple[int, int]:
-        """Begin a transaction and read number and version. Raises Blocked."""
+    def begin(self, record: str, *, alone: bool) -> tuple[int, int]:
+        """Begin a transaction and read number and version. Raises Blocked.
+
+        `alone`: no actor is within a transaction, so whoever holds the table now is the house itself, at work beside
+        the actors; that is no step of the order, and is waited for.
+        """
 
     def update(self, record: str, number: int, version: int | None) -> bool:
         """Write; with a version only where the record still has it. Raises Blocked, the transaction rolled back."""
@@ -138,13 +143,14 @@ class Connection(Protocol):
 
 
 class Sqlite:
-    """BEGIN IMMEDIATE, as Gatebook begins there."""
+    """BEGIN IMMEDIATE, as Gatebook begins there. The one writer of the file may also be the house's own server."""
 
     def __init__(self, house: House) -> None:
         self._db = sqlite3.connect(house.folder / "gatebook.sqlite3", isolation_level=None, timeout=0)
         self._db.execute("PRAGMA synchronous = OFF")  # of this connection: no power fails here
 
-    def begin(self, record: str) -> tuple[int, int]:
+    def begin(self, record: str, *, alone: bool) -> tuple[int, int]:
+        self._db.execute(f"PRAGMA busy_timeout = {PATIENCE_MS if alone else 0}")
         try:
             self._db.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
@@ -174,7 +180,8 @@ class Postgres:
         self._db = psycopg.connect(house.environment["DATABASE_URL"], autocommit=True)
         self._db.execute("SET synchronous_commit = off")
 
-    def begin(self, record: str) -> tuple[int, int]:
+    def begin(self, record: str, *, alone: bool) -> tuple[int, int]:
+        # The house locks other rows than this one, whoever is alone.
         self._db.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
         sql = "SELECT priority, version FROM agent_sessions_task WHERE id = %s"
         found = self._db.execute(sql, [record]).fetchone()
@@ -220,9 +227,10 @@ def _one_order(connections: Sequence[Connection], record: str, order: Sequence[i
     taken, seen = [0, 0, 0], [(0, 0)] * 3
     while waiting:
         moved = len(waiting)
+        alone = not any(taken[actor] for actor in waiting)
         for place, actor in enumerate(waiting):
             try:
-                done = _step(connections[actor], record, actor, taken[actor], seen, check=check)
+                done = _step(connections[actor], record, actor, taken[actor], seen, check=check, alone=alone)
             except Blocked:
                 if taken[actor] == 0:
                     continue
@@ -238,19 +246,26 @@ def _one_order(connections: Sequence[Connection], record: str, order: Sequence[i
             raise RuntimeError("everybody waits for everybody")
     for actor in again:
         for taken_now in range(3):
-            if not _step(connections[actor], record, actor, taken_now, seen, check=check):
+            if not _step(connections[actor], record, actor, taken_now, seen, check=check, alone=True):
                 raise RuntimeError("refused with nobody beside")
-    number, _ = connections[0].begin(record)
+    number, _ = connections[0].begin(record, alone=True)
     connections[0].end(commit=False)
     return number
 
 
 def _step(
-    connection: Connection, record: str, actor: int, taken: int, seen: list[tuple[int, int]], *, check: bool
+    connection: Connection,
+    record: str,
+    actor: int,
+    taken: int,
+    seen: list[tuple[int, int]],
+    *,
+    check: bool,
+    alone: bool,
 ) -> bool:
     """Take the next step; False when the record changed and nothing was written."""
     if taken == 0:
-        seen[actor] = connection.begin(record)
+        seen[actor] = connection.begin(record, alone=alone)
     elif taken == 1:
         number, version = seen[actor]
         if not connection.update(record, number + ADDS[actor], version if check else None):

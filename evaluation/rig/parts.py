@@ -92,7 +92,7 @@ def interleaved(house: House, *, controls: bool = True) -> Figures:
     clean = connect()
 
     def reset() -> None:
-        clean.begin(row)
+        clean.begin(row, alone=True)
         clean.update(row, 0, None)
         clean.end(commit=True)
 

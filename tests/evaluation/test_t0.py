@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,34 @@ def test_no_interleaving_of_three_writers_loses_an_update(house: House) -> None:
     assert (figures["read/write"]["interleavings"], figures["read/write"]["lost"]) == (90, 0)
     assert (figures["begin/update/commit"]["interleavings"], figures["begin/update/commit"]["lost"]) == (1680, 0)
     assert figures["read/write, session file"]["lost"] == 84
+
+
+def test_what_the_house_writes_beside_the_actors_is_waited_for(house: House) -> None:
+    """It is no step of an order: the actors' connections met it as often as not when they waited for nobody."""
+    tasks = interleavings.Tasks(Api(house.port, house.token, {}), "beside")
+    row = tasks.new().replace("-", "")
+    clean, orders = interleavings.Sqlite(house), interleavings.interleavings(3)
+
+    def connect() -> interleavings.Sqlite:
+        return interleavings.Sqlite(house)
+
+    def reset() -> None:
+        clean.begin(row, alone=True)
+        clean.update(row, 0, None)
+        clean.end(commit=True)
+
+    def write_beside() -> list[int]:
+        said = Api(house.port, house.token, {})
+        return [said.post("/sessions", {"key": f"beside-{n}"}, f"beside-{n}")[0] for n in range(40)]
+
+    lost: list[int] = []
+    with ThreadPoolExecutor(1) as pool:
+        beside = pool.submit(write_beside)
+        while not beside.done():
+            some = orders[len(lost) :: 40]
+            lost.append(interleavings.in_transactions(connect, row, reset, some, check=True))
+        assert beside.result() == [201] * 40
+    assert set(lost) == {0}
 
 
 def test_a_worker_whose_lease_was_taken_changes_nothing(house: House, remote: Oracle) -> None:
