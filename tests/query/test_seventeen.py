@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 from django.conf import settings
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import DatabaseError, connection, models, transaction
 from django.urls import reverse
 
@@ -24,6 +24,7 @@ from inquiry.query.of_people import uses
 from journal import horizon
 from journal.clock import now_us
 from sessions.models import Session
+from tests.ingest.caller import Caller
 from tests.query.incident import ISSUE, PULL, Told, go_on
 
 pytestmark = pytest.mark.django_db
@@ -156,6 +157,20 @@ def _auditing() -> Iterator[None]:
         yield
     finally:
         connection.connection.set_authorizer(None)
+
+
+def test_the_command_of_a_role_that_audits_says_what_is_withheld(agent: Caller) -> None:
+    if connection.vendor == "sqlite":
+        pytest.skip("SQLite has no roles")
+    agent.session("s-1")
+    agent.plan("k-1", arguments={"note": "invoice"})
+    for words in ("invoice", 'session any(effect: "of words")'):
+        with (
+            pytest.raises(CommandError, match="words of effects are withheld"),
+            transaction.atomic(),
+            _auditing(),
+        ):
+            call_command("search", words)
 
 
 def test_every_column_that_can_hold_a_whole_text_is_withheld_from_an_audit_or_read_for_a_reason() -> None:

@@ -29,7 +29,25 @@ class Command(BaseCommand):
         project = Project.objects.filter(name=options["project"]).first()
         if project is None:
             raise CommandError(f"There is no project {options['project']!r}.")
-        reader, text = Reader(project, now_us()), options["query"]
+        try:
+            entity, told = self._answer(project, options["query"], options["limit"])
+        except ProgrammingError as error:
+            if not _withheld(error):
+                raise
+            raise CommandError(
+                f"This role of the database may not read what that takes ({str(error).splitlines()[0]}); the words of "
+                "effects are withheld from a role that audits. Ask by fields, or as the owner of the tables."
+            ) from None
+        try:
+            looks.searched(project.id, SYSTEM_SOURCE, options["query"], entity=entity, found=told, more=False)
+        except ProgrammingError as error:  # a role that only audits writes nothing
+            if not _withheld(error):
+                raise
+            self.stderr.write("Not put on record: this role of the database only reads.")
+
+    def _answer(self, project: Project, text: str, limit: int) -> tuple[str, int]:
+        """Print what is found, `limit` rows at most, 0 for all; what was asked for, and how many there were."""
+        reader = Reader(project, now_us())
         try:
             asked = asking.understand(text, project, reader.now_us)
         except Fault as fault:
@@ -39,16 +57,11 @@ class Command(BaseCommand):
             self.stderr.write(note)
         told = 0
         for row in self._found(asked, reader):
-            if options["limit"] and told == options["limit"]:
+            if limit and told == limit:
                 break
             self.stdout.write(json.dumps(row))
             told += 1
-        try:
-            looks.searched(project.id, SYSTEM_SOURCE, text, entity=asked.entity.name, found=told, more=False)
-        except ProgrammingError as error:  # a role that only audits writes nothing
-            if getattr(error.__cause__, "sqlstate", "") != _NO_RIGHT:
-                raise
-            self.stderr.write("Not put on record: this role of the database only reads.")
+        return asked.entity.name, told
 
     def _found(self, asked: asking.Asked, reader: Reader) -> Any:
         rows = columns.rows(asked.entity.name)
@@ -60,3 +73,7 @@ class Command(BaseCommand):
             return
         for chunk in streaming.stream(asked, rows):
             yield from (columns.told(asked.entity.name, row, reader) for row in chunk)
+
+
+def _withheld(error: ProgrammingError) -> bool:
+    return getattr(error.__cause__, "sqlstate", "") == _NO_RIGHT
