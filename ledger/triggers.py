@@ -10,7 +10,7 @@ from journal.triggers import Law
 _NEEDED = "attempt_needs_the_leave_of_its_effect"
 _KEPT = "attempt_keeps_its_leave"
 _FORGED = f"{_NEEDED}: an attempt is stored only under the leave that its effect stands under"
-_CHANGED = f"{_KEPT}: the leave that an attempt ran under, and its effect, are never changed"
+_CHANGED = f"{_KEPT}: the leave that an attempt ran under, its number and its effect are never changed"
 
 _NAMED = "attempt_names_what_it_replaces"
 _UNNAMED = f"{_NAMED}: an attempt that follows one in doubt says that it takes its place, and by which row"
@@ -43,8 +43,8 @@ LAW = Law(
         ),
         _KEPT: (
             "ledger_attempt",
-            "AFTER UPDATE OF leave, effect_id ON ledger_attempt FOR EACH ROW"
-            f" WHEN ({_OTHER} OR NEW.effect_id IS DISTINCT FROM OLD.effect_id)"
+            "AFTER UPDATE OF leave, number, effect_id ON ledger_attempt FOR EACH ROW"
+            f" WHEN ({_OTHER} OR NEW.number <> OLD.number OR NEW.effect_id IS DISTINCT FROM OLD.effect_id)"
             " EXECUTE FUNCTION ledger_keep_leave()",
         ),
     },
@@ -83,8 +83,8 @@ END $$;
         ),
         _KEPT: (
             "ledger_attempt",
-            f"""AFTER UPDATE OF leave, effect_id ON ledger_attempt
-            WHEN {_OTHER} OR NEW.effect_id IS NOT OLD.effect_id BEGIN
+            f"""AFTER UPDATE OF leave, number, effect_id ON ledger_attempt
+            WHEN {_OTHER} OR NEW.number <> OLD.number OR NEW.effect_id IS NOT OLD.effect_id BEGIN
             SELECT RAISE(ABORT, '{_CHANGED}'); END""",
         ),
     },

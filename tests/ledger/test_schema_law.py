@@ -209,11 +209,11 @@ def test_no_way_of_inserting_gets_a_forged_attempt_in(world: World, verb: str, c
     assert list(Attempt.objects.values_list("effect", "leave")) == [(world.used.id, "used")]
 
 
-def test_the_leave_that_an_attempt_ran_under_is_never_changed(world: World) -> None:
+def test_the_leave_number_and_effect_of_an_attempt_are_never_changed(world: World) -> None:
     observed = world.under("observed")["effect"]
     write(world, Attempt, {"effect": observed, "leave": "observed", "number": 1})
     attempts = Attempt.objects.filter(effect=observed)
-    for change in ({"leave": "used"}, {"effect": world.used}, {"leave": "used", "effect": world.used}):
+    for change in ({"leave": "used"}, {"effect": world.used}, {"leave": "used", "effect": world.used}, {"number": 2}):
         with pytest.raises(IntegrityError, match="attempt_keeps_its_leave"), transaction.atomic():
             attempts.update(**change)
     with pytest.raises(IntegrityError, match="attempt_keeps_its_leave"):
