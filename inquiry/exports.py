@@ -8,6 +8,7 @@ import hashlib
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
@@ -172,8 +173,9 @@ def _remove_old() -> None:
         path(export).unlink(missing_ok=True)
         Export.objects.filter(pk=export.pk, state="done").update(state="gone")
     for part in _folder().glob("*.part"):
-        if part.stat().st_mtime < time.time() - KEPT.total_seconds():
-            part.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):  # another process finished it, or was here first
+            if part.stat().st_mtime < time.time() - KEPT.total_seconds():
+                part.unlink()
 
 
 def _folder() -> Path:

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import zipfile
 from hashlib import sha256
 from typing import Any
@@ -227,7 +228,14 @@ def test_a_job_is_made_once_survives_its_maker_and_is_fetched_by_whom_it_belongs
     assert exports.run() == 0
 
     Export.objects.update(ended_at_us=now_us() - 25 * 3600 * US)
+    folder = exports.path(job).parent
+    begun, left = folder / "begun.part", folder / "left.part"
+    for part in (begun, left):
+        part.touch()
+    os.utime(left, (0, 0))
+    (folder / "taken.part").symlink_to("nowhere")  # listed, and gone when it is looked at, as by another process
     exports.run()
+    assert (begun.exists(), left.exists()) == (True, False)
     assert viewer.get(file).status_code == 404
     assert "was removed" in page(viewer.get(url))
     assert not exports.path(job).exists()
