@@ -17,6 +17,7 @@ from typing import Any
 import hypothesis
 import pytest
 from django.urls import set_urlconf
+from hypothesis.internal.conjecture import providers
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from pytest_django import Settings
 
@@ -68,6 +69,16 @@ def pytest_configure(config: pytest.Config) -> None:
         process = path.name.partition(".")[0]
         if not process.isdigit() or not Path(f"/proc/{process}").exists():
             path.unlink(missing_ok=True)
+
+
+def pytest_sessionstart() -> None:
+    """Let no example depend on the tests before it, which differ from run to run.
+
+    One value in twenty Hypothesis takes from the constants of what is loaded of the house by then, also where its
+    examples are to be the same in every run.
+    """
+    if hypothesis.settings().derandomize:
+        providers._get_local_constants = lambda: providers._local_constants  # none, for none was looked for yet
 
 
 @pytest.hookimpl(tryfirst=True)
