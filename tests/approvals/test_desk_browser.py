@@ -178,6 +178,7 @@ def test_a_reviewer_needs_no_pointer(shelf: Shelf, browser_page: Page, complaint
     expect(page).to_have_url(re.compile(r"/approvals/\?open="))
     expect(page.get_by_text("is recorded at position")).to_be_visible()
     expect(page.locator(".entry", has_text="By keys")).to_have_count(0)
+    page.wait_for_load_state("load")  # until the script is there, nobody hears a key
     page.keyboard.press(".")
     expect(page.get_by_role("link", name="Go live")).to_be_visible()
 
