@@ -142,6 +142,14 @@ def _own_files(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture(autouse=True)
+def _one_hour(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test sees an hour strike, after which who looks again is put on record again."""
+    from inquiry import looks
+
+    monkeypatch.setattr(looks, "HOUR_US", 10**18)
+
+
+@pytest.fixture(autouse=True)
 def _doors_of_people() -> Iterator[None]:
     """A request that a test broke off leaves the thread with the URLs of the agents' doors."""
     yield

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from config import middleware
 from evaluation.bench.workload import Writer
-from inquiry import looks
 from inquiry.first_search import NAMES
 from inquiry.query import reference
 from ledger import declared
@@ -32,10 +31,9 @@ MOST = 12
 
 @pytest.fixture(autouse=True)
 def _no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is read or written once in five seconds, a minute or an hour is no page's."""
+    """What is read or written once in five seconds or a minute is no page's."""
     monkeypatch.setattr(declared, "KEPT_S", 10.0**9)
     monkeypatch.setattr(middleware, "SEEN_PRECISION_S", 10**9)
-    monkeypatch.setattr(looks, "HOUR_US", 10**18)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import pytest
 
-from inquiry import looks
 from journal import horizon
 from journal.models import Entry
 from tests.approvals.conftest import desk, quiet
@@ -21,12 +20,6 @@ def settled(monkeypatch: pytest.MonkeyPatch) -> None:
         return Entry.objects.order_by("-position").values_list("position", flat=True).first() or 0
 
     monkeypatch.setattr(horizon, "last_position", last)
-
-
-@pytest.fixture(autouse=True)
-def _one_hour(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test sees an hour strike, after which who looks again is put on record again."""
-    monkeypatch.setattr(looks, "HOUR_US", 10**18)
 
 
 @pytest.fixture
