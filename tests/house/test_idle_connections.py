@@ -27,6 +27,8 @@ def book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, django_db_blocker: Any
     idle.share()
     path = tmp_path / "book.sqlite3"
     with sqlite3.connect(path) as made:
+        # As `setup` leaves it. To make it so asks for the file alone, and of a burst that all want that one is refused.
+        made.execute("PRAGMA journal_mode = WAL")
         made.execute("CREATE TABLE line (number integer PRIMARY KEY)")
     made.close()
     with django_db_blocker.unblock():  # it is no database of Django's tests
