@@ -25,6 +25,7 @@ from django.conf import settings
 
 FILE_BROKER = "filesystem://"
 LOOK_UP_S = 0.5
+LOOKS, LOOK_AGAIN_S = 20, 0.05  # at a file that another process is writing
 
 
 def broker_options(url: str, folder: Path) -> dict[str, Any]:
@@ -46,8 +47,19 @@ class FileChannel(filesystem.Channel):
     """The file broker's channel, in which a message is there whole or not at all.
 
     kombu opens the file first and writes afterwards. A worker that looked in between took an empty message, and died of
-    it.
+    it; as it did of an exchange's file that the clock, which starts beside it, had only just made.
     """
+
+    def _queue_bind(self, *binding: Any) -> None:
+        for _ in range(LOOKS):
+            try:
+                super()._queue_bind(*binding)
+            except ValueError:  # nothing in it yet
+                time.sleep(LOOK_AGAIN_S)
+            else:
+                return
+        (Path(self.control_folder) / f"{binding[0]}.exchange").unlink(missing_ok=True)  # whoever made it fell there
+        super()._queue_bind(*binding)
 
     def _put(self, queue: str, payload: Any, **kwargs: Any) -> None:  # type: ignore[override]  # stubs differ in names
         name = f"{round(time.monotonic() * 1000)}_{uuid.uuid4()}.{queue}.msg"

@@ -1,5 +1,6 @@
 """The broker that is a folder: a message is there whole or not at all, and a torn one kills nobody."""
 
+import json
 import time
 from collections.abc import Iterator
 from multiprocessing import Process
@@ -51,6 +52,25 @@ def test_who_looks_while_another_writes_never_sees_half_a_message(chores: Simple
         message.ack()
     writer.join()
     assert sorted(found) == list(range(MESSAGES))
+
+
+@pytest.mark.parametrize("fell", [False, True])
+def test_who_binds_while_another_makes_the_file_of_the_exchange_waits_for_what_it_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fell: bool
+) -> None:
+    broker_options(FILE_BROKER, tmp_path)
+    made, whole = tmp_path / "control" / f"{name(tmp_path)}.exchange", json.dumps([["other", "", "other"]])
+    made.touch()  # as kombu makes it before it writes, and as whoever was killed there left it
+
+    def sleep(_seconds: float) -> None:
+        if not fell and not made.stat().st_size:
+            made.write_text(whole)
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    put(str(tmp_path), 1)
+    bound = [tuple(one) for one in json.loads(made.read_text())]
+    assert (name(tmp_path), "", name(tmp_path)) in bound
+    assert (("other", "", "other") in bound) is not fell
 
 
 def test_a_torn_message_is_passed_over(chores: SimpleQueue, tmp_path: Path) -> None:
