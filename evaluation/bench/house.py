@@ -94,7 +94,12 @@ class Cluster:
             for value in ("all", "none"):
                 connection.execute(f"ALTER SYSTEM SET log_statement = '{value}'".encode())
                 connection.execute("SELECT pg_reload_conf()")
-                time.sleep(1)  # every process of the cluster reads its settings before its next statement
+                until = time.monotonic() + READY_WITHIN_S
+                while connection.execute("SHOW log_statement").fetchone() != (value,):
+                    if time.monotonic() > until:
+                        raise RuntimeError("the settings were not read again")
+                    time.sleep(0.02)
+                time.sleep(1)  # every process of the cluster was told, and reads them before its next statement
                 if value == "all":
                     start = log.stat().st_size
                     yield found

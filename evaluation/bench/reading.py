@@ -4,9 +4,10 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack
 from functools import partial
+from itertools import pairwise
 from typing import Final
 from urllib.parse import urlencode
 
@@ -195,7 +196,19 @@ def _tell_size(report: Report, readers: dict[int, _Reader]) -> None:
         found = reader.server.installation.cluster
         if found is not None:
             with found.statements() as read:
-                reader.pages[COMPARED]()
-            # The page is the one request in which a person was signed in; the rest is ticks of the clock.
-            (asked,) = [queries for queries in read.values() if any("django_session" in query for query in queries)]
-            report.add(vendor, f"{name}: queries", "", [len(asked)], bar=QUERIES_BAR)
+                for _ in range(2):
+                    reader.pages[COMPARED]()
+            report.add(vendor, f"{name}: queries", "", [_fewest(read.values())], bar=QUERIES_BAR)
+
+
+def _fewest(asked: Iterable[list[str]]) -> int:
+    """How many queries the cheaper of the page's requests took, of all that the connections were asked.
+
+    The other reads anew what the server remembers for seconds, moves the clock of the sign-in, or is followed on its
+    connection by a tick of the server's own.
+    """
+    requests: list[int] = []
+    for queries in asked:
+        begins = [place for place, query in enumerate(queries) if query.startswith('SELECT "django_session"')]
+        requests += [end - place for place, end in pairwise([*begins, len(queries)])]
+    return min(requests)
