@@ -230,20 +230,27 @@ def clone(source: Installation, name: str) -> Installation:
 @contextmanager
 def serve(installation: Installation) -> Iterator[Server]:
     """Serve `installation` as an operator would, with the job worker and its clock, until the block ends."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    server = Server(installation, port, _supervise(installation, port), web=0)
-    try:
-        _settle(server)
-        yield server
-    except Exception:
-        # The folder is about to be removed, and the reason mostly stands at the end of this file.
-        sys.stderr.write((installation.folder / "server.log").read_text()[-3000:])
-        raise
-    finally:
-        server.supervisor.send_signal(signal.SIGTERM)
-        _wait_or_kill(server.supervisor)
+    with own_port() as port:
+        server = Server(installation, port, _supervise(installation, port), web=0)
+        try:
+            _settle(server)
+            yield server
+        except Exception:
+            # The folder is about to be removed, and the reason mostly stands at the end of this file.
+            sys.stderr.write((installation.folder / "server.log").read_text()[-3000:])
+            raise
+        finally:
+            server.supervisor.send_signal(signal.SIGTERM)
+            _wait_or_kill(server.supervisor)
+
+
+@contextmanager
+def own_port() -> Iterator[int]:
+    """A port that nobody else is given until the block ends, also between a fall of the server and its rise."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server says too, which so may bind it
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
 
 
 def _supervise(installation: Installation, port: int) -> subprocess.Popen[bytes]:

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -145,16 +144,14 @@ def serve(vendor: str, folder: Path, cluster: bench.Cluster | None) -> Iterator[
     found = re.search(r"gbk_\S+", said)
     if found is None:
         raise RuntimeError(f"no token was issued: {said[-500:]}")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    process = _start(environment, vendor, port)
-    house = House(vendor, port, found[0], clock, folder, environment, process, threading.Lock())
-    try:
-        _wait(process, port)
-        yield house
-    finally:
-        _end(house.process)
+    with bench.own_port() as port:
+        process = _start(environment, vendor, port)
+        house = House(vendor, port, found[0], clock, folder, environment, process, threading.Lock())
+        try:
+            _wait(process, port)
+            yield house
+        finally:
+            _end(house.process)
 
 
 def _start(environment: dict[str, str], vendor: str, port: int) -> subprocess.Popen[bytes]:

@@ -14,7 +14,7 @@ import pytest
 from gatebook_client import Client, cli
 
 from tests.client.test_pushes import a_token, wait_until
-from tests.house.server import ROOT, Server, free_port
+from tests.house.server import ROOT, Server, own_port
 
 # The server that answers is tried on both databases elsewhere; here it is the command that is.
 pytestmark = pytest.mark.once
@@ -128,8 +128,9 @@ def test_nobody_having_ruled_in_the_time_given_it_does_not_run(desk: Desk) -> No
 
 
 def test_without_a_ledger_it_does_not_run(desk: Desk) -> None:
-    url = f"http://127.0.0.1:{free_port()}"
-    code, _, wrong = desk.type("--patience", "0.2", "exec", "--tool", "shell", "--", "touch", "ran", url=url)
+    with own_port() as port:  # where nobody listens
+        url = f"http://127.0.0.1:{port}"
+        code, _, wrong = desk.type("--patience", "0.2", "exec", "--tool", "shell", "--", "touch", "ran", url=url)
     assert code == 69
     assert f"No Gatebook answers at {url}" in wrong
     assert "Nothing was begun." in wrong
@@ -147,11 +148,12 @@ def test_killed_in_the_middle_it_is_looked_up_and_not_run_again(desk: Desk) -> N
     probe = ["--probe", "test -e made && echo found-it"]
     words = ["exec", "--tool", "git.push", "--session", "c", *probe, "--", "sh", "-c", "echo x >> made; sleep 60"]
     running = desk.start(*words)
-    wait_until((desk.folder / "made").exists)
+    made = desk.folder / "made"
+    wait_until(lambda: made.exists() and made.read_text() == "x\n")  # a shell makes the file first, and then writes
     os.killpg(running.pid, signal.SIGKILL)
     running.communicate(timeout=WITHIN_S)
     code, _, wrong = desk.type(*words)
-    assert (code, (desk.folder / "made").read_text()) == (0, "x\n")
+    assert (code, made.read_text()) == (0, "x\n")
     assert "was done before (found-it)" in wrong
 
 

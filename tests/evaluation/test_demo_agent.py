@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from evaluation.workshop import Workshop
-from tests.house.server import ROOT, Server, free_port
+from tests.house.server import ROOT, Server, own_port
 from tests.ingest.caller import NO_TLS
 
 pytestmark = pytest.mark.once  # it speaks to Gatebook over HTTP alone
@@ -287,9 +287,10 @@ def test_a_policy_in_force_is_not_replaced(job: Job, tmp_path: Path) -> None:
 
 @pytest.mark.once
 def test_an_absent_server_gets_a_sentence(tmp_path: Path) -> None:
-    url = f"http://127.0.0.1:{free_port()}"
-    with Running("--url", url, "--token", "gbk_x", "--patience", "0.2", temporary=tmp_path) as agent:
-        code, wrong = agent.end()
+    with own_port() as port:  # where nobody listens
+        url = f"http://127.0.0.1:{port}"
+        with Running("--url", url, "--token", "gbk_x", "--patience", "0.2", temporary=tmp_path) as agent:
+            code, wrong = agent.end()
     assert code == 1
     assert f"No Gatebook answers at {url}" in wrong
     assert "make run" in wrong

@@ -190,14 +190,6 @@ def own_port() -> Iterator[int]:
         yield held.getsockname()[1]
 
 
-def free_port() -> int:
-    """Return a port of this machine that nothing listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def _wait_until_ready(server: Server) -> None:
     until = time.monotonic() + READY_WITHIN_S
     while not is_ready(server.url):

@@ -11,14 +11,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 
 from config import run
 from config.run import KILL_AFTER_S, Child, Supervisor, is_ready, web_server
-from tests.house.server import ROOT, free_port
+from tests.house.server import ROOT, own_port
 
 # That a machine on which other tests run may take longer than the seconds it has when it is quiet. What is not stopped
 # stays for a minute or for ever.
@@ -130,10 +130,11 @@ class House:
     """`python -m config.run` on an installation of its own."""
 
     def __init__(self, var: Path) -> None:
+        self._holds = ExitStack()  # its port, also while it does not listen there; let go of with the house
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("DATABASE_", "GATEBOOK_"))},
             "GATEBOOK_VAR": str(var),
-            "PORT": str(free_port()),
+            "PORT": str(self._holds.enter_context(own_port())),
             "PYTHONDONTWRITEBYTECODE": "",
         }
         self.url = f"http://127.0.0.1:{self.environment['PORT']}"
@@ -236,6 +237,7 @@ def test_the_house_closes_when_its_clock_dies(house: House) -> None:
 def test_a_taken_port_is_told_before_anything_starts(tmp_path: Path) -> None:
     house = House(tmp_path)
     with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind(("127.0.0.1", int(house.environment["PORT"])))
         other.listen()
         refused = house.run("-m", "config.run")
