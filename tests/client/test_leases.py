@@ -29,6 +29,11 @@ def held(ledger: FakeLedger) -> str:
     return lease.progress
 
 
+def beating() -> set[threading.Thread]:
+    """The threads that beat now; those of processes that other tests let die go on without end."""
+    return {thread for thread in threading.enumerate() if thread.name == "gatebook-beats"}
+
+
 def beat(s: gatebook.Session) -> None:
     assert s._beater is not None
     s._beater.beat()
@@ -36,7 +41,7 @@ def beat(s: gatebook.Session) -> None:
 
 @pytest.mark.once
 def test_beats_go_on_by_themselves_and_tell_of_progress_only_what_the_agent_did(ledger: FakeLedger) -> None:
-    client = ledger.client()
+    client, before_it = ledger.client(), beating()
     client.beater = Hasty(client.wire)
     s = client.session("a", ends=False)
     wait_until(lambda: ledger.steps.count("beats") >= 3)
@@ -49,7 +54,7 @@ def test_beats_go_on_by_themselves_and_tell_of_progress_only_what_the_agent_did(
     s.progress("page 17")
     wait_until(lambda: held(ledger) == "2 page 17")
     s.leave()
-    wait_until(lambda: not any(thread.name == "gatebook-beats" for thread in threading.enumerate()))
+    wait_until(lambda: beating() <= before_it)
 
 
 class Hasty(Beater):
@@ -80,11 +85,12 @@ def test_another_process_is_kept_out_until_the_lease_is_given_back(ledger: FakeL
 
 @pytest.mark.once
 def test_a_session_that_could_not_be_opened_is_not_held_for_ever(ledger: FakeLedger) -> None:
+    before_it = beating()
     ledger.session("a", ends=False).leave()
     ledger.refuse("resume", "unavailable")
     with pytest.raises(gatebook.Refused):
         ledger.session("a", ttl_s=5)
-    wait_until(lambda: not any(thread.name == "gatebook-beats" for thread in threading.enumerate()))
+    wait_until(lambda: beating() <= before_it)
     ledger.sleep(6)
     ledger.session("a").leave()
 

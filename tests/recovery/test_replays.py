@@ -273,6 +273,7 @@ def test_a_verdict_costs_as_many_queries_for_many_effects_as_for_few(
     for number, tool in enumerate(("pay.keyed", "git.push", "file.put", "vm.start", "mail.send") * 3):
         dispatched(worker, tool, f"e-{number}", arguments={"n": number}, target={"resource": f"r-{number}"})
     rows = list(Effect.objects.order_by("opened_position"))
+    declared.forget()
     declared.tool(rows[0].project_id, "git.push")  # read once for some seconds, however much is asked
     with django_assert_max_num_queries(7) as few:
         cases.judge(rows[0].project_id, rows[:5], now_us())
