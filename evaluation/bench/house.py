@@ -329,8 +329,9 @@ def _run(command: list[str], environment: dict[str, str]) -> str:
 
 
 def _wait_or_kill(child: subprocess.Popen[bytes]) -> None:
+    """Wait for the end of a child that leads a group of its own; late, the whole group is killed."""
     with suppress(subprocess.TimeoutExpired):
         child.wait(STOP_WITHIN_S)
         return
-    child.kill()
+    os.killpg(child.pid, signal.SIGKILL)
     child.wait(STOP_WITHIN_S)

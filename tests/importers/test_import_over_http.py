@@ -2,12 +2,17 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -29,10 +34,10 @@ class _Importing:
         self._token = server.token("importer", "--project", name, "--scope", "import")
         self._agent = Caller(self._token, address=server.url)
 
-    def start(self, format_name: str, *files: Path) -> subprocess.Popen[str]:
+    def start(self, format_name: str, *files: Path, url: str = "") -> subprocess.Popen[str]:
         command = [sys.executable, "manage.py", "import_trajectory", format_name, *map(str, files)]
         return subprocess.Popen(
-            [*command, "--url", self._server.url],
+            [*command, "--url", url or self._server.url],
             cwd=ROOT,
             env={**self._server.environment, "GATEBOOK_TOKEN": self._token},
             stdout=subprocess.PIPE,
@@ -102,17 +107,53 @@ def test_importers_side_by_side_and_again_leave_every_call_once(importing: _Impo
     assert keys[f"{main}/a1b2c3d"]["parent"] == keys[main]["id"]
 
 
-def test_an_import_that_was_killed_is_completed_by_running_it_again(importing: _Importing, tmp_path: Path) -> None:
+@contextmanager
+def _taking(url: str, most: int) -> Iterator[str]:
+    """An address before the server at `url` that lets `most` bytes in: who sends more waits until the block ends."""
+    port = urlsplit(url).port
+    assert port is not None
+    with ExitStack() as stack:
+        door = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+
+        def let_in(caller: socket.socket, server: socket.socket) -> None:
+            nonlocal most
+            while most and (said := caller.recv(min(most, 65_536))):
+                most -= len(said)
+                server.sendall(said)
+
+        def let_out(server: socket.socket, caller: socket.socket) -> None:
+            with suppress(OSError):  # whoever asked is dead
+                while said := server.recv(65_536):
+                    caller.sendall(said)
+
+        def serve() -> None:
+            with suppress(OSError):  # the door is closed
+                while True:
+                    caller = stack.enter_context(door.accept()[0])
+                    server = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+                    threading.Thread(target=let_out, args=(server, caller), daemon=True).start()
+                    let_in(caller, server)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"http://127.0.0.1:{door.getsockname()[1]}"
+
+
+def test_an_import_that_was_killed_is_completed_by_running_it_again(
+    importing: _Importing, live_server_process: Server, tmp_path: Path
+) -> None:
     file = _episode(tmp_path / "long.jsonl", CALLS)
-    child = importing.start("intercode", file)
-    until = time.monotonic() + WITHIN_S
-    while not importing.read("effects", limit="1").json()["items"]:
-        assert time.monotonic() < until
-        assert child.poll() is None
-        time.sleep(0.02)
-    os.kill(child.pid, signal.SIGKILL)
-    child.communicate()
+    # The first batches come in, and never all of them, however long it takes to look.
+    with _taking(live_server_process.url, file.stat().st_size // 2) as url:
+        child = importing.start("intercode", file, url=url)
+        until = time.monotonic() + WITHIN_S
+        while not importing.read("effects", limit="1").json()["items"]:
+            assert time.monotonic() < until
+            assert child.poll() is None
+            time.sleep(0.02)
+        os.kill(child.pid, signal.SIGKILL)
+        child.communicate()
     assert child.returncode == -signal.SIGKILL
+    assert len(importing.effects()) < CALLS
 
     said = importing.beside("intercode", file)
     assert f"1 session, {CALLS:,} calls (0 without a result)" in said
