@@ -111,7 +111,8 @@ def _limit_postgresql(until: float) -> Iterator[None]:
             raise Overran
         if not 0.9 * told_s <= left_s <= told_s:
             told_s = left_s
-            _tell(f"{max(int(left_s * 1000), 1)}", helpers="0")
+            with connection.wrap_database_errors:  # of the last millisecond the limit may strike here already
+                _tell(f"{max(int(left_s * 1000), 1)}", helpers="0")
         return execute(sql, params, many, context)
 
     try:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.db import OperationalError, connection, transaction
+from psycopg.errors import QueryCanceled
 from pytest_django import Settings
 
 from inquiry import filters, jump, patience, slices, timeline, turns
@@ -99,6 +100,23 @@ def test_the_limit_is_one_for_all_statements_of_a_page(committed: None, settings
     short = LONG.replace("3000000", "30000")
     with pytest.raises(patience.Overran), patience.limit(7):
         any(ask(short) < 30_000 for _ in range(1_000_000))
+
+
+def test_the_limit_may_strike_while_the_server_is_told_of_it(committed: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    if connection.vendor == "sqlite":
+        pytest.skip("SQLite is told nothing")
+    tell = patience._tell
+
+    def late(milliseconds: str, helpers: str) -> None:
+        if milliseconds != "DEFAULT":
+            raise QueryCanceled("canceling statement due to statement timeout")
+        tell(milliseconds, helpers)
+
+    monkeypatch.setattr(patience, "_tell", late)
+    with pytest.raises(patience.Overran), patience.limit(7):
+        ask("SELECT 1")
+    monkeypatch.undo()
+    assert ask("SELECT 1") == 1
 
 
 def test_other_troubles_of_the_database_stay_what_they_are(db: None, settings: Settings) -> None:
