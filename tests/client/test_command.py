@@ -13,8 +13,9 @@ import httpx
 import pytest
 from gatebook_client import Client, cli
 
+from evaluation.bench.house import own_port
 from tests.client.test_pushes import a_token, wait_until
-from tests.house.server import ROOT, Server, own_port
+from tests.house.server import ROOT, Server
 
 # The server that answers is tried on both databases elsewhere; here it is the command that is.
 pytestmark = pytest.mark.once

@@ -13,8 +13,9 @@ import gatebook_client as gatebook
 import httpx
 import pytest
 
+from evaluation.bench.house import own_port
 from evaluation.workshop import Workshop
-from tests.house.server import ROOT, Server, own_port
+from tests.house.server import ROOT, Server
 from tests.ingest.caller import NO_TLS
 
 pytestmark = pytest.mark.once  # it speaks to Gatebook over HTTP alone

@@ -6,7 +6,6 @@ import re
 import select
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -18,6 +17,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from config.run import Child, Supervisor, is_ready, web_server
+from evaluation.bench.house import own_port
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND_WITHIN_S = 300
@@ -179,15 +179,6 @@ def _fill(shell: Shell, folder: Path, vendor: str) -> None:
     made = template.with_suffix(f".{os.getpid()}")
     shutil.copy(file, made)
     made.rename(template)
-
-
-@contextmanager
-def own_port() -> Iterator[int]:
-    """A port that no other process of this machine is given until the block ends, also while nothing listens on it."""
-    with socket.socket() as held:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server says too, which so may bind it
-        held.bind(("127.0.0.1", 0))
-        yield held.getsockname()[1]
 
 
 def _wait_until_ready(server: Server) -> None:

@@ -18,7 +18,8 @@ import pytest
 
 from config import run
 from config.run import KILL_AFTER_S, Child, Supervisor, is_ready, web_server
-from tests.house.server import ROOT, own_port
+from evaluation.bench.house import own_port
+from tests.house.server import ROOT
 
 # That a machine on which other tests run may take longer than the seconds it has when it is quiet. What is not stopped
 # stays for a minute or for ever.

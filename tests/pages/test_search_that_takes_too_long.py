@@ -1,32 +1,23 @@
 """A search that takes too long costs its author a clear page, and nobody else anything."""
 
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
-from django.db import OperationalError, connection, transaction
+from django.db import OperationalError, connection
 from psycopg.errors import QueryCanceled
 from pytest_django import Settings
 
-from inquiry import filters, jump, patience, slices, timeline, turns
+from inquiry import filters, jump, patience, timeline, turns
 from inquiry.query import asking
-from inquiry.slices import Share
 from tests.journal.committed import committed
 from tests.pages.book import Book
+from tests.pages.counting import ENDLESS, LONG, ask
 from tests.pages.people import House
 
 __all__ = ["committed"]
-ENDLESS = "WITH RECURSIVE endless(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM endless) SELECT count(*) FROM endless"
-LONG = ENDLESS.replace("FROM endless)", "FROM endless WHERE n < 3000000)")
-
-
-def ask(statement: str) -> int:
-    """Run one statement on the connection that pages use; the number it counts."""
-    with connection.cursor() as cursor:
-        cursor.execute(statement)
-        return int(cursor.fetchone()[0])
 
 
 def endless(*_: Any, **__: Any) -> Any:
@@ -196,93 +187,6 @@ def test_a_place_goes_to_whoever_has_held_them_least(
     assert order == [often, seldom, often]
 
 
-@pytest.mark.skipif(connection.vendor != "sqlite", reason="PostgreSQL works in processes of its own")
-def test_long_reads_share_one_processor(
-    committed: None, house: House, book: Book, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One waits while another works, and short ones go on; what it waits is not its own, up to as long again, unless
-    somebody wants a place."""
-    settings.GATEBOOK_SEARCH_TIMEOUT_S = 60.0
-    clock = _Clock()
-    monkeypatch.setattr(patience, "time", clock)
-    client, other = house.client("viewer"), Share()
-    assert other.again(60.0)
-    with ThreadPoolExecutor(1) as reader:
-
-        def waiting() -> "Future[int]":
-            clock.now = 0.0
-            begun = reader.submit(_counted, LONG)
-            until = time.monotonic() + 60
-            while not slices._waiting:
-                assert time.monotonic() < until
-                assert not begun.done()
-            return begun
-
-        long = waiting()
-        for page in ("/audit/?q=tool:mail.send", f"/sessions/{book.session}/"):
-            assert client.get(page).status_code == 200
-        clock.now = 119.0
-        other.leave()
-        assert long.result() == 3_000_000
-        for later, wanted in ((121.0, []), (61.0, [1])):
-            assert other.again(60.0)
-            monkeypatch.setattr(turns, "_waiting", wanted)
-            long = waiting()
-            clock.now = later
-            other.leave()
-            with pytest.raises(patience.Overran):
-                long.result()
-        assert other.again(60.0)  # and who stops has let go
-        clock.now, settings.GATEBOOK_SEARCH_TIMEOUT_S = 0.0, 0.05
-        with pytest.raises(patience.Overran):
-            _counted(LONG)
-        other.leave()
-    assert (slices._waiting, slices._at_work) == ([], [None])
-
-
-@pytest.mark.skipif(connection.vendor != "sqlite", reason="PostgreSQL works in processes of its own")
-def test_what_is_long_rests_while_others_write(
-    committed: None, book: Book, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings.GATEBOOK_SEARCH_TIMEOUT_S = 60.0
-    clock = _Clock()
-    monkeypatch.setattr(patience, "time", clock)
-    with ThreadPoolExecutor(1) as reader:
-        assert reader.submit(_counted, LONG).result() == 3_000_000
-        assert clock.slept == 0
-        with transaction.atomic():  # of this thread: for the reader it is another's
-            assert reader.submit(_counted, LONG).result() == 3_000_000
-        assert clock.slept > 0
-    with transaction.atomic(), patience.limit(7):  # what reads while it writes itself hurries on
-        clock.slept = 0
-        assert ask(LONG) == 3_000_000
-        assert clock.slept == 0
-
-
-@pytest.mark.once
-def test_whoever_has_worked_least_goes_next() -> None:
-    shares = {name: Share() for name in ("at work", "long", "short", "shorter")}
-    order: list[str] = []
-
-    def work(name: str) -> None:
-        assert shares[name].again(60.0)
-        order.append(name)
-        shares[name].leave()
-
-    assert shares["at work"].again(60.0)
-    shares["long"].slices, shares["short"].slices = 20, 10
-    with ThreadPoolExecutor(3) as readers:
-        done = [readers.submit(work, name) for name in ("long", "short", "shorter")]
-        until = time.monotonic() + 60
-        while len(slices._waiting) < 3:
-            assert time.monotonic() < until
-        assert not Share().again(0.0)
-        shares["at work"].leave()
-        for one in done:
-            one.result()
-    assert order == ["shorter", "short", "long"]
-
-
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite is served by one process")
 def test_processes_share_the_places(committed: None, house: House, book: Book, settings: Settings) -> None:
     settings.GATEBOOK_SEARCH_PLACES = 2
@@ -336,28 +240,6 @@ def test_a_connection_that_keeps_a_place_or_a_limit_is_handed_out_no_more(
     until = time.monotonic() + 60  # the server notices that somebody hung up a moment later
     while _asked(alive, [kept, limited]) != [(0,)]:
         assert time.monotonic() < until
-
-
-class _Clock:
-    """Goes on when it is told to."""
-
-    now = 0.0
-    slept = 0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def sleep(self, _seconds: float) -> None:
-        self.slept += 1
-
-
-def _counted(statement: str) -> int:
-    """What a thread of its own counts within the limit."""
-    try:
-        with patience.limit(7):
-            return ask(statement)
-    finally:
-        connection.close()
 
 
 def _hang_up() -> None:

@@ -1,17 +1,22 @@
-"""The processor that long reads share on SQLite comes back, whatever becomes of the read."""
+"""The processor that long reads share on SQLite: who gets it next, and that it comes back whatever becomes of one."""
 
 import os
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from sqlite3 import ProgrammingError
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from pytest_django import Settings
 
 from inquiry import patience, slices, turns
+from inquiry.slices import Share
 from tests.journal.committed import committed
+from tests.pages.book import Book
+from tests.pages.counting import LONG, ask
+from tests.pages.people import House
 
 __all__ = ["committed"]
-LONG = "WITH RECURSIVE up(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM up WHERE n < 300000) SELECT max(n) FROM up"
 
 
 @pytest.mark.skipif(connection.vendor != "sqlite", reason="PostgreSQL works in processes of its own")
@@ -20,8 +25,7 @@ def test_whose_connection_is_lost_lets_the_processor_go_too(committed: None, set
 
     def lost() -> None:
         with patience.limit(7):
-            with connection.cursor() as cursor:
-                cursor.execute(LONG)
+            ask(LONG)
             assert slices._at_work != [None]
             connection.close()
 
@@ -37,3 +41,112 @@ def test_searches_leave_a_processor_to_those_who_write(
     settings.GATEBOOK_SEARCH_PLACES = said
     monkeypatch.setattr(os, "cpu_count", lambda: processors)
     assert turns.places() == (number if said or connection.vendor == "postgresql" else 2)
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="PostgreSQL works in processes of its own")
+def test_long_reads_share_one_processor(
+    committed: None, house: House, book: Book, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One waits while another works, and short ones go on; what it waits is not its own, up to as long again, unless
+    somebody wants a place."""
+    settings.GATEBOOK_SEARCH_TIMEOUT_S = 60.0
+    clock = _Clock()
+    monkeypatch.setattr(patience, "time", clock)
+    client, other = house.client("viewer"), Share()
+    assert other.again(60.0)
+    with ThreadPoolExecutor(1) as reader:
+
+        def waiting() -> "Future[int]":
+            clock.now = 0.0
+            begun = reader.submit(_counted, LONG)
+            until = time.monotonic() + 60
+            while not slices._waiting:
+                assert time.monotonic() < until
+                assert not begun.done()
+            return begun
+
+        long = waiting()
+        for page in ("/audit/?q=tool:mail.send", f"/sessions/{book.session}/"):
+            assert client.get(page).status_code == 200
+        clock.now = 119.0
+        other.leave()
+        assert long.result() == 3_000_000
+        for later, wanted in ((121.0, []), (61.0, [1])):
+            assert other.again(60.0)
+            monkeypatch.setattr(turns, "_waiting", wanted)
+            long = waiting()
+            clock.now = later
+            other.leave()
+            with pytest.raises(patience.Overran):
+                long.result()
+        assert other.again(60.0)  # and who stops has let go
+        clock.now, settings.GATEBOOK_SEARCH_TIMEOUT_S = 0.0, 0.05
+        with pytest.raises(patience.Overran):
+            _counted(LONG)
+        other.leave()
+    assert (slices._waiting, slices._at_work) == ([], [None])
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="PostgreSQL works in processes of its own")
+def test_what_is_long_rests_while_others_write(
+    committed: None, book: Book, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.GATEBOOK_SEARCH_TIMEOUT_S = 60.0
+    clock = _Clock()
+    monkeypatch.setattr(patience, "time", clock)
+    with ThreadPoolExecutor(1) as reader:
+        assert reader.submit(_counted, LONG).result() == 3_000_000
+        assert clock.slept == 0
+        with transaction.atomic():  # of this thread: for the reader it is another's
+            assert reader.submit(_counted, LONG).result() == 3_000_000
+        assert clock.slept > 0
+    with transaction.atomic(), patience.limit(7):  # what reads while it writes itself hurries on
+        clock.slept = 0
+        assert ask(LONG) == 3_000_000
+        assert clock.slept == 0
+
+
+@pytest.mark.once
+def test_whoever_has_worked_least_goes_next() -> None:
+    shares = {name: Share() for name in ("at work", "long", "short", "shorter")}
+    order: list[str] = []
+
+    def work(name: str) -> None:
+        assert shares[name].again(60.0)
+        order.append(name)
+        shares[name].leave()
+
+    assert shares["at work"].again(60.0)
+    shares["long"].slices, shares["short"].slices = 20, 10
+    with ThreadPoolExecutor(3) as readers:
+        done = [readers.submit(work, name) for name in ("long", "short", "shorter")]
+        until = time.monotonic() + 60
+        while len(slices._waiting) < 3:
+            assert time.monotonic() < until
+        assert not Share().again(0.0)
+        shares["at work"].leave()
+        for one in done:
+            one.result()
+    assert order == ["shorter", "short", "long"]
+
+
+class _Clock:
+    """Goes on when it is told to."""
+
+    now = 0.0
+    slept = 0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, _seconds: float) -> None:
+        self.slept += 1
+
+
+def _counted(statement: str) -> int:
+    """What a thread of its own counts within the limit."""
+    try:
+        with patience.limit(7):
+            return ask(statement)
+    finally:
+        connection.close()

@@ -1,0 +1,13 @@
+"""Statements that count for long, on the connection that pages use."""
+
+from django.db import connection
+
+ENDLESS = "WITH RECURSIVE endless(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM endless) SELECT count(*) FROM endless"
+LONG = ENDLESS.replace("FROM endless)", "FROM endless WHERE n < 3000000)")
+
+
+def ask(statement: str) -> int:
+    """Run one statement on the connection that pages use; the number it counts."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+        return int(cursor.fetchone()[0])
