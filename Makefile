@@ -1,6 +1,6 @@
 # Everything about Gatebook is one of these words. `make` alone explains them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo run test check bench evaluate lock format clean browser
+.PHONY: help install demo run test check proxy bench slow evaluate lock format schema clean browser
 # The variables of the environment (DATABASE_URL, GATEBOOK_…) reach every program; PORT has a default here.
 export PORT ?= 8000
 # Without its cached modules every start takes seconds longer.
@@ -40,8 +40,16 @@ check: .venv/.tests .venv/.client ## look at the code without running it: style,
 	find templates -name '*.html' -print0 | xargs -0r $(BIN)/djade --target-version 5.2 --check
 	GATEBOOK_VAR=var/check DATABASE_URL= GATEBOOK_HTTPS=1 $(BIN)/python manage.py check --deploy --fail-level WARNING
 
+proxy: .venv/.tests .venv/.client ## run Gatebook behind a real nginx with docs/examples/nginx.conf (as root with apt, nginx is installed)
+	@command -v nginx >/dev/null 2>&1 || { [ "$$(id -u)" = 0 ] && apt-get update -qq && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends nginx-light openssl; }
+	$(BIN)/python -m pytest tests/house/behind_nginx.py $(ARGS)
+
 bench: .venv/.tests .venv/.client ## measure, up to 40 minutes; QUICK=1 takes at most 4
 	@$(BIN)/python -m evaluation.bench $(if $(QUICK),--quick) $(ARGS)
+
+slow: .venv/.tests ## try ordinary ingest beside 1,000 slow clients, on both databases; takes 3 minutes
+	@$(BIN)/python -m evaluation.slow_clients $(ARGS)
 
 evaluate: .venv/.tests .venv/.client ## crash and contend as the paper asks; TIER=T0, T1 (the default) or T2; ARGS=--publish writes the page
 	@$(BIN)/python -m evaluation.rig --tier $(or $(TIER),T1) $(ARGS)
@@ -51,9 +59,14 @@ format: .venv/.tests ## put code and templates into the house's form
 	$(BIN)/ruff format $(CODE)
 	find templates -name '*.html' -print0 | xargs -0r $(BIN)/djade --target-version 5.2
 
+schema: .venv/.tests ## record what the migrations make on SQLite and PostgreSQL, after every change of a migration
+	@folder=$$(mktemp -d /var/tmp/gatebook-schema-XXXXXX) && chmod 711 $$folder && trap "rm -rf $$folder" EXIT && \
+		GATEBOOK_VAR=$$folder/var DATABASE_URL= $(BIN)/python manage.py record_schema && \
+		GATEBOOK_VAR=$$folder/var DATABASE_URL=embedded:$$folder/postgresql $(BIN)/python manage.py record_schema
+
 lock: .venv/.tests ## choose the newest versions that pyproject.toml allows and write both lock files
-	$(COMPILE) --upgrade --output-file requirements.lock pyproject.toml
-	$(COMPILE) --upgrade --constraint requirements.lock --extra embedded --extra test --extra dev \
+	$(COMPILE) --upgrade --extra redis --output-file requirements.lock pyproject.toml
+	$(COMPILE) --upgrade --constraint requirements.lock --extra redis --extra embedded --extra test --extra dev \
 		--output-file requirements-dev.lock pyproject.toml
 
 clean: ## remove .venv and what tools left behind; var/ holds your data and stays

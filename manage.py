@@ -7,9 +7,19 @@ import sys
 
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+    import django
     from django.core.management import execute_from_command_line
 
-    execute_from_command_line(sys.argv)
+    from config.database_faults import run_with_sentences
+
+    def run() -> None:
+        django.setup()
+        from config import installation
+
+        installation.refuse_command(sys.argv)
+        execute_from_command_line(sys.argv)
+
+    run_with_sentences(run)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from approvals import words
 from approvals.flags import ASK
 from approvals.models import Gate
 from approvals.states import LONGEST_LEAVE_FOR_S, US
+from journal import exact
 from journal.compiled import Compiled
 from journal.models import Body, Entry
 from ledger import breaches
@@ -205,7 +206,7 @@ def _unlike(name: str, old: Any, new: Any) -> Iterator[Difference]:
 
 
 def _canonical(value: Any) -> bytes | None:
-    return None if value is _ABSENT else orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    return None if value is _ABSENT else exact.dumps(value, orjson.OPT_SORT_KEYS)
 
 
 def _parted(old: Any, new: Any) -> tuple[str | None, str | None]:
@@ -222,7 +223,7 @@ def _alike(one: str, other: str) -> int:
 
 
 def _json(value: Any) -> str:
-    return orjson.dumps(value).decode()
+    return exact.dumps(value).decode()
 
 
 def conflicts(gate: Gate, plan: Mapping[str, Any], earlier: Before | None) -> list[Conflict]:
@@ -280,7 +281,7 @@ def _words(kind: str, facts: Mapping[str, Any]) -> str:
 
 def _same(head: str | None, plan: Mapping[str, Any]) -> bool | None:
     try:
-        sent = orjson.loads(head or "")
+        sent = exact.loads(head or "")
     except orjson.JSONDecodeError:
         return None
     return sent["arguments"] == plan.get("arguments") if isinstance(sent, dict) and "arguments" in sent else None

@@ -17,6 +17,7 @@ from approvals.words import UNCOUNTED
 from journal import gists
 from journal.models import Body, Entry
 from ledger.models import Attempt, Effect
+from sessions.people import giver_before
 
 BEFORE: Final = 4
 _ANSWER: Final = 2048  # characters of an answer that a line is made of
@@ -96,6 +97,7 @@ class Cast:
     reason: str
     same: bool
     uncounted: str
+    giver: str = ""  # who set the voter's password in the days before, and so may have been the one who voted
 
     @property
     def ruled_in_us(self) -> int:
@@ -105,12 +107,19 @@ class Cast:
 
 def votes(gate: Gate, card_sha256: str) -> list[Cast]:
     """The votes of a gate, in order."""
-    found = list(Vote.objects.filter(gate=gate).select_related("user").order_by("position"))
+    found = list(Vote.objects.filter(gate=gate).select_related("user__person").order_by("position"))
     texts = dict(Body.objects.filter(entry__in=[one.position for one in found]).values_list("entry_id", "text"))
     said = {position: orjson.loads(text).get("reason", "") for position, text in texts.items()}
     faulty = {identity: UNCOUNTED[fault] for identity, fault in faults(gate).items()} if found else {}
     return [
-        Cast(one, said.get(one.position, ""), one.card_sha256 == card_sha256, faulty.get(one.id, "")) for one in found
+        Cast(
+            one,
+            said.get(one.position, ""),
+            one.card_sha256 == card_sha256,
+            faulty.get(one.id, ""),
+            giver_before(one.user, one.voted_at_us),
+        )
+        for one in found
     ]
 
 

@@ -2,7 +2,7 @@
 
 import orjson
 
-from approvals.delivery import Telling, shown
+from approvals.delivery import Telling, inert, tool_of
 from journal.models import Entry
 from ledger import breaches
 from ledger.models import Effect
@@ -15,10 +15,11 @@ def telling(entry: Entry) -> Telling | None:
     known = Effect.objects.filter(project=entry.project).select_related("agent", "repository", "session")
     effect = known.get(id=str(entry.effect))
     place = [effect.repository and effect.repository.name, effect.ref, effect.ref_class, effect.environment]
-    tool, agent = shown(effect.tool) or "an effect without a plan", shown(effect.agent.name)
+    tool = tool_of(effect.project_id, effect.tool) or "an effect without a plan"
+    agent = inert(effect.agent.name)
     facts = [
         f"{found}.",
-        f"{agent} used {tool}{''.join(f', {shown(word)}' for word in place if word)}, in {effect.session}.",
+        f"{agent} used {tool}{''.join(f', {inert(word)}' for word in place if word)}, in {effect.session}.",
         f"Entry {entry.position} of the journal.",
     ]
     path = f"/effects/{effect.id}/?fact={entry.position}#p{entry.position}"

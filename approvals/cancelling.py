@@ -1,4 +1,4 @@
-"""Ends gates that nobody needs to rule on any more: by the agent that asked, or with their session."""
+"""Ends gates that nobody needs to rule on any more: by an agent that may speak for them, or with their session."""
 
 from uuid import UUID
 
@@ -7,17 +7,26 @@ from approvals.models import Gate
 from approvals.states import OPEN
 from journal import entries
 from ledger.leaves import as_text
+from sessions import speakers
 from sessions.origin import Origin, Repeated
 
 
-def cancel(origin: Origin, gate: UUID) -> Gate | None:
-    """Withdraw a request: only the agent that asked may. None when the project has no such gate of that agent.
+def find(origin: Origin, gate: UUID) -> Gate | None:
+    """The gate that is to be withdrawn, with its effect. None when the project has no such gate.
 
-    A gate that has ended stays as it is and is returned.
+    Raises NotAllowed where neither who sends this asked for it, nor may speak for its session.
     """
-    known = Gate.objects.filter(project=origin.project, id=gate, agent=origin.agent).first()
-    if known is None:
-        return None
+    found = Gate.objects.select_related("effect").filter(project=origin.project, id=gate).first()
+    if found is not None:
+        about = found.effect
+        speakers.expect(
+            origin, found.session_id, "gate.cancelled", task=about.task_id, effect=about.id, also=found.agent_id
+        )
+    return found
+
+
+def cancel(origin: Origin, known: Gate) -> Gate:
+    """Withdraw a request that `find` gave. A gate that has ended stays as it is and is returned. Raises Repeated."""
     row, locked, _ = deadlines.lock(known)
     draft = origin.draft(
         "gate.cancelled",

@@ -15,10 +15,11 @@ import rfc8785
 from django.conf import settings
 
 from approvals import reading, words
+from approvals.canonical import canonical
 from approvals.changes import Changes, changes
 from approvals.models import Gate, PolicySet
 from approvals.requirement import PARTIES, Requirement
-from journal import untrusted
+from journal import exact, untrusted
 from journal.gists import RUNS
 from ledger.models_tools import Tool
 
@@ -177,7 +178,7 @@ def _shown(value: Any) -> str:
         return " ".join(
             one if one and not set(one) & set(" \t\n\"'\\") else orjson.dumps(one).decode() for one in value
         )
-    return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+    return exact.dumps(value, orjson.OPT_INDENT_2).decode()
 
 
 def _lines(text: str) -> int:
@@ -190,12 +191,12 @@ def _kind(value: Any) -> str:
 
 
 def _verified(tool: str, arguments: Any, plan: Mapping[str, Any], intent: str) -> str:
-    """Hash the arguments again. Integers past 2^53 lie outside of RFC 8785 and cannot be compared here."""
+    """Hash the arguments again."""
     free = plan.get("free_text")
     if isinstance(arguments, dict) and isinstance(free, list):
         arguments = {name: value for name, value in arguments.items() if name not in free}
     try:
-        text = rfc8785.dumps([tool, arguments])
+        text = canonical([tool, arguments])
     except (rfc8785.CanonicalizationError, RecursionError):
         return "unknown"
     digest = "v1:" + hmac.new(settings.GATEBOOK_PEPPER, text, hashlib.sha256).hexdigest()
@@ -209,6 +210,7 @@ def _radius(gate: Gate, arguments: Any) -> tuple[Line, ...]:
         Line("Ref", effect.ref or WORST, SENT if effect.ref else UNKNOWN),
     ]
     if effect.ref:
+        found.append(Line("Git moves", words.moved_refs(effect.moved_refs), COMPUTED))
         version = f", by patterns v{effect.ref_patterns_version}" if effect.ref_patterns_version else ""
         known = f"{effect.ref_class}{version}" if effect.ref_class else WORST
         found.append(Line("Class of ref", known, COMPUTED if effect.ref_class else UNKNOWN))

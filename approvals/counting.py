@@ -7,10 +7,11 @@ from uuid import UUID
 
 from django.db import connection
 
-from approvals.matching import Compiled, Counted, Rate
+from approvals.matching import SAME_CALL, Compiled, Counted, Rate
 from approvals.states import US
 from journal import sql
 from journal.models import Entry
+from ledger import same_calls
 from ledger.models import Effect
 
 _SLACK_US: Final = 60 * US  # by how much positions and the server's clock may disagree about what came first
@@ -34,7 +35,9 @@ def alone(project: UUID, compiled: Compiled, tools: Iterable[str]) -> None:
         sql.rows("SELECT pg_advisory_xact_lock(%s, %s)", [_LOCK, number])
 
 
-def counter(project: UUID, agent: UUID, session: UUID, tool: str, at_us: int, before: int | None = None) -> Counted:
+def counter(
+    project: UUID, agent: UUID, session: UUID, tool: str, at_us: int, before: int | None = None, *, intent: str
+) -> Counted:
     """A function that counts the effects planned before this one, up to `rate.over` of them.
 
     `at_us` is the moment at which the rate's window ends; `before` the effect's own position where it is in the book
@@ -42,6 +45,8 @@ def counter(project: UUID, agent: UUID, session: UUID, tool: str, at_us: int, be
     """
 
     def counted(rate: Rate) -> int:
+        if rate == SAME_CALL:
+            return len(same_calls.unknown(project, session, tool, intent, most=1))
         return _stored(project, rate, _alike(rate.per, agent, session, tool), at_us, before, position_at)
 
     return counted
@@ -63,11 +68,13 @@ class Tally:
         self._positions: dict[int, int] = {}
         self._planned: Counter[tuple[str, _Alike]] = Counter()
 
-    def counter(self, session: UUID, tool: str, before: Before | None = None) -> Counted:
+    def counter(self, session: UUID, tool: str, before: Before | None = None, *, intent: str) -> Counted:
         """A function that counts what was planned before the next of them, or `before` it where it was told already."""
         position, planned = before or Before(None, self._planned)
 
         def counted(rate: Rate) -> int:
+            if rate == SAME_CALL:
+                return len(same_calls.unknown(self._project, session, tool, intent, most=1))
             alike = _alike(rate.per, self._agent, session, tool)
             asked = (rate, alike, position)
             if asked not in self._stored:

@@ -6,11 +6,13 @@ being followed: the link opens a page.
 
 import hashlib
 import hmac
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
+from uuid import UUID
 
 import orjson
 from django.conf import settings
@@ -22,6 +24,7 @@ from approvals.models import Gate
 from approvals.models_notices import NoticeChannel
 from journal.models import Entry
 from journal.untrusted import pieces
+from ledger import declared
 
 SIGNATURE: Final = "Gatebook-Signature"
 _ENDED: Final = {
@@ -42,6 +45,10 @@ _TOGETHER: Final = {
     "session.recovered": "alerts are over",
     "alert.raised": "saved queries have new matches",
 }
+
+
+_LIVE: Final = re.compile(r"(?<=[^\W_])(?:[.。．｡](?=[\w/\[])|:(?=\S))|@|[*`~]|(?<!\w)_|_(?!\w)|\](?=\()")
+_SPELLED: Final = {"@": "[at]", "]": "] "}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +91,12 @@ class Message:
         return keys[0] if len(keys) == 1 else f"digest:{hashlib.sha256(' '.join(keys).encode()).hexdigest()[:32]}"
 
 
+def mail_becomes_files() -> bool:
+    """Whether no mail server is configured."""
+    backend: str = settings.EMAIL_BACKEND
+    return backend.endswith("filebased.EmailBackend")
+
+
 def deliver(channel: NoticeChannel, message: Message) -> None:
     """Hand `message` over. Raises whatever keeps it from arriving."""
     if channel.kind == "email":
@@ -117,8 +130,8 @@ def lines(story: Story) -> list[str]:
         return [_link("/audit/")]
     place = [gate.repository_name, gate.effect.ref_class and f"a {gate.effect.ref_class} ref", gate.effect.environment]
     facts = [
-        f"{shown(gate.agent.name)} asks to use {shown(gate.tool)}"
-        + "".join(f", {shown(word)}" for word in place if word)
+        f"{inert(gate.agent.name)} asks to use {tool_of(gate.project_id, gate.tool)}"
+        + "".join(f", {inert(word)}" for word in place if word)
         + ".",
         f"Risk {gate.risk}, {gate.reversibility}.",
     ]
@@ -128,12 +141,26 @@ def lines(story: Story) -> list[str]:
 
 
 def _named(gate: Gate) -> str:
-    return f"{gate.risk}: {shown(gate.tool)} by {shown(gate.agent.name)} (g_{gate.opened_position})"
+    tool = tool_of(gate.project_id, gate.tool)
+    return f"{gate.risk}: {tool} by {inert(gate.agent.name)} (g_{gate.opened_position})"
 
 
 def shown(text: str) -> str:
     """Agents' words with nothing hidden in them, on one line."""
     return "".join(piece.shown or piece.raw for piece in pieces(text[:120], one_line=True))
+
+
+def inert(text: str) -> str:
+    """`shown` for agents' words: nothing that a mail or chat program would make a link, an address or markup of.
+
+    As the trade writes it: evil[.]example, https[:]//evil[.]example, someone[at]evil[.]example.
+    """
+    return _LIVE.sub(lambda sign: _SPELLED.get(sign[0], f"[{sign[0]}]"), shown(text))
+
+
+def tool_of(project: UUID, name: str) -> str:
+    """The name of a tool: as it stands where the operator declared it, else inert as any other word of an agent."""
+    return shown(name) if declared.tool(project, name) is not declared.UNDECLARED else inert(name)
 
 
 def moment(us: int) -> str:
@@ -158,10 +185,14 @@ def _email(channel: NoticeChannel, message: Message) -> None:
 
 
 def _slack(channel: NoticeChannel, message: Message) -> None:
-    told = [headline(message), *("\n".join(lines(story)) for story in message.stories)]
-    text = "\n\n".join(told).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    body = {"text": text, "mrkdwn": False, "unfurl_links": False, "unfurl_media": False}
+    body = {"text": slack_text(message), "mrkdwn": False, "unfurl_links": False, "unfurl_media": False}
     outside.post(channel.target, orjson.dumps(body), {"Gatebook-Notice": message.key})
+
+
+def slack_text(message: Message) -> str:
+    """What a Slack-compatible channel gets: no markup of anybody's."""
+    told = [headline(message), *("\n".join(lines(story)) for story in message.stories)]
+    return "\n\n".join(told).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _webhook(channel: NoticeChannel, message: Message) -> None:

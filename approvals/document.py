@@ -40,7 +40,9 @@ CLOCK: Final = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]|24:00")
 TOP_KEYS: Final = ("name", "rules")
 MORE_KEYS: Final = ("hours",)
 HOURS_KEYS: Final = ("zone", "days", "from", "to")
-RULE_KEYS: Final = ("id", "title", "match", "outcome", "require")
+RULE_KEYS: Final = ("id", "title", "match", "outcome", "same_call_unknown", "require", "exemptible")
+EXEMPTIBLE: Final = ("never", "reversible", "irreversible")
+SAME_CALL_UNKNOWN: Final = ("ask",)
 GLOBS: Final = ("tools", "operations", "repositories", "refs", "environments", "resources", "agents")
 CHOICES: Final[dict[str, tuple[str, ...]]] = {"ref_classes": REF_CLASSES, "reversibility": REVERSIBILITIES}
 RISK_KEYS: Final = ("risk_at_least", "risk_at_most")
@@ -57,7 +59,7 @@ def read(text: str) -> dict[str, Any]:
     """The rules in `text`: {"name", "hours", "rules": [{"id", "title", "match", "outcome", "require"}]}.
 
     `hours` is None or {"zone", "days", "from", "to"}. `match` holds the conditions that were given; `require` is None
-    or every field of a Requirement. Raises DocumentError.
+    or every field of a Requirement. A rule has `same_call_unknown` only where it was given. Raises DocumentError.
     """
     if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
         raise DocumentError(1, f"the text is larger than {MAX_BYTES // 1024} KiB.")
@@ -110,16 +112,30 @@ def _rule(node: Node) -> dict[str, Any]:
     outcome = nodes.choice(given["outcome"], f"outcome of {about}", OUTCOMES)
     match = _match(given["match"], about)
     required: dict[str, Any] | None = None
-    if outcome == "require":
+    same_call: dict[str, str] = {}
+    if "same_call_unknown" in given:
+        word = nodes.choice(given["same_call_unknown"], f"same_call_unknown of {about}", SAME_CALL_UNKNOWN)
+        if outcome != "allow":
+            only = "same_call_unknown is for one that allows"
+            raise fault(given["same_call_unknown"], f"{about} has the outcome {outcome}; {only}.")
+        same_call["same_call_unknown"] = word
+    if outcome == "require" or same_call:
         required = (_require(given["require"], about, match) if "require" in given else DEFAULT).as_dict()
     elif "require" in given:
-        raise fault(given["require"], f"{about} has the outcome {outcome}; only `require` can have a `require`.")
+        raise fault(given["require"], f"{about} has the outcome {outcome}; only one that asks can have a `require`.")
+    exemptible = "reversible" if outcome == "require" else None
+    if "exemptible" in given:
+        if outcome != "require":
+            raise fault(given["exemptible"], f"{about} has the outcome {outcome}; only `require` can be `exemptible`.")
+        exemptible = nodes.choice(given["exemptible"], f"exemptible of {about}", EXEMPTIBLE)
     return {
         "id": identity,
         "title": nodes.text(given["title"], f"title of {about}", 200),
         "match": match,
         "outcome": outcome,
+        **same_call,
         "require": required,
+        "exemptible": exemptible,
     }
 
 

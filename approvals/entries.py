@@ -174,7 +174,7 @@ _JOINED: Final[dict[str, Any]] = {
     "plan_head": Subquery(_PLAN.annotate(head=Substr("text", 1, _CHARACTERS)).values("head")),
     "plan_length": Subquery(_PLAN.annotate(length=Length("text")).values("length")),
     "has_votes": Exists(Vote.objects.filter(gate=OuterRef("pk"))),
-    **{f"effect_{name}": F(f"effect__{name}") for name in (*ASK, *_OUTCOME, "ref_class")},
+    **{f"effect_{name}": F(f"effect__{name}") for name in (*ASK, *_OUTCOME, "ref", "ref_class")},
 }
 _COLUMNS: Final = (*_NAMED, *_JOINED)
 

@@ -36,7 +36,7 @@ FIRST_IN_PROJECT: Final = ~Exists(
     )
 )
 # The columns of an effect that an Ask is made of, in its order.
-ASK: Final = ("tool", "intent_digest", "repository_id", "ref", "environment", "resource")
+ASK: Final = ("tool", "intent_digest", "repository_id", "moved_refs", "environment", "resource")
 
 
 class Ask(NamedTuple):

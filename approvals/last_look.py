@@ -6,9 +6,9 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from approvals import deadlines, exemptions, gates, policies, quorum, reading
-from approvals.binding import binding, preconditions_digest, same
+from approvals.binding import TARGET, binding, may_be_same, preconditions_digest, same
 from approvals.matching import Judgement, Requirement, Wish, is_stricter, judge
-from approvals.models import Gate
+from approvals.models import Exemption, Gate
 from approvals.policies import InForce
 from approvals.quorum import Yes
 from approvals.states import STEP_UPS
@@ -38,15 +38,15 @@ class Judged(NamedTuple):
 
 
 def denied_for_good(agent: UUID, wish: Plan) -> UUID | None:
-    """The gate on which people denied the very same for the rest of the session, if there is one.
+    """The gate on which people denied the same for the rest of the session, if there is one.
 
-    On whose behalf does not matter here: a session that says it only later, or anew, is denied all the same.
+    What a target does not name can be anything, so what was denied is refused where its target may be the same: an
+    agent does not get round a no by naming less, or more. On whose behalf does not matter either.
     """
-    found = Gate.objects.filter(session=wish.session, status="denied_final")
-    names = set(found.values_list("requester__person__pseudonym", flat=True))
-    bound = (wish.session, agent, wish.tool, wish.intent_digest, wish.values)
-    denied = found.filter(digest__in=[binding(*bound, name or "") for name in names])
-    return denied.values_list("id", flat=True).first()
+    found = Gate.objects.filter(session=wish.session, status="denied_final", agent=agent, tool=wish.tool)
+    rows = found.filter(intent_digest=wish.intent_digest).values_list("id", *(f"effect__{name}" for name in TARGET))
+    own = tuple(wish.values.get(name) or "" for name in TARGET)
+    return next((gate for gate, *theirs in rows.order_by("opened_position") if may_be_same(own, theirs)), None)
 
 
 HELD: Final = Refusal("HELD", "A person has stopped this; do not act. Wait until the stop is lifted, then ask again.")
@@ -58,6 +58,7 @@ class Found:
 
     gate: Gate | None = None
     fence: int | None = None
+    same_call: bool = False  # it may have happened in another session
 
 
 TAKE_IT: Final = "The session has ended: its lease is taken with to_compensate, to undo what was done there."
@@ -74,9 +75,11 @@ def check(
     origin: Origin, row: EffectRow, preconditions: Mapping[str, Any] | None, whole: Whole | None, found: Found
 ) -> Refusal | None:
     """Why leave that looks granted is not used, or None; what else was seen is put into `found`."""
-    present = policies.grounds(row.project_id, row.session_id, row.repository_id, task=row.task_id)
+    present = policies.grounds(
+        row.project_id, row.session_id, row.repository_id, task=row.task_id, intent=row.intent_digest
+    )
     force, stops, final, ended, patterns, *_others = present
-    found.fence = present.fence
+    found.fence, found.same_call = present.fence, present.same_call
     stale = fences.compare(origin.lease_epoch, present.fence, needed=present.leased)
     if stale is not None:
         fences.refuse(origin, row.session_id, stale, kind="effect.dispatched", effect=row.id)
@@ -108,14 +111,14 @@ def check(
         if refused is not None:
             return refused
     if gate is None:
-        return _withdrawn(origin, row, force, patterns)
+        return _withdrawn(origin, row, force, patterns, found)
     yes = quorum.yeses([gate.id])[gate.id]
     counting = [one for one in yes if not one.fault]
     refused = _unbound(row, gate, preconditions, now)
     if refused is None and len(counting) < gate.minimum:
         gates.end(row, gate, "revoked", "quorum_lost", now, told=quorum.told(yes))
         refused = _QUORUM_LOST
-    refused = refused or _stricter(origin, row, gate, counting, _judged_again(origin, row, force, patterns))
+    refused = refused or _stricter(origin, row, gate, counting, _judged_again(origin, row, force, patterns, found))
     if refused is None:
         found.gate = gate
     return refused
@@ -140,14 +143,15 @@ def once_more(
         wish = Plan(row.session_id, row.effect_key, row.tool, row.intent_digest, reading.target_of(row))
         if denied_for_good(row.agent_id, wish) is not None:
             return _DENIED
-    judged = _judged_again(origin, row, force, patterns)
+    exempted = row.leave_basis == "exemption"
+    judged = _judged_again(origin, row, force, patterns, anyway=exempted)
     if row.leave_basis == "ruling":
         return _still_ruled(row, preconditions, judged)
-    if row.leave_basis == "exemption" and not exemptions.stands(UUID(hex=row.leave_ref), origin.received_us):
+    if exempted and not exemptions.stands(UUID(hex=row.leave_ref), origin.received_us):
         return _EXEMPTION_GONE
     if judged is None or judged.judgement.outcome == "allow":
         return None
-    return None if row.leave_basis == "exemption" and judged.judgement.outcome == "ask" else _TO_BE_ASKED
+    return None if exempted and _exempting(origin, row, judged, UUID(hex=row.leave_ref)) is not None else _TO_BE_ASKED
 
 
 def _still_ruled(row: EffectRow, preconditions: Mapping[str, Any] | None, judged: Judged | None) -> Refusal | None:
@@ -262,58 +266,60 @@ def _asks_more(gate: Gate, yes: Sequence[Yes], judged: Judged) -> bool:
     return needed.hash != gate.requirement_hash and is_stricter(needed, met)
 
 
-def _withdrawn(origin: Origin, row: EffectRow, force: InForce | None, patterns: int | None) -> Refusal | None:
+def _withdrawn(
+    origin: Origin, row: EffectRow, force: InForce | None, patterns: int | None, found: Found
+) -> Refusal | None:
     """Take back leave that policy, exemption or observing gave, when rules and facts of now would not give it."""
     now, exempted = origin.received_us, row.leave_basis == "exemption"
     if exempted and not exemptions.stands(UUID(hex=row.leave_ref), now):
         leaves.change_leave(row, Grant("held", "revoked"), now)
         return _EXEMPTION_GONE
-    judged = _judged_again(origin, row, force, patterns)
-    if judged is None:
-        asks = exempted and _exempted_by_a_party(row, force)
-    else:
-        asking = judged.judgement.asking if judged.judgement.outcome == "ask" else ()
-        asks = judged.judgement.outcome != "allow"
-        if exempted and _still_exempted(origin, row, judged.wish, asking):
-            asks = False
-    if not asks:
+    judged = _judged_again(origin, row, force, patterns, found, anyway=exempted)
+    if judged is None or judged.judgement.outcome == "allow" or (exempted and _still_exempted(origin, row, judged)):
         return None
     leaves.change_leave(row, Grant("held", "revoked"), now)
     return _TO_BE_ASKED
 
 
-def _still_exempted(origin: Origin, row: EffectRow, wish: Wish, asking: Sequence[str]) -> bool:
+def _still_exempted(origin: Origin, row: EffectRow, judged: Judged) -> bool:
     """True when an exemption covers what asks now; where it is another one, leave moves there, and that is a use."""
-    now = origin.received_us
-    again = row.id if row.attempt_count else None
-    found = exemptions.covering(row.project_id, wish, asking, row.session_id, row.agent_id, now, again)
+    found = _exempting(origin, row, judged)
     if found is None or found.id.hex == row.leave_ref:
         return found is not None
     if not exemptions.use(found, origin, row.id, row.session_id, row.attempt_count):
         return False
-    leaves.change_leave(row, Grant("granted", "exemption", found.id.hex, found.ends_at_us), now)
+    leaves.change_leave(row, Grant("granted", "exemption", found.id.hex, found.ends_at_us), origin.received_us)
     return True
 
 
-def _exempted_by_a_party(row: EffectRow, force: InForce | None) -> bool:
-    """True where whoever granted the exemption has come to have a part in it, and rules still ask for leave."""
-    if force is None or force.mode != "enforce":
-        return False
-    risk = reading.reversibility_and_risk(row.project_id, row).risk
+def _exempting(origin: Origin, row: EffectRow, judged: Judged, only: UUID | None = None) -> Exemption | None:
+    """The exemption that covers what asks now, by whoever may grant one now and has no part in it."""
+    asking = judged.judgement.asking if judged.judgement.outcome == "ask" else ()
     again = row.id if row.attempt_count else None
-    return exemptions.is_of_a_party(UUID(hex=row.leave_ref), risk, row.session_id, row.agent_id, again)
+    place = (row.session_id, row.agent_id, origin.received_us, again)
+    return exemptions.covering(row.project_id, judged.wish, asking, *place, judged.judgement.suspension, only)
 
 
-def _judged_again(origin: Origin, row: EffectRow, force: InForce | None, patterns: int | None) -> Judged | None:
-    """What the policy in force says now; None where nothing is other than when leave was decided.
+def _judged_again(
+    origin: Origin,
+    row: EffectRow,
+    force: InForce | None,
+    patterns: int | None,
+    found: Found | None = None,
+    *,
+    anyway: bool = False,
+) -> Judged | None:
+    """What the policy in force says now; None where nothing is other than when leave was decided, but for `anyway`.
 
-    Other are the rules themselves, the declaration of the tool, or the repository's patterns of refs.
+    Other are the rules themselves, the declaration of the tool, the repository's patterns of refs, or that the same
+    call may have happened in another session.
     """
     if force is None or force.mode != "enforce":
         return None
     same_rules = row.enforced and row.judged_by.startswith(f"{force.name}/")
     same_tool = row.judged_as == declared.tool(row.project_id, row.tool).judged_as
-    if same_rules and same_tool and row.ref_patterns_version in (None, patterns):
+    alone = found is None or not found.same_call
+    if not anyway and same_rules and same_tool and alone and row.ref_patterns_version in (None, patterns):
         return None
     plan = reading.plan_body(row.plan_position)
     seen = reading.wish_of_stored(row, origin.source, plan)

@@ -6,7 +6,7 @@ leave by ruling needs an approved gate, and an approval the yes of people who ma
 is used, and what was refused stays so; a stop stands as it was set until it is lifted, once.
 """
 
-from approvals.quorum import ASKED, COUNTS, PART, REVIEWS, of_vendor
+from approvals.quorum import ASKED, COUNTS, GRANTORS, GRANTS, PART, REVIEWS, of_vendor
 from approvals.states import MOVES, OPEN, STEP_UPS
 from journal.triggers import Law
 from ledger.verdicts import UNDER_USED_LEAVE
@@ -22,12 +22,13 @@ _ACTIVATED = ("id", "project_id", "policy_set_id", "mode", "user_id", "actor", "
 _ACTIVATED_CHANGED = " OR ".join(f"NEW.{name} IS {{distinct}} OLD.{name}" for name in _ACTIVATED)
 _GRANTED = (
     "id", "project_id", "tool", "rule", "agent", "repository", "ref", "environment", "session_id", "granted_by_id",
-    "opened_position", "granted_at_us", "ends_at_us",
+    "opened_position", "granted_at_us", "minimum", "ends_at_us",
 )  # fmt: skip
 _GRANTED_CHANGED = " OR ".join(f"NEW.{name} IS {{distinct}} OLD.{name}" for name in _GRANTED)
 _TAKEN_BACK = " OR ".join(
     (
         "NEW.uses < OLD.uses",
+        "(OLD.in_force_at_us IS NOT NULL AND NEW.in_force_at_us IS {distinct} OLD.in_force_at_us)",
         "(OLD.revoked_at_us IS NOT NULL AND NEW.revoked_at_us IS {distinct} OLD.revoked_at_us)",
         "(OLD.expired_position IS NOT NULL AND NEW.expired_position IS {distinct} OLD.expired_position)",
     )
@@ -51,6 +52,11 @@ def _of_gate(condition: str) -> str:
 _RANKS = " ".join(f"WHEN '{name}' THEN {rank}" for rank, name in enumerate(STEP_UPS))
 _UNPROVED = (
     f"(CASE vote.step_up {_RANKS} END < CASE gate.step_up {_RANKS} END OR vote.reason_characters < gate.reason_of_yes)"
+)
+# Somebody else knows the password: the one who is signed in may be them.
+_NOT_OWN_SIGN_IN = (
+    "NOT EXISTS (SELECT 1 FROM {schema}agent_sessions_person person WHERE person.user_id = NEW.__user"
+    " AND person.password_is_own)"
 )
 _NOT_PENDING = (
     "NOT EXISTS (SELECT 1 FROM {schema}approvals_gate gate WHERE gate.id = NEW.gate_id AND gate.status = 'pending'"
@@ -86,6 +92,21 @@ _NOT_RULED_ANEW = (
     "EXISTS (SELECT 1 FROM {schema}ledger_effect effect WHERE effect.id = NEW.effect_id"
     " AND effect.leave_basis = 'ruling' AND NOT EXISTS (SELECT 1 FROM {schema}approvals_gate gate"
     " WHERE gate.effect_id = effect.id AND gate.status = 'approved'))"
+)
+
+_NOT_REQUESTED = (
+    "NOT EXISTS (SELECT 1 FROM {schema}approvals_exemption exemption WHERE exemption.id = NEW.exemption_id"
+    f" AND exemption.in_force_at_us IS NULL AND exemption.revoked_at_us IS NULL AND {GRANTS.replace('vote.', 'NEW.')})"
+)
+_TOO_FEW_GRANT = (
+    "NEW.in_force_at_us IS NOT NULL AND OLD.in_force_at_us IS NULL"
+    f" AND {GRANTORS.replace('exemption.', 'NEW.')} < NEW.minimum"
+)
+_UNEXEMPTED = (
+    "NEW.leave = 'granted' AND NEW.leave_basis = 'exemption' AND NOT NEW.imported AND NOT EXISTS (SELECT 1"
+    " FROM {schema}approvals_exemption exemption WHERE exemption.project_id = NEW.project_id"
+    " AND REPLACE(CAST(exemption.id AS text), '-', '') = NEW.leave_ref AND exemption.in_force_at_us IS NOT NULL"
+    f" AND exemption.revoked_at_us IS NULL AND {GRANTORS} >= exemption.minimum)"
 )
 
 # name -> (table, event, condition, what it says). A condition sees NEW, and OLD where there is one.
@@ -126,6 +147,10 @@ _LAWS: dict[str, tuple[str, str, str, str]] = {
     "yes_to_ones_own_says_so": (
         "approvals_vote", "INSERT", f"NEW.answer = 'approve' AND {_of_gate(_OWN_UNTOLD)}",
         "a yes says whether it is to what the voter asked for or owns",
+    ),
+    "vote_is_under_ones_own_password": (
+        "approvals_vote", "INSERT", _NOT_OWN_SIGN_IN.replace("__user", "user_id"),
+        "nobody votes under a password that somebody else set",
     ),
     "vote_never_changes": ("approvals_vote", "UPDATE", "", "a vote is never changed"),
     "vote_never_goes": ("approvals_vote", "DELETE", "", "a vote is never deleted"),
@@ -171,6 +196,33 @@ _LAWS: dict[str, tuple[str, str, str, str]] = {
         "approvals_exemption", "UPDATE", f"{_GRANTED_CHANGED} OR {_TAKEN_BACK}",
         "what an exemption covers and when it ends is fixed at the grant; a revocation stands and uses only grow",
     ),
+    "exemption_is_under_ones_own_password": (
+        "approvals_exemption", "INSERT", _NOT_OWN_SIGN_IN.replace("__user", "granted_by_id"),
+        "nobody exempts under a password that somebody else set",
+    ),
+    "exemption_opens_requested": (
+        "approvals_exemption", "INSERT", "NEW.in_force_at_us IS NOT NULL", "an exemption is requested before it counts",
+    ),
+    "exemption_is_granted_by_enough_people": (
+        "approvals_exemption", "UPDATE", _TOO_FEW_GRANT, "an exemption counts once enough operators granted it",
+    ),
+    "exemption_vote_is_of_an_operator": (
+        "approvals_exemptionvote", "INSERT", _NOT_REQUESTED, "only active operators grant what is requested",
+    ),
+    "exemption_vote_is_under_ones_own_password": (
+        "approvals_exemptionvote", "INSERT", _NOT_OWN_SIGN_IN.replace("__user", "user_id"),
+        "nobody exempts under a password that somebody else set",
+    ),
+    "exemption_vote_never_changes": ("approvals_exemptionvote", "UPDATE", "", "who granted it is never changed"),
+    "exemption_vote_never_goes": ("approvals_exemptionvote", "DELETE", "", "who granted it is never deleted"),
+    "leave_by_exemption_has_one_that_stands": (
+        "ledger_effect", "UPDATE",
+        f"(OLD.leave <> 'granted' OR OLD.leave_ref <> NEW.leave_ref) AND {_UNEXEMPTED}",
+        "leave by exemption needs one that stands",
+    ),
+    "leave_by_exemption_is_born_of_one_that_stands": (
+        "ledger_effect", "INSERT", _UNEXEMPTED, "leave by exemption needs one that stands",
+    ),
     "exemption_never_goes": ("approvals_exemption", "DELETE", "", "an exemption is never deleted"),
     "hold_is_only_lifted_and_once": (
         "ledger_hold", "UPDATE", f"{_SET_CHANGED} OR (OLD.lifted_at_us IS NOT NULL AND ({_LIFT_CHANGED}))",
@@ -197,6 +249,7 @@ _REPLACED: dict[str, tuple[tuple[tuple[str, ...], str], ...]] = {
         (("id",), ""),
         (("rowid",), ""),
     ),
+    "approvals_exemptionvote": ((("id",), ""), (("rowid",), ""), (("exemption_id", "user_id"), "")),
     "ledger_hold": (
         (("id",), ""),
         (("rowid",), ""),
@@ -208,6 +261,8 @@ _CALLED: dict[str, str] = {
     "leave_by_ruling_has_an_approved_gate": "NEW.leave = 'granted'",
     "leave_by_ruling_is_never_born": "NEW.leave = 'granted'",
     "leave_waits_for_its_gate": "NEW.leave = 'granted'",
+    "leave_by_exemption_has_one_that_stands": "NEW.leave = 'granted' AND NEW.leave_basis = 'exemption'",
+    "leave_by_exemption_is_born_of_one_that_stands": "NEW.leave = 'granted' AND NEW.leave_basis = 'exemption'",
     "leave_is_given_before_it_is_used": "NEW.leave = 'used' AND OLD.leave NOT IN ('granted', 'used')",
     "leave_that_was_refused_stays_refused": "OLD.leave = 'refused'",
     "leave_set_aside_is_what_stood": "NEW.leave_aside <> ''",

@@ -23,14 +23,14 @@ from approvals.states import LEAVE_OF, OPEN, US
 from journal.ids import derived, uuid7
 from journal.models import Entry
 from journal.order import is_of_a_command
-from ledger import breakers, commands, dispatches, effects, holds, leaves
+from ledger import breakers, commands, dispatches, effects, holds, leaves, same_calls
 from ledger.commands import Answered, Plan
 from ledger.fold import Observation
 from ledger.leaves import Grant, Refusal
 from ledger.models import Attempt
 from ledger.rows import EffectRow
 from ledger.states import MOVED
-from sessions import beats, capacity, fences
+from sessions import beats, capacity, fences, speakers
 from sessions.origin import Origin
 
 
@@ -42,7 +42,10 @@ def plan(origin: Origin, wish: Plan, asked: Asked) -> Answered:
     identity = derived(wish.session, wish.effect_key)
     agent, tool, now_us = origin.agent, wish.tool, origin.received_us
     task: UUID | None = wish.values.get("task_id")
-    present = policies.grounds(origin.project, wish.session, agent=agent, tool=tool, now_us=now_us, task=task)
+    speakers.expect(origin, wish.session, "effect.planned", task=task, effect=identity)
+    present = policies.grounds(
+        origin.project, wish.session, agent=agent, tool=tool, now_us=now_us, task=task, intent=wish.intent_digest
+    )
     force, stops, final, ended, *_others = present
     stale = fences.compare(origin.lease_epoch, present.fence, needed=present.leased)
     if stale is not None:
@@ -89,7 +92,21 @@ def plan(origin: Origin, wish: Plan, asked: Asked) -> Answered:
         deadlines.settle_of(answered.effect, origin.received_us)
     if present.fence is not None and answered.created:
         beats.progressed(origin.project, wish.session, origin.lease_epoch, task)
+    if present.same_call and answered.position:
+        _name_each_other(answered, answered.position)
     return answered
+
+
+def _name_each_other(answered: Answered, position: int) -> None:
+    """Let an effect and those of other sessions that may have done the same already name each other, where it matters.
+
+    What is settled meanwhile stays named; what the agent is told of is what nobody knows of now.
+    """
+    row = answered.effect
+    found = same_calls.unknown(row.project_id, row.session_id, row.tool, row.intent_digest)
+    if found:
+        same_calls.link(row.id, row.project_id, row.session_id, found, position)
+        answered.same_calls = tuple(found)
 
 
 def _pace(origin: Origin, wish: Plan, identity: UUID) -> None:
@@ -155,11 +172,13 @@ def dispatch(
         gates.use(found.gate, answered.attempt.number, origin.received_us)
     if found.fence is not None and answered.created:
         beats.progressed(origin.project, answered.effect.session_id, origin.lease_epoch, answered.effect.task_id)
+    if found.same_call:
+        _name_each_other(answered, answered.position)
     return answered
 
 
 def supersede(origin: Origin, effect: UUID) -> Answered:
-    """Withdraw an effect that has not happened, and its open gate with it, which only the agent that asked may."""
+    """Withdraw an effect that has not happened, and its open gate with it."""
     asking: list[Gate] = []
 
     def check(row: EffectRow) -> Refusal | None:
@@ -171,18 +190,13 @@ def supersede(origin: Origin, effect: UUID) -> Answered:
             deadlines.settle(row, gate, origin.received_us)
             if gate.status in OPEN:
                 asking.append(gate)
-        return None if all(gate.agent_id == origin.agent for gate in asking) else _ANOTHERS_REQUEST
+        return None
 
     answered = commands.supersede(origin, effect, observe, check)
     if answered.refusal is None:
         for gate in asking:
             gates.end(answered.effect, gate, "cancelled", "superseded", origin.received_us, origin.actor)
     return answered
-
-
-_ANOTHERS_REQUEST: Final = Refusal(
-    "NO_LEAVE", "Another agent asked for leave for this, and only that agent withdraws it; leave it to them."
-)
 
 
 def acknowledge(origin: Origin, effect: UUID, *, attempt: int, outcome: str, external_reference: str) -> Answered:
@@ -205,7 +219,9 @@ def follow(rows: Iterable[EffectRow], received_us: int) -> None:
     well, that one is judged by what people had said: the gate stays as it ended, and the book says whose yes it was.
     """
     moved = {
-        row.id: row for row in rows if row.recalled or (row.leave_ref and (row.leave in MOVED or row.superseded_mark))
+        row.id: row
+        for row in rows
+        if row.recalled or (row.leave_ref and (row.leave in MOVED or row.state == "superseded"))
     }
     if not moved:
         return
@@ -225,7 +241,7 @@ def follow(rows: Iterable[EffectRow], received_us: int) -> None:
             continue
         if row.spent_by:
             gates.use(gate, row.spent_by, received_us)
-        elif row.superseded_mark:
+        elif row.state == "superseded":
             gates.end(row, gate, "cancelled", "superseded", received_us)
         elif row.leave == "bypassed":
             gates.end(row, gate, "cancelled", "bypassed", received_us)
@@ -254,7 +270,14 @@ def _leave(origin: Origin, wish: Plan, asked: Asked, judged: Judged, opening: li
     identity = derived(wish.session, wish.effect_key)
     again = identity if attempts else None
     covering = exemptions.covering(
-        origin.project, seen, judgement.asking, wish.session, origin.agent, origin.received_us, again
+        origin.project,
+        seen,
+        judgement.asking,
+        wish.session,
+        origin.agent,
+        origin.received_us,
+        again,
+        judgement.suspension,
     )
     if covering is not None and exemptions.use(covering, origin, identity, wish.session, attempts):
         return Grant("granted", "exemption", covering.id.hex, covering.ends_at_us)

@@ -5,7 +5,8 @@ strictness`), then the earlier in the file. Then comes allow, and at last what t
 A rule that cannot be evaluated asks, or denies what is irreversible; it never lets pass.
 """
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
@@ -13,9 +14,11 @@ from typing import Any, Final, NamedTuple
 from approvals.predicates import Unclear, globs, predicate
 from approvals.requirement import DEFAULT, Requirement, is_stricter
 from approvals.states import RISKS
+from sessions import refs
 
 __all__ = [
     "DEFAULT",
+    "SAME_CALL",
     "Compiled",
     "Counted",
     "Judgement",
@@ -29,7 +32,8 @@ __all__ = [
     "risk_of",
 ]
 
-_PREFIXES: Final = ("refs/heads/", "refs/tags/")
+_PUSHES: Final = {"git", "push"}  # words in the name of a tool that moves refs
+_WORDS: Final = re.compile(r"[a-z0-9]+")
 _PRODUCTION: Final = {"production", "prod", "prd", "live"}
 _KEPT: Final = 4096  # tool names whose rules are remembered; agents make names up
 
@@ -51,18 +55,40 @@ class Wish:
     agent: str
     labels: Mapping[str, str]
     arguments: Any
+    moved_refs: str = ""  # as an effect stores them
+
+    @property
+    def moves(self) -> tuple[str, ...]:
+        """The refs that git moves. A push that names none moves what only the repository's configuration says."""
+        if self.moved_refs:
+            return tuple(self.moved_refs.split())
+        if self.ref:
+            return refs.moved(self.ref)
+        return (refs.ANY,) if set(_WORDS.findall(self.tool.casefold())) >= _PUSHES else ()
 
 
 class Rate(NamedTuple):
     """How many effects must have been planned before, in the last `within_s` seconds, for a rule to hold.
 
     `per` tool: with this tool in the project; agent: with it by this agent; session: with it in this session; project:
-    with any tool; session_effects: with any tool in this session since it began (`within_s` is 0).
+    with any tool; session_effects: with any tool in this session since it began (`within_s` is 0). Of same_call see
+    SAME_CALL.
     """
 
     over: int
     within_s: int
     per: str
+
+
+# Effects of other sessions with the same tool and arguments of whose outcome nobody knows.
+SAME_CALL: Final = Rate(1, 0, "same_call")
+
+
+class Suspension(NamedTuple):
+    """What an exemption must have to suspend every rule that asks: so many people, and whether any may at all."""
+
+    minimum: int = 1
+    allowed: bool = True
 
 
 class Judgement(NamedTuple):
@@ -77,6 +103,7 @@ class Judgement(NamedTuple):
     requirement: Requirement | None
     error: str = ""
     asking: tuple[str, ...] = ()
+    suspension: Suspension = Suspension()
 
 
 Counted = Callable[[Rate], int]
@@ -90,10 +117,12 @@ class Rule:
     outcome: str
     asks: Requirement  # for a rule that does not ask: what is asked when it cannot be evaluated
     strictness: tuple[int, ...]
+    exemptible: str  # never | reversible | irreversible: the worst that an exemption may let pass
     for_tool: tuple[Callable[[str], bool], ...]
     checks: tuple[Callable[[Wish], bool], ...]
     arguments: tuple[tuple[str, Callable[[Any], bool]], ...]
     rates: tuple[Rate, ...]
+    same_call_unknown: bool  # it asks, and does not allow, where the same call may have happened in another session
 
     def holds(self, wish: Wish, counted: Counted) -> bool:
         """True when every condition but those about the tool's name holds. Raises what an evaluation raises.
@@ -118,6 +147,7 @@ class Rule:
         return True
 
 
+EXEMPTIBLE: Final = "reversible"  # where a rule says nothing, and where none speaks of it: all but the irreversible
 _STRICTNESS: Final = attrgetter("strictness")
 
 
@@ -156,6 +186,7 @@ def judge(compiled: Compiled, wish: Wish, mode: str, counted: Counted) -> Judgem
     for rule in compiled.of(wish.tool):
         try:
             held = rule.holds(wish, counted)
+            asks = rule.outcome == "require" or (held and rule.same_call_unknown and counted(SAME_CALL) > 0)
         except Exception as fault:  # whatever it was, nobody is let through by it
             reason = str(fault) if isinstance(fault, Unclear) else f"could not be evaluated ({type(fault).__name__})"
             if not error:
@@ -166,7 +197,7 @@ def judge(compiled: Compiled, wish: Wish, mode: str, counted: Counted) -> Judgem
             continue
         if rule.outcome == "deny":
             return Judgement("deny", rule.id, None)
-        if rule.outcome == "require":
+        if asks:
             asking.append(rule)
         elif not allowing:
             allowing = rule.id
@@ -175,13 +206,20 @@ def judge(compiled: Compiled, wish: Wish, mode: str, counted: Counted) -> Judgem
     if asking:
         strictest = max(asking, key=_STRICTNESS)  # of equals the earlier
         suspendable = () if error else tuple(rule.id for rule in asking)
-        return Judgement("ask", strictest.id, strictest.asks, error, suspendable)
+        suspension = Suspension(
+            max(rule.asks.minimum for rule in asking), all(_is_exemptible(rule.exemptible, wish) for rule in asking)
+        )
+        return Judgement("ask", strictest.id, strictest.asks, error, suspendable, suspension)
     if allowing:
         return Judgement("allow", allowing, None)
     harmless = wish.declared and wish.tool_class == "read_only"
     if mode == "observe" or harmless:
         return Judgement("allow", "", None)
-    return Judgement("ask", "", DEFAULT, asking=("",))
+    return Judgement("ask", "", DEFAULT, "", ("",), Suspension(1, _is_exemptible(EXEMPTIBLE, wish)))
+
+
+def _is_exemptible(exemptible: str, wish: Wish) -> bool:
+    return exemptible == "irreversible" or (exemptible == EXEMPTIBLE and wish.reversibility != "irreversible")
 
 
 def operation_of(tool: str) -> str:
@@ -226,21 +264,25 @@ def _compiled(rule: dict[str, Any]) -> Rule:
         outcome=rule["outcome"],
         asks=asks,
         strictness=asks.strictness,
+        exemptible=rule.get("exemptible") or EXEMPTIBLE,
         for_tool=tuple(for_tool),
-        checks=tuple(_checks(match)),
+        checks=tuple(_checks(match, allows=rule["outcome"] == "allow")),
         arguments=tuple(
             (one["path"], predicate(one, allows=rule["outcome"] == "allow")) for one in match.get("arguments", ())
         ),
         rates=tuple(rates),
+        same_call_unknown=rule.get("same_call_unknown") == "ask",
     )
 
 
-def _checks(match: dict[str, Any]) -> list[Callable[[Wish], bool]]:
-    """The conditions about a wish other than its tool and arguments, the cheapest first."""
+def _checks(match: dict[str, Any], *, allows: bool) -> list[Callable[[Wish], bool]]:
+    """The conditions about a wish other than its tool and arguments, the cheapest first.
+
+    A rule that allows covers every ref that git may move; one that asks or denies holds where it covers any of them.
+    """
     found: list[Callable[[Wish], bool]] = []
     if "ref_classes" in match:
-        classes = frozenset(match["ref_classes"])
-        found.append(lambda wish: wish.ref_class in classes)
+        found.append(_of_class(frozenset(match["ref_classes"]), allows=allows))
     if "reversibility" in match:
         kinds = frozenset(match["reversibility"])
         found.append(lambda wish: wish.reversibility in kinds)
@@ -253,8 +295,7 @@ def _checks(match: dict[str, Any]) -> list[Callable[[Wish], bool]]:
         repository = globs(match["repositories"])
         found.append(lambda wish: repository(wish.repository))
     if "refs" in match:
-        ref = globs(match["refs"])
-        found.append(lambda wish: ref(wish.ref) or ref(_short(wish.ref)))
+        found.append(covers_refs(match["refs"], surely=allows))
     if "environments" in match:
         environment = globs(match["environments"])
         found.append(lambda wish: environment(wish.environment))
@@ -268,16 +309,50 @@ def _checks(match: dict[str, Any]) -> list[Callable[[Wish], bool]]:
     return found
 
 
+def _of_class(classes: frozenset[str], *, allows: bool) -> Callable[[Wish], bool]:
+    """What is stamped is the worst class of several refs; any class up to it can be among them."""
+
+    def check(wish: Wish) -> bool:
+        moves = wish.moves
+        if len(moves) < 2 and refs.is_clear(moves):
+            return wish.ref_class in classes
+        among = refs.CLASSES[refs.CLASSES.index(wish.ref_class) :] if wish.ref_class else refs.CLASSES
+        return classes.issuperset(among) if allows else not classes.isdisjoint(among)
+
+    return check
+
+
+def covers_refs(patterns: Iterable[str], *, surely: bool) -> Callable[[Wish], bool]:
+    """Whether globs cover the refs of a wish, however they are spelled.
+
+    `surely`: each ref that git may move is covered, by exact case. Else it is enough that one may be, also on a host
+    that ignores case; what stands for several refs may always be.
+    """
+    listed = list(patterns)
+    exact, folded = globs(listed), globs([*listed, *map(refs.fold, listed)])
+    everything = "*" in listed
+
+    def check(wish: Wish) -> bool:
+        moves = wish.moves
+        if everything or not moves:
+            return exact("")
+        if surely:
+            known = refs.is_clear(moves)
+            return known and all(
+                any(map(exact, refs.names(one))) for ref in moves for one in refs.possible(ref, wish.ref)
+            )
+        return not refs.is_clear(moves) or any(
+            folded(name) or folded(refs.fold(name))
+            for ref in moves
+            for one in refs.possible(ref, wish.ref)
+            for name in refs.names(one)
+        )
+
+    return check
+
+
 def _label(name: str, covers: Callable[[str], bool]) -> Callable[[Wish], bool]:
     def check(wish: Wish) -> bool:
         return name in wish.labels and covers(wish.labels[name])
 
     return check
-
-
-def _short(ref: str) -> str:
-    """`refs/heads/main` as `main`, so that a rule covers a ref however an agent spells it."""
-    for prefix in _PREFIXES:
-        if ref.startswith(prefix):
-            return ref[len(prefix) :]
-    return ref

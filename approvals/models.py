@@ -79,7 +79,9 @@ class Exemption(models.Model):
     session = models.ForeignKey(Session, null=True, on_delete=models.PROTECT, related_name="exemptions", db_index=False)
     granted_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     opened_position = models.BigIntegerField()  # journal position of the grant, whose body has the reason
-    granted_at_us = models.BigIntegerField()
+    granted_at_us = models.BigIntegerField()  # by the first of `minimum` people
+    minimum = models.IntegerField(default=1)  # … as the strictest rule asks that it could suspend then
+    in_force_at_us = models.BigIntegerField(null=True)  # when as many had granted it; null while it is only requested
     ends_at_us = models.BigIntegerField()
     revoked_at_us = models.BigIntegerField(null=True)
     expired_position = models.BigIntegerField(null=True)  # journal position of exemption.expired, once it is told
@@ -99,6 +101,7 @@ class Exemption(models.Model):
                 name="exemption_is_used_before_it_ends",
             ),
             models.CheckConstraint(condition=Q(uses__gte=0), name="exemption_uses_are_counted"),
+            models.CheckConstraint(condition=Q(minimum__gte=1), name="exemption_needs_at_least_one_person"),
         ]
         indexes = [
             models.Index(
@@ -113,6 +116,34 @@ class Exemption(models.Model):
 
     def __str__(self) -> str:
         return f"exemption of {self.tool}"
+
+
+class ExemptionVote(models.Model):
+    """That one person grants an exemption, and how they proved who they are. Never changed."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7)
+    exemption = models.ForeignKey(Exemption, on_delete=models.PROTECT, related_name="votes", db_index=False)
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    actor = models.CharField(max_length=64)  # their pseudonym
+    step_up = models.CharField(max_length=12)
+    password_at_us = models.BigIntegerField()  # when they gave it
+    position = models.BigIntegerField()  # journal position of the entry that says so
+    voted_at_us = models.BigIntegerField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["exemption", "user"], name="person_grants_an_exemption_once"),
+            # It is not known beforehand what passes, so it takes the strongest proof that a rule can ask for.
+            models.CheckConstraint(condition=Q(step_up=states.STEP_UPS[-1]), name="exemption_takes_the_code"),
+            models.CheckConstraint(
+                condition=Q(password_at_us__lte=F("voted_at_us"))
+                & Q(password_at_us__gte=F("voted_at_us") - states.PASSWORD_COUNTS_S * states.US),
+                name="exemption_takes_a_fresh_password",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"granted by {self.actor}"
 
 
 class Gate(models.Model):
@@ -268,6 +299,7 @@ class Vote(models.Model):
     shown_at_us = models.BigIntegerField()
     view_complete = models.BooleanField()  # nothing on the card was cut short
     step_up = models.CharField(max_length=12, default="none")
+    password_at_us = models.BigIntegerField(null=True)  # when the password was given that this proof rests on
     reason_characters = models.IntegerField(default=0)  # the reason itself is in the entry's body
     position = models.BigIntegerField()  # journal position of gate.voted
     voted_at_us = models.BigIntegerField()

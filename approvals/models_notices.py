@@ -71,6 +71,7 @@ class Notice(models.Model):
     due_at_us = models.BigIntegerField()
     tries = models.IntegerField(default=0)
     sent_at_us = models.BigIntegerField(null=True)
+    to_file = models.BooleanField(default=False)  # became a file, since no mail server is configured
     last_error = models.CharField(max_length=200, default="", blank=True)
 
     class Meta:

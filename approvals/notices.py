@@ -19,7 +19,7 @@ from approvals.delivery import Message, Story
 from approvals.models import Gate, Vote
 from approvals.models_notices import Notice, NoticeChannel
 from approvals.states import RISKS
-from journal import outbox
+from journal import beating, outbox
 from journal.clock import now_us
 from journal.models import Entry, Outbox
 from journal.text import column_text
@@ -29,8 +29,6 @@ log = structlog.get_logger("gatebook.notice")
 
 US: Final = 1_000_000
 CLAIM_US: Final = 60 * US  # longer than any sending takes
-BACKOFF_US: Final = 30 * US  # doubled with each try
-LONGEST_WAIT_US: Final = 3_600 * US
 MOST_TRIES: Final = 24  # most of a day
 UNSEEN_AT_ONCE: Final = 100  # gates looked at in one run
 DIGEST_US: Final = {"medium": 15 * 60 * US, "low": 24 * 3_600 * US}
@@ -149,12 +147,17 @@ def _write(channel: NoticeChannel, topic: str, row: Outbox, gate: UUID | None, d
     Notice.objects.get_or_create(channel=channel, key=key or row.deduplication_key, defaults=values)
 
 
+@beating.watched("notices")
 def send_due(most: int = 200) -> int:
     """Send what is due and return how many notices went out."""
     _look_for_unseen()
-    due = Notice.objects.filter(state="due", due_at_us__lte=now_us()).select_related("channel__project")
+    # Digests are due at whole multiples of their period; every other first delivery is due at once.
+    at_once = ~Q(into_digest=0)
+    due = Notice.objects.alias(into_digest=F("due_at_us") % min(DIGEST_US.values())).filter(
+        outbox.is_due(now_us(), claim_us=CLAIM_US, first=at_once), state="due"
+    )
     sent = 0
-    for group in _grouped(due.order_by("due_at_us", "id")[:most]):
+    for group in _grouped(due.select_related("channel__project").order_by("due_at_us", "id")[:most]):
         claimed = [notice for notice in group if _claim(notice)]
         if claimed:
             sent += _send(claimed)
@@ -190,6 +193,7 @@ def _send(claimed: list[Notice]) -> int:
             stories.append(story)
     if not claimed:
         return 0
+    to_file = channel.kind == "email" and delivery.mail_becomes_files()
     try:
         delivery.deliver(channel, Message(claimed[0].topic, stories))
     except Exception as error:  # whatever the receiver did, others are to hear and this one is tried again
@@ -198,7 +202,7 @@ def _send(claimed: list[Notice]) -> int:
             _mark(notice, **_after_failure(notice, error))
         return 0
     for notice in claimed:
-        _mark(notice, state="sent", sent_at_us=now_us(), last_error="")
+        _mark(notice, state="sent", sent_at_us=now_us(), to_file=to_file, last_error="")
     return len(claimed)
 
 
@@ -206,8 +210,7 @@ def _after_failure(notice: Notice, error: Exception) -> dict[str, Any]:
     said = column_text((str(error) or type(error).__name__).encode(errors="replace").decode())[:200]
     if notice.tries >= MOST_TRIES:
         return {"state": "failed", "last_error": said}
-    wait_us = min(BACKOFF_US << min(notice.tries - 1, 10), LONGEST_WAIT_US)
-    return {"due_at_us": now_us() + wait_us, "last_error": said}
+    return {"due_at_us": now_us() + outbox.wait_us(notice.tries), "last_error": said}
 
 
 def _mark(notice: Notice, **values: Any) -> None:

@@ -18,13 +18,20 @@ from urllib.parse import urlsplit
 from django.conf import settings
 
 TIMEOUT_S: Final = 5.0
-_IPv6_IN_DISGUISE: Final = (  # they carry an IPv4 address to somewhere else
-    ipaddress.ip_network("64:ff9b::/96"),
-    ipaddress.ip_network("64:ff9b:1::/48"),
-    ipaddress.ip_network("2002::/16"),
-    ipaddress.ip_network("2001::/32"),
-    ipaddress.ip_network("::/96"),
+# The special-purpose registries of IANA, reachable from everywhere or not: no webhook lives in any of them. The
+# standard library knows some of these, and which depends on its version.
+SPECIAL: Final = tuple(
+    ipaddress.ip_network(one)
+    for one in (
+        *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"),
+        *("192.0.0.0/24", "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16"),
+        *("192.175.48.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4"),
+        # Of IPv6 only 2000::/3 is public. It holds what carries an IPv4 address to somewhere else (6to4, Teredo).
+        *("::/3", "4000::/2", "8000::/1"),
+        *("2001::/23", "2001:db8::/32", "2002::/16", "2620:4f:8000::/48", "3fff::/20"),
+    )
 )
+_ISATAP: Final = (0x00005EFE, 0x02005EFE)  # an IPv4 address follows, in the second half of any IPv6 address
 
 Resolve = Callable[[str, int], list[str]]
 
@@ -101,9 +108,9 @@ def _public(address: str) -> bool:
     if isinstance(found, ipaddress.IPv6Address):
         if found.ipv4_mapped is not None:
             found = found.ipv4_mapped
-        elif found.scope_id or any(found in network for network in _IPv6_IN_DISGUISE):
+        elif found.scope_id or int(found) >> 32 & 0xFFFFFFFF in _ISATAP:
             return False
-    return found.is_global and not found.is_multicast and not found.is_reserved
+    return not any(found in network for network in SPECIAL)
 
 
 def _loopback(address: str) -> bool:

@@ -15,7 +15,7 @@ from approvals.models import Activation, PolicySet
 from journal import sql
 from journal.clock import now_us
 from journal.entries import SYSTEM_SOURCE
-from ledger import holds
+from ledger import holds, same_calls
 from ledger.rows import as_uuid, vendor_id
 from sessions import fences, projects
 from sessions.models import ENDED, Project
@@ -56,6 +56,7 @@ class Grounds(NamedTuple):
     broken: bool  # the breaker of the tool that was asked about is open
     fence: int | None = None  # the least lease epoch under which the session, or the task, may be written
     leased: bool = False  # the session is of the mode whose workers must name their epoch
+    same_call: bool = False  # the intent that was asked about may have happened in another session
 
 
 def in_force(project: UUID) -> InForce | None:
@@ -72,6 +73,7 @@ def grounds(
     tool: str = "",
     now_us: int = 0,
     task: UUID | None = None,
+    intent: str = "",
 ) -> Grounds:
     """What is in force in `project`, and whether a person has stopped anything there, in one query by indexes.
 
@@ -80,9 +82,10 @@ def grounds(
     identity, asked = vendor_id(project), vendor_id(session or _NOTHING)
     about = [identity, asked, asked, vendor_id(repository or _NOTHING), vendor_id(agent or _NOTHING), now_us]
     fenced = fences.place(project, session or _NOTHING, task)
-    found = sql.rows(_GROUNDS, [*about, identity, tool, *fenced, asked, identity])
-    policy_set, mode, stops, final, ended, patterns, paced, broken, fence, worked = found[0]
-    present = bool(stops), bool(final), bool(ended), patterns, bool(paced), bool(broken), fence, worked == "leased"
+    found = sql.rows(_GROUNDS, [*about, identity, tool, *fenced, asked, identity, intent, asked, identity])
+    policy_set, mode, stops, final, ended, patterns, paced, broken, fence, worked, same = found[0]
+    leased, unknown = worked == "leased", bool(same and intent)
+    present = bool(stops), bool(final), bool(ended), patterns, bool(paced), bool(broken), fence, leased, unknown
     named = as_uuid(policy_set)
     if named is None:
         return Grounds(None, *present)
@@ -100,7 +103,7 @@ _GROUNDS: Final = (
     " (SELECT patterns_version FROM agent_sessions_repository WHERE id = %s),"
     " EXISTS (SELECT 1 FROM agent_sessions_capacity WHERE agent_id = %s AND paced_until_us > %s),"
     " EXISTS (SELECT 1 FROM ledger_breaker WHERE project_id = %s AND tool = %s AND opened_at_us IS NOT NULL),"
-    f" {fences.FENCE_SQL}, (SELECT mode FROM agent_sessions_session WHERE id = %s)"
+    f" {fences.FENCE_SQL}, (SELECT mode FROM agent_sessions_session WHERE id = %s), EXISTS ({same_calls.UNKNOWN_SQL})"
     " FROM (SELECT 1) AS one"
     " LEFT JOIN approvals_activation AS current ON current.project_id = %s AND current.is_current"
 )

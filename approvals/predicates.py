@@ -7,9 +7,9 @@ less than five? Nobody is let through by sending another kind of value than the 
 import fnmatch
 import ipaddress
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 OPERATORS: Final = ("eq", "ne", "in", "lt", "lte", "gt", "gte", "exists", "contains", "prefix", "cidr")
 ORDERED: Final[dict[str, Callable[[Any, Any], bool]]] = {
@@ -18,6 +18,8 @@ ORDERED: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "gt": lambda value, limit: bool(value > limit),
     "gte": lambda value, limit: bool(value >= limit),
 }
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+_NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
 _MISSING: Final = object()
 _REMEMBERED: Final = 128
 
@@ -156,10 +158,18 @@ def _cidr(operand: list[str]) -> Callable[[Any], bool]:
             address = ipaddress.ip_address(value if isinstance(value, str) else "")
         except ValueError:
             raise Unclear("is no address of the Internet") from None
-        mapped = getattr(address, "ipv4_mapped", None)  # ::ffff:10.0.0.1 reaches the same machine as 10.0.0.1
-        return any((mapped or address) in network or address in network for network in networks)
+        return any(one in network for one in _spellings(address) for network in networks)
 
     return test
+
+
+def _spellings(address: Address) -> Iterator[Address]:
+    """The address, and the IPv4 address of the same machine that it may carry (mapped, 6to4 or NAT64)."""
+    yield address
+    if isinstance(address, ipaddress.IPv6Address):
+        yield from filter(None, (address.ipv4_mapped, address.sixtofour))
+        if address in _NAT64:
+            yield ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
 
 
 _TESTS: Final[dict[str, Callable[[Any], Callable[[Any], bool]]]] = {

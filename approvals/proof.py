@@ -5,9 +5,10 @@ from typing import Final
 
 from django.contrib.auth import authenticate
 
+from approvals import states
 from sessions.access import MemberRequest
 
-GOOD_FOR_S: Final = 5 * 60
+GOOD_FOR_S: Final = states.PASSWORD_COUNTS_S
 _PROVED_S: Final = "proved_s"  # key in the sign-in's session
 
 
@@ -15,6 +16,12 @@ def fresh(request: MemberRequest) -> bool:
     """True when the password was given within the last five minutes."""
     given = request.session.get(_PROVED_S)
     return isinstance(given, int) and 0 <= time.time() - given <= GOOD_FOR_S
+
+
+def given_at_us(request: MemberRequest) -> int | None:
+    """When the password was given last in this sign-in; None where it was not since then."""
+    given = request.session.get(_PROVED_S)
+    return given * states.US if isinstance(given, int) else None
 
 
 def prove(request: MemberRequest, password: str) -> bool:

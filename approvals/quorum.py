@@ -59,6 +59,18 @@ PART: Final = (
 )
 COUNTS: Final = f"{REVIEWS} AND {ASKED} AND NOT {PART}"
 
+# Who granted an exemption counts while they may still grant one: rows called `vote` and `exemption`.
+GRANTING: Final = ROLES[ROLES.index("operator") :]
+_GRANTING: Final = ", ".join(f"'{role}'" for role in GRANTING)
+GRANTS: Final = (
+    "EXISTS (SELECT 1 FROM {schema}agent_sessions_membership member JOIN {schema}auth_user person"
+    " ON person.id = member.user_id WHERE member.project_id = exemption.project_id AND member.user_id = vote.user_id"
+    f" AND person.is_active AND member.role IN ({_GRANTING}))"
+)
+GRANTORS: Final = (
+    f"(SELECT COUNT(*) FROM {{schema}}approvals_exemptionvote vote WHERE vote.exemption_id = exemption.id AND {GRANTS})"
+)
+
 _NAMES: Final = {
     "sqlite": r"SELECT value FROM json_each(\2, '$.\1')",
     "postgresql": r"SELECT jsonb_array_elements_text(\2 -> '\1')",

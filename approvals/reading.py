@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from uuid import UUID
 
-import orjson
+from django.contrib.auth.models import User
 from django.db.models import Subquery
 
 from approvals import counting
 from approvals.matching import Rate, Wish, risk_of
 from approvals.models import Gate
 from approvals.states import RISKS
+from journal import exact
 from journal.clock import now_us
 from journal.models import Body
 from ledger import declared
@@ -19,7 +20,7 @@ from ledger.commands import Plan
 from ledger.models import Effect
 from ledger.rows import EffectRow
 from ledger.states import REVERSIBILITIES
-from sessions import repositories
+from sessions import openings, repositories
 from sessions.models import Agent, Repository, Session
 from sessions.origin import Origin
 
@@ -89,6 +90,7 @@ def wish_of(
         agent=agent,
         labels=Labels(session) if labels is None else labels,
         arguments=asked.arguments,
+        moved_refs=values.get("moved_refs") or "",
     )
 
 
@@ -117,20 +119,22 @@ def ref_class_now(repository: Repository | None, effect: EffectRow | Effect) -> 
     """The class of an effect's ref by the present patterns, and their version; what is stamped where there is none."""
     if repository is None or not effect.ref:
         return effect.ref_class, effect.ref_patterns_version
-    return repositories.classify(repository, effect.ref)
+    return repositories.classify(repository, effect.moved_refs)
 
 
 def plan_body(position: int | None) -> dict[str, Any]:
     """What was sent as the plan at `position`; empty when there is none, or when it was erased."""
     text = Body.objects.values_list("text", flat=True).filter(entry=position).first() if position else None
-    body = orjson.loads(text) if text else {}
+    body = exact.loads(text) if text else {}
     return body if isinstance(body, dict) else {}
 
 
 def on_behalf_of(session: UUID) -> str:
-    """The pseudonym of the member for whom a session says that it works, or nothing."""
-    names = Session.objects.values_list("on_behalf_of__person__pseudonym", flat=True)
-    return names.filter(id=session).first() or ""
+    """The pseudonym of the member for whom a session works, by its own word or that of one above it, or nothing."""
+    name = openings.requester(session)
+    if name is None:
+        return ""
+    return User.objects.values_list("person__pseudonym", flat=True).get(username=name)
 
 
 class Parties(NamedTuple):
@@ -145,13 +149,17 @@ class Parties(NamedTuple):
 def parties(session: UUID, agent: UUID) -> Parties:
     """Those of a session and of the agent that asks in it, which need not be the one that opened it."""
     asking = Agent.objects.filter(id=agent).values("owner")
-    names = ("on_behalf_of", "on_behalf_of__person__pseudonym", "owner", Subquery(asking))
-    return Parties(*Session.objects.values_list(*names).get(id=session))
+    owner, asks = Session.objects.values_list("owner", Subquery(asking)).get(id=session)
+    name = openings.requester(session)
+    if name is None:
+        return Parties(None, None, owner, asks)
+    requester, pseudonym = User.objects.values_list("id", "person__pseudonym").get(username=name)
+    return Parties(requester, pseudonym, owner, asks)
 
 
 def target_of(row: EffectRow) -> dict[str, Any]:
     """The columns of a stored effect's target, by name."""
-    names = ("repository_id", "ref", "ref_class", "environment", "resource")
+    names = ("repository_id", "ref", "moved_refs", "ref_class", "environment", "resource")
     return {name: getattr(row, name) for name in names}
 
 
@@ -180,10 +188,14 @@ def about_now(gate: Gate, row: EffectRow | None = None) -> About:
 
 def counter(origin: Origin, wish: Plan) -> Callable[[Rate], int]:
     """How often something was planned lately; each question is one indexed count."""
-    return counting.counter(origin.project, origin.agent, wish.session, wish.tool, origin.received_us)
+    return counting.counter(
+        origin.project, origin.agent, wish.session, wish.tool, origin.received_us, intent=wish.intent_digest
+    )
 
 
 def counter_of_stored(row: EffectRow) -> Callable[[Rate], int]:
     """The same for a stored effect, as of now; neither it nor what was planned after it counts."""
     at = row.opened_position
-    return counting.counter(row.project_id, row.agent_id, row.session_id, row.tool, now_us(), at)
+    return counting.counter(
+        row.project_id, row.agent_id, row.session_id, row.tool, now_us(), at, intent=row.intent_digest
+    )

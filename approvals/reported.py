@@ -36,7 +36,14 @@ class Batch:
             self._counted = {effect: (tool, Before(position, Counter())) for effect, tool, position in told}
 
     def judge(
-        self, origin: Origin, session: UUID, effect: UUID, tool: str, values: Mapping[str, Any], asked: Asked
+        self,
+        origin: Origin,
+        session: UUID,
+        effect: UUID,
+        tool: str,
+        values: Mapping[str, Any],
+        asked: Asked,
+        intent: str,
     ) -> dict[str, Any]:
         """The columns that the next reported plan gets."""
         labels = self._labels.setdefault(session, Labels(session))
@@ -44,7 +51,7 @@ class Batch:
         known = self._counted.get(effect) if self._counted is not None else None
         # An effect does not count before itself, whoever tells of it again; under another tool it is another.
         before = known[1] if known is not None and known[0] == tool else None
-        judgement = self._force.judge(seen, self._tally.counter(session, tool, before))
+        judgement = self._force.judge(seen, self._tally.counter(session, tool, before, intent=intent))
         if self._counted is not None and known is None:
             self._counted[effect] = (tool, self._tally.planned(session, tool))
         return Judged(self._force, seen, judgement).columns

@@ -69,6 +69,9 @@ def conditions(match: dict[str, Any]) -> list[Phrase]:
     return found
 
 
+SAME_CALL_UNKNOWN: Final = "while nobody knows what became of the same call in another session"
+
+
 def asks(needed: Requirement) -> str:
     """What a rule that asks for leave asks for, as one sentence without its beginning."""
     whom = " or ".join([*(f"team {name}" for name in needed.teams), *needed.people]) or "any reviewer"

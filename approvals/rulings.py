@@ -12,20 +12,20 @@ import orjson
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 
-from approvals import deadlines, gates, quorum
+from approvals import deadlines, gates, news, quorum
 from approvals.eligibility import NOT_A_REVIEWER, PARTIES_NOW, Eligible, is_reviewer, part_of, present
 from approvals.eligibility import asks as asks
 from approvals.eligibility import eligible as eligible
 from approvals.matching import Requirement
 from approvals.models import Gate, Vote
-from approvals.states import ANSWERS, LEAST_REASON, LONGEST_DECIDE_WITHIN_S, OPEN, STEP_UPS, US
+from approvals.states import ANSWERS, LEAST_REASON, LONGEST_DECIDE_WITHIN_S, STEP_UPS, US
 from journal import entries, sql
 from journal.clock import now_us
 from journal.ids import uuid7
 from ledger.rows import EffectRow
 from sessions import messages
 from sessions.models import Membership
-from sessions.people import pseudonym_of
+from sessions.people import REPLACE_IT_FIRST, has_own_password, pseudonym_of
 
 MOST_REASON: Final = 4000
 EXTENSION_S: Final = 15 * 60
@@ -52,25 +52,36 @@ class Outcome:
 
 @transaction.atomic(savepoint=False)
 def answer(
-    gate: Gate, membership: Membership, answer: str, reason: str, shown: Shown, *, step_up: str = "none"
+    gate: Gate,
+    membership: Membership,
+    answer: str,
+    reason: str,
+    shown: Shown,
+    *,
+    step_up: str = "none",
+    password_at_us: int | None = None,
 ) -> Outcome:
     """Answer a gate: approve | deny | deny_final | return. `step_up` is the strongest proof the person just gave.
 
+    `password_at_us` is when they gave the password of it: up to five minutes before, for something else.
+
     Refused answers change nothing; their code says what to do: not_resolved (it has ended), expired, stale_view,
-    not_eligible, self_approval, duplicate_vote, rationale_required, step_up_required. Raises gates.Gone when gate or
-    people changed meanwhile: the transaction must be run again.
+    not_eligible, own_password, self_approval, duplicate_vote, rationale_required, step_up_required. Raises gates.Gone
+    when gate or people changed meanwhile: the transaction must be run again.
     """
     row, locked, at_us = deadlines.lock(gate)
     held = present(membership)
     if held is None:
         return Outcome(locked, NOT_A_REVIEWER)
+    if not has_own_password(held.user):
+        return Outcome(locked, NOT_OWN)
     needed = asks(locked, row)
     able = eligible(locked, held, needed, row)
     refusal = _refused(locked, held, able, needed, answer, reason.strip(), shown, step_up)
     if refusal is not None:
         return Outcome(locked, refusal)
     try:
-        vote = _vote(locked, held, able.team, answer, reason.strip(), shown, step_up, at_us)
+        vote = _vote(locked, held, able.team, answer, reason.strip(), shown, step_up, password_at_us, at_us)
         _resolve(row, locked, vote, at_us)
     except IntegrityError as error:
         # People are not locked by those who count them: somebody left after we looked and before the schema did.
@@ -80,6 +91,7 @@ def answer(
     return Outcome(locked, vote=vote)
 
 
+NOT_OWN: Final = ("own_password", REPLACE_IT_FIRST)
 _LAWS_OF_PEOPLE: Final = (
     *("gate_is_approved_by_its_quorum", "yes_is_of_somebody_who_is_asked", "vote_is_of_nobody_with_a_part_in_it"),
 )
@@ -91,10 +103,12 @@ def revoke(gate: Gate, membership: Membership, reason: str) -> Outcome:
     row, locked, at_us = deadlines.lock(gate)
     if not is_reviewer(locked, membership):
         return Outcome(locked, NOT_A_REVIEWER)
+    if not has_own_password(membership.user):
+        return Outcome(locked, NOT_OWN)
     if locked.status == "used":
         return Outcome(locked, ("already_used", "The agent has used this leave; it cannot be taken back."))
     if locked.status != "approved":
-        return Outcome(locked, _ended(locked))
+        return Outcome(locked, ended(locked))
     if not LEAST_REASON <= len(reason.strip()) <= MOST_REASON:
         return Outcome(locked, _REASON)
     gates.end(row, locked, "revoked", "by_person", at_us, pseudonym_of(membership.user))
@@ -108,8 +122,10 @@ def extend(gate: Gate, membership: Membership, seconds: int = EXTENSION_S) -> Ou
     row, locked, at_us = deadlines.lock(gate)
     if not is_reviewer(locked, membership):
         return Outcome(locked, NOT_A_REVIEWER)
+    if not has_own_password(membership.user):
+        return Outcome(locked, NOT_OWN)
     if locked.status != "pending":
-        return Outcome(locked, _ended(locked))
+        return Outcome(locked, ended(locked))
     latest = locked.requested_at_us + LONGEST_DECIDE_WITHIN_S * US
     until = min(max(locked.decide_by_us, at_us) + seconds * US, latest)
     if until <= locked.decide_by_us:
@@ -143,7 +159,7 @@ def _refused(
     if answer not in ANSWERS:
         return "not_eligible", f"An answer is one of {', '.join(ANSWERS)}."
     if gate.status != "pending":
-        return _ended(gate)
+        return ended(gate)
     # Whoever has a part in it may still say no.
     if able.refusal is not None and (answer == "approve" or able.refusal[0] != "self_approval"):
         return able.refusal
@@ -175,22 +191,30 @@ def _wanting(needed: Requirement, answer: str, reason: str, step_up: str) -> tup
     return None
 
 
-def _ended(gate: Gate) -> tuple[str, str]:
-    if gate.status == "expired":
-        return "expired", "Its time was over before this answer came, and that is never an approval."
-    if gate.status in OPEN:
-        return "not_resolved", f"The gate is {gate.status}; this does not apply to it now."
-    return "not_resolved", f"The gate has ended: {gate.status.replace('_', ' ')}. Nothing was recorded."
+def ended(gate: Gate) -> tuple[str, str]:
+    """Why `gate` takes no such answer: who decided what, and when."""
+    code = "expired" if gate.status == "expired" else "not_resolved"
+    return code, news.ended(gate) or "This request was not approved yet; there is nothing to revoke."
 
 
 _REASON: Final = ("rationale_required", f"Say why, in {LEAST_REASON} to {MOST_REASON} characters.")
 
 
 def _vote(
-    gate: Gate, membership: Membership, team: str, answer: str, reason: str, shown: Shown, step_up: str, at_us: int
+    gate: Gate,
+    membership: Membership,
+    team: str,
+    answer: str,
+    reason: str,
+    shown: Shown,
+    step_up: str,
+    password_at_us: int | None,
+    at_us: int,
 ) -> Vote:
     identity = uuid7()
     facts = {"vote": answer, "card": shown.card_sha256, "shown_version": shown.version, "step_up": step_up}
+    if password_at_us is not None:
+        facts["password_at_us"] = password_at_us
     position = _say(gate, "gate.voted", membership.user, facts, {"reason": reason}, identity.hex)
     vote = Vote(
         id=identity,
@@ -206,6 +230,7 @@ def _vote(
         shown_at_us=shown.at_us,
         view_complete=shown.complete,
         step_up=step_up,
+        password_at_us=password_at_us,
         reason_characters=len(reason),
         position=position,
         voted_at_us=max(at_us, shown.at_us),

@@ -50,12 +50,30 @@ def _rule() -> dict[str, Any]:
             "title": {"type": "string", "minLength": 1, "maxLength": 200, "description": "What people read."},
             "match": _match(),
             "outcome": {"enum": list(rules.OUTCOMES)},
+            "same_call_unknown": {
+                "enum": list(rules.SAME_CALL_UNKNOWN),
+                "description": "Asks while nobody knows what became of the same call in another session.",
+            },
             "require": _require(),
+            "exemptible": {
+                "enum": list(rules.EXEMPTIBLE),
+                "description": "The worst that an exemption may let pass; left out: reversible.",
+            },
         },
         ("id", "title", "match", "outcome"),
     )
     asked = {"properties": {"outcome": {"const": "require"}}}
-    return found | {"if": {"required": ["require"]}, "then": asked}
+    unknown = {"properties": {"outcome": {"const": "allow"}}, "required": ["same_call_unknown"]}
+    keys = ("require", "same_call_unknown", "exemptible")
+    return found | {
+        "if": {"anyOf": [{"required": [key]} for key in keys]},
+        "then": {
+            "anyOf": [
+                asked | {"not": {"required": ["same_call_unknown"]}},
+                unknown | {"not": {"required": ["exemptible"]}},
+            ]
+        },
+    }
 
 
 def _match() -> dict[str, Any]:

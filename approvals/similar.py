@@ -14,6 +14,7 @@ from django.db.models import F, OuterRef, Subquery
 from django.db.models.functions import Substr
 
 from approvals import pushes
+from approvals.binding import is_named
 from approvals.deadlines import current_status
 from approvals.flags import ASK, NOES, REFUSED, Again, asked_again
 from approvals.models import Gate, Vote
@@ -25,7 +26,10 @@ from journal.models import Body
 SHOWN: Final = 5  # of each degree
 _LOOKED_AT: Final = 40  # the newest of the same tool and repository
 _READ: Final = 2048  # characters of a plan that its kind is told by
-_DEGREES: Final = ("same arguments and target", "same arguments, another target", "same target and kind of call")
+_DEGREES: Final = (
+    *("same arguments and target", "same arguments, no target named", "same arguments, another target"),
+    "same target and kind of call",
+)
 _COMMANDS: Final = ("command", "cmd", "commands", "code", "script", "sql")
 _PARTS: Final = re.compile(r"[;&|\n]+")
 _BEFORE_A_PROGRAM: Final = re.compile(r"(?:\w+=\S*\s+|sudo\s+|env\s+|time\s+|nohup\s+|\s+)*")
@@ -111,14 +115,15 @@ def _neighbours(gate: Gate) -> list[Any]:
 def _degree(same: tuple[Any, ...], own: object, other: Any) -> int | None:
     """How like another request is, 0 the most; None when it shares no more than the tool."""
     its = tuple(getattr(other, f"effect_{name}") for name in ASK)
+    named = is_named(same[2:])
     if its == same:
-        return 0
+        return 0 if named else 1
     if its[:2] == same[:2]:
-        return 1
-    if its[2:] != same[2:] or not other.head:
+        return 2
+    if its[2:] != same[2:] or not named or not other.head:
         return None
     plan = gists.parsed(other.head) or gists.parsed(gists.closed(other.head))
-    return 2 if kind(other.tool, plan) == own else None
+    return 3 if kind(other.tool, plan) == own else None
 
 
 def kind(tool: str, plan: Mapping[str, Any]) -> object:

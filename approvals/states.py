@@ -31,6 +31,7 @@ STEP_UPS: Final = ("none", "reauth", "typed_digest")  # from the laxest to the s
 RATIONALES: Final = ("none", "on_deny", "always")
 RISKS: Final = ("low", "medium", "high", "critical")
 GRAVE: Final = ("high", "critical")  # a yes at these takes the typed code, whatever the rule says
+PASSWORD_COUNTS_S: Final = 5 * 60  # how long a password proves who is at the page
 LEAST_REASON: Final = 3  # characters of any reason
 
 # Why a gate ended, beside its status; shown to people and, as `reason`, to agents.

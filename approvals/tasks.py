@@ -3,6 +3,7 @@
 from celery import shared_task
 
 from approvals import deadlines, exemptions, notices
+from journal import beating
 
 
 @shared_task
@@ -12,6 +13,7 @@ def send_notices() -> int:
 
 
 @shared_task
+@beating.watched("gates")
 def sweep_gates() -> int:
     """Write down every deadline of gates and exemptions that has passed."""
     return deadlines.sweep() + exemptions.sweep()

@@ -18,6 +18,11 @@ urlpatterns = [
     path("approvals/policies/exemptions/", exemptions.exemptions_page, name="exemptions"),
     path("approvals/policies/exemptions/grant/", exemptions.grant_exemption, name="grant_exemption"),
     path(
+        "approvals/policies/exemptions/<uuid:exemption>/confirm/",
+        exemptions.confirm_exemption,
+        name="confirm_exemption",
+    ),
+    path(
         "approvals/policies/exemptions/<uuid:exemption>/revoke/", exemptions.revoke_exemption, name="revoke_exemption"
     ),
     path("settings/notices/", notices.notices_page, name="notices"),

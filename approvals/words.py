@@ -3,6 +3,7 @@
 from typing import Final
 
 from approvals.requirement import Requirement
+from sessions import refs
 
 UNDO: Final[dict[str, str]] = {
     "read": "Nothing to undo.",
@@ -64,6 +65,24 @@ ANSWERS: Final[dict[str, tuple[str, str]]] = {  # answer -> (what the voter did,
 }
 
 
+RULED: Final[dict[str, str]] = {  # status -> what the person did who decided it
+    "approved": "approved this request",
+    "used": "approved this request",
+    "denied": "denied this request",
+    "denied_final": "denied this request for good",
+    "returned": "asked for changes to this request",
+}
+
+
+def age(since_us: int, now_us: int) -> str:
+    """An age in one unit: 11 min, 3 h, 2 d."""
+    seconds = max(0, (now_us - since_us) // 1_000_000)
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
+
+
 def afterwards(status: str, state: str, leave: str) -> str:
     """What became of an effect whose request ended like that without being used; empty where it went another way."""
     if state == "superseded":
@@ -83,6 +102,13 @@ _GIVEN_UP: Final[dict[str, str]] = {
     "returned": "The agent gave it up after changes were asked for.",
     "cancelled": "It was withdrawn.",
 }
+
+
+def moved_refs(stored: str) -> str:
+    """What git moves, of an effect's `moved_refs`: names, or that it could be any ref."""
+    if stored == refs.ANY:
+        return "not known from what was sent: treat as any ref of the repository"
+    return ", ".join(f"all of {ref}" if "*" in ref else ref for ref in stored.split()) or "unknown"
 
 
 def who(needed: Requirement) -> str:

@@ -12,7 +12,9 @@ from pathlib import Path
 from queue import Empty
 from typing import Any
 
+import structlog
 from celery import Celery
+from celery.beat import Scheduler
 from celery.exceptions import SecurityWarning
 from celery.signals import setup_logging
 from kombu.exceptions import ChannelError
@@ -26,6 +28,9 @@ from django.conf import settings
 FILE_BROKER = "filesystem://"
 LOOK_UP_S = 0.5
 LOOKS, LOOK_AGAIN_S = 20, 0.05  # at a file that another process is writing
+CLOCK_STEP_S = 5.0  # a wall clock that moves by more against the monotonic one was set
+
+log = structlog.get_logger("gatebook.jobs")
 
 
 def broker_options(url: str, folder: Path) -> dict[str, Any]:
@@ -87,6 +92,45 @@ class FileTransport(filesystem.Transport):
         super().drain_events(connection, timeout=min(timeout or LOOK_UP_S, LOOK_UP_S), **kwargs)
 
 
+class MonotonicScheduler(Scheduler):
+    """Sends each job once per period by the monotonic clock, and logs when the wall clock is set.
+
+    Celery's own scheduler computes the next run from the wall clock. After a step of two hours back it sends nothing
+    for two hours. This scheduler stores nothing: after a restart every job waits one period.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._due_s: dict[str, float] = {}
+        self._wall_offset_s = _wall_offset()
+        super().__init__(*args, **kwargs)
+
+    def setup_schedule(self) -> None:
+        self.merge_inplace(self.app.conf.beat_schedule)
+
+    def tick(self, *args: Any, **kwargs: Any) -> float:
+        """Send every job that is due; return the seconds until the next one is."""
+        self._report_clock_step()
+        now_s = time.monotonic()
+        for name, entry in list(self.schedule.items()):
+            period_s = self.app.conf.beat_schedule[name]["schedule"]
+            if self._due_s.setdefault(name, now_s + period_s) <= now_s:
+                # After a suspended machine wakes, a job runs once and not once per missed period.
+                self._due_s[name] = now_s + period_s
+                self.apply_entry(self.reserve(entry), producer=self.producer)  # type: ignore[arg-type]  # stubs err
+        return max(0.0, min(self._due_s.values()) - time.monotonic())
+
+    def _report_clock_step(self) -> None:
+        moved_s = _wall_offset() - self._wall_offset_s
+        self._wall_offset_s += moved_s
+        if abs(moved_s) > CLOCK_STEP_S:
+            log.warning("clock_moved", by_s=round(moved_s, 1), detail="Jobs keep their intervals.")
+
+
+def _wall_offset() -> float:
+    """Seconds between the wall clock and the monotonic clock: constant until somebody sets the wall clock."""
+    return time.time() - time.monotonic()
+
+
 @setup_logging.connect
 def _keep_our_logging(**kwargs: object) -> None:
     """Having a receiver makes Celery leave the logging that Django has set up."""
@@ -106,6 +150,7 @@ app.conf.update(
     task_ignore_result=True,
     timezone="UTC",
     worker_enable_remote_control=False,
+    beat_scheduler=f"{__name__}:{MonotonicScheduler.__name__}",
     beat_schedule={
         # A message that waited longer than its period is worth nothing: the next one does the same work.
         "outbox-deliver": {"task": "journal.tasks.deliver_outbox", "schedule": 5.0, "options": {"expires": 5.0}},

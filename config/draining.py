@@ -1,26 +1,20 @@
-"""Tells the application that its process is about to end, so that nobody is kept waiting by it.
+"""Announces to the application that its process is about to end, so that no request goes on waiting.
 
-The web server answers SIGTERM by waiting for the requests that are under way, and kills a worker that takes too long.
-It sets its own handlers after the application was loaded; the wakeup file descriptor of the interpreter stays.
+The web server answers SIGTERM by waiting for the requests that are under way, and is killed when it takes too long.
 """
 
-import signal
-import socket
 import threading
 from collections.abc import Callable
 
-ENDS = (signal.SIGTERM, signal.SIGINT)
+_callbacks: list[Callable[[], None]] = []
 
 
 def before_end(callback: Callable[[], None]) -> None:
-    """Call `callback`, in a thread of its own, at the first SIGTERM or SIGINT. To be called in the main thread."""
-    told, tell = socket.socketpair()
-    tell.setblocking(False)
-    signal.set_wakeup_fd(tell.detach(), warn_on_full_buffer=False)
+    """Call `callback`, in a thread of its own, when the web server begins to stop."""
+    _callbacks.append(callback)
 
-    def hear() -> None:
-        while number := told.recv(1):
-            if number[0] in ENDS:
-                callback()
 
-    threading.Thread(target=hear, name="before-end", daemon=True).start()
+def announce_end() -> None:
+    """Call what was registered. Returns at once."""
+    for callback in _callbacks:
+        threading.Thread(target=callback, name="before-end", daemon=True).start()

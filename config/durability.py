@@ -15,6 +15,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 OLDEST_POSTGRESQL = 14
 SQLITE_FULL = 2
+MIGRATIONS = "django_migrations"
 MOUNTS = Path("/proc/self/mounts")
 # File systems whose locks or write order hold only within one machine, by the type the kernel gives them.
 NETWORK_FILE_SYSTEMS = frozenset(
@@ -36,7 +37,7 @@ def refusals(connection: BaseDatabaseWrapper) -> list[str]:
         connection.ensure_connection()
     except NotSupportedError as reason:
         return [f"{reason}. Move the data to PostgreSQL {OLDEST_POSTGRESQL} or newer and point DATABASE_URL there."]
-    return [*unsafe_settings(connection), *unguarded_history(connection)]
+    return [*unsafe_settings(connection), *unguarded_history(connection), *foreign_schema(connection)]
 
 
 def unsafe_settings(connection: BaseDatabaseWrapper) -> list[str]:
@@ -58,6 +59,19 @@ def unguarded_history(connection: BaseDatabaseWrapper) -> list[str]:
     return [
         f"The record is not guarded: the triggers {', '.join(missing)} are missing. "
         "Run `manage.py migrate` as the owner of the tables; it puts them back."
+    ]
+
+
+def foreign_schema(connection: BaseDatabaseWrapper) -> list[str]:
+    """Return a sentence that names the first differences between the tables and what this version makes."""
+    from journal import inventory
+
+    found = inventory.differences(connection)
+    if not found:
+        return []
+    return [
+        f"The tables are not those of this version: {inventory.sentence(found)}. "
+        "Start the version of Gatebook that made this database, or begin with an empty one and import bundles."
     ]
 
 
@@ -152,4 +166,6 @@ def _check(
     ]
     # A warning only: `migrate` runs these checks too, and it is what puts missing triggers (and tables) in place.
     found += [checks.Warning(sentence, id="gatebook.W001") for sentence in unguarded_history(connection)]
+    if MIGRATIONS in connection.introspection.table_names():  # an empty database is no other version's
+        found += [checks.Warning(sentence, id="gatebook.W002") for sentence in foreign_schema(connection)]
     return found

@@ -28,6 +28,7 @@ DATABASE = "gatebook"
 # sun_path holds 108 bytes on Linux, its closing NUL included.
 LONGEST_SOCKET_PATH = 107
 START_WAIT_S = 30
+NO_PROCESS = 2**22 + 1  # above the largest process id of any kernel
 
 _held: dict[Path, int] = {}
 
@@ -142,6 +143,7 @@ def _start_server(folder: Path) -> None:
             *("-D", str(data), "-U", SUPERUSER, "--auth=trust", "--encoding=UTF8"),
             *("--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"),
         )
+    _forget_foreign_pid(folder)
     if _run(folder, "pg_ctl", "-D", str(data), "status", check=False) != 0:
         # Quoted for the shell that pg_ctl starts the server with.
         options = f"-c listen_addresses='' -c unix_socket_directories='\"{folder}\"'"
@@ -156,9 +158,43 @@ def _start_server(folder: Path) -> None:
 def _make_database(folder: Path) -> None:
     import psycopg
 
-    with psycopg.connect(host=str(folder), user=SUPERUSER, dbname=SUPERUSER, autocommit=True) as connection:
-        if connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone() is None:
-            connection.execute(f'CREATE DATABASE "{DATABASE}"')
+    try:
+        with psycopg.connect(host=str(folder), user=SUPERUSER, dbname=SUPERUSER, autocommit=True) as connection:
+            if connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone() is None:
+                connection.execute(f'CREATE DATABASE "{DATABASE}"')
+    except psycopg.OperationalError as error:
+        raise EmbeddedError(
+            f"The embedded PostgreSQL in {folder} runs but does not answer: {str(error).strip().splitlines()[0]}. "
+            f"Its log is {folder / 'log'}. Wait a moment and start again, or stop the process in "
+            f"{folder / 'data' / 'postmaster.pid'}."
+        ) from None
+
+
+def _forget_foreign_pid(folder: Path) -> None:
+    """Where a dead server's process id now belongs to another program, write an id that no process has.
+
+    PostgreSQL takes every live process of its user for the server that wrote the file, and refuses to start. The file
+    itself stays: by its other lines PostgreSQL finds out whether parts of the old server still run.
+    """
+    for file in (folder / "data" / "postmaster.pid", folder / ".s.PGSQL.5432.lock"):
+        try:
+            first, *rest = file.read_text().splitlines(keepends=True)
+            pid = abs(int(first))
+        except (OSError, ValueError):
+            continue
+        if not _is_postgres(pid):
+            file.write_text("".join([f"{NO_PROCESS}\n", *rest]))
+
+
+def _is_postgres(pid: int) -> bool:
+    """Whether the process `pid` runs a program called postgres; True when that cannot be found out."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip() == "postgres"
+    except FileNotFoundError:
+        if Path("/proc/self/comm").exists():
+            return False
+    found = subprocess.run(["ps", "-p", str(pid), "-o", "comm="], capture_output=True, text=True, check=False)
+    return Path(found.stdout.strip()).name == "postgres"
 
 
 def _run(folder: Path, program: str, *arguments: str, check: bool = True) -> int:

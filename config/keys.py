@@ -1,28 +1,48 @@
-"""The installation's secrets: made once, at the first start, and never printed.
+"""The installation's secrets: made once, by `manage.py setup` in an empty database, and never printed.
 
 Two keys live in `<var>/keys/` (folder 0700, files 0600) unless the environment carries them:
 `secret_key` signs people's sign-ins, `pepper` keys the hashes of agent tokens, the digests of intents and the marks of
-redacted secrets. What is lost with each is written in docs/operating.md.
+redacted secrets. What is lost with each is written in docs/operating.md. A key that is not there is made up for this
+process alone; whether it may be stored, config/installation.py decides, since the database may know another.
 """
 
 import base64
 import os
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 
 KEY_BYTES = 48
+KEY_VARIABLES = {"secret_key": "GATEBOOK_SECRET_KEY", "pepper": "GATEBOOK_PEPPER"}
 
 
-def read_or_make(folder: Path, name: str) -> bytes:
-    """Return the bytes of the key `name`, at least 32 of them; make it when it is not there.
+def load(folder: Path, environment: Mapping[str, str]) -> tuple[dict[str, bytes], dict[str, bytes]]:
+    """Return all keys by name, and those of them that are neither in the environment nor stored: random ones.
 
-    Safe under a race of several starting processes: the file appears whole or not at all, and all get the same key.
+    Raises ValueError when a variable or a file holds no usable key.
+    """
+    found, new = {}, {}
+    for name, variable in KEY_VARIABLES.items():
+        path = folder / name
+        if environment.get(variable):
+            found[name] = decode(environment[variable], variable)
+        elif path.exists():
+            found[name] = decode(path.read_text(encoding="ascii"), str(path))
+        else:
+            found[name] = new[name] = secrets.token_bytes(KEY_BYTES)
+    return found, new
+
+
+def store(folder: Path, name: str, key: bytes) -> bytes:
+    """Store `key` as the key `name` unless one is stored; return the one that is.
+
+    Safe under a race of several processes: the file appears whole or not at all, and all are told the same key.
     Raises OSError when the folder cannot be written, ValueError when the file holds no usable key.
     """
     path = folder / name
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _publish(path, secrets.token_bytes(KEY_BYTES))
+        _publish(path, key)
     return decode(path.read_text(encoding="ascii"), str(path))
 
 

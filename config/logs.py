@@ -103,7 +103,7 @@ def _render(_logger: object, _method: str, event: MutableMapping[str, Any]) -> s
 
 
 class JSONFormatter(structlog.stdlib.ProcessorFormatter):
-    """Formats both structlog events and the records of the standard library (Django, Celery, granian)."""
+    """Formats both structlog events and the records of the standard library (Django, Celery)."""
 
     def __init__(self, *_args: object, **_kwargs: object) -> None:
         super().__init__(
@@ -116,18 +116,41 @@ class JSONFormatter(structlog.stdlib.ProcessorFormatter):
         )
 
 
+class BadRequests(logging.Filter):
+    """Takes the traceback from what Django logs of a request that it answered 400: the fault is the client's.
+
+    Whoever can reach the port can cause such lines, so each is one short line, and no alarm.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        security = record.name.startswith("django.security.")
+        if security or (record.name == "django.request" and getattr(record, "status_code", 0) == 400):
+            record.exc_info = record.exc_text = None
+            record.levelno, record.levelname = logging.WARNING, "WARNING"
+        if record.name == "django.security.DisallowedHost":
+            host = str(getattr(record, "request", None) and record.request.META.get("HTTP_HOST", ""))  # type: ignore[attr-defined]  # Django's own
+            record.msg, record.args = (
+                "Refused a request for the host %s. GATEBOOK_HOSTS does not list it.",
+                (host[:200],),
+            )
+        return True
+
+
 def logging_config(level: str) -> Mapping[str, Any]:
     """Return the LOGGING setting: everything from `level` up goes to standard error as JSON lines."""
     return {
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {"json": {"()": JSONFormatter}},
-        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json"}},
+        "filters": {"bad_requests": {"()": BadRequests}},
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json", "filters": ["bad_requests"]}},
         "root": {"handlers": ["stderr"], "level": level},
         "loggers": {
             # Django hangs handlers of its own on these two; ours replace them.
             "django": {"handlers": ["stderr"], "level": level, "propagate": False},
             "django.server": {"handlers": ["stderr"], "level": level, "propagate": False},
+            # Sign-ins are told by sessions/sign_ins.py, with the name.
+            "axes": {"level": "ERROR"},
             # A line for every tick of every chore would bury the rest.
             "celery": {"level": "WARNING"},
             "kombu": {"level": "ERROR"},

@@ -9,9 +9,11 @@ from django.contrib.auth import SESSION_KEY
 from django.contrib.auth.signals import user_logged_in
 from django.dispatch import receiver
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
 
 from config.logs import MESSAGE_CHARACTERS
-from sessions.views.errors import unavailable
+from sessions.views.errors import form_only, unavailable
 
 log = structlog.get_logger("gatebook.pages")
 
@@ -21,6 +23,7 @@ SIGNED_IN_S = "signed_in_s"
 SEEN_S = "seen_s"
 # The clock of a sign-in is written at most this often, so that reading pages does not queue for the one writer.
 SEEN_PRECISION_S = 60
+COUNTS = "/counts/"  # which every open page polls, whether or not anybody is there
 
 
 class NoStoreMiddleware:
@@ -55,7 +58,7 @@ class SignInClockMiddleware:
             seen = session.setdefault(SEEN_S, now)
             if now - seen > settings.SIGN_IN_IDLE_S or now - signed_in > settings.SIGN_IN_ABSOLUTE_S:
                 session.flush()
-            elif now - seen >= SEEN_PRECISION_S:
+            elif now - seen >= SEEN_PRECISION_S and request.path != COUNTS:
                 session[SEEN_S] = now
         return self.get_response(request)
 
@@ -66,14 +69,41 @@ def _start_clock(sender: object, request: HttpRequest, **kwargs: object) -> None
     request.session[SIGNED_IN_S] = request.session[SEEN_S] = now
 
 
-class BusyMiddleware:
-    """Answers 503 when the database had no turn or no connection for the page in time, or was lost meanwhile."""
+class OwnPasswordMiddleware:
+    """Leads whoever signed in with a password that somebody else set to the page that replaces it, and nowhere else.
+
+    Until then nobody knows who is signed in: the person, or the one who set the password.
+    """
 
     def __init__(self, get_response: GetResponse) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
+        if request.path_info not in _open_to_all() and request.user.is_authenticated:
+            person = getattr(request.user, "person", None)
+            if person is None or not person.password_is_own:
+                return redirect("password")
         return self.get_response(request)
+
+
+def _open_to_all() -> tuple[str, ...]:
+    """What is served whoever asks: it shows nothing of any project."""
+    return "/healthz", "/readyz", *(reverse(name) for name in ("password", "sign_in", "sign_out"))
+
+
+class BusyMiddleware:
+    """Answers 503 when the database had no turn or no connection for the page in time, or was lost meanwhile.
+
+    An empty 405 becomes a page: people load the address of a form that was refused again.
+    """
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self.get_response(request)
+        reads = request.method == "GET" and response.status_code == 405
+        return form_only(request, response) if reads and not response.content else response
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
         answer = unavailable(request, exception)

@@ -1,6 +1,6 @@
 """The supervisor: `python -m config.run` serves Gatebook until Ctrl-C.
 
-It starts the web server (granian), the Celery worker and its clock (beat), each in its own process group. SIGINT or
+It starts the web server (config/web), the Celery worker and its clock (beat), each in its own process group. SIGINT or
 SIGTERM becomes SIGTERM to all groups and, four seconds later, SIGKILL to what is left. When a child ends by itself the
 others are stopped too and the exit code is 1: nothing goes on half alive.
 
@@ -27,9 +27,6 @@ KILL_AFTER_S = 4.0
 READY_WITHIN_S = 60.0
 POLL_S = 0.1
 PR_SET_PDEATHSIG = 1
-# So many connections are open at once in each worker; more wait in the kernel's queue. granian counts idle ones too:
-# of agents and browsers that keep theirs open there are many more than of requests that are answered at one moment.
-CONNECTIONS = 512
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -160,20 +157,13 @@ def web_server(host: str, port: int, vendor: str, threads: int) -> Child:
     """Return the child that serves HTTP. SQLite has one writer and its queue lives in one process, so one worker."""
     workers = 1 if vendor == "sqlite" else 2
     options = {
-        "--interface": "wsgi",
-        "--http": "1",
         "--host": host,
         "--port": str(port),
         "--workers": str(workers),
         "--blocking-threads": str(threads),
-        # A thread that ended is begun anew at the next crowd; the shortest life that granian allows does that all day.
-        "--blocking-threads-idle-timeout": "600",
-        "--backpressure": str(CONNECTIONS),
         "--workers-kill-timeout": "3",
-        "--log-level": "error",
-        "--log-config": str(ROOT / "config" / "granian_logs.json"),
     }
-    command = [sys.executable, "-m", "granian", *(part for pair in options.items() for part in pair), "--no-ws"]
+    command = [sys.executable, "-m", "config.web", *(part for pair in options.items() for part in pair)]
     # glibc's allocator gives every thread arenas of its own, and batches wear holes into each: in a run of equal work
     # memory grew by half and went on growing; with two arenas it levels out. Other allocators ignore the variable.
     environment = {"MALLOC_ARENA_MAX": "2", **os.environ}
@@ -182,11 +172,8 @@ def web_server(host: str, port: int, vendor: str, threads: int) -> Child:
 
 def job_children(folder: Path) -> list[Child]:
     """Return the Celery worker and its clock: two children, because a clock inside the worker could die unseen."""
-    schedule, temporary = folder / "schedule", folder / "tmp"
+    temporary = folder / "tmp"
     temporary.mkdir(parents=True, exist_ok=True, mode=0o700)
-    # Beat's own memory of past runs: after a long stop it would fire everything at once, and a torn file stops it.
-    for old in folder.glob("schedule*"):
-        old.unlink()
     # Jobs answer no requests: to check all pages would load them into both, at twice the time of their start.
     celery = [sys.executable, "-m", "celery", "-A", "config.celery", "--quiet", "--skip-checks"]
     quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
@@ -194,7 +181,7 @@ def job_children(folder: Path) -> list[Child]:
     environment = {**os.environ, "TMPDIR": str(temporary)}
     return [
         Child("job worker", [*celery, "worker", "-P", "threads", "-c", "2", *quiet], environment=environment),
-        Child("job clock", [*celery, "beat", "-s", str(schedule), "--pidfile="], environment=environment),
+        Child("job clock", [*celery, "beat", "--pidfile="], environment=environment),
     ]
 
 
@@ -250,13 +237,16 @@ def _refuse_unsafe_start() -> str:
     django.setup()
     from django.db import connection
 
-    from config import durability
+    from config import database_faults, durability, installation
 
     try:
-        reasons = durability.refusals(connection)
+        reasons = installation.refusals() or durability.refusals(connection)
     except Exception as reason:
         # Whatever it is, the operator needs a sentence and not a traceback.
-        reasons = [f"The database cannot be used: {reason}. Check DATABASE_URL, and run `manage.py setup` first."]
+        said = database_faults.sentence_for(reason)
+        reasons = [
+            said or f"The database cannot be used: {reason}. Check DATABASE_URL, and run `manage.py setup` first."
+        ]
     finally:
         connection.close()
     if reasons:
@@ -264,6 +254,20 @@ def _refuse_unsafe_start() -> str:
             say(f"refuses to start: {sentence}")
         raise SystemExit(1)
     return connection.vendor
+
+
+# What the demo agent, which knows Gatebook over HTTP alone, has no business with.
+_SECRETS = ("DATABASE_URL", "GATEBOOK_PEPPER", "GATEBOOK_SECRET_KEY", "GATEBOOK_SMTP", "CELERY_BROKER_URL")
+
+
+def _forget_owner() -> None:
+    """Begin again without the owner's address, where it is set: only `setup` and `migrate` use that role.
+
+    Nothing that serves may have its password, and the kernel shows a process's first environment while it lives.
+    """
+    if "DATABASE_OWNER_URL" in os.environ:
+        kept = {name: value for name, value in os.environ.items() if name != "DATABASE_OWNER_URL"}
+        os.execve(sys.executable, [sys.executable, "-m", "config.run", *sys.argv[1:]], kept)  # noqa: S606 - ourselves
 
 
 def _demo_token() -> str:
@@ -283,8 +287,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m config.run", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--demo", nargs=argparse.REMAINDER, default=[], metavar="COMMAND")
     demo = parser.parse_args().demo
+    _forget_owner()
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
-    # Without cached modules every worker of granian imports for seconds.
+    # Without cached modules every worker of the web server imports for seconds.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     host, port = os.environ.get("GATEBOOK_HOST") or "127.0.0.1", _port(os.environ.get("PORT") or "8000")
     _refuse_taken_port(host, port)
@@ -302,7 +307,9 @@ def main() -> int:
         if (ready := _opened(supervisor, url)) is not None:
             say(f"serving {url} (Ctrl-C stops it)" if ready else f"not ready yet; ask {url}/readyz why")
             if demo:
-                supervisor.add(Child("demo agent", [*demo, "--url", url, "--token", token], vital=False))
+                kept = {name: value for name, value in os.environ.items() if name not in _SECRETS}
+                command = [*demo, "--url", url, "--token", token]
+                supervisor.add(Child("demo agent", command, vital=False, environment=kept))
             supervisor.watch()
     finally:
         code = supervisor.stop()

@@ -24,20 +24,27 @@ DEBUG = False
 HTTPS = _flag("GATEBOOK_HTTPS")
 
 # --- keys -----------------------------------------------------------------------------------------------------------
-_secret_key = os.environ.get("GATEBOOK_SECRET_KEY", "")
-SECRET_KEY: str | bytes = (
-    keys.decode(_secret_key, "GATEBOOK_SECRET_KEY")
-    if _secret_key
-    else keys.read_or_make(VAR_DIR / "keys", "secret_key")
-).hex()
-_pepper = os.environ.get("GATEBOOK_PEPPER", "")
-GATEBOOK_PEPPER: bytes = (
-    keys.decode(_pepper, "GATEBOOK_PEPPER") if _pepper else keys.read_or_make(VAR_DIR / "keys", "pepper")
-)
+_keys, _new_keys = keys.load(VAR_DIR / "keys", os.environ)
+# They live in this process alone until `manage.py setup` stores them.
+GATEBOOK_NEW_KEYS = _new_keys
+SECRET_KEY: str | bytes = _keys["secret_key"].hex()
+GATEBOOK_PEPPER: bytes = _keys["pepper"]
 
 # --- databases ------------------------------------------------------------------------------------------------------
 # Most of them wait for people and hold no connection (approvals/waker.py): a parked thread costs little.
 WEB_THREADS = int(os.environ.get("GATEBOOK_THREADS") or 256)
+# What clients may take of one process (config/web/limits.py). No thread waits for a client.
+GATEBOOK_CONNECTIONS = int(os.environ.get("GATEBOOK_CONNECTIONS") or 4096)
+GATEBOOK_CONNECTIONS_PER_ADDRESS = int(os.environ.get("GATEBOOK_CONNECTIONS_PER_ADDRESS") or 256)
+# Their connections are not counted; the clients are that they name in X-Forwarded-For.
+GATEBOOK_PROXIES = frozenset(
+    address.strip() for address in os.environ.get("GATEBOOK_PROXIES", "127.0.0.1,::1").split(",") if address.strip()
+)
+# A client has so long for its request line and headers, and must move so many bytes of a body or response in that time.
+GATEBOOK_CLIENT_TIMEOUT_S = float(os.environ.get("GATEBOOK_CLIENT_TIMEOUT_S") or 10)
+GATEBOOK_CLIENT_BYTES_PER_S = int(os.environ.get("GATEBOOK_CLIENT_BYTES_PER_S") or 8192)
+# Bodies that arrive and responses that are read slowly may lie in files below var/spool, so many bytes in all.
+GATEBOOK_SPOOL_BYTES = int(os.environ.get("GATEBOOK_SPOOL_BYTES") or 1024 * 1024 * 1024)
 # Of one process to PostgreSQL. Whoever finds none free waits a few seconds for one and is then answered 503.
 POOL_SIZE = min(WEB_THREADS + 2, 24)
 # A command of the owner (migrations) may use another role than the application, which may only insert into history.
@@ -89,6 +96,7 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "config.middleware.SignInClockMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "config.middleware.OwnPasswordMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
@@ -120,7 +128,8 @@ AUTH_PASSWORD_VALIDATORS = [
 LOGIN_URL = "/sign-in/"
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/sign-in/"
-# Five wrong passwords for one name from one address close that pair for a quarter of an hour.
+# Five wrong passwords for one name from one address lock that pair for 15 minutes; never the name alone, by which
+# anybody could lock anybody out.
 AXES_FAILURE_LIMIT = 5
 AXES_COOLOFF_TIME = 0.25
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
@@ -128,6 +137,12 @@ AXES_RESET_ON_SUCCESS = True
 AXES_LOCKOUT_TEMPLATE = "registration/locked.html"
 AXES_HTTP_RESPONSE_CODE = 429
 AXES_VERBOSE = False
+AXES_CLIENT_IP_CALLABLE = "sessions.sign_ins.address_of"
+AXES_USERNAME_CALLABLE = "sessions.sign_ins.counted_name"
+# What forms send beside a password is stored with a wrong one; of secrets nothing is.
+AXES_SENSITIVE_PARAMETERS = ["username", "ip_address", "old_password", "new_password1", "new_password2"]
+# Of a proxy that adds the address of its client to X-Forwarded-For, which it must do on every request.
+GATEBOOK_FORWARDED_FOR = _flag("GATEBOOK_FORWARDED_FOR")
 SIGN_IN_IDLE_S = 30 * 60
 SIGN_IN_ABSOLUTE_S = 12 * 60 * 60
 

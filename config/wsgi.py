@@ -1,4 +1,4 @@
-"""The WSGI application that granian serves: agents' requests by a short way, people's by the whole of Django."""
+"""The WSGI application that config/web serves: agents' requests by a short way, people's by the whole of Django."""
 
 import gc
 import multiprocessing
@@ -12,6 +12,7 @@ import django
 
 django.setup()
 
+from django.conf import settings
 from django.core.handlers.exception import convert_exception_to_response
 from django.core.handlers.wsgi import WSGIHandler
 from django.db import connection
@@ -64,6 +65,8 @@ def _dispatcher() -> Callable[[dict[str, Any], Any], Iterable[bytes]]:
 application = _dispatcher()
 
 if multiprocessing.parent_process() is not None:  # a worker of the web server, not a test that imports us
+    if settings.GATEBOOK_NEW_KEYS:
+        raise SystemExit(f"gatebook: no key {', '.join(settings.GATEBOOK_NEW_KEYS)} is stored; run `manage.py setup`")
     idle.share()
     if connection.vendor == "sqlite":
         checkpoints.begin(str(connection.settings_dict["NAME"]))

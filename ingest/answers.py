@@ -29,6 +29,11 @@ def keep(origin: Origin, status: int, body: dict[str, Any]) -> None:
     )
 
 
+def is_kept(origin: Origin) -> bool:
+    """True when the answer to this command is stored: it was done."""
+    return Answer.objects.filter(project=origin.project, source=origin.source, key=origin.key).exists()
+
+
 def replay(origin: Origin, kind: str) -> Reply | None:
     """What the key of this command was told before; 422 when it now comes with other content; None if it is free."""
     appended = entries.look(origin.draft(kind), origin.received_us)

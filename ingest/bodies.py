@@ -1,14 +1,11 @@
 """Reading a request's body: how it is framed, encoded and how long it may be. What it says is strict.py's matter."""
 
 import zlib
-from contextlib import suppress
-from typing import Any
 
 from django.http import HttpRequest, UnreadablePostError
 
 from ingest.problems import Problem
 
-_CHUNK = 65_536
 _BYTE_ORDER_MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 
 
@@ -52,19 +49,6 @@ def read_body(request: HttpRequest, *, limit: int, allow_empty: bool = False) ->
     return raw
 
 
-def drain(request: HttpRequest, most: int = 4 * 1024 * 1024) -> None:
-    """Read what a refused request still sends, up to `most` bytes, so that its connection is fit for the next one.
-
-    A server that is left with unread bytes closes the connection, and the client's next request is lost with it.
-    """
-    stream = request.META.get("wsgi.input")
-    if stream is None or not request.META.get("wsgi.input_terminated"):
-        return
-    with suppress(OSError):  # whoever sent it is gone
-        while most > 0 and (part := stream.read(min(_CHUNK, most))):
-            most -= len(part)
-
-
 def check_charset(raw: bytes) -> None:
     """Problem 415 for a byte order mark, or for bytes that begin as UTF-16 or UTF-32 do."""
     # JSON text begins with two ASCII characters unless it is one character long, so a NUL among its first four bytes
@@ -88,15 +72,16 @@ def check_utf8(raw: bytes) -> None:
 
 
 def _read_framed(request: HttpRequest, *, limit: int, allow_empty: bool) -> bytes:
+    # Only a counted body shows that it arrived whole. The web server counts those that it received in chunks; of any
+    # other server nothing says that the end of a stream of chunks is not a break.
     chunked = bool(request.META.get("HTTP_TRANSFER_ENCODING"))
     length_text = request.META.get("CONTENT_LENGTH") or ""
-    try:
-        if length_text and not chunked:
+    if length_text and not chunked:
+        try:
             return _read_counted(request, str(length_text), limit)
-        if request.META.get("wsgi.input_terminated"):
-            return _read_to_end(request.META["wsgi.input"], limit)
-    except (OSError, UnreadablePostError):  # the latter is an OSError today; its name is the documented one
-        raise Problem(400, "body_unreadable", "The connection broke while the body was read; send it again.") from None
+        except (OSError, UnreadablePostError):  # the latter is an OSError today; its name is the documented one
+            detail = "The connection broke while the body was read; send it again."
+            raise Problem(400, "body_unreadable", detail) from None
     if allow_empty and not chunked:
         return b""  # without Content-Length and Transfer-Encoding a request has no body (RFC 9112, section 6.3)
     raise Problem(411, "length_required", "Send a Content-Length; a chunked body cannot be read here.")
@@ -118,17 +103,6 @@ def _read_counted(request: HttpRequest, length_text: str, limit: int) -> bytes:
             )
         parts.append(part)
         missing -= len(part)
-    return b"".join(parts)
-
-
-def _read_to_end(stream: Any, limit: int) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    while part := stream.read(_CHUNK):
-        size += len(part)
-        if size > limit:
-            raise _too_large(limit)
-        parts.append(part)
     return b"".join(parts)
 
 

@@ -6,12 +6,9 @@ It is the authority on what is refused and where; strict.py only proves quickly 
 import json
 import re
 from math import isfinite
-from typing import Any, Literal
-
-Lane = Literal["command", "evidence"]
+from typing import Any
 
 MAX_NUMBER_CHARACTERS = 64
-_MAX_SAFE = 2**53 - 1
 _MAX_POINTER = 300
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -36,7 +33,7 @@ class _BadNumber:
         self.detail = detail
 
 
-def read_slowly(raw: bytes, max_depth: int, lane: Lane) -> dict[str, Any]:
+def read_slowly(raw: bytes, max_depth: int) -> dict[str, Any]:
     """The object in `raw`, or the first fault in it in the order of the document.
 
     `raw` may nest a few hundred levels at most: the parser is recursive.
@@ -45,7 +42,7 @@ def read_slowly(raw: bytes, max_depth: int, lane: Lane) -> dict[str, Any]:
         tree = json.loads(
             raw.decode(),
             object_pairs_hook=_Pairs,
-            parse_int=_slow_int if lane == "evidence" else _slow_safe_int,
+            parse_int=_slow_int,
             parse_float=_slow_float,
             parse_constant=_slow_constant,
         )
@@ -94,13 +91,6 @@ def _slow_int(digits: str) -> int | _BadNumber:
     if len(digits.lstrip("-")) > MAX_NUMBER_CHARACTERS:
         return _BadNumber("number_too_long", f"A number has at most {MAX_NUMBER_CHARACTERS} digits; send it as text.")
     return int(digits)
-
-
-def _slow_safe_int(digits: str) -> int | _BadNumber:
-    number = _slow_int(digits)
-    if isinstance(number, int) and abs(number) > _MAX_SAFE:
-        return _BadNumber("int_range", "An integer beyond 2^53 - 1 would not survive every reader; send it as text.")
-    return number
 
 
 def _slow_float(digits: str) -> float | _BadNumber:

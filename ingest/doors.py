@@ -5,7 +5,6 @@ opens the transaction, calls one verb of the rooms below and puts the outcome in
 """
 
 import hashlib
-import hmac
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,22 +15,21 @@ from uuid import UUID
 import msgspec
 import orjson
 import structlog
-from django.conf import settings
 from django.db import DatabaseError, InterfaceError, OperationalError, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 
-from ingest import answers, problems, redaction, strict
-from ingest.bodies import drain
+from ingest import answers, fencing, paths, problems, redaction, strict
 from ingest.canonical import canonical_text
 from ingest.problems import Problem
 from ingest.reply import Reply
 from ingest.shapes import PATTERNS_IN_WORDS
-from journal import again
+from journal import again, entries, exact, outages
 from journal.clock import now_us
 from ledger.effects import LostRace
-from sessions import beats, tokens
+from sessions import beats, speakers, tokens
 from sessions.fences import Overtaken
 from sessions.origin import Lane, Origin, Repeated
+from sessions.speakers import NotAllowed, Standing
 from sessions.tokens import Bearer
 
 log = structlog.get_logger("gatebook.ingest")
@@ -85,6 +83,7 @@ class Call:
             received_us=self.received_us,
             lease_epoch=lease_epoch,
             imports=self.token.scope == "import",
+            team=self.token.team,
         )
 
     @property
@@ -92,7 +91,7 @@ class Call:
         """The project's key for marking secrets; None where redaction is off (imports, or by the project's choice)."""
         if self.token.scope == "import" or not self.token.redacts:
             return None
-        return hmac.new(settings.GATEBOOK_PEPPER, b"redaction" + self.project.bytes, hashlib.sha256).digest()
+        return redaction.project_key(self.project)
 
 
 def command(
@@ -106,12 +105,13 @@ def command(
 
     def wrap(work: Callable[[Call, S, Origin, dict[str, UUID]], Reply]) -> Handler:
         @wraps(work)
-        def door(request: HttpRequest, **path: UUID) -> HttpResponseBase:
+        def door(request: HttpRequest, **asked: UUID | str) -> HttpResponseBase:
             call = authenticated(request)
-            call.key, call.kind = _idempotency_key(request), kind
+            call.key, call.kind = _idempotency_key(request, call.redaction_key), kind
             parsed = read_object(request)
             value = _redacted(call, parsed)
             body = convert(value, shape)
+            path = paths.resolve(call.project, asked)
             named = {path_names.get(name, name): str(identity) for name, identity in path.items()}
             text = canonical_text({**value, **named, "kind": kind})
             call.lease_epoch = getattr(body, "lease_epoch", None)
@@ -144,8 +144,9 @@ def reading(work: Callable[..., HttpResponseBase]) -> Handler:
     """Make a door for a GET: authenticated, without a transaction; answers 304 to a matching If-None-Match."""
 
     @wraps(work)
-    def door(request: HttpRequest, **path: UUID) -> HttpResponseBase:
-        response = work(authenticated(request), **path)
+    def door(request: HttpRequest, **path: UUID | str) -> HttpResponseBase:
+        call = authenticated(request)
+        response = work(call, **paths.resolve(call.project, path))
         if response.status_code == 200 and isinstance(response, HttpResponse):
             tag = f'"{hashlib.sha256(response.content).hexdigest()[:32]}"'
             if tag in request.META.get("HTTP_IF_NONE_MATCH", ""):
@@ -169,12 +170,13 @@ def guarded(*methods: str) -> Callable[[Handler], Handler]:
                     raise Problem(405, "method_not_allowed", f"Use {allowed} here.", headers=headers)
                 return door(request, **path)
             except Problem as problem:
-                drain(request)
                 return problems.response(problem)
-            except (OperationalError, InterfaceError) as error:
-                log.error("database_unavailable", error=f"{type(error).__name__}: {error}"[:300])
-                return problems.response(UNAVAILABLE)
-            except DatabaseError as error:
+            except (DatabaseError, InterfaceError) as error:
+                outage = outages.outage_of(error)
+                if outage is not None or isinstance(error, OperationalError | InterfaceError):
+                    log.error("database_unavailable", outage=outage, error=f"{type(error).__name__}: {error}"[:300])
+                    outages.drop_read_only_connection(outage)
+                    return problems.response(_unavailable(outage))
                 log.error("database_refused", error=f"{type(error).__name__}: {error}"[:300], path=request.path)
                 detail = "The database refused this; nothing was recorded. The operator's log says why."
                 return problems.response(Problem(500, "server_error", detail))
@@ -191,6 +193,17 @@ UNAVAILABLE: Final = Problem(
     "The database cannot take this now. Send the same request again, with the same key: what it asks is done once.",
     headers={"Retry-After": "1"},
 )
+_NOTHING_STORED: Final = "Nothing was stored. Send the same request again, with the same key."
+_WHY: Final = {
+    "read_only": f"The database is read-only at the moment. {_NOTHING_STORED}",
+    "full": f"The disk of the database is full. {_NOTHING_STORED}",
+}
+
+
+def _unavailable(outage: outages.Outage | None) -> Problem:
+    if outage is None or outage not in _WHY:
+        return UNAVAILABLE
+    return Problem(503, "unavailable", _WHY[outage], headers={"Retry-After": str(outages.RETRY_AFTER_S[outage])})
 
 
 def by_method(**doors: Handler) -> Handler:
@@ -217,17 +230,30 @@ def transact(run: Callable[[], Reply], replay: Callable[[], Reply | None]) -> Re
         except (LostRace, Overtaken):
             if not left:
                 raise UNAVAILABLE from None
-        except Repeated:
+        except (NotAllowed, Repeated) as ended:
             with transaction.atomic(durable=True):
-                reply = replay()
+                reply = replay() if isinstance(ended, Repeated) else _turned_away(ended, replay)
             if reply is not None:
-                if reply.status >= 400:
+                if reply.replay and reply.status >= 400:
                     raise Problem(reply.status, reply.body["code"], reply.body["detail"]) from None
                 return reply
         except OperationalError as error:
             if not left or not again.asked(error):
                 raise
     raise UNAVAILABLE
+
+
+def _turned_away(refused: NotAllowed, replay: Callable[[], Reply | None]) -> Reply:
+    """Answer an agent that may not speak here, and keep a trace; what it was answered before, it is answered again."""
+    if answers.is_kept(refused.origin) and (reply := replay()) is not None:
+        return reply
+    entries.append([refused.draft], refused.origin.received_us)
+    if refused.standing is Standing.OTHER_AGENT:
+        detail = speakers.OTHER_AGENT
+        return Reply(403, Problem(403, "OTHER_AGENT", detail).as_dict(), kept=False)
+    body = Problem(409, "LEASE_LOST", speakers.HELD_BY_ANOTHER).as_dict()
+    lease = fencing.standing(refused.origin.project, refused.session, refused.task)
+    return Reply(409, body if lease is None else body | {"lease": fencing.describe(lease)}, kept=False)
 
 
 def authenticated(request: HttpRequest) -> Call:
@@ -247,16 +273,16 @@ def authenticated(request: HttpRequest) -> Call:
     return Call(request, token, now_us())
 
 
-def _idempotency_key(request: HttpRequest) -> str:
+def _idempotency_key(request: HttpRequest, redaction_key: bytes | None) -> str:
     key: str | None = request.META.get("HTTP_IDEMPOTENCY_KEY")
     if not key:
         detail = "Send an Idempotency-Key header of 1 to 64 characters, a new one for every new command."
         raise Problem(400, "idempotency_key_missing", detail)
-    # A key is stored as it is, so a token may not serve as one.
     if not _KEY.fullmatch(key) or tokens.SHAPE.search(key):
         detail = f"An Idempotency-Key is 1 to {KEY_CHARACTERS} visible ASCII characters; a UUID does well."
         raise Problem(400, "idempotency_key_invalid", detail)
-    return key
+    # It becomes the id of the journal's entry. Other secrets than our tokens may look like one by chance.
+    return key if redaction_key is None else redaction.clean_key(key, redaction_key)
 
 
 def read_object(request: HttpRequest) -> strict.Parsed:
@@ -265,7 +291,7 @@ def read_object(request: HttpRequest) -> strict.Parsed:
     if not raw:
         return strict.Parsed({}, "{}")
     strict.check_content_type(request, JSON)
-    return strict.parse_object(raw, lane="command")
+    return strict.parse_object(raw)
 
 
 def _redacted(call: Call, parsed: strict.Parsed) -> dict[str, Any]:
@@ -292,7 +318,7 @@ def convert(value: dict[str, Any], shape: type[S]) -> S:
 
 def as_json(status: int, body: Any) -> HttpResponse:
     """A JSON answer, a refusal in the form of a problem; authenticated, so never cached."""
-    response = HttpResponse(orjson.dumps(body, option=orjson.OPT_PASSTHROUGH_DATACLASS), status=status)
+    response = HttpResponse(exact.dumps(body, orjson.OPT_PASSTHROUGH_DATACLASS), status=status)
     response["Content-Type"] = "application/json" if status < 400 else problems.CONTENT_TYPE
     response["Content-Length"] = str(len(response.content))  # else the server answers in chunks
     response["Cache-Control"] = "no-store"

@@ -11,7 +11,7 @@ from uuid import UUID
 import orjson
 
 from approvals import cancelling, leave
-from ingest import fencing, reported_effects, reported_work, shapes
+from ingest import claimed, fencing, reported_effects, reported_work, shapes
 from ingest.doors import Call
 from ingest.reported_items import Item, result_of
 from ingest.shapes_verdicts import ReportedProbe
@@ -20,8 +20,10 @@ from journal import entries
 from journal.entries import Draft, Status
 from journal.ids import derived
 from ledger import effects, fold, probes
+from ledger.effects import LostRace
 from ledger.rows import EffectRow
-from sessions import artifacts, items, leases, openings, references, registers, sessions, tasks
+from sessions import artifacts, items, leases, openings, references, registers, sessions, speakers, tasks
+from sessions.speakers import Standing
 
 
 class RefusedWhole(Exception):
@@ -38,6 +40,7 @@ def record(call: Call, found: list[Item], refused: list[dict[str, Any]], *, whol
     With `whole`, raises RefusedWhole when any item was refused or conflicts, so that nothing is kept.
     """
     meant = _resolve(call.project, found)
+    unheard = claimed.mark(found)
     fates = entries.append([_draft(item, meant) for item in found], call.received_us)
     results = list(refused)
     created: list[Item] = []
@@ -49,13 +52,22 @@ def record(call: Call, found: list[Item], refused: list[dict[str, Any]], *, whol
         elif fate.status is Status.CONFLICT:
             detail = "This id was used for another fact; send a new id. Both are kept."
         code = "key_reuse" if fate.status is Status.CONFLICT else None
-        results.append(result_of(item.index, item.envelope.id, fate.status.value, code, detail, None))
+        result = result_of(item.index, item.envelope.id, fate.status.value, code, detail, None)
+        if item.is_claim and fate.status is Status.CREATED:
+            result |= {"note": item.standing.value, "detail": claimed.NOTES[item.standing]}
+        results.append(result)
     results.sort(key=lambda result: int(result["index"]))
     if whole and any(result["status"] not in ("created", "duplicate") for result in results):
         raise RefusedWhole(results)
-    if created:
-        _post(call, created, meant)
+    counting = [item for item in created if not item.is_claim]
+    rows = _post(call, counting, meant, unheard) if counting else {}
+    fencing.mark([_held(item, rows) for item in created if _names_an_epoch(item)])
     return results
+
+
+def _names_an_epoch(item: Item) -> bool:
+    """True for an item that a fence may be compared with; a stranger's word says nothing of the lease."""
+    return item.envelope.lease_epoch is not None and item.standing is not Standing.OTHER_AGENT
 
 
 def _resolve(project: UUID, found: list[Item]) -> dict[str, UUID]:
@@ -114,12 +126,12 @@ def _draft(item: Item, meant: dict[str, UUID]) -> Draft:
 _OF_AN_ATTEMPT = frozenset({"effect.dispatched", "effect.acknowledged", "effect.failed", "effect.probed"})
 
 
-def _post(call: Call, created: list[Item], meant: dict[str, UUID]) -> None:
-    """Post what is new from the journal to the tables that follow from it."""
-    _touch_sessions(created, meant)
+def _post(call: Call, created: list[Item], meant: dict[str, UUID], unheard: set[UUID]) -> Mapping[UUID, EffectRow]:
+    """Post what is new from the journal to the tables that follow from it; return the rows of its effects."""
+    _touch_sessions(created, meant, unheard)
     _post_tasks(created)
     reports = reported_effects.reports(call, created)
-    rows: dict[UUID, EffectRow] = {}
+    rows: Mapping[UUID, EffectRow] = {}
     if reports:
         rows = effects.record(reports, leave.observe)
         leave.follow(rows.values(), call.received_us)
@@ -152,7 +164,7 @@ def _post(call: Call, created: list[Item], meant: dict[str, UUID]) -> None:
         if isinstance(item.fields, shapes.ReportedEnd):
             cancelling.cancel_of_session(item.session, call.received_us)
             leases.end_of_session(item.session, call.received_us)
-    fencing.mark([_held(item, rows) for item in created if item.envelope.lease_epoch is not None])
+    return rows
 
 
 _WATCHED = frozenset({"handoff.written", "fact.observed", "task.done"})  # what may show that a control fires
@@ -166,8 +178,11 @@ def _held(item: Item, rows: Mapping[UUID, EffectRow]) -> fencing.Fact:
     return item.origin, item.envelope.kind, item.session, item.effect, item.envelope.attempt, task
 
 
-def _touch_sessions(created: list[Item], meant: dict[str, UUID]) -> None:
-    """Store or move the clock of every session spoken of; one that is only named, by another, is opened as a stub."""
+def _touch_sessions(created: list[Item], meant: dict[str, UUID], unheard: set[UUID]) -> None:
+    """Store or move the clock of every session spoken of; one that is only named, by another, is opened as a stub.
+
+    Those `unheard` belong to who speaks for them first. Raises LostRace where that was another agent by now.
+    """
     keys: dict[UUID, str | None] = {}
     opened: dict[UUID, int] = {}
     for item in created:
@@ -182,7 +197,16 @@ def _touch_sessions(created: list[Item], meant: dict[str, UUID]) -> None:
     new = sessions.name(created[0].origin, above)
     for other, key in above.items():
         keys[other] = key if other in new else None
-    sessions.touch(created[0].origin, keys, opened | new)
+    origin = created[0].origin
+    sessions.touch(origin, keys, opened | new)
+    mine = unheard & opened.keys()
+    if not mine:
+        return
+    others = [session for session, agent in sessions.agents_of(mine).items() if agent != origin.agent]
+    if others:
+        if speakers.are_unheard(others, but=origin.actor) != set(others):
+            raise LostRace
+        sessions.adopt(others, origin.agent)
 
 
 def _post_tasks(created: list[Item]) -> None:

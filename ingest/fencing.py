@@ -55,7 +55,7 @@ def mark(facts: Sequence[Fact]) -> None:
                     origin, session, stale, kept=True, effect=effect, attempt=attempt, subject=task, kind=kind
                 )
             )
-        elif epoch is not None and (kind in beats.MOVING or kind.startswith("effect.")):
+        elif epoch is not None and origin.lane != "claim" and (kind in beats.MOVING or kind.startswith("effect.")):
             moving[session, task] = origin
     if drafts:
         entries.append(drafts, facts[0][0].received_us)

@@ -8,7 +8,7 @@ from ingest import fencing, if_match
 from ingest.doors import Call
 from ingest.problems import Problem
 from ingest.reply import Reply
-from sessions import sessions
+from sessions import sessions, speakers
 from sessions.models import Session
 from sessions.origin import Origin
 
@@ -23,12 +23,20 @@ def enter(call: Call, session: UUID) -> Session:
 
 
 def refusal(
-    call: Call, origin: Origin, version: int | None = None, present: Callable[[], dict[str, Any]] = dict
+    call: Call,
+    origin: Origin,
+    version: int | None = None,
+    present: Callable[[], dict[str, Any]] = dict,
+    *,
+    speaks: bool = True,
 ) -> Reply | None:
     """Why the command may not be done, or None. The session's row is locked by `enter`.
 
-    `version` is that of the row it changes, `present` gives the object under its name. Raises Repeated.
+    `version` is that of the row it changes, `present` gives the object under its name; `speaks` is False for a command
+    that says nothing for the session. Raises Repeated, NotAllowed.
     """
+    if call.session is not None and speaks:
+        speakers.expect(origin, call.session, call.kind, task=call.task)
     if call.session is not None and (call.fence is not None or call.task is not None):
         fenced = fencing.check(origin, call.session, call.kind, call.task)
         if fenced is not None:

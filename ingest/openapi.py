@@ -7,7 +7,7 @@ import msgspec
 from django.conf import settings
 
 from approvals.states import STATUSES as GATE_STATUSES
-from ingest import doors, openapi_answers, openapi_leases, openapi_resume, openapi_verdicts, openapi_work, shapes
+from ingest import doors, openapi_answers, openapi_leases, openapi_resume, openapi_verdicts, openapi_work, paths, shapes
 from ingest.endpoints import Endpoint
 from ingest.reported import SHAPES
 from ingest.shapes_messages import ReadMessage, ReportCapacity, SendMessage
@@ -66,7 +66,7 @@ ENDPOINTS: Final = (
              {200: "Gate"}, query=("wait", "since"), tag="gates"),
     Endpoint("post", "/gates/wait", "waitForGates", "Wait for the first news of many gates. Changes nothing.",
              {200: "Gates"}, shapes.WaitForGates, tag="gates"),
-    Endpoint("post", "/gates/{gate}/cancel", "cancelGate", "Withdraw a request; only the agent that asked may.",
+    Endpoint("post", "/gates/{gate}/cancel", "cancelGate", "Withdraw a request; it stays as it is once it has ended.",
              {200: "Gate"}, shapes.CancelGate, tag="gates"),
     Endpoint("post", "/artifacts", "recordArtifact", "Record an artifact by its hash.", {201: "ArtifactBrief"},
              shapes.RecordArtifact, tag="artifacts"),
@@ -93,13 +93,15 @@ ENDPOINTS: Final = (
              {200: "BatchAnswer", 207: "BatchAnswer"}, query=("atomic", "judge"), tag="evidence"),
     Endpoint("get", "/events/receipt", "receipt", "The proof that a fact is in the book.", {200: "Receipt"},
              query=("id", "source"), tag="evidence"),
+    Endpoint("get", "/tools", "getTool", "What the operator declared of a tool.", {200: "Tool"}, query=("name",),
+             tag="about"),
     Endpoint("get", "/limits", "limits", "The limits of this installation.", {200: "Limits"}, tag="about"),
 )  # fmt: skip
 
 REFUSALS: Final = {
     400: "The request cannot be read, or lacks its Idempotency-Key.",
     401: "No valid token.",
-    403: "This token only reads.",
+    403: "This token only reads, or the session belongs to another agent.",
     404: "No such object in the token's project.",
     405: "Another method is needed.",
     409: "The present state does not allow it.",
@@ -218,11 +220,20 @@ def _answer(schema: str) -> dict[str, Any]:
     return {"description": "Done.", "content": content}
 
 
+def _in_path(name: str) -> dict[str, Any]:
+    """What names a thing in an address: its id or handle, of a session its key as well."""
+    if name not in paths.HANDLES:
+        return _ID
+    return {"type": "string", "pattern": f"^({paths.pattern_of(name)})$"} | (
+        {"minLength": 1, "maxLength": 200} if name == "session" else {}
+    )
+
+
 def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for part in endpoint.path.split("/"):
         if part.startswith("{"):
-            found.append({"name": part[1:-1], "in": "path", "required": True, "schema": _ID})
+            found.append({"name": part[1:-1], "in": "path", "required": True, "schema": _in_path(part[1:-1])})
     for name in endpoint.query:
         schema: dict[str, Any] = {"type": "string", "minLength": 1, "maxLength": 300, "pattern": "^[^\\x00]+$"}
         if name in ("limit", "after"):
@@ -237,7 +248,7 @@ def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
             schema["maxLength"] = 64
         elif (endpoint.name, name) in _WORDS:
             schema = {"type": "string", "enum": list(_WORDS[endpoint.name, name])}
-        required = (endpoint.name, name) in (("receipt", "id"), ("search", "q"))
+        required = (endpoint.name, name) in (("receipt", "id"), ("search", "q"), ("getTool", "name"))
         found.append({"name": name, "in": "query", "required": required, "schema": schema})
     if endpoint.method == "post" and endpoint.name not in ("postEvents", "waitForGates", "postBeats"):
         schema = {"type": "string", "minLength": 1, "maxLength": doors.KEY_CHARACTERS, "pattern": "^[!-~]+$"}

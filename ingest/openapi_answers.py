@@ -6,9 +6,10 @@ from approvals.states import RISKS
 from approvals.states import STATUSES as GATE_STATUSES
 from ingest import openapi_leases, openapi_resume, openapi_verdicts, openapi_work
 from ingest.endpoints import with_fields
+from inquiry.progress import REPEATS, STUCK, WORDS
 from inquiry.query.entities import NAMES as QUERIED
 from ledger import resolutions
-from ledger.states import BASES, LEAVES, STATES
+from ledger.states import BASES, LEAVES, STATES, TOOL_CLASSES
 from sessions.messages import BOXES
 
 _TEXT: Final = {"type": "string"}
@@ -74,11 +75,13 @@ ANSWERS: Final[dict[str, Any]] = {
         intent_digest=_TEXT,
         attempt=_NUMBER,
         remote_key=_TEXT,
+        request_lifetime_s=_NUMBER,
         outcome=_TEXT,
         external_reference=_TEXT,
         judged={"enum": ["allow", "ask", "deny"]},
         judged_by=_TEXT,
         open_effect=_ID,
+        same_calls={"type": "array", "items": {"type": "object"}},
         redactions=_NUMBER,
         attempts={"type": "array", "items": {"type": "object"}},
         attempts_in_all=_NUMBER,
@@ -116,6 +119,18 @@ ANSWERS: Final[dict[str, Any]] = {
             "rows": {"type": "array", "items": {"type": "object"}},
             "groups": {"type": ["object", "null"]},
             "notes": {"type": "array", "items": _TEXT},
+            "indexes": {
+                "type": "array",
+                "items": with_fields(
+                    {
+                        "index": {"enum": [WORDS, REPEATS, STUCK]},
+                        "read_to": _NUMBER,
+                        "of": _NUMBER,
+                        "missing": _NUMBER,
+                        "complete": {"type": "boolean"},
+                    }
+                ),
+            },
             "next": {"type": ["string", "null"]},
             "newer": {"type": ["string", "null"]},
             "as_of": _NUMBER,
@@ -138,10 +153,23 @@ ANSWERS: Final[dict[str, Any]] = {
                     detail=_TEXT,
                     pointer=_TEXT,
                     retryable={"type": "boolean"},
+                    note={"enum": ["other_agent", "lease_lost"]},
                 ),
             },
         }
     ),
     "Receipt": with_fields({"position": _NUMBER, "id": _TEXT, "source": _TEXT, "kind": _TEXT, "received_us": _NUMBER}),
+    "Tool": with_fields(
+        {
+            "name": _TEXT,
+            "declared": {"type": "boolean"},
+            "class": {"enum": list(TOOL_CLASSES)},
+            "reversibility": _TEXT,
+            "deadline_s": _NUMBER,
+            "request_lifetime_s": _NUMBER,
+            "max_attempts": _NUMBER,
+            "probe": {"type": "boolean"},
+        }
+    ),
     "Limits": with_fields({"batch_items": _NUMBER, "batch_bytes": _NUMBER, "item_bytes": _NUMBER, "depth": _NUMBER}),
 }

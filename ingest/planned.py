@@ -10,7 +10,7 @@ from django.conf import settings
 from ingest import shapes, strict
 from ingest.problems import Problem
 from sessions import repositories
-from sessions.models import Project
+from sessions.models import Project, Repository
 
 
 def intent_digest(tool: str, arguments: Any, free_text: list[str]) -> str:
@@ -31,20 +31,26 @@ def key_of(fields: shapes.PlanFields, digest: str) -> str:
     return f"{fields.call_id}:{digest[3:19]}:{fields.ordinal}"
 
 
-def target_columns(project: UUID, target: shapes.Target | None) -> dict[str, Any]:
-    """The columns of a target; the class of its ref is stamped now, with the version of the patterns that gave it."""
+def target_columns(project: UUID, session: UUID, target: shapes.Target | None, arguments: Any) -> dict[str, Any]:
+    """The columns of a target; the class of its ref is stamped now, with the version of the patterns that gave it.
+
+    A ref without a repository has the class that the patterns of a new repository give it.
+    """
     if target is None:
         return {}
     values: dict[str, Any] = {
         "ref": target.ref or "",
+        "moved_refs": repositories.moved_refs(session, target.ref or "", arguments),
         "environment": target.environment or "",
         "resource": target.resource or "",
     }
+    repository = None
     if target.repository:
         repository = repositories.ensure(Project(id=project), target.repository)
         values["repository_id"] = repository.id
-        if target.ref:
-            values["ref_class"], values["ref_patterns_version"] = repositories.classify(repository, target.ref)
+    if target.ref:
+        ref_class, version = repositories.classify(repository or Repository(), values["moved_refs"])
+        values |= {"ref_class": ref_class, "ref_patterns_version": version if repository else None}
     return values
 
 

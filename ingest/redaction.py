@@ -8,12 +8,29 @@ Found are tokens of known shape, secrets beside a telling name in text (`passwor
 values of fields with a telling name. There is no guessing by entropy: it would take commit ids for secrets.
 """
 
+import hashlib
 import hmac
 import re
 from collections.abc import Callable, Iterable
 from typing import Any
+from uuid import UUID
 
-from ingest.secret_kinds import ALL_HINTS, KINDS, Accepts, Hints, field_kind, has_hint, is_placeholder, known_token
+from django.conf import settings
+
+from ingest.secret_kinds import (
+    ALL_HINTS,
+    LOOKS,
+    Accepts,
+    Hints,
+    field_kind,
+    finds,
+    has_hint,
+    holds_secret,
+    is_placeholder,
+    is_secret_number,
+    known_token,
+    may_hold_token,
+)
 
 _MARK = "[redacted:"
 _SHORTEST = 7  # no pattern matches less
@@ -44,10 +61,34 @@ def redact(value: Any, key: bytes) -> tuple[Any, int]:
     return (redacted, work.count) if work.count else (value, 0)
 
 
+def project_key(project: UUID) -> bytes:
+    """The key under which secrets of a project are marked."""
+    return hmac.new(settings.GATEBOOK_PEPPER, b"redaction" + project.bytes, hashlib.sha256).digest()
+
+
+def clean_key(key: str, project_key: bytes) -> str:
+    """A sender's id without a secret in it: one that holds a secret becomes a mark, long enough to stay unique."""
+    if not might_hold_secret(key) or not redact(key, project_key)[1]:
+        return key
+    digest = hmac.new(project_key, b"key" + key.encode("utf-8", "surrogatepass"), "sha256").hexdigest()
+    return f"{_MARK}idempotency_key:{digest[:32]}]"
+
+
+def clean_search(project: UUID, text: str) -> str:
+    """What somebody searched for, without the secrets in it; as it is where the project does not redact."""
+    from sessions.models import Project  # here: programs redact without Django's apps
+
+    if not might_hold_secret(text) or not Project.objects.filter(id=project, redacts=True).exists():
+        return text
+    cleaned: str = redact(text, project_key(project))[0]
+    return cleaned
+
+
 class _Redaction:
     def __init__(self, key: bytes) -> None:
         self.key = key
         self.count = 0
+        self.digests: dict[str, str] = {}  # of secrets that were met: the same one often stands in many places
 
     def walk(self, value: Any) -> Any:
         """A copy of `value` with every string cleaned."""
@@ -57,26 +98,34 @@ class _Redaction:
         while pending:
             node, told = pending.pop()
             if type(node) is dict:
-                node_items: list[tuple[Any, Any, str | None]] = self._members(node)
+                node_items: list[tuple[Any, Any, str | None]] = self._members(node, told)
             else:
                 node_items = [(index, child, told) for index, child in enumerate(node)]
             for place, child, kind in node_items:
                 if type(child) is str:
                     node[place] = self.field(child, kind) if kind else self.text(child)
+                elif type(child) is int and kind and is_secret_number(child, kind):
+                    node[place] = self.mark(kind, str(child))
                 elif type(child) is dict:
                     node[place] = copy = {self.text(name): inner for name, inner in child.items()}
-                    pending.append((copy, None))
+                    pending.append((copy, kind))
                 elif type(child) is list:
                     node[place] = copied = list(child)
                     pending.append((copied, kind))
         return root[0]
 
-    def _members(self, node: dict[str, Any]) -> list[tuple[str, Any, str | None]]:
+    def _members(self, node: dict[str, Any], above: str | None) -> list[tuple[str, Any, str | None]]:
         # Recorded headers often come as {"name": "Authorization", "value": "…"}.
         name = node.get("name")
         told = field_kind(name, node) if type(name) is str and "value" in node else None
         return [
-            (field, child, field_kind(field, node) or (told if field == "value" else None))
+            (
+                field,
+                child,
+                field_kind(field, node)
+                or (told if field == "value" else None)
+                or (above if above and holds_secret(field) else None),
+            )
             for field, child in node.items()
         ]
 
@@ -101,10 +150,9 @@ class _Redaction:
         return text
 
     def _round(self, text: str) -> str:
-        lowered = text.lower()
-        for kind in KINDS:
-            looked_at = lowered if kind.folded else text
-            if any(hint in looked_at for hint in kind.hints):
+        lowered, tokens = text.lower(), may_hold_token(text)
+        for kind, is_token, looks in LOOKS:
+            if (tokens or not is_token) and finds(looks, lowered if kind.folded else text):
                 cleaned = kind.pattern.sub(self._replacer(kind.name, kind.accepts), text)
                 if cleaned != text:
                     text, lowered = cleaned, cleaned.lower()
@@ -123,8 +171,11 @@ class _Redaction:
 
     def mark(self, kind: str, secret: str) -> str:
         self.count += 1
-        digest = hmac.new(self.key, secret.encode("utf-8", "surrogatepass"), "sha256").hexdigest()
-        return f"{_MARK}{kind}:{digest[:12]}]"
+        digest = self.digests.get(secret)
+        if digest is None:
+            digest = hmac.digest(self.key, secret.encode("utf-8", "surrogatepass"), "sha256").hex()[:12]
+            self.digests[secret] = digest
+        return f"{_MARK}{kind}:{digest}]"
 
 
 def _is_inside_mark(match: "re.Match[str]") -> bool:

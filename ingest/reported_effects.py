@@ -76,7 +76,9 @@ def _fill_plans(call: Call, plans: list[Item]) -> None:
 def _judgement(batch: Batch, item: Item, effect: UUID, fields: shapes.ReportedPlan) -> dict[str, Any]:
     repository = (fields.target.repository or "") if fields.target is not None else ""
     asked = Asked(fields.arguments, repository, fields.preconditions)
-    columns = batch.judge(item.origin, item.session, effect, fields.tool, item.values, asked)
+    columns = batch.judge(
+        item.origin, item.session, effect, fields.tool, item.values, asked, item.values.get("intent_digest", "")
+    )
     # What was imported happened before there was anybody to ask: marked, and never taken for a breach.
     return columns | ({"enforced": False} if item.origin.imports else {})
 
@@ -85,9 +87,11 @@ def _plan_values(call: Call, item: Item, targets: dict[bytes, dict[str, Any]]) -
     """The columns of a reported plan that need other tables; equal targets of a batch are looked up once."""
     fields = item.fields
     if fields.target is not None:
-        key = orjson.dumps([fields.target.repository, fields.target.ref])
+        branch = fields.arguments.get("branch") if isinstance(fields.arguments, dict) else None
+        named = branch if isinstance(branch, str) else None
+        key = orjson.dumps([fields.target.repository, fields.target.ref, item.session, named])
         if key not in targets:
-            found = target_columns(call.project, fields.target)
+            found = target_columns(call.project, item.session, fields.target, fields.arguments)
             targets[key] = {name: found[name] for name in found if name not in ("environment", "resource")}
         item.values |= targets[key]
         item.values |= {"environment": fields.target.environment or "", "resource": fields.target.resource or ""}

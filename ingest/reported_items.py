@@ -16,6 +16,7 @@ from ingest.shapes_verdicts import ReportedProbe
 from ingest.strict import ItemFault, Parsed
 from ledger import fold
 from sessions.origin import Origin
+from sessions.speakers import Standing
 
 
 @dataclass(slots=True)
@@ -33,6 +34,12 @@ class Item:
     effect_key: str = ""
     values: dict[str, Any] = field(default_factory=dict)
     position: int = 0
+    standing: Standing = Standing.SPEAKS  # of who sent it, in its session
+
+    @property
+    def is_claim(self) -> bool:
+        """True for what is kept and changes nothing."""
+        return self.origin.lane == "claim"
 
 
 def read(call: Call, parsed: Iterable[Parsed | ItemFault]) -> tuple[list[Item], list[dict[str, Any]]]:
@@ -80,6 +87,7 @@ def _read_item(call: Call, index: int, item: Parsed, key: bytes | None, hints: H
         producer_seq=envelope.producer_seq,
         lease_epoch=envelope.lease_epoch,
         imports=call.token.scope == "import",
+        team=call.token.team,
     )
     read_item = Item(index, envelope, fields, origin, redactions)
     if envelope.kind in fold.KINDS:

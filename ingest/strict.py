@@ -2,7 +2,7 @@
 
 What is refused everywhere: lone surrogates, NaN and infinities (1e400 too), numbers of more than 64 characters, nesting
 deeper than 32, duplicate keys at any level. What is kept exactly: NUL and other control characters inside free text
-(written as escapes), integers past 2^53 in the evidence lane. Identifiers are narrower: `ingest.shapes`.
+(written as escapes), integers past 2^53. Identifiers are narrower: `ingest.shapes`.
 
 The reader is fast because it proves, rather than checks, the common case. msgspec decodes (strict about syntax, but it
 merges duplicate keys silently), orjson writes sorted keys, and two cheap facts make that text the canonical one:
@@ -26,13 +26,12 @@ import orjson
 
 from ingest.bodies import check_charset, check_content_type, check_utf8, read_body
 from ingest.canonical import has_astral_key, intent_text, number_text, write_canonical
-from ingest.diagnosis import MAX_NUMBER_CHARACTERS, FaultError, Lane, not_an_object, read_slowly, too_deep
+from ingest.diagnosis import MAX_NUMBER_CHARACTERS, FaultError, not_an_object, read_slowly, too_deep
 from ingest.envelope import split_items, unreadable
 from ingest.problems import Problem
 
 __all__ = [
     "ItemFault",
-    "Lane",
     "Parsed",
     "check_content_type",
     "intent_text",
@@ -94,7 +93,6 @@ _decode_floats = msgspec.json.Decoder(float_hook=_float).decode
 _decode_fragments = msgspec.json.Decoder(float_hook=_fragment).decode
 _decode_id = msgspec.json.Decoder(_IdOnly).decode
 
-_OPTIONS = {"evidence": orjson.OPT_SORT_KEYS, "command": orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER}
 _ASTRAL = re.compile(rb"[\xf0-\xf4]")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 # Possessive, and content with a string that never ends, so that no input makes it start over.
@@ -102,14 +100,14 @@ _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
-def parse_object(raw: bytes, *, max_depth: int = MAX_DEPTH, lane: Lane = "command") -> Parsed:
+def parse_object(raw: bytes, *, max_depth: int = MAX_DEPTH) -> Parsed:
     """One strict JSON object. Problem 415 for other encodings than UTF-8, 422 with a code for anything else wrong.
 
-    In the command lane integers beyond ±(2^53 - 1) are refused (`int_range`); in the evidence lane they are kept.
+    Integers past 2^53 are kept digit for digit.
     """
     check_charset(raw)
     try:
-        return _read(raw, max_depth, lane)
+        return _read(raw, max_depth)
     except FaultError as fault:
         raise Problem(422, fault.code, fault.detail, pointer=fault.pointer) from None
 
@@ -117,7 +115,7 @@ def parse_object(raw: bytes, *, max_depth: int = MAX_DEPTH, lane: Lane = "comman
 def parse_batch(
     raw: bytes, *, ndjson: bool, max_items: int = 1000, max_item_bytes: int = 262_144
 ) -> list[Parsed | ItemFault]:
-    """The items of a batch in order, each read alone in the evidence lane: a bad one is an ItemFault in its place.
+    """The items of a batch in order, each read alone: a bad one is an ItemFault in its place.
 
     The body is a JSON array, or one JSON object per line (blank lines are skipped and not counted). Problems: 400
     `envelope_unreadable` when items cannot be told apart (not an array; in an array, a syntax error anywhere), 413
@@ -132,7 +130,7 @@ def parse_batch(
             results.append(ItemFault(index, _id_of(item), "item_too_large", detail, None, "too_large"))
             continue
         try:
-            results.append(_read(item, MAX_DEPTH, "evidence"))
+            results.append(_read(item, MAX_DEPTH))
         except FaultError as fault:
             if fault.code == "json_syntax" and not ndjson:
                 raise unreadable(f"Element {index} is not JSON. {fault.detail}") from None
@@ -141,7 +139,7 @@ def parse_batch(
     return results
 
 
-def _read(raw: bytes, max_depth: int, lane: Lane) -> Parsed:
+def _read(raw: bytes, max_depth: int) -> Parsed:
     openings = raw.count(b"[") + raw.count(b"{")
     if openings > _RECURSION_SAFE:
         _check_depth(raw, max_depth)
@@ -150,10 +148,10 @@ def _read(raw: bytes, max_depth: int, lane: Lane) -> Parsed:
             value = plain = _decode(raw)
         except _FloatSeenError:
             value, plain = _decode_floats(raw), _decode_fragments(raw)
-        written = orjson.dumps(plain, option=_OPTIONS[lane])
+        written = orjson.dumps(plain, option=orjson.OPT_SORT_KEYS)
     except (FaultError, ValueError, TypeError, RecursionError):
         # msgspec raises ValueErrors; orjson a TypeError, for an integer too long for it. Both mean: look closer.
-        return _read_slowly(raw, max_depth, lane)
+        return _read_slowly(raw, max_depth)
     if type(value) is not dict:
         raise not_an_object(value)
     if (
@@ -162,12 +160,12 @@ def _read(raw: bytes, max_depth: int, lane: Lane) -> Parsed:
         or (openings > max_depth and depth(value) > max_depth)
         or (not written.isascii() and _ASTRAL.search(written) and has_astral_key(value))
     ):
-        return _read_slowly(raw, max_depth, lane)
+        return _read_slowly(raw, max_depth)
     return Parsed(value, written.decode())
 
 
-def _read_slowly(raw: bytes, max_depth: int, lane: Lane) -> Parsed:
-    value = read_slowly(raw, max_depth, lane)
+def _read_slowly(raw: bytes, max_depth: int) -> Parsed:
+    value = read_slowly(raw, max_depth)
     return Parsed(value, write_canonical(value))
 
 

@@ -21,19 +21,20 @@ from django.conf import settings
 from django.core.exceptions import EmptyResultSet, FullResultSet
 from django.db.models import QuerySet
 
-from inquiry import alerts, patience, pinned
+from inquiry import alerts, exporting, patience, pinned
 from inquiry.alerts import Look, Start
 from inquiry.models_alerts import Alert
 from inquiry.models_saved import SavedQuery
-from inquiry.query import asking, past, reading, values
+from inquiry.progress import REPEATS, WORDS
+from inquiry.query import asking, reading, values
 from inquiry.query.asking import Asked
 from inquiry.query.entities import Entity
 from inquiry.query.fields import NOTHING, Context
 from inquiry.query.kinds import Several, Time
-from inquiry.query.tree import And, Fault, Node, Not, Or, Query, Scope, Term, Words
+from inquiry.query.tree import Fault, Node, Term, Words
 from inquiry.stuck import pulses
 from inquiry.words import indexing
-from journal import horizon
+from journal import beating, horizon
 from journal.clock import now_us
 from journal.models import Entry
 from sessions.models import Membership
@@ -55,6 +56,10 @@ _SAID_BY: Final = {
 }
 _LOOKS: Final = ("access.searched", "access.viewed", "access.exported")  # change nothing about what is looked at
 _OURS: Final = (alerts.RAISED, alerts.STOPPED)  # an alert of these would raise itself for ever
+
+
+class _LateError(Exception):
+    """An index by which the query is answered is too far behind: the look waits for it, and nothing is moved."""
 
 
 @dataclass(slots=True)
@@ -88,6 +93,7 @@ class _Said:
         return self.rows[key]
 
 
+@beating.watched(NAME)
 def run(most_s: float = MOMENT_S) -> Ran:
     """Look once at every query whose alerts are on, for `most_s` seconds at most; the next run begins with the rest."""
     pulses.beat(NAME, usual_s=EVERY_S)
@@ -115,6 +121,8 @@ def start(saved: SavedQuery) -> Start:
             return _start(saved)
     except Fault as fault:
         raise RefusedError(fault.sentence) from None
+    except _LateError as late:
+        raise RefusedError(f"{late} Turn its alerts on when they are indexed.") from None
     except patience.TooMany:
         raise RefusedError("Too many searches are under way. Turn its alerts on in a moment.") from None
     except patience.Overran:
@@ -124,10 +132,13 @@ def start(saved: SavedQuery) -> Start:
 def _start(saved: SavedQuery) -> Start:
     at_us, place = now_us(), horizon.last_position()
     asked = _understand(saved.text, saved, at_us)
+    late = [one for one in exporting.late(asked) if one.missing > indexing.FRESH]
+    if late:
+        raise _LateError(late[0].note)
     found: list[tuple[Any, ...]] = []
     if asked.entity.name != "event":  # entries come once
         found, _more = asking.newest_first(asked, ("opened_position",), alerts.KNOWN)
-    return Start(saved.text, place, at_us, [row[0] for row in reversed(found)])
+    return Start(saved.text, _settled(asked, place), at_us, [row[0] for row in reversed(found)])
 
 
 def _understand(text: str, saved: SavedQuery, at_us: int) -> Asked:
@@ -151,6 +162,9 @@ def _look(alert: Alert, settled: int, said: _Said) -> bool:
                 begun, look = _start(saved), None
             else:
                 begun, look = None, _judged(alert, settled, said)
+    except _LateError as late:
+        log.info("alert_waits", alert=str(alert.pk), because=str(late))
+        return False
     except Fault as fault:
         alerts.stop(alert, fault.sentence)
         return False
@@ -166,11 +180,11 @@ def _look(alert: Alert, settled: int, said: _Said) -> bool:
 def _judged(alert: Alert, settled: int, said: _Said) -> Look:
     """What is new of an alert's query."""
     now, place = max(now_us(), alert.looked_at_us), alert.place
-    indexed = pulses.position(indexing.NAME)  # before anything is read that goes by it
     asked = _understand(alert.text, alert.query, now)
-    # Beyond what the index of words has read, what is said may not be found by its words yet, nor as done again.
-    if _has_words(asked.query.condition) or _is_compared_late(asked.query):
-        settled = min(settled, indexed)
+    words = asked.context.indexes.get(WORDS)
+    if words is not None and words.missing:
+        raise _LateError(words.note)
+    settled = _settled(asked, settled)
     until = max(place, min(settled, place + (SPAN >> (3 * alert.failures))))  # a smaller step after one too long
     if asked.entity.name == "event":
         rows = asking.matches(asked).filter(opened_position__gt=place, opened_position__lte=until)
@@ -187,6 +201,15 @@ def _judged(alert: Alert, settled: int, said: _Said) -> Look:
     new = sorted(matching.difference(before), reverse=True)
     known = alerts.remembered(before, {position for _pk, position in of}, list(matching))
     return _told(asked, until, known, new)
+
+
+def _settled(asked: Asked, settled: int) -> int:
+    """Up to where the journal is settled and read by every index that the query goes by.
+
+    What is said beyond may not be found by its words yet, nor as done again.
+    """
+    followed = (one.position for one in asked.context.indexes.values() if one.index in (WORDS, REPEATS))
+    return min([settled, *followed])
 
 
 def _told(asked: Asked, until: int, known: Sequence[int], new: list[int]) -> Look:
@@ -241,20 +264,6 @@ def _sql(rows: "QuerySet[Any]") -> object:
         return rows.order_by().values("pk").query.sql_with_params()
     except (EmptyResultSet, FullResultSet) as known:
         return type(known)
-
-
-def _is_compared_late(query: Query) -> bool:
-    return any(known is not None and known.compared_late for known, _name, _at in past.named(query))
-
-
-def _has_words(node: Node | None) -> bool:
-    if isinstance(node, And | Or):
-        return any(_has_words(child) for child in node.children)
-    if isinstance(node, Not):
-        return _has_words(node.child)
-    if isinstance(node, Scope):
-        return _has_words(node.condition)
-    return isinstance(node, Words)
 
 
 def _parts(ids: Sequence[Any]) -> Iterator[Sequence[Any]]:

@@ -13,10 +13,11 @@ from django.db.models import F, QuerySet
 from django.http import QueryDict
 from django.urls import reverse
 
-from inquiry import columns, exempted, first_search, found_words, handles, histogram, jump, links
+from inquiry import columns, exempted, first_search, found_words, handles, histogram, jump, links, liveness
 from inquiry.asof.cut import Cut
 from inquiry.column import Reader
 from inquiry.handles import as_position
+from inquiry.progress import Progress
 from inquiry.query import asking, differing, editing, excluding, facets, reading, telling
 from inquiry.query.asking import Answer, Asked
 from inquiry.query.differing import Apart
@@ -32,7 +33,7 @@ from ledger.models import Effect
 from sessions.access import OF_PROJECT
 from sessions.models import Project
 
-NAMES: Final = ("q", "before", "after", "facets", "part", "add", "apart", OF_PROJECT)
+NAMES: Final = ("q", "before", "after", "facets", "part", "noted", "add", "apart", OF_PROJECT)
 LONGEST_ID: Final = 300
 AROUND: Final = 120  # characters of a query that are shown on either side of what is wrong with it
 AGES: Final = (("1h", "last hour"), ("24h", "24 h"), ("7d", "7 d"), ("30d", "30 d"))
@@ -97,6 +98,12 @@ class Searched:
     def cut(self) -> Cut | None:
         """The moment that the query is as of; None for now."""
         return self.asked.past.cut if self.asked is not None and self.asked.past is not None else None
+
+    @property
+    def late(self) -> list[Progress]:
+        """The indexes that the answer goes by and that have not read everything."""
+        indexes = self.asked.context.indexes.values() if self.asked is not None else ()
+        return [one for one in indexes if not one.complete]
 
     @property
     def asof(self) -> str:
@@ -235,6 +242,8 @@ def search(page: Searched, project: Project, now_us: int) -> None:
         _blame(page, asked)
         return
     page.rows = list(as_rows(answer.rows)) if page.entity == "effect" else answer.rows
+    if page.entity == "session" and page.cut is None:  # heartbeats are not in the journal
+        liveness.attach(page.rows)
     if page.entity == "exemption":
         exempted.count_late(project, page.rows, page.reader.upto)
     page.snippets = found_words.snippets_of(asked, [row.pk for row in answer.rows])

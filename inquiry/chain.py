@@ -17,6 +17,7 @@ from approvals.models import Gate
 from inquiry import nearest, repeating
 from inquiry.indexes import HAS_REFERENCE, WAS_ASKED_ABOUT
 from inquiry.models_repeats import RepeatedDoing
+from inquiry.words import indexing
 from ledger.models import Effect
 from sessions import decisions
 from sessions.models_state import text_at
@@ -82,7 +83,7 @@ class Chain:
 def of(effect: Effect, now_us: int) -> Chain:
     """The chain of an effect that was fetched through the wall; nothing of another project is in it.
 
-    Two queries, three where something was decided about it, however long it is.
+    Three queries, four where something was decided about it, however long it is.
     """
     chain = Chain()
     chain.add(effect.id, THIS)
@@ -106,6 +107,9 @@ def of(effect: Effect, now_us: int) -> Chain:
     _upwards(chain, effect, found, "compensates_id", *how)
     _compensations(chain, effect, found)
     _tell_alike(chain, alike, found)
+    compared = indexing.compared(effect.project_id)
+    if compared.note:
+        chain.say(compared.note)
     _ask(chain, now_us)
     rows = decided.order_by("-opened_position")[:ALIKE] if found.whether["decided"] else []
     chain.decided = [decisions.told(row) | {"position": row.opened_position} for row in rows]

@@ -47,6 +47,7 @@ def skews(sessions: Sequence[Session], *, wanted: bool = True, upto: int | None 
 def _ahead(sessions: Sequence[UUID], upto: int | None) -> dict[UUID, list[int]]:
     """How far (µs) the server's clock was ahead in the newest facts of each that carry both times."""
     newest = Entry.objects.order_by("-position").values("session", "received_us", "occurred_us", "source", "facts")
+    newest = newest.exclude(lane="claim")  # told by another agent's clock
     newest = newest if upto is None else newest.filter(position__lte=upto)
     parts, parameters = list[str](), list[Any]()
     for one in sessions:

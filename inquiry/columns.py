@@ -121,6 +121,7 @@ def _votes(row: Any, reader: Reader) -> Value:
             "digest": one.shown_digest,
             "saw_everything": one.view_complete,
             "proof": one.step_up,
+            "password_at": moment(one.password_at_us) if one.password_at_us is not None else None,
         }
         for one in cast(row, reader)
     ]

@@ -55,7 +55,7 @@ _MARKS: Final[dict[str, tuple[str, str]]] = {  # a fact of the session -> shape 
     "artifact.recorded": ("artifact", "artifact"),
     "session.resumed": ("running", "resumed"),
     "session.stuck": ("warn", "stuck"),
-    "session.recovered": ("tick", "moves again"),
+    "session.recovered": ("tick", "no longer stuck"),
     "session.branched": ("undoable", "branched"),
     "session.merged": ("undoable", "merged"),
     "session.ended": ("stop", "ended"),
@@ -125,6 +125,8 @@ def draw(lanes: Lanes, address: Callable[[Any], str], running: bool) -> Drawing 
         top += max(6 + (ROW + lift) * rows, 42 if lane.worker else 0)
     top = _mark_lane(canvas, lanes, top)
     top = _gap_lane(canvas, lanes, top)
+    # The drawing is the server's, whatever clock a reader has chosen: its axis says which one it is.
+    heads.append(SafeString('<text x="8" y="13" class="dim">UTC</text>'))
     for tick in ticks(canvas.axis.starts_us, canvas.axis.ends_us):
         x = round(LEFT + (RIGHT - LEFT) * tick.x, 1)
         heads.append(markup('<line class="grid" x1="{}" y1="20" x2="{}" y2="{}"/>', str(x), str(x), str(top)))

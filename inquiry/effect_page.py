@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from django.db.models import F, OuterRef, QuerySet, Subquery
+from django.db.models import Exists, F, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Substr
 
 from approvals.deadlines import current_status
@@ -12,12 +12,13 @@ from approvals.models import Gate
 from inquiry import bodies, incident_page, repeating
 from inquiry.bodies import Argument, Excerpt
 from inquiry.bundles import history
+from inquiry.indexes import IS_A_CLAIM
 from inquiry.keyset import MAX_POSITION
 from journal import brought, gists
 from journal.clock import now_us
 from journal.compiled import Compiled
 from journal.models import LANES, Entry
-from ledger import breaches, cases, declared, resolutions, verdicts
+from ledger import breaches, cases, declared, resolutions, same_calls, verdicts
 from ledger.models import Attempt, Effect
 from ledger.models_tools import Tool
 from ledger.verdicts import Case, Verdict
@@ -32,7 +33,8 @@ def effect(project: Project, effect_id: UUID) -> Effect | None:
     """The effect with all that its page names, or None when it is not this project's.
 
     `before_id` and `after_id` are its neighbours in the session, None at the ends; `in_incident` as of a session;
-    `again` is true where another like it ran.
+    `again` is true where another like it ran, `has_claims` where agents reported on it that may not speak for it,
+    `named` where a same call of another session is named with it.
     """
     found: Effect | None = next(iter(_EFFECT.rows(project=project.id, effect=effect_id)), None)
     # A report may name any id as its parent's, and nothing crosses the wall.
@@ -45,6 +47,7 @@ def _effect(project: UUID, effect: UUID) -> "QuerySet[Any]":
     beside = Effect.objects.filter(session=OuterRef("session"))
     before = beside.filter(opened_position__lt=OuterRef("opened_position")).order_by("-opened_position")
     after = beside.filter(opened_position__gt=OuterRef("opened_position")).order_by("opened_position")
+    claims = Entry.objects.filter(IS_A_CLAIM)
     joined = (
         *("session", "agent", "task", "repository", "parent_effect", "compensates"),
         *("session__owner", "session__on_behalf_of"),
@@ -54,6 +57,9 @@ def _effect(project: UUID, effect: UUID) -> "QuerySet[Any]":
         .select_related(*joined)
         .annotate(before_id=Subquery(before.values("id")[:1]), after_id=Subquery(after.values("id")[:1]))
         .annotate(in_incident=incident_page.is_member("effect"), again=repeating.is_again())
+        .annotate(not_compared=repeating.not_compared("effect"))
+        .annotate(has_claims=Exists(claims.filter(session=OuterRef("session"), effect=OuterRef("id"))))
+        .annotate(named=same_calls.is_named(**same_calls.OF_EFFECT))
     )
 
 
@@ -118,6 +124,7 @@ _REPORTED: Final = frozenset(
 # What is known, by lane: the words of Gatebook and of people move nothing when an agent reports them.
 KNOWN_KINDS: Final[dict[str, frozenset[str]]] = {
     "evidence": _REPORTED,
+    "claim": _REPORTED,
     "command": _REPORTED | {"gate.cancelled"},
     "system": frozenset(
         {
@@ -192,6 +199,7 @@ class Exchange:
     result: Excerpt | None = None
     result_erased: bool = False
     detail: str = ""  # of a failure
+    reference: str = ""  # that the answer names, where another one stands, which a person named
     answer_position: int | None = None
 
 
@@ -213,6 +221,9 @@ def exchange(effect: Effect, tried: list[Attempt]) -> Exchange:
         if said.get("result") is not None:
             result.result = bodies.excerpt(bodies.shown(said["result"]))
         result.detail = said["detail"] if isinstance(said.get("detail"), str) else ""
+        named = said.get("external_reference")
+        if effect.resolution == "happened" and isinstance(named, str) and named != effect.external_reference:
+            result.reference = named
     return result
 
 
@@ -230,6 +241,11 @@ def related(effect: Effect, upto: int = MAX_POSITION) -> tuple[list[Effect], lis
         [one for one in found if one.compensates_id == effect.id][:RELATED],
         [one for one in found if one.compensates_id != effect.id][:RELATED],
     )
+
+
+def elsewhere(effect: Any) -> list[same_calls.Link]:
+    """Effects of other sessions with the same call, named with this one because nobody knew of one of the two."""
+    return same_calls.of_effects([effect.id]).get(effect.id, [])[:RELATED] if effect.named else []
 
 
 def gates(effect: Effect) -> list[Gate]:

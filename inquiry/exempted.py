@@ -63,7 +63,7 @@ def _told(project: Project, ids: list[UUID], upto: int | None) -> Any:
     told = uses(project).filter(subject__in=ids)
     if upto is None:
         return told
-    ran = Entry.objects.filter(effect=OuterRef("effect"), kind__in=RUNS, position__lte=upto)
+    ran = Entry.objects.filter(effect=OuterRef("effect"), kind__in=RUNS, position__lte=upto).exclude(lane="claim")
     return told.filter(position__lte=upto).annotate(had_run=Exists(ran))
 
 

@@ -24,6 +24,7 @@ from inquiry import columns
 from inquiry.column import Reader, moment
 from inquiry.models_exports import FORMATS
 from inquiry.pinned import absolute, pinned
+from inquiry.progress import Progress
 from inquiry.query import asking, streaming
 from inquiry.query.asking import Asked
 from inquiry.query.tree import Fault
@@ -53,6 +54,7 @@ class Wanted:
     position: int
     now_us: int
     who: str  # user name and pseudonym of whoever asked
+    late: bool = False  # an index by which it is answered had not read up to `position` when it was asked
 
     @property
     def asked(self) -> Asked:
@@ -63,9 +65,16 @@ class Wanted:
 def wanted(project: Project, text: str, form: str, now_us: int, who: str) -> Wanted:
     """An export of `text` as of now. Raises Fault for what is no query, KeyError for a format that does not exist."""
     FORMATS[form]
+    if not text.strip():
+        raise Fault(0, 0, "The query is empty. Name what to export, as effect or session.")
     found = Wanted(project, absolute(text, now_us), form, horizon.last_position(), now_us, who)
-    _ = found.asked
+    found.late = bool(late(found.asked))
     return found
+
+
+def late(asked: Asked) -> list[Progress]:
+    """The indexes that an answer goes by and that have not read all of the journal that it is about."""
+    return [one for one in asked.context.indexes.values() if one.missing]
 
 
 def count(export: Wanted) -> int:
@@ -80,8 +89,13 @@ def count(export: Wanted) -> int:
 def pieces(
     export: Wanted, tell: Callable[[int], None] = lambda _rows: None, limit: Limit = nullcontext
 ) -> Iterator[bytes]:
-    """The file, piece by piece. `tell` hears how many rows are done; each reading of rows runs within `limit()`."""
+    """The file, piece by piece. `tell` hears how many rows are done; each reading of rows runs within `limit()`.
+
+    Raises Fault where an index has not read what the export is about.
+    """
     asked = export.asked
+    for one in late(asked):
+        raise Fault(0, 0, f"{one.note} Ask for the export again when they are indexed.")
     if export.format == "bundle":
         yield from _bundle(export, asked, _rows(export, asked, tell, limit))
         return
@@ -229,6 +243,7 @@ def _about(export: Wanted, asked: Asked, number: int, hashes: dict[str, Any]) ->
         "pinned": _pinned(export),
         "entity": asked.entity.name,
         "as_of": export.position,
+        "indexes": [one.as_json for one in asked.context.indexes.values()],
         "asked_at": moment(export.now_us),
         "asked_by": export.who,
         "rows": number,

@@ -21,7 +21,11 @@ from django.db.models import Q, QuerySet
 from inquiry import exporting, looks
 from inquiry.exporting import Wanted
 from inquiry.models_exports import Export
+from inquiry.query import asking
 from inquiry.query.tree import Fault
+from inquiry.stuck import pulses
+from inquiry.words import indexing
+from journal import beating
 from journal.clock import now_us
 from sessions.access import may
 from sessions.models import Membership, Project
@@ -82,8 +86,10 @@ def path(export: Export) -> Path:
     return _folder() / f"{export.id.hex}.{exporting.ENDINGS[export.format]}"
 
 
+@beating.watched("exports")
 def run() -> int:
     """Make what is waiting, one after the other; remove what is older than a day. Returns how many were finished."""
+    pulses.beat("exports")
     _remove_old()
     finished = 0
     while (export := _take()) is not None:
@@ -94,7 +100,8 @@ def run() -> int:
 def _take() -> Export | None:
     """The next export, taken for us; None when there is none, or another process makes one."""
     now = now_us()
-    alive = Q(state="running", beat_at_us__gte=now - SILENT_US)
+    # A heartbeat far ahead of the clock is from before the clock was set back, and proves nothing.
+    alive = Q(state="running", beat_at_us__range=(now - SILENT_US, now + SILENT_US))
     if Export.objects.filter(alive).exists():
         return None
     unfinished = Export.objects.filter(state__in=["waiting", "running"]).order_by("asked_at_us", "id")
@@ -103,7 +110,7 @@ def _take() -> Export | None:
             _end(export, export.tries, state="failed", error="It was begun three times, and broken off each time.")
             continue
         free = Export.objects.filter(pk=export.pk, tries=export.tries).filter(
-            Q(state="waiting") | Q(state="running", beat_at_us__lt=now - SILENT_US)
+            Q(state="waiting") | (Q(state="running") & ~alive)
         )
         if free.update(state="running", tries=export.tries + 1, beat_at_us=now, rows_done=0):
             export.tries += 1
@@ -118,6 +125,7 @@ def _make(export: Export) -> bool:
     wanted = Wanted(project, export.text, export.format, export.position, export.asked_at_us, who)
     part = path(export).with_suffix(f".{os.getpid()}-{export.tries}.part")
     try:
+        _wait_for_indexes(export, wanted)
         _beat(export, rows_in_all=exporting.count(wanted))
         digest, size = hashlib.sha256(), 0
         with part.open("xb") as file:
@@ -139,6 +147,21 @@ def _make(export: Export) -> bool:
         part.unlink(missing_ok=True)
 
 
+def _wait_for_indexes(export: Export, wanted: Wanted) -> None:
+    """Index up to the position of the export where its query goes by words or repeats."""
+    if exporting.late(wanted.asked):
+        indexing.index(upto=export.position, after_step=lambda: _beat(export))
+
+
+def waits_for(export: Export) -> list[str]:
+    """What has to be indexed before it is made, a sentence for each index."""
+    try:
+        asked = asking.understand(export.text, export.project, export.asked_at_us, export.position)
+    except Fault:  # which ends it when it is made
+        return []
+    return [one.note for one in exporting.late(asked)]
+
+
 def _pieces(export: Export, wanted: Wanted) -> Iterator[bytes]:
     last = time.monotonic()
 
@@ -153,6 +176,7 @@ def _pieces(export: Export, wanted: Wanted) -> Iterator[bytes]:
 
 
 def _beat(export: Export, **values: int) -> None:
+    pulses.beat("exports")
     if not _mine(export, export.tries).update(beat_at_us=now_us(), **values):
         raise _LostError
 
@@ -184,4 +208,4 @@ def _folder() -> Path:
     return folder
 
 
-__all__ = ["ask", "note", "of", "path", "run", "wanted_by"]
+__all__ = ["ask", "note", "of", "path", "run", "waits_for", "wanted_by"]

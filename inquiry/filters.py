@@ -6,12 +6,19 @@ import django_filters
 from django import forms
 from django.db.models import Q, QuerySet
 
-from inquiry import handles, shown
+from inquiry import handles, liveness, shown
+from journal.clock import now_us
 from sessions.models import MODES, STATUSES, Session
 
 _WORDS: Final = {"leased": "leased", "reported": "reported", "one_shot": "one-shot"}
 _NO_END: Final = "no_end_told"
-_STATUSES: Final = [("running", "running"), (_NO_END, shown.NO_END), *((s, s) for s in STATUSES if s != "running")]
+_GONE: Final = "worker_gone"
+_STATUSES: Final = [
+    ("running", "running"),
+    (_GONE, liveness.GONE),
+    (_NO_END, shown.NO_END),
+    *((s, s) for s in STATUSES if s != "running"),
+]
 _TEXT: Final = {"autocomplete": "off", "spellcheck": "false"}
 
 
@@ -62,8 +69,11 @@ class SessionFilter(django_filters.FilterSet):  # type: ignore[misc]  # django-f
         """The sessions of which the page says so: a reported one of which no end was told is not said to be running."""
         if value == _NO_END:
             return sessions.filter(shown.no_end_told())
+        gone = liveness.gone(now_us())
+        if value == _GONE:
+            return sessions.filter(gone)
         if value == "running":
-            return sessions.filter(status=value).exclude(mode="reported")
+            return sessions.filter(~gone, status=value).exclude(mode="reported")
         return sessions.filter(status=value)
 
     def begins(self, sessions: "QuerySet[Session]", _name: str, value: str) -> "QuerySet[Session]":

@@ -7,7 +7,7 @@ from inquiry.asof import texts
 from inquiry.query import reading
 from inquiry.query.asking import Asked
 from inquiry.query.tree import And, Node, Or, Words
-from inquiry.words import indexing, matching, snippets
+from inquiry.words import matching, snippets
 from inquiry.words.matching import Term
 from inquiry.words.snippets import Snippet
 
@@ -32,17 +32,10 @@ def _words(node: Node) -> Iterator[Words]:
 
 
 def snippets_of(asked: Asked, effects: Sequence[UUID]) -> dict[UUID, Snippet]:
-    """By effect the piece of its text that has most of the words; three queries, none where no word was asked for.
-
-    What the index has not read yet, beyond what is looked at directly, becomes a note of the query.
-    """
+    """By effect the piece of its text that has most of the words; two queries, none where no word was asked for."""
     wanted = terms(asked)
     if not wanted:
         return {}
-    late = indexing.behind(asked.context.project.id, asked.context.upto)
-    if late:
-        told = f"{late:,}+" if late >= indexing.COUNTED else f"{late:,}"
-        asked.context.notes.append(f"{told} of the newest entries have not been read for words yet.")
     again = asked.past.again if asked.past is not None else {}
     changed = [one for one in effects if one in again]
     found = snippets.of_effects([one for one in effects if one not in again], wanted) if effects else {}

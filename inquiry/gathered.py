@@ -64,5 +64,6 @@ def _beside(found: Lanes, sessions: dict[UUID, Session], low: int, until: int | 
     told = Entry.objects.filter(session__in=list(sessions), position__gte=low, effect=None, kind__in=OF_SEVERAL)
     if until is not None:
         told = told.filter(position__lte=until)
-    rows = told.exclude(lane="evidence", kind__in=OURS).order_by("-position").values(*ENTRY, "session")[:BESIDE]
+    told = told.exclude(lane="evidence", kind__in=OURS).exclude(lane="claim")
+    rows = told.order_by("-position").values(*ENTRY, "session")[:BESIDE]
     return [lanes.of_session(entry, found.clock, found.skews.get(entry["session"])) for entry in reversed(rows)]

@@ -1,12 +1,14 @@
 """/healthz and /readyz: whether this process lives, and whether it can do its work. Plain text, for machines."""
 
+import os
+
 from django.db import DatabaseError, InterfaceError, connection
 from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
 from inquiry.stuck import pulses
-from journal import triggers
+from journal import beating, fingerprints, inventory, triggers
 from journal.templatetags.gatebook import elapsed
 
 
@@ -28,23 +30,51 @@ def readyz(request: HttpRequest) -> HttpResponse:
         reason = "the database does not answer"
     if reason:
         return _text(f"not ready: {reason}", 503)
-    return _text("\n".join(["ready", *_chores()]), 200)
+    return _text("\n".join(_standing()), 200)
 
 
-def _chores() -> list[str]:
-    """How late our own chores are: what has never run is not told. Without them pages and doors work all the same."""
-    told = [one for one in pulses.all_of_them() if one.ago_us is not None]
-    return [f"{one.name}: {'late, ' if one.late else ''}last ran {elapsed(one.ago_us)} ago" for one in told]
+def _standing() -> list[str]:
+    """The first line names what is in trouble, and each job that ever ran has one. Pages and API work without jobs."""
+    jobs, step = [one for one in pulses.all_of_them() if one.ago_us is not None], pulses.clock()
+    troubled = [one.name for one in jobs if one.in_trouble] + ([beating.CLOCK] if step else [])
+    lines = [f"{one.name}: {_in_words(one)}" for one in jobs]
+    if step:
+        moved = f"set back {elapsed(step.by_us)}, {elapsed(step.ago_us)} ago"
+        lines.append(f"clock: {moved}; deadlines and leases of before last longer, for {elapsed(step.left_us)} more")
+    return [f"ready, degraded: {', '.join(troubled)}" if troubled else "ready", *lines]
+
+
+def _in_words(one: beating.Lateness) -> str:
+    if one.ahead_us:
+        return f"clock moved, last ran {elapsed(one.ahead_us)} ahead of the clock"
+    late = "late, " if one.late else ""
+    if one.failing:
+        never = one.succeeded_ago_us is None
+        succeeded = "never succeeded" if never else f"last succeeded {elapsed(one.succeeded_ago_us)} ago"
+        return f"{late}failing, {succeeded}; last error {one.error}, {elapsed(one.failed_ago_us)} ago"
+    if one.late or one.succeeded_ago_us is None:
+        return f"{late}last ran {elapsed(one.ago_us)} ago"
+    return f"{late}last succeeded {elapsed(one.succeeded_ago_us)} ago"
 
 
 def _why_not() -> str | None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT 1")
+        if connection.vendor == "postgresql":
+            cursor.execute("SHOW transaction_read_only")
+            if cursor.fetchone() == ("on",):
+                return "the database is read-only"
+    if connection.vendor == "sqlite" and not os.access(connection.settings_dict["NAME"], os.W_OK):
+        return "the database is read-only"
     executor = MigrationExecutor(connection)
     if executor.migration_plan(executor.loader.graph.leaf_nodes()):
         return "the database is not migrated; run `manage.py migrate`"
     if triggers.missing(connection):
         return "triggers that guard the record are missing; run `manage.py migrate`"
+    if foreign := fingerprints.foreign_keys():
+        return f"the key {foreign[0]} is not the one that the database was written with"
+    if different := inventory.differences(connection):
+        return f"the tables are not those of this version: {inventory.sentence(different)}"
     return None
 
 

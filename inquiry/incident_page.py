@@ -10,7 +10,7 @@ from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast, Coalesce
 
 from approvals.deadlines import current_status
-from inquiry import keyset, things
+from inquiry import keyset, liveness, things
 from inquiry.keyset import Window
 from inquiry.models_incidents import STATES, Incident, IncidentEntry, IncidentMember
 from inquiry.things import EFFECT, ENTRY, GATE, SESSION
@@ -129,6 +129,7 @@ def held(project: Project, found: Incident, now: int, before: int | None = None)
         if thing is not None:
             known[one.kind].append(thing)
         result.members.append(_member(one, thing))
+    liveness.attach(known[SESSION])
     result.sessions = [thing.id for thing in known[SESSION]]
     alone = [_effect_of(kind, thing) for kind in (EFFECT, GATE, ENTRY) for thing in known[kind]]
     result.effects = [one for one in dict.fromkeys(alone) if one is not None]

@@ -22,6 +22,7 @@ HAS_GUARDED_REF: Final = _condition(
 )  # effect_by_ref_class
 NEEDS_LEAVE: Final = _condition("judged", "%(expressions)s IN ('ask', 'deny')")  # effect_judged_to_need_leave
 IS_OF_A_CONTROL: Final = _condition("kind", "%(expressions)s = 'control.fired'")  # journal's entry_of_control
+IS_A_CLAIM: Final = _condition("lane", "%(expressions)s = 'claim'")  # journal's entry_of_claim
 IS_OF_A_RARE_KIND: Final = _condition(
     "kind", "NOT (%(expressions)s IN ('effect.planned', 'effect.dispatched', 'effect.acknowledged', 'effect.failed'))"
 )  # journal's entry_by_kind

@@ -100,6 +100,7 @@ def add_all(found: Lanes, session: Session, effects: Sequence[Any], low: int) ->
             found.tasks[effect.task_id] = (f"t_{effect.task_position}", title, effect.task_worker or "")
     high = found.upto if found.is_newest else max((entry["position"] for entry in entries), default=found.upto)
     within = Entry.objects.filter(session=session.id, position__gte=low if effects and found.older else 0)
+    within = within.exclude(lane="claim")
     if high is not None:
         within = within.filter(position__lte=high)
     told = within.filter(effect=None, kind__in=OF_SESSION).exclude(lane="evidence", kind__in=OURS)
@@ -153,6 +154,7 @@ def _facts(effects: list[UUID], upto: int | None) -> list[dict[str, Any]]:
     """The facts of these effects that move a bar, in the order of the book."""
     until = keyset.MAX_POSITION if upto is None else upto
     moving = Entry.objects.filter(effect__in=effects, kind__in=list(STEP_OF_KIND), position__lte=until)
+    moving = moving.exclude(lane="claim")
     return list(moving.order_by("position").values(*ENTRY)[: FACTS + 1])
 
 

@@ -39,6 +39,8 @@ def stages(effect: Effect, tried: list[Attempt], now_us: int) -> list[Stage]:
         if last.acknowledged_mark and is_of_a_person_alone(effect, last):
             found.append(Stage("acknowledged: unknown", "unknown", last.acknowledged_at_us))
             found.append(Stage("happened, a person said", "acknowledged", None))
+        elif last.acknowledged_mark and effect.outcome == "error":
+            found.append(Stage("acknowledged: error", "failed", last.acknowledged_at_us))
         elif last.acknowledged_mark:
             found.append(Stage("acknowledged", "acknowledged", last.acknowledged_at_us))
         elif effect.resolution == "happened":

@@ -5,6 +5,7 @@ through, does not fill the book. Facts hold what was found; the text of a query 
 """
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any, Final
 from uuid import UUID
 
@@ -26,8 +27,25 @@ def actor_of(request: MemberRequest) -> str:
     return request.person.pseudonym or pseudonym_of(request.user)
 
 
+Cleaner = Callable[[UUID, str], str]
+_cleaners: list[Cleaner] = []
+
+
+def clean_with(cleaner: Cleaner) -> None:
+    """Let `cleaner` take the secrets out of what people and agents search for; an app above knows how."""
+    if cleaner not in _cleaners:
+        _cleaners.append(cleaner)
+
+
+def _clean(project: UUID, text: str) -> str:
+    for cleaner in _cleaners:
+        text = cleaner(project, text)
+    return text
+
+
 def searched(project: UUID, actor: str, text: str, *, entity: str, found: int, more: bool) -> None:
     """Record that `actor` asked `text`; `found` rows or groups were told at once, `more` when there were others."""
+    text = _clean(project, text)
     _note(project, "access.searched", actor, (text,), {"q": text}, {"entity": entity, "found": found, "more": more})
 
 
@@ -42,7 +60,16 @@ def viewed(project: UUID, actor: str, what: str, number: int, of: tuple[UUID | N
 
 def exported(project: UUID, actor: str, text: str, facts: dict[str, Any], *, subject: UUID) -> None:
     """Record that `actor` took what `text` asks for out of the book; each time, whatever the hour."""
-    _note(project, "access.exported", actor, (subject.hex,), {"q": text}, facts, (None, None, subject), hourly=False)
+    _note(
+        project,
+        "access.exported",
+        actor,
+        (subject.hex,),
+        {"q": _clean(project, text)},
+        facts,
+        (None, None, subject),
+        hourly=False,
+    )
 
 
 # What this process knows to be in the book: who looks again within the hour costs nothing.

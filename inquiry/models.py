@@ -105,6 +105,9 @@ class Pulse(models.Model):
     beats = models.BigIntegerField(default=1)  # of the sweeper: the number of its evaluation
     position = models.BigIntegerField(default=0)  # how far the sweeper, or the index of words, has read the journal
     held_until_us = models.BigIntegerField(default=0)  # no alarm before: we were away ourselves
+    succeeded_us = models.BigIntegerField(default=0)  # when a run last ended well; 0: none is known
+    failed_us = models.BigIntegerField(default=0)  # when a run last failed; 0: none did
+    error = models.CharField(max_length=64, blank=True, default="")  # its type; empty once a run ended well
 
     class Meta:
         constraints = [

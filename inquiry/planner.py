@@ -17,6 +17,7 @@ EFFECTS: Final = {
     "effect_by_state": "100000 100000 20000 1 1",
     "effect_failed_by_tool": "20000 20000 1000 1 1 1",
     "effect_open_intent": "30000 20 1",
+    "effect_unknown_intent": "20000 20000 1",
     "effect_by_reference": "300000 300000 2",
     "effect_by_repository": "500000 500000 25000 1",
     "effect_by_ref_class": "100000 100000 50000 1",
@@ -53,7 +54,9 @@ ENTRIES: Final = {
     "entry_by_effect": "4000000 4 1",
     "entry_by_received_us": "5000000 2",
     "entry_of_control": "2000 4 1",
+    "entry_of_acquisition": "20000 4 1",
     "entry_by_kind": "500000 500000 10000 1",
+    "entry_of_claim": "2000 4 1",
     "entry_by_person": "200000 200000 2000 1",
     # Made by SQLite for (project, source, event_id).
     "sqlite_autoindex_journal_entry_1": "5000000 5000000 500000 1",

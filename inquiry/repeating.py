@@ -10,12 +10,15 @@ from uuid import UUID
 
 from django.db import connection
 from django.db.models import Exists, OuterRef, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 
 from inquiry import alike
 from inquiry.indexes import IS_REPEATED
+from inquiry.models import Pulse
 from inquiry.models_repeats import RepeatedDoing
 from inquiry.words import reading
 from journal import sql
+from journal.models import Entry
 from ledger.models_tools import Tool
 
 RUNS: Final = frozenset({"effect.dispatched", "effect.acknowledged", "effect.failed"})
@@ -24,7 +27,8 @@ TELLING: Final = RUNS | {"effect.planned"}  # kinds of entries by which an effec
 _EARLIER: Final = (
     "SELECT CAST(entry.effect AS text), min(entry.position) FROM {} CROSS JOIN journal_entry entry"
     " WHERE entry.effect = wanted.key"
-    " AND entry.kind IN ('effect.dispatched', 'effect.acknowledged', 'effect.failed') AND entry.position <= %s"
+    " AND entry.kind IN ('effect.dispatched', 'effect.acknowledged', 'effect.failed') AND entry.lane <> 'claim'"
+    " AND entry.position <= %s"
     " GROUP BY entry.effect"
 )
 _FIRSTS: Final = (
@@ -79,7 +83,7 @@ def doings(begun: Mapping[str, int], since: int, known: Mapping[str, reading.Wor
     unknown = [one for one in begun if one not in known]
     rows = [known[one].row for one in begun if one in known]
     rows += [one.row for one in (reading.read(unknown) if unknown else {}).values()]
-    ran = [row for row in rows if row["attempt_count"] and row["plan_position"] is not None and row["intent_digest"]]
+    ran = [row for row in rows if row["ran"] and row["plan_position"] is not None and row["intent_digest"]]
     unread = {row["plan_position"]: (row["project_id"], row["tool"]) for row in ran if row["id"] not in known}
     calls = reading.calls(unread)
     earlier = _earlier([row["id"] for row in ran if row["opened_position"] <= since < row["plan_position"]], since)
@@ -152,9 +156,19 @@ def is_again() -> Exists:
     return Exists(RepeatedDoing.objects.filter(position=OuterRef("opened_position"), sort__in=("call", "target")))
 
 
+def not_compared(column: str) -> Exists:
+    """For a query of effects or sessions, by which `column` entries name them: whether the index has not read a run."""
+    read_to = Coalesce(Subquery(Pulse.objects.filter(name="words").values("position")), 0)
+    runs = Entry.objects.filter(kind__in=TELLING, position__gt=read_to, effect__isnull=False)
+    return Exists(runs.filter(**{column: OuterRef("id")}))
+
+
 def most() -> dict[str, Subquery]:
-    """For a query of sessions: how often each made one and the same call, from 2 on, and the last such effect."""
-    often = RepeatedDoing.objects.filter(IS_REPEATED, session=OuterRef("id")).order_by("-nth", "position")
+    """For a query of sessions: how often each made one and the same call, from 2 on, and the last such effect.
+
+    Nothing that only reads counts.
+    """
+    often = RepeatedDoing.objects.filter(IS_REPEATED, session=OuterRef("id"), sort="call").order_by("-nth", "position")
     return {"repeats": Subquery(often.values("nth")[:1]), "repeated": Subquery(often.values("position")[:1])}
 
 

@@ -14,10 +14,11 @@ from uuid import UUID
 from inquiry import controls
 from inquiry.controls import Finding
 from journal.gists import gist_of, plan_heads
-from ledger import cases, declared, holds, verdicts
+from ledger import cases, declared, holds, same_calls, verdicts
 from ledger.cases import Judged
 from ledger.models import Effect
 from ledger.models_holds import Hold
+from ledger.same_calls import Link
 from sessions import capacity, checkpoints, decisions, facts, handoffs, holders, messages
 from sessions.models import ENDED, Session, Task
 
@@ -38,6 +39,7 @@ class Open(NamedTuple):
     judged: Judged
     gist: str
     beneath: Judged  # the same, were nobody else at work: what remains when the lease of whoever is now ends
+    elsewhere: Sequence[Link] = ()  # effects of other sessions with the same call
 
     @property
     def needs_person(self) -> bool:
@@ -45,9 +47,18 @@ class Open(NamedTuple):
         return not verdicts.is_safe(self.beneath.verdict)
 
     @property
-    def sentence(self) -> str:
+    def verdict_sentence(self) -> str:
         """The verdict in one sentence."""
         return verdicts.sentence(self.judged.verdict, str(self.effect))
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in one sentence, and one more for the same call in another session."""
+        said = self.verdict_sentence
+        for link in self.elsewhere[:1]:
+            when = "may have happened before" if link.earlier else "was made since"
+            said += f" The same call {when}: {link.other} in {link.other.session}."
+        return said
 
 
 class Done(NamedTuple):
@@ -131,7 +142,8 @@ def judge(session: Session, now_us: int, process: str | None = None, *, stops: S
     are those in force in the project, for whoever has them already.
     """
     found = Resume(session, now_us)
-    settling = cases.to_settle(session.id).annotate(plan_head=plan_heads())
+    named = same_calls.is_named(**same_calls.OF_EFFECT)
+    settling = cases.to_settle(session.id).annotate(plan_head=plan_heads(), named=named)
     rows = list(settling.order_by("-opened_position")[: MOST_JUDGED + 1])
     found.too_many = len(rows) > MOST_JUDGED
     stops = holds.live(session.project_id) if stops is None else stops
@@ -140,7 +152,11 @@ def judge(session: Session, now_us: int, process: str | None = None, *, stops: S
         alone = judged = cases.judge(session.project_id, looked, now_us, process, stops=stops)
         if any(one.verdict.reason == "LEASE_HELD" for one in judged.values()):
             alone = cases.judge(session.project_id, looked, now_us, None, stops=stops)
-        ordered = [Open(row, judged[row.id], gist_of(row.plan_head) or "", alone[row.id]) for row in looked]
+        links = same_calls.of_effects([row.id for row in looked if row.named])
+        ordered = [
+            Open(row, judged[row.id], gist_of(row.plan_head) or "", alone[row.id], links.get(row.id, []))
+            for row in looked
+        ]
         found.open = sorted(ordered, key=_pressing)
     found.stopped = bool(holds.covering(stops, session.id, session.agent_id, "", None))
     return found
@@ -193,7 +209,7 @@ def _is_new(planned: Effect, over: set[str]) -> bool:
 _HAPPENED: Final = (("acknowledged", "ok"), ("acknowledged", "error"))
 _TOLD: Final = (
     *("project_id", "session_id", "opened_position", "effect_key", "tool", "intent_digest", "state", "outcome"),
-    *("attempt_count", "leave_basis", "external_reference", "received_us", "changed_us"),
+    *("attempt_count", "leave", "leave_basis", "external_reference", "received_us", "changed_us"),
 )
 
 

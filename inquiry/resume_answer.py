@@ -15,6 +15,7 @@ from sessions.models_messages import Capacity
 LARGEST: Final = 32 * 1024  # bytes
 _TEXT: Final = 600  # characters of one text
 _SUMMARY: Final = 2_000
+MOST_ELSEWHERE: Final = 3  # effects of other sessions that are named with one
 
 
 def as_json(found: Resume) -> bytes:
@@ -127,6 +128,7 @@ def _blocking(one: Open) -> dict[str, Any]:
         "verdict": verdict.answer,
         "reason": verdict.reason,
         "sentence": one.sentence,
+        **({"same_calls": [link.told() for link in one.elsewhere[:MOST_ELSEWHERE]]} if one.elsewhere else {}),
     }
 
 

@@ -75,7 +75,7 @@ def change(saved: SavedQuery, owner: User, name: str, text: str, *, shared: bool
     now = now_us()
     row.version += 1
     row.saved_position = _record(row.project, row.id, "query.changed", owner, now, name, text, shared, row.version)
-    row.name, row.text, row.shared, row.changed_at_us = name, text, shared, now
+    row.name, row.text, row.shared, row.changed_at_us = name, text, shared, max(now, row.created_at_us)
     row.save()
     return True
 

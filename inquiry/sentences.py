@@ -50,6 +50,9 @@ def known(effect: Effect, attempts: Sequence[Attempt], times: int, now_us: int) 
     state = shown_state(effect, now_us)
     said = _SAY.get(effect.state, _planned)(effect, attempts[-1] if attempts else None, now_us)
     said.state, said.looks = state, said.looks or state
+    if effect.leave == "bypassed":  # before whatever came of it
+        then = f" {said.words[:1].lower()}{said.words[1:]}"
+        said.words, said.rest, said.looks = "Ran without approval:", [then, *said.rest], "failed"
     if effect.resolution == "compensate" and effect.state != "compensated":
         said.detail.append(" A person asked for its compensation.")
     if times > 1:
@@ -126,8 +129,8 @@ def _compensated(effect: Effect, _last: Attempt | None, _now: int) -> Known:
 def _superseded(effect: Effect, last: Attempt | None, _now: int) -> Known:
     if last is None:
         return _say("Superseded", " before it was dispatched. No attempt of it is known.")
-    if last.acknowledged_mark and effect.outcome != UNKNOWN:
-        return _say("Superseded,", " after it was acknowledged with outcome ", effect.outcome or "unknown", ".")
+    if effect.resolution == "abandoned" and last.acknowledged_mark and effect.outcome != UNKNOWN:
+        return _say("Abandoned", " by a person, and acknowledged with outcome ", effect.outcome or "unknown", ".")
     if effect.resolution == "abandoned":
         return _say("Abandoned", " by a person. Whether it happened stays unknown.")
     if last.failure_reason == "rejected":

@@ -7,10 +7,13 @@ from uuid import UUID
 from django.db.models import Case, CharField, Count, Exists, OuterRef, Q, QuerySet, Subquery, Sum, Value, When
 from django.db.models.functions import Coalesce
 
-from inquiry import controls, incident_page, repeating, shown
+from inquiry import controls, incident_page, liveness, repeating, shown
+from inquiry.indexes import IS_A_CLAIM
 from inquiry.keyset import Window
 from journal import horizon
 from journal.compiled import Compiled
+from journal.models import Entry
+from ledger import same_calls
 from ledger.models import Effect
 from sessions.models import ITEM_STATES, Artifact, Item, Project, Session, Task
 from sessions.models_leases import Lease
@@ -20,10 +23,11 @@ TASKS: Final = 20  # rows on the session page; the lists of their own go on by k
 CHILDREN: Final = 10
 ARTIFACTS: Final = 10
 ITEMS: Final = 200
+ELSEWHERE: Final = 20
 DEEPEST: Final = 6  # levels of the task tree that are indented
 
 
-LEASE: Final = ("process", "epoch", "expires_at_us", "released_at_us", "beat_at_us", "progress_at_us")
+LEASE: Final = ("process", "epoch", "beat_at_us", "progress_at_us")  # beside those that liveness reads
 
 
 def session(project: Project, session_id: UUID) -> Session | None:
@@ -32,7 +36,9 @@ def session(project: Project, session_id: UUID) -> Session | None:
     `controls_fired` is how many findings of controls the book has of it, None for none; `handoff_waits` whether a
     handoff waits to be accepted; `settled_to` how far the book had settled before anything else was read; `lease_…`
     what is known of its lease; `in_incident` whether it belongs to an incident; `repeats` how often it made one and the
-    same call, None where it made each once, and `repeated` the position of the last effect that did.
+    same call, None where it made each once, and `repeated` the position of the last effect that did; `not_compared`
+    whether the index of repeated calls has not read all that ran in it; `has_claims` whether agents reported on it that
+    may not speak for it; `named` whether a same call of another session is named with one of it.
     """
     found: list[Session] = _SESSION.rows(project=project.id, session=session_id)
     for one in found:
@@ -48,11 +54,15 @@ def _session(project: UUID, session: UUID) -> "QuerySet[Session]":
     held = {f"lease_{name}": Subquery(lease.values(name)[:1]) for name in LEASE}
     read: dict[str, Any] = {
         **held,
+        **liveness.columns(),
         "controls_fired": controls.how_often(),
         "handoff_waits": waits,
         "settled_to": horizon.as_column(),
         "in_incident": incident_page.is_member("session"),
+        "has_claims": Exists(Entry.objects.filter(IS_A_CLAIM, session=OuterRef("id"))),
+        "named": same_calls.is_named(**same_calls.OF_SESSION),
         **repeating.most(),
+        "not_compared": repeating.not_compared("session"),
     }
     return joined.annotate(**read)
 
@@ -170,6 +180,7 @@ def children(session: Session) -> tuple[list[Session], bool]:
     found = list(
         Session.objects.filter(parent=session).select_related("agent").order_by("-opened_position")[: CHILDREN + 1]
     )
+    liveness.attach(found[:CHILDREN])
     return found[:CHILDREN], len(found) > CHILDREN
 
 
@@ -177,6 +188,11 @@ def artifacts(session: Session) -> tuple[list[Artifact], bool]:
     """The newest artifacts, and whether there are more. One query."""
     found = list(Artifact.objects.filter(session=session).order_by("-opened_position")[: ARTIFACTS + 1])
     return found[:ARTIFACTS], len(found) > ARTIFACTS
+
+
+def elsewhere(session: Any) -> list[tuple[Effect, same_calls.Link]]:
+    """Its newest effects that are named with the same call of another session. One query where there are any."""
+    return same_calls.of_session(session.id, ELSEWHERE) if session.named else []
 
 
 def item_counts(task: Task) -> list[tuple[str, int]]:

@@ -119,13 +119,13 @@ QUESTIONS: Final = (
     Question(
         *(11, "Conflicts and reused keys"),
         "Keys that came a second time with other content.",
-        "event kind:integrity.conflict since:$since",
+        "event kind:integrity.conflict lane:system since:$since",
         (_since("7d"),),
     ),
     Question(
         *(12, "Gaps and fenced writers"),
         "Entries that a producer left out, and writers that spoke after they had lost their lease.",
-        "event kind:[integrity.gap,integrity.fenced]",
+        "event kind:[integrity.gap,integrity.fenced] lane:system",
     ),
     Question(
         *(13, "Who approved this, and what they saw"),
@@ -166,10 +166,10 @@ FURTHER: Final = (
     Question(
         *(18, "What was done twice"),
         "Effects that ran with the tool and arguments of another (blanks, and what only names or explains the request,"
-        " aside), or on the resource of another of their tool: in one session or in several. What changes nothing, by"
-        " its declaration, is left out.",
-        "effect again:[call,target] state:[acknowledged,dispatched,unknown] tool:$tool $words since:$since"
-        " | group tool,resource | count, distinct(session) | top 50",
+        " aside), in one session or in several: a row for each call, by the first effect that made it. What changes"
+        " nothing, by its declaration, is left out.",
+        "effect again:call state:[acknowledged,dispatched,unknown] tool:$tool $words since:$since"
+        " | group tool,resource,like | count, distinct(session) | top 50",
         (
             Parameter("tool", "Tool", optional=True, like="effect.tool"),
             Parameter("words", "Words", "words", optional=True, help="of its tool, target, arguments or result"),
@@ -189,6 +189,18 @@ FURTHER: Final = (
         " of what was imported, where it was judged.",
         "effect judged:[ask,deny] basis:[observe,import] attempts:>0 since:$since",
         (_since("7d"),),
+    ),
+    Question(
+        *(21, "Acted on more than once"),
+        "Effects that ran on the resource of another of their tool, whatever their arguments: in one session or in"
+        " several, a row for each tool and resource. Most are meant; those whose arguments agree stand in question 18.",
+        "effect again:target state:[acknowledged,dispatched,unknown] tool:$tool $words since:$since"
+        " | group tool,resource | count, distinct(intent), distinct(session) | top 50",
+        (
+            Parameter("tool", "Tool", optional=True, like="effect.tool"),
+            Parameter("words", "Words", "words", optional=True, help="of its tool, target, arguments or result"),
+            _since("7d"),
+        ),
     ),
 )
 ALL: Final = (*QUESTIONS, *FURTHER)

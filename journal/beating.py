@@ -1,39 +1,106 @@
-"""Our own chores say that they run: whoever keeps their pulse, in a room above, is told of every beat.
+"""Our own jobs record when they ran and how the run ended; an app above stores it.
 
-A chore that goes silent is shown on every page and by /readyz; nobody else would notice.
+A job that goes silent, or always fails, is shown on every page and by /readyz.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 import structlog
 
 log = structlog.get_logger("gatebook.chores")
 
-CHORES: Final = {"sweeper": "Sweeper", "outbox": "Outbox", "waker": "Waker", "words": "Words", "alerts": "Alerts"}
+
+class Job(NamedTuple):
+    """A periodic job: its label, its usual interval, and whether pages show it also while it does well."""
+
+    label: str
+    every_us: int
+    always_shown: bool = False
+
+
+_SECOND_US: Final = 1_000_000
+CHORES: Final = {
+    "sweeper": Job("Sweeper", 5 * _SECOND_US, always_shown=True),
+    "outbox": Job("Outbox", 5 * _SECOND_US, always_shown=True),
+    "waker": Job("Waker", 5 * _SECOND_US, always_shown=True),
+    "words": Job("Words", 3 * _SECOND_US, always_shown=True),
+    "alerts": Job("Alerts", 60 * _SECOND_US, always_shown=True),
+    "notices": Job("Notices", 5 * _SECOND_US),
+    "gates": Job("Deadlines", 5 * _SECOND_US),
+    "exports": Job("Exports", 5 * _SECOND_US),
+    "pruning": Job("Pruning", 3_600 * _SECOND_US),
+}
 _HOLDING: Final = ("sweeper", "waker")  # whose absence is an outage of our own: nobody looked, or nobody could beat
 LATE_US: Final = 60_000_000  # silent for longer than this, and than three of its usual intervals, it is late
+CLOCK: Final = "clock"  # not a job: the row that records how far the wall clock was set back
+CLOCK_STEP_US: Final = 5_000_000  # clocks of several machines differ by less
 
+Ended = Callable[[str, BaseException | None], object]
 _keepers: list[Callable[[str], object]] = []
+_enders: list[Ended] = []
 
 
 class Lateness(NamedTuple):
-    """How long ago a chore last ran; `ago_us` is None where it never has."""
+    """How a job stands. `ago_us` is the time since its last run; each time is None where there was none.
+
+    `ahead_us` is more than 0 where its last run lies in the future: the wall clock was set back since.
+    """
 
     name: str
     word: str
     ago_us: int | None
     late: bool
+    succeeded_ago_us: int | None = None
+    failed_ago_us: int | None = None
+    error: str = ""
+    ahead_us: int = 0
+
+    @property
+    def failing(self) -> bool:
+        """Whether the last run that ended failed."""
+        return bool(self.error)
+
+    @property
+    def in_trouble(self) -> bool:
+        """Whether an operator should look."""
+        return self.late or self.failing or bool(self.ahead_us)
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether the foot of a page shows it."""
+        return self.ago_us is not None and (CHORES[self.name].always_shown or self.in_trouble)
 
 
-def keep(keeper: Callable[[str], object]) -> None:
-    """Let `keeper` have every beat, by the name of the chore; a room above does so when it is made ready."""
+class ClockStep(NamedTuple):
+    """A backward step of the wall clock: how far, how long ago, and until it reads again what it read before."""
+
+    by_us: int
+    ago_us: int
+    left_us: int
+
+
+class _Pulse(NamedTuple):
+    name: str
+    beat_us: int
+    every_us: int
+    held_us: int
+    succeeded_us: int
+    failed_us: int
+    error: str
+
+
+def keep(keeper: Callable[[str], object], ender: Ended | None = None) -> None:
+    """Let `keeper` have every beat, by the job's name, and `ender` how each run ended."""
     if keeper not in _keepers:
         _keepers.append(keeper)
+    if ender is not None and ender not in _enders:
+        _enders.append(ender)
 
 
 def beat(name: str) -> None:
-    """Say that the chore runs. What goes wrong in keeping that must not keep the chore from its work."""
+    """Record that the job runs. A failure to store that does not stop the job."""
     for keeper in _keepers:
         try:
             keeper(name)
@@ -41,21 +108,74 @@ def beat(name: str) -> None:
             log.warning("pulse_lost", chore=name, error=f"{type(error).__name__}: {error}"[:200])
 
 
+@contextmanager
+def watched(name: str) -> Iterator[None]:
+    """Record how the job's run inside ended. Also a decorator. What the job raises passes through."""
+    try:
+        yield
+    except Exception as error:
+        _record_end(name, error)
+        raise
+    _record_end(name, None)
+
+
+def _record_end(name: str, error: BaseException | None) -> None:
+    for ender in _enders:
+        try:
+            ender(name, error)
+        except Exception as lost:  # a failure to store it must not hide the job's own
+            log.warning("pulse_lost", chore=name, error=f"{type(lost).__name__}: {lost}"[:200])
+
+
 def lateness(pulses: str, now_us: int) -> list[Lateness]:
-    """How each chore stands, of `name:beat_us:every_us:held_us` words: what one statement can read beside others."""
-    known = {name: (int(beat_us), int(every_us)) for name, beat_us, every_us, _held_us in _words(pulses)}
+    """How each job stands, from the words that `inquiry/stuck/pulses.py` writes for one statement to read."""
+    known = {one.name: one for one in _read(pulses)}
     found = []
-    for name, word in CHORES.items():
-        beat_us, every_us = known.get(name, (None, 0))
-        late = beat_us is not None and now_us - beat_us > max(LATE_US, 3 * every_us)
-        found.append(Lateness(name, word, None if beat_us is None else max(now_us - beat_us, 0), late))
+    for name, job in CHORES.items():
+        pulse = known.get(name)
+        if pulse is None:
+            found.append(Lateness(name, job.label, None, late=False))
+            continue
+        # A job that fails runs and does nothing: only what it achieved counts.
+        achieved_us = pulse.succeeded_us if pulse.error else pulse.beat_us
+        late = now_us - achieved_us > max(LATE_US, 3 * max(pulse.every_us, job.every_us))
+        ahead_us = pulse.beat_us - now_us
+        found.append(
+            Lateness(
+                name,
+                job.label,
+                _ago(pulse.beat_us, now_us) or 0,
+                late,
+                _ago(pulse.succeeded_us, now_us),
+                _ago(pulse.failed_us, now_us),
+                pulse.error,
+                ahead_us if ahead_us > CLOCK_STEP_US else 0,
+            )
+        )
     return found
+
+
+def clock_step(pulses: str, now_us: int) -> ClockStep | None:
+    """The last backward step of the wall clock, until the clock reads again what it read before the step."""
+    for one in _read(pulses):
+        if one.name == CLOCK and now_us < one.beat_us + one.every_us:
+            return ClockStep(one.every_us, max(now_us - one.beat_us, 0), one.beat_us + one.every_us - now_us)
+    return None
 
 
 def held_until(pulses: str) -> int:
     """Until when alarms are held after an outage of our own; a moment that has passed where they are not."""
-    return max([0, *(int(held_us) for name, _beat_us, _every_us, held_us in _words(pulses) if name in _HOLDING)])
+    return max([0, *(one.held_us for one in _read(pulses) if one.name in _HOLDING)])
 
 
-def _words(pulses: str) -> list[list[str]]:
-    return [one.split(":") for one in pulses.split()]
+def _ago(at_us: int, now_us: int) -> int | None:
+    return max(now_us - at_us, 0) if at_us else None
+
+
+def _read(pulses: str) -> list[_Pulse]:
+    found = []
+    for word in pulses.split():
+        name, beat_us, every_us, held_us, succeeded_us, failed_us, error = word.split(":")
+        times = (int(beat_us), int(every_us), int(held_us), int(succeeded_us), int(failed_us))
+        found.append(_Pulse(name, *times, error))
+    return found

@@ -17,6 +17,7 @@ COMMON = ("effect.planned", "effect.dispatched", "effect.acknowledged", "effect.
 LANES = {
     "command": "command lane: the agent asked and obeyed",
     "evidence": "evidence lane: reported after the event",
+    "claim": "claim: reported by an agent that may not speak for this session; it changes nothing",
     "system": "written by Gatebook itself",
 }
 
@@ -58,8 +59,14 @@ class Entry(models.Model):
             models.Index(fields=["effect", "position"], name="entry_by_effect", condition=Q(effect__isnull=False)),
             models.Index(fields=["received_us"], name="entry_by_received_us"),
             models.Index(fields=["session", "position"], name="entry_of_control", condition=Q(kind="control.fired")),
+            models.Index(  # who came next after an attempt was dispatched: one row for each epoch of a lease
+                fields=["subject", "lease_epoch"],
+                name="entry_of_acquisition",
+                condition=Q(kind="lease.acquired", lane="command"),
+            ),
             # What investigators ask for by its kind is rare; the mass is found by session, effect or time.
             models.Index(fields=["project", "kind", "position"], name="entry_by_kind", condition=~Q(kind__in=COMMON)),
+            models.Index(fields=["session", "effect"], name="entry_of_claim", condition=Q(lane="claim")),
             models.Index(  # what people did: their pseudonyms begin so, and no agent's name in the journal does
                 fields=["project", "actor", "position"],
                 name="entry_by_person",
@@ -103,6 +110,22 @@ class Erasure(models.Model):
 
     def __str__(self) -> str:
         return f"erasure of {self.entry_id}"
+
+
+class Fingerprint(models.Model):
+    """What tells this database and its keys from any other: an id, and a fingerprint of each key."""
+
+    name = models.CharField(max_length=32, primary_key=True)
+    value = models.CharField(max_length=64)
+    recorded_at_us = models.BigIntegerField()
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(value__length=64), name="fingerprint_is_64_characters"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class Outbox(models.Model):

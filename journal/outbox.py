@@ -5,8 +5,10 @@ from typing import Final
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models import Q
 
 from journal import sql
+from journal.beating import CLOCK_STEP_US
 from journal.clock import now_us
 from journal.models import Outbox
 from journal.text import column_text
@@ -50,18 +52,37 @@ def deliver_due(senders: Mapping[str, Sender] | None = None, *, most: int = 100)
     twice as late.
     """
     sent = 0
-    for row in list(
-        Outbox.objects.filter(sent_at_us__isnull=True, due_at_us__lte=now_us()).order_by("due_at_us")[:most]
-    ):
+    due = Outbox.objects.filter(is_due(now_us()), sent_at_us__isnull=True)
+    for row in list(due.order_by("due_at_us")[:most]):
         try:
             send = _to_all if senders is None else senders[row.topic]
             send(row)
         except Exception as error:  # a broken receiver must not stop the others
-            wait_us = min(BACKOFF_US << min(row.tries, 10), LONGEST_WAIT_US)
-            _update(row, sent_at_us=None, due_at_us=now_us() + wait_us, last_error=_words(error))
+            due_at_us = now_us() + wait_us(row.tries + 1)
+            _update(row, sent_at_us=None, due_at_us=due_at_us, last_error=_words(error))
         else:
             sent += _update(row, sent_at_us=now_us(), due_at_us=row.due_at_us, last_error="")
     return sent
+
+
+def wait_us(tries: int) -> int:
+    """How long a delivery waits that failed `tries` times."""
+    return min(BACKOFF_US << min(tries - 1, 10), LONGEST_WAIT_US) if tries else 0
+
+
+def is_due(now: int, *, claim_us: int = 0, first: Q | None = None) -> Q:
+    """What is due: its time has come, or it waits longer than it can and the clock was set back since.
+
+    Without the second part deliveries would stop for as long as the clock was set back. `claim_us` is how far a claim
+    moves a time; `first` restricts what is said of first deliveries to those that wait for nothing.
+    """
+    found = Q(due_at_us__lte=now) | Q(tries__gt=0, due_at_us__gt=now + max(LONGEST_WAIT_US, claim_us) + CLOCK_STEP_US)
+    found |= Q(first or Q(), tries=0, due_at_us__gt=now + CLOCK_STEP_US)
+    tries = 1
+    while wait_us(tries) < LONGEST_WAIT_US:
+        found |= Q(tries=tries, due_at_us__gt=now + max(wait_us(tries), claim_us) + CLOCK_STEP_US)
+        tries += 1
+    return found
 
 
 def _words(error: Exception) -> str:

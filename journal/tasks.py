@@ -18,7 +18,7 @@ outbox.register("integrity", tell_operator)
 
 
 @shared_task
+@beating.watched("outbox")
 def deliver_outbox() -> int:
     """Send whatever is due."""
-    beating.beat("outbox")
     return outbox.deliver_due()

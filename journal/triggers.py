@@ -5,9 +5,11 @@ its table and drops the table's triggers without a word. The start check refuses
 above adds a law of its own with `guard`.
 """
 
+import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -143,28 +145,52 @@ def tables(connection: BaseDatabaseWrapper) -> dict[str, str]:
 def missing(connection: BaseDatabaseWrapper) -> list[str]:
     """Return the names of the triggers that are absent, disabled or not as written here; empty when the law stands.
 
-    On PostgreSQL what a trigger does is said by its function, which `install` writes anew after every migration.
+    PostgreSQL prints statements in words of its own, which change with its versions. So a trigger's comment there holds
+    the digest of the statement that made it and of what the server printed then; its function's text is compared.
     """
     if connection.vendor == "postgresql":
+        return _missing_on_postgresql(connection)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
+        present = dict(cursor.fetchall())
+    return [
+        name
+        for law in _laws
+        for name, (_, statement) in law.sqlite.items()
+        if present.get(name) != f"CREATE TRIGGER {name} {statement}"
+    ]
+
+
+def _missing_on_postgresql(connection: BaseDatabaseWrapper) -> list[str]:
+    with connection.cursor() as cursor:
         # 'D' is disabled, 'R' fires for replicas alone; a trigger of that name on another table guards nothing.
-        query = (
-            "SELECT trigger.tgname, pg_class.relname FROM pg_trigger trigger"
-            " JOIN pg_class ON pg_class.oid = trigger.tgrelid"
+        cursor.execute(
+            "SELECT trigger.tgname, pg_class.relname, obj_description(trigger.oid, 'pg_trigger'), called.prosrc,"
+            " pg_get_triggerdef(trigger.oid, TRUE), quote_ident(current_schema()) FROM pg_trigger trigger"
+            " JOIN pg_class ON pg_class.oid = trigger.tgrelid JOIN pg_proc called ON called.oid = trigger.tgfoid"
             " WHERE NOT trigger.tgisinternal AND trigger.tgenabled IN ('O', 'A')"
             " AND pg_table_is_visible(pg_class.oid)"
         )
-        wanted = [(name, table) for name, table in tables(connection).items()]
-    else:
-        query = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"
-        wanted = [
-            (name, f"CREATE TRIGGER {name} {statement}")
-            for law in _laws
-            for name, (_, statement) in law.triggers(connection).items()
-        ]
-    with connection.cursor() as cursor:
-        cursor.execute(query)
-        present = set(cursor.fetchall())
-    return [name for name, said in wanted if (name, said) not in present]
+        rows = cursor.fetchall()
+    present = {(row[0], row[1]): row[2:5] for row in rows}
+    schema = rows[0][5] if rows else ""
+    absent: list[str] = []
+    for law in _laws:
+        bodies = dict(_FUNCTION.findall(law.functions.replace("{schema}", schema)))
+        for name, (table, statement) in law.postgresql.items():
+            called = bodies.get(_CALLED.findall(statement)[-1])
+            comment, body, printed = present.get((name, table), ("", "", ""))
+            if comment != _digest(statement, printed) or called not in (None, body):
+                absent.append(name)
+    return absent
+
+
+_FUNCTION: Final = re.compile(r"FUNCTION (\w+)\(\) RETURNS trigger LANGUAGE plpgsql AS \$\$(.*?)\$\$", re.DOTALL)
+_CALLED: Final = re.compile(r"EXECUTE FUNCTION (\w+)\(\)")
+
+
+def _digest(statement: str, printed: str) -> str:
+    return hashlib.sha256(f"{statement}\0{printed}".encode()).hexdigest()
 
 
 def install(connection: BaseDatabaseWrapper) -> None:
@@ -184,6 +210,13 @@ def install(connection: BaseDatabaseWrapper) -> None:
                     # One that is disabled, or stands elsewhere, counts as missing.
                     cursor.execute(f"DROP TRIGGER IF EXISTS {name}{_on(connection, table)}")
                     cursor.execute(f"CREATE TRIGGER {name} {statement}")
+                    if connection.vendor == "postgresql":
+                        cursor.execute(
+                            "SELECT pg_get_triggerdef(oid, TRUE) FROM pg_trigger"
+                            f" WHERE tgname = '{name}' AND tgrelid = '{table}'::regclass"
+                        )
+                        digest = _digest(statement, cursor.fetchone()[0])
+                        cursor.execute(f"COMMENT ON TRIGGER {name} ON {table} IS '{digest}'")
 
 
 def drop_for_test_flush(connection: BaseDatabaseWrapper) -> None:

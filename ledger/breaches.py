@@ -19,6 +19,8 @@ WORDS: Final = {
     "found_twice": "A look at the remote found it more than once: it happened twice.",
     "happened_after_all": "A person said that an attempt of it did not happen, and it did.",
     "rejected_after_all": "A person said that it happened, and it was rejected.",
+    "happened_after_abandoned": "A person abandoned it, and it had happened.",
+    "withdrawn_after_dispatch": "It was withdrawn although it had been dispatched; the withdrawal does not count.",
     "key_reuse": "Its key was used for another intent.",
     "class_claim": "The agent claimed a laxer class of tool than was declared.",
 }

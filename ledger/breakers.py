@@ -12,6 +12,7 @@ from uuid import UUID
 import orjson
 
 from journal import entries
+from journal.beating import CLOCK_STEP_US
 from journal.ids import uuid7
 from ledger import declared
 from ledger.models_breaker import Breaker
@@ -113,9 +114,16 @@ def admit(row: EffectRow, now_us: int) -> None:
 def _check(breaker: Breaker, effect: UUID, now_us: int) -> None:
     if breaker.trial == effect:
         return
-    until_us = max(breaker.until_us or 0, breaker.trial_until_us or 0)
+    until_us = max(_end(breaker, breaker.until_us, now_us), _end(breaker, breaker.trial_until_us, now_us))
     if now_us < until_us:
         raise Paused(breaker.tool, breaker.failures, until_us, now_us)
+
+
+def _end(breaker: Breaker, until_us: int | None, now_us: int) -> int:
+    """When a pause or a trial ends. One that would last longer than it can began before the clock was set back."""
+    limits = declared.tool(breaker.project_id, breaker.tool)
+    longest_us = max(limits.breaker_pause_s or 0, limits.deadline_s) * US
+    return 0 if until_us is None or until_us - now_us > longest_us + CLOCK_STEP_US else until_us
 
 
 def forget(project: UUID, tools: Iterable[str]) -> None:
@@ -128,10 +136,10 @@ def shown(project: UUID, now_us: int) -> dict[str, Shown]:
     found = {}
     for one in Breaker.objects.filter(project=project, failures__gt=0).order_by("tool")[:1000]:
         state = "closed"
-        if one.opened_at_us is not None and now_us < (one.until_us or 0):
+        if one.opened_at_us is not None and now_us < _end(one, one.until_us, now_us):
             state = "open"
         elif one.opened_at_us is not None:
-            state = "trying" if one.trial is not None and now_us < (one.trial_until_us or 0) else "due"
+            state = "trying" if one.trial is not None and now_us < _end(one, one.trial_until_us, now_us) else "due"
         until_us = {"open": one.until_us, "trying": one.trial_until_us}.get(state)
         found[one.tool] = Shown(one.tool, state, one.failures, one.opened_at_us, until_us)
     return found

@@ -113,6 +113,7 @@ class _Facts:
     guarded: set[UUID]
     stops: Sequence[Hold]
     leases: Mapping[UUID, Lease]
+    acquired: Mapping[tuple[UUID, int], int]
     process: str | None
 
     @classmethod
@@ -129,6 +130,7 @@ class _Facts:
         attempts = known.attempts_of(doubtful)
         means = {row.id: declared.tool(project, row.tool).means for row in doubtful}
         natural = [row for row in doubtful if means[row.id].tool_class == "natural"]
+        held = known.leases_of([row for row in effects if getattr(row, "has_lease", True)])
         return cls(
             attempts=attempts,
             looks=known.looks_of([row.id for row in doubtful if means[row.id].probe]),
@@ -136,7 +138,8 @@ class _Facts:
             overtaken=known.overtaken_of(natural, attempts),
             guarded=known.guarded_of(natural),
             stops=holds.live(project) if stops is None else stops,
-            leases=known.leases_of([row for row in effects if getattr(row, "has_lease", True)]),
+            leases=held,
+            acquired=known.acquisitions_after(attempts, held),
             process=process,
         )
 
@@ -148,7 +151,7 @@ def _judge_one(
     tried = facts.attempts.get(row.id, [])
     lease = facts.leases.get(row.id)
     looks = _counting_looks(facts.looks.get(row.id, []), undoing)
-    dead_us = {one.number: _dead_after(one, lease, now_us, means.request_lifetime_s) for one in tried}
+    dead_us = {one.number: _dead_after(one, lease, facts.acquired, now_us, means.request_lifetime_s) for one in tried}
     doubts = _in_doubt(row, tried, looks, dead_us)
     asked = _to_look_for(doubts, tried, looks, dead_us)
     last = _last_look(asked, tried, looks)
@@ -293,11 +296,14 @@ def _latest(fences: Sequence[int | None], lifetime_s: int) -> int | None:
     return max(known) - lifetime_s * US if known and len(known) == len(fences) else None
 
 
-def _dead_after(one: Tried, lease: Lease | None, now_us: int, lifetime_s: int) -> int | None:
+def _dead_after(
+    one: Tried, lease: Lease | None, acquired: Mapping[tuple[UUID, int], int], now_us: int, lifetime_s: int
+) -> int | None:
     """When everything that an attempt sent is dead: a request's life after the last moment at which it was sent.
 
     That is its dispatch, or the word that it failed. Where whoever dispatched it held a lease and is gone, it is the
-    last sign of life: the last beat under that epoch, or at the latest the next acquisition.
+    last sign of life: the last beat under that epoch, or at the latest the first acquisition after that epoch. Later
+    acquisitions say nothing of it: otherwise workers that live shorter than a request would never settle it.
     """
     sent = known.sent_at_latest(one)
     if sent is None:
@@ -307,7 +313,7 @@ def _dead_after(one: Tried, lease: Lease | None, now_us: int, lifetime_s: int) -
         signs.append(one.failed_at_us)
     elif lease is not None and one.lease_epoch is not None:
         if one.lease_epoch < lease.epoch:
-            signs.append(lease.acquired_at_us)
+            signs.append(acquired.get((lease.id, one.lease_epoch + 1), lease.acquired_at_us))
         elif lease.process == one.process and lease.released_at_us is None and not leases.is_live(lease, now_us):
             signs.append(lease.beat_at_us)
     return max(signs) + lifetime_s * US

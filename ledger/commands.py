@@ -15,14 +15,16 @@ from journal import entries, sql
 from journal.entries import Status
 from journal.ids import derived
 from journal.order import given_up_key, is_of_a_command
-from ledger import breakers, cases, effects, fold, leaves, stopped, undoing
+from ledger import breakers, cases, effects, fold, leaves, stopped, tried, undoing
 from ledger.fold import Fact, Observe
 from ledger.leaves import Grant, Refusal
 from ledger.rows import AttemptRow, EffectRow, columns, vendor_id
 from ledger.states import OPEN
 from ledger.tried import load_attempts
-from sessions import beats, fences
+from sessions import beats, fences, speakers
+from sessions.fences import Stale
 from sessions.origin import Origin, Repeated
+from sessions.speakers import Standing
 
 Decide = Callable[[EffectRow | None], Grant]  # what leave an effect gets that needs it; None where it is new
 Check = Callable[[EffectRow], Refusal | None]  # a last look at an effect, its row locked, before its leave is used
@@ -49,7 +51,8 @@ class Answered:
     created: bool = False
     attempt: AttemptRow | None = None
     open_effect: UUID | None = None
-    position: int = 0  # of the plan's entry
+    position: int = 0  # of the plan's or dispatch's entry
+    same_calls: tuple[UUID, ...] = ()  # of other sessions, which may have done the same
 
 
 _PLANNED_LIST: Final = ", ".join(columns(EffectRow))
@@ -217,6 +220,7 @@ def supersede(origin: Origin, effect: UUID, observe: Observe, check: Check | Non
     `check` may refuse what could be withdrawn.
     """
     row, attempts = locked(origin, effect)
+    speakers.expect(origin, row.session_id, "effect.superseded", task=row.task_id, effect=row.id, also=planner(row))
     if row.state not in ("planned", "superseded") and (row.state, row.failure_reason) != ("failed", "rejected"):
         return Answered(row, 409, leaves.wrong_state(row))
     if row.attempt_count > 1 and row.state == "failed" and cases.may_have_happened(row, origin.received_us):
@@ -239,11 +243,11 @@ def _answer_attempt(
     observe: Observe,
 ) -> Answered:
     row, attempts = locked(origin, effect)
+    stale = lost_lease(origin, row, kind, attempt)
     current = attempts.get(attempt)
     if current is None:
         sentence = f"Attempt {attempt} was never dispatched here; dispatch first, or report it to /events as evidence."
         return Answered(row, 409, Refusal("NOT_DISPATCHED", sentence))
-    stale = fences.outdated(origin.project, row.session_id, origin.lease_epoch, row.task_id)
     late = not current.is_open or stale is not None
     if late:
         origin.lane = "evidence"
@@ -329,6 +333,28 @@ def _still_open(own: EffectRow | None, others: list[EffectRow], wish: Plan, now_
         if doubtful or again or row.state == "planned":
             found.append((0 if doubtful else 2 if waits else 1, row.opened_position, row.id))
     return min(found)[2] if found else None
+
+
+def planner(row: EffectRow) -> UUID | None:
+    """The agent that planned an effect; None while no plan of it was heard."""
+    return row.agent_id if row.planned_mark else None
+
+
+def lost_lease(origin: Origin, row: EffectRow, kind: str, attempt: int) -> Stale | None:
+    """What an agent that answers for an attempt has lost, which it still answers for where the attempt is its own.
+
+    None where nothing is lost. Raises NotAllowed for the attempt of another agent.
+    """
+    standing = speakers.weigh(origin, row.session_id, row.task_id, planner(row))
+    stale = fences.outdated(origin.project, row.session_id, origin.lease_epoch, row.task_id)
+    if standing is Standing.SPEAKS and stale is None:
+        return None
+    if not tried.is_of(origin.actor, row.id, attempt):
+        standing = Standing.OTHER_AGENT if standing is Standing.OTHER_AGENT else Standing.LEASE_LOST
+        speakers.refuse(origin, row.session_id, kind, standing, task=row.task_id, effect=row.id, attempt=attempt)
+    if stale is None and standing is Standing.LEASE_LOST:
+        stale = Stale(origin.lease_epoch, fences.epoch(origin.project, row.session_id, row.task_id) or 0)
+    return stale
 
 
 def locked(origin: Origin, effect: UUID) -> tuple[EffectRow, dict[int, AttemptRow]]:

@@ -11,6 +11,7 @@ from ledger import replays as table
 from ledger.commands import Answered, Check
 from ledger.fold import Observe
 from ledger.leaves import Grant, Refusal
+from sessions import speakers
 from sessions.origin import Origin, Repeated
 
 
@@ -33,6 +34,9 @@ def dispatch(
     project has no such effect.
     """
     row, attempts = commands.locked(origin, effect)
+    speakers.expect(
+        origin, row.session_id, "effect.dispatched", task=row.task_id, effect=row.id, also=commands.planner(row)
+    )
     origin.received_us = max(origin.received_us, now_us())  # whoever waited for the row acts after whoever had it
     if row.intent_digest != asked(row.tool):
         commands.trace(origin, row, "INTENT_MISMATCH")
@@ -52,7 +56,10 @@ def dispatch(
             return Answered(row, 409, leaves.ALREADY_DISPATCHED)
         if same_asker:
             draft = origin.draft("effect.dispatched", session=row.session_id, effect=row.id, attempt=current.number)
-            if entries.append([draft], origin.received_us)[0].status is not Status.DUPLICATE:
+            known = entries.look(draft, origin.received_us)
+            if known is None:  # another agent's key may read the same
+                return Answered(row, 409, leaves.ALREADY_DISPATCHED)
+            if known.status is Status.CONFLICT:
                 raise Repeated
             return Answered(row, 200, attempt=current)
     following = table.FIRST
@@ -84,4 +91,4 @@ def dispatch(
         origin, "effect.dispatched", appended.position, number, {"process": process, **following.values}
     )
     commands.post(row, attempts, fact, observe)
-    return Answered(row, 200, created=True, attempt=attempts[number])
+    return Answered(row, 200, created=True, attempt=attempts[number], position=appended.position)

@@ -34,6 +34,7 @@ _UNSAID: Final = {
     in {
         *("tool", "claimed_class", "intent_digest", "call_id", "turn", "task_id", "repository_id", "ref", "ref_class"),
         *(
+            "moved_refs",
             "ref_patterns_version",
             "environment",
             "resource",
@@ -104,6 +105,11 @@ def _denies_a_person(effect: EffectRow, fact: Fact) -> bool:
     """True for a clean rejection of the attempt that a person said had happened, also where it moves no mark."""
     rejects: bool = fact.kind == "effect.failed" and fact.values["reason"] == "rejected"
     return rejects and effect.resolution == "happened" and attempt_of(effect.resolved_mark) == fact.attempt
+
+
+def _is_told_by_a_person(effect: EffectRow, attempt: int) -> bool:
+    """True when a person said of this attempt that it happened."""
+    return effect.resolution == "happened" and attempt_of(effect.resolved_mark) == attempt
 
 
 def _planned(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe) -> None:
@@ -275,9 +281,8 @@ def _acknowledged(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact
     row.acknowledged_mark = fact.mark
     row.acknowledged_at_us = fact.told_us
     row.outcome = fact.values["outcome"]
-    by_a_person = effect.resolution == "happened" and attempt_of(effect.resolved_mark) == row.number
-    told = effect.told_reference if by_a_person else ""
-    row.external_reference = fact.values.get("external_reference") or told
+    told = effect.told_reference if _is_told_by_a_person(effect, row.number) else ""
+    row.external_reference = told or fact.values.get("external_reference") or ""
     row.answer_position = fact.position
 
 
@@ -319,7 +324,7 @@ def _resolved(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, _o
         row.failed_at_us = fact.told_us
         row.failure_reason = "rejected"  # nothing happened: what follows is what follows a clean rejection
     if answer == "happened":
-        row.external_reference = row.external_reference or fact.values.get("external_reference") or ""
+        row.external_reference = fact.values.get("external_reference") or row.external_reference
         if effect.leave not in MOVED:  # asked for since, for the next attempt
             effect.leave_aside, effect.leave_aside_until_us = effect.leave, effect.leave_until_us
             effect.leave = row.leave

@@ -105,7 +105,7 @@ def looks_of(effects: Sequence[UUID]) -> dict[UUID, list[Look]]:
 
 
 def _probes(effects: Sequence[UUID]) -> "QuerySet[Entry, tuple[int, UUID | None, str]]":
-    entries = Entry.objects.filter(effect__in=effects, kind="effect.probed").order_by("-position")
+    entries = Entry.objects.filter(effect__in=effects, kind="effect.probed").exclude(lane="claim").order_by("-position")
     return entries.values_list("position", "effect", "facts")[:_MOST_PROBES]
 
 
@@ -117,7 +117,10 @@ def reported_late(effects: Sequence[UUID]) -> set[UUID]:
     return {
         effect
         for effect, facts in said
-        if effect is not None and facts.get("kind") == "effect.acknowledged" and not facts.get("kept")
+        if effect is not None
+        and facts.get("kind") == "effect.acknowledged"
+        and not facts.get("kept")
+        and "standing" not in facts  # what another agent claims is no evidence
     }
 
 
@@ -239,6 +242,28 @@ def _of_both(sessions: Sequence[UUID], tasks: Sequence[UUID]) -> "QuerySet[Lease
     return Lease.objects.filter(Q(session__in=sessions, kind="session") | Q(task__in=tasks, kind="task"))
 
 
+def acquisitions_after(
+    attempts: Mapping[UUID, Sequence[Tried]], leases: Mapping[UUID, Lease]
+) -> dict[tuple[UUID, int], int]:
+    """When leases were acquired next after attempts in doubt were dispatched, by lease and epoch; by the journal."""
+    asked = {
+        (lease.id, one.lease_epoch + 1)
+        for effect, tried in attempts.items()
+        if (lease := leases.get(effect)) is not None
+        for one in tried
+        if one.lease_epoch is not None and one.lease_epoch < lease.epoch
+    }
+    if not asked:
+        return {}
+    found = _ACQUIRED.rows(leases=list({lease for lease, _ in asked}), epochs=list({epoch for _, epoch in asked}))
+    return {(lease, epoch): at_us for lease, epoch, at_us in found if (lease, epoch) in asked}
+
+
+def _acquired(leases: Sequence[UUID], epochs: Sequence[int]) -> "QuerySet[Entry, tuple[UUID | None, int | None, int]]":
+    entries = Entry.objects.filter(kind="lease.acquired", lane="command", subject__in=leases, lease_epoch__in=epochs)
+    return entries.values_list("subject", "lease_epoch", "received_us")
+
+
 # Whoever is refused hears the verdict while nobody else can write: half of that was making SQL.
 _COMPENSATIONS: Final = Compiled(_compensations, effects=[UUID])
 _ATTEMPTS: Final = Compiled(_attempts, effects=[UUID])
@@ -247,3 +272,4 @@ _FENCED: Final = Compiled(_fenced, effects=[UUID])
 _BODIES: Final = Compiled(_bodies, positions=[int])
 _LEASES: Final = Compiled(_of_sessions, sessions=[UUID])
 _LEASES_WITH_TASKS: Final = Compiled(_of_both, sessions=[UUID], tasks=[UUID])
+_ACQUIRED: Final = Compiled(_acquired, leases=[UUID], epochs=[int])

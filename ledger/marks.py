@@ -5,7 +5,7 @@ Pure; ledger/fold.py sets the marks.
 
 from collections.abc import Callable
 
-from journal.order import attempt_of, is_of_a_person
+from journal.order import attempt_of, is_of_a_command, is_of_a_person
 from ledger.rows import AttemptRow, EffectRow
 from ledger.states import OUTCOME_OF_REASON
 
@@ -29,7 +29,7 @@ def settle(
     acknowledged = [row for _, row in sorted(attempts.items()) if tells(row, effect.undone, highest)]
     last = attempts.get(highest)
     answered = acknowledged[-1] if acknowledged else last
-    effect.state = _state(effect, acknowledged, last)
+    effect.state = _state(effect, attempts, acknowledged, last)
     effect.outcome = answered.outcome if answered is not None else ""
     reason = "rejected" if highest <= effect.undone else last.failure_reason if last is not None else ""
     if effect.state == "failed":
@@ -66,6 +66,10 @@ def settle(
     said = attempts.get(resolved) if effect.resolution == "happened" else None
     if said is not None and said.failure_reason == "rejected":
         violations.append("rejected_after_all")
+    if _is_withdrawn_wrongly(effect, attempts, known):
+        violations.append("withdrawn_after_dispatch")
+    if effect.resolution == "abandoned" and known:
+        violations.append("happened_after_abandoned")
     if effect.leave == "bypassed":
         violations.append("executed_without_leave")
     effect.violates = effect.violates or bool(violations)
@@ -92,9 +96,43 @@ def says(row: AttemptRow, outcome: str, undone: int, highest: int) -> bool:
     return row.number == highest and not row.failed_mark
 
 
-def _state(effect: EffectRow, acknowledged: list[AttemptRow], last: AttemptRow | None) -> str:
+def _is_withdrawn(
+    effect: EffectRow, attempts: dict[int, AttemptRow], acknowledged: list[AttemptRow], last: AttemptRow | None
+) -> bool:
+    """True where a withdrawal stands: nothing of the effect may have happened.
+
+    A withdrawal by command was accepted where the table knew that nothing had happened: after it only the last attempt
+    counts. A report of one is compared with every attempt.
+    """
+    if not effect.superseded_mark or acknowledged or effect.resolution == "happened":
+        return False
+    if is_of_a_command(effect.superseded_mark):
+        return last is None or not _is_in_doubt(effect, last)
+    return not any(_is_in_doubt(effect, row) for row in attempts.values())
+
+
+def _is_in_doubt(effect: EffectRow, row: AttemptRow) -> bool:
+    """True for an attempt that may have happened: it was neither rejected nor undone, nor denied by a person."""
+    denied = attempt_of(effect.resolved_mark) if effect.resolution == "not_happened" else 0
+    return row.number > max(effect.undone, denied) and row.failure_reason != "rejected"
+
+
+def _is_withdrawn_wrongly(effect: EffectRow, attempts: dict[int, AttemptRow], known: list[int]) -> bool:
+    """True for a reported withdrawal of what was dispatched, and for any of what is known to have happened.
+
+    Also where the attempt turns out to have been rejected: the report came without knowing, or should have been a
+    command, and no later fact takes a violation back.
+    """
+    if not effect.superseded_mark:
+        return False
+    return bool(known or (attempts and not is_of_a_command(effect.superseded_mark)))
+
+
+def _state(
+    effect: EffectRow, attempts: dict[int, AttemptRow], acknowledged: list[AttemptRow], last: AttemptRow | None
+) -> str:
     """The first match wins; protocol.md, "Marks"."""
-    if effect.superseded_mark or effect.resolution == "abandoned":
+    if effect.resolution == "abandoned" or _is_withdrawn(effect, attempts, acknowledged, last):
         return "superseded"
     if effect.compensated:
         return "compensated"

@@ -44,7 +44,8 @@ class Effect(models.Model):
     repository = models.ForeignKey(
         Repository, null=True, on_delete=models.PROTECT, related_name="effects", db_index=False
     )
-    ref = models.CharField(max_length=200, default="", blank=True)
+    ref = models.CharField(max_length=200, default="", blank=True)  # as it was sent
+    moved_refs = models.CharField(max_length=300, default="", blank=True)  # what git moves for it (sessions/refs.py)
     ref_class = models.CharField(max_length=10, default="", blank=True)  # stamped at arrival
     ref_patterns_version = models.IntegerField(null=True)  # … by this version of the repository's patterns
     environment = models.CharField(max_length=64, default="", blank=True)
@@ -176,6 +177,12 @@ class Effect(models.Model):
                 name="effect_open_intent",
                 condition=Q(state__in=states.OPEN) | Q(outcome="unknown") | Q(resolution="compensate"),
             ),
+            # What may have happened, whoever did it: plans of every session look here for their own intent.
+            models.Index(
+                fields=["project", "intent_digest"],
+                name="effect_unknown_intent",
+                condition=Q(state="dispatched") | Q(outcome="unknown"),
+            ),
             models.Index(
                 fields=["project", "external_reference"],
                 name="effect_by_reference",
@@ -302,4 +309,5 @@ class Attempt(models.Model):
 # Tables in files of their own: loaded here, where Django looks for them.
 import ledger.models_breaker  # noqa: E402
 import ledger.models_holds  # noqa: E402
+import ledger.models_same_calls  # noqa: E402
 import ledger.models_tools  # noqa: E402, F401

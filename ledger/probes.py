@@ -42,6 +42,7 @@ def probe(
     Raises LookupError when the project has no such effect, and Repeated.
     """
     row, attempts = commands.locked(origin, effect)
+    stale = commands.lost_lease(origin, row, fold.PROBED, attempt)
     if attempt not in attempts:
         sentence = f"Attempt {attempt} was never dispatched here; there is nothing to look for."
         return Answered(row, 409, Refusal("NOT_DISPATCHED", sentence))
@@ -59,7 +60,6 @@ def probe(
         commands.post(row, attempts, commands.fact_of(origin, fold.PROBED, appended.position, attempt, values), observe)
         if was_open and found == "hit":  # nobody told of the attempt, and yet its tool did what it is for
             breakers.count(row, attempts[attempt], went_well=True, now_us=origin.received_us)
-        stale = fences.outdated(origin.project, row.session_id, origin.lease_epoch, row.task_id)
         if stale is not None:
             told = fences.fenced(
                 origin, row.session_id, stale, kept=True, effect=row.id, attempt=attempt, kind=fold.PROBED

@@ -27,7 +27,7 @@ from ledger.states import RESOLUTIONS
 from ledger.tried import load_attempts
 from ledger.verdicts import Case, Verdict
 from sessions.models import Person
-from sessions.people import pseudonym_of
+from sessions.people import REPLACE_IT_FIRST, has_own_password, pseudonym_of
 
 ANSWERS: Final = RESOLUTIONS[1:]
 LEAST_RATIONALE: Final = 10
@@ -110,7 +110,7 @@ def resolve(project: UUID, effect: UUID, said: Word, user: User) -> Resolved:
     """Take a person's word on the last attempt of an effect. Must run inside a transaction.
 
     Refusals: stale_view (the effect is another than the page showed), not_asked, insist, rationale_required,
-    reference. Raises LookupError when the project has no such effect.
+    reference, own_password. Raises LookupError when the project has no such effect.
     """
     row = effects.load([effect]).get(effect)
     if row is None or row.project_id != project:
@@ -119,6 +119,8 @@ def resolve(project: UUID, effect: UUID, said: Word, user: User) -> Resolved:
     stored = Effect.objects.get(id=effect)
     if stored.imported:
         return Resolved(row, Refusal("not_asked", HISTORY))
+    if not has_own_password(user):
+        return Resolved(row, Refusal("own_password", REPLACE_IT_FIRST))
     case, found = judged(stored, now)
     refusal = _refused(row, said, standing(case, found, row.deadline_us, now))
     if refusal is not None:
@@ -220,6 +222,7 @@ def _record(row: EffectRow, said: Word, judged: Verdict, user: User, now: int) -
         "table": verdicts.VERSION,
         "insists": said.insists,
         "step_up": said.step_up,
+        "named": bool(said.reference),  # a replay reads no words, and this one goes before those of agents
     }
     words = {"reference": said.reference, "rationale": said.rationale, "evidence": said.evidence}
     appended = entries.record(

@@ -10,6 +10,7 @@ from uuid import UUID
 import orjson
 from django.db.models import F
 
+from journal import exact
 from journal.models import Entry
 from journal.order import is_of_a_command
 from ledger import judgement
@@ -57,11 +58,11 @@ def _first_said(effects: Iterable[UUID]) -> dict[int, int]:
     found = {}
     for effect, position, source, facts, text in rows.values_list("effect", "position", "source", "facts", "text"):
         if text is not None and not orjson.loads(facts).get("imported"):
-            found[position] = first.setdefault((effect, source, _what_rules_see(orjson.loads(text))), position)
+            found[position] = first.setdefault((effect, source, _what_rules_see(exact.loads(text))), position)
     return found
 
 
 def _what_rules_see(body: Mapping[str, Any]) -> bytes:
     """What a plan says that a rule may look at, in one form; what is empty says as much as what is left out."""
     target = {name: said for name, said in (body.get("target") or {}).items() if said}
-    return orjson.dumps([body.get("tool"), body.get("arguments") or {}, target], option=orjson.OPT_SORT_KEYS)
+    return exact.dumps([body.get("tool"), body.get("arguments") or {}, target], orjson.OPT_SORT_KEYS)

@@ -32,6 +32,7 @@ class EffectRow:
     turn: str = ""
     repository_id: UUID | None = None
     ref: str = ""
+    moved_refs: str = ""
     ref_class: str = ""
     ref_patterns_version: int | None = None
     environment: str = ""

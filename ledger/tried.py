@@ -8,6 +8,7 @@ from uuid import UUID
 from django.db import connection
 
 from journal import sql
+from journal.models import Entry
 from ledger import fold
 from ledger.fold import Fact
 from ledger.rows import AttemptRow, EffectRow, as_uuid, columns, vendor_id
@@ -25,7 +26,7 @@ def bearing(rows: Mapping[UUID, EffectRow], facts: Mapping[UUID, Sequence[Fact]]
 
     Of an effect with more than a few: those that a fact names, the newest, and the last two that were acknowledged;
     all of them only where a fact may change the leave that each of them ran under, or each may say that what it undoes
-    is not undone.
+    is not undone, or that what was withdrawn may have happened.
     """
     whole: list[UUID] = []
     found: dict[UUID, dict[int, AttemptRow]] = {}
@@ -33,11 +34,18 @@ def bearing(rows: Mapping[UUID, EffectRow], facts: Mapping[UUID, Sequence[Fact]]
         said = facts.get(identity, ())
         numbers = {fact.attempt for fact in said} | {row.attempt_count}
         some = row.attempt_count > FEW and len(numbers) <= _MOST_NAMED and not row.undoes
-        if some and not fold.may_change_every_attempt(row, said):
+        withdrawn = row.superseded_mark or any(fact.kind == "effect.superseded" for fact in said)
+        if some and not withdrawn and not fold.may_change_every_attempt(row, said):
             found[identity] = _some(row, sorted(numbers))
         elif row.attempt_count:
             whole.append(identity)
     return found | load_attempts(whole)
+
+
+def is_of(actor: str, effect: UUID, attempt: int) -> bool:
+    """True when the agent that is this actor in the journal dispatched the attempt."""
+    entries = Entry.objects.filter(effect=effect, attempt=attempt, kind="effect.dispatched", actor=actor)
+    return entries.filter(lane__in=("command", "evidence")).exists()
 
 
 def load_attempts(identities: Iterable[UUID]) -> dict[UUID, dict[int, AttemptRow]]:

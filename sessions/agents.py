@@ -1,5 +1,7 @@
 """The one writer of Agent."""
 
+import re
+
 from django.contrib.auth.models import User
 from django.db import transaction
 
@@ -9,6 +11,7 @@ from sessions.records import record
 from sessions.refused import RefusedError
 
 CHARTER_CHARACTERS = 20_000
+_TEAM = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 
 
 @transaction.atomic(savepoint=False)
@@ -62,6 +65,29 @@ def set_charter(agent: Agent, charter: str, *, version: int, actor: str) -> None
         subject=agent.id,
         facts={"agent": str(agent.id), "charter_version": agent.charter_version},
         words={"agent": agent.name, "charter": charter},
+    )
+
+
+@transaction.atomic(savepoint=False)
+def set_team(agent: Agent, team: str, *, actor: str = SYSTEM_SOURCE) -> None:
+    """Put an agent into a team, or with an empty name into none; the same team again changes nothing.
+
+    Agents of one team may speak for each other's sessions. Raises RefusedError.
+    """
+    if team and not _TEAM.fullmatch(team):
+        raise RefusedError("The name of an agent team is 1 to 64 characters of a-z, 0-9 and hyphen. Choose another.")
+    stored = Agent.objects.select_for_update().get(pk=agent.pk)
+    if stored.team == team:
+        return
+    agent.team = team
+    agent.save(update_fields=["team"])
+    record(
+        agent.project_id,
+        "admin.agent_team_changed",
+        actor=actor,
+        subject=agent.id,
+        facts={"agent": str(agent.id)},
+        words={"agent": agent.name, "team": team, "before": stored.team},
     )
 
 

@@ -13,7 +13,8 @@ class SessionsConfig(AppConfig):
     def ready(self) -> None:
         """Tell the journal's installer, which runs after every migration, of the laws of leases."""
         from journal import triggers
-        from sessions import laws, laws_of_archives
+        from sessions import laws, laws_of_archives, people, sign_ins  # noqa: F401 - the last listens for sign-ins
 
         triggers.guard(laws.LAW)
         triggers.guard(laws_of_archives.LAW)
+        triggers.guard(people.LAW)

@@ -11,6 +11,7 @@ import orjson
 from django.db.models import Q
 
 from journal import entries
+from journal.beating import CLOCK_STEP_US
 from journal.entries import Status
 from sessions.models_messages import Capacity
 from sessions.origin import Origin, Repeated
@@ -98,10 +99,8 @@ def paced(agent: UUID, session: UUID, now_us: int) -> Paced | None:
     agent paces at all, of which approvals/policies.py tells.
     """
     said = Capacity.objects.filter(Q(session=session) | Q(session__isnull=True), agent=agent)
-    latest = said.order_by("-reported_at_us", "-position").first()
-    if latest is None or latest.paced_from_us is None or latest.paced_until_us is None:
-        return None
-    if not latest.paced_from_us <= now_us < latest.paced_until_us:
+    latest = said.order_by("-position").first()
+    if latest is None or latest.paced_until_us is None or not is_paced(latest, now_us):
         return None
     return Paced(latest.pace_reason, latest.paced_until_us, now_us)
 
@@ -119,15 +118,16 @@ def latest(project: UUID, session: UUID | None = None, agent: UUID | None = None
 def of(agent: UUID, session: UUID) -> Capacity | None:
     """What is known of an agent's capacity in a session: the latest of its reports on the session and on all."""
     said = Capacity.objects.filter(Q(session=session) | Q(session__isnull=True), agent=agent)
-    return said.select_related("agent").order_by("-reported_at_us", "-position").first()
+    return said.select_related("agent").order_by("-position").first()
 
 
 def is_fresh(row: Capacity, now_us: int) -> bool:
     """Whether a report still counts."""
-    return now_us < row.reported_at_us + FRESH_S * US
+    # A report from the future is older than a clock that was set back, and nobody knows how old.
+    return row.reported_at_us - CLOCK_STEP_US <= now_us < row.reported_at_us + FRESH_S * US
 
 
 def is_paced(row: Capacity, now_us: int) -> bool:
     """Whether plans are paced by this report now."""
     from_us, until_us = row.paced_from_us, row.paced_until_us
-    return from_us is not None and until_us is not None and from_us <= now_us < until_us
+    return is_fresh(row, now_us) and from_us is not None and until_us is not None and from_us <= now_us < until_us

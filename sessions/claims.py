@@ -1,8 +1,9 @@
 """Which task or session a worker gets: the most urgent that is ready, fits, and is nobody's; by one lease each.
 
-Ready is a task that is pending (or running under a lease that ran out) and has no unfinished task below it, in a
-session that has not ended and that no other worker holds. Orphaned is a session whose lease ran out, was taken away by
-a person, or was given up beside a handoff that nobody has accepted. What was merely reported here is handed to nobody.
+A worker gets what is in sessions of its own, or of its team. Ready is a task that is pending (or running under a lease
+that ran out) and has no unfinished task below it, in a session that has not ended and that no other worker holds.
+Orphaned is a session whose lease ran out, was taken away by a person, or was given up beside a handoff that nobody has
+accepted. What was merely reported here is handed to nobody.
 """
 
 from collections.abc import Callable, Mapping
@@ -124,6 +125,7 @@ def _tasks(origin: Origin, wish: Wish) -> QuerySet[Any]:
     ran_out = Q(state="running") & Exists(of_task.filter(released_at_us=None))
     rows: QuerySet[Any] = Task.objects.filter(
         Q(state="pending") | ran_out,
+        _speaks(origin, "session__"),
         ~Exists(of_task.filter(live)),
         ~Exists(others),
         ~Exists(below),
@@ -146,9 +148,15 @@ def _orphans(origin: Origin, wish: Wish) -> QuerySet[Any]:
     )
     open_tasks = Task.objects.filter(session=OuterRef("pk"), state__in=_UNFINISHED).order_by("-priority")
     urgency = Coalesce(Subquery(open_tasks.values("priority")[:1]), Value(0))
-    rows: QuerySet[Any] = Session.objects.filter(Exists(orphaned), project=origin.project)
+    rows: QuerySet[Any] = Session.objects.filter(Exists(orphaned), _speaks(origin, ""), project=origin.project)
     found: QuerySet[Any] = _fitting(rows, "", wish).annotate(urgency=urgency)
     return found
+
+
+def _speaks(origin: Origin, session: str) -> Q:
+    """The sessions that the worker may speak for: its own, and those of agents of its team."""
+    mine = Q(**{f"{session}agent": origin.agent})
+    return mine | Q(**{f"{session}agent__team": origin.team}) if origin.team else mine
 
 
 def _fitting(rows: QuerySet[Any], session: str, wish: Wish) -> QuerySet[Any]:

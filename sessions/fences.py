@@ -77,10 +77,16 @@ def outdated(project: UUID, session: UUID, given: int | None, task: UUID | None 
     """Whether an answer or a report comes from a holder after whom another came."""
     if given is None:
         return None
+    present = epoch(project, session, task)
+    return Stale(given, present) if present is not None and given < present else None
+
+
+def epoch(project: UUID, session: UUID, task: UUID | None = None) -> int | None:
+    """The epoch of whoever came last, also where the lease was released; None where there never was one."""
     of_task = NOTHING if task is None else lease_id(project, "task", str(task))
     of_session = lease_id(project, "session", str(session))
-    present = sql.rows(_EPOCH, [vendor_id(of_task), vendor_id(of_session)])[0][0]
-    return Stale(given, present) if present is not None and given < present else None
+    present: int | None = sql.rows(_EPOCH, [vendor_id(of_task), vendor_id(of_session)])[0][0]
+    return present
 
 
 def fenced(

@@ -11,7 +11,7 @@ from uuid import UUID
 import orjson
 from django.contrib.auth.models import User
 from django.db import connection
-from django.db.models import F, Q
+from django.db.models import BigIntegerField, F, Q, Value
 from django.db.models.functions import Least
 
 from journal import clock, entries, sql
@@ -114,12 +114,17 @@ def _fresh(origin: Origin, process: str, ttl_s: int) -> dict[str, Any]:
         "progress_at_us": now,
         "progress_token": "",
         "quiet_until_us": None,
-        "expires_at_us": now + ttl_s * US,
-        "dead_at_us": now + DEAD_AFTER_TTLS * ttl_s * US,
-        "wedged_at_us": now + PROGRESS_WITHIN_S * US,
+        "expires_at_us": now + _microseconds(ttl_s),
+        "dead_at_us": now + _microseconds(DEAD_AFTER_TTLS * ttl_s),
+        "wedged_at_us": now + _microseconds(PROGRESS_WITHIN_S),
         "released_at_us": None,
         "silent_since_us": None,
     }
+
+
+def _microseconds(seconds: int) -> Value:
+    """As 64 bits: Django takes a plain number for 32, and PostgreSQL is sent what is left of it."""
+    return Value(seconds * US, output_field=BigIntegerField())
 
 
 def _opened(origin: Origin, subject: Subject, before: Lease | None) -> Lease:

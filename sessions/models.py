@@ -10,6 +10,7 @@ from django.db.models import F, Q, Value
 from django.db.models.functions import Length
 
 from journal.ids import uuid7
+from sessions import refs
 
 ROLES = ("viewer", "reviewer", "operator", "administrator")
 MODES = ("leased", "reported", "one_shot")
@@ -17,7 +18,7 @@ STATUSES = ("running", "waiting", "suspended", "completed", "failed", "cancelled
 ENDED = ("completed", "failed", "cancelled")
 TASK_STATES = ("pending", "running", "blocked", "done", "failed", "cancelled")
 ITEM_STATES = ("pending", "done", "failed")
-REF_CLASSES = ("production", "protected", "other")
+REF_CLASSES = refs.CLASSES
 SCOPES = ("agent", "import", "audit")  # audit only reads, and is told who decided
 models.CharField.register_lookup(Length)  # for artifact_hash_is_sha256
 
@@ -49,6 +50,11 @@ class Person(models.Model):
     theme = models.CharField(max_length=8, default="system")
     clock = models.CharField(max_length=8, default="utc")
     single_keys = models.BooleanField(default=True)
+    # Only its owner knows the password. A trigger on the users clears it whenever a password changes (people.LAW).
+    password_is_own = models.BooleanField(default=False)
+    # Who else set a password last: a pseudonym, empty for a command on the machine; kept when the owner replaces it.
+    password_given_by = models.CharField(max_length=64, default="", blank=True)
+    password_given_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         constraints = [
@@ -80,8 +86,31 @@ class Membership(models.Model):
         return f"{self.user_id} {self.role}"
 
 
+class Invitation(models.Model):
+    """A role that an administrator offers to a person, who has not answered yet."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7)
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="invitations")
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="invitations")
+    role = models.CharField(max_length=16)
+    invited_by = models.CharField(max_length=64)  # a pseudonym
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["project", "user"], name="invitation_is_one_per_person"),
+            models.CheckConstraint(condition=Q(role__in=ROLES), name="invitation_role_is_known"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user_id} {self.role}"
+
+
 class Agent(models.Model):
-    """A program with a token: its owner, and its charter (goals, standing orders), versioned."""
+    """A program with a token: its owner, its team, and its charter (goals, standing orders), versioned.
+
+    Agents of one team may speak for each other's sessions (sessions/speakers.py).
+    """
 
     id = models.UUIDField(primary_key=True, default=uuid7)
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="agents")
@@ -89,6 +118,7 @@ class Agent(models.Model):
     owner = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="owned_agents"
     )
+    team = models.CharField(max_length=64, default="", blank=True)
     charter = models.TextField(default="", blank=True)
     charter_version = models.IntegerField(default=0)
     created_at = models.DateTimeField(auto_now_add=True)

@@ -7,7 +7,7 @@ from uuid import UUID
 from journal.entries import Draft
 from journal.order import latest_key, order_key
 
-Lane = Literal["command", "evidence"]
+Lane = Literal["command", "evidence", "claim"]
 
 
 @dataclass(slots=True)
@@ -27,6 +27,7 @@ class Origin:
     producer_seq: int | None = None
     lease_epoch: int | None = None
     imports: bool = False  # the token's scope is import
+    team: str = ""  # of the agent
 
     @property
     def mark(self) -> str:

@@ -1,6 +1,7 @@
 """The one writer of users, Person and Membership: who may sign in, under which pseudonym, and with which role where."""
 
 import secrets
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from django.contrib.auth.models import User
@@ -8,8 +9,10 @@ from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import Q
+from django.utils import timezone
 
 from journal.entries import SYSTEM_SOURCE
+from journal.triggers import Law
 from sessions import teams
 from sessions.models import ROLES, Membership, Person, Project
 from sessions.records import record
@@ -59,18 +62,28 @@ def create_administrator(username: str, password: str, project: Project, *, acto
 
 @transaction.atomic(savepoint=False)
 def add(
-    project: Project, username: str, role: str, password: str | None = None, *, actor: str = SYSTEM_SOURCE
+    project: Project,
+    username: str,
+    role: str,
+    password: str | None = None,
+    *,
+    actor: str = SYSTEM_SOURCE,
+    must_replace: bool = False,
 ) -> Membership:
     """Give the person called `username` a role in `project` and return the membership. Raises RefusedError.
 
     A name nobody has yet becomes a new person, who needs a `password`; the password of a known person stays as it is.
+    A first password that an administrator saw must be replaced by its owner. One that a program on the machine set
+    counts as the owner's (`manage.py setup`: nobody but the one who runs the machine saw it) without `must_replace`.
     """
-    _check_role(role)
+    check_role(role)
     user = User.objects.filter(username=username).first()
     if user is not None and Membership.objects.filter(project=project, user=user).exists():
         raise RefusedError(f"{username} already belongs to {project.name}. Change the role instead.")
     if user is None:
-        user = _new_user(username, password)
+        user = create(username, password, actor=actor)
+        if must_replace:
+            Person.objects.filter(user=user).update(password_is_own=False)
     membership = Membership.objects.create(project=project, user=user, role=role)
     pseudonym = pseudonym_of(user)
     _record(membership, "admin.member_added", actor, {"person": pseudonym, "role": role})
@@ -83,7 +96,7 @@ def change_role(membership: Membership, role: str, *, actor: str) -> None:
 
     Raises RefusedError when that would leave the project without an administrator, or when they are gone meanwhile.
     """
-    _check_role(role)
+    check_role(role)
     _lock(membership)
     before = membership.role
     if before == role:
@@ -126,8 +139,10 @@ def reset_password(membership: Membership, by: User, *, actor: str) -> str:
             "Whoever runs Gatebook can set the password: manage.py changepassword."
         )
     password = generated_password()
+    pseudonym_of(user)
     user.set_password(password)
     user.save(update_fields=["password"])
+    _give_password(user, actor)
     _record(membership, "admin.password_reset", actor, {"person": pseudonym_of(user)})
     return password
 
@@ -135,11 +150,60 @@ def reset_password(membership: Membership, by: User, *, actor: str) -> str:
 @transaction.atomic(savepoint=False)
 def change_password(user: User, password: str) -> None:
     """Store a person's own new password, which its form has checked; it is on record wherever they have a role."""
-    user.set_password(password)
-    user.save(update_fields=["password"])
     person = pseudonym_of(user)
+    user.set_password(password)
+    _keep_own_password(user)
     for membership in Membership.objects.filter(user=user).select_related("user").order_by("id"):
         _record(membership, "admin.password_changed", person, {"person": person})
+
+
+@transaction.atomic(savepoint=False)
+def rehash_password(user: User, password: str) -> None:
+    """Hash the password that `user` just gave as this version does; whose password it is stays as it was."""
+    own = has_own_password(user)
+    user.set_password(password)
+    if own:
+        _keep_own_password(user)
+    else:
+        given = list(Person.objects.filter(user=user).values("password_given_by", "password_given_at"))
+        user.save(update_fields=["password"])
+        for values in given:
+            Person.objects.filter(user=user).update(**values)
+
+
+def has_own_password(user: User) -> bool:
+    """True when nobody but `user` set their present password, as far as the database knows."""
+    return Person.objects.filter(user=user, password_is_own=True).exists()
+
+
+def password_giver(user: User) -> tuple[str, datetime] | None:
+    """Who else set the password of `user` last (a name; empty for a command on the machine), and when; None: nobody."""
+    person = Person.objects.filter(user=user, password_given_at__isnull=False).first()
+    if person is None or person.password_given_at is None:
+        return None
+    giver = User.objects.filter(person__pseudonym=person.password_given_by).first()
+    return "" if giver is None else giver.get_username(), person.password_given_at
+
+
+def giver_before(user: User, at_us: int) -> str:
+    """Who else set the password of `user` within GIVEN_WITHIN before `at_us`, and so may have acted; empty: nobody."""
+    person: Person | None = getattr(user, "person", None)
+    if person is None or person.password_given_at is None or person.password_given_by == SYSTEM_SOURCE:
+        return ""
+    if not timedelta() <= datetime.fromtimestamp(at_us / 1_000_000, UTC) - person.password_given_at <= GIVEN_WITHIN:
+        return ""
+    giver = User.objects.filter(person__pseudonym=person.password_given_by).first()
+    return "a command on the server" if giver is None else giver.get_username()
+
+
+def expect_own_password(user: User) -> None:
+    """Raise RefusedError while somebody else knows the password: whoever signed in with it may not be `user`."""
+    if not has_own_password(user):
+        raise RefusedError(REPLACE_IT_FIRST)
+
+
+GIVEN_WITHIN: Final = timedelta(days=7)
+REPLACE_IT_FIRST: Final = "Somebody else set your password. Replace it under your name, Password, and repeat this."
 
 
 @transaction.atomic(savepoint=False)
@@ -149,7 +213,31 @@ def change_settings(user: User, **settings: Any) -> None:
     Person.objects.filter(user=user).update(**settings)
 
 
-def _new_user(username: str, password: str | None) -> User:
+@transaction.atomic(savepoint=False)
+def give_first_password(user: User, password: str, *, actor: str) -> None:
+    """Give an account that nobody has used another first password."""
+    user.set_password(password)
+    user.save(update_fields=["password"])
+    _give_password(user, actor)
+
+
+def _keep_own_password(user: User) -> None:
+    """Store the password set on `user` as their own; who gave them the one before stays on record."""
+    given = Person.objects.filter(user=user).values("password_given_by", "password_given_at").get()
+    user.save(update_fields=["password"])
+    Person.objects.filter(user=user).update(password_is_own=True, **given)
+
+
+def _give_password(user: User, actor: str) -> None:
+    """Put on record that `actor` set the password of `user`, and so knows it."""
+    Person.objects.filter(user=user).update(
+        password_is_own=actor == SYSTEM_SOURCE, password_given_by=actor, password_given_at=timezone.now()
+    )
+
+
+@transaction.atomic(savepoint=False)
+def create(username: str, password: str | None, *, actor: str) -> User:
+    """Create an account that belongs to no project yet. Raises RefusedError."""
     user = User(username=username)
     try:
         user.full_clean(exclude=["password"])
@@ -160,10 +248,13 @@ def _new_user(username: str, password: str | None) -> User:
         raise RefusedError(" ".join(error.messages)) from error
     user.set_password(password)
     user.save()
+    pseudonym_of(user)
+    _give_password(user, actor)
     return user
 
 
-def _check_role(role: str) -> None:
+def check_role(role: str) -> None:
+    """Raise RefusedError for a role that there is not."""
     if role not in ROLES:
         raise RefusedError(f"There is no role {role!r}: choose one of {', '.join(ROLES)}.")
 
@@ -199,3 +290,25 @@ def _record(membership: Membership, kind: str, actor: str, facts: dict[str, str]
         facts=facts,
         words={"username": membership.user.get_username(), **facts},
     )
+
+
+# Whatever changes a password (a command, a console, SQL) makes it a stranger's until its owner replaces it.
+_GIVEN: Final = (
+    "UPDATE {schema}agent_sessions_person SET password_is_own = FALSE, password_given_by = '',"
+    " password_given_at = CURRENT_TIMESTAMP WHERE user_id = NEW.id"
+)
+_CHANGED: Final = "AFTER UPDATE OF password ON auth_user FOR EACH ROW WHEN (NEW.password <> OLD.password)"
+LAW: Final = Law(
+    postgresql={
+        "password_changed_is_not_own": ("auth_user", f"{_CHANGED} EXECUTE FUNCTION agent_sessions_password_changed()")
+    },
+    functions=f"""
+CREATE OR REPLACE FUNCTION agent_sessions_password_changed() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  {_GIVEN.replace("{schema}", "{schema}.")};
+  RETURN NULL;
+END $$;
+""",
+    sqlite={"password_changed_is_not_own": ("auth_user", f"{_CHANGED} BEGIN {_GIVEN.replace('{schema}', '')}; END")},
+    needs=("agent_sessions_person",),
+)

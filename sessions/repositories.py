@@ -1,10 +1,12 @@
 """The one writer of Repository: which refs of it are production or protected, by one glob a line."""
 
-from fnmatch import fnmatchcase
+from typing import Any
+from uuid import UUID
 
 from django.db import transaction
 
-from sessions.models import Project, Repository
+from sessions import refs
+from sessions.models import Project, Repository, Session
 from sessions.records import record
 from sessions.refused import RefusedError
 
@@ -30,21 +32,26 @@ def short(ref: str) -> str:
     return ref
 
 
-def classify(repository: Repository, ref: str) -> tuple[str, int]:
-    """The class of `ref` and the version of the patterns that say so: production before protected before other.
+def moved_refs(session: UUID, ref: str, arguments: Any) -> str:
+    """What git moves for `ref`, as an effect stores it; HEAD is the branch that the arguments or the session name."""
 
-    An empty ref has the empty class. In a glob `*` also matches `/`, so `release/*` covers `release/2/hotfix`.
+    def branch() -> str:
+        named = arguments.get("branch") if isinstance(arguments, dict) else None
+        if isinstance(named, str) and named:
+            return named
+        return Session.objects.filter(id=session).values_list("branch", flat=True).first() or ""
+
+    return " ".join(refs.moved(ref, branch))
+
+
+def classify(repository: Repository, moved: str) -> tuple[str, int]:
+    """The worst class of the refs `moved` (an effect's `moved_refs`), and the version of the patterns that say so.
+
+    No ref at all has the empty class. In a glob `*` also matches `/`, so `release/*` covers `release/2/hotfix`.
     """
-    name = short(ref)
-    if not name:
-        return "", repository.patterns_version
-    for ref_class, patterns in (
-        ("production", repository.production_refs),
-        ("protected", repository.protected_refs),
-    ):
-        if any(fnmatchcase(name, pattern) for pattern in patterns.splitlines() if pattern):
-            return ref_class, repository.patterns_version
-    return "other", repository.patterns_version
+    globs = (repository.production_refs.split("\n"), repository.protected_refs.split("\n"))
+    production, protected = ([glob for glob in lines if glob] for lines in globs)
+    return refs.class_of(moved.split(), production, protected), repository.patterns_version
 
 
 def patterns(text: str) -> list[str]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import orjson
@@ -14,9 +14,10 @@ from journal.entries import Status
 from journal.order import earlier, is_of_a_command
 from journal.sql import vendor_id
 from journal.text import column_text
-from sessions import openings, references, registers, repositories
+from sessions import openings, references, registers, repositories, speakers
 from sessions.models import ENDED, Project, Session
 from sessions.origin import Origin, Repeated
+from sessions.speakers import Standing
 
 _FIRST: Final = (
     "title",
@@ -44,6 +45,10 @@ class UnknownParent(Exception):
     """No session of that id or key exists in this project; open the parent first."""
 
 
+class AnotherRequester(Exception):
+    """This session stands under or branches from one that works for somebody else."""
+
+
 class UnknownBranch(Exception):
     """No session of that id or key exists in this project; a session branches from one that is open or was."""
 
@@ -60,17 +65,27 @@ class Report:
     values: dict[str, Any]
 
 
+class Opened(NamedTuple):
+    """A session, whether it is new, whether its description agrees with this one, and whether labels were added."""
+
+    session: Session
+    created: bool
+    agrees: bool
+    labelled: bool
+
+
 def bring(row: Session) -> None:
     """Store the session of a bundle, as it stood in the book of origin. Expects an archive."""
     row.save(force_insert=True)
 
 
-def open_session(origin: Origin, values: Mapping[str, Any]) -> tuple[Session, bool, bool]:
-    """Open the session that `values["key"]` names, by command. Returns it, whether it is new, and whether it agrees.
+def open_session(origin: Origin, values: Mapping[str, Any]) -> Opened:
+    """Open the session that `values["key"]` names, by command.
 
-    A known key is the same session: nothing changes and nothing is recorded, and the third value says whether this
-    description agrees with the one that stands. One that names nobody for whom it works does so for whom its parent
-    does. Raises UnknownOwner, UnknownRequester, UnknownParent, UnknownBranch, Repeated.
+    A known key is the same session: nothing changes and nothing is recorded, but for labels that it does not have yet,
+    which its own agent may add. It works for whom its parent and the session from which it branches
+    work, and may name nobody else: an agent would otherwise let a person approve what is their own. Raises
+    UnknownOwner, UnknownRequester, AnotherRequester, UnknownParent, UnknownBranch, NotAllowed, Repeated.
     """
     session = references.identity(origin.project, values["key"])
     described = {**values, "mode": values.get("mode") or "one_shot"}
@@ -81,27 +96,34 @@ def open_session(origin: Origin, values: Mapping[str, Any]) -> tuple[Session, bo
         except references.NotFound as absent:
             raise UnknownParent(values["parent"]) from absent
         parent = above.id
-        if not values.get("on_behalf_of") and above.on_behalf_of is not None:
-            described["on_behalf_of"] = above.on_behalf_of.get_username()
     stem = None
     if values.get("branched_from"):
         try:
             stem = references.find(origin.project, values["branched_from"]).id
         except references.NotFound as absent:
             raise UnknownBranch(values["branched_from"]) from absent
+    bequeathed = {named for one in (parent, stem) if one and (named := openings.requester(one)) is not None}
+    if bequeathed:
+        described["on_behalf_of"] = values.get("on_behalf_of") or min(bequeathed)
     if values.get("owner") and openings.member(origin.project, values["owner"]) is None:
         raise UnknownOwner(values["owner"])
     if values.get("on_behalf_of") and openings.member(origin.project, values["on_behalf_of"]) is None:
         raise UnknownRequester(values["on_behalf_of"])
+    if bequeathed - {described.get("on_behalf_of")}:
+        raise AnotherRequester
     touch(origin, {session: values["key"]}, position=0)
     row = Session.objects.get(id=session)
     known = bool(row.started_mark)
+    standing = Standing.SPEAKS if row.agent_id == origin.agent else speakers.weigh_opening(origin, session)
+    if standing is Standing.OTHER_AGENT:  # to find it again is no word for it, whoever holds its lease
+        speakers.refuse(origin, session, "session.started", standing)
     facts = openings.started_facts(origin.project, described, parent)
     draft = origin.draft("session.started", facts=orjson.dumps(facts).decode(), session=session)
     if known:
         if entries.look(draft, origin.received_us) is not None:
             raise Repeated
-        return row, False, openings.agrees(row, values, parent, stem)
+        agrees = openings.agrees(row, values, parent, stem, origin.agent)
+        return Opened(row, False, agrees, agrees and _add_labels(origin, row, values.get("labels") or {}))
     appended = entries.append([draft], origin.received_us)[0]
     if appended.status is not Status.CREATED:
         raise Repeated
@@ -110,7 +132,21 @@ def open_session(origin: Origin, values: Mapping[str, Any]) -> tuple[Session, bo
         row.save(update_fields=["opened_position"])
     fact = Report(session, values["key"], origin, "session.started", appended.position, described)
     _apply(row, [fact], {values.get("parent") or "": parent, values.get("branched_from") or "": stem})
-    return row, True, True
+    return Opened(row, True, True, False)
+
+
+def _add_labels(origin: Origin, row: Session, labels: Mapping[str, str]) -> bool:
+    """Give a session (locked) labels that it does not have yet; what its labels say already stands."""
+    more = {name: value for name, value in labels.items() if name not in row.labels}
+    if not more:
+        return False
+    draft = origin.draft("session.changed", facts=orjson.dumps({"labelled": True}).decode(), session=row.id)
+    if entries.append([draft], origin.received_us)[0].status is not Status.CREATED:
+        raise Repeated
+    row.labels = {**row.labels, **more}
+    row.version += 1
+    row.save(update_fields=["labels", "version"])
+    return True
 
 
 def end(origin: Origin, session: Session, status: str) -> Session:
@@ -253,6 +289,16 @@ def name(origin: Origin, sessions: Iterable[UUID]) -> dict[UUID, int]:
     stored = set(Session.objects.filter(id__in=wanted).values_list("id", flat=True)) if wanted else set()
     about = {session: {"session": session} for session in sorted(wanted - stored)}
     return naming.name(origin.project, "session.named", about, origin.received_us)
+
+
+def adopt(sessions: Iterable[UUID], agent: UUID) -> None:
+    """Give sessions that were only named so far to the agent that is the first to speak for them."""
+    Session.objects.filter(id__in=list(sessions), started_mark="").update(agent=agent)
+
+
+def agents_of(sessions: Iterable[UUID]) -> dict[UUID, UUID]:
+    """The agent of each of these sessions."""
+    return dict(Session.objects.filter(id__in=list(sessions)).values_list("id", "agent"))
 
 
 def count_effects(new_effects: Mapping[UUID, int]) -> None:

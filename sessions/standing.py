@@ -36,6 +36,11 @@ class Standing(NamedTuple):
         return int(self.waits.partition("-")[0])
 
 
+def counts_mark(standing: Standing) -> str:
+    """Names the counts of the rail, for whatever page polls for them."""
+    return f"{standing.waits}-{standing.stuck}"
+
+
 _parts: dict[str, Part] = {"position": lambda _project, _now: horizon.as_column()}
 
 

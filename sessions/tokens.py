@@ -79,10 +79,11 @@ class Bearer:
     agent: UUID
     agent_name: str
     scope: str
+    team: str = ""  # of the agent; empty where it is in none
 
 
 _BEARER = """SELECT token.id, token.project_id, project.redacts, token.agent_id, agent.name, token.scope, token.digest,
-  token.expires_at, token.revoked_at, token.used_at
+  token.expires_at, token.revoked_at, token.used_at, agent.team
 FROM agent_sessions_agenttoken token JOIN agent_sessions_agent agent ON agent.id = token.agent_id
 JOIN agent_sessions_project project ON project.id = token.project_id WHERE token.public_id = %s"""
 
@@ -101,11 +102,11 @@ def authenticate(header: str | None) -> Bearer | None:
     if not hmac.compare_digest(_digest(secret), bytes(32) if row is None else bytes(row[6])) or row is None:
         return None
     token, project, redacts, agent, agent_name, scope = row[:6]
-    expires_at, revoked_at, used_at = (_moment(value) for value in row[7:])
+    expires_at, revoked_at, used_at = (_moment(value) for value in row[7:10])
     now = timezone.now()
     if revoked_at is not None or (expires_at is not None and expires_at <= now):
         return None
-    bearer = Bearer(_uuid(token), _uuid(project), bool(redacts), _uuid(agent), agent_name, scope)
+    bearer = Bearer(_uuid(token), _uuid(project), bool(redacts), _uuid(agent), agent_name, scope, row[10])
     if used_at is None or now - used_at >= _USED_PRECISION:
         AgentToken.objects.filter(pk=bearer.token).update(used_at=now)
     return bearer

@@ -21,6 +21,7 @@ from hypothesis.internal.conjecture import providers
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from pytest_django import Settings
 
+from config import keys
 from tests.house.kept import Kept
 from tests.house.server import Server, serve
 from tests.pages.people import House, build
@@ -63,6 +64,12 @@ def pytest_configure(config: pytest.Config) -> None:
     """Make the folder of SQLite's test files and clear away what killed runs have left in it."""
     from django.conf import settings
 
+    # What tests start in folders of this run must have its keys, and so must the other processes that run tests.
+    stored = {
+        name: keys.store(settings.VAR_DIR / "keys", name, key) for name, key in settings.GATEBOOK_NEW_KEYS.items()
+    }
+    settings.GATEBOOK_PEPPER = stored.get("pepper", settings.GATEBOOK_PEPPER)
+    settings.SECRET_KEY = stored["secret_key"].hex() if "secret_key" in stored else settings.SECRET_KEY
     folder = settings.VAR_DIR / "test"
     folder.mkdir(parents=True, exist_ok=True)
     for path in folder.iterdir():
@@ -168,7 +175,7 @@ def house(db: None, settings: Settings) -> House:
 
 @pytest.fixture(scope="session")
 def live_server_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The real server (granian, config.wsgi) as a child on its own database and port, for the whole run."""
+    """The real server (config.web, config.wsgi) as a child on its own database and port, for the whole run."""
     with serve(tmp_path_factory.mktemp("live")) as server:
         yield server
 

@@ -93,6 +93,7 @@ class Migration(migrations.Migration):
                 ("due_at_us", models.BigIntegerField()),
                 ("tries", models.IntegerField(default=0)),
                 ("sent_at_us", models.BigIntegerField(null=True)),
+                ("to_file", models.BooleanField(default=False)),
                 ("last_error", models.CharField(blank=True, default="", max_length=200)),
                 (
                     "project",
@@ -576,6 +577,7 @@ class Migration(migrations.Migration):
                 ("shown_at_us", models.BigIntegerField()),
                 ("view_complete", models.BooleanField()),
                 ("step_up", models.CharField(default="none", max_length=12)),
+                ("password_at_us", models.BigIntegerField(null=True)),
                 ("reason_characters", models.IntegerField(default=0)),
                 ("position", models.BigIntegerField()),
                 ("voted_at_us", models.BigIntegerField()),
@@ -654,6 +656,8 @@ class Migration(migrations.Migration):
                 ("environment", models.CharField(blank=True, default="", max_length=64)),
                 ("opened_position", models.BigIntegerField()),
                 ("granted_at_us", models.BigIntegerField()),
+                ("minimum", models.IntegerField(default=1)),
+                ("in_force_at_us", models.BigIntegerField(null=True)),
                 ("ends_at_us", models.BigIntegerField()),
                 ("revoked_at_us", models.BigIntegerField(null=True)),
                 ("expired_position", models.BigIntegerField(null=True)),
@@ -720,6 +724,55 @@ class Migration(migrations.Migration):
                         name="exemption_is_used_before_it_ends",
                     ),
                     models.CheckConstraint(condition=models.Q(("uses__gte", 0)), name="exemption_uses_are_counted"),
+                    models.CheckConstraint(
+                        condition=models.Q(("minimum__gte", 1)), name="exemption_needs_at_least_one_person"
+                    ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="ExemptionVote",
+            fields=[
+                ("id", models.UUIDField(default=journal.ids.uuid7, primary_key=True, serialize=False)),
+                ("actor", models.CharField(max_length=64)),
+                ("step_up", models.CharField(max_length=12)),
+                ("password_at_us", models.BigIntegerField()),
+                ("position", models.BigIntegerField()),
+                ("voted_at_us", models.BigIntegerField()),
+                (
+                    "exemption",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="votes",
+                        to="approvals.exemption",
+                    ),
+                ),
+                (
+                    "user",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to=settings.AUTH_USER_MODEL
+                    ),
+                ),
+            ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(fields=("exemption", "user"), name="person_grants_an_exemption_once"),
+                    models.CheckConstraint(
+                        condition=models.Q(("step_up", "typed_digest")), name="exemption_takes_the_code"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("password_at_us__lte", models.F("voted_at_us")),
+                            (
+                                "password_at_us__gte",
+                                django.db.models.expressions.CombinedExpression(
+                                    models.F("voted_at_us"), "-", models.Value(300000000)
+                                ),
+                            ),
+                        ),
+                        name="exemption_takes_a_fresh_password",
+                    ),
                 ],
             },
         ),

@@ -14,10 +14,10 @@ from approvals.diffs import Row
 from approvals.entries import Row as Entry
 from approvals.flags import Again
 from approvals.matching import names_production
-from approvals.models import Gate
+from approvals.models import Gate, Vote
 from journal import untrusted
 from journal.clock import now_us
-from journal.templatetags.gatebook import grouped, mark, moment, shown_state, state_word, untrusted_line
+from journal.templatetags.gatebook import elapsed, grouped, mark, moment, shown_state, state_with, untrusted_line
 from journal.untrusted import markup
 from ledger.models import Effect
 
@@ -83,6 +83,18 @@ _ENTRY: Final = (
 )
 
 
+@register.filter
+def proved(vote: Vote) -> SafeString:
+    """What a yes was proved by, and when: a password counts for five minutes, so it can be of another answer."""
+    code = vote.step_up == "typed_digest"
+    if vote.password_at_us is None:
+        return SafeString("with code and password" if code else "with password")
+    earlier = vote.voted_at_us - vote.password_at_us
+    when = f"{elapsed(earlier)} before" if earlier >= 2 * _US else "with the answer"
+    given = markup("password given {}, {}", moment(vote.password_at_us, "time"), when)
+    return markup("with the code typed; {}", given) if code else given
+
+
 @register.simple_tag
 @lru_cache(maxsize=256)
 def place(environment: str, ref_class: str = "") -> SafeString:
@@ -113,11 +125,7 @@ def span(seconds: int) -> str:
 @register.filter
 def ago(us: int) -> str:
     """An age in one unit: 11 min, 3 h, 2 d."""
-    seconds = max(0, (now_us() - us) // _US)
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds // size} {unit}"
-    return f"{seconds} s"
+    return words.age(us, now_us())
 
 
 @register.filter
@@ -186,8 +194,9 @@ def diff_row(row: Row) -> SafeString:
 
 @register.filter
 def step_of(effect: Effect) -> SafeString:
-    """The shape of an effect's state with the name of its tool, for the chain."""
-    return SafeString(state_word(shown_state(effect, now_us())).replace("state ", "state is-step ", 1))
+    """The shape of an effect's state, by what came of it, beside the name of its tool in the chain."""
+    shown = state_with(shown_state(effect, now_us()), effect.outcome, effect.leave)
+    return markup("{}", SafeString(f'<span class="is-step">{shown}</span>'))
 
 
 @register.filter

@@ -17,6 +17,7 @@ _OUTCOMES: Final[dict[str, tuple[str, str, str]]] = {
     "require": ("asks for leave", "is-awaiting", "awaiting"),
     "ask": ("asks for leave", "is-awaiting", "awaiting"),
     "deny": ("denied", "is-failed", "failed"),
+    "impossible": ("asks more people than can answer", "is-failed", "stop"),
 }
 
 
@@ -41,11 +42,21 @@ def author(activation: Activation) -> str:
 
 @register.filter
 def standing(exemption: Exemption, at_us: int | None = None) -> SafeString:
-    """Whether an exemption lasts, now or at that moment: in force, ended, or revoked."""
-    if exemption.revoked_at_us is not None:
+    """Whether an exemption lasts, now or at that moment: requested, in force, ended, or revoked.
+
+    `present` says how many of its grantors may grant one now, or then.
+    """
+    over = exemption.ends_at_us <= (now_us() if at_us is None else at_us)
+    present = getattr(exemption, "present", exemption.minimum)
+    if exemption.revoked_at_us is None and exemption.in_force_at_us is None and not over:
+        missing = max(exemption.minimum - present, 1)
+        word, colour, shape = f"requested, {missing} more to grant it", "is-awaiting", "awaiting"
+    elif exemption.revoked_at_us is None and not over and present < exemption.minimum:
+        word, colour, shape = "ended: too few of its grantors may still grant it", "is-failed", "stop"
+    elif exemption.revoked_at_us is not None:
         word, colour, shape = "revoked", "is-superseded", "superseded"
-    elif exemption.ends_at_us <= (now_us() if at_us is None else at_us):
+    elif over:
         word, colour, shape = "ended", "is-planned", "dash"
     else:
-        word, colour, shape = "in force", "is-awaiting", "awaiting"
+        word, colour, shape = "in force", "is-awaiting", "decided"
     return markup('<span class="state {}">{}{}</span>', colour, mark(shape), word)

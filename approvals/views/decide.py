@@ -13,7 +13,7 @@ from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_http_methods, require_POST
+from django.views.decorators.http import require_http_methods
 
 from approvals import card, gates, inbox, proof, rulings, seen, words
 from approvals.models import Gate
@@ -45,11 +45,16 @@ HIDDEN: Final = ("not_seen", "Tick that you have seen the hidden characters; wit
 UNREAD: Final = ("not_seen", "Tick that you have read all of it; without that it cannot be approved.")
 
 
-@require_POST
+@require_http_methods(["GET", "HEAD", "POST"])
 @requires("reviewer")
 def answer(request: MemberRequest, gate: UUID) -> HttpResponse:
-    """Take an answer from the page of a gate: decide at once, or go on to the confirm page."""
+    """Take an answer from the page of a gate: decide at once, or go on to the confirm page.
+
+    A refused answer is shown under this address; whoever loads it again finds the page of the gate, with their words.
+    """
     found = gate_of(request, gate)
+    if request.method != "POST":
+        return redirect("gate", gate=found.id)
     draft = _draft(request)
     refused = _unfit(request, found, draft)
     if refused is not None:
@@ -69,7 +74,9 @@ def confirm(request: MemberRequest, gate: UUID) -> HttpResponse:
     if draft is None or not draft["answer"]:  # none, or one that was only kept
         return redirect("gate", gate=found.id) if request.method != "POST" else refusal(request, found.id, GONE)
     if request.method != "POST":
-        return _confirm(request, found, draft, {})
+        return (_unfit(request, found, draft) if found.status != "pending" else None) or _confirm(
+            request, found, draft, {}
+        )
     if request.POST.get("seen_draft", "") != drafts.digest(draft):
         return _confirm(request, found, draft, {}, other=OTHER)
     refused = _unfit(request, found, draft)
@@ -82,11 +89,13 @@ def confirm(request: MemberRequest, gate: UUID) -> HttpResponse:
     return _decide(request, found, draft, step_up)
 
 
-@require_POST
+@require_http_methods(["GET", "HEAD", "POST"])
 @requires("reviewer")
 def extend(request: MemberRequest, gate: UUID) -> HttpResponse:
     """Give everybody a quarter of an hour more. What was typed and ticked for an answer meanwhile is kept."""
     found = gate_of(request, gate)
+    if request.method != "POST":
+        return redirect("gate", gate=found.id)
     draft = _draft(request) | {"answer": ""}
     outcome = ruled(lambda: rulings.extend(found, request.membership))
     if outcome.refusal is not None:
@@ -105,11 +114,13 @@ def revoke(request: MemberRequest, gate: UUID) -> HttpResponse:
     """Ask for a reason, then take back leave that was not used yet."""
     found = gate_of(request, gate)
     if request.method != "POST":
-        return render(request, "approvals/revoke.html", {"gate": found, "effect": found.effect})
+        context = {"gate": found, "effect": found.effect, "reason": drafts.reason(request, found)}
+        return render(request, "approvals/revoke.html", context)
     reason = request.POST.get("reason", "")
     outcome = ruled(lambda: rulings.revoke(found, request.membership, reason))
     if outcome.refusal is not None:
         return refusal(request, found.id, outcome.refusal, reason=reason)
+    request.session.pop(drafts.key(found), None)
     messages.success(request, "The leave is revoked; the agent is told at its next request.")
     return redirect("gate", gate=found.id)
 
@@ -128,8 +139,13 @@ def refusal(
     differences: Any = (),
     ticked: Any = (),
 ) -> HttpResponse:
-    """The page of the gate as it is now, with what was refused, what is new, and the reason as it was typed."""
+    """The page of the gate as it is now, with what was refused, what is new, and the reason as it was typed.
+
+    The reason is kept: whoever loads the page again, from this address or its own, finds it there.
+    """
     found = gate_of(request, gate)
+    if refused is not GONE:  # which was sent without words
+        drafts.keep(request, found, reason)
     more = {"refused": refused, "differences": differences, "reason": reason, "ticked": ticked}
     return render(request, "approvals/gate.html", facts_of(request, found, **more), status=409)
 
@@ -141,6 +157,9 @@ def _unfit(request: MemberRequest, gate: Gate, draft: dict[str, str]) -> HttpRes
     now = card.of(gate)
     if shown is None or draft["answer"] not in ANSWERS:
         refused = STALE
+    elif gate.status != "pending":
+        # Before anything more is asked: whoever is asked for code and password expects that they decide something.
+        refused = rulings.ended(gate)
     elif gate.status == "pending" and _is_stale(shown, gate, now):
         refused, differences = CHANGED, seen.differences(shown, gate, now)
     elif draft["answer"] == "approve" and now.hidden and not draft["hidden_seen"]:
@@ -151,7 +170,6 @@ def _unfit(request: MemberRequest, gate: Gate, draft: dict[str, str]) -> HttpRes
         refused = ("rationale_required", f"Say why: {words.ANSWERS[draft['answer']][1].lower()} needs a reason here.")
     if refused is None:
         return None
-    request.session.pop(drafts.key(gate), None)
     ticked = () if refused in (STALE, CHANGED) else _ticked(draft)
     return refusal(request, gate.id, refused, reason=draft["reason"], differences=differences, ticked=ticked)
 
@@ -221,7 +239,15 @@ def _decide(request: MemberRequest, gate: Gate, draft: dict[str, str], step_up: 
         return refusal(request, gate.id, STALE, reason=draft["reason"])
     onward = inbox.following(request.membership, gate)
     outcome = ruled(
-        lambda: rulings.answer(gate, request.membership, draft["answer"], draft["reason"], shown.shown, step_up=step_up)
+        lambda: rulings.answer(
+            gate,
+            request.membership,
+            draft["answer"],
+            draft["reason"],
+            shown.shown,
+            step_up=step_up,
+            password_at_us=proof.given_at_us(request) if step_up != "none" else None,
+        )
     )
     request.session.pop(drafts.key(gate), None)
     if outcome.refusal is not None:

@@ -10,15 +10,16 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 from django.views.decorators.vary import vary_on_headers
 
-from approvals import around, card, deadlines, flags, inbox, pushes, reading, rulings, seen, similar, stops, words
+from approvals import around, card, deadlines, flags, inbox, news, pushes, reading, rulings, seen, similar, stops, words
 from approvals.changes import Changes
 from approvals.models import Gate
-from approvals.states import LEAST_REASON, RISKS, US
+from approvals.states import LEAST_REASON, OPEN, RISKS, US
 from approvals.views import drafts
 from journal.clock import now_us
-from ledger import breaches, resolutions
+from ledger import breaches, resolutions, same_calls
 from ledger.resolutions import Said
 from sessions.access import MemberRequest, may, member
+from sessions.models import ENDED
 from sessions.standing import standing_of
 
 DAY_US: Final = 86_400 * US  # what lies nearer is told by its clock alone
@@ -37,10 +38,10 @@ def inbox_page(request: MemberRequest) -> HttpResponse:
     asked = {name: request.GET.get(name, "").replace("\0", "")[:200] for name in ("state", "risk", "repo")}
     state = asked["state"] if asked["state"] in inbox.STATES else "pending"
     if request.headers.get("HX-Request") == "true" and "since" in request.GET:
-        news = inbox.news(project, request.GET["since"])
-        if news is None:
+        arrived = inbox.news(project, request.GET["since"])
+        if arrived is None:
             return HttpResponse(status=204)
-        context = {"arrived": news[0], "standing": news[1], "since": request.GET["since"], "kept": _kept(asked)}
+        context = {"arrived": arrived[0], "standing": arrived[1], "since": request.GET["since"], "kept": _kept(asked)}
         return render(request, "approvals/_news.html", context)
     risk = asked["risk"] if asked["risk"] in RISKS else ""
     # Before the rows: what comes between the two is then announced, never missed.
@@ -84,19 +85,28 @@ def inbox_page(request: MemberRequest) -> HttpResponse:
 @member
 @vary_on_headers("HX-Request")
 def gate_page(request: MemberRequest, gate: UUID) -> HttpResponse:
-    """One request with everything known of it; afterwards the same address tells who decided, and what came of it."""
+    """One request with everything known of it; afterwards the same address tells who decided, and what came of it.
+
+    A page that has it open asks `since` its mark: 204 while nothing changed, else the request as it is now.
+    """
     found = gate_of(request, gate)
     if "asof" in request.GET:  # told by the reading pages, which stand above this room
         return redirect(f"{reverse('gate_asof', args=[found.id])}?{urlencode({'asof': request.GET['asof']})}")
-    in_pane = request.headers.get("HX-Request") == "true"
+    part = request.headers.get("HX-Request") == "true"
+    if part and request.GET.get("since") == news.mark(found):
+        return HttpResponse(status=204)
+    in_pane = part and request.GET.get("in") != "page"
     context = facts_of(request, found, in_pane=in_pane)
-    return render(request, "approvals/_gate.html" if in_pane else "approvals/gate.html", context)
+    if part and "since" in request.GET:
+        context["news"] = news.since(found, request.GET["since"], context["missing"])
+    return render(request, "approvals/_gate.html" if part else "approvals/gate.html", context)
 
 
 def gate_of(request: MemberRequest, gate: UUID) -> Gate:
     """The gate of the current project, its clocks read as of now. Raises Http404."""
     firsts = {"first_of_agent": flags.FIRST_OF_AGENT, "first_in_project": flags.FIRST_IN_PROJECT}
-    joined = Gate.objects.select_related(*JOINED).annotate(**firsts)
+    named = same_calls.is_named(effect="effect_id", other="effect_id")
+    joined = Gate.objects.select_related(*JOINED).annotate(named=named, **firsts)
     found = joined.filter(project=request.membership.project, id=gate).first()
     if found is None:
         raise Http404
@@ -116,6 +126,8 @@ def facts_of(request: MemberRequest, gate: Gate, *, in_pane: bool = False, **mor
     kept = drafts.kept(request, gate, shown)
     now = now_us()
     yes = sum(one.vote.answer == "approve" and not one.uncounted for one in votes)
+    may_rule = may(request.membership, "reviewer")
+    may_say_no = able.refusal is None or able.refusal[0] == "self_approval"
     return {
         "gate": gate,
         "effect": gate.effect,
@@ -141,8 +153,9 @@ def facts_of(request: MemberRequest, gate: Gate, *, in_pane: bool = False, **mor
         "whose": words.who(needed),
         "mine": mine,
         "able": able,
-        "may_rule": may(request.membership, "reviewer"),
-        "may_say_no": able.refusal is None or able.refusal[0] == "self_approval",
+        "may_rule": may_rule,
+        "may_say_no": may_say_no,
+        "takes_answer": gate.status == "pending" and mine is None and may_say_no and may_rule,
         "step_up": needed.step_up,
         "reason_needed": bool(needed.reason_of_yes),
         "least_reason": max(LEAST_REASON, needed.rationale_characters),
@@ -155,7 +168,10 @@ def facts_of(request: MemberRequest, gate: Gate, *, in_pane: bool = False, **mor
         "stop": stops.covering(gate),
         "breaches": breaches.of(gate.effect),
         "denied": _denied(gate),
+        "same_calls": _same_calls(gate),
         "revoked_by": around.words_of(gate, "gate.ruled") if gate.status == "revoked" else ("", ""),
+        "mark": news.mark(gate) if gate.status in OPEN else "",  # what has ended asks no more
+        "ended": ENDED,
         "in_pane": in_pane,
         "h": 2 if in_pane else 1,
         "s": 3 if in_pane else 2,
@@ -169,6 +185,12 @@ def _denied(gate: Gate) -> Said | None:
         return None
     before = (one for one in resolutions.told(gate.effect) if one.position < gate.opened_position)
     return next((one for one in before if one.answer == "not_happened"), None)
+
+
+def _same_calls(gate: Gate) -> list[same_calls.Link]:
+    """Effects of other sessions that may have done the same already. One query where there are any."""
+    named = same_calls.of_effects([gate.effect_id]).get(gate.effect_id, []) if gate.named else []  # type: ignore[attr-defined]
+    return [one for one in named if one.earlier]
 
 
 def _next(request: MemberRequest, gate: Gate) -> Gate | None:

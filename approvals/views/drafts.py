@@ -33,6 +33,19 @@ def key(gate: Gate) -> str:
     return f"answer:{gate.id.hex}"
 
 
+def keep(request: MemberRequest, gate: Gate, reason: str) -> None:
+    """Keep the words of a refused answer, and nothing else of it; without words there is nothing to keep."""
+    request.session.pop(key(gate), None)
+    if reason.strip():
+        request.session[key(gate)] = dict.fromkeys(FIELDS, "") | {"reason": reason}
+
+
+def reason(request: MemberRequest, gate: Gate) -> str:
+    """The words that were kept."""
+    draft: dict[str, str] = request.session.get(key(gate)) or {}
+    return draft.get("reason", "")
+
+
 def digest(draft: dict[str, str]) -> str:
     """What tells this answer from any other on the same gate, as 64 hex characters."""
     return hashlib.sha256(orjson.dumps([draft[name] for name in ("answer", "reason", "seen", *TICKS)])).hexdigest()

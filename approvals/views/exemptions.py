@@ -1,6 +1,7 @@
 """The pages of exemptions: which there are, granting one, and ending one before its time."""
 
-from typing import Final
+import hmac
+from typing import Any, Final
 from uuid import UUID
 
 from django import forms
@@ -10,8 +11,9 @@ from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 
-from approvals import exemptions, policies
+from approvals import exemptions, policies, proof
 from approvals.models import Exemption
+from approvals.states import STEP_UPS
 from journal.clock import now_us
 from sessions.access import MemberRequest, member, requires
 from sessions.models import Session
@@ -38,7 +40,7 @@ class ExemptionForm(forms.Form):
     rule = _glob("Rule", 64, "The id of the rule whose asking is suspended; empty for every rule.")
     agent = _glob("Agent", 64, "Empty for every agent.")
     repository = _glob("Repository", 200, "Empty for every repository, and for none.")
-    ref = _glob("Ref", 200, "As the agent sends it: main, refs/heads/release/*")
+    ref = _glob("Ref", 200, "What git moves: main, refs/heads/release/*")
     environment = _glob("Environment", 64)
     session = _glob("Session", 20, "A handle such as s_412; empty for every session.")
     hours = forms.ChoiceField(label="Ends after", choices=_LENGTHS, initial="4")
@@ -54,44 +56,101 @@ class ExemptionForm(forms.Form):
 @member
 def exemptions_page(request: MemberRequest) -> HttpResponse:
     """The exemptions of the project, the latest first, with their reasons and how often each was used."""
-    rows = request.membership.project.exemptions.select_related("granted_by", "session").order_by("-granted_at_us")
+    rows = exemptions.with_grantors(request.membership.project.exemptions.all())
+    rows = rows.select_related("granted_by", "session").prefetch_related("votes__user").order_by("-granted_at_us")
     found, now = list(rows[:SHOWN]), now_us()
     reasons = exemptions.reasons(found)
-    shown = [
-        {"exemption": row, "reason": reasons.get(row.id), "live": row.revoked_at_us is None and row.ends_at_us > now}
-        for row in found
-    ]
+    shown = []
+    for row in found:
+        live = row.revoked_at_us is None and row.ends_at_us > now
+        waits = live and row.in_force_at_us is None and all(vote.user_id != request.user.pk for vote in row.votes.all())
+        shown.append({"exemption": row, "reason": reasons.get(row.id), "live": live, "waits": waits})
     return render(request, "approvals/exemptions.html", {"exemptions": shown, "most": SHOWN})
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @requires("operator")
 def grant_exemption(request: MemberRequest) -> HttpResponse:
-    """Ask for scope, reason and end, then grant."""
+    """Ask for scope, reason and end, then for the code of exactly these and a password, then grant or request it."""
     project = request.membership.project
     first = {name: request.GET.get(name, "") for name in ("tool", "rule", "agent")}
     form = ExemptionForm(request.POST if request.method == "POST" else None, initial=first)
-    if request.method == "POST" and form.is_valid():
+    if request.method == "POST" and form.is_valid() and "change" not in request.POST:
         given = form.cleaned_data
+        asked = {"reason": given["reason"], **{name: given[name] for name in exemptions.SCOPES}}
+        ends_at_us = now_us() + int(given["hours"]) * _HOUR_US
         try:
             session = _session(request, given["session"])
+            covered, _ = exemptions.checked(project, ends_at_us=ends_at_us, session=session, **asked)
+            people = exemptions.needed_people(project, covered["tool"], covered["rule"])
+            code = exemptions.code(project.pk, request.user.pk, *(given[name] for name in ExemptionForm.base_fields))
+            errors = _unproved(request, code)
+            if errors is not None:
+                context = {"scope": asked, "session": session, "hours": given["hours"], "people": people, "form": form}
+                return _ask_proof(request, code, errors, context)
             with transaction.atomic(durable=True):
                 granted = exemptions.grant(
-                    project,
-                    reason=given["reason"],
-                    ends_at_us=now_us() + int(given["hours"]) * _HOUR_US,
-                    user=request.user,
-                    session=session,
-                    **{name: given[name] for name in exemptions.SCOPES},
+                    project, ends_at_us=ends_at_us, user=request.user, session=session, **_proof(request), **asked
                 )
         except RefusedError as refusal:
             form.add_error(None, str(refusal))
         else:
-            messages.success(request, f"What matches {granted.tool} is exempted from asking. It ends by itself.")
+            _tell(request, granted)
             return redirect("exemptions")
     current = policies.current(project)
     context = {"form": form, "rules": current.policy_set.rules["rules"] if current else []}
     return render(request, "approvals/grant_exemption.html", context, status=422 if form.errors else 200)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@requires("operator")
+def confirm_exemption(request: MemberRequest, exemption: UUID) -> HttpResponse:
+    """Show what another person requested, ask for its code and a password, then grant it too."""
+    found: Exemption = get_object_or_404(request.membership.project.exemptions, pk=exemption)
+    code = exemptions.code(found.id, request.user.pk)
+    errors = _unproved(request, code) if request.method == "POST" else {}
+    if errors is None:
+        try:
+            with transaction.atomic(durable=True):
+                exemptions.confirm(found, request.user, **_proof(request))
+        except RefusedError as refusal:
+            messages.error(request, str(refusal), extra_tags="failed")
+        else:
+            found.refresh_from_db()
+            _tell(request, found)
+        return redirect("exemptions")
+    scope = {name: getattr(found, name) for name in exemptions.SCOPES}
+    scope["reason"] = exemptions.reasons([found]).get(found.id, "")
+    context = {"scope": scope, "session": found.session, "exemption": found, "people": found.minimum}
+    return _ask_proof(request, code, errors, context | {"grantors": exemptions.grantors(found)})
+
+
+def _unproved(request: MemberRequest, code: str) -> dict[str, str] | None:
+    """What is wrong with code or password, by field: empty where neither was sent, None where both are right."""
+    if "code" not in request.POST:
+        return {}
+    if not hmac.compare_digest(request.POST["code"].strip().lower().encode(), code.encode()):
+        return {"code": "This is not the code of the exemption that is shown above."}
+    if proof.fresh(request) or proof.prove(request, request.POST.get("password", "")):
+        return None
+    return {"password": "This is not your password. After five wrong ones your name is locked for 15 minutes."}
+
+
+def _proof(request: MemberRequest) -> dict[str, Any]:
+    return {"step_up": STEP_UPS[-1], "password_at_us": proof.given_at_us(request)}
+
+
+def _ask_proof(request: MemberRequest, code: str, errors: dict[str, str], context: dict[str, Any]) -> HttpResponse:
+    context |= {"code": code, "errors": errors, "password": not proof.fresh(request)}
+    return render(request, "approvals/confirm_exemption.html", context, status=422 if errors else 200)
+
+
+def _tell(request: MemberRequest, granted: Exemption) -> None:
+    if granted.in_force_at_us is not None:
+        messages.success(request, f"What matches {granted.tool} is exempted from asking. It ends by itself.")
+        return
+    text = f"The exemption of {granted.tool} is requested. It counts once {granted.minimum} people have granted it."
+    messages.success(request, text)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -12,7 +12,7 @@ from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
-from approvals import channels, notices
+from approvals import channels, delivery, notices
 from approvals.models_notices import NoticeChannel
 from approvals.states import RISKS
 from sessions import once
@@ -114,7 +114,7 @@ def notices_page(request: MemberRequest) -> HttpResponse:
         "channels": [_shown(channel) for channel in known.order_by("kind", "target")],
         "notices": notices.latest(project.id),
         "shown": once.take(request),
-        "files": settings.EMAIL_BACKEND.endswith("filebased.EmailBackend"),
+        "files": delivery.mail_becomes_files(),
         "hosts": sorted(settings.GATEBOOK_WEBHOOK_HOSTS),
     }
     return once.cleared(render(request, "approvals/notices.html", context, status=422 if form.errors else 200))

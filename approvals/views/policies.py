@@ -202,12 +202,15 @@ def _replayed(replay: Rehearsal) -> list[Change]:
 
 def _shown(rule: dict[str, Any], matched: dict[str, Matches], costs: dict[str, Budget]) -> ShownRule:
     required = rule["require"]
+    asks = rule_words.asks(Requirement.of(required)) if required else ""
+    if rule.get("same_call_unknown"):
+        asks = f"{rule_words.SAME_CALL_UNKNOWN}: {asks}"
     return ShownRule(
         id=rule["id"],
         title=rule["title"],
         outcome=rule["outcome"],
         conditions=rule_words.conditions(rule["match"]),
-        asks=rule_words.asks(Requirement.of(required)) if required else "",
+        asks=asks,
         matches=matched.get(rule["id"], Matches()),
         budget=costs.get(rule["id"], Budget()),
     )

@@ -58,6 +58,8 @@ class Wish:
     compensates: str = ""
     until: float | None = None
     waiting: Callable[[str, Json], object] = lambda _for, _told: None
+    granted: Callable[[Json, float], object] = lambda _told, _asked_at: None
+    told_of: set[object] = field(default_factory=set)  # effects of other sessions with the same call
 
     @property
     def name(self) -> str:
@@ -147,6 +149,7 @@ class Attempts:
         self._dispatches.pop(effect, None)
         if not self._still_in_time(effect, granted.body, asked_at):
             return None
+        wish.granted(granted.body, asked_at)
         return self._do(effect, granted.body, wish)
 
     def _still_in_time(self, effect: str, granted: Json, asked_at: float) -> bool:
@@ -181,7 +184,7 @@ class Attempts:
             raise
         body: Json = {"attempt": attempt, "outcome": done.outcome, "result": sendable(done.result)} | self.epoch()
         if done.reference:
-            body["external_reference"] = done.reference[:300]
+            body["external_reference"] = done.reference[:300].encode("utf-8", "replace").decode()
         answer = self._tell(f"{path}/acknowledge", body, wish)
         performed = Performed.read(answer.body, done.result)
         if answer.status == 202 and self.holder.lease is not None:

@@ -17,6 +17,7 @@ from gatebook_client.values import Json
 AWAY, NOT_NOW, NO_LEAVE, USAGE = 69, 75, 77, 64  # as sysexits.h has them: unavailable, temporary, not permitted, usage
 NOT_SAFE = 3
 PAUSE_S = 2.0
+TIMEOUT = "for the command; at most, and by default, the request lifetime of its tool, after which it is killed"
 CODES = (
     f"exit codes: that of the command, where it ran; {AWAY} Gatebook is away and nothing was begun; {NO_LEAVE} leave"
     f" was refused; {NOT_NOW} not now (a person decides, or the wait was over); {USAGE} wrong usage or request"
@@ -79,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     wrap.add_argument(
         "--wait", type=float, default=None, metavar="SECONDS", help="for leave; default: as long as it takes"
     )
-    wrap.add_argument("--timeout", type=float, default=None, metavar="SECONDS", help="for the command")
+    wrap.add_argument("--timeout", type=float, default=None, metavar="SECONDS", help=TIMEOUT)
     wrap.set_defaults(run=command.run)
 
     look = words.add_parser("sessions", help="list sessions, newest first")

@@ -24,7 +24,8 @@ class Client:
     """The Gatebook at `url`, or at GATEBOOK_URL, spoken to with a token, or GATEBOOK_TOKEN.
 
     `patience_s` is how long no answer is borne before LedgerAway; `waiting` hears of each wait before it begins: the
-    word gate, stop, pace or verdict, and what Gatebook said. A transport is a test's.
+    word gate, stop, pace or verdict, and what Gatebook said. It also hears of the same call in another session,
+    of unknown outcome: the word same_call, with the answer of the plan; and of left_open. A transport is a test's.
     """
 
     def __init__(

@@ -1,6 +1,8 @@
 """`gatebook exec`: a command as one effect. Its output passes through, its exit code is ours, and it never runs twice.
 
-The command finds the attempt's key in GATEBOOK_REMOTE_KEY, and wherever its words say {remote_key}.
+The command finds the attempt's key in GATEBOOK_REMOTE_KEY, and wherever its words say {remote_key}. It ends with this
+process, however that ends, and at the latest when the request lifetime of its tool is over (see watcher.py): from then
+on the effect may be done again.
 """
 
 import argparse
@@ -9,19 +11,23 @@ import secrets
 import signal
 import subprocess
 import sys
+import time
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
+from gatebook_client import watcher
 from gatebook_client.client import Client
-from gatebook_client.errors import NotYet, Rejected
+from gatebook_client.errors import NotYet, OpenWork, Rejected
 from gatebook_client.values import Done, Json, Known, Looked
 
 NOT_FOUND, NOT_RUN = 127, 126
 FORWARDED = (signal.SIGTERM, signal.SIGHUP)
 FROM_A_TERMINAL = (signal.SIGINT, signal.SIGQUIT)  # which sends them to the command too
 TIMED_OUT = 124
+LIFETIME_S = 300  # of a request where nothing is declared
 KEY_IS_IN = "GATEBOOK_REMOTE_KEY"
 
 
@@ -29,6 +35,12 @@ def tell_of_waiting(waits_for: str, told: Json) -> None:
     """Say on standard error what is waited for."""
     if waits_for == "gate":
         sentence = f"waiting for people to rule on {told.get('handle')} ({told.get('tool')})"
+    elif waits_for == "same_call":
+        named = ", ".join(f"{one['handle']} in {one['session_key']}" for one in told["same_calls"])
+        sentence = f"the same call may have happened already: {named}; nobody knows its outcome"
+    elif waits_for == "left_open":
+        handles = ", ".join(str(one.get("handle")) for one in told["effects"])
+        sentence = f"session {told['session_key']} is left open because of {handles}"
     else:
         sentence = f"waiting: {told.get('detail') or told.get('reason') or waits_for}"
     sys.stderr.write(f"gatebook: {sentence}\n")
@@ -44,10 +56,17 @@ def run(client: Client, asked: argparse.Namespace) -> int:
             raise ValueError(f"Gatebook keeps words of UTF-8, and {os.fsencode(word)!r} is none")
     names = ("repository", "ref", "environment", "resource")
     target = {name: value for name in names if (value := getattr(asked, name))}
+    _check_timeout(client, asked)
     ran: list[int] = []
+    until: list[float] = []
+
+    def granted(told: Json, asked_at: float) -> None:
+        """From the dispatch on the lifetime counts, as it is declared by then."""
+        until.append(asked_at + float(told.get("request_lifetime_s") or LIFETIME_S))
 
     def act(remote_key: str) -> Done:
-        done = _act(words, remote_key, asked)
+        left_s = until[-1] - time.monotonic()
+        done = _act(words, remote_key, asked, left_s if asked.timeout is None else min(left_s, asked.timeout))
         ran.append(_code(done))
         return done
 
@@ -57,7 +76,10 @@ def run(client: Client, asked: argparse.Namespace) -> int:
     # Each run is a call of its own: what is over may be run again, what is open is found out about first.
     call_id = "" if asked.key else f"exec-{secrets.token_hex(8)}"
     mode = _mode(client, asked.session)
-    with client.session(asked.session, mode=mode, ends=not asked.session, answers_again=False) as s:
+    with (
+        warnings.catch_warnings(action="ignore", category=OpenWork),  # it is said by tell_of_waiting
+        client.session(asked.session, mode=mode, ends=not asked.session, answers_again=False) as s,
+    ):
         try:
             performed = s.perform(
                 asked.tool,
@@ -69,12 +91,13 @@ def run(client: Client, asked: argparse.Namespace) -> int:
                 target=target,
                 why=asked.why,
                 wait_s=asked.wait,
+                granted=granted,
             )
         except Rejected as rejection:
             sys.stderr.write(f"gatebook: {rejection}; nothing was done\n")
             return NOT_FOUND if isinstance(rejection.__cause__, FileNotFoundError) else NOT_RUN
         except subprocess.TimeoutExpired as late:
-            sys.stderr.write(f"gatebook: the command did not end within {late.timeout} s; what it did is unknown\n")
+            sys.stderr.write(f"gatebook: {late}; what it did is unknown\n")
             return TIMED_OUT
     if ran:
         return ran[-1]
@@ -94,26 +117,80 @@ def _mode(client: Client, key: str) -> str:
     return "one_shot"
 
 
-def _act(words: list[str], remote_key: str, asked: argparse.Namespace) -> Done:
+def _check_timeout(client: Client, asked: argparse.Namespace) -> None:
+    """Refuse a timeout that outlasts what is declared: the effect could be done again while the command runs."""
+    if asked.timeout is None:
+        return
+    if not asked.timeout > 0:
+        raise ValueError("--timeout is more than 0 seconds")
+    lifetime_s = int(client.wire.get("/tools", name=asked.tool).body["request_lifetime_s"])
+    if asked.timeout > lifetime_s:
+        raise ValueError(
+            f"--timeout {asked.timeout:g} is longer than the request lifetime of {asked.tool}, {lifetime_s} s, after"
+            " which it may be done again. Ask for less, or have request_lifetime_s raised in tools.yaml"
+        )
+
+
+class CutOff(subprocess.TimeoutExpired):
+    """The command was killed because its time was over."""
+
+    def __str__(self) -> str:
+        return f"the command did not end within {self.timeout:.0f} s and was killed, with what it had started"
+
+
+def _act(words: list[str], remote_key: str, asked: argparse.Namespace, lasts_s: float) -> Done:
     """Run the command. It ran, so it happened, well or not; cut off by a signal, nobody knows."""
     environment = os.environ | {KEY_IS_IN: remote_key}
     filled = [word.replace("{remote_key}", remote_key) for word in words]
-    with _forwarding() as hand_on_to:
-        try:
-            child = subprocess.Popen(filled, env=environment)
-        except OSError as fault:
+    with _forwarding() as hand_on_to, _watched(filled, environment, lasts_s) as (process, heard):
+        begun = heard()
+        if begun.startswith("failed "):
+            fault = OSError(int(begun[7:]), os.strerror(int(begun[7:])))
             raise Rejected(f"{words[0]}: {fault.strerror}") from fault
-        hand_on_to(child)
-        try:
-            code = child.wait(asked.timeout)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
-            raise
+        hand_on_to(process)
+        ended = heard() if begun else ""
+    if ended == "cut off" or not begun:
+        raise CutOff(words, lasts_s)
+    code = int(ended.removeprefix("ended ")) if ended else -signal.SIGKILL  # the watcher was killed, and so was it
     if code < 0:
         return Done("unknown", result={"signal": -code})
     reference = _said_by(asked.reference, environment) if asked.reference and code == 0 else ""
     return Done("ok" if code == 0 else "error", reference, {"exit_code": code})
+
+
+@contextmanager
+def _watched(
+    words: list[str], environment: dict[str, str], lasts_s: float
+) -> Iterator[tuple["subprocess.Popen[bytes]", Callable[[], str]]]:
+    """Run a command under a watcher, which hears of our end by a pipe: the watcher, and what reads its next word."""
+    alive, holds = os.pipe()
+    hears, said = os.pipe()
+    try:
+        start = [sys.executable, "-I", "-S", watcher.__file__, str(alive), str(said), str(lasts_s), str(os.getpgrp())]
+        process = subprocess.Popen([*start, *words], env=environment, pass_fds=(alive, said), process_group=0)
+    except BaseException as fault:
+        os.close(hears)
+        os.close(holds)
+        if isinstance(fault, OSError):
+            raise Rejected(f"{words[0]}: {fault.strerror}") from None
+        raise
+    finally:
+        os.close(alive)
+        os.close(said)
+    with os.fdopen(hears) as words_of_it:
+
+        def heard() -> str:
+            word = words_of_it.readline().rstrip("\n")
+            if word.startswith("ended "):
+                with suppress(BrokenPipeError):
+                    os.write(holds, watcher.HEARD)
+            return word
+
+        try:
+            yield process, heard
+        finally:
+            os.close(holds)
+            process.wait()
 
 
 def _code(done: Done) -> int:

@@ -33,6 +33,14 @@ def open_effects(effects: Attempts) -> list[Json]:
     return [effect for asked in _OPEN for effect in reversed(_listed(effects, asked))]
 
 
+def left_open(effects: Attempts) -> list[Json]:
+    """What keeps a session from being complete: what may have happened, waits for people, or may begin."""
+    begun = [*_listed(effects, {"state": "dispatched"}), *_listed(effects, {"outcome": "unknown"})]
+    planned = [one for one in _listed(effects, {"state": "planned"}) if one.get("leave") in ("pending", "granted")]
+    found = {str(one["id"]): one for one in (*begun, *planned) if one.get("state") != "superseded"}
+    return list(found.values())
+
+
 def _listed(effects: Attempts, asked: Json) -> list[Json]:
     """The effects of the session that fit, the newest first."""
     found: list[Json] = []
@@ -109,7 +117,11 @@ class Effects(Attempts):
         if effect_key:
             body = {name: value for name, value in body.items() if name not in ("call_id", "ordinal")}
             body["effect_key"] = effect_key
-        return self.patiently(wish, lambda: self.holder.wire.post(path, body)).body
+        told = self.patiently(wish, lambda: self.holder.wire.post(path, body)).body
+        if told.get("same_calls") and told.get("open_effect") not in wish.told_of:
+            wish.told_of.add(told.get("open_effect"))
+            wish.waiting("same_call", told)
+        return told
 
     def remember(self, left_at_us: int | None) -> None:
         """Learn at the start what a process before this one may have done without its agent hearing of it.

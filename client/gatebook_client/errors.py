@@ -121,6 +121,10 @@ class SessionEnded(GatebookError):
         self.status = status
 
 
+class OpenWork(UserWarning):
+    """A session was left open at the end of its `with`, because effects of it are not over."""
+
+
 class Forked(GatebookError):
     """The session was opened before a fork. A child has no lease and no name of its own: it opens its own session."""
 

@@ -5,6 +5,7 @@ import os
 import secrets
 import threading
 import time
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -14,8 +15,8 @@ from typing import Any, Self
 
 from gatebook_client import keys, lease
 from gatebook_client.attempts import Wish
-from gatebook_client.effects import Effects
-from gatebook_client.errors import Closed, Forked, GatebookError, LeaseHeld, Refused, SessionEnded
+from gatebook_client.effects import Effects, left_open
+from gatebook_client.errors import Closed, Forked, GatebookError, LeaseHeld, OpenWork, Refused, SessionEnded
 from gatebook_client.lease import Beater, Lease
 from gatebook_client.recovery import Means, Recovery, recover
 from gatebook_client.values import ENDED, Act, Compensate, Json, Performed, Probe, undo_of
@@ -23,14 +24,16 @@ from gatebook_client.wire import Answer, Wire
 from gatebook_client.work import Working
 
 Waiting = Callable[[str, Json], object]
+Granted = Callable[[Json, float], object]
 TAKING_BACK_S = 60  # for which a session that has ended is leased
 
 
 class Session(Working):
     """What a program does its work with; `gatebook_client.session` opens one. Use it as a context.
 
-    Left without an error, the session is ended (unless `ends` is false); left by an error it stays open for the next
-    process. The lease is given back either way. `resumed` is true when it was opened before.
+    Left without an error, the session is ended (unless `ends` is false), but not while work in it is open: then it
+    stays open, with the warning OpenWork. Left by an error it stays open for the next process. The lease is given back
+    either way. `resumed` is true when it was opened before.
     """
 
     def __init__(self, wire: Wire, opened: Json, *, resumed: bool, ends: bool, waiting: Waiting, owns: bool) -> None:
@@ -123,20 +126,24 @@ class Session(Working):
         call_id: str = "",
         wait_s: float | None = None,
         free_text: Sequence[str] = (),
+        granted: Granted | None = None,
         **plan: Any,
     ) -> Performed:
         """See that one effect is done once, and return what became of it.
 
         `act` gets the attempt's remote key and is called only after Gatebook let it. Plan may hold task, turn, why,
         preconditions, parent_effect. `wait_s` limits every wait, for people and for fences; by default there is none.
+        `granted` gets the answer of the dispatch and the monotonic time at which it was asked, before `act` is called:
+        no request may live longer than its `request_lifetime_s` from then on.
 
         Raises what `act` raises, after Gatebook was told (`Rejected`: nothing happened; a timeout or anything else:
         nobody knows), and NoLeave, NeedsPerson, NotYet, LeaseLost, SessionEnded, LedgerAway, Refused, each of which
         means that nothing was begun, unless it says otherwise.
         """
         return self._perform(
-            tool, arguments, act, probe, compensate, key, call_id, wait_s, tuple(free_text), target=target, **plan
-        )
+            tool, arguments, act, probe, compensate, key, call_id, wait_s, tuple(free_text), granted=granted,
+            target=target, **plan,
+        )  # fmt: skip
 
     def compensate(self, effect: Performed | str, tool: str, arguments: Any, act: Act, **how: Any) -> Performed:
         """Take back what an effect did, by an effect of its own. `how` as in `perform`.
@@ -184,6 +191,7 @@ class Session(Working):
         wait_s: float | None,
         free_text: tuple[str, ...],
         undone: str = "",
+        granted: Granted | None = None,
         **plan: Any,
     ) -> Performed:
         self.guard()
@@ -196,6 +204,7 @@ class Session(Working):
         known = self._means.get(tool, Means())
         wish = Wish(tool, arguments, act, body, probe or known.probe, undo_of(compensate, tool) or known.undo, undone)
         wish.until, wish.waiting = None if wait_s is None else time.monotonic() + wait_s, self._waiting
+        wish.granted = granted or wish.granted
         # Two threads that want the same are two effects: the second begins when the first is over.
         with self._intent(digest):
             ordinal = self._names.take(counted)
@@ -281,6 +290,22 @@ class Session(Working):
         self._effects.tell_untold()
         self.status = str(self.wire.post(f"/sessions/{self.id}/end", {"status": status}).body.get("status") or status)
 
+    def _end_or_warn(self) -> None:
+        """End the session as completed, unless something of it may have happened, or waits, or may begin."""
+        self.guard()
+        self._effects.tell_untold()
+        open_ones = left_open(self._effects)
+        if not open_ones:
+            self.end()
+            return
+        told = ", ".join(f"{one.get('handle')} {one.get('tool')} ({_why_open(one)})" for one in open_ones[:10])
+        more = f" and {len(open_ones) - 10} more" if len(open_ones) > 10 else ""
+        self._waiting("left_open", {"session_key": self.key, "effects": open_ones})
+        sentence = (
+            f"Session {self.key} is left open and not ended: {told}{more}. Take it up again by its key, or end it."
+        )
+        warnings.warn(sentence, OpenWork, stacklevel=3)
+
     def leave(self) -> None:
         """Give the lease back and go, the session left as it is. Never raises: a lease ends by itself too."""
         if self._closed or self._pid != os.getpid():
@@ -316,6 +341,13 @@ class Session(Working):
             return  # a forked child: session and lease are its parent's
         try:
             if kind is None and self._ends and not self._closed and self.status not in ENDED:
-                self.end()
+                self._end_or_warn()
         finally:
             self.leave()
+
+
+def _why_open(effect: Json) -> str:
+    """What is open of an effect, in a few words."""
+    if effect.get("state") == "planned":
+        return "waits for people" if effect.get("leave") == "pending" else "may begin"
+    return "unknown"

@@ -1,5 +1,6 @@
 """One request, under one key, until it is answered."""
 
+import json
 import os
 import ssl
 import time
@@ -58,6 +59,7 @@ class Wire:
     def get(self, path: str, *, timeout_s: float = TIMEOUT_S, **asked: Any) -> Answer:
         """Read; `asked` are the parameters, of which the empty ones are left out. Raises LedgerAway, Refused."""
         asked = {name: value for name, value in asked.items() if value not in ("", None)}
+        _written(asked)
         return self._ask("GET", path, timeout_s=timeout_s, params=asked)
 
     def post(
@@ -65,7 +67,8 @@ class Wire:
     ) -> Answer:
         """Give one command, under `key` or a new one. Raises LedgerAway, Refused."""
         headers = {} if keyless else {"Idempotency-Key": key or new_key()}
-        return self._ask("POST", path, headers=headers, json=body, patience_s=patience_s)
+        headers["Content-Type"] = "application/json"
+        return self._ask("POST", path, headers=headers, content=_written(body), patience_s=patience_s)
 
     def put(self, path: str, content: bytes) -> Answer:
         """Store bytes. Raises LedgerAway, Refused."""
@@ -109,6 +112,17 @@ class Wire:
                 trust_env=False,
             )
         return self._http
+
+
+def _written(body: Json) -> bytes:
+    """A body as UTF-8. Raises ValueError for NaN, and Refused, as Gatebook would, for half of a surrogate pair."""
+    text = json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    try:
+        return text.encode()
+    except UnicodeEncodeError as fault:
+        around = ascii(text[max(fault.start - 20, 0) : fault.start + 1])
+        detail = f"Text holds half of a surrogate pair, after {around}. Send Unicode, or text in which it is replaced."
+        raise Refused(422, {"code": "lone_surrogate", "detail": detail}) from None
 
 
 def _read(response: httpx.Response) -> Answer:

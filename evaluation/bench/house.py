@@ -274,7 +274,7 @@ def _when_ready(supervisor: subprocess.Popen[bytes], port: int) -> int:
         if supervisor.poll() is not None or time.monotonic() > until:
             raise RuntimeError("the server did not start")
         time.sleep(0.1)
-    return next(process for process in meter.tree(supervisor.pid) if "granian" in meter.command_line(process))
+    return next(process for process in meter.tree(supervisor.pid) if "config.web" in meter.command_line(process))
 
 
 def _settle(server: Server) -> None:

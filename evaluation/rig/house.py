@@ -1,4 +1,4 @@
-"""The servers under trial: fresh installations on either database, served by granian alone, with a clock injected."""
+"""The servers under trial: fresh installations on either database, without jobs, with a clock injected."""
 
 import json
 import os
@@ -156,17 +156,13 @@ def serve(vendor: str, folder: Path, cluster: bench.Cluster | None) -> Iterator[
 
 def _start(environment: dict[str, str], vendor: str, port: int) -> subprocess.Popen[bytes]:
     options = {
-        "--interface": "wsgi",
-        "--http": "1",
         "--host": "127.0.0.1",
         "--port": str(port),
         "--workers": "1" if vendor == "sqlite" else "2",
         "--blocking-threads": environment["GATEBOOK_THREADS"],
-        "--blocking-threads-idle-timeout": "600",
         "--workers-kill-timeout": "3",
-        "--log-level": "error",
     }
-    command = [sys.executable, "-m", "granian", *(part for pair in options.items() for part in pair), "--no-ws"]
+    command = [sys.executable, "-m", "config.web", *(part for pair in options.items() for part in pair)]
     with (Path(environment["GATEBOOK_VAR"]) / "server.log").open("a") as log:
         return subprocess.Popen(
             [*command, "evaluation.rig.inside:application"],

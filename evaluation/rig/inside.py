@@ -1,6 +1,6 @@
 """What the rig changes inside the server that it starts: the clock, the places where it falls, and the mutants.
 
-Granian serves `evaluation.rig.inside:application` in the place of the product's own application; the product's files
+The web server serves `evaluation.rig.inside:application` in place of the product's own application; its files
 stay as they are, and the product knows nothing of this one. It is the one module of the evaluation that reaches into
 the product, and it does so by name at run time, in the server's process only. Without its headers a request passes
 through untouched.

@@ -110,7 +110,7 @@ class _Import:
         told, archive = self.opened.document, self.archive
         if archive.project is None:
             self.project = projects.create_archive(archive.name, archive.identity)
-            people.add(self.project, archive.administrator, "administrator", archive.password)
+            people.add(self.project, archive.administrator, "administrator", archive.password, must_replace=True)
         else:
             self.project = archive.project
         self.session = references.identity(self.project.id, told["session"]["key"])

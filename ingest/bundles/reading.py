@@ -125,7 +125,7 @@ def _sums(file: zipfile.ZipFile) -> dict[str, str]:
 def _document(file: zipfile.ZipFile) -> dict[str, Any]:
     """bundle.json, strictly read, of a version that this Gatebook knows, and as its schema says."""
     try:
-        parsed = strict.parse_object(file.read("bundle.json"), lane="evidence")
+        parsed = strict.parse_object(file.read("bundle.json"))
     except Problem as problem:
         place = f" (at {problem.pointer})" if problem.pointer else ""
         raise RefusedError(f"bundle.json cannot be read{place}: {problem.detail}") from problem
@@ -139,6 +139,11 @@ def _document(file: zipfile.ZipFile) -> dict[str, Any]:
             " Import it into a Gatebook that is as new as the one that wrote it."
         )
     shapes.hold(document, schema())
+    try:
+        orjson.dumps(document)
+    except TypeError:  # numbers of any size are agents' words, and stand in the texts of bodies
+        sentence = "bundle.json holds an integer of more than 64 bits, which no column can."
+        raise RefusedError(f"{sentence} Export the bundle again.") from None
     if _NUL.search(parsed.text):
         raise RefusedError("bundle.json holds a NUL character, which no column can; bodies hold it as an escape.")
     return document

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ingest.importers import claude_code, intercode, mini_swe_agent, openhands, pi, swe_agent, tau_bench
-from ingest.importers.shapes import Trajectory
+from ingest.importers.reading import Trajectories
 
-READERS: dict[str, Callable[[Path], list[Trajectory]]] = {
+READERS: dict[str, Callable[[Path], Trajectories]] = {
     module.FORMAT: module.read
     for module in (claude_code, pi, mini_swe_agent, swe_agent, openhands, tau_bench, intercode)
 }

@@ -7,9 +7,10 @@ of user records, wherever in the file they stand. Progress records repeat what s
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from ingest.importers.reading import BadInputError, read_values
+from ingest.importers.reading import BadInputError, Trajectories, read_values
 from ingest.importers.shapes import (
     Json,
     OpenCalls,
@@ -26,16 +27,32 @@ FORMAT = "claude-code"
 
 # Arguments that are the model's words about a call: it words them anew when it makes the same call again.
 _TALK = {"Bash": ("description",), "Task": ("description",)}
+_EDITS = ("Edit", "MultiEdit", "Write", "NotebookEdit")
+_NOT_RUN = re.compile(
+    r"\s*(?:<tool_use_error>\s*(?:InputValidationError|Error: No such tool available)\b"
+    r"|Permission to use .{1,2000}? has been denied"
+    r"|Claude requested permissions to .{1,2000}?, but you haven't granted it yet"
+    r"|Hook PreToolUse\S* denied this tool)",
+    re.DOTALL,
+)
+_REJECTED = re.compile(r"\s*The user doesn't want to (?:proceed with this tool use|take this action right now)\b")
+_STOPPED = re.compile(
+    r"\s*(?:\[Request interrupted by user"
+    r"|<tool_use_error>\s*(?:Sibling tool call errored|Cancelled: parallel tool call))"
+)
 
 
-def read(path: Path) -> list[Trajectory]:
+def read(path: Path) -> Trajectories:
     """The sessions with at least one call, in the order in which the file first names them."""
     transcript = _Transcript()
-    for line, record in read_values(path):
+    values = read_values(path)
+    for line, record in values:
         transcript.add(line, record)
     if not transcript.sessions:
         raise BadInputError(1, "not a Claude Code transcript: no record names its sessionId")
-    return [told.trajectory for told in transcript.sessions.values() if told.trajectory.calls]
+    found = Trajectories(one.trajectory for one in transcript.sessions.values() if one.trajectory.calls)
+    found.torn = values.torn
+    return found
 
 
 class _Session:
@@ -143,5 +160,17 @@ class _Transcript:
     def _answer(self, within: Trajectory, block: dict[str, Json], moment: int | None) -> None:
         found = self._open.take(block.get("tool_use_id"), within=within)
         if found is not None:
-            outcome: Outcome = "error" if block.get("is_error") is True else "ok"
+            outcome: Outcome = _failure(found[1].tool, block) if block.get("is_error") is True else "ok"
             found[0].answer(found[1], unwrapped(block.get("content", "")), outcome, moment)
+
+
+def _failure(tool: str, block: dict[str, Json]) -> Outcome:
+    """What an error means: the call did not run, nobody can know whether it did, or it ran and went wrong."""
+    text = text_of(block.get("content"))
+    if _NOT_RUN.match(text):
+        return "refused"
+    if _REJECTED.match(text):
+        # The same words for a call that a person refused and for one that they interrupted: of a refusal the person's
+        # own words may follow, and no edit was written in either case.
+        return "refused" if tool in _EDITS or "the user said:" in text else "unknown"
+    return "unknown" if _STOPPED.match(text) else "error"

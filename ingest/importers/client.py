@@ -52,7 +52,7 @@ class Client:
     def send(self, batch: list[bytes]) -> Tally:
         """Post encoded items; items the server asks to send again are, a bounded number of times.
 
-        Raises RefusalError for the first item that is neither created nor known.
+        Raises RefusalError for the first item that is neither created nor known, or is a claim that changes nothing.
         """
         tally = Tally()
         waiting = batch
@@ -64,6 +64,8 @@ class Client:
             again = []
             for item, result in zip(waiting, results, strict=True):
                 status = result.get("status")
+                if result.get("note"):
+                    raise _refused(result)
                 if status == "created":
                     tally.created += 1
                 elif status == "duplicate":
@@ -179,6 +181,8 @@ def _refused(result: dict[str, Json]) -> RefusalError:
             "part of one, or one whose earlier lines were changed, cannot be told apart from a contradiction. What was "
             "sent until here stays, and the contradiction is kept as evidence."
         )
+    if result.get("note") == "other_agent":
+        sentence = "This session belongs to another agent. Import the file as that agent: by --agent or its token."
     return RefusalError(f"event {result.get('id')}", str(sentence))
 
 

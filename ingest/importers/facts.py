@@ -60,7 +60,8 @@ def ship(trajectory: Trajectory) -> Shipment:
     """The facts of a trajectory, the same for the same source in every run.
 
     Ids follow from format, session key, kind and place; a longer later version of a source repeats the facts of the
-    shorter one word for word and adds its own. A call without a result gets no fact beyond its dispatch.
+    shorter one word for word and adds its own. A call without a result gets no fact beyond its dispatch. One that was
+    refused is not dispatched: it failed as rejected, which means that nothing happened.
     """
     shipment = Shipment()
     shipment.facts.append(_started(trajectory))
@@ -75,6 +76,9 @@ def ship(trajectory: Trajectory) -> Shipment:
             planned["call_id"] = call.call_id
         sequence, when = call.sequence, call.occurred_us
         shipment.facts.append(_fact(trajectory, "effect.planned", sequence, when, base | planned))
+        if call.is_refused:  # it never ran: no dispatch, and its one attempt was rejected
+            shipment.facts.append(_refused(shipment, trajectory, call, base))
+            continue
         shipment.facts.append(_fact(trajectory, "effect.dispatched", sequence + 1, when, base | {"attempt": 1}))
         if call.result is not None:
             result = _carried(shipment, trajectory, key, "result", call.result.content)
@@ -128,6 +132,13 @@ def batches(facts: Iterable[dict[str, Json]]) -> Iterator[list[bytes]]:
 def encoded(value: Json) -> bytes:
     """Compact JSON in UTF-8. Raises ValueError for what JSON cannot hold (NaN, lone surrogates)."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
+
+
+def _refused(shipment: Shipment, trajectory: Trajectory, call: Call, base: dict[str, Json]) -> dict[str, Json]:
+    assert call.result is not None  # noqa: S101 - that says who refused it
+    detail = _carried(shipment, trajectory, effect_key(call), "result", call.result.content)
+    said = base | {"attempt": 1, "reason": "rejected", "detail": detail}
+    return _fact(trajectory, "effect.failed", call.result.sequence, call.result.finished_us, said)
 
 
 def _started(trajectory: Trajectory) -> dict[str, Json]:

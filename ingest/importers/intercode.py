@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ingest.importers.reading import Document, collect, origin_labels, read_documents
+from ingest.importers.reading import Document, Trajectories, collect, origin_labels
 from ingest.importers.shapes import Json, Outcome, Trajectory, document_key
 
 FORMAT = "intercode"
 
 
-def read(path: Path) -> list[Trajectory]:
+def read(path: Path) -> Trajectories:
     """The episodes with at least one action."""
-    return collect(read_documents(path, _describes), _trajectory)
+    return collect(path, _describes, _trajectory)
 
 
 def _describes(value: Json) -> bool:
@@ -41,13 +41,13 @@ def _trajectory(document: Document) -> Trajectory:
         arguments = {"command": action} if isinstance(action, str) else action
         call = trajectory.add_call("bash", arguments, turn=place + 1)
         if isinstance(observations, list) and place < len(observations):
-            trajectory.answer(call, observations[place], _outcome(valid, place))
+            trajectory.answer(call, observations[place], _outcome(valid, place, observations[place]))
     trajectory.ended = "completed" if isinstance(raw.get("summary"), dict) else None
     return trajectory
 
 
-def _outcome(valid: Json, place: int) -> Outcome:
+def _outcome(valid: Json, place: int, observation: Json) -> Outcome:
     said = valid[place] if isinstance(valid, list) and place < len(valid) else None
-    if said is None:
+    if said is None or observation == "Command timed out":  # it ran, and was killed
         return "unknown"
     return "ok" if said is True else "error"

@@ -3,8 +3,9 @@
 From version 2 on a reply may ask by tool calls instead; messages of role `tool` answer them, and the end of the run the
 one that submitted.
 
-A reply with several blocks was refused by the agent's harness and nothing of it ran; it stays one call, of its first
-block, with outcome unknown, because the only sign of success is a return code and none was reported.
+A reply with several blocks is refused by the agent's harness and nothing of it runs: it is one refused call, of its
+first block. So is a command that the person at the terminal did not confirm. The outcome of a command without a
+return code is unknown: it timed out and was killed, or the person interrupted it.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ingest.importers.reading import Document, collect, origin_labels, read_documents
+from ingest.importers.reading import Document, Trajectories, collect, origin_labels
 from ingest.importers.shapes import (
+    Call,
     Json,
     OpenCalls,
     Outcome,
@@ -26,13 +28,17 @@ from ingest.importers.shapes import (
 
 FORMAT = "mini-swe-agent"
 
-_BASH_BLOCK = re.compile(r"```(?:bash|mswea_bash_action)\s*\n(.*?)\n```", re.DOTALL)
+_BASH_BLOCK = re.compile(r"```(bash|mswea_bash_action)\s*\n(.*?)\n```", re.DOTALL)
+# The harness's own words for what it did not run, and the marks of version 2 for the same.
+_REFUSED = re.compile(r"\s*(?:Please always provide EXACTLY ONE action\b|Commands? not executed\b)")
+_REFUSALS = ("FormatError", "UserRejection")
+_TIMED_OUT = re.compile(r"\s*The last command .{0,100000}? timed out and has been killed", re.DOTALL)
 _RETURN_CODE = re.compile(r"\s*<returncode>(-?\d+)</returncode>")
 
 
-def read(path: Path) -> list[Trajectory]:
+def read(path: Path) -> Trajectories:
     """The runs with at least one call."""
-    return collect(read_documents(path, _describes), _trajectory)
+    return collect(path, _describes, _trajectory)
 
 
 def _describes(value: Json) -> bool:
@@ -54,11 +60,15 @@ def _trajectory(document: Document) -> Trajectory:
     messages: list[dict[str, Json]] = raw["messages"]
     requested = OpenCalls()
     last: str | None = None
+    asked: list[Call] = []  # the calls of the latest reply
     turn = 0
     for place, message in enumerate(messages):
         if message["role"] != "assistant":
             if message["role"] == "user":
                 trajectory.describe(title=text_of(message.get("content")))
+                if _is_refusal(message):
+                    for call in asked:
+                        trajectory.answer(call, message.get("content", ""), "refused", _written(message))
             is_submission = submitted and message["role"] == "exit"
             found = requested.take(last if is_submission else message.get("tool_call_id"))
             if found is not None:
@@ -66,6 +76,7 @@ def _trajectory(document: Document) -> Trajectory:
                 trajectory.answer(found[1], content, _outcome(text_of(content), is_submission), _written(message))
             continue
         turn += 1
+        asked = []
         requests = _requests(message)
         for request in requests:
             moment = _written(message)
@@ -79,11 +90,13 @@ def _trajectory(document: Document) -> Trajectory:
                 occurred_us=moment,
             )
             requested.add(trajectory, call)
+            asked.append(call)
             # What ends the run names no call; of several, nobody knows which one it was.
             last = call.call_id if len(requests) == 1 else None
         if requests:
             continue
-        blocks = _BASH_BLOCK.findall(text_of(message.get("content")))
+        found_blocks = _BASH_BLOCK.findall(text_of(message.get("content")))
+        blocks = [command for _name, command in found_blocks]
         if not blocks:
             continue
         response = _response(message)
@@ -97,7 +110,10 @@ def _trajectory(document: Document) -> Trajectory:
         if answer is not None and answer["role"] != "assistant":
             is_last = place + 2 == len(messages)
             content = answer.get("content", "")
-            trajectory.answer(call, content, _outcome(text_of(content), submitted and is_last))
+            outcome = _outcome(text_of(content), submitted and is_last)
+            if outcome == "unknown" and (_is_refusal(answer) or _is_several(found_blocks, answer)):
+                outcome = "refused"
+            trajectory.answer(call, content, outcome)
     if isinstance(info.get("exit_status"), str) and info["exit_status"]:
         trajectory.ended = "completed" if submitted else "failed"
     return trajectory
@@ -108,6 +124,20 @@ def _outcome(answer: str, is_submission: bool) -> Outcome:
     if code is not None:
         return "ok" if int(code.group(1)) == 0 else "error"
     return "ok" if is_submission else "unknown"
+
+
+def _is_refusal(message: dict[str, Json]) -> bool:
+    """Whether the harness says that it ran nothing of the reply before."""
+    extra = message.get("extra")
+    marked = isinstance(extra, dict) and extra.get("interrupt_type") in _REFUSALS
+    return marked or _REFUSED.match(text_of(message.get("content"))) is not None
+
+
+def _is_several(blocks: list[tuple[str, str]], answer: dict[str, Json]) -> bool:
+    """Whether a reply has several blocks of each name, whichever the harness reads, and no command timed out."""
+    names = [name for name, _command in blocks]
+    several = all(names.count(name) > 1 for name in set(names))
+    return several and _TIMED_OUT.match(text_of(answer.get("content"))) is None
 
 
 def _requests(message: dict[str, Json]) -> list[dict[str, Json]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ingest.importers.reading import BadInputError, Document, collect, origin_labels, read_documents
+from ingest.importers.reading import BadInputError, Document, Trajectories, collect, origin_labels
 from ingest.importers.shapes import (
     Call,
     Json,
@@ -37,10 +37,9 @@ _TALK = ("thought", "security_risk")
 _THINKING = ("think", "finish")
 
 
-def read(path: Path) -> list[Trajectory]:
+def read(path: Path) -> Trajectories:
     """The conversations with at least one call."""
-    documents = list(_joined(read_documents(path, _describes)))
-    return collect(iter(documents), _trajectory)
+    return collect(path, _describes, _trajectory, _joined)
 
 
 def _describes(value: Json) -> bool:
@@ -128,6 +127,7 @@ class _Stream:
         self._by_event: dict[Json, Call] = {}  # event id to its call
         self._by_call_id = OpenCalls()
         self._last: Call | None = None  # the oldest form answers by place
+        self._unreadable: set[int] = set()  # calls that the agent could not read as an action, by position
         self._turns: dict[str, int] = {}
         self._turn = 0
 
@@ -190,22 +190,24 @@ class _Stream:
             arguments = event.get("action")
             if not isinstance(arguments, dict):
                 arguments = sent.get("arguments") if isinstance(sent, dict) else None
-            self._add(
+            call = self._add(
                 event,
                 event.get("tool_name"),
                 arguments,
                 call_id=event.get("tool_call_id"),
                 response_id=event.get("llm_response_id"),
             )
+            if "action" in event and event["action"] is None:
+                self._unreadable.add(call.position)
         elif "tool_call_id" in event or "action_id" in event:
             action_id = event.get("action_id")
-            call = self._by_event.get(action_id) if isinstance(action_id, str) else None
-            if call is None:
+            answered = self._by_event.get(action_id) if isinstance(action_id, str) else None
+            if answered is None:
                 found = self._by_call_id.take(event.get("tool_call_id"))
-                call = found[1] if found else None
-            if call is not None:
-                content, outcome = _answer_v1(event)
-                self.trajectory.answer(call, content, outcome, microseconds(event.get("timestamp")))
+                answered = found[1] if found else None
+            if answered is not None:
+                content, outcome = _answer_v1(event, refused=answered.position in self._unreadable)
+                self.trajectory.answer(answered, content, outcome, microseconds(event.get("timestamp")))
 
     def _add(self, event: dict[str, Json], tool: Json, arguments: Json, *, call_id: Json, response_id: Json) -> Call:
         # Calls of one reply of the model are one turn.
@@ -234,7 +236,9 @@ def _outcome_v0(event: dict[str, Json]) -> Outcome:
     extras = event.get("extras")
     metadata = extras.get("metadata") if isinstance(extras, dict) else None
     code = metadata.get("exit_code") if isinstance(metadata, dict) else event.get("exit_code")
-    if event["observation"] in ("error", "user_rejected"):
+    if event["observation"] == "user_rejected":
+        return "refused"
+    if event["observation"] == "error":
         return "error"
     return _by_exit_code(code)
 
@@ -245,11 +249,12 @@ def _by_exit_code(code: Json) -> Outcome:
     return "unknown" if code == -1 else "error"  # -1: the command was still running
 
 
-def _answer_v1(event: dict[str, Json]) -> tuple[Json, Outcome]:
+def _answer_v1(event: dict[str, Json], *, refused: bool) -> tuple[Json, Outcome]:
     observation = event.get("observation")
     if not isinstance(observation, dict):
-        # An error of the agent's own, or a person's refusal.
-        return event.get("error") or event.get("rejection_reason") or "", "error"
+        # An error of the agent's own, or a person's refusal. What could not be read as an action was never run.
+        said = event.get("error") or event.get("rejection_reason") or ""
+        return said, "refused" if refused or event["kind"] == "UserRejectObservation" else "error"
     content = observation.get("content", observation.get("output"))
     result = unwrapped(content) if isinstance(content, str | list) else observation
     if observation.get("is_error") is True or observation.get("error") is True:

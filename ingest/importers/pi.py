@@ -1,8 +1,8 @@
 """pi coding agent sessions: a session line, then messages, one entry a line.
 
-Calls are `toolCall` blocks of assistant messages, results the messages of role `toolResult`. A turn that was aborted or
-failed, or a process that died, leaves calls without a result. Commands a person ran (`bashExecution`) are not the
-agent's.
+Calls are `toolCall` blocks of assistant messages, results the messages of role `toolResult`. The calls of a reply that
+was aborted or failed are not run; a process that died leaves calls without a result. Commands a person ran
+(`bashExecution`) are not the agent's.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ingest.importers.reading import BadInputError, read_values
+from ingest.importers.reading import BadInputError, Trajectories, read_values
 from ingest.importers.shapes import (
     LATEST_US,
     Json,
@@ -28,15 +28,20 @@ FORMAT = "pi"
 
 # A branched session names the file it came from, whose name ends with that session's id.
 _BRANCHED_FROM = re.compile(r"_([0-9A-Za-z-]{8,64})\.jsonl$")
+_NOT_RUN = re.compile(
+    r"\s*(?:Skipped due to queued user message|Tool \S{1,100} not found$|Validation failed for tool )"
+)
+_KILLED = re.compile(r"(?:^|\n)(?:Command aborted|Command timed out after \S+ seconds)\s*$")
 
 
-def read(path: Path) -> list[Trajectory]:
+def read(path: Path) -> Trajectories:
     """The sessions with at least one call."""
     sessions: dict[str, Trajectory] = {}
     open_calls = OpenCalls()
     current: Trajectory | None = None
     turn = 0
-    for line, entry in read_values(path):
+    values = read_values(path)
+    for line, entry in values:
         if not isinstance(entry, dict) or not isinstance(entry.get("type"), str):
             raise BadInputError(line, "not a pi session entry: it has no type")
         if entry["type"] == "session":
@@ -55,11 +60,13 @@ def read(path: Path) -> list[Trajectory]:
         elif message["role"] == "toolResult":
             found = open_calls.take(message.get("toolCallId"), within=current)
             if found is not None:
-                outcome: Outcome = "error" if message.get("isError") is True else "ok"
+                outcome: Outcome = _failure(message) if message.get("isError") is True else "ok"
                 found[0].answer(found[1], unwrapped(message.get("content", "")), outcome, _moment(entry, message))
         elif message["role"] == "user":
             current.describe(title=text_of(message.get("content")))
-    return [trajectory for trajectory in sessions.values() if trajectory.calls]
+    found_calls = Trajectories(trajectory for trajectory in sessions.values() if trajectory.calls)
+    found_calls.torn = values.torn
+    return found_calls
 
 
 def _session(line: int, entry: dict[str, Json], sessions: dict[str, Trajectory]) -> Trajectory:
@@ -91,7 +98,18 @@ def _calls(
                 call_id=block.get("id"),
                 occurred_us=_moment(entry, message),
             )
-            open_calls.add(trajectory, call)
+            if message.get("stopReason") in ("aborted", "error"):  # such a reply is kept, and nothing of it is run
+                trajectory.answer(call, message.get("errorMessage") or "", "refused", _moment(entry, message))
+            else:
+                open_calls.add(trajectory, call)
+
+
+def _failure(message: dict[str, Json]) -> Outcome:
+    """What an error means: the call did not run, it was killed in its midst, or it ran and went wrong."""
+    text = text_of(message.get("content"))
+    if _NOT_RUN.match(text):
+        return "refused"
+    return "unknown" if _KILLED.search(text) else "error"
 
 
 def _moment(entry: dict[str, Json], message: dict[str, Json]) -> int | None:

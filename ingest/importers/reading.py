@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -34,12 +34,51 @@ class Document:
     raw: Json
 
 
-def read_values(path: Path) -> Iterator[tuple[int, Json]]:
-    """Every JSON value of the file with its line: one a line or, when the first is no value, the whole file as one.
+@dataclass(slots=True, frozen=True)
+class TornEnd:
+    """The end of a file that is no whole line, as a killed agent leaves it: its `line`, from 1, and bytes."""
 
-    Raises BadInputError for anything that is not JSON in UTF-8, for a cut gzip stream and for a file without a value;
+    line: int
+    size: int
+
+    def __str__(self) -> str:
+        unit = "byte" if self.size == 1 else "bytes"
+        return f"line {self.line:,} is cut short; its {self.size:,} {unit} were left out"
+
+
+class Trajectories(list[Trajectory]):
+    """What a file tells; `torn` is its end where that was left out."""
+
+    torn: TornEnd | None = None
+
+
+class Values:
+    """Every JSON value of a file with its line: one a line or, when the first is no value, the whole file as one.
+
+    A last line that does not end and is no JSON is left out, and is `torn` once all were read. Iterating raises
+    BadInputError for anything else that is not JSON in UTF-8, for a cut gzip stream and for a file without a value;
     OSError when the file cannot be read.
     """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.torn: TornEnd | None = None
+
+    def __iter__(self) -> Iterator[tuple[int, Json]]:
+        for number, line, value in _values(self._path):
+            if line is not None:
+                self.torn = TornEnd(number, len(line))
+                return
+            yield number, value
+
+
+def read_values(path: Path) -> Values:
+    """The JSON values of the file."""
+    return Values(path)
+
+
+def _values(path: Path) -> Iterator[tuple[int, bytes | None, Json]]:
+    """Lines and values; a torn last line stands in the place of its value."""
     with path.open("rb") as raw:
         compressed = raw.read(2) == _GZIP_MAGIC
         raw.seek(0)
@@ -47,32 +86,42 @@ def read_values(path: Path) -> Iterator[tuple[int, Json]]:
         number = 0
         found = False
         for number, line in _lines(stream):
-            text = _decoded(line, number)
+            may_be_torn = found and not line.endswith(b"\n")
+            try:
+                text = _decoded(line, number)
+            except BadInputError:
+                if may_be_torn:
+                    yield number, line, None
+                    return
+                raise
             if not text.strip():
                 continue
             try:
                 value = _parsed(text)
             except json.JSONDecodeError as fault:
+                if may_be_torn:
+                    yield number, line, None
+                    return
                 if found:
                     raise BadInputError(number, _syntax(fault)) from None
                 # Pretty-printed JSON: the value goes on over the next lines.
                 rest = "".join(_decoded(further, at) for at, further in _lines(stream, after=number))
-                yield number, _whole(text + rest, number)
+                yield number, None, _whole(text + rest, number)
                 return
             except (ValueError, RecursionError) as fault:
                 raise BadInputError(number, _unreadable(fault)) from None
             found = True
-            yield number, value
+            yield number, None, value
         if not found:
             raise BadInputError(max(number, 1), "the file is empty")
 
 
-def read_documents(path: Path, describes: Callable[[Json], bool]) -> Iterator[Document]:
-    """The documents of the file; `describes` says whether a value is one.
+def read_documents(values: Iterable[tuple[int, Json]], describes: Callable[[Json], bool]) -> Iterator[Document]:
+    """The documents among the values of a file; `describes` says whether a value is one.
 
     A document may stand in a wrapper `{"_source": {...}, "raw": ...}`, in a list, or under names of an object.
     """
-    for line, value in read_values(path):
+    for line, value in values:
         origin: dict[str, Json] | None = None
         if isinstance(value, dict) and isinstance(value.get("_source"), dict) and "raw" in value:
             origin, value = value["_source"], value["raw"]
@@ -89,14 +138,20 @@ def read_documents(path: Path, describes: Callable[[Json], bool]) -> Iterator[Do
             yield Document(line, at, one)
 
 
-def collect(documents: Iterator[Document], parse: Callable[[Document], Trajectory]) -> list[Trajectory]:
-    """One trajectory per document with at least one call, none twice and no two under one key."""
-    keys = DistinctKeys()
-    kept = []
-    for document in documents:
+def collect(
+    path: Path,
+    describes: Callable[[Json], bool],
+    parse: Callable[[Document], Trajectory],
+    gather: Callable[[Iterator[Document]], Iterator[Document]] = iter,
+) -> Trajectories:
+    """One trajectory per document of the file with at least one call, none twice and no two under one key."""
+    keys, values = DistinctKeys(), read_values(path)
+    kept = Trajectories()
+    for document in gather(read_documents(values, describes)):
         trajectory = parse(document)
         if trajectory.calls and keys.admit(trajectory, document.raw):
             kept.append(trajectory)
+    kept.torn = values.torn
     return kept
 
 

@@ -12,7 +12,8 @@ from typing import Any, Literal, TypeAlias
 
 # JSON as it came: str, int, float, bool, None, list or dict.
 Json: TypeAlias = Any
-Outcome: TypeAlias = Literal["ok", "error", "unknown"]
+# `refused`: the agent's harness, or a person, did not let the call run, and the source says so.
+Outcome: TypeAlias = Literal["ok", "error", "unknown", "refused"]
 EndStatus: TypeAlias = Literal["completed", "failed", "cancelled"]
 
 LONGEST_KEY = 200
@@ -49,6 +50,11 @@ class Call:
     sidechain: bool = False
     result: Result | None = None
     free_text: tuple[str, ...] = ()  # arguments that are the model's words about the call, and no part of it
+
+    @property
+    def is_refused(self) -> bool:
+        """True when the source says that the call was not let run."""
+        return self.result is not None and self.result.outcome == "refused"
 
 
 @dataclass(slots=True)

@@ -1,23 +1,33 @@
 """SWE-agent trajectories: steps of action and observation, or (older, and demonstrations) only the conversation.
 
-Neither tells times or whether a command succeeded: an observation is an answer, and the outcome is `ok`.
+Neither tells times or whether a command succeeded: an observation is an answer, and the outcome is `ok`, but where the
+agent's environment says that it did not run the command, or killed it.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from ingest.importers.reading import Document, collect, origin_labels, read_documents
-from ingest.importers.shapes import EndStatus, Json, OpenCalls, Trajectory, document_key, text_of
+from ingest.importers.reading import Document, Trajectories, collect, origin_labels
+from ingest.importers.shapes import EndStatus, Json, OpenCalls, Outcome, Trajectory, document_key, text_of
 
 FORMAT = "swe-agent"
 # Steps are lines typed into the agent's own shell, which knows more commands than bash.
 SHELL = "shell"
+_NOT_RUN = re.compile(
+    r"\s*(?:Your bash command contained syntax errors and was NOT executed\b"
+    r"|Operation '.{1,500}?' is not supported by this environment)",
+    re.DOTALL,
+)
+_KILLED = re.compile(
+    r"\s*(?:EXECUTION TIMED OUT\b|The command '.{0,100000}?' was cancelled because it took more than)", re.DOTALL
+)
 
 
-def read(path: Path) -> list[Trajectory]:
+def read(path: Path) -> Trajectories:
     """The runs with at least one call."""
-    return collect(read_documents(path, _describes), _trajectory)
+    return collect(path, _describes, _trajectory)
 
 
 def _describes(value: Json) -> bool:
@@ -59,7 +69,7 @@ def _steps(trajectory: Trajectory, steps: list[dict[str, Json]]) -> None:
             continue
         call = trajectory.add_call(SHELL, {"command": action}, turn=turn)
         if step.get("observation") is not None:
-            trajectory.answer(call, step["observation"], "ok")
+            trajectory.answer(call, step["observation"], _outcome(step["observation"]))
 
 
 def _conversation(trajectory: Trajectory, history: list[dict[str, Json]]) -> None:
@@ -73,7 +83,8 @@ def _conversation(trajectory: Trajectory, history: list[dict[str, Json]]) -> Non
             for call_id in ids if isinstance(ids, list) else []:
                 found = open_calls.take(call_id)
                 if found is not None:
-                    trajectory.answer(found[1], said.get("content", ""), "ok")
+                    content = said.get("content", "")
+                    trajectory.answer(found[1], content, _outcome(content))
             continue
         if said.get("role") != "assistant":
             continue
@@ -92,7 +103,15 @@ def _conversation(trajectory: Trajectory, history: list[dict[str, Json]]) -> Non
             call = trajectory.add_call(SHELL, {"command": action}, turn=turn)
             answer = history[place + 1] if place + 1 < len(history) else None
             if answer is not None and answer.get("role") in ("user", "tool"):
-                trajectory.answer(call, answer.get("content", ""), "ok")
+                content = answer.get("content", "")
+                trajectory.answer(call, content, _outcome(content))
+
+
+def _outcome(observation: Json) -> Outcome:
+    text = text_of(observation)
+    if _NOT_RUN.match(text):
+        return "refused"
+    return "unknown" if _KILLED.match(text) else "ok"
 
 
 def _ended(info: Json) -> EndStatus | None:

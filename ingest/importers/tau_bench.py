@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ingest.importers.reading import Document, collect, origin_labels, read_documents
-from ingest.importers.shapes import Json, OpenCalls, Trajectory, arguments_of, document_key, text_of
+from ingest.importers.reading import Document, Trajectories, collect, origin_labels
+from ingest.importers.shapes import Json, OpenCalls, Outcome, Trajectory, arguments_of, document_key, text_of
 
 FORMAT = "tau-bench"
 
 
-def read(path: Path) -> list[Trajectory]:
+def read(path: Path) -> Trajectories:
     """The trials with at least one call."""
-    return collect(read_documents(path, _describes), _trajectory)
+    return collect(path, _describes, _trajectory)
 
 
 def _describes(value: Json) -> bool:
@@ -55,8 +55,10 @@ def _trajectory(document: Document) -> Trajectory:
             found = open_calls.take(message.get("tool_call_id"))
             if found is not None:
                 content = message.get("content", "")
-                failed = isinstance(content, str) and content.startswith("Error")
-                trajectory.answer(found[1], content, "error" if failed else "ok")
+                said = content if isinstance(content, str) else ""
+                outcome: Outcome = "error" if said.startswith("Error") else "ok"
+                unknown_tool = said.startswith("Unknown action ")  # which the environment has not, and ran nothing
+                trajectory.answer(found[1], content, "refused" if unknown_tool else outcome)
     # A trial is written down once it was scored.
     trajectory.ended = "completed" if raw.get("reward") is not None else None
     return trajectory

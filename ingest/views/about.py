@@ -9,8 +9,10 @@ from django.views.decorators.http import require_safe
 from ingest import problems
 from ingest.doors import Call, as_json, guarded, reading
 from ingest.openapi import ENDPOINTS, REFUSALS, description, limits
+from ingest.paging import parameters
 from ingest.problems import Problem
 from ingest.reported import SHAPES
+from ledger import declared
 from sessions.access import MemberRequest, member
 
 
@@ -18,6 +20,26 @@ from sessions.access import MemberRequest, member
 def get_limits(_call: Call) -> HttpResponse:
     """The one table of limits."""
     return as_json(200, limits())
+
+
+@reading
+def get_tool(call: Call) -> HttpResponse:
+    """What the operator declared of one tool; of one that is not declared, what holds for it."""
+    asked = parameters(call.request, {"name"})
+    if "name" not in asked:
+        raise Problem(422, "invalid", "Name the tool: GET /tools?name=git.push.", pointer="/name")
+    found = declared.tool(call.project, asked["name"])
+    body = {
+        "name": asked["name"],
+        "declared": found is not declared.UNDECLARED,
+        "class": found.tool_class,
+        "reversibility": found.reversibility,
+        "deadline_s": found.deadline_s,
+        "request_lifetime_s": found.request_lifetime_s,
+        "max_attempts": found.max_attempts,
+        "probe": found.means.probe,
+    }
+    return as_json(200, body)
 
 
 @guarded("GET", "HEAD")

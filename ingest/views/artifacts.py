@@ -11,10 +11,11 @@ from django.http import FileResponse, HttpRequest, HttpResponse, HttpResponseBas
 
 from ingest import fencing, shapes
 from ingest.doors import Call, as_json, authenticated, by_method, command, guarded, reading
+from ingest.paths import resolve
 from ingest.problems import Problem
 from ingest.reply import Reply
 from ledger.models import Effect
-from sessions import artifacts, references
+from sessions import artifacts, references, speakers
 from sessions.models import Artifact
 from sessions.origin import Origin
 
@@ -31,9 +32,14 @@ def record_artifact(call: Call, fields: shapes.RecordArtifact, origin: Origin, _
     except references.NotFound:
         detail = "This project has no such session; open it first with POST /sessions."
         raise Problem(404, "not_found", detail) from None
+    speakers.expect(origin, session, "artifact.recorded")
     if (refuse := fencing.check(origin, session, "artifact.recorded")) is not None:
         return refuse
-    effect = _effect(call.project, fields.effect) if fields.effect else None
+    about = _effect(call.project, fields.effect) if fields.effect else None
+    if about is not None and about.session_id != session:
+        also = about.agent_id if about.planned_mark else None
+        speakers.expect(origin, about.session_id, "artifact.recorded", task=about.task_id, effect=about.id, also=also)
+    effect = about.id if about is not None else None
     values = {name: getattr(fields, name) for name in fields.__struct_fields__}
     return Reply(201, _brief(artifacts.record(origin, session, effect, values)))
 
@@ -41,7 +47,7 @@ def record_artifact(call: Call, fields: shapes.RecordArtifact, origin: Origin, _
 @reading
 def get_artifact(call: Call, artifact: UUID) -> HttpResponse:
     """One artifact's description."""
-    found = _artifact(call.project, artifact)
+    found = _artifact(call.project, resolve(call.project, {"artifact": artifact})["artifact"])
     names = ("type", "name", "uri", "sha256", "size", "media_type", "retention", "created_at_us", "stored_at_us")
     body: dict[str, Any] = {name: getattr(found, name) for name in names}
     body |= {"session": str(found.session_id), "effect": str(found.effect) if found.effect else None}
@@ -49,10 +55,10 @@ def get_artifact(call: Call, artifact: UUID) -> HttpResponse:
 
 
 @guarded("PUT")
-def put_bytes(request: HttpRequest, artifact: UUID) -> HttpResponseBase:
+def put_bytes(request: HttpRequest, artifact: UUID | str) -> HttpResponseBase:
     """Store the bytes of an artifact: a raw body, checked against its hash and size. Repeating changes nothing."""
     call = authenticated(request)
-    found = _artifact(call.project, artifact)
+    found = _artifact(call.project, resolve(call.project, {"artifact": artifact})["artifact"])
     if found.size > settings.GATEBOOK_ARTIFACT_BYTES:
         raise _too_large()
     if request.META.get("HTTP_CONTENT_ENCODING", "identity").lower() != "identity":
@@ -72,9 +78,10 @@ def put_bytes(request: HttpRequest, artifact: UUID) -> HttpResponseBase:
 
 
 @guarded("GET", "HEAD")
-def get_bytes(request: HttpRequest, artifact: UUID) -> HttpResponseBase:
+def get_bytes(request: HttpRequest, artifact: UUID | str) -> HttpResponseBase:
     """The stored bytes, as an attachment that no browser interprets."""
-    found = _artifact(authenticated(request).project, artifact)
+    project = authenticated(request).project
+    found = _artifact(project, resolve(project, {"artifact": artifact})["artifact"])
     try:
         file = artifacts.path(found.project_id, found.sha256).open("rb")
     except FileNotFoundError:
@@ -92,24 +99,23 @@ bytes_door = by_method(PUT=put_bytes, GET=get_bytes)
 
 
 def _chunks(request: HttpRequest) -> Iterator[bytes]:
-    """The raw body, at most the limit, whether it is counted or chunked."""
+    """The raw body, at most the limit. Only a counted one: it alone shows that it arrived whole."""
     length = request.META.get("CONTENT_LENGTH") or ""
-    stream: Any = request
     if not length or request.META.get("HTTP_TRANSFER_ENCODING"):
-        if not request.META.get("wsgi.input_terminated"):
-            raise Problem(411, "length_required", "Send a Content-Length; a chunked body cannot be read here.")
-        stream = request.META["wsgi.input"]
+        raise Problem(411, "length_required", "Send a Content-Length; a chunked body cannot be read here.")
+    if length.isascii() and length.isdigit() and int(length[:19]) > settings.GATEBOOK_ARTIFACT_BYTES:
+        raise _too_large()
     size = 0
-    while chunk := _read(stream):
+    while chunk := _read(request):
         size += len(chunk)
         if size > settings.GATEBOOK_ARTIFACT_BYTES:
             raise _too_large()
         yield chunk
 
 
-def _read(stream: Any) -> bytes:
+def _read(request: HttpRequest) -> bytes:
     try:
-        chunk: bytes = stream.read(_CHUNK)
+        chunk: bytes = request.read(_CHUNK)
     except OSError:
         raise Problem(400, "body_unreadable", "The connection broke while the bytes were read; send again.") from None
     return chunk
@@ -136,8 +142,8 @@ def _artifact(project: UUID, identity: UUID) -> Artifact:
     return found
 
 
-def _effect(project: UUID, identity: str) -> UUID:
-    effect = UUID(identity)
-    if not Effect.objects.filter(project=project, id=effect).exists():
+def _effect(project: UUID, identity: str) -> Effect:
+    effect = Effect.objects.filter(project=project, id=UUID(identity)).first()
+    if effect is None:
         raise Problem(404, "not_found", "This project has no such effect; plan it first with POST /effects.")
     return effect

@@ -21,12 +21,12 @@ from inquiry import controls
 from inquiry.indexes import HAS_BAD_OUTCOME, HAS_REFERENCE, IS_NOT_ACKNOWLEDGED
 from journal.clock import now_us
 from journal.ids import derived
-from ledger import breakers, cases, commands, leaves, resolutions
+from ledger import breakers, cases, commands, declared, leaves, resolutions, same_calls
 from ledger.commands import Answered, Plan
 from ledger.leaves import Refusal
 from ledger.models import Effect
 from ledger.states import SAID_OUTCOMES, STATES
-from sessions import beats, capacity, references, sessions, tasks
+from sessions import beats, capacity, references, sessions, speakers, tasks
 from sessions.models import Task
 from sessions.origin import Origin
 
@@ -37,7 +37,9 @@ def _plan(call: Call, fields: shapes.PlanFields, origin: Origin, reference: str,
     session = sessions.lock_meant(call.project, reference, call.received_us, new_effects=1)
     if session is None:
         raise _no_session()
-    values = plan_columns(fields, call.redactions) | target_columns(call.project, fields.target)
+    values = plan_columns(fields, call.redactions) | target_columns(
+        call.project, session, fields.target, fields.arguments
+    )
     if compensates is not None:
         values |= {"compensates_id": compensates.id, "undoes": _part(compensates)}
     if fields.parent_effect:
@@ -71,6 +73,8 @@ def plan_effect(call: Call, fields: shapes.PlanEffect, origin: Origin, _path: di
 def compensate_effect(call: Call, fields: shapes.CompensateEffect, origin: Origin, path: dict[str, UUID]) -> Reply:
     """Plan the undoing of an effect: an effect of its own, with leave of its own; at most one may be open."""
     session = _effect(call.project, str(path["effect"])).session_id
+    task = _task(call.project, session, fields.task).id if fields.task else None
+    speakers.expect(origin, session, "effect.planned", task=task, effect=path["effect"])
     sessions.lock(call.project, session, call.received_us, new_effects=0)  # so that two compensations see each other
     undone = _effect(call.project, str(path["effect"]))
     digest = intent_digest(fields.tool, fields.arguments, fields.free_text)
@@ -122,7 +126,11 @@ def dispatch_effect(call: Call, fields: shapes.DispatchEffect, origin: Origin, p
         )
     except LookupError:
         raise _no_effect() from None
-    return _seen(call, answered, kept=False, process=fields.process)
+    reply = _seen(call, answered, kept=False, process=fields.process)
+    if answered.refusal is None:  # from now on: whatever is sent under this attempt must be dead after it
+        lifetime_s = declared.tool(call.project, answered.effect.tool).request_lifetime_s
+        reply.body["request_lifetime_s"] = lifetime_s
+    return reply
 
 
 @command(shapes.AcknowledgeEffect, "effect.acknowledged")
@@ -172,7 +180,8 @@ def get_effect(call: Call, effect: UUID) -> HttpResponse:
     attempts = [attempt_told(attempt) for attempt in reversed(found[:ATTEMPTS])]
     said = resolutions.told(row)
     resolution = {"resolution": _resolution(said[0])} if said else {}
-    return as_json(200, describe(row) | {"attempts": attempts, "attempts_in_all": times} | resolution)
+    elsewhere = same_calls.told(same_calls.of_effects([row.id]), row.id)
+    return as_json(200, describe(row) | {"attempts": attempts, "attempts_in_all": times} | resolution | elsewhere)
 
 
 def _resolution(said: resolutions.Said) -> dict[str, Any]:
@@ -229,6 +238,8 @@ def _reply(answered: Answered, *, kept: bool = True, redactions: int = 0, proces
         body |= {"attempt": answered.attempt.number, "remote_key": answered.attempt.remote_key}
     if body["answer"] == "ambiguous" and answered.attempt is None:  # a plan: whoever speaks of an attempt knows of it
         body |= _in_doubt(answered)
+    elif answered.same_calls:
+        body |= _elsewhere(answered)
     if redactions:
         body["redactions"] = redactions
     return Reply(answered.status, body, kept=kept)
@@ -239,6 +250,14 @@ def _in_doubt(answered: Answered) -> dict[str, Any]:
     other = answered.open_effect
     row = answered.effect if other is None else Effect.objects.get(id=other)
     return {"open_effect": str(row.id), "verdict": judged.present(answered.effect.project_id, row)}
+
+
+def _elsewhere(answered: Answered) -> dict[str, Any]:
+    """Which effects of other sessions may have done the same already, and what may be done with the first of them."""
+    row = Effect.objects.get(id=answered.same_calls[0])
+    links = same_calls.of_effects([answered.effect.id])
+    verdict = judged.present(answered.effect.project_id, row)
+    return {"open_effect": str(row.id), "verdict": verdict, **same_calls.told(links, answered.effect.id)}
 
 
 def _seen(call: Call, answered: Answered, *, kept: bool = True, process: str | None = None) -> Reply:

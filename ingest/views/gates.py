@@ -19,6 +19,7 @@ from ingest import shapes
 from ingest.doors import Call, as_json, authenticated, command, convert, guarded, read_object, reading
 from ingest.guards import enter, refusal
 from ingest.paging import page, parameters, whole_number
+from ingest.paths import resolve
 from ingest.problems import Problem
 from ingest.reply import Reply
 from journal.clock import now_us
@@ -48,11 +49,11 @@ _WITH_WORDS: Final = {"denied": ("deny",), "denied_final": ("deny_final",), "ret
 
 
 @guarded("GET", "HEAD")
-def get_gate(request: HttpRequest, gate: UUID) -> HttpResponseBase:
+def get_gate(request: HttpRequest, gate: UUID | str) -> HttpResponseBase:
     """One gate, at once or as soon as it is newer than `since`."""
     call = authenticated(request)
     asked = parameters(request, {"wait", "since"})
-    since = {gate: whole_number(asked, "since", -1, 2**31 - 1, least=0)}
+    since = {resolve(call.project, {"gate": gate})["gate"]: whole_number(asked, "since", -1, 2**31 - 1, least=0)}
     told = _watched(call, since, whole_number(asked, "wait", 0, LONGEST_WAIT_S, least=0))
     (body,) = told.bodies
     tag = f'"{body["version"]}-{body["status"]}{"-held" if body["held"] else ""}"'
@@ -74,18 +75,15 @@ def wait_for_gates(request: HttpRequest) -> HttpResponseBase:
 @command(shapes.CancelGate, "gate.cancelled", gate="gate")
 def cancel_gate(call: Call, fields: shapes.CancelGate, origin: Origin, path: dict[str, UUID]) -> Reply:
     """Withdraw a request; a gate that has ended stays as it is."""
+    asked = cancelling.find(origin, path["gate"])
+    if asked is None:
+        raise _no_gate()
     if fields.lease_epoch is not None:
-        mine = Gate.objects.filter(project=call.project, id=path["gate"], agent=call.token.agent)
-        asked = mine.select_related("effect").first()
-        if asked is None:
-            raise _no_gate()
         enter(call, asked.session_id)
         call.task = asked.effect.task_id
-        if (refuse := refusal(call, origin)) is not None:
+        if (refuse := refusal(call, origin, speaks=False)) is not None:  # it was found, so who asks may speak
             return refuse
-    found = cancelling.cancel(origin, path["gate"])
-    if found is None:
-        raise _no_gate()
+    found = cancelling.cancel(origin, asked)
     (body,) = _bodies(call.project, [found])
     return Reply(200, body)
 

@@ -21,12 +21,13 @@ from ingest.doors import (
 from ingest.paging import page, parameters
 from ingest.problems import Problem
 from ingest.reply import Reply
-from sessions import beats, claims, fences, holders, leases, references, sessions
+from sessions import beats, claims, fences, holders, leases, references, sessions, speakers
 from sessions.fences import Stale
 from sessions.holders import STATES, Beat, Heard, Held, Lost, Subject
 from sessions.models import ENDED, Session, Task
 from sessions.models_leases import KINDS
 from sessions.origin import Origin
+from sessions.speakers import Standing
 
 COME_AGAIN_S: Final = 5
 
@@ -35,6 +36,10 @@ COME_AGAIN_S: Final = 5
 def acquire_lease(call: Call, fields: shapes_leases.AcquireLease, origin: Origin, _path: dict[str, UUID]) -> Reply:
     """Take a lease, or hear who holds it."""
     subject = _subject(call, fields)
+    if subject.session is not None:
+        standing = speakers.weigh(origin, subject.session, subject.task)
+        if standing is Standing.OTHER_AGENT:  # a lease that another agent holds is answered with that lease
+            speakers.refuse(origin, subject.session, "lease.acquired", standing, task=subject.task)
     try:
         lease, new = leases.acquire(
             origin, subject, process=fields.process, ttl_s=fields.ttl_s, takeover=fields.takeover

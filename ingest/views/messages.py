@@ -77,7 +77,7 @@ def read_message(call: Call, fields: ReadMessage, origin: Origin, path: dict[str
     message = _visible(call, path["message"])
     if fields.lease_epoch is not None and message.session_id is not None:
         enter(call, message.session_id)
-        if (refuse := refusal(call, origin)) is not None:
+        if (refuse := refusal(call, origin, speaks=False)) is not None:
             return refuse
     read_at_us = messages.mark_read(origin, message)
     return Reply(200, _brief(message) | {"read_at_us": read_at_us})

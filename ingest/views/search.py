@@ -83,6 +83,7 @@ def _body(found: Answer, reader: Reader, read_to: int) -> dict[str, Any]:
         if groups is None
         else {"names": columns.group_names(groups), "rows": columns.groups_told(groups), "more": groups.more},
         "notes": found.asked.context.notes,
+        "indexes": [one.as_json for one in found.asked.context.indexes.values()],
         "next": None if older is None else str(older),
         "newer": None if found.newer is None else str(found.newer),
         "as_of": read_to,

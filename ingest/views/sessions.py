@@ -26,13 +26,16 @@ def open_session(_call: Call, fields: shapes.OpenSession, origin: Origin, _path:
     """Open a session, or find the one that the key names already."""
     values = {name: getattr(fields, name) for name in fields.__struct_fields__}
     try:
-        session, created, agrees = sessions.open_session(origin, values)
+        session, created, agrees, labelled = sessions.open_session(origin, values)
     except sessions.UnknownOwner:
         detail = "No person of that name belongs to this project; leave owner out or ask an administrator."
         raise Problem(422, "owner_unknown", detail, pointer="/owner") from None
     except sessions.UnknownRequester:
         detail = "No person of that name belongs to this project; leave on_behalf_of out or ask an administrator."
         raise Problem(422, "on_behalf_of_unknown", detail, pointer="/on_behalf_of") from None
+    except sessions.AnotherRequester:
+        detail = "The session above, or the one it branches from, works for another person. Leave on_behalf_of out."
+        raise Problem(422, "on_behalf_of_differs", detail, pointer="/on_behalf_of") from None
     except sessions.UnknownParent:
         raise Problem(422, "parent_unknown", str(sessions.UnknownParent.__doc__), pointer="/parent") from None
     except sessions.UnknownBranch:
@@ -42,7 +45,7 @@ def open_session(_call: Call, fields: shapes.OpenSession, origin: Origin, _path:
         detail = "A session of this key was opened with another description; read it, or use another key."
         problem = Problem(409, "SESSION_DIFFERS", detail)
         return Reply(409, problem.as_dict() | {"session": brief(session)}, kept=False)
-    return Reply(201 if created else 200, brief(session), kept=created)
+    return Reply(201 if created else 200, brief(session), kept=created or labelled)
 
 
 @command(shapes.EndSession, "session.ended")

@@ -11,7 +11,7 @@ from ingest.doors import Call, as_json, command, reading
 from ingest.paging import parameters
 from ingest.problems import Problem
 from ingest.reply import Reply
-from ledger import probes
+from ledger import probes, same_calls
 from ledger.models import Effect
 from sessions import sessions
 from sessions.origin import Origin
@@ -24,7 +24,8 @@ def get_verdict(call: Call, effect: UUID) -> HttpResponse:
     row = Effect.objects.filter(project=call.project, id=effect).first()
     if row is None:
         raise _no_effect()
-    return as_json(200, {"effect": describe(row), **judged.present(call.project, row, asked.get("process", ""))})
+    body = {"effect": describe(row), **judged.present(call.project, row, asked.get("process", ""))}
+    return as_json(200, body | same_calls.told(same_calls.of_effects([row.id]), row.id))
 
 
 @command(shapes_verdicts.ProbeEffect, "effect.probed")

@@ -173,7 +173,7 @@ class Folding:
         """The fields of a fact's kind; words by where they stand."""
         said = told.facts
         if told.kind == "effect.planned":
-            texts = dict.fromkeys(("call_id", "turn", "ref", "environment", "resource"), "")
+            texts = dict.fromkeys(("call_id", "turn", "ref", "moved_refs", "environment", "resource"), "")
             plan = {"tool": f"{WORDS_OF}{told.position}", "intent_digest": said["intent"], **texts}
             return plan | self.said_of_plan(row.id, told.position)
         if told.kind == "effect.dispatched" and said.get("replaces"):
@@ -220,6 +220,7 @@ class Folding:
 
 def _word_of_a_person(effect: UUID, told: Told) -> Fact:
     number = told.attempt or 0
+    reference = f"{WORDS_OF}{told.position}" if told.facts.get("named") else ""
     return Fact(
         kind=told.kind,
         mark=person_key(number, told.position, SYSTEM_SOURCE, effect.hex),
@@ -229,7 +230,7 @@ def _word_of_a_person(effect: UUID, told: Told) -> Fact:
         received_us=told.received_us,
         told_us=told.received_us,
         attempt=number,
-        values={"answer": told.facts["answer"], "external_reference": f"{WORDS_OF}{told.position}"},
+        values={"answer": told.facts["answer"], "external_reference": reference},
     )
 
 

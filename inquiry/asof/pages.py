@@ -19,7 +19,7 @@ from inquiry.sentences import Known
 from inquiry.shown import shown_state
 from journal import gists
 from journal.models import Body, Entry, Erasure
-from ledger import breaches, resolutions
+from ledger import breaches, resolutions, same_calls
 from ledger.models import Attempt, Effect
 from ledger.resolutions import Said
 from sessions.models import Artifact, Project, Session
@@ -115,12 +115,20 @@ def _related(project: UUID, one: Effect, cut: Cut) -> list[Row]:
     how |= dict.fromkeys((row.id for row in undoing), "compensates this one")
     how |= {one.compensates_id: "this one compensates it"} if one.compensates_id is not None else {}
     how |= {one.parent_effect_id: "this one’s parent"} if one.parent_effect_id is not None else {}
+    links = {link.other.id: link for link in same_calls.of_effects([one.id], cut.position).get(one.id, [])}
+    how |= {other: _ELSEWHERE[link.earlier] for other, link in links.items()}
     found = replay.effects(project, how, cut).values()
     return [
         Row(row, shown_state(row, cut.at_us), how=how[row.id])
         for row in sorted(found, key=lambda row: row.opened_position)[:RELATED]
-        if _still_related(one, row)
+        if row.id in links or _still_related(one, row)
     ]
+
+
+_ELSEWHERE: Final = {
+    True: "the same call in another session, of unknown outcome when this one was planned or begun",
+    False: "the same call in another session, planned or begun while the outcome of this one was unknown",
+}
 
 
 def _still_related(one: Effect, row: Effect) -> bool:

@@ -74,7 +74,7 @@ def whole(project: UUID, ids: Iterable[UUID], cut: Cut) -> dict[UUID, Then]:
         .order_by()
     )
     seen = heard(stored, cut)
-    after = Entry.objects.filter(session__in=stored, position__gt=cut.position).order_by()
+    after = Entry.objects.filter(session__in=stored, position__gt=cut.position).exclude(lane="claim").order_by()
     renamed = set(after.filter(kind__in=_NAMING).values_list("session", flat=True).distinct())
     found = {}
     for key, row in stored.items():
@@ -83,6 +83,7 @@ def whole(project: UUID, ids: Iterable[UUID], cut: Cut) -> dict[UUID, Then]:
         then.session.seen_at_us = seen.get(key) or row.created_at_us
         if key in renamed:
             _words(then, row, cut)
+            _labels(then, row, cut)
         found[key] = then
     return found
 
@@ -230,7 +231,7 @@ def _words(then: Then, stored: Session, cut: Cut) -> None:
     heard.title = heard.title if then.session.started_mark else ""
     opened_as = heard.title
     entries = Entry.objects.filter(session=stored.id, position__lte=cut.position)
-    newest = entries.filter(kind__in=_NAMING).exclude(lane="system").order_by("-position")
+    newest = entries.filter(kind__in=_NAMING, lane__in=_OF_AGENTS).order_by("-position")
     found = list(newest[:MOST_WORDS])
     texts = bodies.texts(stored.project_id, [entry.position for entry in found])
     for entry in reversed(found):
@@ -245,6 +246,24 @@ def _words(then: Then, stored: Session, cut: Cut) -> None:
         setattr(then.session, _column(name), getattr(heard, _column(name)))
 
 
+def _labels(then: Then, stored: Session, cut: Cut) -> None:
+    """Leave out the labels that were added since (see sessions.open_session)."""
+    added = Entry.objects.filter(session=stored.id, kind="session.changed", facts=_LABELLED).order_by("position")
+    positions = list(added.values_list("position", flat=True))
+    if not positions or positions[-1] <= cut.position or then.session.labels != stored.labels:
+        return
+    start = Entry.objects.filter(session=stored.id, kind="session.started", lane="command").order_by("position").first()
+    told = [*([start.position] if start is not None else []), *(one for one in positions if one <= cut.position)]
+    texts = bodies.texts(stored.project_id, told)
+    labels: dict[str, str] = {}
+    for position in told:
+        labels = {**(gists.parsed(texts.get(position, "")).get("labels") or {}), **labels}
+    then.session.labels = labels
+    if len(texts) < len(told):
+        then.lost.add("labels")
+
+
+_LABELLED: Final = '{"labelled":true}'
 _LINKS: Final = ("merge_into", "branched_from", "merged_into")
 
 

@@ -65,8 +65,8 @@ class Told(NamedTuple):
 
 
 _ENVELOPE: Final = Told._fields[:-1]
-# All but those of who looked, which move nothing, and of which there may be many.
-_MOVING: Final = Entry.objects.exclude(kind__startswith="access.")
+# All but those of who looked, of which there may be many, and but claims: neither moves anything.
+_MOVING: Final = Entry.objects.exclude(kind__startswith="access.").exclude(lane="claim")
 _OF_SESSIONS: Final = Q(kind__startswith="session.") | Q(kind__startswith="lease.")
 
 
@@ -81,7 +81,7 @@ def of_sessions(sessions: Iterable[UUID], position: int) -> list[Told]:
     found = [
         one
         for part in parts(sessions)
-        for one in _read(Entry.objects.filter(_OF_SESSIONS, session__in=part, position__lte=position))
+        for one in _read(_MOVING.filter(_OF_SESSIONS, session__in=part, position__lte=position))
     ]
     return sorted(found)
 

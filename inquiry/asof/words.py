@@ -14,10 +14,12 @@ from inquiry.asof.folding import WORDS_OF, Folded
 from journal import gists
 from journal.order import attempt_of
 from ledger.models import Attempt, Effect
+from sessions import repositories
 
 OF_PLANS: Final = ("tool", "call_id", "turn")
 _REFERENCES: Final = ("external_reference", "reference")
 OF_TARGETS: Final = ("ref", "environment", "resource")
+MOVED: Final = "moved_refs"  # computed from the ref
 
 
 @dataclass(slots=True)
@@ -70,7 +72,7 @@ def _same_answer(one: Folded, number: int, rows: Mapping[UUID, Effect], stored: 
 
 def _found(one: Folded, stored: Effect, tried: Mapping[int, Attempt], read: Mapping[int, dict[str, Any]]) -> Found:
     found = Found()
-    found.effect = dict.fromkeys((*OF_PLANS, *OF_TARGETS), "")
+    found.effect = dict.fromkeys((*OF_PLANS, *OF_TARGETS, MOVED), "")
     if one.row.planned_mark and one.row.planned_mark == stored.planned_mark:
         found.effect = {name: getattr(stored, name) for name in found.effect}
     elif one.plan is not None:
@@ -81,6 +83,8 @@ def _found(one: Folded, stored: Effect, tried: Mapping[int, Attempt], read: Mapp
             target = body.get("target") or {}
             found.effect |= {name: body.get(name) or "" for name in OF_PLANS}
             found.effect |= {name: target.get(name) or "" for name in OF_TARGETS}
+            ref, arguments = found.effect["ref"], body.get("arguments")
+            found.effect[MOVED] = repositories.moved_refs(stored.session_id, ref, arguments)
     references: dict[str, str] = {"": ""}
     rows = {stored.id: stored}
     for number, attempt in one.attempts.items():

@@ -17,7 +17,7 @@ from django.db.models import Count, Max, Q, QuerySet
 from approvals.models import Exemption, Gate
 from inquiry import resume
 from inquiry.bundles.shape import FORMAT, VERSION, row
-from journal import entries
+from journal import entries, exact
 from journal.models import Entry
 from ledger import cases, holds
 from ledger.models import Attempt, Effect
@@ -290,10 +290,10 @@ def _entry(one: Any) -> dict[str, Any]:
         return told
     told["body"] = {"text": body.text, "salt": bytes(body.salt).hex()}
     if one.kind in NAMES:
-        value = orjson.loads(body.text)
+        value = exact.loads(body.text)
         replaced = [".".join(path) for path in NAMES[one.kind] if _rename(value, path)]
         if replaced:  # other text than was committed to: nobody shall take it for that
-            told["body"] = {"text": orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode(), "replaced": replaced}
+            told["body"] = {"text": exact.dumps(value, orjson.OPT_SORT_KEYS).decode(), "replaced": replaced}
     return told
 
 

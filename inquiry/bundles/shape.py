@@ -64,7 +64,7 @@ COLUMNS: Final[Mapping[type[models.Model], tuple[str, ...]]] = {
         *("leave_until_us", "leave_aside", "leave_aside_until_us", "state", "outcome", "attempt_count"),
         *("failure_reason", "external_reference", "violates", "planned_at_us", "dispatched_at_us", "settled_at_us"),
         *("received_us", "changed_us", "deadline_us", "planned_mark", "superseded_mark", "resolved_mark"),
-        *("resolution", "compensated", "undone", "version"),
+        *("resolution", "compensated", "undone", "version", "moved_refs"),
     ),
     Attempt: (
         *("number", "remote_key", "replaces", "verdict_row", "process", "lease_epoch", "lane", "leave", "is_open"),
@@ -88,11 +88,11 @@ COLUMNS: Final[Mapping[type[models.Model], tuple[str, ...]]] = {
     ),
     Vote: (
         *("actor", "answer", "team", "card_sha256", "shown_version", "shown_digest", "shown_at_us", "view_complete"),
-        *("step_up", "reason_characters", "position", "voted_at_us"),
+        *("step_up", "password_at_us", "reason_characters", "position", "voted_at_us"),
     ),
     Exemption: (
         *("tool", "rule", "agent", "repository", "ref", "environment", "opened_position", "granted_at_us"),
-        *("ends_at_us", "revoked_at_us", "uses", "used_at_us"),
+        *("minimum", "in_force_at_us", "ends_at_us", "revoked_at_us", "uses", "used_at_us"),
     ),
     Hold: ("scope", "set_at_us"),
 }
@@ -173,7 +173,7 @@ _ENTRY: Final = _object(
     claimed_source={"type": "string", "maxLength": 160},
     id={"type": "string", "minLength": 1, "maxLength": 64},
     kind={"type": "string", "pattern": r"^[a-z_]+\.[a-z_]+$", "maxLength": 64},
-    lane={"enum": ["command", "evidence", "system"]},
+    lane={"enum": ["command", "evidence", "claim", "system"]},
     of_session=_FLAG,  # false: it speaks of more than the session, as the grant of an exemption does
     effect=_or_null(_ID),
     attempt=_or_null({"type": "integer", "minimum": -(2**31), "maximum": 2**31 - 1}),

@@ -193,6 +193,9 @@ class Migration(migrations.Migration):
                 ("beats", models.BigIntegerField(default=1)),
                 ("position", models.BigIntegerField(default=0)),
                 ("held_until_us", models.BigIntegerField(default=0)),
+                ("succeeded_us", models.BigIntegerField(default=0)),
+                ("failed_us", models.BigIntegerField(default=0)),
+                ("error", models.CharField(blank=True, default="", max_length=64)),
             ],
             options={
                 "constraints": [

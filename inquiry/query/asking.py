@@ -10,12 +10,13 @@ from django.db.models import Q, QuerySet, Subquery
 
 from inquiry import keyset
 from inquiry.asof.cut import Cut
-from inquiry.query import grouping, of_repeats, past, reading, regrouping
+from inquiry.query import grouping, past, reading, regrouping
 from inquiry.query.entities import ENTITIES, Entity
 from inquiry.query.fields import Context, Test, all_of
 from inquiry.query.others import Others
 from inquiry.query.past import Past
 from inquiry.query.tree import Query, Term
+from inquiry.words import indexing
 from journal.compiled import Compiled
 from journal.models import Entry
 from sessions.models import Project
@@ -101,7 +102,8 @@ def understand(text: str, project: Project, now_us: int, upto: int | None = None
     if query.grouping is not None:
         grouping.check(query.grouping, entity)
     if any(known is not None and known.compared_late for known, _name, _at in past.named(query)):
-        of_repeats.note_uncompared(context)
+        context.goes_by(indexing.compared(project.id, context.upto))
+    context.notes += [one.note for one in context.indexes.values() if one.note]
     asked = Asked(query, entity, context, all_of(parts), parts, since_us, until_us, between, others=others_then)
     if cut is not None and (query.asof is not None or query.grouping is not None):
         asked.past = past.judge(query, query.asof, entity, context, parts, cut)

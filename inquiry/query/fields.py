@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
-from django.db.models import F, Q, Value
+from django.db.models import CharField, F, Q, Value
 from django.db.models.expressions import Combinable
-from django.db.models.functions import Left
-from django.db.models.lookups import Exact
+from django.db.models.functions import Concat, Left, StrIndex
+from django.db.models.lookups import Exact, GreaterThan
 
+from inquiry.progress import Progress
 from inquiry.query.tree import Fault, Term
 from inquiry.words.column import Term as Words
+from sessions import refs
 from sessions.models import Project
 
 LONGEST_VALUE: Final = 300
@@ -37,6 +39,13 @@ class Context:
     as_of: "Callable[[str, Test], Q | None] | None" = None
     grouped: bool = False  # all rows are looked at, not the newest of them alone
     lowest: int | None = None  # position below which no row can match, by the time that is asked for; None: not known
+    indexes: dict[str, Progress] = field(default_factory=dict)  # by name: those that follow the journal, how far
+
+    def goes_by(self, progress: Progress) -> None:
+        """Note how far an index has read by which this is answered; of several times the least."""
+        known = self.indexes.get(progress.index)
+        if known is None or progress.missing >= known.missing:
+            self.indexes[progress.index] = progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +126,10 @@ class Field:
         """What stands in another field's comparison for it; None when it cannot be compared."""
         return F(self.path)
 
+    def grouped(self) -> Combinable | None:
+        """What rows are grouped by of a field that is no column; None when they cannot be. It never changes."""
+        return None
+
     def plain(self, row: Any) -> Any:
         """Its value in one row."""
         return getattr(row, self.path)
@@ -157,6 +170,37 @@ class Text(Field):
         if {one.text for one in term.values} & set(self.common):
             return Test(test.q, test.holds)
         return Test(self.few & test.q, test.holds, indexed=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Ref(Text):
+    """A ref, found in every spelling by which git moves it: `path` is what was sent, `moves` what git moves."""
+
+    moves: str = "moved_refs"
+
+    def takes(self) -> str:
+        """What its values are, in words."""
+        return "a branch or a tag, in any spelling"
+
+    def _read(self, term: Term, context: Context) -> Test:
+        wholes = [one.text for one in term.values if not one.prefix]
+        starts = [one.text for one in term.values if one.prefix]
+        meant = {ref for said in wholes for ref in refs.asked(said)}
+        # A beginning ends nowhere: with one letter more it is a name, as in `release/`.
+        begun = {ref[:-1] for said in starts for ref in refs.asked(f"{said}x")}
+        said = super(Ref, self)._read(term, context)
+        listed = Concat(Value(" "), F(self.moves), Value(" "), output_field=CharField())
+        q = said.q
+        for sought in [*(f" {ref} " for ref in sorted(meant)), *(f" {ref}" for ref in sorted(begun))]:
+            q |= Q(GreaterThan(StrIndex(listed, Value(sought)), Value(0)))
+        beginnings = tuple(sorted(begun))
+
+        def holds(row: Any) -> bool:
+            moved = getattr(row, self.moves).split()
+            told = said.holds is not None and said.holds(row)
+            return told or any(ref in meant or (beginnings and ref.startswith(beginnings)) for ref in moved)
+
+        return Test(q, holds)
 
 
 @dataclass(frozen=True, slots=True)

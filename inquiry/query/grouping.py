@@ -38,7 +38,7 @@ def check(asked: Grouping, entity: Entity) -> None:
     for name, at in asked.names:
         found = reading.field_of(name, entity, at)
         several += isinstance(found, Several)
-        if not column_of(found) or (isinstance(found, Ordered) and found.kind != "number"):
+        if not is_groupable(found) or (isinstance(found, Ordered) and found.kind != "number"):
             raise Fault(at, len(name), f"{found.name} cannot be grouped by; group by {', '.join(groupable(entity))}.")
     if several > 1:
         raise Fault(asked.names[0][1], 1, "Only one of the fields grouped by may have several values.")
@@ -47,7 +47,7 @@ def check(asked: Grouping, entity: Entity) -> None:
             continue
         found = reading.field_of(figure.field, entity, figure.at + len(figure.function) + 1)
         if figure.function == "distinct":
-            if not column_of(found):
+            if not is_groupable(found):
                 raise Fault(figure.at, len(str(figure)), f"Different values of {found.name} cannot be counted.")
         elif measured_of(found) is None:
             takes = f"{found.name} is {found.takes()}"
@@ -58,8 +58,13 @@ def check(asked: Grouping, entity: Entity) -> None:
 
 def groupable(entity: Entity) -> list[str]:
     """The names of the fields that can be grouped by."""
-    plain = [one for one in entity.fields.values() if column_of(one)]
+    plain = [one for one in entity.fields.values() if is_groupable(one)]
     return [one.name for one in plain if not isinstance(one, Ordered) or one.kind == "number"]
+
+
+def is_groupable(found: Field) -> bool:
+    """Whether rows can be told apart by its value."""
+    return bool(column_of(found)) or found.grouped() is not None
 
 
 def column_of(found: Field) -> str:
@@ -73,7 +78,7 @@ def column_of(found: Field) -> str:
 def key_of(found: Field, context: Context) -> Any:
     """What rows are grouped by: of a choice that is no column the word that pages show, as its condition has it."""
     if not isinstance(found, Own) or found.each is None:
-        return F(column_of(found))
+        return found.grouped() or F(column_of(found))
     words = [When(found.each(word, context).q, then=Value(word)) for word, _ in found.choices]
     return Case(*words, default=Value(""), output_field=CharField())
 

@@ -14,7 +14,7 @@ from inquiry.indexes import (
     RAN_WITHOUT_LEAVE,
 )
 from inquiry.query.entity import Entity, Flag, pairs
-from inquiry.query.fields import Choice, Own, Text
+from inquiry.query.fields import Choice, Own, Ref, Text
 from inquiry.query.kin import Kin, chain
 from inquiry.query.kinds import Handle, Length, Number, Several, Time
 from inquiry.query.of_repeats import Like, again
@@ -75,7 +75,7 @@ EFFECT: Final = Entity(
         agent(),
         session("effect_by_session"),
         repository("effect_by_repository"),
-        Text("ref", "Ref", "branch or tag", path="ref"),
+        Ref("ref", "Ref", "branch or tag, in any spelling; by what git moves", path="ref"),
         Choice(
             *("ref_class", "Ref class", "stamped at arrival, by the repository's patterns"),
             path="ref_class",
@@ -213,7 +213,11 @@ EFFECT: Final = Entity(
         Flag("unknown", "nobody can say whether it happened", unknown_effects),
         Flag("waiting", "it waits for people", lambda context: effect_state(shown.AWAITING, context)),
         Flag("stuck", "the watch raised it", stuck("S4")),
-        Flag("fenced", "a worker without its lease spoke of it", named_by_entries("effect", kind="integrity.fenced")),
+        Flag(
+            "fenced",
+            "a worker without its lease, or another agent, spoke of it",
+            named_by_entries("effect", kind="integrity.fenced", lane="system"),
+        ),
         Flag("erased", "a body of it was erased", named_by_entries("effect", erasure__isnull=False)),
         Flag(
             "violating",

@@ -84,19 +84,26 @@ EVENT: Final = Entity(
         Flag("erased", "its body was erased", lambda _context: Test(Q(erasure__isnull=False))),
         Flag(
             "fenced",
-            "a worker without its lease spoke",
+            "Gatebook found that a worker without its lease spoke",
             simple(
-                Q(IS_OF_A_RARE_KIND, kind="integrity.fenced"), lambda row: row.kind == "integrity.fenced", indexed=True
+                Q(IS_OF_A_RARE_KIND, kind="integrity.fenced", lane="system"),
+                lambda row: row.kind == "integrity.fenced" and row.lane == "system",
+                indexed=True,
             ),
         ),
         Flag(
             "violating",
-            "an integrity violation",
+            "an integrity violation that Gatebook found",
             simple(
-                Q(IS_OF_A_RARE_KIND, kind="integrity.violation"),
-                lambda row: row.kind == "integrity.violation",
+                Q(IS_OF_A_RARE_KIND, kind="integrity.violation", lane="system"),
+                lambda row: row.kind == "integrity.violation" and row.lane == "system",
                 indexed=True,
             ),
+        ),
+        Flag(
+            "reported",
+            "an agent reported it; of kinds such as integrity.* and gate.* that is a claim and no finding",
+            simple(Q(lane="evidence"), lambda row: row.lane == "evidence"),
         ),
     ),
     {

@@ -153,7 +153,7 @@ def uses(project: Project) -> "QuerySet[Any]":
     of_it = Replace(Cast(OuterRef("subject"), CharField()), Value("-"), Value(""))  # as leave_ref holds an id
     under = Q(leave_basis="exemption", leave_ref=of_it) | Q(leave__in=("observed", "bypassed"))
     ran = Effect.objects.filter(under, id=OuterRef("effect"), project=OuterRef("project"))
-    rows = Entry.objects.filter(IS_OF_A_RARE_KIND, kind="exemption.used")
+    rows = Entry.objects.filter(IS_OF_A_RARE_KIND, kind="exemption.used", lane="system")
     rows = rows.filter(project=project.id) if project is not None else rows
     heard = Attempt.objects.filter(effect=OuterRef("id"), received_us__isnull=False).order_by("-number")
     ran_us = Coalesce("dispatched_at_us", Subquery(heard.values("received_us")[:1]))
@@ -201,7 +201,7 @@ EXEMPTION: Final = Entity(
     ),
     flags(
         Flag("live", "it counts now", exemption_is(True)),
-        Flag("ended", "its time is over, or it was revoked", exemption_is(False)),
+        Flag("ended", "it counts no longer, or not yet", exemption_is(False)),
     ),
     {"session": lambda rows: (rows, "id", "session_id")},
 )

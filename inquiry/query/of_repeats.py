@@ -7,23 +7,25 @@ from array import array
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from django.db.models import Q, QuerySet
+from django.db.models import CharField, Func, OuterRef, Q, QuerySet, Subquery
 from django.db.models.expressions import Combinable
+from django.db.models.functions import Cast
 
 from inquiry import repeating
 from inquiry.indexes import IS_REPEATED
 from inquiry.models import StuckTransition
-from inquiry.models_repeats import RepeatedDoing
+from inquiry.models_repeats import FirstDoing, RepeatedDoing
 from inquiry.query.fields import NOTHING, Choice, Context, Test
 from inquiry.query.kin import Kin
 from inquiry.query.kinds import Number, Several
 from inquiry.query.parts import effect_id
 from inquiry.query.tree import Term
-from inquiry.words import indexing
+from inquiry.stuck import pulses
 from ledger.models import Effect
 from sessions.models import Project
 
 LISTED: Final = 10_000  # effects that are found by their positions; of more, each row is asked
+_CALLS: Final = ("call", "read")
 DOINGS: Final = (
     (
         "call",
@@ -74,7 +76,20 @@ def again() -> Again:
 
 @dataclass(frozen=True, slots=True)
 class Like(Kin):
-    """The effects that are named and, however many, those that ran with the same call: as of a moment, by then."""
+    """The effects that are named and, however many, those that ran with the same call: as of a moment, by then.
+
+    Groups are named by the first effect that ran with the call.
+    """
+
+    def grouped(self) -> Combinable:
+        first = FirstDoing.objects.filter(digest=OuterRef("digest")).values("position")
+        same = RepeatedDoing.objects.filter(position=OuterRef("opened_position"), sort__in=_CALLS)
+        position = Cast(Subquery(same.values(first=Subquery(first))), CharField())
+        return Func(position, template="'e_' || %(expressions)s", output_field=CharField())
+
+    def present(self) -> Test:
+        rows = RepeatedDoing.objects.filter(sort__in=_CALLS)
+        return Test(Q(opened_position__in=rows.order_by().values("position")), lasts=True)
 
     def _read(self, term: Term, context: Context) -> Test:
         named = set[int]()
@@ -84,7 +99,7 @@ class Like(Kin):
                 context.notes.append(f"“{one.text[:60]}” names nothing here; {self.name} takes {self.called}.")
             else:
                 named.add(Effect.objects.values_list("opened_position", flat=True).get(id=meant))
-        same = repeating.like(named, "call", "read").order_by()
+        same = repeating.like(named, *_CALLS).order_by()
         if context.upto is not None:
             same = same.filter(again_position__lte=context.upto)
         few = list(same.values_list("position", flat=True)[: LISTED + 1]) if named else []
@@ -97,29 +112,21 @@ class Like(Kin):
         return Test(alike | Q(opened_position__listed=array("q", named)), indexed=True, lasts=True)
 
 
-def note_uncompared(context: Context) -> None:
-    """Say so where the chore has not come to what ran lately: nobody knows yet whether it was done before."""
-    number = indexing.uncompared(context.project.id, context.upto)
-    if number:
-        told = f"{number:,}+" if number >= indexing.COUNTED else f"{number:,}"
-        context.notes.append(f"{told} of the newest entries have not been compared yet with what was done before.")
-
-
 def _repeats(project: Project | None) -> "QuerySet[Any]":
-    rows = RepeatedDoing.objects.filter(IS_REPEATED)
+    rows = RepeatedDoing.objects.filter(IS_REPEATED, sort="call")
     return rows.filter(project=project) if project is not None else rows
 
 
 def repeats() -> Several:
     return Several(
-        *("repeats", "Repeats", "how often it made one and the same call (as again:call), from 2 on"),
+        *("repeats", "Repeats", "how often it made one and the same call, as again:call, from 2 on"),
         rows=_repeats,
         told_at="told_position",
         lasts=True,
         link="session_id",
         reach="repeated_doings",
         some=True,
-        left=(("nth__gt", 1),),
+        left=(("nth__gt", 1), ("sort", "call")),
         inner=Number("repeats", "Repeats", path="nth", nullable=False),
         compared_late=True,
         index="repeated_by_count",
@@ -128,6 +135,7 @@ def repeats() -> Several:
 
 def looped(context: Context) -> Test:
     """Sessions that the watch ever raised as looping."""
+    context.goes_by(pulses.progress_of_checks(context.now_us))
     raised = StuckTransition.objects.filter(project=context.project, rule="S5", raised_position__isnull=False)
     if context.upto is not None:
         raised = raised.filter(raised_position__lte=context.upto)

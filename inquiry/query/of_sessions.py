@@ -107,7 +107,11 @@ SESSION: Final = Entity(
         Flag("looped", "the watch raised it as looping, whether or not it still does", looped),
         Flag("waiting", "it says that it waits", simple(Q(status="waiting"), lambda row: row.status == "waiting")),
         Flag("unknown", "of one of its effects nobody can say whether it happened", sessions_with_unknown),
-        Flag("fenced", "a worker without its lease spoke", named_by_entries("session", kind="integrity.fenced")),
+        Flag(
+            "fenced",
+            "a worker without its lease, or another agent, spoke",
+            named_by_entries("session", kind="integrity.fenced", lane="system"),
+        ),
         Flag("erased", "a body of it was erased", named_by_entries("session", erasure__isnull=False)),
         Flag(
             "violating",

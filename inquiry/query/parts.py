@@ -7,6 +7,7 @@ from uuid import UUID
 from django.contrib.auth import get_user_model
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
+from approvals import exemptions
 from approvals import states as gate_states
 from approvals.models import Gate, Vote
 from inquiry import handles, shown
@@ -19,6 +20,7 @@ from inquiry.models import StuckTransition
 from inquiry.query.entity import Flag
 from inquiry.query.fields import Context, Field, Test, any_of
 from inquiry.query.kinds import Handle, Name, Several
+from inquiry.stuck import pulses
 from journal.models import Entry
 from ledger.models import Effect
 from sessions.models import Membership, Project, Session, Task
@@ -155,6 +157,7 @@ def ruling(word: str, _context: Context) -> Test:
 
 def stuck(rule: "str | None", column: str = "subject") -> Callable[[Context], Test]:
     def test(context: Context) -> Test:
+        context.goes_by(pulses.progress_of_checks(context.now_us))
         raised = StuckTransition.objects.filter(project=context.project, raised_us__isnull=False)
         if context.upto is None:
             raised = raised.filter(cleared_us__isnull=True)
@@ -224,11 +227,13 @@ def sessions_with_unknown(context: Context) -> Test:
 def exemption_is(live: bool) -> Callable[[Context], Test]:
     def test(context: Context) -> Test:
         now = context.now_us
-        q = Q(revoked_at_us__isnull=True, ends_at_us__gt=now)
-        return Test(
-            q if live else ~q,
-            lambda row: (row.revoked_at_us is None and row.ends_at_us > now) is live,
-        )
+        q = Q(revoked_at_us__isnull=True, ends_at_us__gt=now, in_force_at_us__isnull=False) & exemptions.IS_GRANTED
+
+        def counts(row: Any) -> bool:
+            known: bool = row.in_force_at_us is not None and row.revoked_at_us is None and row.ends_at_us > now
+            return known and getattr(row, "present", row.minimum) >= row.minimum
+
+        return Test(q if live else ~q, lambda row: counts(row) is live)
 
     return test
 

@@ -15,6 +15,7 @@ from inquiry.query.fields import Context, Field, Test, all_of, any_of, negated
 from inquiry.query.syntax import parse
 from inquiry.query.tree import And, Fault, Node, Not, Or, Query, Scope, Seq, Term, Words
 from inquiry.words import matching
+from journal import kinds
 from journal.models import Entry
 from ledger.models import Effect
 
@@ -221,7 +222,9 @@ def _words(
         if len(asked) > matching.MOST_TERMS:
             sentence = f"At most {matching.MOST_TERMS} words are looked for at once."
             raise Fault(node.at, node.end - node.at, sentence)
-    found = matching.find(context.project.id, list(asked), between)
+    found = matching.find(context.project.id, list(asked), between, context.upto)
+    if found.progress is not None:
+        context.goes_by(found.progress)
     if entity.name == "effect":
         words, falls = tuple(asked), found.falls
         return Test(found.q, None, indexed=True, words=words, falls=falls, named=found.named, more=found.more)
@@ -281,6 +284,8 @@ def _seq(seq: Seq, entity: Entity, context: Context) -> Test:
     for number in range(len(seq.steps) - 1, -1, -1):
         step, before = seq.steps[number], seq.steps[number - 1] if number else None
         rows = Entry.objects.filter(kind=step.kind)
+        if kinds.is_own(step.kind):
+            rows = rows.exclude(lane="evidence")
         if context.upto is not None:
             rows = rows.filter(position__lte=context.upto)
         if before is None:

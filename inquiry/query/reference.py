@@ -7,6 +7,7 @@ from inquiry.query import asking, characters, conditions, grouping, stages, valu
 from inquiry.query.entities import ENTITIES, Entity
 from inquiry.query.fields import Field
 from inquiry.query.kinds import Several
+from inquiry.words import indexing
 
 # What stands after the colon in the example of a field; of others it follows from their kind.
 _EXAMPLES: Final = {
@@ -237,6 +238,16 @@ def _bounds() -> list[str]:
             f" newest {asking.COUNTED:,}. Where no index serves any of the conditions, one search looks"
             f" {asking.SLOW_WINDOW:,} positions back, says so, and goes on from there at a click. What takes longer"
             " than `GATEBOOK_SEARCH_TIMEOUT_S` is stopped with a sentence."
+        ),
+        *("## Indexes that follow the journal", ""),
+        *_words(
+            "Words, repeated calls (`again:`, `repeats:`, `like:`) and stuck sessions (`is:stuck`, `is:looped`) are"
+            " indexed in the background, usually within seconds. A search for words also reads the newest"
+            f" {indexing.FRESH} entries that are not indexed yet. While entries are missing from an answer, a note says"
+            " so on the page, in the API and on the command line: “Words are indexed up to entry 500 of 6,000; 5,000"
+            " newer entries are missing.” The API also has it as a field, `indexes`. An export waits until the entries"
+            " that it is about are indexed, and a download becomes a file made in the background. Alerts wait too: each"
+            " match is sent once."
         ),
     ]
 

@@ -224,10 +224,13 @@ def _units(asked: "Asked", table: Groups) -> list[_Unit] | None:
         return None
     inner = {other.pk: other for others in beside.values() for other in others if other is not None}
     names, names_beside = Names(then), Names(list(inner.values()))
+    grouped = _grouped(asked, table)
     figures = {of.name: of for _, of in table.figures if isinstance(of, Several)}
     counted = {name: _counting(of, asked.context, inner) for name, of in figures.items()}
 
     def value(of: Field, row: Any, other: Any) -> Any:
+        if of.name in grouped:
+            return grouped[of.name].get(row.pk)
         if not isinstance(of, Several):
             return _key(of, row, asked.context, names)
         assert of.inner is not None  # noqa: S101 - the registry's own tests make sure
@@ -257,6 +260,15 @@ def _counting(of: Several, context: Context, inner: dict[Any, Any]) -> Collectio
     if not of.left or of.rows is None:
         return inner
     return set(of.rows(context.project).filter(pk__in=inner).values_list("pk", flat=True))
+
+
+def _grouped(asked: "Asked", table: Groups) -> dict[str, dict[Any, Any]]:
+    """Of fields that are no column and never change, what the rows that changed are grouped by, by their ids."""
+    assert asked.past is not None  # noqa: S101 - asked as of a moment
+    fields = (*table.names, *(of for _, of in table.figures if of is not None))
+    keys = {one.name: key for one in fields if (key := one.grouped()) is not None}
+    rows = asked.entity.of(asked.context.project).filter(pk__in=asked.past.met)
+    return {name: dict(rows.values_list("pk", key)) for name, key in keys.items()}
 
 
 def _key(found: Field, row: Any, context: Context, names: Names) -> Any:

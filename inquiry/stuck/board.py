@@ -9,12 +9,14 @@ from uuid import UUID
 import orjson
 
 from approvals.models import Gate
+from inquiry import liveness
 from inquiry.models import StuckTransition
 from inquiry.sentences import Sentence
 from inquiry.stuck import limits as limits_of
 from inquiry.stuck import reading, transitions
 from inquiry.stuck.rules import RULES, Reason
 from inquiry.stuck.seen import Fenced, Loop
+from inquiry.stuck.seen import Seen as StuckSeen
 from inquiry.stuck.transitions import Key, Seen
 from ledger.models import Effect
 from sessions.models import Agent, Project, Session
@@ -39,6 +41,7 @@ class Cause:
 
 CAUSES: Final = (
     Cause("unknown", "Outcome unknown, needs a person", "S4", "is-unknown", "unknown"),
+    Cause("unattended", "Outcome unknown, and no worker to check it", "S4", "is-unknown", "unknown"),
     Cause("looping", RULES["S5"], "S5", "is-failed", "failed"),
     Cause("waiting", RULES["S6"], "S6", "is-awaiting", "awaiting"),
     Cause("dead", RULES["S2"], "S2", "is-failed", "failed"),
@@ -141,7 +144,7 @@ def of(
     every = reading.found(project.id, among, now_us, limits, loops=loops, fenced=fenced, has_stops=has_stops)
     board = Board(overflow=len(sessions) > MOST)
     known = {transitions.key_of(row): row for row in episodes}
-    for row in sorted(_rows(every, episodes), key=lambda one: (one.reason.since_us, str(one.reason.subject))):
+    for row in sorted(_rows(every, episodes, now_us), key=lambda one: (one.reason.since_us, str(one.reason.subject))):
         _cared_for(row, known.get(row.key))
         if mine is not None and row.owner_id != mine:
             continue
@@ -182,7 +185,7 @@ def _said(episodes: Sequence[StuckTransition]) -> tuple[dict[UUID, Loop], dict[U
     return loops, fenced
 
 
-def _rows(every: Iterable[reading.Found], episodes: Sequence[StuckTransition]) -> Iterable[Row]:
+def _rows(every: Iterable[reading.Found], episodes: Sequence[StuckTransition], now_us: int) -> Iterable[Row]:
     said = {transitions.key_of(row): transitions.as_sentence(row.says) for row in episodes}
     itself = {row.subject for row in episodes if row.rule == "S4" and not row.needs_person}
     for stuck in every:
@@ -192,8 +195,9 @@ def _rows(every: Iterable[reading.Found], episodes: Sequence[StuckTransition]) -
         for reason in stuck.reasons:
             if reason.rule in folded:
                 continue
-            cause = "settling" if reason.rule == "S4" and reason.subject in itself else _OF_RULE[reason.rule]
-            lease = stuck.seen.lease
+            lease, cause = stuck.seen.lease, _OF_RULE[reason.rule]
+            if reason.rule == "S4" and reason.subject in itself:
+                cause = "settling" if _has_worker(stuck.seen, now_us) else "unattended"
             row = Row(reason, stuck.session, cause, given_up=lease is None or lease.released_at_us is not None)
             if reason.rule in ("S5", "S8"):
                 reason.says = said.get(row.key, reason.says)
@@ -208,6 +212,12 @@ def _rows(every: Iterable[reading.Found], episodes: Sequence[StuckTransition]) -
                 "S10", episode.subject, "agent", 0, episode.since_us, [], says, names.get(episode.subject, "")
             )
             yield Row(reason, None, "blind")
+
+
+def _has_worker(seen: StuckSeen, now: int) -> bool:
+    """Whether anybody is there who settles by itself what may be settled."""
+    word = liveness.word(seen.status, seen.mode, seen.start_by_us, seen.lease, seen.helped, now)
+    return word not in liveness.WORDS
 
 
 def answerable(session: Session) -> tuple[str, int | None]:

@@ -28,5 +28,5 @@ def raised(project: UUID, now: int) -> Coalesce:
 def tell() -> None:
     """Say how the frame reads its part, who keeps the pulses, and who hears of what is raised. Called once."""
     standing.tell(stuck=raised, pulses=pulses.in_words)
-    beating.keep(pulses.heard)
+    beating.keep(pulses.heard, pulses.ended)
     notices.register()

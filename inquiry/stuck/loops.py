@@ -14,6 +14,7 @@ from django.db.models import BooleanField, F, Func, Q, Sum
 
 from inquiry.stuck.rules import DEFAULT, US, Limits
 from inquiry.stuck.seen import Fenced, Loop
+from journal import exact
 from journal.models import Body, Entry
 from ledger.models import Attempt, Effect
 from sessions.models_leases import BeatMinute, Lease
@@ -84,7 +85,7 @@ def window(after: int, until: int) -> Window:
     """Read at most READ entries behind `after`, up to `until`. One query by primary key."""
     last = min(until, after + READ)
     rows = Entry.objects.filter(position__gt=after, position__lte=last, session__isnull=False)
-    telling = Q(kind="effect.dispatched") | Q(kind=FENCED, lane="system")
+    telling = (Q(kind="effect.dispatched") & ~Q(lane="claim")) | Q(kind=FENCED, lane="system")
     named = rows.filter(telling).values_list("project", "session", "kind").distinct()
     acting: list[tuple[UUID, UUID]] = []
     stale: list[tuple[UUID, UUID]] = []
@@ -131,6 +132,10 @@ def fenced(sessions: Collection[UUID], now_us: int, limits: Limits = DEFAULT) ->
     return told
 
 
+# What other agents claim is no progress of a session, and no word of its worker.
+_COUNTING: Final = Entry.objects.exclude(lane="claim")
+
+
 def _repeated(session: UUID, limits: Limits) -> Loop | None:
     newest = Effect.objects.filter(session=session).exclude(leave_basis="import").order_by("-opened_position")
     calls = [_call(row) for row in newest[: max(TAIL, limits.loop_calls + 2)]]
@@ -166,21 +171,22 @@ def _with_equal_results(calls: list[Call]) -> list[Call]:
 def _result(text: str | None) -> str | None:
     if text is None:
         return None
-    body: Any = orjson.loads(text)
+    body: Any = exact.loads(text)
     said = {name: body.get(name) for name in ("result", "error", "reason", "detail", "outcome")}
-    return orjson.dumps(said, option=orjson.OPT_SORT_KEYS).decode()
+    return exact.dumps(said, orjson.OPT_SORT_KEYS).decode()
 
 
 def _left(effect: Effect) -> bool:
     """True when the session has moved on since the last that was said of an effect: it is not tried any more."""
-    said = Entry.objects.filter(effect=effect.id).order_by("-position").values_list("position", flat=True).first()
-    since = Entry.objects.filter(session=effect.session_id, position__gt=said or 0).order_by("-position")
+    of_effect = _COUNTING.filter(effect=effect.id).order_by("-position")
+    said = of_effect.values_list("position", flat=True).first()
+    since = _COUNTING.filter(session=effect.session_id, position__gt=said or 0).order_by("-position")
     kinds = since.exclude(effect=effect.id).values_list("kind", flat=True)[:_BETWEEN]
     return not _MOVED_ON.isdisjoint(kinds)
 
 
 def _progressed(session: UUID, first: int, last: int) -> bool:
-    between = Entry.objects.filter(session=session, position__gt=first, position__lt=last).order_by("-position")
+    between = _COUNTING.filter(session=session, position__gt=first, position__lt=last).order_by("-position")
     return not PROGRESS.isdisjoint(between.values_list("kind", flat=True)[:_BETWEEN])
 
 

@@ -101,8 +101,10 @@ def _raised(entry: Entry) -> Telling | None:
 
 def _cleared(entry: Entry) -> Telling:
     facts = _facts(entry)
+    why = facts.get("why", "")
+    because = f" The session ended: {why.removeprefix('session_')}." if why.startswith("session_") else ""
     told = [
-        f"Rule {facts['rule']}, {RULES[facts['rule']]}: over since {delivery.moment(entry.received_us)}.",
+        f"Rule {facts['rule']}, {RULES[facts['rule']]}: over since {delivery.moment(entry.received_us)}.{because}",
         "Should the same come back before its lease is taken over, the page Stuck says so and no notice does.",
     ]
     return _telling(entry, f"{_of(entry)} is not stuck any more by rule {facts['rule']}", told)
@@ -119,6 +121,6 @@ def _telling(entry: Entry, headline: str, told: list[str]) -> Telling:
 def _of(entry: Entry) -> str:
     """What is stuck, by the names that notices of gates use too."""
     if entry.session is None:
-        return f"Agent {delivery.shown(Agent.objects.get(id=_subject(entry)).name)}"
+        return f"Agent {delivery.inert(Agent.objects.get(id=_subject(entry)).name)}"
     session = Session.objects.select_related("agent").get(id=entry.session)
-    return f"Session s_{session.opened_position} of {delivery.shown(session.agent.name)}"
+    return f"Session s_{session.opened_position} of {delivery.inert(session.agent.name)}"

@@ -18,6 +18,7 @@ from inquiry.stuck import loops, pulses, reading, transitions
 from inquiry.stuck.following import Episode, follow
 from inquiry.stuck.rules import Reason
 from inquiry.stuck.transitions import Seen, key_of
+from journal import beating
 from journal.clock import now_us
 from journal.horizon import last_position
 from ledger import cases
@@ -50,6 +51,7 @@ class _Steps:
     forget: list[StuckTransition] = field(default_factory=list)
 
 
+@beating.watched(NAME)
 def sweep(at_us: int | None = None) -> Swept:
     """Evaluate every rule once and record the transitions. Two evaluations in a row raise."""
     now = now_us() if at_us is None else at_us

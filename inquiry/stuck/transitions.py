@@ -21,6 +21,7 @@ from journal.clock import now_us
 from journal.entries import SYSTEM_SOURCE, Draft
 from journal.ids import uuid7
 from journal.models import Body
+from sessions.models import ENDED, Session
 from sessions.people import pseudonym_of
 from sessions.records import record
 from sessions.refused import RefusedError
@@ -83,13 +84,13 @@ def raise_(rows: Sequence[StuckTransition], at_us: int) -> int:
     return sum(_transit(rows[n : n + AT_ONCE], "session.stuck", at_us) for n in range(0, len(rows), AT_ONCE))
 
 
-def clear(rows: Sequence[StuckTransition], at_us: int, why: str = "progress") -> int:
+def clear(rows: Sequence[StuckTransition], at_us: int) -> int:
     """Clear raised episodes, each once. Returns how many this call cleared."""
-    return sum(_transit(rows[n : n + AT_ONCE], "session.recovered", at_us, why) for n in range(0, len(rows), AT_ONCE))
+    return sum(_transit(rows[n : n + AT_ONCE], "session.recovered", at_us) for n in range(0, len(rows), AT_ONCE))
 
 
 @transaction.atomic
-def _transit(rows: Sequence[StuckTransition], kind: str, at_us: int, why: str = "") -> int:
+def _transit(rows: Sequence[StuckTransition], kind: str, at_us: int) -> int:
     raising = kind == "session.stuck"
     mine = StuckTransition.objects.filter(
         id__in=[row.id for row in rows], cleared_us__isnull=True, raised_us__isnull=raising
@@ -97,7 +98,9 @@ def _transit(rows: Sequence[StuckTransition], kind: str, at_us: int, why: str = 
     locked = list(mine.select_for_update(skip_locked=connection.vendor == "postgresql").order_by("id"))
     if not locked:
         return 0
-    fates = entries.append([_draft(row, kind, at_us, why) for row in locked], at_us)
+    ended = {} if raising else _ended(locked)
+    whys = ["" if raising else ended.get(row.session_id, PROGRESS) for row in locked]
+    fates = entries.append([_draft(row, kind, at_us, why) for row, why in zip(locked, whys, strict=True)], at_us)
     moved = 0
     for row, fate in zip(locked, fates, strict=True):
         # A clock that was set back, or another machine's that is behind, raises nothing before it was seen.
@@ -114,6 +117,15 @@ def _transit(rows: Sequence[StuckTransition], kind: str, at_us: int, why: str = 
             due_at_us=at_us,
         )
     return moved
+
+
+def _ended(rows: Sequence[StuckTransition]) -> dict[UUID | None, str]:
+    """Why nothing of a session is stuck any more, where it has ended: a run that failed made no progress."""
+    found = Session.objects.filter(id__in={row.session_id for row in rows}, status__in=ENDED)
+    return {session: f"session_{status}" for session, status in found.values_list("id", "status")}
+
+
+PROGRESS: Final = "progress"  # why an episode is over, where its session goes on
 
 
 def alert_key(row: StuckTransition) -> str:

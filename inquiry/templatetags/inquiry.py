@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from approvals import words
-from inquiry import clocks, resolve_page, shown
+from inquiry import clocks, liveness, resolve_page, shown
 from inquiry.bars import Bar, Lanes
 from inquiry.bodies import Excerpt
 from inquiry.clocks import Skew
@@ -26,9 +26,8 @@ from journal.templatetags.gatebook import (
     elapsed,
     mark,
     moment,
-    outcome,
     shown_state,
-    state_word,
+    state_with,
     status,
     untrusted_line,
 )
@@ -100,26 +99,25 @@ def state_of(effect: Effect, now: int | None = None) -> SafeString:
     """The `state` tag for the rows of a list, with what came of it beside it: ok in plain, an error with its shape."""
     word = shown_state(effect, now_us() if now is None else now)
     answered = effect.state == "acknowledged" and effect.outcome != "unknown"
-    return _state_of(word, effect.outcome if answered else "")
-
-
-@lru_cache(maxsize=64)
-def _state_of(word: str, came_of_it: str) -> SafeString:
-    if not came_of_it:
-        return state_word(word)
-    return markup("{} {}", state_word(word), "ok" if came_of_it == "ok" else outcome(came_of_it))
+    return state_with(word, effect.outcome if answered else "", effect.leave)
 
 
 @register.filter
 def shown_status(session: Session) -> str:
     """The word for a session's status as people see it."""
-    return shown.shown_status(session)
+    return liveness.of(session)
 
 
 @register.filter
 def status_of(session: Session) -> SafeString:
     """Shape, word and colour of a session's status as people see it."""
-    return status(shown.shown_status(session))
+    return status(liveness.of(session))
+
+
+@register.filter
+def lacks_worker(session: Session) -> bool:
+    """True where nobody is at work on a session that has not ended."""
+    return liveness.of(session) in liveness.WORDS
 
 
 @cache
@@ -221,8 +219,14 @@ def corrected(bar: Bar, lanes: Lanes) -> SafeString:
 
 @register.filter
 def sentence(parts: Sentence) -> SafeString:
-    """A sentence whose times are told in the reader's clock."""
-    return SafeString("".join(moment(part.us) if isinstance(part, Moment) else markup("{}", part) for part in parts))
+    """A sentence whose times are told in the reader's clock: after a preposition a clock stays beside the age."""
+    said, after = SafeString(""), ""
+    for part in parts:
+        if isinstance(part, Moment):
+            said += moment(part.us, "until" if after.endswith((" at ", " until ", " before ")) else "")
+        else:
+            said, after = said + markup("{}", part), part
+    return said
 
 
 @register.filter
@@ -258,7 +262,7 @@ def _until(found: Verdict) -> SafeString:
         return markup(
             ' <span data-left="{}">{}</span>', str(seconds), elapsed(seconds * 1_000_000).replace(".0 s", " s")
         )
-    return markup(" until {}", moment(found.until_us))
+    return markup(" until {}", moment(found.until_us, "until"))
 
 
 @cache

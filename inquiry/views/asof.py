@@ -67,7 +67,8 @@ def gate(request: MemberRequest, gate: UUID) -> HttpResponse:
 @patient
 def exemption(request: MemberRequest, exemption: UUID) -> HttpResponse:
     """One exemption with all that it let pass, now or as it stood; what ran after its end is marked."""
-    live = get_object_or_404(Exemption, project=request.membership.project, id=exemption)
+    rows = exemptions.with_grantors(Exemption.objects.filter(project=request.membership.project))
+    live = get_object_or_404(rows, id=exemption)
 
     def show(moment: Cut | None) -> HttpResponse | None:
         known = {live.id: live} if moment is None else replayed.exemptions(live.project_id, [live.id], moment)
@@ -77,6 +78,7 @@ def exemption(request: MemberRequest, exemption: UUID) -> HttpResponse:
         uses = exempted.of(one, None if moment is None else moment.position)
         context = {"one": one, "live": live, "live_name": "exemption", "asof": moment, "uses": uses[: exempted.MOST]}
         context |= {"more": len(uses) > exempted.MOST, "reason": exemptions.reasons([live]).get(live.id)}
+        context["grantors"] = exemptions.grantors(one, None if moment is None else moment.position)
         exempted.count_late(request.membership.project, [one], None if moment is None else moment.position)
         context |= {"over": exempted.over_us(one), "place": None if moment is None else _place(request, moment)}
         return render(

@@ -99,5 +99,6 @@ def _context(page: Searched) -> dict[str, Any]:
         "ranges": audit_page.ranges(page.asked) if page.asked else [],
         "brushes": differing.brushes(page.asked) if page.asked and page.rows else [],
         "with_facets": page.place.url(facets=1),
-        "overview_part": page.place.url(part="overview"),
+        # What the page has said of an index that lags, its part does not say once more.
+        "overview_part": page.place.url(part="overview") + ("&noted=1" if page.asked and page.late else ""),
     }

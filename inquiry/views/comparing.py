@@ -7,7 +7,7 @@ from django.http import Http404, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_safe
 
-from inquiry import comparing, comparison_page, things
+from inquiry import comparing, comparison_page, liveness, things
 from inquiry.comparing import ASPECTS, Call, Line
 from inquiry.comparison_page import Comparison, Side
 from inquiry.patience import patient
@@ -45,6 +45,7 @@ def session_compare(request: MemberRequest, session: UUID) -> HttpResponse:
 def session_diff(request: MemberRequest, session: UUID, other: UUID) -> HttpResponse:
     """What both did and only either, and how what both did went; `view=json` for programs."""
     left, right = _session(request, session), _session(request, other)
+    liveness.attach([left, right])
     found = comparison_page.compare(left, right, now_us())
     if request.GET.get("view") == "json":
         return JsonResponse(_as_json(found), json_dumps_params={"ensure_ascii": False})

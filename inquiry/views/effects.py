@@ -1,7 +1,7 @@
 """The effect page, the raw bodies of its facts, and stored artifacts."""
 
 import re
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from django.http import FileResponse, Http404, HttpResponse
@@ -20,6 +20,8 @@ from ledger import breaches, holds, resolutions
 from sessions import artifacts
 from sessions.access import MemberRequest, may, member
 from sessions.standing import standing_of
+
+HEADED: Final = breaches.WORDS["executed_without_leave"]  # the statement of the page begins with it
 
 
 @require_safe
@@ -52,12 +54,15 @@ def effect(request: MemberRequest, effect: UUID) -> HttpResponse:
         "facts": effect_page.facts(found, place.window.before, as_position(request.GET.get("fact", ""))),
         "undoing": undoing,
         "children": children,
+        "elsewhere": effect_page.elsewhere(found),
         "artifacts": effect_page.artifacts(found),
         "gates": gates,
-        "breaches": found_of_it,
+        "violates": bool(found_of_it),
+        "breaches": [one for one in found_of_it if found.leave != "bypassed" or one != HEADED],
         "stop": holds.stopping(found.project_id, found.session_id, found.agent_id, found.tool, found.id)
         if standing_of(request).has_stops
         else None,
+        "is_over": found.state in ("acknowledged", "compensated", "superseded"),
         "may_rule": may(request.membership, "reviewer") and not found.imported,
         "bundle": history.of_session(found.session) if found.imported else None,
         "may_gather": may(request.membership, "reviewer"),

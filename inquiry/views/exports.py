@@ -39,7 +39,7 @@ def export(request: MemberRequest) -> HttpResponseBase:
         if request.method == "POST":
             return _now(request, text, form) if sent.get("do") == "now" else _later(request, text, form)
         asked = asking.understand(text, request.membership.project, now_us())
-        context["entity"] = asked.entity
+        context["entity"], context["notes"] = asked.entity, asked.context.notes
         context["count"], context["more"] = _count(request, asked)
     except Fault as fault:
         context["error"] = fault.sentence
@@ -56,7 +56,9 @@ def export_job(request: MemberRequest, export: UUID) -> HttpResponse:
     """How far an export is; polled as a fragment until it has ended."""
     found = _one(request, export)
     template = "inquiry/_export.html" if request.headers.get("HX-Request") == "true" else "inquiry/export_job.html"
-    context = {"export": found, "format": FORMATS[found.format], "ended": found.state in ("done", "failed", "gone")}
+    ended = found.state in ("done", "failed", "gone")
+    notes = [] if ended else exports.waits_for(found)
+    context = {"export": found, "format": FORMATS[found.format], "ended": ended, "notes": notes}
     return render(request, template, context)
 
 
@@ -93,8 +95,10 @@ def _count(request: MemberRequest, asked: asking.Asked) -> tuple[int | None, boo
         return None, True
 
 
-def _now(request: MemberRequest, text: str, form: str) -> StreamingHttpResponse:
+def _now(request: MemberRequest, text: str, form: str) -> HttpResponseBase:
     wanted = exports.wanted_by(request.membership, text, form)
+    if wanted.late:  # a download cannot wait for an index, and must not leave out what it has not read
+        return _later(request, text, form)
     # A stream that breaks off is seen to break off: its last piece never comes.
     stream = _Stream(request.user.pk, exporting.pieces(wanted, limit=patience.in_time))
     exports.note(request.membership, wanted, uuid7())

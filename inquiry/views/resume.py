@@ -3,13 +3,13 @@
 from typing import Any
 from uuid import UUID
 
-import orjson
 from django.http import Http404, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from inquiry import handed, resume, session_page
 from inquiry.patience import patient
+from journal import exact
 from journal.clock import now_us
 from sessions import checkpoints, decisions, facts, holders
 from sessions.access import MemberRequest, may, member
@@ -40,4 +40,4 @@ def session_resume(request: MemberRequest, session: UUID) -> HttpResponse:
 
 def _plainly(value: Any) -> str:
     """A value of any shape as one line of text."""
-    return value if isinstance(value, str) else orjson.dumps(value).decode()
+    return value if isinstance(value, str) else exact.dumps(value).decode()

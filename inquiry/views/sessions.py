@@ -16,6 +16,7 @@ from inquiry import (
     handed,
     incident_page,
     keyset,
+    liveness,
     questions,
     resume,
     session_page,
@@ -46,7 +47,7 @@ def sessions(request: MemberRequest) -> HttpResponse:
     """Every session of the project, newest first, filtered and paged by the database."""
     project = request.membership.project
     place = place_of(request.GET, filters.SessionFilter.base_filters)
-    joined = project.sessions.select_related("agent", "repository", "parent")
+    joined = project.sessions.select_related("agent", "repository", "parent").annotate(**liveness.columns())
     narrowed = filters.SessionFilter(request.GET, queryset=joined, request=request)
     valid = narrowed.is_valid() and not any("\0" in value for value in request.GET.values())
     page = keyset.page(narrowed.qs, SIZE, place.window) if valid else keyset.Page()
@@ -86,6 +87,7 @@ def session(request: MemberRequest, session: UUID) -> HttpResponse:
         "may_export": lives and may(request.membership, "operator"),
         "bundle": None if lives else history.of_session(found),
         **({} if shown_timeline["paged"] else _around(found)),
+        "elsewhere": session_page.elsewhere(found),
         "stop": stop,
         "lease_is_over": _is_over(found.lease_expires_at_us, now),
         "may_rule": lives and may(request.membership, "reviewer"),

@@ -60,6 +60,7 @@ def stuck(request: MemberRequest) -> HttpResponse:
         "rules": VERSION,
         "now": now,
         "may_act": may(request.membership, "reviewer"),
+        "may_resolve": may(request.membership, "operator"),
     }
     return render(request, "inquiry/stuck/board.html", context)
 

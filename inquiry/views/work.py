@@ -3,13 +3,13 @@
 from typing import Any, Final
 from uuid import UUID
 
-import orjson
 from django.http import Http404, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from inquiry import handed, keyset
+from inquiry import handed, keyset, liveness
 from inquiry.views.place import place_of
+from journal import exact
 from journal.clock import now_us
 from sessions import checkpoints, decisions, facts, handoffs
 from sessions.access import MemberRequest, member
@@ -57,6 +57,7 @@ def _session(request: MemberRequest, session: UUID) -> Session:
     found = request.membership.project.sessions.filter(id=session).first()
     if found is None:
         raise Http404
+    liveness.attach([found])
     return found
 
 
@@ -69,4 +70,4 @@ def _plainly(row: Any, now: int) -> str | None:
     if row.text is None:
         return None
     value = facts.told(row, now)["value"]
-    return value if isinstance(value, str) else orjson.dumps(value).decode()
+    return value if isinstance(value, str) else exact.dumps(value).decode()

@@ -7,17 +7,19 @@ finds that the place has moved and begins again.
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
 from django.db import connection, transaction
-from django.db.models import QuerySet
 
 from inquiry import repeating
+from inquiry.indexes import IS_OF_A_RARE_KIND
+from inquiry.progress import COUNTED, REPEATS, WORDS, Progress
 from inquiry.stuck import pulses
 from inquiry.words import keeping, reading
-from journal import sql
+from journal import beating, sql
 from journal.horizon import last_position
 from journal.models import Entry
 
@@ -25,7 +27,6 @@ NAME: Final = "words"
 MOMENT_S: Final = 2.0  # of one run by the job worker, which has other chores
 FRESH: Final = 500  # newest entries beyond the index that a search looks at itself
 FRESH_CHARACTERS: Final = 4_000_000  # … and of their bodies
-COUNTED: Final = 10_000
 _STEP: Final = {"postgresql": 2_000, "sqlite": 1_000}  # entries at once; SQLite has one writer, and others wait
 # They add no word to an effect: half of all that is said of effects.
 _WORDLESS: Final = (
@@ -40,18 +41,25 @@ _WORDLESS: Final = (
     *("gate.requested", "gate.voted", "gate.ruled", "gate.used"),
 )
 _ENTRIES: Final = (
-    "SELECT position, kind, CAST(effect AS text) FROM journal_entry WHERE position > %s AND position <= %s"
+    "SELECT position, kind, CAST(effect AS text), lane FROM journal_entry WHERE position > %s AND position <= %s"
     " ORDER BY position LIMIT %s"
 )
 # Of what searches ask each time, in order: so no planner comes to them but from the end of the journal.
 _SAID: Final = (
     f"FROM journal_entry WHERE project = %s AND position > %s AND effect IS NOT NULL AND kind NOT IN {_WORDLESS!r}"
 )
-_FRESH: Final = f"SELECT CAST(effect AS text) {_SAID} ORDER BY position DESC LIMIT %s"
+_FRESH: Final = f"SELECT CAST(effect AS text) {_SAID} AND position <= %s ORDER BY position DESC LIMIT %s"
 _UNSEEN: Final = (
     f"SELECT count(*) FROM (SELECT 1 {_SAID} AND position <= %s ORDER BY position DESC LIMIT %s OFFSET %s) unseen"
 )
 _LAST: Final = 2**63 - 1
+_PLACE: Final = "coalesce((SELECT position FROM inquiry_pulse WHERE name = %s), 0)"
+_READ_TO: Final = f"SELECT {_PLACE}, coalesce((SELECT max(position) FROM journal_entry), 0)"
+_COMPARED: Final = (
+    f"{_READ_TO}, (SELECT count(*) FROM (SELECT 1 FROM journal_entry WHERE position > {_PLACE} AND project = %s"
+    f" AND position <= %s AND effect IS NOT NULL AND kind IN {(*sorted(repeating.TELLING),)!r}"
+    " ORDER BY position DESC LIMIT %s) told)"
+)
 _ERASED: Final = (
     "SELECT erasure.entry_id FROM {} CROSS JOIN journal_erasure erasure WHERE erasure.entry_id = wanted.key"
 )
@@ -65,14 +73,18 @@ class Indexed:
     position: int = 0
 
 
-def index(most_s: float | None = None) -> Indexed:
-    """Read on from where the last run ended up to what is settled, or for `most_s` seconds."""
+@beating.watched(NAME)
+def index(
+    most_s: float | None = None, *, upto: int | None = None, after_step: Callable[[], None] = lambda: None
+) -> Indexed:
+    """Read on from where the last run ended up to what is settled, or for `most_s` seconds, or to position `upto`."""
     pulses.beat(NAME)
     ends = None if most_s is None else time.monotonic() + most_s
     done = Indexed(position=pulses.position(NAME))
-    while (settled := last_position()) > done.position:
+    while (settled := last_position()) > done.position and (upto is None or done.position < upto):
         done.effects += _step(done.position, settled)
         done.position = pulses.position(NAME)
+        after_step()
         if ends is not None and time.monotonic() > ends:
             break
     return done
@@ -95,10 +107,10 @@ def _step(place: int, settled: int) -> int:
     most = _STEP[connection.vendor]
     entries = sql.rows(_ENTRIES, [place, settled, most])
     until = entries[-1][0] if len(entries) == most else settled
-    for position, kind, effect in entries:
+    for position, kind, effect, lane in entries:
         if effect is None:
             continue
-        erased = erased or kind == "erasure.executed"
+        erased = erased or (kind == "erasure.executed" and lane == "system")
         if kind not in _WORDLESS:
             said[effect] = None
         if kind in repeating.TELLING:
@@ -125,38 +137,40 @@ def _without_erased(rows: list[reading.Words]) -> list[reading.Words]:
     return [row for row in rows if row.effect not in stale] + reading.words(stale)
 
 
-def fresh(project: UUID) -> list[reading.Words]:
+def fresh(project: UUID, upto: int | None = None) -> tuple[list[reading.Words], Progress]:
     """The words of the effects of which something was said since the index was read, as they are now.
 
-    Of the newest FRESH entries only. A search goes by these and not by their stored words.
+    Of the newest FRESH entries only, as of a position `upto` of those up to there; what that leaves out is `missing`. A
+    search goes by these and not by their stored words. The index is asked first: it may only be further than it says.
     """
-    place = pulses.position(NAME)
-    effects = dict.fromkeys(one for (one,) in sql.rows(_FRESH, [sql.vendor_id(project), place, FRESH]))
-    return reading.words(effects, FRESH_CHARACTERS) if effects else []
+    ((place, last),) = sql.rows(_READ_TO, [NAME])
+    home, top = sql.vendor_id(project), _LAST if upto is None else upto
+    said = [one for (one,) in sql.rows(_FRESH, [home, place, top, FRESH])]
+    erased = _erased_since(project, max(place, upto)) if upto is not None else []
+    found: list[reading.Words] = []
+    unread, left = {*said}, FRESH_CHARACTERS
+    for part, words, characters in reading.in_parts(dict.fromkeys([*erased, *said])) if said or erased else ():
+        found += words
+        unread.difference_update(part)
+        left -= characters
+        if left <= 0:
+            break
+    missing = sum(one in unread for one in said)
+    if len(said) == FRESH:
+        ((older,),) = sql.rows(_UNSEEN, [home, place, top, COUNTED, FRESH])
+        missing += older
+    return found, Progress(WORDS, place, max(last, place), min(missing, COUNTED))
 
 
-def behind(project: UUID, upto: int | None = None) -> int:
-    """How many entries about effects of the project no search sees yet, at most COUNTED; nearly always 0.
-
-    Of those up to the position `upto`; None for all.
-    """
-    place, home = pulses.position(NAME), sql.vendor_id(project)
-    ((count,),) = sql.rows(_UNSEEN, [home, place, _LAST, COUNTED, FRESH])
-    if count and upto is not None:
-        ((until,),) = sql.rows(_UNSEEN, [home, place, upto, COUNTED, 0])
-        count = min(count, until)
-    return int(count)
+def _erased_since(project: UUID, position: int) -> list[str]:
+    """Effects whose stored words an erasure took along, all of them: what is left of one is found as of any moment."""
+    told = Entry.objects.filter(IS_OF_A_RARE_KIND, project=project, kind="erasure.executed", lane="system")
+    effects = told.filter(position__gt=position, effect__isnull=False).values_list("effect", flat=True)
+    return [sql.as_text(one) for one in effects if one is not None]
 
 
-def uncompared(project: UUID, upto: int | None = None) -> int:
-    """How many entries tell of effects that were planned or ran and are not compared yet, at most COUNTED.
-
-    Of those up to the position `upto`; None for all.
-    """
-    beyond = _beyond(project).filter(kind__in=repeating.TELLING)
-    return (beyond if upto is None else beyond.filter(position__lte=upto))[:COUNTED].count()
-
-
-def _beyond(project: UUID) -> "QuerySet[Entry]":
-    place = pulses.position(NAME)
-    return Entry.objects.filter(project=project, position__gt=place, effect__isnull=False)
+def compared(project: UUID, upto: int | None = None) -> Progress:
+    """How far it is known which effects repeat others, up to the position `upto`; None for all."""
+    home, top = sql.vendor_id(project), _LAST if upto is None else upto
+    ((place, last, missing),) = sql.rows(_COMPARED, [NAME, NAME, home, top, COUNTED])
+    return Progress(REPEATS, place, max(last, place), missing)

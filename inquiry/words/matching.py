@@ -14,6 +14,7 @@ from uuid import UUID
 from django.db.models import Exists, OuterRef, Q
 
 from inquiry.models_words import EffectWords
+from inquiry.progress import Progress
 from inquiry.words import indexing, keeping, reading
 from inquiry.words.column import Asked, Oldest, Term
 from inquiry.words.cutting import LONGEST, cut
@@ -66,13 +67,15 @@ class Found:
 
     `falls` are conditions each of effects older than all those of the one before, which together are `q`: whoever wants
     the newest asks one after the other, until there are enough. `named` is how many there are or, where there are
-    `more`, how many of the newest the index named; None where only the ledger can count them.
+    `more`, how many of the newest the index named; None where only the ledger can count them. `progress` says how far
+    the index had read.
     """
 
     q: Q
     falls: tuple[Q, ...]
     named: int | None = None
     more: bool = False
+    progress: Progress | None = None
 
 
 def condition(project: UUID, asked: Sequence[Term]) -> Q:
@@ -80,14 +83,21 @@ def condition(project: UUID, asked: Sequence[Term]) -> Q:
     return find(project, asked).q
 
 
-def find(project: UUID, asked: Sequence[Term], between: tuple[int | None, int | None] = (None, None)) -> Found:
+def find(
+    project: UUID,
+    asked: Sequence[Term],
+    between: tuple[int | None, int | None] = (None, None),
+    upto: int | None = None,
+) -> Found:
     """Where all of `asked` (at least one) are among an effect's words.
 
     Right as of now: it reads the index and what is newer, a few queries, and is to be used at once and by one search.
-    With positions `between` which only effects are asked for (both exclusive), it says nothing of others.
+    With positions `between` which only effects are asked for (both exclusive), it says nothing of others. As of a
+    position `upto`, what was said later is not looked at.
     """
     known = Asked(project, tuple(asked))
-    newer = {one.position: holds(one.words, asked) for one in indexing.fresh(project)}
+    fresh, progress = indexing.fresh(project, upto)
+    newer = {one.position: holds(one.words, asked) for one in fresh}
     low, high = between
     found, floor = keeping.newest(
         known, LISTED + 1, None if low is None else low + 1, None if high is None else high - 1
@@ -98,7 +108,7 @@ def find(project: UUID, asked: Sequence[Term], between: tuple[int | None, int | 
         listed = sorted({*here, *(position for position in found if position not in newer)}, reverse=True)
     named = len(listed) if between == (None, None) and keeping.names_no_others(project) else None
     if not floor:
-        return Found(_one_of(project, listed), tuple(_falls(project, listed)), named)
+        return Found(_one_of(project, listed), tuple(_falls(project, listed)), named, progress=progress)
     stored = EffectWords.objects.filter(project=project, words__hold=known)
     q = Q(Exists(stored.filter(position=OuterRef("opened_position"))), opened_position__gte=Oldest(known))
     if found:
@@ -114,7 +124,7 @@ def find(project: UUID, asked: Sequence[Term], between: tuple[int | None, int | 
         older |= _one_of(project, [position for position in here if position < floor])
     named_last = listed if listed is found else [position for position in listed if position >= floor]
     falls = (*_falls(project, named_last), older)
-    return Found(q, falls, named, more=True)
+    return Found(q, falls, named, more=True, progress=progress)
 
 
 def _falls(project: UUID, listed: list[int]) -> Iterator[Q]:

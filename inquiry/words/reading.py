@@ -27,7 +27,9 @@ _EFFECTS: Final = (
     "SELECT CAST(effect.id AS text), CAST(effect.project_id AS text), effect.opened_position, effect.plan_position,"
     " effect.tool, repository.name, effect.ref, effect.environment, effect.resource, effect.external_reference,"
     " CAST(effect.session_id AS text), CAST(effect.repository_id AS text), effect.intent_digest, effect.attempt_count,"
-    " attempt.number, attempt.answer_position, attempt.external_reference"
+    " attempt.number, attempt.answer_position, attempt.external_reference,"
+    # What was rejected without a dispatch, by the agent's own harness, never ran.
+    " attempt.dispatched_mark <> '' OR attempt.acknowledged_mark <> '' OR attempt.failure_reason <> 'rejected'"
     " FROM {} CROSS JOIN ledger_effect effect"
     " LEFT JOIN agent_sessions_repository repository ON repository.id = effect.repository_id"
     " LEFT JOIN ledger_attempt attempt ON attempt.effect_id = effect.id"
@@ -79,23 +81,18 @@ class Searched:
         return (*([] if plan is None else [plan]), *self.answers)
 
 
-def words(effects: Iterable[UUID | str], characters: int | None = None) -> list[Words]:
-    """The words of each effect, in the order given; unknown ids are left out. Two queries for every hundred.
+def words(effects: Iterable[UUID | str]) -> list[Words]:
+    """The words of each effect, in the order given; unknown ids are left out. Two queries for every hundred."""
+    return [one for _part, found, _characters in in_parts(effects) for one in found]
 
-    After so many `characters` of bodies it stops, and what is left unread is missing.
-    """
-    found: list[Words] = []
+
+def in_parts(effects: Iterable[UUID | str]) -> Iterator[tuple[list[UUID | str], list[Words], int]]:
+    """The same by parts: the effects that were asked for, the words of each, and the characters of all their bodies."""
     waiting = iter(effects)
     while part := list(islice(waiting, _AT_ONCE)):
         known = read(part)
         bodies = _bodies(known.values())
-        for effect in known.values():
-            found.append(_words(effect, bodies))
-        if characters is not None:
-            characters -= sum(map(len, bodies.values()))
-            if characters <= 0:
-                break
-    return found
+        yield part, [_words(effect, bodies) for effect in known.values()], sum(map(len, bodies.values()))
 
 
 def texts(effects: Sequence[UUID]) -> dict[UUID, list[tuple[str, str]]]:
@@ -117,18 +114,19 @@ def words_in(texts: Iterable[tuple[str, str]]) -> frozenset[str]:
 def read(effects: Sequence[UUID | str]) -> dict[str, Searched]:
     """What is searched of each effect, but for the bodies, by ids as text in the order given. One query."""
     known: dict[str, Searched] = {}
-    tried: defaultdict[str, list[tuple[int, int | None, str]]] = defaultdict(list)
+    tried: defaultdict[str, list[tuple[int, int | None, str, bool]]] = defaultdict(list)
     asked = [one if isinstance(one, str) else sql.as_text(one) for one in effects]
     for row in sql.rows(_EFFECTS.format(sql.wanted("uuid")), [sql.keys(asked)]):
         identity, attempt = row[0], row[len(_NAMES) :]
         if identity not in known:
-            known[identity] = Searched(dict(zip(_NAMES, row, strict=False)))
+            known[identity] = Searched(dict(zip(_NAMES, row, strict=False), ran=False))
         if attempt[0] is not None:
             tried[identity].append(attempt)
     for identity, attempts in tried.items():
         attempts.sort(reverse=True)  # the newest first; their numbers differ
-        known[identity].references += [reference for _, _, reference in attempts]
-        known[identity].answers += [answer for _, answer, _ in attempts if answer is not None]
+        known[identity].references += [reference for _, _, reference, _ in attempts]
+        known[identity].answers += [answer for _, answer, _, _ in attempts if answer is not None]
+        known[identity].row["ran"] = any(ran for *_, ran in attempts)
     return {identity: known[identity] for identity in asked if identity in known}
 
 

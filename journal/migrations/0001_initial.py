@@ -42,7 +42,7 @@ class Migration(migrations.Migration):
                         fields=("project", "source", "event_id"), name="entry_id_is_used_once_per_source"
                     ),
                     models.CheckConstraint(
-                        condition=models.Q(("lane__one_of", ["command", "evidence", "system"])),
+                        condition=models.Q(("lane__one_of", ["command", "evidence", "claim", "system"])),
                         name="entry_lane_is_known",
                     ),
                     models.CheckConstraint(
@@ -71,6 +71,11 @@ class Migration(migrations.Migration):
                         name="entry_of_control",
                     ),
                     models.Index(
+                        condition=models.Q(("kind", "lease.acquired"), ("lane", "command")),
+                        fields=["subject", "lease_epoch"],
+                        name="entry_of_acquisition",
+                    ),
+                    models.Index(
                         condition=models.Q(
                             (
                                 "kind__in",
@@ -80,6 +85,9 @@ class Migration(migrations.Migration):
                         ),
                         fields=["project", "kind", "position"],
                         name="entry_by_kind",
+                    ),
+                    models.Index(
+                        condition=models.Q(("lane", "claim")), fields=["session", "effect"], name="entry_of_claim"
                     ),
                     models.Index(
                         condition=models.Q(("actor__gte", "p_"), ("actor__lt", "q")),
@@ -141,6 +149,21 @@ class Migration(migrations.Migration):
             options={
                 "constraints": [
                     models.CheckConstraint(condition=models.Q(("salt__length", 32)), name="body_salt_is_32_bytes")
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="Fingerprint",
+            fields=[
+                ("name", models.CharField(max_length=32, primary_key=True, serialize=False)),
+                ("value", models.CharField(max_length=64)),
+                ("recorded_at_us", models.BigIntegerField()),
+            ],
+            options={
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(("value__length", 64)), name="fingerprint_is_64_characters"
+                    )
                 ],
             },
         ),

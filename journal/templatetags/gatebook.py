@@ -31,6 +31,9 @@ STATES: Final[dict[str, tuple[str, str]]] = {
 STATUSES: Final[dict[str, tuple[str, str]]] = {
     "running": ("is-dispatched", "running"),
     "no end told": ("is-planned", "dash"),
+    "worker gone": ("is-unknown", "warn"),
+    "no worker": ("is-awaiting", "pause"),
+    "not started": ("is-planned", "planned"),
     "waiting": ("is-awaiting", "awaiting"),
     "suspended": ("is-planned", "pause"),
     "completed": ("is-ack", "ack"),
@@ -67,6 +70,15 @@ def shown_state(effect: EffectLike, now: int) -> str:
     return effect.state
 
 
+def look_of(word: str, outcome: str, leave: str = "") -> tuple[str, str]:
+    """The class and the shape of a shown state: what ran to an error, or without approval, is no success."""
+    if word == "acknowledged" and leave == "bypassed":
+        return "is-failed", "warn"
+    if word == "acknowledged" and outcome == "error":
+        return "is-failed", "failed"
+    return STATES.get(word, ("is-planned", "dash"))
+
+
 def _state(word: str, look: tuple[str, str]) -> SafeString:
     return markup('<span class="state {}">{}{}</span>', look[0], mark(look[1]), word)
 
@@ -80,9 +92,9 @@ def mark(shape: str) -> SafeString:
 
 
 @register.simple_tag
-def state(effect: EffectLike) -> SafeString:
-    """`{% state effect %}`: shape, word and colour of the state as people see it."""
-    return state_word(shown_state(effect, now_us()))
+def state(effect: EffectLike, *, told: bool = False) -> SafeString:
+    """`{% state effect %}`: shape, word and colour of the state as people see it, by what came of it."""
+    return state_with(shown_state(effect, now_us()), effect.outcome, effect.leave, told=told)
 
 
 @register.simple_tag
@@ -90,6 +102,16 @@ def state(effect: EffectLike) -> SafeString:
 def state_word(word: str) -> SafeString:
     """As `state`, for a word of the state table."""
     return _state(word, STATES.get(word, ("is-planned", "dash")))
+
+
+@register.simple_tag
+@lru_cache(maxsize=256)
+def state_with(word: str, outcome: str, leave: str = "", *, told: bool = True) -> SafeString:
+    """A state with its outcome beside it (`told`): ok in plain; an error has one shape, and no green mark beside it."""
+    shown = _state(word, look_of(word, outcome, leave))
+    if not told or not outcome or word in ("unknown", "failed"):
+        return shown
+    return markup("{} {}", shown, outcome)
 
 
 @register.simple_tag
@@ -133,6 +155,12 @@ def untrusted_line(text: object, limit: int = 120) -> SafeString:
 
 
 @register.filter
+def person_text(text: str) -> SafeString:
+    """`{{ reason|person_text }}`: what a person typed, all of it; hidden characters are tokens, as in agents' text."""
+    return agents_text.render(text, None)
+
+
+@register.filter
 def hidden_characters(text: object) -> int:
     """How many hidden characters agents' text holds."""
     return agents_text.hidden_count(str(text or ""))
@@ -143,14 +171,16 @@ def moment(when: int | datetime | None, form: str = "") -> SafeString:
     """`{{ us|moment }}`: a moment (microseconds since the epoch, or a datetime) in UTC; an em dash for none.
 
     Form "" is date and time to the second, "ms" to the millisecond, "time" only the time with milliseconds, "day" only
-    the date. The script of the frame retells it in the reader's zone or as an age when they chose so.
+    the date. The script of the frame retells it in the reader's zone or as an age when they chose so. Form "zone" names
+    its zone, whichever that is; "until" follows a preposition, and keeps its clock beside an age.
     """
     if when is None or when == "":
         return markup('<span class="quiet">{}</span>', "—")
     at = when if isinstance(when, datetime) else datetime.fromtimestamp(when / 1_000_000, UTC)
     at = at.astimezone(UTC)
     iso = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    day, clock = iso[:10], iso[11:19] if form == "" else iso[11:23]
+    day, clock = iso[:10], iso[11:19] if form in ("", "zone", "until") else iso[11:23]
+    clock += " UTC" if form == "zone" else ""
     if form == "time":
         return markup('<time datetime="{}" data-form="time" title="{} UTC">{}</time>', iso, f"{day} {clock}", clock)
     if form == "day":

@@ -73,6 +73,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("ref", models.CharField(blank=True, default="", max_length=200)),
+                ("moved_refs", models.CharField(blank=True, default="", max_length=300)),
                 ("ref_class", models.CharField(blank=True, default="", max_length=10)),
                 ("ref_patterns_version", models.IntegerField(null=True)),
                 ("environment", models.CharField(blank=True, default="", max_length=64)),
@@ -300,6 +301,11 @@ class Migration(migrations.Migration):
                         ),
                         fields=["session", "intent_digest"],
                         name="effect_open_intent",
+                    ),
+                    models.Index(
+                        condition=models.Q(("state", "dispatched"), ("outcome", "unknown"), _connector="OR"),
+                        fields=["project", "intent_digest"],
+                        name="effect_unknown_intent",
                     ),
                     models.Index(
                         condition=models.Q(("external_reference", ""), _negated=True),
@@ -659,6 +665,77 @@ class Migration(migrations.Migration):
                             _connector="OR",
                         ),
                         name="breaker_tries_while_open",
+                    ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="SameCall",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                (
+                    "project",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="agent_sessions.project",
+                    ),
+                ),
+                (
+                    "effect",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="ledger.effect",
+                    ),
+                ),
+                (
+                    "session",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="agent_sessions.session",
+                    ),
+                ),
+                (
+                    "other",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="ledger.effect",
+                    ),
+                ),
+                (
+                    "other_session",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="agent_sessions.session",
+                    ),
+                ),
+                ("position", models.BigIntegerField()),
+            ],
+            options={
+                "indexes": [
+                    models.Index(fields=["other"], name="same_call_by_other"),
+                    models.Index(fields=["session"], name="same_call_by_session"),
+                    models.Index(fields=["other_session"], name="same_call_by_other_session"),
+                ],
+                "constraints": [
+                    models.UniqueConstraint(fields=("effect", "other"), name="same_call_is_named_once"),
+                    models.CheckConstraint(
+                        condition=models.Q(("session", models.F("other_session")), _negated=True),
+                        name="same_call_is_of_another_session",
                     ),
                 ],
             },

@@ -29,6 +29,9 @@ class Migration(migrations.Migration):
                 ("theme", models.CharField(default="system", max_length=8)),
                 ("clock", models.CharField(default="utc", max_length=8)),
                 ("single_keys", models.BooleanField(default=True)),
+                ("password_is_own", models.BooleanField(default=False)),
+                ("password_given_by", models.CharField(blank=True, default="", max_length=64)),
+                ("password_given_at", models.DateTimeField(blank=True, null=True)),
             ],
             options={
                 "constraints": [
@@ -79,6 +82,7 @@ class Migration(migrations.Migration):
                         to=settings.AUTH_USER_MODEL,
                     ),
                 ),
+                ("team", models.CharField(blank=True, default="", max_length=64)),
                 ("charter", models.TextField(blank=True, default="")),
                 ("charter_version", models.IntegerField(default=0)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
@@ -119,6 +123,40 @@ class Migration(migrations.Migration):
                     models.CheckConstraint(
                         condition=models.Q(("role__in", ("viewer", "reviewer", "operator", "administrator"))),
                         name="membership_role_is_known",
+                    ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="Invitation",
+            fields=[
+                ("id", models.UUIDField(default=journal.ids.uuid7, primary_key=True, serialize=False)),
+                ("role", models.CharField(max_length=16)),
+                ("invited_by", models.CharField(max_length=64)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "project",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="invitations",
+                        to="agent_sessions.project",
+                    ),
+                ),
+                (
+                    "user",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="invitations",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+            ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(fields=("project", "user"), name="invitation_is_one_per_person"),
+                    models.CheckConstraint(
+                        condition=models.Q(("role__in", ("viewer", "reviewer", "operator", "administrator"))),
+                        name="invitation_role_is_known",
                     ),
                 ],
             },

@@ -14,7 +14,7 @@ from journal import beating
 from journal.clock import now_us
 from sessions.access import may
 from sessions.models import Membership
-from sessions.standing import standing_of
+from sessions.standing import counts_mark, standing_of
 
 register = template.Library()
 
@@ -34,8 +34,8 @@ ROOMS = (
     Room("Approvals", "inbox", key="a"),
     Room("Stuck", "stuck", key="b", also=("/stuck/",)),
     Room("Sessions", "sessions", key="s", also=("/sessions/", "/tasks/")),
-    Room("Audit", "audit", key="u", also=("/audit/", "/effects/")),
-    Room("Incidents", "incidents", also=("/incidents/", "/journal/")),
+    Room("Audit", "audit", key="u", also=("/audit/", "/effects/", "/journal/")),
+    Room("Incidents", "incidents", also=("/incidents/",)),
     Room("Policies", "policies", key="l", also=("/approvals/policies/",)),
     Room("Tools", "tools", key="t"),
 )
@@ -59,7 +59,8 @@ class _Door(NamedTuple):
 def rail(context: dict[str, Any]) -> SafeString:
     """The rooms this member may enter, the present one marked."""
     request = context["request"]
-    standing, path = standing_of(request), request.path
+    # Of a poll the path is that of the page that polls.
+    standing, path = standing_of(request), context.get("path", request.path)
     here = [room for room in _rooms(request.membership.role) if path.startswith((room.url, *room.room.also))]
     # Of rooms whose doors stand within each other's paths only the innermost is marked.
     current = max(here, key=lambda one: len(one.url), default=None)
@@ -67,13 +68,14 @@ def rail(context: dict[str, Any]) -> SafeString:
         request.membership.role,
         current.url if current is not None else "",
         exact=current is not None and current.url == path,
+        since=counts_mark(standing),
         waiting=standing.waiting,
         stuck=standing.stuck,
     )
 
 
 @lru_cache(maxsize=256)
-def _rail(role: str, current: str, *, exact: bool, **counts: int) -> SafeString:
+def _rail(role: str, current: str, *, exact: bool, since: str, **counts: int) -> SafeString:
     """The rail for a role: most pages of a room have the same, and it says a dozen addresses."""
     groups: dict[bool, list[dict[str, Any]]] = {}
     for one in _rooms(role):
@@ -81,7 +83,8 @@ def _rail(role: str, current: str, *, exact: bool, **counts: int) -> SafeString:
         shown = {"name": room.name, "url": one.url, "key": room.key, "current": one.url == current, "exact": exact}
         shown["waiting"] = counts.get(_COUNTED.get(room.key, ""), 0)
         groups.setdefault(room in ROOMS, []).append(shown)
-    return SafeString(get_template("_rail.html").render({"groups": list(groups.values())}))
+    shown = {"groups": list(groups.values()), "since": since, "waiting": counts["waiting"]}
+    return SafeString(get_template("_rail.html").render(shown))
 
 
 @lru_cache(maxsize=8)
@@ -89,6 +92,13 @@ def _rooms(role: str) -> tuple[_Door, ...]:
     """The rooms that a role may enter."""
     member = Membership(role=role)
     return tuple(_Door(room, reverse(room.url_name)) for room in (*ROOMS, *ADMINISTRATION) if may(member, room.role))
+
+
+@register.simple_tag(takes_context=True)
+def waiting_first(context: dict[str, Any]) -> str:
+    """How many requests wait, at the beginning of a title; nothing for none."""
+    waiting = standing_of(context["request"]).waiting
+    return f"({waiting}) " if waiting else ""
 
 
 @register.inclusion_tag("_mode.html", takes_context=True)
@@ -108,4 +118,5 @@ def as_of(context: dict[str, Any]) -> dict[str, object]:
         "now": datetime.now(UTC),
         "position": getattr(context["request"], "read_to", standing.position),
         "chores": beating.lateness(standing.pulses or "", now_us()),
+        "clock": beating.clock_step(standing.pulses or "", now_us()),
     }

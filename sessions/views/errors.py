@@ -3,13 +3,12 @@
 import sys
 from typing import Final
 
-from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.utils import timezone
 
-from journal import again
+from journal import outages
 from sessions.access import attach
 
 RETRY_AFTER_S: Final = 2
@@ -18,6 +17,15 @@ LOST: Final = (
     "The database was lost while Gatebook answered. What you sent may be recorded or not: go back, load the page "
     "again, and look before you send it once more."
 )
+READ_ONLY: Final = (
+    "The database is read-only at the moment, for example during a failover. Nothing was recorded. Go back and try "
+    "again in a minute; if it lasts, ask your operator."
+)
+FULL: Final = (
+    "The disk of the database is full. Nothing was recorded. Ask your operator to free space; then go back and try "
+    "again."
+)
+WORDS: Final[dict[outages.Outage, str]] = {"busy": BUSY, "lost": LOST, "read_only": READ_ONLY, "full": FULL}
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
@@ -35,6 +43,13 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     return HttpResponse(render_to_string("400.html"), status=400)
 
 
+def form_only(request: HttpRequest, refused: HttpResponse) -> HttpResponse:
+    """405 for whoever reads the address of a form, which Django answers with an empty page."""
+    answer = _page(request, "405.html", 405)
+    answer.headers["Allow"] = refused.headers.get("Allow", "POST")
+    return answer
+
+
 def server_error(request: HttpRequest) -> HttpResponse:
     """500, without the database, which may be the trouble. Names the moment, by which the log can be searched.
 
@@ -48,25 +63,15 @@ def server_error(request: HttpRequest) -> HttpResponse:
 
 def unavailable(request: HttpRequest, error: BaseException | None) -> HttpResponse | None:
     """503 where `error` says that the database had no room or was lost; None for every other fault."""
-    if not isinstance(error, OperationalError | InterfaceError):
+    outage = outages.outage_of(error)
+    if outage is None:
         return None
-    cause = error.__cause__
-    if type(cause).__name__ == "PoolTimeout" or "database is locked" in str(error) or again.asked(error):
-        words = BUSY
-    elif _was_lost(cause):
-        words = LOST
-    else:
-        return None
-    headers = {"Retry-After": str(RETRY_AFTER_S)}
+    outages.drop_read_only_connection(outage)
+    words = WORDS[outage]
+    headers = {"Retry-After": str(max(RETRY_AFTER_S, outages.RETRY_AFTER_S[outage]))}
     if request.headers.get("HX-Request"):  # stands where a part of the page was to stand
         return HttpResponse(f"{words}\n", status=503, content_type="text/plain; charset=utf-8", headers=headers)
     return HttpResponse(render_to_string("503.html", {"words": words}), status=503, headers=headers)
-
-
-def _was_lost(cause: BaseException | None) -> bool:
-    """Whether PostgreSQL said that it ends, or nothing any more; SQLite's errors have no `sqlstate` at all."""
-    state = getattr(cause, "sqlstate", "none")
-    return state is None or state.startswith(("08", "57P"))
 
 
 def _page(request: HttpRequest, template: str, status: int) -> HttpResponse:

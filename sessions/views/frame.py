@@ -1,26 +1,34 @@
 """The doors of the frame itself: home, the project switcher, the clock, help."""
 
+from urllib.parse import urlsplit
 from uuid import UUID
 
 from django.db import transaction
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.vary import vary_on_headers
 
-from sessions import people
+from sessions import invitations, people
 from sessions.access import MemberRequest, attach, choose, may, member
-from sessions.standing import standing_of
+from sessions.standing import counts_mark, standing_of
 
 EXAMPLE = "<b>git push</b> \u202eniam nigiro\u202c\nhttps://example.org is text here, and so is this."
 CLOCKS = ("utc", "local", "relative")
 
 
 @require_safe
+def home(request: HttpRequest) -> HttpResponseBase:
+    """The first page after signing in: an invitation, what waits for a reviewer, else the sessions."""
+    if request.user.is_authenticated and invitations.of_person(request.user).exists():
+        return redirect("invitations")
+    return _home(request)
+
+
 @member
-def home(request: MemberRequest) -> HttpResponse:
-    """The first page after signing in: what waits for a reviewer, else the sessions."""
+def _home(request: MemberRequest) -> HttpResponse:
     waits = may(request.membership, "reviewer") and standing_of(request).waiting
     return redirect("inbox" if waits else "sessions")
 
@@ -47,6 +55,16 @@ def clock(request: MemberRequest) -> HttpResponse:
         with transaction.atomic(durable=True):
             people.change_settings(request.user, clock=wanted)
     return redirect(local_path(request, request.POST.get("next", "")))
+
+
+@require_safe
+@member
+@vary_on_headers("HX-Request")
+def counts(request: MemberRequest) -> HttpResponse:
+    """The rail with its counts, for whatever page polls; 204 while they are those of `since`."""
+    if request.GET.get("since") == counts_mark(standing_of(request)):
+        return HttpResponse(status=204)
+    return render(request, "sessions/counts.html", {"path": urlsplit(request.headers.get("HX-Current-URL", "")).path})
 
 
 @require_safe

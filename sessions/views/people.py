@@ -11,7 +11,7 @@ from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
-from sessions import once, people
+from sessions import invitations, once, people
 from sessions.access import MemberRequest, requires
 from sessions.models import ROLES
 from sessions.refused import RefusedError
@@ -40,36 +40,49 @@ class PersonForm(forms.Form):
     def clean_username(self) -> str:
         """Hold the name to the rules of user names."""
         username: str = self.cleaned_data["username"]
-        if not people.known(username):
-            User._meta.get_field("username").run_validators(username)
+        User._meta.get_field("username").run_validators(username)
         return username
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @requires("administrator")
 def people_page(request: MemberRequest) -> HttpResponse:
-    """List the members; POST adds one, whose generated password the next page shows once."""
+    """List the members; POST invites a person, and the next page shows a password once, be the name known or not."""
     form = PersonForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
         username, role = form.cleaned_data["username"], form.cleaned_data["role"]
-        password = None if people.known(username) else people.generated_password()
         try:
             with transaction.atomic(durable=True):
                 actor = people.pseudonym_of(request.user)
-                people.add(request.membership.project, username, role, password, actor=actor)
+                password = invitations.invite(request.membership.project, username, role, actor=actor)
         except RefusedError as refusal:
             form.add_error("username", str(refusal))
         else:
             response = redirect("people")
-            if password is None:
-                messages.success(request, f"{username} is {role} now, and signs in with the password they have.")
-            else:
-                once.put(request, response, password, kind="password", name=username)
+            once.put(request, response, password, kind="invitation", name=username)
             return response
     found = request.membership.project.memberships.select_related("user", "user__person").order_by("user__username")
     members = Paginator(found, PAGE).get_page(request.GET.get("page"))
+    invited = request.membership.project.invitations.select_related("user").order_by("user__username")
     context = {"form": form, "members": members, "roles": ROLES, "meanings": MEANINGS, "shown": once.take(request)}
+    context["invited"] = invited
     return once.cleared(render(request, "sessions/people.html", context, status=422 if form.errors else 200))
+
+
+@require_POST
+@requires("administrator")
+def withdraw_invitation(request: MemberRequest, invitation: UUID) -> HttpResponse:
+    """Take an invitation back that was not answered."""
+    project = request.membership.project
+    get_object_or_404(project.invitations, pk=invitation)
+    try:
+        with transaction.atomic(durable=True):
+            name = invitations.withdraw(project, invitation, actor=people.pseudonym_of(request.user))
+    except RefusedError as refusal:
+        messages.error(request, str(refusal), extra_tags="failed")
+    else:
+        messages.success(request, f"The invitation of {name} is withdrawn.")
+    return redirect("people")
 
 
 @require_POST

@@ -1,12 +1,13 @@
 """Signing in and out, and one's own password."""
 
-from typing import Any
+from typing import Any, cast
 
+from django import forms
 from django.contrib import messages
-from django.contrib.auth import views
+from django.contrib.auth import authenticate, views
 from django.contrib.auth.forms import AuthenticationForm, PasswordChangeForm
 from django.contrib.auth.models import User
-from django.http import HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.urls import reverse_lazy
 
 from sessions import people
@@ -31,7 +32,24 @@ class SignIn(views.LoginView):
 
 
 class PasswordForm(PasswordChangeForm):
-    """The password of now, and the new one twice."""
+    """The present password, and the new one twice."""
+
+    request: HttpRequest
+
+    def clean_old_password(self) -> str:
+        """Check the present password as the sign-in does: wrong ones are counted, and lock the name after the fifth."""
+        password = str(self.cleaned_data["old_password"])
+        if authenticate(self.request, username=self.user.get_username(), password=password) != self.user:
+            raise forms.ValidationError(self.error_messages["password_incorrect"], code="password_incorrect")
+        return password
+
+    def clean(self) -> dict[str, Any] | None:
+        """Refuse the password that somebody else knows."""
+        cleaned = super().clean()
+        old, new = (self.cleaned_data.get(name) for name in ("old_password", "new_password1"))
+        if new and new == old:
+            self.add_error("new_password1", "This is the present password. Choose another.")
+        return cleaned
 
     def save(self, commit: bool = True) -> User:
         """Store it through the verb, so that the change is in the book."""
@@ -46,13 +64,24 @@ class ChangePassword(views.PasswordChangeView):
     form_class = PasswordForm
     success_url = reverse_lazy("password")
 
+    def get_form(self, form_class: Any = None) -> PasswordForm:
+        """The form, which counts wrong passwords by where the request comes from."""
+        form = cast(PasswordForm, super().get_form(form_class))
+        form.request = self.request
+        return form
+
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """Draw the frame of the person's project around the form."""
-        attach(self.request)
-        return super().get_context_data(**kwargs)
+        """Show the layout of the person's project around the form, and who else set the password."""
+        user = cast(User, self.request.user)
+        is_own = people.has_own_password(user)
+        if is_own:
+            attach(self.request)
+        return super().get_context_data(is_own=is_own, giver=people.password_giver(user), **kwargs)
 
     def form_valid(self, form: PasswordChangeForm) -> HttpResponse:
-        """Store it and say so."""
+        """Store it and say so; somebody who had to do this first goes on to the first page."""
+        if not people.has_own_password(cast(User, self.request.user)):
+            self.success_url = reverse_lazy("home")
         messages.success(self.request, "Your password was changed. Other browsers were signed out.")
         return super().form_valid(form)
 

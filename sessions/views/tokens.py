@@ -114,12 +114,54 @@ def _rows(project: Project) -> "QuerySet[Agent]":
     )
 
 
+class TeamForm(forms.Form):
+    """The team of an agent."""
+
+    team = forms.CharField(
+        label="Team",
+        required=False,
+        max_length=64,
+        widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "off", "spellcheck": "false"}),
+        help_text="Agents of one team may work in each other's sessions. Leave it empty for none.",
+    )
+
+
+@require_http_methods(["POST"])
+@requires("administrator")
+def change_team(request: MemberRequest, agent: UUID) -> HttpResponse:
+    """Put an agent into a team, or into none."""
+    found = get_object_or_404(request.membership.project.agents.select_related("owner"), pk=agent)
+    form = TeamForm(request.POST)
+    if form.is_valid():
+        try:
+            with transaction.atomic(durable=True):
+                agents.set_team(found, form.cleaned_data["team"], actor=people.pseudonym_of(request.user))
+        except RefusedError as refusal:
+            form.add_error("team", str(refusal))
+        else:
+            team = f"in the team {found.team}" if found.team else "in no team"
+            messages.success(request, f"{found.name} is {team}.")
+            return redirect("agent", agent)
+    return _agent_page(request, found, _charter_form(found), form)
+
+
+def _charter_form(agent: Agent, sent: Any = None) -> CharterForm:
+    return CharterForm(sent, initial={"charter": agent.charter, "version": agent.charter_version})
+
+
+def _agent_page(request: MemberRequest, agent: Agent, form: CharterForm, team: TeamForm) -> HttpResponse:
+    mates = request.membership.project.agents.filter(team=agent.team).exclude(pk=agent.pk) if agent.team else []
+    context = {"agent": agent, "form": form, "team": team, "mates": mates, "most": agents.CHARTER_CHARACTERS}
+    refused = form.errors or team.errors
+    return render(request, "sessions/agent.html", context, status=422 if refused else 200)
+
+
 @require_http_methods(["GET", "HEAD", "POST"])
 @requires("administrator")
 def agent_page(request: MemberRequest, agent: UUID) -> HttpResponse:
-    """An agent's charter; POST stores its next version."""
+    """An agent's team and charter; POST stores the charter's next version."""
     found = get_object_or_404(request.membership.project.agents.select_related("owner"), pk=agent)
-    form = CharterForm(request.POST or None, initial={"charter": found.charter, "version": found.charter_version})
+    form = _charter_form(found, request.POST or None)
     if request.method == "POST" and form.is_valid():
         charter, version = form.cleaned_data["charter"], form.cleaned_data["version"]
         try:
@@ -130,8 +172,7 @@ def agent_page(request: MemberRequest, agent: UUID) -> HttpResponse:
         else:
             messages.success(request, f"The charter of {found.name} is at version {found.charter_version}.")
             return redirect("agent", agent)
-    context = {"agent": found, "form": form, "most": agents.CHARTER_CHARACTERS}
-    return render(request, "sessions/agent.html", context, status=422 if form.errors else 200)
+    return _agent_page(request, found, form, TeamForm(initial={"team": found.team}))
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

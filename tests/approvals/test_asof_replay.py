@@ -33,6 +33,7 @@ from tests.approvals.story import Desk
 from tests.approvals.test_life_machine import AGENTS, WAYS, Life
 from tests.ledger.story import Said, deliveries, stories
 from tests.pages.book import doors
+from tests.sessions.mates import one_team
 
 pytestmark = pytest.mark.django_db
 
@@ -269,8 +270,9 @@ def made_again(project: UUID, cut: Cut) -> dict[str, Any]:
 
 @pytest.fixture
 def told(desk: Desk) -> Iterator[type[Told]]:
-    """The machine on a desk with a second agent."""
+    """The machine on a desk with a second agent of the first one's team."""
     with doors(agents.ensure(desk.project, "build-9", desk.user("reviewer"))) as second:
+        one_team("deploy-7", "build-9")
         Told.desk, Told.callers = desk, [desk.agent, second]
         yield Told
 

@@ -19,6 +19,7 @@ from sessions.models import Agent
 from tests.approvals.story import RULES, Desk
 from tests.ingest.caller import Caller, code
 from tests.pages.book import doors
+from tests.sessions.mates import one_team
 
 pytestmark = pytest.mark.django_db
 
@@ -60,6 +61,7 @@ def rejected(desk: Desk, planned: dict[str, Any]) -> None:
 def second(desk: Desk) -> Iterator[Caller]:
     """Another agent of the same project, which the reviewer answers for."""
     with doors(agents.ensure(desk.project, "build-9", desk.user("reviewer"))) as caller:
+        one_team("deploy-7", "build-9")
         yield caller
 
 

@@ -11,6 +11,7 @@ from approvals.models import Gate
 from approvals.states import OPEN, US
 from journal.clock import now_us
 from ledger.models import Attempt
+from tests.approvals.proving import proved
 from tests.approvals.story import RULES, Desk
 from tests.approvals.test_attacks import ALLOW, approved, dispatch, fact, rejected
 from tests.ingest.caller import code
@@ -98,6 +99,7 @@ def exempted(desk: Desk, **scope: Any) -> Any:
             ends_at_us=now_us() + 60 * US,
             user=desk.user("administrator"),
             **scope,
+            **proved(),
         )
 
 

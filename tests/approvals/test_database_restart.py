@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+import psycopg
 import pytest
 
 from tests.approvals.insisting import Browser, Insists
 from tests.house.cluster import Cluster, cluster
 from tests.house.server import ROOT, Server, serve
-from tests.ingest.caller import Caller, code, new_key
+from tests.ingest.caller import NO_TLS, Caller, code, new_key
 
 RULES = "name: all\nrules:\n  - {id: all, title: Everything, match: {}, outcome: require}\n"
 WRITERS, WRITTEN = 3, 15
@@ -163,3 +164,21 @@ def test_while_postgresql_is_away_everybody_is_told_to_come_again_and_then_all_g
         assert agent.post("/effects", plan).status_code == 201
         place.person.insist(gate)
         assert waiting.result()["status"] == "approved"
+
+
+def test_after_a_failover_the_pool_lets_go_of_the_read_only_server(place: Place) -> None:
+    """Connections stay open to a server that was demoted; nobody restarts Gatebook."""
+    agent, readyz = place.agent(), f"{place.server.url}/readyz"
+    address = place.base.url.rpartition("/")[0] + "/postgres"
+    with psycopg.connect(address, autocommit=True) as operator:
+        operator.execute("ALTER DATABASE gatebook SET default_transaction_read_only = on")
+        operator.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'gatebook'")
+        answers = [agent.post("/sessions", {"key": f"read-only-{number}"}) for number in range(6)]
+        assert {code(answer) for answer in answers} == {(503, "unavailable")}
+        assert "read-only" in answers[-1].json()["detail"]
+        assert httpx.get(readyz, verify=NO_TLS).text == "not ready: the database is read-only\n"
+        operator.execute("ALTER DATABASE gatebook RESET default_transaction_read_only")
+    answers = [agent.post("/sessions", {"key": f"after-{number}"}) for number in range(60)]
+    # Each connection that was opened meanwhile is found out once, and closed.
+    assert len([answer for answer in answers if answer.status_code != 201]) <= 48
+    assert {answer.status_code for answer in answers[-10:]} == {201}

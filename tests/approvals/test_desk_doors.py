@@ -19,6 +19,7 @@ from journal.clock import now_us
 from journal.models import Entry
 from ledger import holds
 from sessions.models import ROLES, Agent, Session
+from tests.approvals.proving import proved
 from tests.approvals.story import RULES, Desk
 
 pytestmark = pytest.mark.once
@@ -34,6 +35,7 @@ LEAST: Final = {
     "policy_set": "viewer",
     "exemptions": "viewer",
     "grant_exemption": "operator",
+    "confirm_exemption": "operator",
     "revoke_exemption": "operator",
     "policy_draft": "administrator",
     "activate_policy": "administrator",
@@ -70,7 +72,12 @@ def ids(desk: Desk, gate: Gate) -> dict[str, UUID]:
     with transaction.atomic():
         hold = holds.put(desk.project, "tool", "other.tool", "because", desk.user("reviewer"))
         exemption = exemptions.grant(
-            desk.project, tool="x", reason="for the drill", ends_at_us=now_us() + 10**9, user=desk.user("operator")
+            desk.project,
+            tool="x",
+            reason="for the drill",
+            ends_at_us=now_us() + 10**9,
+            user=desk.user("operator"),
+            **proved(),
         )
         channel = channels.add(desk.project, "email", "ops@example.org", desk.user("administrator"))
     active = policies.current(desk.project)

@@ -109,7 +109,7 @@ def test_mine_is_not_lost_behind_thousands_that_ask_others(desk: Desk, rita: Rev
 
 def test_news_is_told_and_its_absence_costs_nothing(desk: Desk, gate: Gate, rita: Reviewer) -> None:
     html = rita.page(reverse("inbox"))
-    since = re.search(r"since=([\d-]+)", html)
+    since = re.search(r"approvals/\?since=([\d-]+)", html)
     assert since
     poll = {"since": since[1], "state": "pending"}
     headers = {"HX-Request": "true"}

@@ -64,7 +64,7 @@ def test_the_permalink_tells_what_came_of_it(desk: Desk, rita: Reviewer) -> None
     desk.agent.acknowledge(planned, outcome="error")
     html = rita.page(url_of(gate))
     assert "What happened afterwards" in html
-    assert re.search(r"acknowledged</span>\s*<span[^>]*>.*?error</span>", html)
+    assert re.search(r"is-failed.>.*?acknowledged</span> error", html)
 
 
 @pytest.mark.parametrize("answer", ["deny", "deny_final", "return"])

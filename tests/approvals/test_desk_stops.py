@@ -112,7 +112,7 @@ def test_what_ran_without_approval_is_said_on_its_page_and_found(desk: Desk, gat
     report = {"id": "r-1", "kind": "effect.dispatched", "session": "s-1", "effect_key": "e-1"}
     assert desk.agent.report([report]).status_code == 200
     handle = str(desk.effect({"id": str(gate.effect_id)}))
-    assert "Executed without approval." in rita.page(reverse("effect", args=[gate.effect_id]))
+    assert "Ran without approval:" in rita.page(reverse("effect", args=[gate.effect_id]))
     assert "1 violation" in rita.page(reverse("session", args=[gate.session_id]))
     for query in ("is:violating", "leave:bypassed", "judged:ask"):
         assert handle in rita.page(reverse("audit"), 200, q=query), query

@@ -10,6 +10,7 @@ from approvals import exemptions
 from approvals.states import US
 from journal.clock import now_us
 from ledger.models import Attempt
+from tests.approvals.proving import proved
 from tests.approvals.story import Desk
 from tests.ingest.caller import code
 
@@ -55,7 +56,7 @@ def test_rules_let_nothing_pass_whose_arguments_were_erased(desk: Desk, basis: s
         with transaction.atomic():
             exemptions.grant(
                 desk.project, tool="git.push", reason="a release is going on", ends_at_us=now_us() + 60 * US,
-                user=desk.user("administrator"),
+                user=desk.user("administrator"), **proved(),
             )  # fmt: skip
     arguments = {"ref": "main", "force": erased}
     planned = approved(desk, arguments=arguments) if basis == "ruling" else desk.plan(arguments=arguments)

@@ -11,6 +11,7 @@ from journal.models import Entry
 from ledger.models import Attempt
 from sessions import agents
 from sessions.models import Agent
+from tests.approvals.proving import grant
 from tests.approvals.story import Desk
 from tests.ingest.caller import Caller, code
 from tests.pages.book import doors
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.django_db
 RULES: Final = """
 name: house
 rules:
-  - {id: all, title: Everything asks, match: {}, outcome: require}
+  - {id: all, title: Everything asks, match: {}, outcome: require, exemptible: irreversible}
 """
 GRANTORS: Final = ("operator", "administrator")
 RELATIONS: Final = ("none", "requester", "session_owner", "agent_owner")
@@ -35,7 +36,7 @@ RISKS: Final = {  # what is declared of the tool, and the environment
 def exempt(desk: Desk, grantor: str, agent: str = "deploy-7") -> None:
     """Grant what the agent does for an hour, by the form."""
     fields = {"tool": "act", "agent": agent, "hours": "1", "reason": "The release train, INC-204."}
-    assert desk.house.client(grantor).post(reverse("grant_exemption"), fields).status_code == 302
+    assert grant(desk.house.client(grantor), **fields).status_code == 302
 
 
 def declared(desk: Desk, risk: str) -> dict[str, Any]:
@@ -71,6 +72,19 @@ def test_whoever_has_a_part_in_it_exempts_it_at_low_risk_alone(
     assert Exemption.objects.get().uses == Entry.objects.filter(kind="exemption.used").count() == int(passes)
     assert Gate.objects.count() == (1 if passes else 2)
     assert dispatch(quiet.agent, after).status_code == (200 if passes else 409)
+
+
+@pytest.mark.parametrize("how", ["parent", "branched_from"])
+def test_nobody_exempts_a_reported_session_below_one_that_works_for_them(quiet: Desk, how: str) -> None:
+    fields = declared(quiet, "high")
+    Agent.objects.filter(name="deploy-7").update(owner=quiet.user("reviewer"))
+    quiet.agent.session("s-1", on_behalf_of="operator")
+    below = {"id": "f-1", "kind": "session.started", "session": "below", how: "s-1"}
+    assert quiet.agent.report([below]).json()["accepted"] == 1
+    exempt(quiet, "operator")
+    assert quiet.agent.plan("e-1", "below", **fields)["answer"] == "wait"
+    exempt(quiet, "administrator")
+    assert quiet.agent.plan("e-2", "below", arguments={"n": 2}, **fields)["leave_basis"] == "exemption"
 
 
 def test_the_exemption_of_somebody_else_covers_it_all_the_same(quiet: Desk) -> None:

@@ -10,6 +10,7 @@ from approvals.models import Exemption, Gate
 from approvals.states import US
 from journal.clock import now_us
 from journal.models import Entry
+from tests.approvals.proving import proved
 from tests.approvals.story import RULES, Desk
 from tests.ingest.caller import code
 from tests.sessions.speaking import origin
@@ -22,7 +23,7 @@ def granted(desk: Desk, rule: str, seconds: int = 60) -> Exemption:
     with transaction.atomic():
         return exemptions.grant(
             desk.project, tool="git.push", rule=rule, reason="a release is going on",
-            ends_at_us=now_us() + seconds * US, user=desk.user("administrator"),
+            ends_at_us=now_us() + seconds * US, user=desk.user("administrator"), **proved(),
         )  # fmt: skip
 
 

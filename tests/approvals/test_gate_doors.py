@@ -178,14 +178,14 @@ def test_one_foreign_gate_among_many_is_named_and_nothing_is_told(desk: Desk) ->
     assert answer.json()["pointer"] == f"/gates/{other}"
 
 
-def test_the_agent_that_asked_withdraws_it_and_nobody_else(desk: Desk) -> None:
+def test_the_agent_that_asked_withdraws_it_and_no_stranger(desk: Desk) -> None:
     from sessions import agents
 
     effect = desk.plan()
     gate = desk.gate(effect)
     with doors(agents.ensure(desk.project, "another")) as another:
         assert another.get(f"/gates/{gate.id}").status_code == 200, "agents of a project may look"
-        assert code(another.post(f"/gates/{gate.id}/cancel")) == (404, "not_found")
+        assert code(another.post(f"/gates/{gate.id}/cancel")) == (403, "OTHER_AGENT")
     assert Gate.objects.get(id=gate.id).status == "pending"
     told = desk.agent.post(f"/gates/{gate.id}/cancel")
     assert told.status_code == 200

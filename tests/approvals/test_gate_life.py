@@ -122,7 +122,7 @@ def test_a_passed_deadline_is_passed_before_any_sweeper(desk: Desk) -> None:
     with time_machine.travel(gate.decide_by_us / US + 1, tick=False):
         assert desk.answer(gate, "reviewer").refusal == (
             "expired",
-            "Its time was over before this answer came, and that is never an approval.",
+            "This request expired 0 s ago. It was not approved.",
         )
         assert code(dispatch(desk, planned)) == (409, "GATE_EXPIRED")
     assert not Vote.objects.exists()

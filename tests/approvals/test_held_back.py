@@ -13,6 +13,7 @@ from journal.clock import now_us
 from ledger import commands
 from ledger.effects import LostRace
 from ledger.models import Attempt
+from tests.approvals.proving import proved
 from tests.approvals.story import Desk
 from tests.ingest.caller import Caller, code
 
@@ -88,7 +89,7 @@ def with_leave(desk: Desk, basis: str) -> tuple[dict[str, Any], int]:
         with transaction.atomic():
             exemptions.grant(
                 desk.project, tool="git.push", reason="a release is going on", ends_at_us=now_us() + 60 * US,
-                user=desk.user("administrator"),
+                user=desk.user("administrator"), **proved(),
             )  # fmt: skip
     planned = desk.plan()
     if basis == "ruling":

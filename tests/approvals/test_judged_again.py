@@ -13,6 +13,7 @@ from ledger import declared
 from ledger.models import Attempt, Effect
 from ledger.models_tools import Tool
 from sessions import repositories
+from tests.approvals.proving import proved
 from tests.approvals.story import Desk
 from tests.ingest.caller import code
 
@@ -32,6 +33,7 @@ rules:
     title: What cannot be undone
     match: {reversibility: [irreversible]}
     outcome: require
+    exemptible: irreversible
 """
 TOPIC: dict[str, Any] = {"target": {"repository": "web", "ref": "topic"}}
 
@@ -170,7 +172,7 @@ def test_an_exemption_from_one_rule_is_none_from_another_that_now_asks_too(desk:
     with transaction.atomic():
         exemptions.grant(
             desk.project, tool="note.write", rule="final", reason="a release is going on",
-            ends_at_us=now_us() + 60 * US, user=desk.user("administrator"),
+            ends_at_us=now_us() + 60 * US, user=desk.user("administrator"), **proved(),
         )  # fmt: skip
     planned = plan(desk, **TOPIC)
     assert planned["leave_basis"] == "exemption"

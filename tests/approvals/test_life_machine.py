@@ -24,10 +24,12 @@ from ledger import holds
 from ledger.models import Attempt, Effect
 from ledger.models_holds import Hold
 from sessions import agents
+from tests.approvals.proving import proved
 from tests.approvals.replayed import Book, basis_of, folded, leave_of, set_aside_for, status_of
 from tests.approvals.story import RULES, Desk
 from tests.ingest.caller import Caller
 from tests.pages.book import doors
+from tests.sessions.mates import one_team
 
 pytestmark = pytest.mark.django_db
 
@@ -211,7 +213,9 @@ class Life(RuleBasedStateMachine):
                 exemptions.revoke(standing, user)
                 return
             ends = now_us() + 600 * US
-            exemptions.grant(self.desk.project, tool="git.*", reason="a release goes on", ends_at_us=ends, user=user)
+            exemptions.grant(
+                self.desk.project, tool="git.*", reason="a release goes on", ends_at_us=ends, user=user, **proved()
+            )
 
     @rule()
     def stop(self) -> None:
@@ -313,8 +317,9 @@ class Life(RuleBasedStateMachine):
 
 @pytest.fixture
 def life(desk: Desk) -> Iterator[type[Life]]:
-    """The machine on a desk with a second agent."""
+    """The machine on a desk with a second agent of the first one's team."""
     with doors(agents.ensure(desk.project, "build-9", desk.user("reviewer"))) as second:
+        one_team("deploy-7", "build-9")
         Life.desk, Life.callers = desk, [desk.agent, second]
         yield Life
 

@@ -130,6 +130,7 @@ def test_a_condition_holds_or_it_does_not(match: dict[str, Any], holds: bool) ->
 
 ARGUMENTS = {
     "force": True, "count": 3, "price": 2.5, "to": "ada@example.org", "host": "10.1.2.3", "six": "::ffff:10.1.2.3",
+    "6to4": "2002:a01:203::1", "nat64": "64:ff9b::10.1.2.3", "other": "2001:db8::10.1.2.3",
     "none": None, "list": ["a", 1, True], "deep": {"er": [{"at": "last"}]}, "empty": {},
 }  # fmt: skip
 
@@ -187,6 +188,9 @@ ARGUMENTS = {
         ({"path": "count", "prefix": "3"}, None),
         ({"path": "host", "cidr": ["10.0.0.0/8"]}, True),
         ({"path": "six", "cidr": ["10.0.0.0/8"]}, True),
+        ({"path": "6to4", "cidr": ["10.0.0.0/8"]}, True),
+        ({"path": "nat64", "cidr": ["10.0.0.0/8"]}, True),
+        ({"path": "other", "cidr": ["10.0.0.0/8"]}, False),
         ({"path": "host", "cidr": ["192.168.0.0/16", "fe80::/10"]}, False),
         ({"path": "to", "cidr": ["10.0.0.0/8"]}, None),
         ({"path": "count", "cidr": ["0.0.0.0/8"]}, None),

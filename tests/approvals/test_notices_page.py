@@ -1,10 +1,12 @@
 """The page of those who hear of gates outside of the pages."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pytest_django import Settings
 
+from approvals import notices
 from approvals.models_notices import Notice, NoticeChannel
 from journal.models import Body, Entry
 from tests.pages.people import House
@@ -156,3 +158,22 @@ def test_what_a_receiver_says_is_shown_inert(house: House) -> None:
     assert "<script>alert" not in page
     assert "U+202E" in page
     assert "tried again" in page
+
+
+@pytest.mark.parametrize("has_server", [False, True])
+def test_mail_that_became_a_file_is_not_called_sent(
+    house: House, settings: Settings, tmp_path: Path, has_server: bool
+) -> None:
+    backend = "locmem" if has_server else "filebased"
+    settings.EMAIL_BACKEND = f"django.core.mail.backends.{backend}.EmailBackend"
+    settings.EMAIL_FILE_PATH = tmp_path
+    channel = added(house)
+    client = house.client("administrator")
+    assert client.post(f"{PAGE}{channel.id}/test/").status_code == 302
+    assert notices.send_due() == 1
+    assert len(list(tmp_path.iterdir())) == (0 if has_server else 1)
+    settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"  # a server that came later
+    rows = client.get(PAGE).content.decode().partition("Latest notices")[2]
+    assert ("written to a file, no mail server is configured" in rows) is not has_server
+    assert (">sent<" in rows) is has_server
+    assert ('#ack"' in rows) is has_server

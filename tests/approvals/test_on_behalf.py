@@ -71,18 +71,60 @@ def test_a_report_with_an_unknown_name_is_kept_and_names_nobody(desk: Desk) -> N
     assert Session.objects.get(key="day").on_behalf_of == desk.user("viewer")
 
 
-def test_a_session_under_another_one_works_for_the_same_person_unless_it_says_otherwise(desk: Desk) -> None:
+@pytest.mark.parametrize("how", ["parent", "branched_from"])
+@pytest.mark.parametrize("named", [{}, {"on_behalf_of": "reviewer"}])
+def test_a_session_under_or_from_another_one_works_for_the_same_person(
+    desk: Desk, how: str, named: dict[str, str]
+) -> None:
     desk.agent.session("s-1", on_behalf_of="reviewer")
-    for key, named in (("below", {}), ("other", {"on_behalf_of": "viewer"})):
-        desk.agent.session(key, parent="s-1", **named)
-        desk.agent.session(key, parent="s-1", **named)
-    assert dict(Session.objects.values_list("key", "on_behalf_of__username")) == {
-        "s-1": "reviewer", "below": "reviewer", "other": "viewer",
-    }  # fmt: skip
+    for key, above in (("below", "s-1"), ("deeper", "below")):
+        desk.agent.session(key, **{how: above}, **named)
+        desk.agent.session(key, **{how: above}, **named)
+    assert set(Session.objects.values_list("on_behalf_of__username", flat=True)) == {"reviewer"}
     told = [orjson.loads(one) for one in Entry.objects.filter(kind="session.started").values_list("facts", flat=True)]
-    assert [one["on_behalf_of"] for one in told].count(pseudonym(desk, "reviewer")) == 2
+    assert [one["on_behalf_of"] for one in told].count(pseudonym(desk, "reviewer")) == 3
+    gate = desk.gate(desk.agent.plan("e-1", "deeper"))
+    assert desk.answer(gate, "reviewer").refusal[0] == "self_approval"  # type: ignore[index]
+    assert desk.answer(gate, "administrator").refusal is None
+
+
+@pytest.mark.parametrize("how", ["parent", "branched_from"])
+def test_no_agent_drops_whom_the_session_above_works_for(desk: Desk, how: str) -> None:
+    desk.agent.session("s-1", on_behalf_of="reviewer")
+    refused = desk.agent.post("/sessions", {"key": "below", how: "s-1", "on_behalf_of": "viewer"})
+    assert code(refused) == (422, "on_behalf_of_differs")
+    assert not Session.objects.filter(key="below").exists()
+    desk.agent.session("s-2", on_behalf_of="viewer")
+    both = {"key": "below", "parent": "s-1", "branched_from": "s-2"}
+    for named in ({}, {"on_behalf_of": "viewer"}, {"on_behalf_of": "reviewer"}):
+        assert code(desk.agent.post("/sessions", both | named)) == (422, "on_behalf_of_differs")
+
+
+@pytest.mark.parametrize("first", ["above", "below"])
+@pytest.mark.parametrize("how", ["parent", "branched_from"])
+def test_a_reported_session_works_for_whom_the_one_above_works_whichever_is_reported_first(
+    desk: Desk, how: str, first: str
+) -> None:
+    above = {"id": "f-1", "kind": "session.started", "session": "s-1", "on_behalf_of": "reviewer"}
+    below = {"id": "f-2", "kind": "session.started", "session": "below", how: "s-1"}
+    for one in (above, below) if first == "above" else (below, above):
+        assert desk.agent.report([one]).json()["accepted"] == 1
     gate = desk.gate(desk.agent.plan("e-1", "below"))
     assert desk.answer(gate, "reviewer").refusal[0] == "self_approval"  # type: ignore[index]
+    assert desk.answer(gate, "administrator").refusal is None
+
+
+@pytest.mark.parametrize("how", ["parent", "branched_from"])
+def test_a_report_that_names_somebody_else_sets_nobody_free(desk: Desk, how: str) -> None:
+    desk.agent.session("s-1", on_behalf_of="reviewer")
+    below = {"id": "f-1", "kind": "session.started", "session": "below", how: "s-1", "on_behalf_of": "operator"}
+    assert desk.agent.report([below]).json()["accepted"] == 1
+    desk.agent.session("deeper", parent="below")
+    assert desk.gate(desk.agent.plan("e-1", "deeper")).requester == desk.user("reviewer")
+    gate = desk.gate(desk.agent.plan("e-1", "below"))
+    for named in ("reviewer", "operator"):
+        assert desk.answer(gate, named).refusal[0] == "self_approval"  # type: ignore[index]
+    assert desk.answer(gate, "administrator").refusal is None
 
 
 def test_whom_it_is_for_says_no_and_never_yes_and_reads_why(desk: Desk) -> None:

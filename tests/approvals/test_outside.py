@@ -31,6 +31,16 @@ NAMES = {
     "sixtofour.example.org": ["2002:a00:1::"],
     "teredo.example.org": ["2001:0:a00:1::1"],
     "compatible.example.org": ["::10.0.0.1"],
+    "site-local.example.org": ["fec0::1"],
+    "documentation6.example.org": ["3fff::1"],
+    "relay.example.org": ["192.88.99.1"],
+    "translated.example.org": ["::ffff:0:10.0.0.1"],
+    "isatap.example.org": ["2606:4700::5efe:10.0.0.1"],
+    "isatap-of-one.example.org": ["2606:4700::200:5efe:10.0.0.1"],
+    "discard.example.org": ["100::1"],
+    "segments.example.org": ["5f00::1"],
+    "as112.example.org": ["192.175.48.1"],
+    "unassigned.example.org": ["4000::1"],
     "nothing.example.org": ["0.0.0.0"],  # noqa: S104 - refused, not bound to
     "nothing6.example.org": ["::"],
     "shared.example.org": ["100.64.0.1"],
@@ -210,3 +220,23 @@ def test_this_machine_is_not_reached_without_the_word_for_it(receiver: Any, sett
     with pytest.raises(outside.Refused):
         outside.post(receiver(204), b"{}", {}, lambda *_: ["127.0.0.1"])
     assert receiver.got == []
+
+
+@pytest.mark.parametrize("network", outside.SPECIAL, ids=str)
+def test_every_special_network_is_refused_from_its_first_address_to_its_last(network: Any) -> None:
+    for address in (network[0], network[1], network[-1]):
+        assert not outside._public(str(address))
+        if network.version == 4:
+            assert not outside._public(f"::ffff:{address}"), "mapped"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("1.1.1.1", "9.255.255.255", "11.0.0.0", "100.63.255.255", "100.128.0.0", "172.15.255.255", "172.32.0.0"),
+        *("192.0.1.0", "192.88.98.255", "192.88.100.0", "198.17.255.255", "198.20.0.0", "223.255.255.255"),
+        *("2000::", "2001:200::1", "2003::1", "2606:4700::1111", "3ffe:ffff::1", "3fff:1000::1", "::ffff:1.1.1.1"),
+    ],
+)
+def test_their_neighbours_are_public(address: str) -> None:
+    assert outside._public(address)

@@ -18,6 +18,7 @@ from approvals.states import US
 from journal.clock import now_us
 from journal.models import Body, Entry
 from ledger.models import Attempt, Effect
+from tests.approvals.proving import proved
 from tests.approvals.story import RULES, Desk
 from tests.ingest.caller import code
 
@@ -34,7 +35,7 @@ def exempt(desk: Desk) -> None:
     with transaction.atomic():
         exemptions.grant(
             desk.project, tool="git.push", reason="a release is going on", ends_at_us=now_us() + 60 * US,
-            user=desk.user("administrator"),
+            user=desk.user("administrator"), **proved(),
         )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from journal.clock import now_us
 from journal.models import Entry
 from sessions import teams
 from sessions.models import ROLES
+from tests.approvals.proving import proved
 from tests.approvals.story import RULES, Desk
 
 pytestmark = pytest.mark.django_db
@@ -47,7 +48,7 @@ def exempted(desk: Desk, **scope: Any) -> Exemption:
         "ends_at_us": now_us() + 3_600_000_000,
     }
     with transaction.atomic():
-        return exemptions.grant(desk.project, user=desk.user("operator"), **(asked | scope))
+        return exemptions.grant(desk.project, user=desk.user("operator"), **(asked | scope), **proved())
 
 
 def doors(desk: Desk) -> list[tuple[str, str]]:
@@ -81,7 +82,7 @@ def test_nothing_of_another_project_is_found(desk: Desk) -> None:
         foreign = policies.load(desk.house.other, RULES)
         theirs = exemptions.grant(
             desk.house.other, tool="*", reason="Of another house.", ends_at_us=now_us() + 9_000_000,
-            user=desk.house.neighbour.user,
+            user=desk.house.neighbour.user, **proved(),
         )  # fmt: skip
     for door, key in (("policy_set", foreign.pk), ("activate_policy", foreign.pk), ("revoke_exemption", theirs.pk)):
         page(desk, door, key, role="administrator", status=404)

@@ -14,6 +14,7 @@ from journal.ids import uuid7
 from journal.models import Entry
 from sessions import agents, people, projects
 from sessions.models import Project
+from tests.approvals.proving import proved
 from tests.approvals.story import Desk
 from tests.approvals.test_deadlocks import BLOCKED, statement
 from tests.approvals.test_races import desk
@@ -70,7 +71,12 @@ def test_use_against_revocation_is_counted_or_refused(project: Project) -> None:
         user = people.add(project, "ada", "operator", "slate-lantern-orbit-42").user
         agent = agents.ensure(project, "deploy-7")
         granted = exemptions.grant(
-            project, tool="*", reason="For the race of this test.", ends_at_us=now_us() + 60_000_000, user=user
+            project,
+            tool="*",
+            reason="For the race of this test.",
+            ends_at_us=now_us() + 60_000_000,
+            user=user,
+            **proved(),
         )
 
     def use() -> bool:

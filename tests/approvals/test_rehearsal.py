@@ -8,6 +8,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
 
 from approvals import rehearsal
 from approvals.counting import counter
@@ -18,7 +19,7 @@ from journal import erasures
 from journal.clock import now_us
 from journal.models import Entry
 from ledger.models import Effect
-from sessions.models import Session
+from sessions.models import Agent, Membership, Session
 from tests.approvals.story import Desk
 
 pytestmark = pytest.mark.django_db
@@ -133,14 +134,16 @@ def test_rates_are_those_of_then(worked: Desk) -> None:
 def test_what_was_planned_before_is_counted_per_thing(worked: Desk, per: str, within_s: int, expected: int) -> None:
     session = Session.objects.get()
     agent, tool = worked.house.agent.id, "git.push"
-    count = counter(worked.project.id, agent, session.id, tool, now_us())
+    count = counter(worked.project.id, agent, session.id, tool, now_us(), intent="")
     assert count(Rate(100, within_s, per)) == expected
     assert count(Rate(2, within_s, per)) == 2, "no more is counted than the rule asks about"
     first = Effect.objects.get(effect_key="to-main").opened_position
-    assert counter(worked.project.id, agent, session.id, tool, now_us(), first)(Rate(100, within_s, per)) == 0
+    assert (
+        counter(worked.project.id, agent, session.id, tool, now_us(), first, intent="")(Rate(100, within_s, per)) == 0
+    )
     if within_s:
         later = now_us() + 61_000_000
-        assert counter(worked.project.id, agent, session.id, tool, later)(Rate(100, within_s, per)) == 0
+        assert counter(worked.project.id, agent, session.id, tool, later, intent="")(Rate(100, within_s, per)) == 0
 
 
 def test_the_effect_itself_is_not_counted_when_it_is_judged_again(quiet: Desk) -> None:
@@ -182,3 +185,41 @@ def test_the_command_lists_the_changes_and_counts_them(worked: Desk, tmp_path: P
         command(worked, path)
     with pytest.raises(CommandError, match="--days"):
         command(worked, path, "--days", "0")
+
+
+def test_what_became_impossible_to_approve_is_another_outcome_and_is_warned_of(quiet: Desk, tmp_path: Path) -> None:
+    """Four people could answer; the agent's owner and the session's are two of them."""
+    quiet.declare("git.push")
+    quiet.rules(DRAFT)
+    quiet.agent.post("/sessions", {"key": "s-1", "owner": "reviewer"})
+    Agent.objects.update(owner=quiet.user("operator"))
+    quiet.plan("to-main", target=MAIN)
+
+    def draft(minimum: int, people: str = "") -> str:
+        asked = f"refs: [main]}}, outcome: require, require: {{{people} minimum: {minimum}}}"
+        return DRAFT.replace("refs: [main]}, outcome: require", asked)
+
+    replay, changes = replayed(quiet, draft(1))
+    assert (changes, replay.warnings) == ([], [])
+    for text, warned in ((draft(2), False), (draft(9), True), (draft(1, "teams: [nowhere],"), True)):
+        replay, changes = replayed(quiet, text)
+        assert changes == [("to-main", "ask", "impossible", "house, draft/push")], text
+        assert bool(replay.warnings) is warned, text
+        assert dict(replay.outcomes) == {("ask", "impossible"): 1}
+    quiet.person("zoe")
+    assert replayed(quiet, draft(2))[1] == []
+    member = Membership.objects.get(user__username="zoe")
+    member.user.is_active = False
+    member.user.save()
+    assert replayed(quiet, draft(2))[1] != []
+
+    fields = {"text": draft(9), "days": "7", "mode": "enforce", "do": "rehearse"}
+    page = quiet.house.client("administrator").post(reverse("policy_draft"), fields).content.decode()
+    assert "No outcome would have been another" not in page
+    assert "asks more people than can answer" in page
+    assert "what it holds can only expire" in page
+    out, path = StringIO(), tmp_path / "draft.yaml"
+    path.write_text(draft(9))
+    call_command("rehearse_policies", str(path), stdout=out)
+    assert "Warning: rule push: It wants 9 people" in out.getvalue()
+    assert "ask → impossible" in out.getvalue()

@@ -1,16 +1,20 @@
 """The proof that a yes takes is decided when the gate opens, and kept by the page, the verb and the database alike."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+import time_machine
 from django.db import DatabaseError, IntegrityError, transaction
 from django.urls import reverse
 
 from approvals import card
 from approvals.models import Gate, Vote
 from approvals.requirement import Requirement
+from approvals.states import US
 from journal.clock import now_us
+from journal.models import Entry
 from ledger import declared
 from ledger.models_tools import Tool
 from sessions import repositories
@@ -79,7 +83,7 @@ def test_a_rule_that_wants_the_password_alone_gets_the_password_alone(desk: Desk
     assert not Vote.objects.exists()
     assert rita.confirm(gate, password=PASSWORD).status_code == 302
     assert Vote.objects.get().step_up == "reauth"
-    assert "; with password" in rita.page(url_of(gate))
+    assert "; password given" in rita.page(url_of(gate))
     # It is good for five minutes, and then the confirm page only asks once more.
     again = desk.gate(desk.plan("e-2", arguments={"ref": "topic"}))
     confirm = rita.answer(again)["Location"]
@@ -214,3 +218,23 @@ def test_the_database_takes_a_yes_with_enough(desk: Desk) -> None:
     desk.rules(REAUTH)
     gate = desk.gate(desk.plan("e-2", arguments={"ref": "topic"}))
     vote(desk, gate, step_up="typed_digest")()
+
+
+def test_what_was_proved_is_recorded_with_when_the_password_was_given(desk: Desk, final: Gate, rita: Reviewer) -> None:
+    """The second answer takes no password again: its record says how old the password is."""
+    began = now_us() // US
+    other = desk.gate(desk.plan("other", tool="drop.table", arguments={"command": "DROP TABLE carts"}))
+    for number, gate in enumerate((final, other)):
+        with time_machine.travel(began + 240 * number, tick=False):
+            rita.answer(gate)
+            given = {} if number else {"password": PASSWORD}
+            assert rita.confirm(gate, code=card.code(gate.effect.intent_digest), **given).status_code == 302
+    first, second = Vote.objects.order_by("position")
+    assert (first.step_up, second.step_up) == ("typed_digest", "typed_digest")
+    assert first.password_at_us == second.password_at_us == began * US
+    facts = [json.loads(one) for one in Entry.objects.filter(kind="gate.voted").values_list("facts", flat=True)]
+    assert {one["password_at_us"] for one in facts} == {began * US}
+    pages = [rita.page(url_of(gate)) for gate in (final, other)]
+    assert "with the answer" in pages[0]
+    assert "4 min before" in pages[1]
+    assert "with code and password" not in pages[1]

@@ -22,7 +22,7 @@ from tests.ingest.test_api_doors import BODIES
 pytestmark = pytest.mark.django_db
 ROOMS: Final = ("agent_sessions", "ledger", "approvals", "auth")
 # What an agent may do of itself: it looks, and it withdraws what it asked for.
-OF_AGENTS: Final = {"gates", "gates/wait", "gates/<uuid:gate>", "gates/<uuid:gate>/cancel"}
+OF_AGENTS: Final = {"gates", "gates/wait", "gates/<gate:gate>", "gates/<gate:gate>/cancel"}
 OPEN_TO_ALL: Final = {"healthz", "readyz", "help/", "sign-in/", "sign-out/"}
 VERBS: Final = (
     *("approve", "deny", "answer", "vote", "rule", "ruling", "revoke", "extend", "hold", "lift", "confirm"),

@@ -10,6 +10,7 @@ from ledger.models import Attempt, Effect
 from sessions import agents
 from tests.approvals.story import Desk
 from tests.pages.book import doors
+from tests.sessions.mates import one_team
 
 pytestmark = pytest.mark.django_db
 SAID: dict[str, Any] = {"session": "s-1", "effect_key": "e-1"}
@@ -40,6 +41,7 @@ def test_a_plan_that_comes_late_shows_under_which_leave_each_of_them_ran(desk: D
 def test_a_live_word_on_one_weighs_more_than_the_import_of_all(desk: Desk) -> None:
     desk.agent.report([PLAN])
     with doors(agents.ensure(desk.project, "importer"), "import") as importer:
+        one_team("deploy-7", "importer")
         importer.report(dispatched(1, 2, 3, 4))
     assert leaves() == ["observed"] * 4
     desk.agent.report([{**SAID, "id": "a", "kind": "effect.acknowledged", "attempt": 4, "outcome": "ok"}])

@@ -22,7 +22,7 @@ CAP = THREADS - 16
 WAIT_S = 55  # the longest there is
 # Less than any wait: whoever answers within it was woken.
 WOKEN_WITHIN_S = 45
-# Granian kills a worker that does not stop by itself: so late that nobody who only takes longer is taken for one.
+# After so long the web server kills a worker that does not stop by itself: later than a slow worker needs.
 KILLED_AFTER_S = 120
 
 

@@ -19,6 +19,7 @@ from tests.approvals.reviewer import Reviewer, url_of
 from tests.approvals.story import Desk
 from tests.ingest.caller import Caller, code, new_key
 from tests.pages.book import doors
+from tests.sessions.mates import one_team
 
 SAID: Final = "Executed while on hold."
 MORE: Final[dict[str, dict[str, Any]]] = {
@@ -57,11 +58,13 @@ def breaches() -> list[str]:
 
 @pytest.fixture
 def beside(quiet: Desk) -> Iterator[Callable[..., Caller]]:
-    """Another client at the doors: the second agent, or an importer in the first one's name."""
+    """Another client at the doors: the second agent of the team, or an importer in the first one's name."""
     with ExitStack() as stack:
 
         def made(scope: str = "agent") -> Caller:
             agent = quiet.house.agent if scope == "import" else agents.ensure(quiet.project, "second")
+            if scope != "import":
+                one_team("deploy-7", "second")
             return stack.enter_context(doors(agent, scope))
 
         yield made

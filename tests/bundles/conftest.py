@@ -16,6 +16,7 @@ from journal import erasures
 from journal.clock import now_us
 from ledger.models import Effect
 from sessions.models import Session
+from tests.approvals.proving import proved
 from tests.approvals.story import Desk
 from tests.ingest.caller import new_key
 from tests.pages.book import Book, doors, fill, leave
@@ -104,7 +105,12 @@ def _rule(origin: Origin) -> None:
     with transaction.atomic():
         ends = now_us() + 3_600_000_000
         exemptions.grant(
-            desk.project, tool="ship", reason="harbour drill", ends_at_us=ends, user=desk.user("administrator")
+            desk.project,
+            tool="ship",
+            reason="harbour drill",
+            ends_at_us=ends,
+            user=desk.user("administrator"),
+            **proved(),
         )
     agent.dispatch(agent.plan("exempted", session, tool="ship", arguments={"n": "exempted"}))
     erased = origin.effect("error").plan_position

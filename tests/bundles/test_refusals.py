@@ -71,6 +71,14 @@ def _deep(held: Held) -> Held:
     return summed({**held, "bundle.json": b'{"format":' + b"[" * 5000 + b"]" * 5000 + b"}"})
 
 
+def _long(held: Held) -> Held:
+    """A number past 64 bits among the facts of an entry, where the schema of the format asks for no type."""
+    document = orjson.loads(held["bundle.json"])
+    entry(document, "effect.planned")["facts"]["intent"] = 7_000_000_007
+    text = orjson.dumps(document).replace(b"7000000007", b"7" * 30)
+    return summed({**held, "bundle.json": text})
+
+
 def _large(held: Held) -> Held:
     return summed({**held, "README.md": bytes(2 << 20)})
 
@@ -85,6 +93,7 @@ FORGED: list[tuple[str, Callable[[Held], Held]]] = [
     ("holds other bytes than its name says", _artifact),
     ("holds nothing of the name 'artifacts/../../etc/passwd'", _climbs),
     ("bundle.json cannot be read", _deep),
+    ("holds an integer of more than 64 bits", _long),
     ("README.md unpacks to 2,097,152 bytes; at most 1,048,576 are read", _large),
     ("is of version 2 of its format; this Gatebook reads version 1", told(lambda one: one.update(version=2))),
     ("/effects/0 has 'trusted', which is unknown", told(lambda one: one["effects"][0].update(trusted=True))),

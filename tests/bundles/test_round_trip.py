@@ -31,9 +31,10 @@ from ledger import holds, resolutions
 from ledger.models import Effect
 from ledger.resolutions import Word
 from sessions import messages, tokens
-from sessions.models import Artifact, Project, Session
+from sessions.models import Artifact, Person, Project, Session
 from sessions.people import pseudonym_of
 from sessions.refused import RefusedError
+from tests.approvals.proving import proved
 from tests.bundles.conftest import RULES, Origin, members
 from tests.pages.book import REPORT
 
@@ -87,8 +88,9 @@ def imported(path: Path, reader: str = "archivist", **options: Any) -> ImportedB
 
 
 def client_of(name: str) -> Client:
-    client = Client()
-    client.force_login(User.objects.get(username=name))
+    client, user = Client(), User.objects.get(username=name)
+    Person.objects.filter(user=user).update(password_is_own=True)  # as after the page that replaces the first one
+    client.force_login(user)
     return client
 
 
@@ -188,7 +190,9 @@ def _nothing_can_be_done(origin: Origin, path: Path, bundle: ImportedBundle, vot
         lambda: tokens.issue(two.agent, expires_in=None, actor="gatebook"),
         lambda: messages.write(user, two.agent, bundle.session, "", "Go on.", "key"),
         lambda: holds.put(archive, "project", "", "stop it all", user),
-        lambda: exemptions.grant(archive, tool="*", reason="for the drill", ends_at_us=now_us() + 10**9, user=user),
+        lambda: exemptions.grant(
+            archive, tool="*", reason="for the drill", ends_at_us=now_us() + 10**9, user=user, **proved()
+        ),
         lambda: policies.activate(archive, policies.load(archive, RULES), "enforce", user),
     ):
         with pytest.raises(RefusedError, match="nobody acts there"), transaction.atomic():

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -195,6 +196,23 @@ def test_a_signal_that_comes_as_the_command_begins_is_handed_on(desk: Desk, monk
     finally:
         signal.signal(signal.SIGTERM, before)
     assert ended_by == []
+
+
+def test_the_same_call_of_another_session_is_told_before_it_is_done(desk: Desk) -> None:
+    cut_off = ("exec", "--tool", "shell", "--timeout", "0.2", "--session")
+    words = ("--", "sh", "-c", "test -e once || { touch once; sleep 60; }")
+    assert desk.type(*cut_off, "elsewhere", *words)[0] == 124
+    code, _, wrong = desk.type(*cut_off, "here", *words)
+    (first,) = desk.effects("elsewhere")
+    assert (code, f"the same call may have happened already: {first['handle']} in elsewhere" in wrong) == (0, True)
+
+
+def test_a_session_of_its_own_stays_open_where_nobody_knows_what_the_command_did(desk: Desk) -> None:
+    code, _, wrong = desk.type("exec", "--tool", "shell", "--", "sh", "-c", "kill -9 $$")
+    assert code == 128 + signal.SIGKILL
+    assert re.search(r"gatebook: session run-\w+ is left open because of e_\d+\n", wrong)
+    assert "OpenWork" not in wrong
+    assert re.search(r"s_\d+ +running +run-", desk.type("sessions", "--limit", "1")[1])
 
 
 def test_the_words_that_look(desk: Desk) -> None:

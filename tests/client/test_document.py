@@ -1,4 +1,4 @@
-"""docs/client.md is true: its examples are run in their order, against a real server."""
+"""docs/client.md is true and complete: what it shows is run in its order, against a real server, and nothing beside."""
 
 import os
 import re
@@ -12,29 +12,28 @@ from tests.house.server import ROOT, Server
 
 pytestmark = pytest.mark.once
 TEXT = (ROOT / "docs" / "client.md").read_text(encoding="utf-8")
-TOOLS = """
-tools:
-  mail.send: {class: probeable, deadline_s: 60, request_lifetime_s: 5}
-  shell.run: {class: opaque}
-  git.push: {class: probeable, deadline_s: 60, request_lifetime_s: 5}
-"""
 
 
 def examples(language: str) -> str:
     found = re.findall(rf"^```{language}\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
-    assert len(found) > 1
+    assert found
     return "\n".join(found)
+
+
+def prepared(server: Server, folder: Path) -> str:
+    """The token that the operator's commands of the document print, in a folder with the file that it shows."""
+    (folder / "tools.yaml").write_text(examples("yaml"))
+    printed = ""
+    for line in examples("console").splitlines():
+        interpreter, script, *words = line.split()
+        assert (interpreter, script) == (".venv/bin/python", "manage.py")
+        printed = server.manage(*(str(folder / word) if word == "tools.yaml" else word for word in words))
+    return printed.strip()
 
 
 def test_its_examples_run(live_server_process: Server, tmp_path: Path) -> None:
     server = live_server_process
-    server.run(
-        "from django.db import transaction; from sessions import projects\n"
-        "with transaction.atomic(): projects.create('readers')"
-    )
-    (tmp_path / "tools.yaml").write_text(TOOLS)
-    server.manage("load_tools", "--project", "readers", str(tmp_path / "tools.yaml"))
-    token = server.token("reader", "--project", "readers")
+    token = prepared(server, tmp_path)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"GATEBOOK_URL": server.url, "GATEBOOK_TOKEN": token, "PATH": path}
     environment["PYTHONPATH"] = str(ROOT / "client")

@@ -179,7 +179,7 @@ def test_a_forked_child_may_do_nothing_in_its_parents_session_and_much_in_its_ow
 @pytest.mark.once
 def test_left_it_may_not_be_used_and_by_an_error_it_stays_open(ledger: FakeLedger) -> None:
     with pytest.raises(ZeroDivisionError), ledger.session("a") as s:
-        s.perform(*MAIL, lambda _key: 1 / 0)
+        raise ZeroDivisionError
     with pytest.raises(gatebook.Closed):
         s.perform(*MAIL, lambda _key: None)
     assert [one["status"] for one in ledger.sessions.values()] == ["running"]

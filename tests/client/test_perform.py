@@ -5,6 +5,7 @@ import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import gatebook_client as gatebook
 import pytest
@@ -40,7 +41,8 @@ def test_the_act_stands_between_dispatch_and_acknowledge(ledger: FakeLedger) -> 
     with ledger.session("a", mode="one_shot") as s:
         done = s.perform(*MAIL, lambda _key: seen.extend(ledger.steps))
     assert seen == ["open", "plan", "dispatch"]
-    assert ledger.steps == ["open", "plan", "dispatch", "acknowledge", "end"]
+    looks = ["effects"] * 3  # for what is open, before the session is ended
+    assert ledger.steps == ["open", "plan", "dispatch", "acknowledge", *looks, "end"]
     assert (done.state, done.ok, done.again) == ("acknowledged", True, False)
 
 
@@ -114,7 +116,7 @@ def test_an_act_that_breaks_is_told_as_what_is_known_and_the_error_goes_on(
     def act(_key: str) -> None:
         raise fault
 
-    with ledger.session("a") as s, pytest.raises(type(fault)):
+    with ledger.session("a", ends=False) as s, pytest.raises(type(fault)):
         s.perform(*MAIL, act)
     (row,) = ledger.effects.values()
     assert (row.state, row.reason, row.outcome) == ("failed", reason, outcome)
@@ -163,7 +165,7 @@ def test_people_say_no_and_it_is_not_done_however_often_it_is_asked(ledger: Fake
 def test_a_wait_for_people_can_be_given_an_end(ledger: FakeLedger) -> None:
     ledger.declare("mail.send", "probeable", people=True)
     world = World()
-    with ledger.session("a") as s, pytest.raises(gatebook.NotYet, match="nothing was begun"):
+    with ledger.session("a", ends=False) as s, pytest.raises(gatebook.NotYet, match="nothing was begun"):
         s.perform(*MAIL, world.act, wait_s=0)
     assert world.done == []
 
@@ -268,6 +270,83 @@ def test_no_result_is_too_strange_for_the_act_to_be_told(ledger: FakeLedger, res
     with ledger.session("a") as s:
         assert s.perform(*MAIL, lambda _key: result).ok
     assert ledger.states() == {"mail.send": "acknowledged"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "how"),
+    [({"to": "a\ud800"}, {}), ({"\udc00": 1}, {}), ({}, {"why": "x\ud83d"}), ({}, {"key": "\ud800"})],
+)
+def test_half_of_a_surrogate_pair_is_refused_as_the_server_would_and_nothing_is_begun(
+    ledger: FakeLedger, arguments: dict[str, object], how: dict[str, Any]
+) -> None:
+    world = World()
+    with ledger.session("a", ends=False) as s:
+        with pytest.raises(gatebook.Refused, match="half of a surrogate pair") as refused:
+            s.perform("mail.send", arguments, world.act, **how)
+        assert (refused.value.status, refused.value.code) == (422, "lone_surrogate")
+        assert (world.done, ledger.effects) == ([], {})
+        # What was done is told all the same.
+        assert s.perform(*MAIL, lambda _key: gatebook.Done(reference="m-\ud800")).reference == "m-?"
+        with pytest.raises(gatebook.Refused, match="half of a surrogate pair"):
+            s.wire.get("/effects", session=s.id, tool="\ud800")
+
+
+def test_whole_numbers_of_any_size_are_told_apart_and_sent_as_they_are(ledger: FakeLedger) -> None:
+    with ledger.session("a") as s:
+        keys = {s.perform("mail.send", {"chat": 2**64 + more}, World().act).effect_key for more in (0, 1)}
+    assert len(keys) == 2
+    assert [row.arguments["chat"] for row in ledger.effects.values()] == [2**64, 2**64 + 1]
+
+
+def unknown(s: gatebook.Session, world: World) -> None:
+    s.perform(*MAIL, lambda _key: gatebook.Done("unknown"))
+
+
+def dies(s: gatebook.Session, world: World) -> None:
+    def act(_key: str) -> None:
+        raise TimeoutError
+
+    with contextlib.suppress(TimeoutError):
+        s.perform(*MAIL, act)
+
+
+def waits(s: gatebook.Session, world: World) -> None:
+    with contextlib.suppress(gatebook.NotYet):
+        s.perform("release", {}, world.act, wait_s=0)
+
+
+@pytest.mark.parametrize(("leaves", "words"), [(unknown, "unknown"), (dies, "unknown"), (waits, "waits for people")])
+def test_a_session_is_not_ended_while_work_in_it_is_open(
+    ledger: FakeLedger, leaves: Callable[[gatebook.Session, World], None], words: str
+) -> None:
+    ledger.declare("release", people=True)
+    world = World()
+    said = rf"Session a is left open and not ended: e_1 .*\({words}\)"
+    with pytest.warns(gatebook.OpenWork, match=said), ledger.session("a") as s:
+        leaves(s, world)
+    (session,) = ledger.sessions.values()
+    assert session["status"] == "running"
+    assert ledger.leases[session["id"]].released
+    # Whoever takes it up again and sees to it ends it.
+    ledger.sleep(61)
+    ledger.rule("approved")
+    with ledger.session("a") as s:
+        s.perform(*(("release", {}) if leaves is waits else MAIL), world.act, probe=lambda _known: True)
+    assert session["status"] == "completed"
+
+
+def test_a_refused_and_a_rejected_effect_keep_no_session_open(ledger: FakeLedger) -> None:
+    def act(_key: str) -> None:
+        raise gatebook.Rejected("no")
+
+    ledger.declare("release", people=True)
+    with ledger.session("a") as s:
+        with pytest.raises(gatebook.Rejected):
+            s.perform(*MAIL, act)
+        with contextlib.suppress(gatebook.NotYet):
+            s.perform("release", {}, act, wait_s=0)
+        ledger.rule("denied")
+    assert next(iter(ledger.sessions.values()))["status"] == "completed"
 
 
 # Working state in memory. ---------------------------------------------------------------------------------------------

@@ -72,7 +72,7 @@ def test_every_example_is_answered_as_shown(live_server_process: Server, tmp_pat
         f"with transaction.atomic(): projects.create('{agent}')"
     )
     token = live_server_process.token(agent, "--project", agent)
-    known: dict[str, str] = {}
+    known: dict[str, str] = {"stranger": live_server_process.token(f"{agent}-2", "--project", agent)}
     examples = EXAMPLE.findall(TEXT)
     assert len(examples) > 35
     before_gates = len(EXAMPLE.findall(TEXT.partition("\n## Gates\n")[0]))
@@ -87,7 +87,8 @@ def test_every_example_is_answered_as_shown(live_server_process: Server, tmp_pat
                 live_server_process.manage("load_policies", str(rules), "--activate", "enforce", "--project", agent)
             line, headers, body, status, told, shown = parts(example)
             method, _, path = fill(line, known).partition(" ")
-            sent = {"Content-Type": "application/json", "Authorization": f"Bearer {token}", **headers}
+            sent = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
+            sent |= {name: fill(value, known) for name, value in headers.items()}
             if method == "POST" and not path.startswith("/events"):
                 sent.setdefault("Idempotency-Key", new_key())
             content = fill(body, known) + ("\n" if method == "PUT" else "")

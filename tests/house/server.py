@@ -141,7 +141,7 @@ def serve(folder: Path, *, database: str = "", **environment: str) -> Iterator[S
             "DJANGO_SETTINGS_MODULE": "tests.house.settings",
             "GATEBOOK_VAR": str(folder),
             "DATABASE_URL": url,
-            # Without its cached modules every worker of granian imports for seconds.
+            # Without its cached modules every worker of the web server imports for seconds.
             "PYTHONDONTWRITEBYTECODE": "",
             "GATEBOOK_LOG_LEVEL": "WARNING",
             "GATEBOOK_THREADS": str(THREADS),

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from config import keys
 from config.databases import entry
 from config.sqlite import base, checkpoints
 from config.sqlite.base import DatabaseWrapper
@@ -128,6 +129,7 @@ os._exit(0)
 
 def test_a_worker_of_the_web_server_has_the_thread(tmp_path: Path) -> None:
     own = {"DATABASE_URL": f"sqlite:///{tmp_path / 'served.sqlite3'}", "GATEBOOK_VAR": str(tmp_path)}
+    own |= dict.fromkeys(keys.KEY_VARIABLES.values(), "a key of the test, of more than thirty-two bytes")
     said = subprocess.run(
         [sys.executable, "-c", _WORKER], cwd=ROOT, env={**os.environ, **own}, capture_output=True, text=True, check=True
     )

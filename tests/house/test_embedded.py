@@ -3,6 +3,7 @@
 import os
 import pwd
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 
 from config import databases, embedded
 from tests.house.server import ROOT
+from tests.house.test_supervisor import wait_until
 
 USE = """
 import sys, psycopg
@@ -78,6 +80,55 @@ def test_what_a_killed_user_left_running_is_taken_over(folder: Path) -> None:
     assert answers(folder)
     leave(use(folder))
     assert not answers(folder)
+
+
+def test_a_dead_servers_number_that_another_process_has_now_is_no_server(folder: Path) -> None:
+    killed = use(folder)
+    with psycopg.connect(host=str(folder), user="postgres", dbname="gatebook") as connection:
+        connection.execute("CREATE TABLE kept AS SELECT 7 AS seven")
+    killed.kill()
+    killed.wait()
+    pid_file = folder / "data" / "postmaster.pid"
+    server = int(pid_file.read_text().split()[0])
+    os.kill(server, signal.SIGKILL)
+    wait_until(lambda: not Path(f"/proc/{server}").exists())
+    owner = embedded._system_user()
+    # PostgreSQL asks by its own user, and cannot see others' processes.
+    other = subprocess.Popen(["sleep", "120"], user=owner.pw_uid if owner else None)
+    try:
+        for file in (pid_file, folder / ".s.PGSQL.5432.lock"):
+            file.write_text(file.read_text().replace(str(server), str(other.pid), 1))
+        again = use(folder)
+        with psycopg.connect(host=str(folder), user="postgres", dbname="gatebook") as connection:
+            assert connection.execute("SELECT seven FROM kept").fetchone() == (7,)
+        leave(again)
+        assert not answers(folder)
+        assert other.poll() is None, "the other process was left alone"
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_a_server_that_runs_and_does_not_answer_is_named_in_a_sentence(folder: Path) -> None:
+    process = use(folder)
+    socket = folder / ".s.PGSQL.5432"
+    socket.rename(folder / "away")
+    try:
+        done = subprocess.run(
+            [sys.executable, "manage.py", "check"],
+            cwd=ROOT,
+            env={**os.environ, "DATABASE_URL": f"embedded:{folder}", "GATEBOOK_VAR": str(folder / "var")},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    finally:
+        (folder / "away").rename(socket)
+        leave(process)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"gatebook: The embedded PostgreSQL in {folder} runs but does not answer: ")
+    assert "Traceback" not in done.stderr
 
 
 def test_only_its_owner_reaches_the_socket_and_no_parent_is_opened(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""The house as it is served: granian, config.wsgi, whitenoise and a browser before it."""
+"""The house as it is served: config.web, config.wsgi, whitenoise and a browser before it."""
 
 import re
 from concurrent.futures import ThreadPoolExecutor

@@ -169,6 +169,14 @@ class House:
         return process
 
 
+def environment_of(process: int) -> bytes:
+    """The environment that a process began with; empty when it has ended."""
+    try:
+        return Path(f"/proc/{process}/environ").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
 def processes_of(supervisor: int) -> set[int]:
     """The process ids below `supervisor`, by what /proc says now."""
     parents = {}
@@ -225,9 +233,19 @@ def test_the_whole_house_starts_ticks_and_is_gone_within_five_seconds_of_ctrl_c(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_the_house_closes_when_its_clock_dies(house: House) -> None:
-    running = house.start()
+def test_the_house_closes_when_its_clock_dies(house: House, tmp_path: Path) -> None:
+    house.environment["DATABASE_OWNER_URL"] = "postgres://owner:owners-secret@host/gatebook"
+    house.environment["GATEBOOK_SMTP"] = "smtp://gatebook:mails-secret@host"
+    noted = tmp_path / "environment"
+    code = f"import os; open({str(noted)!r}, 'w').write(repr(dict(os.environ)) + 'whole')"
+    running = house.start("--demo", sys.executable, "-c", code)
+    wait_until(lambda: noted.exists() and noted.read_text().endswith("whole"))
+    assert "-secret" not in noted.read_text(), "the demo agent knows Gatebook over HTTP alone"
     children = processes_of(running.pid)
+    assert len(children) >= 4
+    environments = {process: environment_of(process) for process in (running.pid, *children)}
+    assert len([one for one in environments.values() if b"mails-secret" in one]) >= 4
+    assert b"owners-secret" not in b"".join(environments.values()), "only setup and migrate need the owner's role"
     clock = next(process for process in children if b"\0beat\0" in Path(f"/proc/{process}/cmdline").read_bytes())
     os.kill(clock, signal.SIGKILL)
     assert running.wait(60) == 1

@@ -4,6 +4,7 @@ import io
 import json
 import logging
 import os
+import secrets
 import sqlite3
 import stat
 import subprocess
@@ -28,6 +29,7 @@ from psycopg_pool import PoolTimeout
 from config import keys
 from config.logs import JSONFormatter
 from config.urls import urlpatterns as real_patterns
+from sessions.models import Person
 from tests.house.server import ROOT
 
 
@@ -88,7 +90,9 @@ def test_every_answer_forbids_framing_foreign_code_and_caches() -> None:
 @pytest.fixture
 def person(db: None) -> Client:
     client = Client()
-    client.force_login(User.objects.create_user("carol"))
+    carol = User.objects.create_user("carol")
+    Person.objects.create(user=carol, pseudonym="p_carol", password_is_own=True)
+    client.force_login(carol)
     return client
 
 
@@ -205,10 +209,16 @@ def test_only_this_machine_is_answered_unless_hosts_are_named(tmp_path: Path) ->
     ]
 
 
-def test_keys_are_made_once_and_closed_to_others(tmp_path: Path) -> None:
+def test_keys_are_made_up_by_no_process_and_stored_ones_are_closed_to_others(tmp_path: Path) -> None:
     both = "[settings.SECRET_KEY, settings.GATEBOOK_PEPPER.hex()]"
+    assert settings_under(tmp_path, both) != settings_under(tmp_path, both)
+    assert not (tmp_path / "keys").exists()
+    assert settings_under(tmp_path, "sorted(settings.GATEBOOK_NEW_KEYS)") == ["pepper", "secret_key"]
+    for name, key in keys.load(tmp_path / "keys", {})[1].items():
+        keys.store(tmp_path / "keys", name, key)
     first = settings_under(tmp_path, both)
     assert first == settings_under(tmp_path, both)
+    assert settings_under(tmp_path, "sorted(settings.GATEBOOK_NEW_KEYS)") == []
     assert first[0] != first[1]
     for name in ("secret_key", "pepper"):
         assert stat.S_IMODE((tmp_path / "keys" / name).stat().st_mode) == 0o600
@@ -226,7 +236,8 @@ def test_the_folder_of_database_and_artifacts_is_closed_to_others(tmp_path: Path
 def test_processes_that_start_together_get_one_key(tmp_path: Path) -> None:
     found: list[bytes] = []
     threads = [
-        threading.Thread(target=lambda: found.append(keys.read_or_make(tmp_path / "keys", "pepper"))) for _ in range(16)
+        threading.Thread(target=lambda: found.append(keys.store(tmp_path / "keys", "pepper", secrets.token_bytes(48))))
+        for _ in range(16)
     ]
     for thread in threads:
         thread.start()
@@ -244,6 +255,36 @@ def test_a_short_key_is_refused_without_being_shown() -> None:
 
 
 HOSTILE = "a\r\n{}\x1b[31m\x7f\x9b\u202e\u2028end"
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"headers": {"host": "evil.example"}}, "the host evil.example. GATEBOOK_HOSTS does not list it."),
+        ({"headers": {"host": "a b/@\n\x1b"}}, "GATEBOOK_HOSTS does not list it."),
+        ({"method": "POST", "data": b"x", "content_type": "multipart/form-data"}, "Unable to parse request body"),
+        ({"method": "POST", "data": "&".join(f"a{n}=" for n in range(1001))}, "DATA_UPLOAD_MAX_NUMBER_FIELDS"),
+        ({"method": "POST", "data": b"x" * (4 * 1024 * 1024 + 1)}, "DATA_UPLOAD_MAX_MEMORY_SIZE"),
+    ],
+    ids=["host", "no host at all", "no form", "too many fields", "too large"],
+)
+def test_a_request_that_is_answered_400_leaves_one_line_and_no_traceback(
+    options: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = io.StringIO()
+    (handler,) = (one for one in logging.getLogger("django").handlers if isinstance(one.formatter, JSONFormatter))
+    assert isinstance(handler, logging.StreamHandler)
+    monkeypatch.setattr(handler, "stream", stream)
+    form = {"content_type": "application/x-www-form-urlencoded"} if "data" in options else {}
+    method = options.pop("method", "GET")
+    answer = Client(raise_request_exception=False).generic(method, "/sign-in/", **{**form, **options})
+    assert answer.status_code == 400
+    (line,) = stream.getvalue().splitlines()
+    told = json.loads(line)
+    assert said in told["event"]
+    assert told["level"] == "warning"
+    assert "exception" not in told
 
 
 @pytest.mark.parametrize("by", ["structlog", "logging", "exception"])

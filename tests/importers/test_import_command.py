@@ -1,5 +1,6 @@
 """The command as its users meet it: its refusals, its words, its progress bar. No server is needed here."""
 
+import gzip
 import io
 import json
 import re
@@ -106,10 +107,53 @@ def test_a_payload_too_large_for_an_item_is_stored_once(gatebook: _Gatebook, tmp
 
 def test_one_bad_file_among_several_keeps_all_from_being_sent(gatebook: _Gatebook, tmp_path: Path) -> None:
     bad = tmp_path / "bad.jsonl"
-    bad.write_text((FILES / "pi.jsonl").read_text() + '{"type": "mess')
-    with pytest.raises(CommandError, match=re.escape(f"{bad}, line 16: not JSON: Unterminated string")):
+    bad.write_text((FILES / "pi.jsonl").read_text() + '{"type": "mess\n')
+    with pytest.raises(CommandError, match=re.escape(f"{bad}, line 16: not JSON: Invalid control character")):
         _run("pi", FILES / "pi.jsonl", bad)
     assert gatebook.requests == 0
+
+
+@pytest.mark.parametrize(
+    "torn",
+    [b'{"type": "mess', b"{", b'{"type": "message", "note": "\xc3', b"\0" * 4096],
+    ids=["a text", "a bracket", "a letter", "never written"],
+)
+def test_an_end_that_is_cut_short_is_left_out_and_told_with_file_line_and_bytes(
+    gatebook: _Gatebook, tmp_path: Path, torn: bytes
+) -> None:
+    """Also of a compressed file; the files beside it come in whole."""
+    cut, packed = tmp_path / "cut.jsonl", tmp_path / "packed.jsonl.gz"
+    cut.write_bytes((FILES / "pi.jsonl").read_bytes() + torn)
+    packed.write_bytes(gzip.compress((FILES / "pi-refused.jsonl").read_bytes() + torn))
+    out = io.StringIO()
+    files = [cut, packed, FILES / "pi.jsonl"]
+    with pytest.raises(CommandError) as left:
+        call_command("import_trajectory", "pi", *map(str, files), stdout=out, json=True)
+    assert left.value.returncode == 3
+    left_out = f"cut short; its {len(torn):,} byte{'s' if len(torn) > 1 else ''} were left out"
+    assert f"{cut}: line 16 is {left_out}\n{packed}: line 15 is {left_out}\n" in str(left.value)
+    said = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [one["left_out"] for one in said] == [
+        {"line": 16, "size": len(torn)},
+        {"line": 15, "size": len(torn)},
+        None,
+    ]
+    assert [one["calls"] for one in said] == [7, 7, 7]
+    assert (said[2]["facts_added"], said[2]["facts_known"]) == (0, said[0]["facts_added"])
+
+
+def test_a_whole_last_line_without_its_end_comes_in(gatebook: _Gatebook, tmp_path: Path) -> None:
+    file = tmp_path / "pi.jsonl"
+    file.write_text((FILES / "pi.jsonl").read_text().rstrip("\n"))
+    assert "7 calls" in _run("pi", file)
+
+
+def test_counts_are_printed_for_programs_too(gatebook: _Gatebook) -> None:
+    (said,) = map(json.loads, _run("pi", FILES / "pi.jsonl", json=True).splitlines())
+    assert said == {
+        "file": str(FILES / "pi.jsonl"), "sessions": 1, "calls": 7, "without_result": 1, "refused": 2,
+        "facts_added": 19, "facts_known": 0, "artifacts": 0, "artifacts_stored": 0, "left_out": None,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,11 @@
 """Imports against the real application in this process, then a look at the rows."""
 
 import io
+import itertools
 import json
+import signal
 from collections import Counter
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ from django.core.management import CommandError, call_command
 from ingest.importers import READERS, facts
 from ingest.importers.client import Client, RefusalError, Tally
 from ingest.importers.shapes import Trajectory
+from ingest.management.commands import import_trajectory
 from journal.models import Body, Entry
 from ledger.models import Attempt, Effect
 from sessions.artifacts import path as stored_path
@@ -93,13 +97,16 @@ def test_an_import_is_observed_and_its_sessions_reported() -> None:
 
 def _assert_stored_exactly(trajectory: Trajectory) -> None:
     """Arguments and results of every call are in the book, or beside it, as they were in the source."""
-    planned, acknowledged = (_bodies(kind, trajectory.key) for kind in ("effect.planned", "effect.acknowledged"))
+    kinds = ("effect.planned", "effect.acknowledged", "effect.failed")
+    planned, acknowledged, failed = (_bodies(kind, trajectory.key) for kind in kinds)
     for call in trajectory.calls:
         key = facts.effect_key(call)
         assert _content(planned[key]["arguments"]) == call.arguments
-        assert (key in acknowledged) is (call.result is not None)
+        assert (key in acknowledged) is (call.result is not None and not call.is_refused)
+        assert (key in failed) is call.is_refused
         if call.result is not None:
-            assert _content(acknowledged[key]["result"]) == call.result.content
+            stored = failed[key]["detail"] if call.is_refused else acknowledged[key]["result"]
+            assert _content(stored) == call.result.content
 
 
 def _content(carried: Any) -> Any:
@@ -109,6 +116,22 @@ def _content(carried: Any) -> Any:
     artifact = Artifact.objects.filter(sha256=carried["artifact"]["sha256"])[0]
     content = stored_path(artifact.project_id, artifact.sha256).read_bytes().decode()
     return content if artifact.media_type.startswith("text/") else json.loads(content)
+
+
+def test_a_call_that_was_refused_failed_as_rejected_and_was_never_dispatched() -> None:
+    said = _import("mini-swe-agent", FILES / "mini-swe-agent-refused.jsonl")
+    assert "10 calls (1 without a result, 6 refused and not run)" in said
+    states = Counter(Effect.objects.values_list("state", "outcome"))
+    assert states == {
+        ("failed", "error"): 6,
+        ("acknowledged", "unknown"): 2,
+        ("acknowledged", "ok"): 1,
+        ("dispatched", ""): 1,
+    }
+    attempts = Attempt.objects.filter(effect__state="failed")
+    assert set(attempts.values_list("failure_reason", "dispatched_mark", "acknowledged_mark")) == {("rejected", "", "")}
+    assert not Effect.objects.filter(violates=True).exists()
+    assert not Entry.objects.filter(kind="effect.dispatched", effect__in=attempts.values("effect")).exists()
 
 
 @pytest.mark.parametrize("child_first", [True, False])
@@ -203,6 +226,26 @@ def test_a_longer_later_version_adds_only_what_is_new(tmp_path: Path) -> None:
     assert _rows()["violations"] == 0
 
 
+@pytest.mark.parametrize("name", ["claude-code", "pi", "openhands-sdk", "mini-swe-agent"])
+def test_a_torn_transcript_and_later_the_whole_one_leave_the_rows_of_the_whole_one(tmp_path: Path, name: str) -> None:
+    """Wherever its last lines are torn; the parts are imported one after the other, as an agent goes on."""
+    format_name = next(known for known in _FORMATS if name.startswith(known))
+    content, file = (FILES / f"{name}.jsonl").read_bytes(), tmp_path / f"{name}.jsonl"
+    ends = [at for at in range(len(content)) if content[at : at + 1] == b"\n"]
+    for end in ends[1:][-3:]:
+        file.write_bytes(content[: end - 5])
+        with pytest.raises(CommandError, match="is cut short") as left:
+            _import(format_name, file)
+        assert left.value.returncode == 3
+    file.write_bytes(content)
+    _import(format_name, file)
+    rows = _rows()
+    assert "0 facts added" in _import(format_name, file)
+    assert _rows() == rows
+    (whole,) = {len(told.calls) for told in [*READERS[format_name](FILES / f"{name}.jsonl")][:1]}
+    assert Effect.objects.filter(session__key=READERS[format_name](file)[0].key).count() == whole
+
+
 def test_a_run_cut_short_is_completed_by_running_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(facts, "MOST_ITEMS", 5)
     whole_send = Client.send
@@ -230,6 +273,52 @@ def test_the_token_it_works_with_ends_with_it() -> None:
     assert token.revoked_at is not None
 
 
+def test_the_token_is_replaced_while_it_works_and_every_one_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long import: each request finds that half of the token's time is over."""
+    now = itertools.count(0.0, import_trajectory.TOKEN_LIFETIME.total_seconds())
+    monkeypatch.setattr("ingest.management.commands.import_trajectory.time.monotonic", lambda: next(now))
+    monkeypatch.setattr(facts, "MOST_ITEMS", 5)
+    _import("pi", FILES / "pi.jsonl")
+    issued = AgentToken.objects.order_by("created_at")
+    assert len(issued) == 5  # at the start, and before each of four batches
+    assert all(one.revoked_at is not None for one in issued)
+    lives = [one.expires_at - one.created_at for one in issued if one.expires_at is not None]
+    assert len(lives) == 5
+    assert max(lives) <= timedelta(minutes=10)
+    assert Effect.objects.count() == 7
+    assert len({entry.source for entry in Entry.objects.filter(kind="effect.planned")}) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_the_token_ends_with_an_import_that_is_stopped_by_a_signal(
+    monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    send, before = Client.send, signal.getsignal(number)
+
+    def stopped(client: Client, batch: list[bytes]) -> Tally:
+        assert AgentToken.objects.get().revoked_at is None
+        tally = send(client, batch)
+        signal.raise_signal(number)
+        return tally
+
+    monkeypatch.setattr(Client, "send", stopped)
+    with pytest.raises((SystemExit, KeyboardInterrupt)) as end:
+        _import("pi", FILES / "pi.jsonl")
+    assert getattr(end.value, "code", 128 + number) == 128 + number
+    assert AgentToken.objects.get().revoked_at is not None
+    assert signal.getsignal(number) is before
+
+
+def test_a_token_that_a_killed_import_leaves_is_short_lived(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of it runs after SIGKILL: what it leaves is the token, which expires by itself."""
+    monkeypatch.setattr(import_trajectory._OwnToken, "__exit__", lambda *_: None)
+    _import("pi", FILES / "pi.jsonl")
+    left = AgentToken.objects.get()
+    assert left.revoked_at is None
+    assert left.expires_at is not None
+    assert left.expires_at - left.created_at <= timedelta(minutes=10)
+
+
 def test_a_project_that_is_not_there_is_named() -> None:
     with pytest.raises(CommandError, match="There is no project 'nowhere'"):
         call_command("import_trajectory", "pi", str(FILES / "pi.jsonl"), project="nowhere")
@@ -244,9 +333,12 @@ def test_recorded_files_leave_exactly_the_rows_that_were_counted(folder: str) ->
     _import(format_name, *files)
     assert Session.objects.filter(effect_count__gt=0).count() == sum(said["sessions"] for said in counts.values())
     states = Counter(Effect.objects.values_list("state", flat=True))
-    missing = sum(said["missing"] for said in counts.values())
-    assert states["dispatched"] == missing
-    assert states["acknowledged"] == sum(said["calls"] for said in counts.values()) - missing
+    calls = [call for file in files for told in READERS[format_name](file) for call in told.calls]
+    missing = sum(call.result is None for call in calls)
+    refused = sum(call.is_refused for call in calls)
+    assert missing + refused * (format_name == "pi") == sum(said["missing"] for said in counts.values())
+    assert (states["dispatched"], states["failed"]) == (missing, refused)
+    assert states["acknowledged"] == sum(said["calls"] for said in counts.values()) - missing - refused
     assert sum(states.values()) == sum(said["calls"] for said in counts.values())
     tools: Counter[str] = Counter()
     for said in counts.values():

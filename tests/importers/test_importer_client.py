@@ -63,6 +63,12 @@ def test_it_waits_as_long_as_the_server_asks(status: int) -> None:
     assert waits == [2.0, LONGEST_WAIT_S, 2.0]
 
 
+def test_items_that_change_nothing_are_no_success() -> None:
+    client, _ = _client(lambda request: _results(request, note="other_agent", detail="Kept as a claim."))
+    with pytest.raises(RefusalError, match=r"belongs to another agent\. Import the file as that agent"):
+        client.send(ITEMS)
+
+
 def test_it_does_not_wait_for_ever() -> None:
     problem = {"detail": "The database is away; try again in a moment.", "code": "BUSY"}
     client, waits = _client(lambda request: httpx.Response(503, json=problem, headers={"Retry-After": "1"}))

@@ -41,10 +41,15 @@ def _shipped(format_name: str, path: Path) -> list[Fact]:
     return [fact for trajectory in READERS[format_name](path) for fact in ship(trajectory).facts]
 
 
-def test_every_call_is_planned_and_dispatched_and_only_answered_ones_are_acknowledged() -> None:
+def test_every_call_is_planned_and_dispatched_but_refused_ones_and_only_answered_ones_are_acknowledged() -> None:
     sent = _shipped("pi", FILES / "pi.jsonl")
     kinds = Counter(fact["kind"] for fact in sent)
-    assert kinds == {"session.started": 1, "effect.planned": 7, "effect.dispatched": 7, "effect.acknowledged": 4}
+    facts = {"effect.planned": 7, "effect.dispatched": 5, "effect.acknowledged": 4, "effect.failed": 2}
+    assert kinds == {"session.started": 1, **facts}
+    refused = [fact for fact in sent if fact["kind"] == "effect.failed"]
+    assert {fact["reason"] for fact in refused} == {"rejected"}
+    dispatched = {fact["effect_key"] for fact in sent if fact["kind"] == "effect.dispatched"}
+    assert dispatched.isdisjoint(fact["effect_key"] for fact in refused)
     acknowledged = [fact["effect_key"] for fact in sent if fact["kind"] == "effect.acknowledged"]
     assert acknowledged == ["toolu_a:1", "toolu_b:2", "toolu_c:3", "toolu_f:6"]
 
@@ -146,11 +151,13 @@ def test_a_longer_later_version_repeats_every_fact_and_adds_to_them(tmp_path: Pa
     values = json_lines(FILES / f"{name}.jsonl")
     format_name = next(known for known in READERS if name.startswith(known))
     whole = {fact["id"]: fact for fact in _shipped(format_name, FILES / f"{name}.jsonl")}
+    refused = {fact["effect_key"] for fact in whole.values() if fact["kind"] == "effect.failed"}
     for length in range(2, len(values)):
         part = _shipped(format_name, write_lines(tmp_path / "part.jsonl", values[:length]))
-        assert {fact["id"]: fact for fact in part}.items() <= whole.items() or all(
-            whole[fact["id"]] == fact for fact in part
-        )
+        left = [fact for fact in part if whole.get(fact["id"]) != fact]
+        # Of a call that nobody has answered yet it is not known that it was refused.
+        assert all(fact["kind"] == "effect.dispatched" for fact in left)
+        assert {fact["effect_key"] for fact in left} <= refused
 
 
 def test_a_reused_call_id_names_two_effects() -> None:
@@ -251,7 +258,9 @@ def test_recorded_files_fit_the_limits_whatever_they_hold(name: str) -> None:
     expected = recorded_counts()[name]
     kinds = Counter(fact["kind"] for fact in sent)
     assert kinds["session.started"] == expected["sessions"]
-    assert kinds["effect.planned"] == kinds["effect.dispatched"] == expected["calls"]
-    assert kinds["effect.acknowledged"] == expected["calls"] - expected["missing"]
+    assert kinds["effect.planned"] == kinds["effect.dispatched"] + kinds["effect.failed"] == expected["calls"]
+    # Of pi the calls of aborted replies are refused, and were counted as missing.
+    answered = kinds["effect.acknowledged"] + kinds["effect.failed"] * (format_of(name) != "pi")
+    assert answered == expected["calls"] - expected["missing"]
     if expected["max_result"] > LIMITS["item"]:
         assert max(len(p.content) for s in shipments for p in s.payloads) >= expected["max_result"]

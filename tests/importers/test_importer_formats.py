@@ -13,6 +13,7 @@ from ingest.importers import READERS, pi
 from ingest.importers.shapes import LATEST_US, Trajectory, microseconds, microseconds_of_seconds
 from tests.importers.samples import FILES, json_lines, write_lines
 
+ABORTED = ("Request was aborted.", "refused")
 SESSION = "0b6f0c1e-5a52-4d4e-9f7c-0c1d5a1f0001"
 
 
@@ -84,7 +85,33 @@ def test_claude_code_results_answer_their_calls_also_where_they_stand_before_the
     assert all(call.result is not None for call in backwards.calls)
 
 
-def test_pi_turns_that_were_cut_short_leave_calls_without_a_result() -> None:
+REFUSED: dict[str, list[list[str | None]]] = {
+    "mini-swe-agent-refused": [
+        ["refused", "refused", "refused", "unknown", "unknown"],
+        ["refused", "refused", "refused", "ok", None],
+    ],
+    "claude-code-refused": [[*["refused"] * 2, "unknown", *["refused"] * 3, "unknown", "unknown", "error", "ok"]],
+    "pi-refused": [["refused", "refused", "refused", "unknown", "unknown", "error", "refused"]],
+    "swe-agent-refused": [["refused", "refused", "unknown", "unknown", "ok"]],
+    "tau-bench-refused": [["refused", "error"]],
+    "openhands-refused": [["refused", "refused", "error"]],
+    "openhands-refused-v0": [["refused", "error"]],
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_call_that_was_not_let_run_is_refused_and_one_that_was_stopped_is_unknown(name: str) -> None:
+    outcomes = [[call.result and call.result.outcome for call in told.calls] for told in _read(name)]
+    assert outcomes == REFUSED[name]
+
+
+def test_intercode_commands_that_were_killed_are_unknown(tmp_path: Path) -> None:
+    raw = {"turn_history": {"actions": ["nc bead"], "observations": ["Command timed out"], "valid_action": [False]}}
+    (told,) = READERS["intercode"](write_lines(tmp_path / "killed.jsonl", [raw]))
+    assert [call.result and call.result.outcome for call in told.calls] == ["unknown"]
+
+
+def test_pi_turns_that_were_cut_short_were_not_run() -> None:
     (trajectory,) = _read("pi")
     assert trajectory.key == "5d0b7d1e-0000-4000-8000-00000000beef"
     assert trajectory.labels["branched_from"] == "5d0b7d1e-0000-4000-8000-00000000cafe"
@@ -92,8 +119,8 @@ def test_pi_turns_that_were_cut_short_leave_calls_without_a_result() -> None:
         ("read", {"path": "beads.py"}, ("beads = 10", "ok")),
         ("bash", {"command": "ls"}, ("beads.py\n", "ok")),
         ("bash", {"command": "false"}, ("exit 1", "error")),
-        ("edit", {"path": "beads.py"}, None),
-        ("bash", {"command": "rm -r"}, None),
+        ("edit", {"path": "beads.py"}, ABORTED),
+        ("bash", {"command": "rm -r"}, ABORTED),
         ("bash", {"command": "ls"}, ("beads.py\n", "ok")),
         ("bash", {"command": "sleep 100"}, None),
     ]
@@ -132,7 +159,7 @@ def test_mini_swe_agent_reports_outcomes_by_return_code() -> None:
     first, second = _read("mini-swe-agent")
     assert [(arguments["command"], result and result[1]) for _, arguments, result in _calls(first)] == [
         ("ls -la", "ok"),
-        ("ls", "unknown"),  # two blocks: nothing was run, and no code says so
+        ("ls", "refused"),  # two blocks: nothing was run
         ("python -m abacus", "error"),
         ("ls -la", "unknown"),  # timed out
         ("echo DONE && git diff --cached", "ok"),  # the submission
@@ -239,8 +266,8 @@ def test_openhands_sdk_logs_are_one_conversation_however_they_are_kept(tmp_path:
     assert [result for _, _, result in _calls(trajectory)] == [
         ("beads.py", "ok"),
         ("", "error"),
-        ("no such tool", "error"),
-        ("not the beads", "error"),
+        ("no such tool", "refused"),
+        ("not the beads", "refused"),
         None,
     ]
     assert [call.turn for call in trajectory.calls] == [1, 1, 2, 3, 4]

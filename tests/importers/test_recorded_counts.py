@@ -23,6 +23,20 @@ OTHERWISE = {
     "parallel": {"mini-swe-agent"},
     # Counts actions without their last line end, which was sent and stays.
     "max_args": {"swe-agent"},
+    # Counts the calls of replies that were aborted; of these it is known that they were not run.
+    "missing": {"pi"},
+}
+# Counts as errors all that their sources mark so; here it is told whether a call ran.
+MARKED = {"claude-code": 0, "intercode": 0, "pi": 5}  # … and so many beside, of replies that were aborted
+# What was not run, and what was stopped in its midst or may have been.
+NOT_OK = {
+    "claude-code": (0, 10),
+    "pi": (5, 2),
+    "mini-swe-agent": (25, 1),
+    "swe-agent": (0, 2),
+    "openhands": (0, 0),
+    "tau-bench": (0, 0),
+    "intercode": (0, 16),
 }
 
 
@@ -54,15 +68,16 @@ def _count_calls(trajectory: Trajectory, counted: Counter[str]) -> None:
         if call.call_id is not None:
             call_ids.add(call.call_id)
         latest = call.occurred_us or latest
-        _count_result(call, counted)
+        _count_result(call, counted, trajectory.format)
 
 
-def _count_result(call: Call, counted: Counter[str]) -> None:
+def _count_result(call: Call, counted: Counter[str], format_name: str) -> None:
     if call.result is None:
         counted["missing"] += 1
         return
     text = _text(call.result.content)
-    counted["errors"] += call.result.outcome == "error"
+    failed = ("error", "unknown", "refused") if format_name in MARKED else ("error",)
+    counted["errors"] += call.result.outcome in failed
     counted["max_result"] = max(counted["max_result"], len(text))
     counted["empty_result"] += text == ""
     counted["nul"] += "\x00" in text
@@ -84,11 +99,23 @@ def test_a_recorded_file_gives_its_counts(name: str) -> None:
     for trajectory in trajectories:
         _count_calls(trajectory, counted)
 
+    counted["errors"] -= MARKED.get(format_name, 0)
     compared = {count for count in expected if format_name not in OTHERWISE.get(count, ())}
     assert {count: counted[count] for count in compared} == {count: expected[count] for count in compared}
     called = Counter(call.tool for trajectory in trajectories for call in trajectory.calls)
     # COUNTS names the most used tools only.
     assert {tool: called[tool] for tool in tools} == tools
+
+
+@needs_recordings
+@pytest.mark.parametrize("format_name", sorted(READERS))
+def test_recorded_calls_that_were_refused_or_stopped_are_told_from_those_that_ran(format_name: str) -> None:
+    found: Counter[str] = Counter()
+    for name in COUNTS:
+        if format_of(name) == format_name:
+            calls = [call for trajectory in READERS[format_name](RECORDED / name) for call in trajectory.calls]
+            found.update(call.result.outcome for call in calls if call.result is not None)
+    assert (found["refused"], found["unknown"]) == NOT_OK[format_name]
 
 
 @needs_recordings

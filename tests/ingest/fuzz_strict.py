@@ -13,12 +13,12 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-import rfc8785
 from django.test import RequestFactory
 
+from approvals.canonical import canonical
 from ingest.problems import Problem
 from ingest.redaction import might_hold_secret, redact
-from ingest.strict import ItemFault, Lane, Parsed, parse_batch, parse_object, read_body
+from ingest.strict import ItemFault, Parsed, parse_batch, parse_object, read_body
 
 LIMIT = 4 * 1024 * 1024
 GOOD = (
@@ -107,15 +107,13 @@ _FRAGMENTS = (
 
 def check(raw: bytes) -> Iterator[str]:
     """Reads `raw` in every way there is, yielding what was answered. Fails by any exception but Problem."""
-    lanes: tuple[Lane, Lane] = ("command", "evidence")
-    for lane in lanes:
-        try:
-            parsed = parse_object(raw, lane=lane)
-        except Problem as problem:
-            yield _answered(problem, 415, 422)
-        else:
-            yield "read"
-            _check_parsed(parsed, lane)
+    try:
+        parsed = parse_object(raw)
+    except Problem as problem:
+        yield _answered(problem, 415, 422)
+    else:
+        yield "read"
+        _check_parsed(parsed)
     for ndjson in (False, True):
         try:
             results = parse_batch(raw, ndjson=ndjson)
@@ -145,12 +143,11 @@ def _answered(problem: Problem, *statuses: int) -> str:
     return problem.code
 
 
-def _check_parsed(parsed: Parsed, lane: Lane) -> None:
+def _check_parsed(parsed: Parsed) -> None:
     assert as_doubles(json.loads(parsed.text)) == as_doubles(parsed.value)
     # Canonical text is its own canonical text, and the same when read slowly by another's writer.
-    assert parse_object(parsed.text.encode(), lane="evidence").text == parsed.text
-    if lane == "command":
-        assert rfc8785.dumps(parsed.value) == parsed.text.encode()
+    assert parse_object(parsed.text.encode()).text == parsed.text
+    assert canonical(parsed.value) == parsed.text.encode()
     redacted, count = redact(parsed.value, b"key")
     assert redact(redacted, b"key")[1] == 0
     assert count == 0 or might_hold_secret(parsed.text)

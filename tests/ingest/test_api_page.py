@@ -8,7 +8,7 @@ from playwright.sync_api import Page
 
 from ingest.openapi import ENDPOINTS, REFUSALS, description
 from ingest.shapes import REPORTED
-from sessions.models import Membership, Project
+from sessions.models import Membership, Person, Project
 from tests.house.server import Server
 from tests.ingest.caller import Caller
 from tests.pages.test_frame_browser import enter, violations_wide_and_narrow
@@ -16,6 +16,7 @@ from tests.pages.test_frame_browser import enter, violations_wide_and_narrow
 
 def test_the_page_names_every_call_field_and_refusal(agent: Caller) -> None:
     user = User.objects.create_user("ann")
+    Person.objects.create(user=user, pseudonym="p_ann", password_is_own=True)
     Membership.objects.create(user=user, project=Project.objects.get(name="default"), role="viewer")
     browser = Client()
     assert browser.get("/docs/api/").status_code == 302

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from collections.abc import Callable, Iterator
 from io import StringIO
 from typing import Any
@@ -13,11 +14,13 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
 from config.logs import JSONFormatter
+from journal.models import Entry
 from ledger.models import Effect
 from sessions.models import Membership, Project, Session
 from tests.ingest.caller import Caller, code, new_key
 from tests.ingest.rows import text_at
-from tests.ingest.test_redaction import PLACES, SECRETS
+from tests.ingest.test_redaction import FURTHER, PLACES, SECRETS
+from tests.pages.people import House
 
 pytestmark = pytest.mark.once
 
@@ -103,6 +106,55 @@ def test_a_secret_of_every_kind_in_every_place_is_nowhere_to_be_read(agent: Call
     for secret in plain:
         for where, text in enumerate(everything):
             assert secret not in text, (secret[:8], where)
+
+
+def test_a_secret_sent_as_a_key_or_a_name_is_stored_as_a_mark_and_the_key_still_works(agent: Caller) -> None:
+    session = agent.session("s-1")
+    forms = [text for text, _ in SECRETS.values()] + [text for _, text, _ in FURTHER]
+    keys = [text for text in forms if re.fullmatch("[!-~]{1,64}", text) and not text.startswith("gbk_")]
+    assert len(keys) > 40
+    path = f"/sessions/{session['id']}/tasks"
+    for number, key in enumerate(keys):
+        told = agent.post(path, {"key": f"t-{number}", "title": "work"}, key=key)
+        assert told.status_code == 201, told.text
+        again = agent.post(path, {"key": f"t-{number}", "title": "work"}, key=key)
+        assert (again.headers["Idempotent-Replay"], again.json()) == ("true", told.json())
+        other = agent.post(path, {"key": "another", "title": "work"}, key=key)
+        assert code(other) == (422, "key_reuse")
+        assert agent.get("/events/receipt", id=key).json()["kind"] == "task.created"
+    secret = SECRETS["github"][0]
+    effect = agent.plan(secret, session=agent.session(secret)["id"], arguments={"n": 1}, turn=secret)
+    agent.dispatch(effect)
+    agent.acknowledge(effect, external_reference=secret)
+    agent.report([{"id": f"x-{secret}", "kind": "moon.risen", "session": secret}])
+    assert agent.get("/events/receipt", id=f"x-{secret}").status_code == 200
+    everything = database()
+    for key in [*keys, secret]:
+        assert key not in everything, key
+    assert agent.plan(secret, session=effect["session"], arguments={"n": 1}, turn=secret)["id"] == effect["id"]
+
+
+def test_two_keys_with_secrets_are_two_keys(agent: Caller) -> None:
+    first, second = ("npm_" + "a1" * 18, "npm_" + "b2" * 18)
+    for number, key in enumerate((first, second)):
+        assert agent.post("/sessions", {"key": f"s-{number}"}, key=key).status_code == 201
+    ids = set(Entry.objects.filter(lane="command").values_list("event_id", flat=True))
+    assert len(ids) == 2
+    assert all(re.fullmatch(r"\[redacted:idempotency_key:[0-9a-f]{32}\]", one) for one in ids)
+
+
+def test_what_is_searched_for_is_on_record_without_its_secrets(house: House, agent: Caller) -> None:
+    agent.session("s-1")
+    secret = SECRETS["github"][0]
+    # By its words: those of an agent and of a person.
+    assert agent.get("/search", q=f"effect tool:{secret}").status_code == 200
+    page = house.client("viewer").get("/audit/", {"q": f"effect tool:{secret}"})
+    assert page.status_code == 200
+    searched = Entry.objects.filter(kind="access.searched")
+    assert searched.count() == 2
+    texts = [text_at(entry.position) for entry in searched]
+    assert all("[redacted:github:" in text for text in texts), texts
+    assert secret not in database()
 
 
 def test_equal_secrets_correlate_within_a_project_and_not_across(agent: Caller, stranger: Caller) -> None:

@@ -1,12 +1,15 @@
 """Sessions, tasks and items: what agents do to them, and what is refused beside it."""
 
+import json
 from collections.abc import Callable
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from django.contrib.auth.models import User
 
+from inquiry.asof import sessions as past
+from inquiry.asof.cut import Cut
 from journal.models import Body, Entry
 from sessions.models import Item, Membership, Project, Session, Task
 from tests.ingest.caller import Caller, code
@@ -32,12 +35,38 @@ def test_a_known_key_is_the_same_session_unless_it_is_told_otherwise(agent: Call
         assert (again.status_code, again.json()["id"]) == (200, first["id"])
         assert Session.objects.get().title == "Fix it"
     assert agent.post("/sessions", body).status_code == 200
-    for other in ({"title": "Other"}, {"mode": "one_shot"}, {"repository": "acme/y"}, {"labels": {"a": "b"}}):
+    for other in ({"title": "Other"}, {"mode": "one_shot"}, {"repository": "acme/y"}):
         refused = agent.post("/sessions", {**body, **other})
         assert code(refused) == (409, "SESSION_DIFFERS")
         assert refused.json()["session"]["id"] == first["id"]
     session = Session.objects.get()
     assert (session.title, session.mode, session.labels) == ("Fix it", "leased", {})
+
+
+def test_its_own_agent_adds_labels_to_a_session_and_changes_none(agent: Caller, call: Callable[..., Caller]) -> None:
+    first = agent.session("run-1", labels={"team": "core"})
+    more = {"key": "run-1", "labels": {"team": "core", "shift": "night"}}
+    for _ in range(2):  # delivered twice, it is done once
+        told = agent.post("/sessions", more, key="more")
+        assert (told.status_code, told.json()["id"]) == (200, first["id"])
+    assert told.headers["Idempotent-Replay"] == "true"
+    assert agent.post("/sessions", more).status_code == 200
+    assert Session.objects.get().labels == {"team": "core", "shift": "night"}
+    entry = Entry.objects.get(kind="session.changed")
+    assert (entry.facts, entry.lane) == ('{"labelled":true}', "command")
+    assert json.loads(Body.objects.get(entry=entry).text)["labels"] == more["labels"]
+    assert agent.session("run-1", labels={"shift": "night"})["version"] == told.json()["version"]
+    for labels in ({"team": "web"}, {"team": "web", "new": "x"}):
+        assert code(agent.post("/sessions", {"key": "run-1", "labels": labels})) == (409, "SESSION_DIFFERS")
+    other = call("another-agent")
+    assert code(other.post("/sessions", {"key": "run-1", "labels": {"mine": "x"}})) == (403, "OTHER_AGENT")
+    assert code(other.post("/sessions", {"key": "run-1", "labels": {"team": "core"}})) == (403, "OTHER_AGENT")
+    assert Session.objects.get().labels == {"team": "core", "shift": "night"}
+    at = Cut(entry.position - 1, entry.received_us)
+    project = Session.objects.get().project_id
+    assert past.sessions(project, [UUID(first["id"])], at)[UUID(first["id"])].labels == {"team": "core"}
+    now = Cut(entry.position, entry.received_us)
+    assert past.sessions(project, [UUID(first["id"])], now)[UUID(first["id"])].labels == more["labels"]
 
 
 def test_a_session_may_have_a_parent_and_an_owner_that_exist(agent: Caller) -> None:

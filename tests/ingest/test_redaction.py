@@ -58,6 +58,111 @@ SECRETS: dict[str, tuple[str, str]] = {
     "user_password": ("curl -u robot:" + (s := _made(12, 9)), s),
 }
 
+HEX = "0123456789abcdef"
+
+
+def _hex(length: int, seed: int = 1) -> str:
+    return _made(length, seed, HEX)
+
+
+def _upper(length: int, seed: int = 1) -> str:
+    return _made(length, seed, UPPER)
+
+
+def _whole(*forms: str) -> list[tuple[str, str]]:
+    return [(form, form) for form in forms]
+
+
+def _in(text: str, secret: str) -> tuple[str, str]:
+    """A text with `{}` where the secret stands."""
+    return text.format(secret), secret
+
+
+# Further forms: of each kind the text as it stands in a payload, and the part of it that must be gone.
+FORMS: dict[str, list[tuple[str, str]]] = {
+    "huggingface": _whole("hf_" + _made(34), "api_org_" + _made(34)),
+    "sendgrid": _whole("SG." + _made(22) + "." + _made(43, 2)),
+    "google_oauth": _whole("ya29." + _made(60), "GOCSPX-" + _made(28), "1//0" + _made(60)),
+    "vault": _whole("hvs." + _made(90), "hvb." + _made(140), "hvr." + _made(60)),
+    "digitalocean": _whole(*(f"do{kind}_v1_" + _hex(64) for kind in "opr")),
+    "databricks": _whole("dapi" + _hex(32)),
+    "twilio": _whole("SK" + _hex(32)),
+    "mailgun": _whole("key-" + _hex(32)),
+    "shopify": _whole(*(f"shp{kind}_" + _hex(32) for kind in ("at", "ca", "pa", "ss"))),
+    "square": _whole("sq0atp-" + _made(22), "sq0csp-" + _made(43)),
+    "facebook": _whole("EAAC" + _made(100), "EAAA" + _made(60)),
+    "linear": _whole("lin_api_" + _made(40)),
+    "notion": _whole("ntn_" + _made(46), "secret_" + _made(43)),
+    "figma": _whole("figd_" + _made(40)),
+    "airtable": _whole("pat" + _made(14) + "." + _hex(64)),
+    "postman": _whole("PMAK-" + _hex(24) + "-" + _hex(34)),
+    "planetscale": _whole("pscale_tkn_" + _made(43), "pscale_pw_" + _made(43), "pscale_oauth_" + _made(43)),
+    "grafana": _whole("glsa_" + _made(32) + "_" + _hex(8), "glc_" + _made(80)),
+    "sentry": _whole("sntrys_" + _made(120), "sntryu_" + _hex(64)),
+    "newrelic": _whole("NRAK-" + _upper(27)),
+    "dynatrace": _whole("dt0c01." + _upper(24) + "." + _upper(64)),
+    "pulumi": _whole("pul-" + _hex(40)),
+    "doppler": _whole("dp.pt." + _made(43), "dp.st.prd." + _made(43)),
+    "rubygems": _whole("rubygems_" + _hex(48)),
+    "onepassword": _whole(
+        "ops_eyJ" + _made(260), f"A3-{_upper(6)}-{_upper(11)}-{_upper(5)}-{_upper(5, 2)}-{_upper(5, 3)}"
+    ),
+    "age": _whole("AGE-SECRET-KEY-1" + _upper(58)),
+    "alibaba": _whole("LTAI" + _made(20)),
+    "openrouter": _whole("sk-or-v1-" + _hex(64)),
+    "groq": _whole("gsk_" + _made(52)),
+    "xai": _whole("xai-" + _made(80)),
+    "perplexity": _whole("pplx-" + _made(48)),
+    "replicate": _whole("r8_" + _made(37)),
+    "fly": _whole("fo1_" + _made(43), "fm2_" + _made(120), "fm1r_" + _made(120)),
+    "docker": _whole("dckr_pat_" + _made(27), "dckr_oat_" + _made(27)),
+    "atlassian": _whole("ATATT3x" + _made(180), "ATBB" + _made(32)),
+    "artifactory": _whole("AKCp" + _made(69), "cmVmdGtu" + _made(56)),
+    "heroku": _whole("HRKU-AA" + _made(58)),
+    "supabase": _whole("sbp_" + _hex(40), "sb_secret_" + _made(31)),
+    "brevo": _whole("xkeysib-" + _hex(64) + "-" + _made(16)),
+    "clojars": _whole("CLOJARS_" + _made(60, alphabet=HEX)),
+    "openshift": _whole("sha256~" + _made(43)),
+    "discord": [_in("discord bot {}", "M" + _made(23) + "." + _made(6) + "." + _made(38))],
+    "discord_webhook": [("https://" + (s := "discord.com/api/webhooks/" + "1" * 18 + "/" + _made(68)), s)],
+    "telegram": _whole("123456789:AA" + _made(33)),
+    "terraform": _whole(_made(14) + ".atlasv1." + _made(67)),
+    "azure_ad": _whole(_made(3) + "8Q~" + _made(34)),
+    "azure_storage": [
+        _in("DefaultEndpointsProtocol=https;AccountName=a;AccountKey={};EndpointSuffix=core", _made(86) + "=="),
+        _in('"account_key": "{}"', _made(86) + "=="),
+    ],
+    "azure_sas": [_in("?sv=2022-11-02&ss=b&se=2026-01-01&sig={}", _made(43) + "%3D")],
+    "signed_url": [_in("?X-Amz-Expires=60&X-Amz-Signature={}", _hex(64)), _in("&X-Goog-Signature={}", _hex(128))],
+    "netrc": [_in("machine git.example.org login robot password {}", "hunter2secret")],
+    "gitlab": _whole(*(f"gl{kind}-" + _made(30) for kind in ("ft", "imt", "agent", "oas", "soat", "ffct")))
+    + _whole("GR1348941" + _made(20)),
+    "aws_access_key": _whole("ABIA" + _upper(16), "ACCA" + _upper(16)),
+    "user_password": [
+        _in("mysql -u root -p{} shop", "S3cretpass"),
+        _in("sshpass -p {} ssh host", "S3cretpass"),
+        _in("sshpass -p '{}' ssh host", "correcthorse"),
+        _in("docker login -u robot -p {} registry.example.org", "S3cretpass"),
+    ],
+    "assigned": [
+        _in("DB_PASS={}", "x7Kq92mmPl"),
+        _in("export MYSQL_PWD={}", "x7Kq92mmPl"),
+        _in("MYSQL_PWD='{}'", "correcthorse"),
+        _in("POSTGRES_PASSWORD={}", "correcthorse"),
+        _in("PGPASSWORD={} psql", "93847561"),
+        _in("Server=db;Uid=sa;Pwd={};", "x7Kq92mmPl"),
+        _in("Server=db;User Id=sa;Password={};", "x7Kq92mmPl"),
+        _in("Endpoint=sb://x;SharedAccessKeyName=root;SharedAccessKey={}", _made(43) + "="),
+        _in("db_pass: {}", "x7Kq92mmPl"),
+        _in("Ocp-Apim-Subscription-Key: {}", _hex(32)),
+        _in("ENCRYPTION_KEY={}", _made(32)),
+        _in("signing-key: {}", _made(32)),
+        _in("//registry.example.org/:_authToken={}", _made(36)),
+    ],
+    "jwt": [("-" + JWT, JWT)],
+}
+FURTHER = [(kind, text, secret) for kind, forms in FORMS.items() for text, secret in forms]
+
 PLACES: dict[str, Callable[[str], Any]] = {
     "args": lambda text: {"arguments": {"command": f"run {text} now"}},
     "nested": lambda text: {"arguments": {"steps": [{"run": [f"a\n{text}\nb"]}]}},
@@ -82,6 +187,24 @@ def test_a_secret_of_every_kind_is_gone_from_every_place(kind: str, place: str) 
     assert redact(redacted, KEY) == (redacted, 0)
 
 
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(("kind", "text", "secret"), FURTHER)
+def test_a_secret_of_every_further_form_is_gone_from_every_place(kind: str, text: str, secret: str, place: str) -> None:
+    for value in (PLACES[place](text), {"arguments": json.dumps(PLACES[place](f"first\n{text}\nlast"))}):
+        assert might_hold_secret(canonical_text(value))
+        redacted, count = redact(value, KEY)
+        assert secret not in json.dumps(redacted)
+        assert count >= 1
+        assert redact(redacted, KEY) == (redacted, 0)
+
+
+def test_a_removed_line_of_a_diff_hides_no_token() -> None:
+    diff = f"@@ -1,2 +1 @@\n-{JWT}\n--- {JWT}\n-token = {JWT}\n+{JWT}"
+    redacted, count = redact({"diff": diff, "first": f"-{JWT}"}, KEY)
+    assert count == 5
+    assert JWT not in json.dumps(redacted)
+
+
 @pytest.mark.parametrize("kind", SECRETS)
 def test_a_secret_inside_json_inside_a_string_is_gone_too(kind: str) -> None:
     text, secret = SECRETS[kind]
@@ -92,7 +215,8 @@ def test_a_secret_inside_json_inside_a_string_is_gone_too(kind: str) -> None:
 
 def test_there_are_enough_kinds() -> None:
     assert len(SECRETS) >= 18
-    assert {kind.name for kind in KINDS} == set(SECRETS)
+    assert {kind.name for kind in KINDS} == set(SECRETS) | set(FORMS)
+    assert len(FURTHER) >= 80
 
 
 TELLING = [
@@ -118,6 +242,42 @@ def test_a_field_named_like_a_secret_loses_its_text(field: str) -> None:
     assert re.fullmatch(r"\[redacted:[a-z_]+:[0-9a-f]{12}\]", redacted["outer"][0][field])
     for harmless in (7, True, None, "", {"type": "string"}):
         assert redact({field: harmless}, KEY) == ({field: harmless}, 0)
+
+
+def test_numbers_and_nested_values_under_a_telling_name_are_cleaned() -> None:
+    value = {
+        "password": 12345678,
+        "db_pass": "correct horse",
+        "mysql_pwd": "correct horse",
+        "api_key": {"value": "correct horse", "type": "string"},
+        "secret": {"data": {"value": "battery staple"}, "stringData": ["one more"], "name": "db"},
+        "credentials": {"user": "rita", "password": 4711},
+        "account_key": "battery staple",
+        "headers": [{"name": "Authorization", "value": {"raw": "correct horse"}}],
+    }
+    assert might_hold_secret(canonical_text(value))
+    redacted, count = redact(value, KEY)
+    written = json.dumps(redacted)
+    for secret in ("correct horse", "battery staple", "one more", "12345678", "4711"):
+        assert secret not in written
+    assert count == 9
+    assert redacted["api_key"]["type"] == "string"
+    assert (redacted["secret"]["name"], redacted["credentials"]["user"]) == ("db", "rita")
+    assert redact(redacted, KEY) == (redacted, 0)
+
+
+def test_numbers_and_nested_values_that_are_no_secrets_are_left() -> None:
+    value = {
+        "token": 128000,
+        "max_token": {"value": 8192},
+        "password": {"type": "string", "minLength": 12, "description": "at least 12 characters"},
+        "secret": 0,
+        "access_key": True,
+        "PASS_TO_PASS": "[]",
+        "pwd": "/srv/app",
+        "pass": "all of them",
+    }
+    assert redact(value, KEY) == (value, 0)
 
 
 def test_lists_and_recorded_headers_under_a_telling_name_are_cleaned() -> None:
@@ -194,6 +354,15 @@ BENIGN = [
     '{"usage": {"total_tokens": 12345678, "max_token": "8192tokens"}}',
     "eyJ is how a token begins; ghp_ is a prefix, AKIA another, sk-proj- a third, xoxb- one more",
     "[redacted:password:0f3a5b7c9d1e] and token=[redacted:github:0f3a5b7c9d1e]",
+    "FAIL_TO_PASS=test_a FAIL_TO_PASS: tests/a1.py::b2 and all_pass = 12 of 12, OLDPWD=/srv/app1",
+    "hf_hub_download(repo_id), gsk_config_for_all_the_world_to_see, glsa_ is a prefix, SG.is not one",
+    "MSSQL_PASSWORD=$PASSWORD SECRET=${SECRET} DB_PASS=<password> MYSQL_PWD=%s PASSWORD=required",
+    "the mysql client takes -pport or --port; mkdir -p a/b1/c2; docker login with a password",
+    "https://example.org/?sig=short&design=a1b2c3 and a signature=none of X-Amz-Signature=",
+    "SKU0123 SKILL key-value key-0123 pul-l dapi dapi_v2 EAA 1//0 12:AA r8_ fm2_ https://a//01234567",
+    "class SECRET_KEY_BASE: pass  # PASSWORD=get_password() SECRET=settings.SECRET",
+    "uuid 0192f3a4-7d1e-7c3a-9b1e-2f6a5d0c8e11-key 0192f3a4_7d1e_7c3a_9b1e_2f6a5d0c8e11_token",
+    "machine learning with login screens and a password field: type password twice",
 ]
 
 
@@ -217,6 +386,7 @@ def test_names_that_only_sound_like_secrets_are_left() -> None:
 
 PIECES = st.sampled_from(
     [text for text, _ in SECRETS.values()]
+    + [text for _, text, _ in FURTHER]
     + [name for kind in KINDS for name in kind.hints]
     + [
         "password",

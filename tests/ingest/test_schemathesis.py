@@ -24,7 +24,6 @@ BOUNDED = settings(
 # large the numbers and how deep the nesting are within a field that takes any JSON.
 OF_THE_WORLD = {
     "session_missing",
-    "int_range",
     "too_deep",
     "on_behalf_of_unknown",
     "owner_unknown",

@@ -6,7 +6,9 @@ from inquiry.models import Pulse, StuckLimit, StuckTransition
 from inquiry.models_bundle import ImportedBundle
 from inquiry.models_repeats import FirstDoing, RepeatedDoing
 from inquiry.models_words import EffectWords
+from ledger.models import Effect
 from ledger.models_breaker import Breaker
+from ledger.models_same_calls import SameCall
 from ledger.models_tools import Tool
 from sessions.models import Agent, Project, Session
 from sessions.models_leases import BeatMinute, Lease
@@ -22,6 +24,14 @@ RAISED: Final[Row] = {"raised_us": 5, "raised_position": 1}
 CLEARED: Final[Row] = {"cleared_us": 9, "cleared_position": 2}
 
 RECOVERY: Final[dict[str, Case]] = {
+    "same_call_is_named_once": same(
+        SameCall,
+        lambda w: {"effect": w.used, "other": w.effect},
+        lambda w: {"other": w.write(Effect)},
+    ),
+    "same_call_is_of_another_session": Case(
+        SameCall, wrong=lambda w: {"other_session": w.session}, right=lambda w: {"other_session": w.write(Session)}
+    ),
     # sessions that branch and merge
     "session_is_not_branched_from_itself": Case(
         Session,

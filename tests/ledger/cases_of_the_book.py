@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from approvals.models import Activation, Exemption, Gate, PolicySet, Vote
+from approvals.models import Activation, Exemption, ExemptionVote, Gate, PolicySet, Vote
 from approvals.models_notices import Notice, NoticeChannel
-from approvals.states import LONGEST_DECIDE_WITHIN_S, LONGEST_LEAVE_FOR_S, US
+from approvals.states import LONGEST_DECIDE_WITHIN_S, LONGEST_LEAVE_FOR_S, PASSWORD_COUNTS_S, US
 from ingest.models import Answer
-from journal.models import Body, Entry, Erasure, Outbox
+from journal.models import Body, Entry, Erasure, Fingerprint, Outbox
 from ledger.models import Attempt, Effect
 from ledger.models_holds import Hold
 from ledger.models_tools import Tool
@@ -14,6 +14,7 @@ from sessions.models import (
     Agent,
     AgentToken,
     Artifact,
+    Invitation,
     Item,
     Membership,
     Person,
@@ -56,6 +57,7 @@ CASES: Final[dict[str, Case]] = {
     "erasure_has_a_reason": check(Erasure, {"reason": ""}),
     "outbox_says_a_thing_once": same(Outbox, lambda _: {"deduplication_key": "k"}, lambda w: {"project": w.project.id}),
     "outbox_tries_are_counted": check(Outbox, {"tries": -1}, {"tries": 3}),
+    "fingerprint_is_64_characters": check(Fingerprint, {"value": "f" * 63}),
     # projects, people, agents
     "project_name_is_unique": same(Project, lambda _: {"name": "x"}, lambda _: {"name": "X"}),
     "project_has_a_name": check(Project, {"name": ""}),
@@ -66,6 +68,10 @@ CASES: Final[dict[str, Case]] = {
         Membership, lambda w: {"user": w.user}, lambda w: {"project": w.write(Project)}
     ),
     "membership_role_is_known": check(Membership, {"role": "king"}, {"role": "operator"}),
+    "invitation_is_one_per_person": same(
+        Invitation, lambda w: {"user": w.user}, lambda w: {"project": w.write(Project)}
+    ),
+    "invitation_role_is_known": check(Invitation, {"role": "king"}, {"role": "operator"}),
     "agent_name_is_unique_in_project": same(Agent, lambda _: {"name": "x"}, lambda w: {"project": w.write(Project)}),
     "agent_has_a_name": check(Agent, {"name": ""}),
     "token_public_id_is_unique": same(AgentToken, lambda _: {"public_id": "x"}, lambda _: {"public_id": "y"}),
@@ -113,6 +119,16 @@ CASES: Final[dict[str, Case]] = {
     "exemption_ends_within_thirty_days": check(Exemption, {"ends_at_us": LONGEST_DECIDE_WITHIN_S * US + 2}),
     "exemption_is_used_before_it_ends": check(Exemption, {"used_at_us": 10}, {"used_at_us": 9}),
     "exemption_uses_are_counted": check(Exemption, {"uses": -1}, {"uses": 1}),
+    "exemption_needs_at_least_one_person": check(Exemption, {"minimum": 0}, {"minimum": 2}),
+    "exemption_takes_the_code": check(ExemptionVote, {"step_up": "reauth"}),
+    "exemption_takes_a_fresh_password": check(
+        ExemptionVote, {"password_at_us": 0, "voted_at_us": PASSWORD_COUNTS_S * US + 1}
+    ),
+    "person_grants_an_exemption_once": same(
+        ExemptionVote,
+        lambda w: {"exemption": w.exempted, "user": w.operator},
+        lambda w: {"exemption": w.write(Exemption)},
+    ),
     "effect_has_at_most_one_open_gate": same(Gate, lambda w: {"effect": w.used}, lambda w: {"effect": w.write(Effect)}),
     "gate_reason_is_known": check(Gate, {"reason": "mood"}, {"reason": "by_agent"}),
     "gate_risk_is_known": check(
@@ -159,7 +175,7 @@ CASES: Final[dict[str, Case]] = {
             "gate_is_used_once": ([GIVEN], {"used_attempt": 2}, USED),
         }.items()
     },
-    "person_votes_once_on_a_gate": same(Vote, lambda w: {"gate": w.gate}, lambda w: {"user": w.new_user()}),
+    "person_votes_once_on_a_gate": same(Vote, lambda w: {"gate": w.gate}, lambda w: {"user": w.new_reviewer()}),
     "vote_answer_is_known": check(Vote, {"answer": "perhaps"}, {"answer": "return"}),
     "approval_saw_everything": check(
         Vote, {"answer": "approve", "view_complete": False}, {"answer": "approve", "view_complete": True}

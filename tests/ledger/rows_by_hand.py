@@ -9,11 +9,11 @@ from uuid import UUID
 from django.contrib.auth.models import User
 from django.db import models
 
-from approvals.models import Activation, Exemption, Gate, PolicySet, Vote
+from approvals.models import Activation, Exemption, ExemptionVote, Gate, PolicySet, Vote
 from approvals.models_notices import Notice, NoticeChannel
 from ingest.models import Answer
 from journal.ids import uuid7
-from journal.models import Body, Entry, Erasure, Outbox
+from journal.models import Body, Entry, Erasure, Fingerprint, Outbox
 from ledger.models import Attempt, Effect
 from ledger.models_holds import Hold
 from ledger.models_tools import Tool
@@ -21,6 +21,7 @@ from sessions.models import (
     Agent,
     AgentToken,
     Artifact,
+    Invitation,
     Item,
     Membership,
     Person,
@@ -89,6 +90,22 @@ class World:
     def new_reviewer(self) -> User:
         """Somebody whose yes counts in the project."""
         membership: Membership = self.write(Membership, role="reviewer")
+        self.write(Person, user=membership.user, password_is_own=True)
+        return membership.user
+
+    @cached_property
+    def exempted(self) -> Exemption:
+        found: Exemption = self.write(Exemption)
+        return found
+
+    @cached_property
+    def operator(self) -> User:
+        return self.new_operator()
+
+    def new_operator(self) -> User:
+        """Somebody who may grant exemptions in the project, under a password of their own."""
+        membership: Membership = self.write(Membership, role="operator")
+        self.write(Person, user=membership.user, password_is_own=True)
         return membership.user
 
     def under(self, leave: str) -> Row:
@@ -129,9 +146,11 @@ LAWFUL: Final[dict[type[models.Model], Callable[[World], Row]]] = {
         "deduplication_key": f"key {w.new()}",
         "due_at_us": 1,
     },
+    Fingerprint: lambda w: {"name": f"key {w.new()}", "value": "f" * 64, "recorded_at_us": 1},
     Project: lambda w: {"name": f"project {w.new()}"},
     Person: lambda w: {"user": w.new_user(), "pseudonym": f"p_{w.new()}"},
     Membership: lambda w: {"project": w.project, "user": w.new_user(), "role": "viewer"},
+    Invitation: lambda w: {"project": w.project, "user": w.new_user(), "role": "viewer", "invited_by": "p_1"},
     Agent: lambda w: {"project": w.project, "name": f"agent {w.new()}"},
     AgentToken: lambda w: {"project": w.project, "agent": w.agent, "public_id": f"{w.new():08}", "digest": b"d" * 32},
     Repository: lambda w: {"project": w.project, "name": f"repository {w.new()}"},
@@ -211,10 +230,19 @@ LAWFUL: Final[dict[type[models.Model], Callable[[World], Row]]] = {
     Exemption: lambda w: {
         "project": w.project,
         "tool": "git.push",
-        "granted_by": w.user,
+        "granted_by": w.reviewer,
         "opened_position": 1,
         "granted_at_us": 1,
         "ends_at_us": 9,
+    },
+    ExemptionVote: lambda w: {
+        "exemption": w.exempted,
+        "user": w.new_operator(),
+        "actor": "p_1",
+        "step_up": "typed_digest",
+        "password_at_us": 1,
+        "position": 1,
+        "voted_at_us": 2,
     },
     Gate: lambda w: {
         "project": w.project,

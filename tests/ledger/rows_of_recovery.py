@@ -12,6 +12,7 @@ from inquiry.models_words import EffectWords
 from journal.ids import uuid7
 from ledger.models import Effect
 from ledger.models_breaker import Breaker
+from ledger.models_same_calls import SameCall
 from sessions.models import Agent, Session
 from sessions.models_leases import BeatMinute, Lease
 from sessions.models_messages import Capacity, Delivery, Message, Reading
@@ -98,6 +99,14 @@ RECOVERY: Final[dict[type[models.Model], Callable[["World"], dict[str, Any]]]] =
         "effect": w.write(Effect),
         "opened_position": w.new(),
         "told": {},
+    },
+    SameCall: lambda w: {
+        "project": w.project,
+        "effect": w.write(Effect),
+        "session": w.session,
+        "other": w.write(Effect),
+        "other_session": w.write(Session),
+        "position": w.new(),
     },
     Pulse: lambda w: {"name": f"chore {w.new()}", "beat_us": 1},
     EffectWords: lambda w: {"project": w.project, "position": w.new(), "words": " 0000push "},

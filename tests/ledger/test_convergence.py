@@ -31,6 +31,7 @@ from sessions.models import Agent, Session
 from sessions.origin import Origin
 from tests.ingest.caller import Caller
 from tests.ledger.story import Said, deliveries, stories
+from tests.sessions.mates import one_team
 
 pytestmark = pytest.mark.django_db
 # A failing story is told as found: making it smaller would take minutes on a database, and seconds in test_fold.py.
@@ -301,6 +302,7 @@ def test_what_a_losing_plan_said_never_shows_through_the_winning_one(agent: Call
 
 def test_two_agents_reports_of_one_effect_give_it_the_agent_of_its_plan(call: Callable[..., Caller]) -> None:
     one, other = call("tester"), call("watcher")
+    one_team("tester", "watcher")
     planned = {"id": "1", "kind": "effect.planned", "session": "s", "effect_key": "e", "tool": "t"}
     seen = {"id": "2", "kind": "effect.dispatched", "session": "s", "effect_key": "e"}
     names = []
@@ -313,6 +315,7 @@ def test_two_agents_reports_of_one_effect_give_it_the_agent_of_its_plan(call: Ca
 
 
 def test_imported_and_live_evidence_meet_in_either_order(agent: Caller, importer: Caller) -> None:
+    one_team("tester", "importer")
     live = {"id": "1", "kind": "effect.dispatched", "session": "s", "effect_key": "e"}
     imported = {**live, "id": "2", "kind": "effect.acknowledged", "outcome": "ok"}
     states = []
@@ -347,4 +350,6 @@ def test_separate_commits_give_the_state_of_one_batch(committed: None, applicati
         states.append(list(rows.values(*columns)))
         assert connection.in_atomic_block is False
     assert all(state == states[0] for state in states)
-    assert [(row["effect_key"], row["state"]) for row in states[0]] == [("push", "compensated"), ("undo", "superseded")]
+    assert [(row["effect_key"], row["state"]) for row in states[0]] == [
+        *(("push", "compensated"), ("undo", "acknowledged"))  # what happened is not withdrawn
+    ]

@@ -119,15 +119,23 @@ def test_a_fact_the_fold_does_not_know_moves_nothing() -> None:
         (["failed"], "failed"),
         (["acknowledged"], "acknowledged"),
         (["dispatched", "failed", "acknowledged"], "acknowledged"),
-        (["dispatched", "superseded"], "superseded"),
-        (["acknowledged", "superseded"], "superseded"),
+        (["planned", "superseded"], "superseded"),
+        (["dispatched", "superseded"], "dispatched"),
+        (["acknowledged", "superseded"], "acknowledged"),
+        (["dispatched", "failed", "superseded"], "failed"),
+        (["dispatched", "rejected", "superseded"], "superseded"),
     ],
 )
 def test_state_is_the_first_match_of_the_table(kinds: list[str], expected: str) -> None:
     fields = {"planned": {"tool": "t"}, "acknowledged": {"outcome": "ok"}, "failed": {"reason": "error"}}
-    told = [Said(kind, "push", f"effect.{kind}", fields=fields.get(kind, {})) for kind in kinds]
-    effect, _attempts = folded([told])
-    assert effect.state == expected
+    told = [Said(kind, "push", f"effect.{kind}", fields=fields.get(kind, {})) for kind in kinds if kind != "rejected"]
+    if "rejected" in kinds:
+        told.append(Said("r", "push", "effect.failed", fields={"reason": "rejected"}))
+    for order in permutations(told):
+        effect, _attempts = folded([order])
+        assert effect.state == expected, order
+        # A violation is never taken back, so a rejection does not clear a report that came without knowing of it.
+        assert effect.violates is ("superseded" in kinds and kinds[0] != "planned"), order
 
 
 def test_the_highest_attempt_speaks_for_a_failed_or_dispatched_effect() -> None:

@@ -13,7 +13,8 @@ from journal.models import Entry
 from ledger import effects
 from ledger.models import Attempt, Effect
 from ledger.rows import AttemptRow, EffectRow
-from sessions.models import Session
+from sessions import agents, tokens
+from sessions.models import Project, Session
 from tests.ingest.caller import Caller
 from tests.journal.committed import together
 from tests.journal.drafts import NOW_US, draft
@@ -169,3 +170,26 @@ def test_whoever_loses_the_race_for_a_new_effect_hears_of_the_race_and_not_of_th
     with pytest.raises(effects.LostRace):
         effects.write([lost], attempts)
     assert list(Attempt.objects.values_list("number", "leave")) == [(1, "used")]
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["new", "named before"])
+def test_of_agents_that_report_on_a_session_at_once_it_belongs_to_one(agent: Caller, named: bool) -> None:
+    """The others have lost a race, whichever of them stored its row: their words are claims."""
+    application = agent.client._transport.app  # type: ignore[attr-defined]
+    project = Project.objects.get(name="races")
+    if named:
+        child = {"id": "1", "kind": "session.started", "session": "child", "parent": "raced"}
+        assert agent.report([child]).status_code == 200
+    callers = []
+    for number in range(6):
+        with transaction.atomic():
+            token = tokens.issue(agents.ensure(project, f"racer-{number}"), expires_in=None, actor="tests")
+        callers.append(Caller(token, app=application))
+    fact = {"id": "f", "kind": "effect.dispatched", "session": "raced", "effect_key": "e"}
+    answers = together(*(partial(caller.report, [fact]) for caller in callers))
+    notes = [answer.json()["results"][0].get("note") for answer in answers]
+    assert sorted(map(str, notes)) == ["None", *["other_agent"] * 5]
+    assert Session.objects.get(key="raced").agent.name == f"racer-{notes.index(None)}"
+    entries_told = Entry.objects.filter(kind="effect.dispatched")
+    assert sorted(entries_told.values_list("lane", flat=True)) == [*["claim"] * 5, "evidence"]
+    assert Attempt.objects.get().effect.agent.name == f"racer-{notes.index(None)}"

@@ -10,11 +10,11 @@ import pytest
 from django.apps import apps
 from django.db import DatabaseError, IntegrityError, connection, models, transaction
 
-from approvals.models import Gate, Vote
+from approvals.models import ExemptionVote, Gate, Vote
 from inquiry.models import Pulse
 from inquiry.models_alerts import AlertChannel
 from inquiry.models_incidents import IncidentEntry
-from journal.models import Body
+from journal.models import Body, Fingerprint
 from ledger import states
 from ledger.models import Attempt, Effect
 from sessions.models import (
@@ -252,6 +252,7 @@ def test_only_planned_and_dispatched_compensations_count_as_open(world: World, s
 # adds a table here says which.
 OF_THE_INSTALLATION: Final = {
     Project,  # the wall itself
+    Fingerprint,  # of its keys
     Person,  # may be a member of many projects
     Pulse,  # of our own chores, which run once for all projects
 }
@@ -261,6 +262,7 @@ HANGS_ON: Final[dict[type[models.Model], str]] = {
     AlertChannel: "alert",  # who is to hear of one alert
     Reading: "message",  # one agent's reading of one message
     IncidentEntry: "incident",  # where one thing that was said of one incident stands
+    ExemptionVote: "exemption",  # that one person granted one exemption
     Delivery: "message",  # one file of one message; found by its folder, whose mark is of no project
 }
 

@@ -12,6 +12,7 @@ from journal.clock import now_us
 from journal.models import Entry
 from ledger import holds
 from ledger.models import Effect
+from tests.approvals.proving import proved
 from tests.approvals.story import Desk
 from tests.ingest.caller import Caller, new_key
 from tests.pages.book import doors
@@ -56,7 +57,12 @@ def lived(desk: Desk) -> dict[str, Any]:
         stop = holds.put(desk.project, "effect", desk.effect(planned).id.hex, "look first", desk.user("rita"))
         holds.lift(stop, "looked", desk.user("rita"))
         exemptions.grant(
-            desk.project, tool="git.*", reason="the freeze is over", ends_at_us=now_us() + 10**9, user=desk.user("rita")
+            desk.project,
+            tool="git.*",
+            reason="the freeze is over",
+            ends_at_us=now_us() + 10**9,
+            user=desk.user("administrator"),
+            **proved(),
         )
     planned = desk.plan()
     desk.agent.dispatch(planned)

@@ -72,7 +72,9 @@ def test_a_breach_of_leave_stands_out(viewer: Client, book: Book) -> None:
     Effect.objects.filter(id=book.effects["ok"]).update(leave="bypassed", leave_basis="policy", violates=True)
     row = effects.load([book.effects["ok"]])[book.effects["ok"]]
     effects.tell([effects.Breach(row, "executed_without_leave")], now_us())
-    assert "Executed without approval." in effect_page(viewer, book, "ok")
+    page = effect_page(viewer, book, "ok")
+    assert "Ran without approval: acknowledged" in page
+    assert "Executed without approval." not in page  # said once
     assert "1 violation" in words(viewer.get(reverse("session", args=[book.session])))
     assert "bypassed, policy" in words(viewer.get("/audit/?q=leave:bypassed"))
 

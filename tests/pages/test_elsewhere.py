@@ -19,6 +19,7 @@ from journal.models import Entry
 from sessions import people
 from sessions.access import OF_PROJECT
 from sessions.models import Project
+from tests.approvals.proving import proved
 from tests.ingest.caller import Caller
 from tests.pages.book import Book
 from tests.pages.people import House
@@ -66,7 +67,12 @@ def things(house: House, book: Book) -> dict[str, str]:
     operator = house.members["operator"]
     with transaction.atomic():
         exempted = exemptions.grant(
-            house.project, tool="*", reason="a release is going on", ends_at_us=now_us() + 10**9, user=operator.user
+            house.project,
+            tool="*",
+            reason="a release is going on",
+            ends_at_us=now_us() + 10**9,
+            user=operator.user,
+            **proved(),
         )
         query = saved.save(house.project, operator.user, "Mine", "effect", shared=False)
         incident = incidents.open_(house.project, "Who pushed?", operator.user, key="k")

@@ -59,7 +59,8 @@ def test_five_wrong_passwords_close_a_name_and_the_page_says_so(house: House) ->
 
 
 def test_a_person_without_a_project_is_told_so_calmly(house: House) -> None:
-    User.objects.create_user("lost", password=PASSWORD)
+    lost = User.objects.create_user("lost", password=PASSWORD)
+    Person.objects.create(user=lost, pseudonym="p_lost", password_is_own=True)
     answer = house.client("lost").get("/tools/")
     assert answer.status_code == 403
     assert "You belong to no project" in answer.content.decode()
@@ -99,6 +100,11 @@ def test_the_rail_shows_the_rooms_of_the_role(house: House, role: str) -> None:
     html = page(house.client(role), "/tools/")
     assert ("People" in html) == (role == "administrator")
     assert 'href="/tools/" aria-current="page"' in html
+
+
+def test_the_journal_belongs_to_the_room_of_the_audit(house: House) -> None:
+    rail = page(house.client("viewer"), "/journal/").partition('id="rail"')[2].partition("</nav>")[0]
+    assert re.findall(r'href="([^"]+)" aria-current', rail) == ["/audit/"]
 
 
 def test_every_page_of_a_project_says_that_it_observes_and_how_fresh_it_is(house: House) -> None:

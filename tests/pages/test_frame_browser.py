@@ -202,12 +202,18 @@ def test_the_journey_of_an_administrator_without_javascript(server: Server, new_
     expect(page.get_by_text(f"{public_id} of script-less is revoked")).to_be_visible()
     page.get_by_role("link", name="People").click()
     page.get_by_label("Name").fill("zoe")
-    page.get_by_role("button", name="Add person").click()
+    page.get_by_role("button", name="Invite person").click()
     password = page.locator("output").text_content() or ""
     page.get_by_role("button", name="Sign out").click()
     page.get_by_label("Username").fill("zoe")
     page.get_by_label("Password").fill(password)
     page.get_by_role("button", name="Sign in").click()
+    page.get_by_label("Old password").fill(password)
+    for label in ("New password", "New password confirmation"):
+        page.get_by_label(label, exact=True).fill("a password of her own")
+    page.get_by_role("button", name="Change password").click()
+    page.goto(f"{server.url}/settings/invitations/")
+    page.get_by_role("button", name="Join default").click()
     expect(page.get_by_role("link", name="zoe")).to_be_visible()
     expect(page.get_by_role("link", name="People")).to_have_count(0)
 

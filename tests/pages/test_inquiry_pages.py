@@ -192,7 +192,7 @@ def test_the_timeline_says_nothing_until_there_is_news(
     assert "HX-Request" in news.headers["Vary"]
     assert viewer.get(url).content.startswith(b"<!doctype html>")
     paused = main(viewer.get(reverse("session", args=[book.session]), {"live": "off"}))
-    assert "hx-get" not in paused
+    assert "hx-get" not in paused.partition("<main")[2]
 
 
 def test_the_task_page_tells_exactly_which_items_are_done(viewer: Client, book: Book) -> None:
@@ -272,3 +272,17 @@ def test_every_url_with_an_id_is_not_found_across_the_wall(house: House, book: B
 def test_strangers_are_sent_to_sign_in(client: Client, book: Book) -> None:
     for url in ("/sessions/", f"/sessions/{book.session}/", "/audit/", "/go/?id=e_1", f"/artifacts/{book.artifact}/"):
         assert client.get(url).headers["Location"].startswith("/sign-in/?next=")
+
+
+@pytest.mark.parametrize(("status", "offers"), [("running", True), ("completed", False), ("failed", False)])
+def test_a_session_that_has_ended_is_not_offered_a_stop(house: House, agent: Caller, status: str, offers: bool) -> None:
+    session = agent.session("s-1")
+    done = agent.plan("done")
+    agent.dispatch(done)
+    agent.acknowledge(done)
+    agent.plan("open")
+    if status != "running":
+        assert agent.post(f"/sessions/{session['id']}/end", {"status": status}).status_code == 200
+    client = house.client("reviewer")
+    assert ("Stop this session" in client.get(f"/sessions/{session['id']}/").content.decode()) is offers
+    assert "Stop this effect" not in client.get(f"/effects/{done['id']}/").content.decode()

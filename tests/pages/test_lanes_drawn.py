@@ -75,7 +75,7 @@ def test_names_of_marks_meet_no_other_mark_and_stay_in_the_drawing() -> None:
         low, high = (float(x), float(x) + length) if anchor == "start" else (float(x) - length, float(x))
         assert 0 < low < high <= WIDTH
         assert not any(low < shape < high for shape in [*shapes, present])
-    for x, label in re.findall(r'<text x="([\d.]+)" y="13"[^>]*>([^<]+)<', drawn.inner):
+    for x, label in re.findall(r'<text x="([\d.]+)" y="13" class="dim" text-anchor="middle">([^<]+)<', drawn.inner):
         assert LEFT - 60 < float(x) <= WIDTH - packing.CHARACTER * len(label) / 2 + 0.1
 
 

@@ -12,8 +12,8 @@ from django.urls import reverse
 
 from journal.models import Entry
 from sessions import people, tokens
-from sessions.models import ROLES, AgentToken, Membership, Repository
-from tests.pages.people import PASSWORD, House
+from sessions.models import ROLES, AgentToken, Invitation, Membership, Repository
+from tests.pages.people import House
 
 TOKEN = re.compile(r"gbk_[a-z0-9]{8}_[A-Za-z0-9_-]{43}")
 FIRST_PASSWORD = re.compile(r"<output>((?:\w{6}-){3}\w{6})</output>")
@@ -118,7 +118,8 @@ def test_a_new_person_gets_a_password_shown_once(house: House) -> None:
     assert User.objects.get(username="zoe").check_password(shown[1])
     assert shown[1] not in str(stored)
     assert shown[1] not in text(client.get(reverse("people")))
-    assert Membership.objects.get(user__username="zoe", project=house.project).role == "operator"
+    assert not Membership.objects.filter(user__username="zoe").exists(), "only their own yes makes a member"
+    assert Invitation.objects.get(user__username="zoe", project=house.project).role == "operator"
 
 
 def test_the_password_is_not_shown_to_another_browser_of_the_same_sign_in(house: House) -> None:
@@ -126,14 +127,6 @@ def test_the_password_is_not_shown_to_another_browser_of_the_same_sign_in(house:
     client.post(reverse("people"), {"username": "zoe", "role": "operator"})
     del client.cookies["gatebook-once"]
     assert FIRST_PASSWORD.search(text(client.get(reverse("people")))) is None
-
-
-def test_a_known_person_is_added_without_a_password(house: House) -> None:
-    client = house.client("administrator")
-    page = text(client.post(reverse("people"), {"username": "neighbour", "role": "viewer"}, follow=True))
-    assert "neighbour is viewer now" in page
-    assert FIRST_PASSWORD.search(page) is None
-    assert User.objects.get(username="neighbour").check_password(PASSWORD)
 
 
 @pytest.mark.parametrize(

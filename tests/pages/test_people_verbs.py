@@ -16,7 +16,7 @@ from django.test.utils import CaptureQueriesContext
 
 from journal import sql
 from journal.models import Body, Entry
-from sessions import agents, people, projects, repositories, tokens
+from sessions import agents, people, projects, refs, repositories, tokens
 from sessions.models import AgentToken, Membership
 from sessions.refused import RefusedError
 from tests.pages.people import PASSWORD, House
@@ -208,13 +208,13 @@ def test_the_command_says_what_is_wrong(house: House, options: list[str], senten
         ("release/2/hotfix", "protected"),
         ("refs/heads/release/1", "protected"),
         ("feature/main", "other"),
-        ("refs/remotes/origin/main", "other"),
-        ("Main", "other"),
+        ("refs/remotes/origin/main", "production"),
+        ("Main", "production"),
         ("", ""),
     ],
 )
 def test_a_ref_has_the_class_of_the_first_pattern_that_matches(house: House, ref: str, ref_class: str) -> None:
-    assert repositories.classify(house.repository, ref) == (ref_class, 1)
+    assert repositories.classify(house.repository, " ".join(refs.moved(ref))) == (ref_class, 1)
 
 
 def test_production_is_asked_before_protected(house: House) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.approvals.proving import code_in
 from tests.house.server import Server
 from tests.pages.test_frame_browser import complaints, enter, violations_wide_and_narrow
 
@@ -26,6 +27,7 @@ from django.db import transaction
 from approvals import exemptions, policies
 from journal.clock import now_us
 from sessions import people, projects, teams
+from tests.approvals.proving import proved
 with transaction.atomic():
     project = projects.named({PROJECT!r})
     if project is None:
@@ -36,7 +38,7 @@ with transaction.atomic():
         teams.add(teams.create(project, "team-leads"), member)
         teams.create(project, "nobody-yet")
         exemptions.grant(project, tool="git.*", rule="push-to-production", repository="web", user=member.user,
-                         reason="The release train of Friday.", ends_at_us=now_us() + 3_600_000_000)
+                         reason="The release train of Friday.", ends_at_us=now_us() + 3_600_000_000, **proved())
 """
 
 
@@ -109,6 +111,12 @@ def test_an_exemption_is_granted_and_revoked_without_javascript(server: Server, 
     page.get_by_role("button", name="Grant exemption").click()
     expect(page.get_by_role("alert")).to_contain_text("Say why, in 10")
     page.get_by_label("Reason").fill("The move to the new rack, INC-311.")
+    page.get_by_role("button", name="Grant exemption").click()
+    page.get_by_role("button", name="Go back").click()
+    expect(page.get_by_label("Reason")).to_have_value("The move to the new rack, INC-311.")
+    page.get_by_role("button", name="Grant exemption").click()
+    page.get_by_label("the code of this exemption").fill(code_in(page.content()))
+    page.get_by_label("Your password").fill(server.password)
     page.get_by_role("button", name="Grant exemption").click()
     expect(page.locator(".said")).to_contain_text("It ends by itself.")
     page.get_by_role("link", name="Revoke the exemption of deploy.*").click()

@@ -14,6 +14,7 @@ from journal import entries
 from journal.clock import now_us
 from journal.entries import Draft
 from sessions.models import Session
+from tests.approvals.proving import proved
 from tests.approvals.story import RULES, Desk
 from tests.ingest.caller import new_key
 
@@ -99,11 +100,13 @@ def tell(desk: Desk) -> Told:
     with transaction.atomic():
         told.exemption = exemptions.grant(
             desk.project, tool="deploy", rule="deploy", reason="a release is going on",
-            ends_at_us=now_us() + LEAVE_S * US, user=desk.user("administrator"),
+            ends_at_us=now_us() + LEAVE_S * US, user=desk.user("administrator"), **proved(),
         )  # fmt: skip
+        assert exemptions.confirm(told.exemption, desk.person("dan", "operator").user, **proved())
+        told.exemption.refresh_from_db()
         exemptions.grant(
             desk.project, tool="git.push", rule="push", reason="a release is going on",
-            ends_at_us=now_us() + LEAVE_S * US, user=desk.person("dan", "operator").user,
+            ends_at_us=now_us() + LEAVE_S * US, user=desk.person("dan", "operator").user, **proved(),
         )  # fmt: skip
     agent.dispatch(plan("in-time", tool="git.push", arguments={"ref": "e"}))
     plan("late", tool="deploy", arguments={"version": 1})
@@ -142,5 +145,5 @@ def go_on(told: Told) -> None:
     with transaction.atomic():
         exemptions.grant(
             desk.project, tool="git.push", rule="push", reason="another release",
-            ends_at_us=now_us() + LEAVE_S * US, user=desk.user("administrator"),
+            ends_at_us=now_us() + LEAVE_S * US, user=desk.user("administrator"), **proved(),
         )  # fmt: skip

@@ -6,12 +6,12 @@ from typing import Any, Final
 
 from django.contrib.auth.models import User
 
-from approvals.models import Exemption, Gate
+from approvals.models import Exemption, ExemptionVote, Gate
 from journal.ids import uuid7
 from journal.models import Entry
 from ledger import states
 from ledger.models import Effect
-from sessions.models import Agent, Membership, Project, Repository, Session
+from sessions.models import Agent, Membership, Person, Project, Repository, Session
 from sessions.references import identity
 
 EFFECTS: Final = 760
@@ -54,7 +54,8 @@ def _project(random: Random, name: str) -> Project:
     project = Project.objects.create(name=name)
     for n in range(3):
         user = User.objects.create(username=f"{name}-{n}" if name == "other" else f"carol{n}")
-        Membership.objects.create(project=project, user=user, role="reviewer")
+        Person.objects.create(user=user, pseudonym=f"p_{user.username}", password_is_own=True)
+        Membership.objects.create(project=project, user=user, role="operator")
         Agent.objects.create(project=project, name=f"robot{n}", owner=user)
     for n in range(2):
         Repository.objects.create(project=project, name=f"web{n}")
@@ -122,6 +123,13 @@ def _write(shelf: Shelf, random: Random, sessions: int, effects: int) -> None:
             )
         )
     Exemption.objects.bulk_create(granted)
+    for one in granted[::2]:
+        vote = {"actor": "p", "step_up": "typed_digest", "position": 1}
+        ExemptionVote.objects.create(
+            exemption=one, user=one.granted_by, password_at_us=START_US, voted_at_us=START_US, **vote
+        )
+        one.in_force_at_us = START_US
+        one.save(update_fields=["in_force_at_us"])
     _tell(shelf, written, made, entries, gates, granted)
 
 
@@ -172,7 +180,7 @@ def _entry(random: Random, effect: Effect, kind: str, position: int) -> Entry:
         session=effect.session_id,
         effect=effect.id,
         actor=random.choice(["p_ann", "p_bob", "gatebook"]),
-        lane=random.choice(["command", "evidence"]),
+        lane=random.choice(["command", "evidence", *(["system"] if kind.startswith("integrity.") else [])]),
         received_us=effect.received_us + random.randrange(900) * US,
     )
 

@@ -25,6 +25,7 @@ from journal import horizon, outbox
 from journal.clock import now_us
 from journal.models import Entry, Outbox
 from ledger.models import Effect
+from tests.approvals.proving import proved
 from tests.approvals.story import Desk
 from tests.approvals.telling import Killed, tick
 from tests.ingest.caller import Caller
@@ -174,7 +175,9 @@ def test_gates_exemptions_sessions_and_words_are_watched_as_well(desk: Desk, wat
     gate = desk.gate(desk.plan(arguments={"note": "a zebra"}))
     until, boss = now_us() + 10**10, desk.user("operator")
     with transaction.atomic():
-        granted = exemptions.grant(desk.project, tool="x", reason="for the drill", ends_at_us=until, user=boss)
+        granted = exemptions.grant(
+            desk.project, tool="x", reason="for the drill", ends_at_us=until, user=boss, **proved()
+        )
     call_command("watch_questions", verbosity=0)
     tick()
     (letter,) = mail.outbox

@@ -43,7 +43,7 @@ def test_a_question_leads_to_its_search_or_says_what_it_lacks(house: House, agen
     agent.session("s-1")
     agent.plan("k", tool="mail.send")
     shown = page(viewer.get(reverse("questions")))
-    assert shown.count('class="question"') == 20
+    assert shown.count('class="question"') == 21
     assert '<option value="mail.send">' in shown
     assert '<option value="operator">' in shown
     asked = viewer.get(reverse("question", args=[1]), {"tool": "git push", "since": "2d"})
@@ -54,7 +54,7 @@ def test_a_question_leads_to_its_search_or_says_what_it_lacks(house: House, agen
     lacking = page(viewer.get(reverse("question", args=[1]), {"since": "<b>"}), 422)
     assert "asks for this: tool" in lacking
     assert "<b>" not in lacking.partition("<main")[2].partition('class="sheet')[2]
-    assert viewer.get(reverse("question", args=[21])).status_code == 404
+    assert viewer.get(reverse("question", args=[22])).status_code == 404
 
 
 def test_a_saved_query_is_its_owners_until_shared_and_only_theirs_to_change(house: House) -> None:

@@ -101,7 +101,7 @@ def test_what_was_done_twice_is_found_in_one_session_and_in_two_and_leads_to_bot
     agent.plan("never", "three", tool="bash", arguments={"command": "two"})
     unread = asking.understand(shipped.fill(shipped.BY_NUMBER[18], {}), book.project, now_us())
     (note,) = unread.context.notes
-    assert "of the newest entries have not been compared yet" in note
+    assert note.startswith("Repeated calls are indexed up to entry 0 of ")
     assert asking.understand("session | group key | max(repeats)", book.project, now_us()).context.notes == [note]
     indexing.index()
     assert asking.understand(unread.text, book.project, now_us()).context.notes == []
@@ -117,14 +117,17 @@ def test_what_was_done_twice_is_found_in_one_session_and_in_two_and_leads_to_bot
         indexing.index()
     assert facts(RepeatedDoing.objects.values()) == facts(stood)
     question = shipped.fill(shipped.BY_NUMBER[18], {})
-    told = [("bash", "", 2, 2), ("forge.comment", PULL, 2, 2), ("mail.send", "", 2, 1)]
+    firsts = [f"e_{Effect.objects.get(id=one).opened_position}" for one in (twins[0], mail[0])]
+    told = [("bash", "", firsts[0], 2, 2), ("mail.send", "", firsts[1], 2, 1)]
     assert groups(book, question) == told
-    assert groups(book, shipped.fill(shipped.BY_NUMBER[18], {"words": 'gh" 17'})) == [("bash", "", 2, 2)]
+    assert groups(book, shipped.fill(shipped.BY_NUMBER[18], {"words": 'gh" 17'})) == told[:1]
+    aimed = shipped.fill(shipped.BY_NUMBER[21], {})
+    assert groups(book, aimed) == [("forge.comment", PULL, 2, 2, 2)]
     assert rows(book, "again:target") == ["b", "a"]
     assert sorted(rows(book, "again:call state:acknowledged")) == ["m", "n", "x", "x"]
     assert sorted(rows(book, "has:again -again:call")) == ["a", "b"]
     # In the browser: the question, a group, the effects, and from the chain of either the other one.
-    page = asked(viewer, 18, tool="forge.comment")
+    page = asked(viewer, 21, tool="forge.comment")
     (link,) = re.findall(r'data-label="Tool"><a href="([^"]+)"', page)
     found = viewer.get(unescape(link)).content.decode()
     for pair, how in (
@@ -142,7 +145,9 @@ def test_what_was_done_twice_is_found_in_one_session_and_in_two_and_leads_to_bot
     did(agent, "o", "one", "bash", arguments={"command": "one"})
     indexing.index()
     assert groups(book, link) == told
-    assert groups(book, question)[0] == ("bash", "", 4, 2)
+    alone, comment = (f"e_{Effect.objects.get(effect_key=key).opened_position}" for key in ("one-alone", "a"))
+    more = [("bash", "", alone, 2, 1), ("forge.comment", PULL, comment, 2, 2)]
+    assert groups(book, question) == [told[0], *more, told[1]]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(of_repeats, "LISTED", 1)
         assert groups(book, link) == told
@@ -151,6 +156,90 @@ def test_what_was_done_twice_is_found_in_one_session_and_in_two_and_leads_to_bot
     # Neighbours do not count.
     assert not RepeatedDoing.objects.exclude(project=book.project).exists()
     assert set(FirstDoing.objects.values_list("project", flat=True)) == {book.project.id}
+
+
+def test_each_call_that_was_done_twice_is_a_row_whose_link_finds_it_and_equal_targets_are_another_question(
+    book: Desk,
+) -> None:
+    agent, viewer = book.agent, book.house.client("viewer")
+    agent.session("one")
+    target: dict[str, Any] = {"target": {"repository": "web", "resource": PULL}}
+    words = ("first", "second", "first", "third", "second", "first")
+    keys = [f"{word}-{n}" for n, word in enumerate(words)]
+    for key, word in zip(keys, words, strict=True):
+        did(agent, key, "one", arguments={"body": word}, **target)
+    for n, to in enumerate(["ann", "bob"] * 2):
+        did(agent, f"mail-{n}", "one", "mail.send", arguments={"to": to})
+    indexing.index()
+    question = shipped.fill(shipped.BY_NUMBER[18], {})
+    first, second, ann, bob = (
+        f"e_{Effect.objects.get(effect_key=key).opened_position}" for key in ("first-0", "second-1", "mail-0", "mail-1")
+    )
+    calls = [("forge.comment", PULL, first, 3, 1), ("forge.comment", PULL, second, 2, 1)]
+    mail = [("mail.send", "", ann, 2, 1), ("mail.send", "", bob, 2, 1)]
+    assert groups(book, question) == [calls[0], *sorted([calls[1], *mail])]
+    assert groups(book, shipped.fill(shipped.BY_NUMBER[21], {})) == [("forge.comment", PULL, 6, 3, 1)]
+    page = asked(viewer, 18, tool="forge.comment")
+    link, other = re.findall(r'data-label="Tool"><a href="([^"]+)"', page)
+    for one, word in ((link, "first"), (other, "second")):
+        query = parse_qs(urlsplit(unescape(one)).query)["q"][0]
+        assert rows(book, query) == [key for key in reversed(keys) if key.startswith(word)]
+    assert rows(book, "has:like tool:mail.send") == ["mail-3", "mail-2", "mail-1", "mail-0"]
+    assert rows(book, "-has:like") == ["third-3"]
+    # What changed since is told as it stood: one of the calls is compensated, another made once more.
+    then = pinned(question, now_us())
+    of: dict[str, Any] = {"session": "one", "effect_key": "undo"}
+    undo: list[dict[str, Any]] = [
+        {"kind": "effect.planned", "tool": "mail.recall", "arguments": {"of": "ann"}, "compensates": "mail-0"},
+        {"kind": "effect.acknowledged", "attempt": 1, "outcome": "ok"},
+    ]
+    assert agent.report([{"id": new_key(), **one, **of} for one in undo]).status_code == 200
+    assert Effect.objects.get(effect_key="mail-0").state == "compensated"
+    did(agent, "mail-4", "one", "mail.send", arguments={"to": "bob"})
+    indexing.index()
+    assert groups(book, then) == [calls[0], *sorted([calls[1], *mail])]
+    assert ("mail.send", "", ann, 1, 1) in groups(book, question)
+    assert ("mail.send", "", bob, 3, 1) in groups(book, question)
+
+
+def test_what_only_reads_repeats_nothing(book: Desk) -> None:
+    agent = book.agent
+    book.declare("file.read", "read", "read_only")
+    for session in ("reads", "acts"):
+        agent.session(session)
+    for n in range(6):
+        did(agent, f"read-{n}", "reads", "file.read", arguments={"path": "README"})
+    for n in range(2):
+        did(agent, f"act-{n}", "acts", "bash", arguments={"command": "make"})
+    indexing.index()
+    assert rows(book, "session repeats:>=2") == rows(book, "session has:repeats") == ["acts"]
+    name = Session.objects.get(key="acts").agent.name
+    assert groups(book, shipped.fill(shipped.BY_NUMBER[19], {"times": "2"})) == [("acts", "", name, 2)]
+    assert groups(book, "session | group key | max(repeats)") == [("acts", 2), ("reads", None)]
+    viewer = book.house.client("viewer")
+    page = viewer.get(reverse("session", args=[Session.objects.get(key="reads").id])).content.decode()
+    assert "the same call" not in page
+    assert (
+        len(rows(book, f"like:e_{Effect.objects.get(effect_key='read-0').opened_position}")) == 6
+    )  # named, it is found
+
+
+def test_a_call_that_was_refused_before_it_ran_was_not_done(book: Desk) -> None:
+    agent = book.agent
+    agent.session("s-1")
+    of: dict[str, Any] = {"session": "s-1", "effect_key": "refused"}
+    refused: list[dict[str, Any]] = [
+        {"id": new_key(), "kind": "effect.planned", "tool": "bash", "arguments": {"command": "make"}, **of},
+        {"id": new_key(), "kind": "effect.failed", "attempt": 1, "reason": "rejected", **of},
+    ]
+    assert agent.report(refused).status_code == 200
+    did(agent, "ran", "s-1", "bash", arguments={"command": "make"})
+    indexing.index()
+    assert rows(book, "has:again") == []
+    late = {"id": new_key(), "kind": "effect.acknowledged", "attempt": 1, "outcome": "ok", **of}
+    assert agent.report([late]).status_code == 200  # it ran after all
+    indexing.index()
+    assert rows(book, "again:call") == ["ran", "refused"]
 
 
 def test_the_same_call_in_nearly_the_same_words_is_the_same_and_another_is_not(book: Desk) -> None:
@@ -186,7 +275,7 @@ def test_the_same_call_in_nearly_the_same_words_is_the_same_and_another_is_not(b
     planned = agent.plan("slow", "two", tool="bash", arguments={"command": command, "description": "Once more"})
     like = Effect.objects.get(id=ids["one", 2])
     (note,) = asking.understand(f"like:{like}", book.project, now_us()).context.notes
-    assert "have not been compared yet" in note
+    assert note.startswith("Repeated calls are indexed up to entry 0 of ")
     indexing.index()
     then = f"asof:#{horizon.last_position()}"
     agent.dispatch(planned)  # of which the chore reads nothing but that it runs

@@ -19,6 +19,10 @@ _SIGNS: Final[dict[str, Callable[[Any, Any], bool]]] = {
 }
 
 
+def _is_fenced(row: Row) -> bool:
+    return bool(row["kind"] == "integrity.fenced" and row["lane"] == "system")
+
+
 def query(random: Random, entity: str) -> Made:
     """A whole query about `entity`."""
     text, holds = _either(random, entity, 0)
@@ -135,6 +139,11 @@ def _number(name: str, column: str, most: int) -> Callable[[Random], Made]:
         return f"{name}:{sign}{number}", lambda row: row[column] is not None and _SIGNS[sign](row[column], number)
 
     return make
+
+
+def _counts(row: Row) -> bool:
+    """Whether an exemption counts now."""
+    return row["in_force_at_us"] is not None and row["revoked_at_us"] is None and row["ends_at_us"] > NOW_US
 
 
 def _length(name: str, begun: str, ended: str) -> Callable[[Random], Made]:
@@ -261,7 +270,7 @@ _TERMS: Final[dict[str, list[Callable[[Random], Made]]]] = {
         _always("is:violating", lambda row: row["violates"]),
         _always("is:unknown", lambda row: shown(row) == "unknown"),
         _always("is:waiting", lambda row: shown(row) == "awaiting"),
-        _always("is:fenced", lambda row: any(one["kind"] == "integrity.fenced" for one in row["events"])),
+        _always("is:fenced", lambda row: any(_is_fenced(one) for one in row["events"])),
         _always("session:s-7", lambda row: row["session"]["key"] == "s-7"),
         _always("session:[s-1,s-2]", lambda row: row["session"]["key"] in ("s-1", "s-2")),
     ],
@@ -310,8 +319,8 @@ _TERMS: Final[dict[str, list[Callable[[Random], Made]]]] = {
         _number("uses", "uses", 3),
         _time("last_use", "used_at_us"),
         _fields("last_use", "used_at_us", "expires", "ends_at_us", tuple(_SIGNS)),
-        _always("is:live", lambda row: row["revoked_at_us"] is None and row["ends_at_us"] > NOW_US),
-        _always("is:ended", lambda row: row["revoked_at_us"] is not None or row["ends_at_us"] <= NOW_US),
+        _always("is:live", lambda row: _counts(row)),
+        _always("is:ended", lambda row: not _counts(row)),
     ],
     "event": [
         _text("kind", "kind", ("effect.planned", "integrity.fenced", "effect.probed")),
@@ -320,7 +329,7 @@ _TERMS: Final[dict[str, list[Callable[[Random], Made]]]] = {
         _time("at", "received_us"),
         _bound("received_us"),
         _number("position", "position", 900),
-        _always("is:fenced", lambda row: row["kind"] == "integrity.fenced"),
+        _always("is:fenced", _is_fenced),
         _always("effect:e_999999", lambda _row: False),
     ],
 }

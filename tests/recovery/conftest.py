@@ -1,10 +1,29 @@
-"""What the tests of recovery share: agents at the doors, as the tests of the doors have them."""
+"""What the tests of recovery share: agents at the doors, as the tests of the doors have them, and all of one team."""
 
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sessions.models import Agent
 from tests.approvals.conftest import desk as desk
 from tests.approvals.conftest import quiet as quiet
+from tests.ingest.caller import Caller
 from tests.ingest.conftest import agent as agent
 from tests.ingest.conftest import application as application
-from tests.ingest.conftest import call as call
 from tests.ingest.conftest import importer as importer
 from tests.ingest.conftest import issue as issue
 from tests.ingest.conftest import stranger as stranger
+
+
+@pytest.fixture
+def call(issue: Callable[..., str], application: Any) -> Callable[..., Caller]:
+    """A worker at the doors; arguments as for `issue`. Those of one project are one team, but for strangers."""
+
+    def make(agent: str = "tester", *args: Any, **kwargs: Any) -> Caller:
+        caller = Caller(issue(agent, *args, **kwargs), app=application)
+        if not agent.startswith("stranger"):
+            Agent.objects.filter(name=agent).update(team="crew")
+        return caller
+
+    return make

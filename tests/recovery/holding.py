@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from django.db.models import F
+from django.db.models import BigIntegerField, F, Value
 
 from sessions.models_leases import Lease
 from tests.ingest.caller import Caller
@@ -22,7 +22,8 @@ def pass_time(lease: dict[str, Any], seconds: int) -> None:
         *("acquired_at_us", "beat_at_us", "progress_at_us", "expires_at_us", "dead_at_us", "wedged_at_us"),
         *("quiet_until_us", "silent_since_us"),
     )
-    Lease.objects.filter(id=lease["id"]).update(**{name: F(name) - seconds * 1_000_000 for name in times})
+    shift = Value(seconds * 1_000_000, output_field=BigIntegerField())
+    Lease.objects.filter(id=lease["id"]).update(**{name: F(name) - shift for name in times})
 
 
 def expire(lease: dict[str, Any]) -> None:

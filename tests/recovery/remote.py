@@ -3,7 +3,7 @@
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F
+from django.db.models import BigIntegerField, F, Value
 
 from ledger import declarations, declared, tools
 from ledger.models import Attempt
@@ -64,7 +64,7 @@ def replay(agent: Caller, effect: dict[str, Any], replays: int = 1, process: str
 
 def age(effect: dict[str, Any], seconds: int) -> None:
     """Let an effect's attempts have been dispatched so much earlier, by every clock that is kept of them."""
-    shift = seconds * 1_000_000
+    shift = Value(seconds * 1_000_000, output_field=BigIntegerField())
     Attempt.objects.filter(effect=effect["id"]).update(
         received_us=F("received_us") - shift,
         heard_us=F("heard_us") - shift,

@@ -8,6 +8,7 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 
 from journal.models import Entry
+from sessions.holders import DEAD_AFTER_TTLS
 from sessions.models import Session
 from sessions.models_leases import Lease
 from tests.ingest.caller import Caller, code, new_key
@@ -219,3 +220,13 @@ def test_the_database_keeps_the_law_of_leases(agent: Caller, change: str) -> Non
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("UPDATE agent_sessions_lease SET epoch = 2, process = 'another'")  # as a takeover does
     assert Lease.objects.get().epoch == 2
+
+
+def test_the_longest_lease_is_taken_over_for_as_long(agent: Caller) -> None:
+    session = agent.session(mode="leased")
+    lease = hold(agent, session["id"], ttl_s=3_600)
+    expire(lease)
+    again = hold(agent, session["id"], "p-2", ttl_s=3_600)
+    assert again["expires_at_us"] - again["beat_at_us"] == 3_600_000_000
+    row = Lease.objects.get()
+    assert row.dead_at_us - row.beat_at_us == DEAD_AFTER_TTLS * 3_600_000_000

@@ -5,15 +5,18 @@ from typing import Any
 
 import orjson
 import pytest
+from django.db import connection
 
 from approvals.models import Gate
 from journal.models import Entry
+from ledger import known
 from ledger.models import Attempt, Effect
-from sessions.models import Session, Task
+from sessions.models import Project, Session, Task
 from sessions.models_leases import Lease
 from tests.approvals.story import Desk
 from tests.ingest.caller import Caller, code, new_key
 from tests.recovery.holding import expire, hold, pass_time
+from tests.recovery.remote import age, declare, probe, verdict
 from tests.recovery.watching import leased
 
 pytestmark = pytest.mark.django_db
@@ -135,14 +138,20 @@ def test_what_a_zombie_reports_in_a_batch_is_kept_and_marked(zombie: Zombie) -> 
         {"id": "f-3", "lease_epoch": 2, "session": "s-1", "kind": "item.done", "task": "t", "item": "i"},
         {"id": "f-4", "session": "s-1", "kind": "item.done", "task": "t", "item": "j"},
     ]
-    for _ in range(2):  # delivered twice, told once
-        assert zombie.agent.report(batch).status_code == 200
+    for again in (False, True):  # delivered twice, told once
+        results = zombie.agent.report(batch).json()["results"]
+        assert [one.get("note") for one in results] == [None, *[None if again else "lease_lost"] * 3]
         assert [(one["given"], one["kept"], one["kind"]) for one in fenced()] == [
             (1, True, "effect.acknowledged"),
             (1, True, "task.changed"),
         ]
     assert Effect.objects.get(id=zombie.begun["id"]).state == "acknowledged"
-    assert Task.objects.get(key="t").title == "x"
+    # What its own attempt did counts; for the session it speaks no more, whatever epoch it names.
+    task = Task.objects.get(key="t")
+    assert (task.title, task.items.count()) == ("", 0)
+    assert list(Entry.objects.filter(lane="claim").order_by("position").values_list("kind", flat=True)) == [
+        *("task.changed", "item.done", "item.done")
+    ]
 
 
 def test_in_a_session_of_mode_leased_plan_and_dispatch_name_their_epoch(agent: Caller) -> None:
@@ -188,17 +197,21 @@ def test_a_task_with_a_lease_of_its_own_is_fenced_by_that(agent: Caller, call: C
     task = agent.post(f"/sessions/{session}/tasks", {"key": "t"}).json()["id"]
     first = agent.post("/leases", {"task": task, "process": "p-1"}).json()
     expire(first)
-    assert call("another").post("/leases", {"task": task, "process": "p-2"}).json()["epoch"] == 2
+    another = call("another")
+    assert another.post("/leases", {"task": task, "process": "p-2"}).json()["epoch"] == 2
     wish = {"session": "s-1", "effect_key": "e", "tool": "t", "task": "t", "lease_epoch": 1}
     assert code(agent.post("/effects", wish)) == (409, "LEASE_LOST")
     assert code(agent.post(f"/tasks/{task}/done", {"lease_epoch": 1})) == (409, "LEASE_LOST")
-    planned = agent.post("/effects", wish | {"lease_epoch": 2})
+    assert code(agent.post("/effects", wish | {"lease_epoch": 2})) == (409, "LEASE_LOST")  # another agent's
+    planned = another.post("/effects", wish | {"lease_epoch": 2})
     assert planned.status_code == 201, planned.text
     start = {"process": "p", "intent_digest": planned.json()["intent_digest"]}
     at = f"/effects/{planned.json()['id']}"
     assert code(agent.post(f"{at}/dispatch", start | {"lease_epoch": 1})) == (409, "LEASE_LOST")
-    assert agent.post(f"{at}/dispatch", start | {"lease_epoch": 2}).status_code == 200
-    assert agent.post(f"{at}/acknowledge", {"attempt": 1, "outcome": "ok", "lease_epoch": 1}).status_code == 202
+    assert another.post(f"{at}/dispatch", start | {"lease_epoch": 2}).status_code == 200
+    late = {"attempt": 1, "outcome": "ok", "lease_epoch": 1}
+    assert code(agent.post(f"{at}/acknowledge", late)) == (409, "LEASE_LOST")  # nor is the attempt its own
+    assert another.post(f"{at}/acknowledge", late).status_code == 202
 
 
 def test_work_moves_one_clock_and_beats_the_other(agent: Caller) -> None:
@@ -284,4 +297,60 @@ def test_a_zombie_withdraws_no_request_and_takes_no_message_from_whoever_came_af
         assert (again.json(), again.headers["Idempotent-Replay"]) == (told.json(), "true")
     assert Gate.objects.get().status == "cancelled"
     assert worker.post(doors[1]).status_code == 200  # without an epoch nothing is compared
-    assert code(call("stranger-2").post(doors[0], {"lease_epoch": 2}))[0] == 404
+    assert code(call("stranger-2").post(doors[0], {"lease_epoch": 2})) == (403, "OTHER_AGENT")
+
+
+def test_requests_of_a_dead_worker_are_dead_as_long_after_the_first_who_came_next(agent: Caller) -> None:
+    """Workers that live shorter than a request settle what the first of them left: none of them moves its end."""
+    declare(Project.objects.get(name="default"))
+    session = agent.session(mode="leased")
+    lease = hold(agent, session["id"])
+    effect = agent.plan(session=session["id"], tool="git.push.slow", lease_epoch=1)
+    start = {"process": "p-1", "intent_digest": effect["intent_digest"], "lease_epoch": 1}
+    assert agent.post(f"/effects/{effect['id']}/dispatch", start).status_code == 200
+    age(effect, 3_600)  # far behind what follows: the acquisitions count, and not the dispatch
+    ends = []
+    for number in range(2, 6):
+        expire(lease)
+        assert hold(agent, session["id"], f"p-{number}")["epoch"] == number
+        probe(agent, effect, "miss", lease_epoch=number)
+        told = verdict(agent, effect, f"p-{number}")
+        assert (told["row"], told["reason"]) == ("20", "FENCE_WAIT")
+        ends.append(told["until_us"])
+    first = Entry.objects.get(kind="lease.acquired", lease_epoch=2)
+    assert ends == [first.received_us + 600_000_000] * 4
+
+
+def test_who_came_next_is_read_by_an_index_and_in_one_query_for_all_effects(
+    agent: Caller, django_assert_num_queries: Any
+) -> None:
+    declare(Project.objects.get(name="default"))
+    session = agent.session(mode="leased")
+    lease = hold(agent, session["id"])
+    for number in range(4):
+        wish = {"session": session["id"], "tool": "git.push.slow", "arguments": {"n": number}}
+        effect = agent.plan(f"e-{number}", lease_epoch=number + 1, **wish)
+        start = {"process": "p-1", "intent_digest": effect["intent_digest"], "lease_epoch": number + 1}
+        assert agent.post(f"/effects/{effect['id']}/dispatch", start).status_code == 200
+        expire(lease)
+        hold(agent, session["id"], f"p-{number + 2}")
+    rows = list(Effect.objects.all())
+    attempts = known.attempts_of(rows)
+    leases = known.leases_of(rows)
+    with django_assert_num_queries(1) as ran:
+        found = known.acquisitions_after(attempts, leases)
+    assert sorted(epoch for _, epoch in found) == [2, 3, 4, 5]
+    assert "entry_of_acquisition" in plan_of(ran.captured_queries[0]["sql"])
+    held = Lease.objects.get()
+    held.epoch = 1
+    with django_assert_num_queries(0):
+        assert known.acquisitions_after({rows[0].id: attempts[rows[0].id]}, {rows[0].id: held}) == {}
+
+
+def plan_of(text: str) -> str:
+    """How the database reads what `text` asks for."""
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute("SET LOCAL enable_seqscan = off")
+        cursor.execute(f"EXPLAIN {'QUERY PLAN ' if connection.vendor == 'sqlite' else ''}{text}")
+        return str(cursor.fetchall())

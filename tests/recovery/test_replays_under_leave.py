@@ -12,6 +12,7 @@ from tests.approvals.conftest import quiet as quiet
 from tests.approvals.story import Desk
 from tests.ingest.caller import Caller, code
 from tests.recovery.remote import declare, replay, row, verdict
+from tests.sessions.mates import one_team
 
 pytestmark = pytest.mark.django_db
 HELD = """
@@ -155,6 +156,7 @@ def test_leave_given_to_one_agent_serves_no_other(desk: Desk) -> None:
     effect = crashed(desk, "pay.keyed")
     with transaction.atomic():
         token = tokens.issue(agents.ensure(desk.project, "another"), expires_in=None, actor="tests")
+    one_team("deploy-7", "another")
     other = Caller(token, app=desk.agent.client._transport.app)  # type: ignore[attr-defined]
     assert code(replay(other, effect)) == (409, "NO_LEAVE")
 

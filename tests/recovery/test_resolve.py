@@ -15,6 +15,7 @@ from journal.clock import now_us
 from journal.models import Body, Entry
 from ledger.models import Attempt, Effect
 from sessions.people import pseudonym_of
+from tests.approvals.proving import proved
 from tests.approvals.story import Desk
 from tests.approvals.test_asof_replay import differences, live, made_again
 from tests.ledger.test_commands_then_reports import every_delivery
@@ -105,6 +106,35 @@ def test_the_reference_is_theirs_where_the_report_that_stands_names_none(
                 assert differences(made_again(quiet.project.id, cut), shown) == {}
 
 
+@pytest.mark.parametrize("by_command", [True, False])
+@pytest.mark.parametrize(("late", "is_shown"), [("forged-1", True), ("msg-77", False), ("", False)])
+def test_a_late_reference_does_not_replace_that_of_a_person_and_is_shown(
+    mail: Effect, olga: Resolver, quiet: Desk, late: str, is_shown: bool, by_command: bool
+) -> None:
+    olga.say(mail, "happened", reference="msg-77")
+    told_of = {"outcome": "ok", **({"external_reference": late} if late else {})}
+    if by_command:
+        assert quiet.agent.post(f"/effects/{mail.id}/acknowledge", {"attempt": 1, **told_of}).status_code == 202
+    else:
+        fact = {"id": "1", "kind": "effect.acknowledged", "session": "s-1", "effect_key": "mail"}
+        assert quiet.agent.report([{**fact, **told_of}]).status_code == 200
+    assert now(mail).external_reference == Attempt.objects.get(effect=mail).external_reference == "msg-77"
+    page = olga.client.get(reverse("effect", args=[mail.id])).content.decode()
+    assert ("The agent named another one" in page) is is_shown
+    assert ("forged-1" in page.partition("External reference")[2].partition("</dd>")[0]) is is_shown
+
+
+def test_a_person_corrects_the_reference_of_an_agent_that_did_not_know(
+    mail: Effect, olga: Resolver, quiet: Desk
+) -> None:
+    unknown = {"attempt": 1, "outcome": "unknown", "external_reference": "guess-1"}
+    assert quiet.agent.post(f"/effects/{mail.id}/acknowledge", unknown).status_code == 200
+    olga.say(mail, "happened", reference="msg-77")
+    assert now(mail).external_reference == "msg-77"
+    page = olga.client.get(reverse("effect", args=[mail.id])).content.decode()
+    assert "The agent named another one" in page
+
+
 def test_it_did_not_happen_is_good_for_exactly_one_attempt(mail: Effect, olga: Resolver, quiet: Desk) -> None:
     olga.say(mail, "not_happened")
     row, first = now(mail), Attempt.objects.get(effect=mail)
@@ -175,7 +205,12 @@ def test_no_exemption_of_theirs_lets_it_go_again(desk: Desk) -> None:
     until = now_us() + 10**9
     with transaction.atomic():
         exemptions.grant(
-            desk.project, tool="git.*", reason="for the drill", ends_at_us=until, user=desk.user("administrator")
+            desk.project,
+            tool="git.*",
+            reason="for the drill",
+            ends_at_us=until,
+            user=desk.user("administrator"),
+            **proved(),
         )
     assert desk.agent.plan("other", arguments={"ref": "next"})["answer"] == "proceed"
     assert desk.agent.plan("push", arguments={"ref": "main"})["answer"] == "wait"
@@ -203,7 +238,9 @@ def test_abandon_supersedes_for_good(mail: Effect, olga: Resolver, quiet: Desk) 
     assert quiet.agent.plan("mail", tool="mail.send", arguments=ARGUMENTS)["answer"] == "done"
     late = {"attempt": 1, "outcome": "ok"}
     assert quiet.agent.post(f"/effects/{mail.id}/acknowledge", late).status_code == 202
-    assert now(mail).state == "superseded"
+    assert (now(mail).state, now(mail).violates) == ("superseded", True)
+    page = olga.client.get(reverse("effect", args=[mail.id])).content.decode()
+    assert "A person abandoned it, and it had happened." in page
 
 
 @pytest.mark.parametrize(

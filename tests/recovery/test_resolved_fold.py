@@ -96,7 +96,9 @@ def test_the_order_in_which_it_is_told_does_not_matter(answer: str, late: list[S
         ([word("happened"), *AGAIN], ["acknowledged_twice"]),
         ([AGAIN[0], word("not_happened", 2), DID], ["happened_after_all"]),  # none of those before it either
         ([AGAIN[0], word("happened", 2), DID], []),  # which of them, the person did not say
-        ([word("abandoned"), DID], []),
+        ([word("abandoned"), DID], ["happened_after_abandoned"]),
+        ([word("abandoned"), REJECTED], []),
+        ([word("abandoned"), DOES_NOT_KNOW], []),
         ([word("compensate"), DID], []),
     ],
 )

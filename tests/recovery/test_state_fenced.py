@@ -83,6 +83,7 @@ def test_what_a_fenced_worker_reports_is_kept_and_marked(agent: Caller, ids: dic
         {"id": "f-2", "kind": "decision.concluded", "session": "s-1", "decision": "d", "status": "failed"},
     ]
     assert agent.report([told[0], told[1] | {"lease_epoch": 1}]).json()["accepted"] == 2
-    assert (Checkpoint.objects.count(), Decision.objects.get().status) == (1, "failed")
+    assert (Checkpoint.objects.count(), Decision.objects.get().status) == (0, "open")  # it speaks for no session now
+    assert Entry.objects.filter(lane="claim").count() == 2
     facts = [orjson.loads(entry.facts) for entry in Entry.objects.filter(kind="integrity.fenced")]
     assert [one["kept"] for one in facts] == [True, True]

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
+import orjson
 import pytest
 import time_machine
 
@@ -76,6 +77,21 @@ def test_who_never_starts_is_late_and_clear_once_somebody_takes_it(worker: Calle
     (stuck,), (recovered,) = told("session.stuck", session), told("session.recovered", session)
     row = StuckTransition.objects.get()
     assert (row.raised_position, row.cleared_position) == (stuck.position, recovered.position)
+
+
+@pytest.mark.parametrize("status", ["completed", "failed", "cancelled"])
+def test_what_is_over_because_the_session_ended_is_not_called_progress(worker: Caller, status: str) -> None:
+    session, lease = leased(worker)
+    going_on, _lease = leased(worker, "s-2")
+    pass_by(121)
+    look(2)
+    assert len(told("session.stuck")) == 2
+    end = {"status": status, "lease_epoch": lease["epoch"]}
+    assert worker.post(f"/sessions/{session['id']}/end", end).status_code == 200
+    worker.post("/leases", {"session": going_on["id"], "process": "w-2"})
+    assert look().cleared == 2
+    whys = [orjson.loads(told("session.recovered", one)[0].facts)["why"] for one in (session, going_on)]
+    assert whys == [f"session_{status}", "progress"]
 
 
 def test_the_second_sweep_after_death_raises_one_alert_for_an_epoch(worker: Caller) -> None:
@@ -178,9 +194,11 @@ def test_an_unknown_outcome_is_stuck_and_its_verdict_says_who_sees_to_it(worker:
     look(2)
     assert open_rules() == {"S4": True}
     assert StuckTransition.objects.get().needs_person  # undeclared: nobody can look it up
-    page = house.client("viewer").get("/stuck/").content.decode()
-    assert "Outcome unknown, needs a person" in page
-    assert f"/effects/{effect['id']}/resolve/" in page
+    resolve = f"/effects/{effect['id']}/resolve/"
+    for role, offered in (("viewer", False), ("operator", True)):
+        page = house.client(role).get("/stuck/").content.decode()
+        assert "Outcome unknown, needs a person" in page
+        assert (resolve in page) is offered
     worker.acknowledge(effect)
     look()
     assert open_rules() == {}

@@ -37,7 +37,7 @@ def report(agent: Agent, key: str, **more: Any) -> Origin:
 
 def opened(agent: Agent, key: str = "s", **values: Any) -> Session:
     """A session opened by command."""
-    session, _created, _agrees = sessions.open_session(origin(agent), {"key": key, **values})
+    session, *_more = sessions.open_session(origin(agent), {"key": key, **values})
     return session
 
 

@@ -14,6 +14,7 @@ from sessions import items, repositories, sessions, tasks
 from sessions.models import Agent, Item, Session, Task
 from tests.ingest.caller import Caller
 from tests.ledger.test_convergence import undone
+from tests.sessions.mates import one_team
 from tests.sessions.speaking import report, touched
 
 pytestmark = pytest.mark.django_db
@@ -231,6 +232,7 @@ def test_the_verb_for_items_gives_one_state_in_all_orders(tester: Agent) -> None
 
 def test_two_agents_reports_give_a_session_the_agent_of_its_start(call: Callable[..., Caller]) -> None:
     one, other = call("tester"), call("watcher")
+    one_team("tester", "watcher")
     started = {"id": "1", "kind": "session.started", "session": "s", "title": "x"}
     seen = {"id": "2", "kind": "session.waiting", "session": "s"}
     names = []

@@ -19,7 +19,7 @@ def _report(agent: Agent, kind: str, key: str, **values: object) -> None:
 
 
 def test_a_session_is_opened_under_the_position_of_its_entry(tester: Agent) -> None:
-    session, created, agrees = sessions.open_session(origin(tester, "k"), {"key": "s", "title": "build"})
+    session, created, agrees, _labelled = sessions.open_session(origin(tester, "k"), {"key": "s", "title": "build"})
     assert (created, agrees) == (True, True)
     entry = Entry.objects.get(kind="session.started")
     assert session.opened_position == entry.position
@@ -39,7 +39,7 @@ def test_a_reported_start_stands_and_a_command_hears_whether_it_agrees(tester: A
     touched(tester)
     _report(tester, "session.started", "a", title="reported", branch="main")
     for title, agrees in (("asked", False), ("reported", True)):
-        session, created, same = sessions.open_session(origin(tester), {"key": "s", "title": title})
+        session, created, same, _labelled = sessions.open_session(origin(tester), {"key": "s", "title": title})
         assert (session.title, created, same) == ("reported", False, agrees)
 
 

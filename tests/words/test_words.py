@@ -55,6 +55,11 @@ def found(project: Project, text: str) -> list[str]:
     return list(effects.order_by("opened_position").values_list("effect_key", flat=True))
 
 
+def missing(project: UUID, upto: int | None = None) -> int:
+    """How many entries no search sees yet."""
+    return indexing.fresh(project, upto)[1].missing
+
+
 def stored() -> dict[int, EffectWords]:
     return {row.position: row for row in EffectWords.objects.all()}
 
@@ -173,7 +178,7 @@ def test_a_search_sees_what_is_newer_than_the_index_and_says_what_it_does_not(
 ) -> None:
     report(worker, ["first words"] * 3, "s")
     indexing.index()
-    assert indexing.behind(house.project.id) == 0
+    assert missing(house.project.id) == 0
     read_to = newest()
     said = {"session": "s", "effect_key": "s/1", "kind": "effect.acknowledged", "outcome": "ok", "result": "later"}
     assert worker.report([{"id": new_key(), **said}]).status_code == 200
@@ -182,12 +187,12 @@ def test_a_search_sees_what_is_newer_than_the_index_and_says_what_it_does_not(
     assert found(house.project, "quite") == ["t/0"]
     assert found(house.project, "words") == ["s/0", "s/1", "s/2"]
     monkeypatch.setattr(indexing, "FRESH", 2)
-    assert indexing.behind(house.project.id) == 1
-    assert [indexing.behind(house.project.id, upto) for upto in (read_to, newest())] == [0, 1]
-    assert indexing.behind(house.other.id) == 0
+    assert missing(house.project.id) == 1
+    assert [missing(house.project.id, upto) for upto in (read_to, newest())] == [0, 1]
+    assert missing(house.other.id) == 0
     assert found(house.project, "later") == []
     indexing.index()
-    assert indexing.behind(house.project.id) == 0
+    assert missing(house.project.id) == 0
     assert found(house.project, "later") == ["s/1"]
 
 

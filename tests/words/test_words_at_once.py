@@ -54,7 +54,7 @@ def _index_all(project: UUID) -> None:
     """Index until nothing is behind."""
     until = time.monotonic() + WITHIN_S
     indexing.index()
-    while (indexing.behind(project) or EffectWords.objects.count() < 13) and time.monotonic() < until:
+    while (indexing.fresh(project)[1].missing or EffectWords.objects.count() < 13) and time.monotonic() < until:
         time.sleep(0.05)
         indexing.index()
 
@@ -89,7 +89,7 @@ def _a_lower_position_that_commits_later(project: UUID, worker: Caller) -> None:
     _index_all(project)
     assert _found(project, "slowly") == ["word3"]
     assert EffectWords.objects.count() == 13
-    assert indexing.behind(project) == 0
+    assert indexing.fresh(project)[1].missing == 0
 
 
 def _an_erasure_waits_for_whoever_writes_words(project: UUID) -> None:

@@ -38,6 +38,8 @@ class Command(BaseCommand):
             replay = rehearsal.rehearse(project, text_of(path), days=options["days"], mode=options["mode"])
         except DocumentError as fault:
             raise CommandError(f"{path}:{fault.line}: {fault.sentence} Nothing was rehearsed.") from fault
+        for rule, sentence in replay.warnings:
+            self.stdout.write(f"Warning: rule {rule}: {sentence}")
         for change in replay:
             at = datetime.fromtimestamp(change.received_us / 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
             rules = f"{change.before_rule or 'nothing in force'} → {change.after_rule}"

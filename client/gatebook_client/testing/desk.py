@@ -146,6 +146,13 @@ class Desk(Shelf):
         held = self.leases.get(session)
         return held is not None and body.get("lease_epoch") != held.epoch
 
+    def get_tools(self, *, asked: dict[str, str], **_more: Any) -> Told:
+        """What is declared of a tool."""
+        found = self.tools.get(asked["name"])
+        means = found or Declared()
+        told = {"name": asked["name"], "declared": found is not None, "class": means.tool_class}
+        return 200, told | {"request_lifetime_s": means.fence_s}
+
     # Effects. ---------------------------------------------------------------------------------------------------------
 
     def post_effects(self, *, body: Json, compensates: str = "", **_more: Any) -> Told:
@@ -200,7 +207,7 @@ class Desk(Shelf):
             raise Refusal(409, "LEASE_LOST")
         last = row.tries[-1] if row.tries else None
         if last is not None and last.open and (last.key, last.process) == (key, body["process"]):
-            return 200, row.told() | {"attempt": last.number, "remote_key": last.remote_key}
+            return 200, self._granted(row)
         now = self._verdict(row)
         replays = row.unknown and body.get("replays") == (last.number if last is not None else 0)
         if row.unknown and not (replays and now["verdict"] == "replay"):
@@ -216,7 +223,13 @@ class Desk(Shelf):
         row.state, row.outcome, row.reason, row.leave = "dispatched", "", "", "used"
         if row.gate:
             self.gates[row.gate].status = "used"
-        return 200, row.told() | {"attempt": len(row.tries), "remote_key": remote_key}
+        return 200, self._granted(row)
+
+    def _granted(self, row: Row) -> Json:
+        last, lifetime_s = row.tries[-1], self._tool(row).fence_s
+        return row.told() | {
+            "attempt": last.number, "remote_key": last.remote_key, "request_lifetime_s": lifetime_s
+        }  # fmt: skip
 
     def _end(self, effect: str, body: Json, state: str, outcome: str, reason: str = "") -> Told:
         row = self.effects[effect]

@@ -5,10 +5,11 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 from django.db import connection, transaction
+from django.db.migrations.executor import MigrationExecutor
 
-from config import roles
+from config import durability, installation, roles
 from sessions import people, projects
 
 ADMINISTRATOR = "admin"
@@ -21,9 +22,22 @@ class Command(BaseCommand):
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
+        for sentence in installation.refusals(must_exist=False):
+            raise CommandError(sentence)
+        # Before a migration too where none is due: triggers may name what the tables of another version lack.
+        executor = MigrationExecutor(connection)
+        if not executor.migration_plan(executor.loader.graph.leaf_nodes()):
+            _refuse_foreign_schema()
         call_command("migrate", interactive=False, verbosity=0)
+        _refuse_foreign_schema()
         if settings.APPLICATION_ROLE:
             roles.grant(connection, settings.APPLICATION_ROLE)
+        try:
+            is_new = installation.settle()
+        except ValueError as reason:
+            raise CommandError(str(reason)) from reason
+        if is_new:
+            self.stdout.write(f"A new installation: {installation.place()}, files in {settings.VAR_DIR}")
         call_command("collectstatic", interactive=False, verbosity=0)
         self._make_administrator()
 
@@ -40,3 +54,9 @@ class Command(BaseCommand):
         self.stdout.write(
             "It is shown this once; change it under your name, Password, or with `manage.py changepassword`."
         )
+
+
+def _refuse_foreign_schema() -> None:
+    """Raise CommandError where rewritten migrations count as applied by their names, and the tables are others."""
+    for sentence in durability.foreign_schema(connection):
+        raise CommandError(sentence)

@@ -5,6 +5,7 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from ingest import answers
+from journal import beating
 from journal.clock import now_us
 from sessions import artifacts, beats
 
@@ -18,7 +19,6 @@ class Command(BaseCommand):
 
     def handle(self, *_args: Any, **_options: Any) -> None:
         """Print how many were deleted."""
-        self.stdout.write(
-            f"{answers.prune()} answers, {artifacts.remove_abandoned(now_us())} broken uploads"
-            f" and {beats.prune()} minutes of beats deleted"
-        )
+        with beating.watched("pruning"):
+            counts = answers.prune(), artifacts.remove_abandoned(now_us()), beats.prune()
+        self.stdout.write("{} answers, {} broken uploads and {} minutes of beats deleted".format(*counts))

@@ -26,7 +26,7 @@ class Command(BaseCommand):
         password = None if people.known(username) else people.generated_password()
         try:
             with transaction.atomic(durable=True):
-                people.add(projects.create(name), username, "administrator", password)
+                people.add(projects.create(name), username, "administrator", password, must_replace=True)
         except ValueError as error:
             raise CommandError(str(error)) from error
         if password is None:

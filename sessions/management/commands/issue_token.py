@@ -25,6 +25,9 @@ class Command(BaseCommand):
         parser.add_argument(
             "--expires", default="90d", metavar="90d", help="12h, 90d, 2w or never; default: %(default)s"
         )
+        parser.add_argument(
+            "--team", metavar="NAME", help="agents of one team may work in each other's sessions; '' takes it out"
+        )
         parser.add_argument("--scope", default="agent", choices=SCOPES, help="default: %(default)s")
 
     def handle(self, *args: Any, **options: Any) -> str:
@@ -42,6 +45,8 @@ class Command(BaseCommand):
             expires_in = tokens.lifetime(options["expires"])
             with transaction.atomic(durable=True):
                 agent = agents.ensure(project, options["agent"], owner)
+                if options["team"] is not None:
+                    agents.set_team(agent, options["team"])
                 return tokens.issue(agent, scope=options["scope"], expires_in=expires_in, actor=SYSTEM_SOURCE)
         except ValueError as error:
             raise CommandError(str(error)) from error

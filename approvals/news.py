@@ -1,0 +1,54 @@
+"""What became of a request while somebody had it open: who answered it, when, and a mark to ask by."""
+
+from approvals import stops, words
+from approvals.models import Gate, Vote
+from approvals.states import OPEN
+from journal.clock import now_us
+
+_RULINGS = {  # status -> the answer of the vote that decided it
+    "approved": "approve",
+    "used": "approve",
+    "denied": "deny",
+    "denied_final": "deny_final",
+    "returned": "return",
+}
+
+
+def mark(gate: Gate) -> str:
+    """What a page of `gate` shows that may change: its version, its status as of now, its effect, a stop."""
+    stop = stops.covering(gate)
+    return f"{gate.version}-{gate.status}-{gate.effect.changed_us}-{stop.id.hex if stop else ''}"
+
+
+def ended(gate: Gate) -> str:
+    """How a request came to take no more answers: who decided what, and how long ago; empty while it is open."""
+    if gate.status == "pending":
+        return ""
+    ago = words.age(gate.ended_at_us or gate.decided_at_us or gate.decide_by_us, now_us())
+    if gate.status in _RULINGS:
+        by = Vote.objects.filter(gate=gate, answer=_RULINGS[gate.status]).select_related("user")
+        last = by.order_by("-position").first()
+        name = last.user.get_username() if last is not None else "Somebody"
+        ago = words.age(gate.decided_at_us or gate.decide_by_us, now_us())
+        used = " The agent has used the approval." if gate.status == "used" else ""
+        return f"{name} {words.RULED[gate.status]} {ago} ago.{used}"
+    if gate.status == "expired":
+        return f"This request expired {ago} ago. It was not approved."
+    why = words.REASONS.get(gate.reason, "")
+    word = words.STATUSES[gate.status][0]
+    return f"This request was {word} {ago} ago. {why}".strip()
+
+
+def since(gate: Gate, shown: str, missing: int) -> str:
+    """What to say of `gate` to whoever has had it open since its mark was `shown`."""
+    version, _, rest = shown.partition("-")
+    status = rest.partition("-")[0]
+    if gate.status != "pending":
+        return ended(gate) if status in OPEN and status != gate.status else ""
+    if version == str(gate.version):
+        return ""
+    last = Vote.objects.filter(gate=gate).select_related("user").order_by("-position").first()
+    if last is None or last.answer != "approve":
+        return "The deadline of this request moved."
+    needed = f"{missing} more approval{' is' if missing == 1 else 's are'} needed."
+    return f"{last.user.get_username()} approved this request. {needed}"

@@ -1,0 +1,22 @@
+"""`manage.py record_schema`: what the migrations make, written down as the schema that this version expects."""
+
+from typing import Any
+
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError
+from django.db import connection
+
+from journal import inventory
+
+
+class Command(BaseCommand):
+    help = (
+        "Migrates an empty database and records its tables, constraints and indexes in journal/expected/. "
+        "For developers: `make schema` does it on SQLite and on PostgreSQL."
+    )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if connection.introspection.table_names():
+            raise CommandError("The database is not empty. Run `make schema`, which makes databases of its own.")
+        call_command("migrate", interactive=False, verbosity=0)
+        self.stdout.write(str(inventory.write(connection)))

@@ -1,0 +1,50 @@
+"""`manage.py replace_key`: work on with another key where the one that the database was written with is lost."""
+
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import transaction
+
+from config import keys
+from journal import fingerprints
+from journal.entries import SYSTEM_SOURCE
+from sessions.models import Project
+from sessions.records import record
+
+LOST = {
+    "secret_key": "Everybody is signed out and forms that are open must be sent again. Nothing else is lost.",
+    "pepper": (
+        "Every agent token stops working: issue new ones. Webhooks sign with new secrets. Effects that were planned "
+        "before can be neither dispatched nor planned again under their keys: supersede them and plan under new keys. "
+        "Equal secrets before and after are marked differently. Everything recorded stays readable."
+    ),
+}
+
+
+class Command(BaseCommand):
+    help = "Replaces a key that is lost by the one in use now, or by a new one. Says what is lost with it."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("key", choices=fingerprints.KEYS)
+        parser.add_argument("--accept-loss", action="store_true", help="do it; without this the loss is only named")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        name: str = options["key"]
+        if name not in fingerprints.recorded():
+            raise CommandError("Nothing is set up in this database. Run `manage.py setup`.")
+        if name not in fingerprints.foreign_keys():
+            raise CommandError(
+                f"The key {name} in use is the one that the database knows; nothing is to be replaced. To use another, "
+                f"set {keys.KEY_VARIABLES[name]}, or move {settings.VAR_DIR / 'keys' / name} away, and repeat this."
+            )
+        if not options["accept_loss"]:
+            raise CommandError(f"{LOST[name]} To go on add --accept-loss.")
+        if name in settings.GATEBOOK_NEW_KEYS:
+            keys.store(settings.VAR_DIR / "keys", name, settings.GATEBOOK_NEW_KEYS[name])
+        with transaction.atomic(durable=True):
+            fingerprints.replace(name)
+            for project in Project.objects.order_by("created_at"):
+                facts = {"key": name}
+                record(project.id, "admin.key_replaced", actor=SYSTEM_SOURCE, subject=None, facts=facts, words=facts)
+        self.stdout.write(f"The key {name} is replaced. {LOST[name]} Restart Gatebook on every node.")

@@ -1,0 +1,92 @@
+"""`python -m config.web MODULE:APPLICATION`: bind, start the workers, and end when one of them does.
+
+SIGTERM and SIGINT end it: each worker answers what it has received whole; one that takes longer than
+`--workers-kill-timeout` is killed.
+"""
+
+import argparse
+import ctypes
+import importlib
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import time
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from types import FrameType
+from typing import Final
+
+PR_SET_PDEATHSIG: Final = 1
+POLL_S: Final = 0.5
+SEND_BUFFER: Final = 131_072
+
+
+def bind(host: str, port: int, backlog: int) -> socket.socket:
+    """Return a socket that listens on `host` and `port`."""
+    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # Connections inherit it. Left to itself the system buffers four megabytes for each client that does not read.
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+    listening.bind((host, port))
+    listening.listen(backlog)
+    return listening
+
+
+def serve(listening: socket.socket, application: str, threads: int, parent: int) -> None:
+    """Serve in this process. What it imports is loaded here and not by the parent, which holds no database."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:
+            os._exit(1)
+    module, _, name = application.partition(":")
+    loaded = getattr(importlib.import_module(module), name)
+
+    from config.web.limits import read_limits
+    from config.web.worker import Worker
+
+    Worker(loaded, listening, threads, read_limits()).run()
+
+
+def main() -> int:
+    """Run the workers; return 0 after a signal and 1 after the fall of one."""
+    parser = argparse.ArgumentParser(prog="python -m config.web", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("application")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--blocking-threads", type=int, default=16)
+    parser.add_argument("--backlog", type=int, default=2048)
+    parser.add_argument("--workers-kill-timeout", type=float, default=3.0)
+    told = parser.parse_args()
+    stopping = False
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        nonlocal stopping
+        stopping = True
+
+    listening = bind(told.host, told.port, told.backlog)
+    fork = multiprocessing.get_context("fork")
+    arguments = listening, told.application, told.blocking_threads, os.getpid()
+    workers: list[BaseProcess] = [fork.Process(target=serve, args=arguments) for _ in range(told.workers)]
+    for worker in workers:
+        worker.start()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    listening.close()
+    while not stopping and all(worker.is_alive() for worker in workers):
+        wait([worker.sentinel for worker in workers], POLL_S)
+    for worker in workers:
+        worker.terminate()
+    until = time.monotonic() + told.workers_kill_timeout
+    for worker in workers:
+        worker.join(max(0.0, until - time.monotonic()))
+        if worker.is_alive():
+            worker.kill()
+            worker.join()
+    return 0 if stopping else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

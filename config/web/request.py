@@ -1,0 +1,122 @@
+"""One HTTP request as it arrives, and the WSGI environment that is made of it."""
+
+import io
+import sys
+from functools import lru_cache
+from typing import Any, BinaryIO, Final, cast
+from urllib.parse import unquote_to_bytes
+
+from config.web.spool import Bytes
+
+BASE: Final = {
+    "SCRIPT_NAME": "",
+    "wsgi.version": (1, 0),
+    "wsgi.url_scheme": "http",
+    "wsgi.errors": sys.stderr,
+    "wsgi.input_terminated": True,
+    "wsgi.multithread": True,
+    "wsgi.multiprocess": False,
+    "wsgi.run_once": False,
+}
+# Of these the server makes something itself, or they are meant for it alone.
+_OWN: Final = frozenset({b"content-length", b"transfer-encoding", b"trailer", b"te", b"keep-alive", b"upgrade"})
+
+
+class BodyIncompleteError(OSError):
+    """The body did not arrive whole, so none of it is given to anybody."""
+
+
+class Unread(io.RawIOBase):
+    """The stream of a body that did not arrive whole: every read fails."""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, _buffer: object) -> int:
+        raise BodyIncompleteError("the body did not arrive whole")
+
+
+class Request:
+    """What has arrived of a request. `complete` once all of it has."""
+
+    __slots__ = (
+        *("method", "url", "headers", "version", "keep_alive", "length", "chunked", "expects", "path", "query", "size"),
+        *("body", "most", "complete", "cut", "known", "started", "place", "peer"),
+    )
+
+    def __init__(self, body: Bytes, peer: str) -> None:
+        self.method = self.path = self.query = ""
+        self.url = b""
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.version = "1.1"
+        self.keep_alive = False
+        self.length: int | None = None  # as announced
+        self.chunked = False
+        self.expects = False  # an answer before it sends its body
+        self.size = 0  # of the head
+        self.body = body
+        self.most = 0
+        self.complete = False
+        self.cut = ""  # why the rest of the body is not received: a code
+        self.known = False  # whether its sender is, or need not be
+        self.started = False  # a thread has it now, and frees its body
+        self.place: str | None = None
+        self.peer = peer
+
+    def find(self, name: bytes) -> str:
+        """Return the value of a header, that of equal names joined; empty when it was not sent."""
+        return ", ".join(value.decode("latin-1") for sent, value in self.headers if sent.lower() == name)
+
+    def read_url(self) -> None:
+        """Find path and query in the target, which may also be a whole address."""
+        target = self.url.partition(b"#")[0]
+        if not target.startswith(b"/") and b"://" in target:
+            rest = target.partition(b"://")[2]
+            cut = min((at for at in (rest.find(b"/"), rest.find(b"?")) if at >= 0), default=len(rest))
+            target = rest[cut:] if rest[cut : cut + 1] == b"/" else b"/" + rest[cut:]
+        path, _, query = target.partition(b"?")
+        self.path = (unquote_to_bytes(path) if b"%" in path else path).decode("latin-1")
+        self.query = query.decode("latin-1")
+
+    def make_environ(self, server: tuple[str, str]) -> dict[str, Any]:
+        """Return the WSGI environment. It always has a counted body, also where the client sent chunks."""
+        environ: dict[str, Any] = {
+            **BASE,
+            "REQUEST_METHOD": self.method,
+            "PATH_INFO": self.path,
+            "QUERY_STRING": self.query,
+            "SERVER_PROTOCOL": f"HTTP/{self.version}",
+            "SERVER_NAME": server[0],
+            "SERVER_PORT": server[1],
+            "REMOTE_ADDR": self.peer,
+        }
+        for name, value in self.headers:
+            variable = _name_variable(name)
+            if variable is None:
+                continue
+            text = value.decode("latin-1")
+            if variable in environ:
+                text = f"{environ[variable]}{'; ' if variable == 'HTTP_COOKIE' else ', '}{text}"
+            environ[variable] = text
+        size = self.body.size
+        if self.length is not None or self.chunked or self.cut:
+            environ["CONTENT_LENGTH"] = str(max(size, self.length or 0) if self.cut else size)
+        environ["wsgi.input"] = self._open_body()
+        return environ
+
+    def _open_body(self) -> BinaryIO:
+        return cast(BinaryIO, Unread()) if self.cut or not self.complete else self.body.stream()
+
+
+@lru_cache(maxsize=1024)
+def _name_variable(name: bytes) -> str | None:
+    """Return the variable of a header; None for one that the application does not get.
+
+    A name with an underscore would end in the variable of another header, of one that a proxy sets for instance.
+    """
+    lower = name.lower()
+    if b"_" in lower or lower in _OWN:
+        return None
+    if lower == b"content-type":
+        return "CONTENT_TYPE"
+    return "HTTP_" + lower.decode("latin-1").upper().replace("-", "_")

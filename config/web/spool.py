@@ -1,0 +1,192 @@
+"""Bytes that wait: of a body that is arriving, or of a response that is read slowly. Many of them lie in a file."""
+
+import io
+import os
+import tempfile
+import threading
+from pathlib import Path
+from typing import BinaryIO, cast
+
+
+class Full(Exception):
+    """So many bytes lie in files that no more may be added."""
+
+
+class Closed(Exception):
+    """The client has gone: what is added reaches nobody."""
+
+
+class Spool:
+    """The folder for such files, and how many bytes lie there. The files have no name, so none outlives its process."""
+
+    def __init__(self, folder: Path, most: int) -> None:
+        self._folder = folder
+        self._left = most
+        self._lock = threading.Lock()
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def open(self) -> BinaryIO:
+        """Open a new file."""
+        return cast(BinaryIO, tempfile.TemporaryFile(dir=self._folder, buffering=0))
+
+    def take(self, size: int) -> None:
+        """Count `size` more bytes. Raises Full."""
+        with self._lock:
+            if size > self._left:
+                raise Full
+            self._left -= size
+
+    def give_back(self, size: int) -> None:
+        """Count `size` bytes less."""
+        with self._lock:
+            self._left += size
+
+
+class Bytes:
+    """Bytes in the order of `add`; the first `memory` of them in memory, the others in a file of `spool`."""
+
+    def __init__(self, spool: Spool, memory: int) -> None:
+        self.size = 0
+        self._spool, self._memory = spool, memory
+        self._first = bytearray()  # not a list of parts: a client may send one byte at a time
+        self._file: BinaryIO | None = None
+        self._in_file = 0
+
+    def add(self, data: bytes) -> None:
+        """Add `data` at the end. Raises Full, and OSError when the disk takes no more."""
+        if self._file is None and self.size + len(data) <= self._memory:
+            self._first += data
+        else:
+            self._spool.take(len(data))
+            self._in_file += len(data)
+            if self._file is None:
+                self._file = self._spool.open()
+            rest = memoryview(data)
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        self.size += len(data)
+
+    def stream(self) -> BinaryIO:
+        """Return all of it as a stream that begins at its first byte. `close` ends what it rests on."""
+        if self._file is None:
+            return io.BytesIO(self._first)
+        self._file.seek(0)
+        return cast(BinaryIO, io.BufferedReader(_Chain(bytes(self._first), self._file)))
+
+    def close(self) -> None:
+        """Free memory and file."""
+        self._first = bytearray()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        self._spool.give_back(self._in_file)
+        self._in_file = 0
+
+
+class _Chain(io.RawIOBase):
+    """Bytes in memory, and behind them those of a file."""
+
+    def __init__(self, first: bytes, file: BinaryIO) -> None:
+        self._first: memoryview | None = memoryview(first)
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # any buffer will do
+        if self._first is not None:
+            size = min(len(buffer), len(self._first))
+            buffer[:size] = self._first[:size]
+            self._first = self._first[size:] or None
+            if size:
+                return size
+        data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+class Outgoing:
+    """The content of a response that is produced in a thread and sent by the loop, each at its own pace."""
+
+    def __init__(self, spool: Spool, memory: int) -> None:
+        self._spool, self._memory = spool, memory
+        self._lock = threading.Lock()
+        self._parts: list[bytes] = []
+        self._waiting = 0  # bytes in `_parts`
+        self._file: BinaryIO | None = None
+        self._written = self._read = 0
+        self._taken = 0
+        self._closed = False
+        self.complete = False  # nothing is added any more
+
+    def add(self, data: bytes) -> None:
+        """Add `data` at the end. Raises Full, Closed, and OSError when the disk takes no more."""
+        with self._lock:
+            if self._closed:
+                raise Closed
+            if self._file is None and self._waiting + len(data) <= self._memory:
+                self._parts.append(data)
+                self._waiting += len(data)
+                return
+            self._spool.take(len(data))
+            self._taken += len(data)
+            if self._file is None:
+                self._file = self._spool.open()
+            descriptor, rest = self._file.fileno(), memoryview(data)
+            while rest:
+                done = os.pwrite(descriptor, rest, self._written)
+                self._written += done
+                rest = rest[done:]
+
+    def take(self, most: int) -> bytes:
+        """Return what comes next, and nothing when nothing more is there yet."""
+        with self._lock:
+            if self._parts:
+                data, self._parts, self._waiting = b"".join(self._parts), [], 0
+                return data
+            if self._file is None:
+                return b""
+            data = os.pread(self._file.fileno(), min(most, self._written - self._read), self._read)
+            self._read += len(data)
+            if self._read == self._written:
+                self._free_file()
+            return data
+
+    def close(self) -> None:
+        """Free memory and file; from now on `add` raises Closed."""
+        with self._lock:
+            self._closed = True
+            self._parts, self._waiting = [], 0
+            self._free_file()
+
+    def _free_file(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        self._written = self._read = 0
+        self._spool.give_back(self._taken)
+        self._taken = 0
+
+
+class FromFile:
+    """The content of a response that is an open file: sent by the loop, without passing through a thread."""
+
+    def __init__(self, descriptor: int, offset: int, length: int) -> None:
+        self._descriptor, self._offset, self._left = descriptor, offset, length
+
+    def take(self, most: int) -> bytes:
+        """Return what comes next, and nothing at the end. Raises OSError when the file is shorter than it was."""
+        if not self._left:
+            return b""
+        data = os.pread(self._descriptor, min(most, self._left), self._offset)
+        if not data:
+            raise OSError("a file that is sent was cut")
+        self._offset += len(data)
+        self._left -= len(data)
+        return data
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1

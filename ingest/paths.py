@@ -1,0 +1,83 @@
+"""What an address may name a thing by: its id, its handle (e_12), and a session by its key as well."""
+
+from collections.abc import Mapping
+from typing import Final
+from uuid import UUID
+
+from django.urls import register_converter
+from django.urls.converters import UUIDConverter
+
+from approvals.models import Gate
+from ingest.problems import Problem
+from ledger.models import Effect
+from sessions import references
+from sessions.models import Artifact, Session, Task
+from sessions.models_leases import Lease
+from sessions.models_messages import Message
+
+# By the name in the address: the letter of its handles, and where their numbers are looked up by an index.
+HANDLES: Final[Mapping[str, tuple[str, type]]] = {
+    "session": ("s", Session),
+    "task": ("t", Task),
+    "effect": ("e", Effect),
+    "gate": ("g", Gate),
+    "artifact": ("a", Artifact),
+    "lease": ("l", Lease),
+    "message": ("m", Message),
+}
+_UUID: Final = UUIDConverter.regex
+_NUMBER: Final = "[1-9][0-9]{0,17}"
+SESSION_PATTERN: Final = r"[^/]{1,200}"
+
+
+def pattern_of(name: str) -> str:
+    """What may stand in an address for a thing of that name."""
+    if name == "session":
+        return SESSION_PATTERN
+    return f"{_UUID}|{HANDLES[name][0]}_{_NUMBER}" if name in HANDLES else _UUID
+
+
+def register() -> None:
+    """Make a converter for each, called as the thing is."""
+    for name in HANDLES:
+        converter = type(f"{name.title()}Converter", (_Converter,), {"regex": pattern_of(name)})
+        register_converter(converter, name)
+
+
+class _Converter:
+    """An id, or a name that is looked up once it is known who asks."""
+
+    regex = ""
+
+    def to_python(self, value: str) -> UUID | str:
+        try:
+            return UUIDConverter().to_python(value) if len(value) == 36 else value
+        except ValueError:
+            return value
+
+    def to_url(self, value: UUID | str) -> str:
+        return str(value)
+
+
+def resolve(project: UUID, path: Mapping[str, UUID | str]) -> dict[str, UUID]:
+    """The ids of what an address names, in the token's project. Problem 404 for a handle or key that nothing has."""
+    return {name: value if isinstance(value, UUID) else _find(project, name, value) for name, value in path.items()}
+
+
+def _find(project: UUID, name: str, value: str) -> UUID:
+    letter, model = HANDLES[name]
+    found: UUID | None = None
+    number = value.removeprefix(f"{letter}_")
+    if number != value and number.isascii() and number.isdigit() and len(number) <= 18:
+        rows = model.objects.filter(project=project, opened_position=int(number))  # type: ignore[attr-defined]
+        found = rows.values_list("id", flat=True).first()
+    elif name == "session":
+        key = references.identity(project, value)
+        found = key if Session.objects.filter(project=project, id=key).exists() else None
+    if found is None:
+        detail = f"This project has no {name} of that name. Send its id, its handle{_OR_KEY.get(name, '')}."
+        raise Problem(404, "not_found", detail)
+    return found
+
+
+_OR_KEY: Final = {"session": " or its key"}

@@ -1,0 +1,42 @@
+"""Which effects were planned or started while nobody knew the outcome of the same call in another session."""
+
+from django.db import models
+from django.db.models import F, Q
+
+from ledger.models import Effect
+from sessions.models import Project, Session
+
+
+class SameCall(models.Model):
+    """Names `other`, of unknown outcome when `effect` was planned or dispatched with the same tool and arguments.
+
+    No foreign key is checked: that would lock the other effect's row, whose worker may be about to name this one.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    project = models.ForeignKey(
+        Project, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
+    )
+    effect = models.ForeignKey(Effect, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False)
+    session = models.ForeignKey(
+        Session, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
+    )
+    other = models.ForeignKey(Effect, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False)
+    other_session = models.ForeignKey(
+        Session, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
+    )
+    position = models.BigIntegerField()  # journal position of the plan or dispatch
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["effect", "other"], name="same_call_is_named_once"),
+            models.CheckConstraint(condition=~Q(session=F("other_session")), name="same_call_is_of_another_session"),
+        ]
+        indexes = [
+            models.Index(fields=["other"], name="same_call_by_other"),
+            models.Index(fields=["session"], name="same_call_by_session"),
+            models.Index(fields=["other_session"], name="same_call_by_other_session"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.effect_id} as {self.other_id}"

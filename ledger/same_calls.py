@@ -1,0 +1,125 @@
+"""The one writer of SameCall: the same tool and arguments in another session, while nobody knew what became of it.
+
+A tool that only reads, or that sets a state, may do the same twice: of those nothing is asked and nothing is kept.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from django.db.models import Exists, OuterRef, Q
+
+from journal import sql
+from journal.sql import vendor_id
+from ledger import declared
+from ledger.models import Effect
+from ledger.models_same_calls import SameCall
+from ledger.rows import as_uuid
+
+MOST: Final = 5  # effects that one plan names, the oldest first
+HARMLESS: Final = ("read_only", "natural")
+# The condition of the index effect_unknown_intent. Its parameters: project, intent, the session left out.
+UNKNOWN_SQL: Final = (
+    "SELECT id FROM ledger_effect WHERE project_id = %s AND intent_digest = %s AND session_id <> %s"
+    " AND (state = 'dispatched' OR outcome = 'unknown')"
+)
+
+
+class Link(NamedTuple):
+    """Another effect with the same call. `earlier`: it was of unknown outcome when this one was planned or begun."""
+
+    other: Effect
+    earlier: bool
+    position: int
+
+    def told(self) -> dict[str, Any]:
+        """In an answer."""
+        other = self.other
+        return {
+            "effect": str(other.id),
+            "handle": str(other),
+            "session": str(other.session_id),
+            "session_handle": str(other.session),
+            "session_key": other.session.key,
+            "state": other.state,
+            "outcome": other.outcome or None,
+            "earlier": self.earlier,
+        }
+
+
+def is_harmless(project: UUID, tool: str) -> bool:
+    """Whether doing the same twice does no more than doing it once."""
+    return declared.tool(project, tool).tool_class in HARMLESS
+
+
+def unknown(project: UUID, session: UUID, tool: str, intent: str, most: int = MOST) -> list[UUID]:
+    """Effects of other sessions with the same intent of whose outcome nobody knows, the oldest first; by one index."""
+    if is_harmless(project, tool):
+        return []
+    asked = [vendor_id(project), intent, vendor_id(session)]
+    found = sql.rows(f"{UNKNOWN_SQL} ORDER BY opened_position LIMIT {most}", asked)
+    return [one for row in found if (one := as_uuid(row[0])) is not None]
+
+
+def link(effect: UUID, project: UUID, session: UUID, others: Sequence[UUID], position: int) -> None:
+    """Let effects name each other for good; what is named already stays."""
+    found = Effect.objects.filter(id__in=others).values_list("id", "session")
+    rows = [
+        SameCall(
+            project_id=project, effect_id=effect, session_id=session,
+            other_id=other, other_session_id=its_session, position=position,
+        )
+        for other, its_session in found
+    ]  # fmt: skip
+    SameCall.objects.bulk_create(rows, ignore_conflicts=True)
+
+
+def of_effects(effects: Iterable[UUID], until: int | None = None) -> dict[UUID, list[Link]]:
+    """What each effect is named with, in the order of the journal, up to a position. One query."""
+    asked = set(effects)
+    rows = SameCall.objects.filter(Q(effect__in=asked) | Q(other__in=asked)) if asked else SameCall.objects.none()
+    found: dict[UUID, list[Link]] = {}
+    for row in _read(rows, until):
+        if row.effect_id in asked:
+            found.setdefault(row.effect_id, []).append(Link(row.other, True, row.position))
+        if row.other_id in asked:
+            found.setdefault(row.other_id, []).append(Link(row.effect, False, row.position))
+    return found
+
+
+def is_named(**by: str) -> Exists:
+    """For a query: whether a row is named with another, by the columns of SameCall that hold its id."""
+    held = Q(*[(name, OuterRef(of)) for name, of in by.items()], _connector=Q.OR)
+    return Exists(SameCall.objects.filter(held))
+
+
+OF_EFFECT: Final = {"effect": "id", "other": "id"}
+OF_SESSION: Final = {"session": "id", "other_session": "id"}
+
+
+def was_unknown(effect: UUID) -> bool:
+    """Whether the same call was of unknown outcome in another session when an effect was planned or begun."""
+    return SameCall.objects.filter(effect=effect).exists()
+
+
+def of_session(session: UUID, most: int, until: int | None = None) -> list[tuple[Effect, Link]]:
+    """What was done here and elsewhere, the newest first: effects of the session, each with the other one."""
+    rows = SameCall.objects.filter(Q(session=session) | Q(other_session=session))
+    found = []
+    for row in reversed(_read(rows, until)[-most:]):
+        mine = row.session_id == session
+        own, other = (row.effect, row.other) if mine else (row.other, row.effect)
+        found.append((own, Link(other, mine, row.position)))
+    return found
+
+
+def _read(rows: Any, until: int | None) -> list[SameCall]:
+    if until is not None:
+        rows = rows.filter(position__lte=until)
+    return list(rows.select_related("effect__session", "other__session").order_by("position", "id"))
+
+
+def told(links: Mapping[UUID, Sequence[Link]], effect: UUID) -> dict[str, Any]:
+    """The part of an answer about an effect that names the others; nothing where there are none."""
+    found = links.get(effect)
+    return {"same_calls": [one.told() for one in found]} if found else {}

@@ -1,0 +1,100 @@
+"""Sign-ins, wrong passwords and locks: in the journal of every project of the person, and in the log.
+
+The journal names the person by pseudonym and holds the address in the body, which can be erased. A name that nobody has
+is neither stored nor logged: people type their password there by mistake.
+"""
+
+import ipaddress
+from typing import Any, Final
+
+import structlog
+from axes.signals import user_locked_out
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.contrib.auth.signals import user_logged_in, user_login_failed
+from django.db import transaction
+from django.dispatch import receiver
+from django.http import HttpRequest
+
+from journal import entries
+from journal.entries import SYSTEM_SOURCE
+from sessions.models import Membership
+from sessions.people import pseudonym_of
+from sessions.records import record
+
+log = structlog.get_logger("gatebook.sign_in")
+CHECKED: Final = "password_was_checked"  # on a request: it was not refused before, as under a lock
+
+
+def address_of(request: HttpRequest) -> str:
+    """The address that a request came from; with GATEBOOK_FORWARDED_FOR the one that the proxy added last."""
+    direct = str(request.META.get("REMOTE_ADDR") or "")
+    if settings.GATEBOOK_FORWARDED_FOR:
+        last = str(request.META.get("HTTP_X_FORWARDED_FOR", "")).rpartition(",")[2].strip()
+        try:
+            return str(ipaddress.ip_address(last))
+        except ValueError:
+            return direct
+    return direct
+
+
+def counted_name(request: HttpRequest, credentials: dict[str, Any] | None = None) -> str | None:
+    """The name that wrong passwords are counted under: a digest of one that nobody has."""
+    name = (credentials or {}).get("username") or request.POST.get("username")
+    if name is None or User.objects.filter(username=name).exists():
+        return name
+    return f"unknown {entries.keyed_digest('sign-in', str(name))}"
+
+
+@receiver(user_logged_in, dispatch_uid="gatebook.signed_in")
+def _signed_in(sender: object, request: HttpRequest, user: User, **_: object) -> None:
+    _note(user, "access.signed_in", request, actor=True)
+
+
+@receiver(user_login_failed, dispatch_uid="gatebook.sign_in_failed")
+def _failed(sender: object, credentials: dict[str, Any], request: HttpRequest | None = None, **_: object) -> None:
+    if request is not None and getattr(request, CHECKED, False):
+        _note(_user(credentials.get("username")), "access.sign_in_failed", request)
+
+
+@receiver(user_locked_out, dispatch_uid="gatebook.locked_out")
+def _locked_out(sender: object, request: HttpRequest, username: str | None, **_: object) -> None:
+    user = _user(username)
+    if not getattr(request, CHECKED, False):
+        _log(user, "access.refused_while_locked", request)
+        return
+    # Sent while the wrong password that led to it is being counted: that one comes first.
+    _note(user, "access.sign_in_failed", request)
+    setattr(request, CHECKED, False)
+    _note(user, "access.locked_out", request)
+
+
+def _user(name: object) -> User | None:
+    return User.objects.filter(username=name).first()
+
+
+def _note(user: User | None, kind: str, request: HttpRequest, *, actor: bool = False) -> None:
+    _log(user, kind, request)
+    if user is None:
+        return
+    with transaction.atomic():
+        projects = list(Membership.objects.filter(user=user).order_by("id").values_list("project_id", flat=True))
+        if not projects:
+            return
+        person = pseudonym_of(user)
+        where = {"page": request.path_info[:200], "address": address_of(request)}
+        for project in projects:
+            record(
+                project,
+                kind,
+                actor=person if actor else SYSTEM_SOURCE,
+                subject=None,
+                facts={"person": person},
+                words={"person": person, "username": user.get_username(), **where},
+            )
+
+
+def _log(user: User | None, kind: str, request: HttpRequest) -> None:
+    say = log.info if kind == "access.signed_in" else log.warning
+    name = "(nobody's)" if user is None else user.get_username()
+    say(kind.removeprefix("access."), name=name, address=address_of(request), page=request.path_info)

@@ -1,0 +1,202 @@
+"""Who may speak for a session and for what is in it (docs/decisions/0025-who-may-speak.md). Writes nothing.
+
+The agent of the session, agents of its team, and the holder of its live lease may. While another agent holds the
+lease, the session's own agent and its team may not: they have lost it. The word of everybody else is a claim.
+"""
+
+from collections.abc import Collection
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from django.db import connection
+
+from journal import clock, entries, sql
+from journal.entries import SYSTEM_SOURCE, Draft
+from journal.models import Entry
+from journal.sql import vendor_id
+from sessions.fences import LOST, NOTHING, as_text
+from sessions.origin import Origin
+
+
+class Standing(StrEnum):
+    """What the word of an agent is worth in a session."""
+
+    SPEAKS = "speaks"
+    LEASE_LOST = "lease_lost"  # the agent may speak here, and another agent holds the lease now
+    OTHER_AGENT = "other_agent"
+
+
+class Holding(NamedTuple):
+    """A lease in a session; `task` is None for that of the session itself."""
+
+    task: UUID | None
+    agent: UUID
+    epoch: int
+    is_live: bool
+
+
+class Ground(NamedTuple):
+    """What decides who may speak for a session: its agent, that agent's team, and the leases in it."""
+
+    agent: UUID
+    team: str
+    leases: tuple[Holding, ...]
+
+    def live(self, task: UUID | None) -> Holding | None:
+        """The live lease under which a task is worked on, or else that of the session."""
+        found = [one for one in self.leases if one.is_live and one.task in (None, task)]
+        return max(found, key=lambda one: one.task is not None, default=None)
+
+    def epoch(self, task: UUID | None) -> int | None:
+        """The epoch of the lease by which facts about a task are fenced, or else about the session."""
+        found = [one for one in self.leases if one.task in (None, task)]
+        lease = max(found, key=lambda one: one.task is not None, default=None)
+        return None if lease is None else lease.epoch
+
+    def weigh(
+        self, agent: UUID, team: str, given: int | None, task: UUID | None = None, also: UUID | None = None
+    ) -> Standing:
+        """Return the standing of `agent`, which names the epoch `given`.
+
+        `also` is the agent that planned what it is about, or asked for it.
+        """
+        is_related = agent in (self.agent, also) or bool(team and team == self.team)
+        lease = self.live(task)
+        if lease is not None and lease.agent == agent and (is_related or given == lease.epoch):
+            return Standing.SPEAKS
+        if not is_related:
+            return Standing.OTHER_AGENT
+        is_others = lease is not None and lease.agent != agent
+        return Standing.LEASE_LOST if is_others else Standing.SPEAKS
+
+
+_READ: Final = """SELECT session.id, session.agent_id, owner.team, lease.id, lease.task_id, lease.agent_id, lease.epoch,
+  lease.released_at_us IS NULL AND lease.expires_at_us > {now}
+FROM agent_sessions_session session JOIN agent_sessions_agent owner ON owner.id = session.agent_id
+LEFT JOIN agent_sessions_lease lease ON lease.session_id = session.id{only} WHERE session.id IN ({marks})"""
+_ONLY: Final = " AND (lease.task_id IS NULL OR lease.task_id = %s)"
+_AT_ONCE: Final = 500  # sessions in one statement
+
+
+def read(sessions: Collection[UUID]) -> dict[UUID, Ground]:
+    """Read what decides for each of `sessions` that is stored. One query for 500 of them."""
+    return _read(sessions, "", [])
+
+
+def _read(sessions: Collection[UUID], only: str, parameters: list[Any]) -> dict[UUID, Ground]:
+    found: dict[UUID, Ground] = {}
+    ordered = sorted(sessions)
+    for start in range(0, len(ordered), _AT_ONCE):
+        part = ordered[start : start + _AT_ONCE]
+        marks = ", ".join(["%s"] * len(part))
+        text = _READ.format(now=clock.SQL[connection.vendor], only=only, marks=marks)
+        rows = sql.rows(text, [*parameters, *map(vendor_id, part)])
+        for session, agent, team, lease, task, holder, epoch, is_live in rows:
+            identity = _uuid(session)
+            ground = found.get(identity) or Ground(_uuid(agent), team, ())
+            if lease is not None:
+                holding = Holding(None if task is None else _uuid(task), _uuid(holder), epoch, bool(is_live))
+                ground = ground._replace(leases=(*ground.leases, holding))
+            found[identity] = ground
+    return found
+
+
+def are_unheard(sessions: Collection[UUID], but: str = "") -> set[UUID]:
+    """Those of `sessions` that others have named, and for which no agent has spoken (but the actor `but`)."""
+    if not sessions:
+        return set()
+    spoken = Entry.objects.filter(session__in=list(sessions), lane__in=("command", "evidence"))
+    if but:
+        spoken = spoken.exclude(actor=but)
+    spoken = spoken.exclude(kind__startswith="message.")  # written to somebody about a session
+    return set(sessions) - set(spoken.values_list("session", flat=True).distinct())
+
+
+class NotAllowed(Exception):
+    """A command of an agent that may not speak here: all it began is undone, and `draft` keeps a trace of it."""
+
+    def __init__(self, origin: Origin, draft: Draft, standing: Standing, session: UUID, task: UUID | None) -> None:
+        super().__init__(standing)
+        self.origin, self.draft, self.standing = origin, draft, standing
+        self.session, self.task = session, task
+
+
+OTHER_AGENT: Final = (
+    "This session belongs to another agent. Leave the work to that agent, or ask an administrator to put both agents"
+    " in one team."
+)
+HELD_BY_ANOTHER: Final = f"Another worker holds the lease here. {LOST.partition('; ')[2].capitalize()}"
+
+
+def weigh(origin: Origin, session: UUID, task: UUID | None = None, also: UUID | None = None) -> Standing:
+    """Return the standing of who sends a command about a session that is stored. One query."""
+    return _weighed(origin, session, task, also)[0]
+
+
+def _weighed(origin: Origin, session: UUID, task: UUID | None, also: UUID | None) -> tuple[Standing, int | None]:
+    """The standing of who sends a command, and the epoch with which that of the command is compared."""
+    ground = _read([session], _ONLY, [vendor_id(task or NOTHING)]).get(session)
+    if ground is None:
+        return Standing.SPEAKS, None
+    return ground.weigh(origin.agent, origin.team, origin.lease_epoch, task, also), ground.epoch(task)
+
+
+def weigh_opening(origin: Origin, session: UUID) -> Standing:
+    """Return the standing of who opens a session that is stored: nobody's, where others have only named it."""
+    found = weigh(origin, session)
+    return Standing.SPEAKS if found is Standing.OTHER_AGENT and are_unheard([session]) else found
+
+
+def expect(
+    origin: Origin,
+    session: UUID,
+    kind: str,
+    *,
+    task: UUID | None = None,
+    effect: UUID | None = None,
+    also: UUID | None = None,
+) -> None:
+    """Raise NotAllowed unless who sends a command may speak for the session.
+
+    Another epoch than the present one is left to the fence (sessions/fences.py), which says what was given.
+    """
+    standing, epoch = _weighed(origin, session, task, also)
+    if standing is not Standing.LEASE_LOST or origin.lease_epoch in (None, epoch):
+        refuse(origin, session, kind, standing, task=task, effect=effect)
+
+
+def refuse(
+    origin: Origin,
+    session: UUID,
+    kind: str,
+    standing: Standing,
+    *,
+    task: UUID | None = None,
+    effect: UUID | None = None,
+    attempt: int | None = None,
+) -> None:
+    """Raise NotAllowed unless `standing` is that of one who speaks."""
+    if standing is Standing.SPEAKS:
+        return
+    facts = {"given": origin.lease_epoch, "kept": False, "kind": kind, "standing": standing.value}
+    draft = Draft(
+        project=origin.project,
+        source=SYSTEM_SOURCE,
+        event_id=entries.keyed_digest("fenced", origin.source, origin.key, origin.text),
+        kind="integrity.fenced",
+        lane="system",
+        actor=origin.actor,
+        text=as_text({"sent": origin.text, **facts}),
+        facts=as_text({name: value for name, value in facts.items() if value is not None}),
+        session=session,
+        effect=effect,
+        attempt=attempt,
+        subject=task,
+        claimed_source=origin.source,
+    )
+    raise NotAllowed(origin, draft, standing, session, task)
+
+
+def _uuid(value: UUID | str) -> UUID:
+    return value if isinstance(value, UUID) else UUID(value)

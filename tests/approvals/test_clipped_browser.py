@@ -1,0 +1,84 @@
+"""What does not fit, in a real browser: no column is cut off, and nothing is wider than its page."""
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.approvals.shelf import Shelf, watched
+
+pytestmark = pytest.mark.browser
+
+LONG = "sk_" + "x" * 280
+# Cells of the last columns that end beyond the table's own region, and grounds of tokens painted beyond their cell.
+CUT = """() => [...document.querySelectorAll("main .scroll")].flatMap(region => {
+    const right = region.getBoundingClientRect().right + 0.5
+    const late = [...region.querySelectorAll("th, td")].filter(cell => cell.getBoundingClientRect().right > right)
+    return late.map(cell => `${cell.dataset.label ?? cell.textContent} ends outside`)
+})"""
+SPILT = """() => [...document.querySelectorAll("main .ledger .token:not(.is-quiet)")].filter(token => {
+    const cell = token.closest("td, th"), box = cell.getBoundingClientRect()
+    const inner = box.right - parseFloat(getComputedStyle(cell).paddingRight)
+    const clip = token.closest(".untrusted")
+    const end = getComputedStyle(clip).overflowX === "visible" ? token : clip
+    return end.getBoundingClientRect().right > inner + 1
+}).map(token => token.closest("tr").textContent.slice(0, 40))"""
+BROKEN = """() => {
+    const words = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT), broken = []
+    for (let node = words.nextNode(); node; node = words.nextNode()) {
+        const home = node.parentElement
+        if (!home.checkVisibility() || home.closest("svg, .away, .agent, option, .run")) continue
+        for (const word of node.data.matchAll(/(?<!\\w)[A-Za-z]{3,14}(?!\\w)/g)) {
+            const range = document.createRange()
+            range.setStart(node, word.index)
+            range.setEnd(node, word.index + word[0].length)
+            if (new Set([...range.getClientRects()].map(box => Math.round(box.top))).size > 1) broken.push(word[0])
+        }
+    }
+    return broken
+}"""
+
+
+@pytest.mark.once
+def test_nothing_is_cut_off_nor_wider_than_its_page(
+    shelf: Shelf, new_page: Callable[..., Page], complaints: list[str]
+) -> None:
+    shelf.agent.session("clipped", title="Tokens without an end", repository="payments-api")
+    target = {"repository": "payments-api", "ref": LONG[:200], "environment": "production", "resource": LONG}
+    arguments = {"command": "pytest " + LONG, LONG[:60]: "\u202e" * 30 + LONG}
+    planned = shelf.agent.plan("clipped", "clipped", tool="test.run", arguments=arguments, target=target)
+    shelf.agent.dispatch(planned)
+    shelf.agent.acknowledge(planned, outcome="unknown", external_reference=LONG, result=LONG)
+    mistaken = shelf.agent.plan("deploy", "clipped", tool="test.run", arguments={"command": "\u202enur \u2066tset"})
+    shelf.agent.dispatch(mistaken)
+    shelf.agent.acknowledge(mistaken, outcome="error")
+    session = shelf.server.url + f"/sessions/{planned['session']}/"
+    effect = shelf.server.url + f"/effects/{planned['id']}/"
+    audit = shelf.server.url + "/audit/?q="
+    pages = [
+        *(session, session + "resume/", effect, effect + "resolve/", effect + "chain/"),
+        *(audit + kind for kind in ("effect", "gate", "session", "event")),
+        *(shelf.server.url + path for path in ("/sessions/", "/stuck/", "/tools/", "/journal/", "/approvals/")),
+        shelf.gate_url("bidi"),
+    ]
+    found = []
+    for width in (1280, 390):
+        page = shelf.enter(watched(new_page(viewport={"width": width, "height": 800}), complaints), "alice")
+        for url in pages:
+            page.goto(url)
+            page.wait_for_load_state("networkidle")
+            if page.evaluate("document.documentElement.scrollWidth") > width:
+                found.append((width, url, "wider than its window"))
+            if width == 1280:
+                found += [(width, url, what) for what in (*page.evaluate(CUT), *page.evaluate(BROKEN))]
+            found += [(width, url, what) for what in page.evaluate(SPILT)]
+        page.goto(effect + "resolve/")
+        page.locator("[name=answer][value=happened]").check()
+        for name in ("rationale", "reference", "evidence"):
+            page.locator(f"[name={name}]").fill(LONG)
+        page.locator("[name=insists]").check()
+        page.get_by_role("button", name="Go on to confirm").click()
+        page.wait_for_url("**/resolve/confirm/")
+        if page.evaluate("document.documentElement.scrollWidth") > width:
+            found.append((width, page.url, "wider than its window"))
+    assert not found, "\n".join(map(str, found))

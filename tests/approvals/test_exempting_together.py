@@ -1,0 +1,366 @@
+"""An exemption asks for no less than the rules that it suspends: people, proof, and what cannot be undone."""
+
+import re
+from itertools import product
+from typing import Any, Final
+
+import pytest
+from django.db import DatabaseError, IntegrityError, transaction
+from django.urls import reverse
+
+from approvals import exemptions
+from approvals.models import Exemption, ExemptionVote, Gate
+from approvals.states import US
+from inquiry.asof import exemptions as replayed
+from inquiry.asof.cut import Cut
+from journal.clock import now_us
+from journal.models import Entry
+from ledger import declared
+from ledger.models import Effect
+from ledger.models_tools import Tool
+from sessions import people
+from sessions.models import Agent, Membership
+from sessions.refused import RefusedError
+from tests.approvals.proving import code_in, grant, proved
+from tests.approvals.reviewer import Reviewer
+from tests.approvals.story import Desk
+from tests.ingest.caller import code
+from tests.pages.people import PASSWORD
+
+pytestmark = pytest.mark.django_db
+REASON: Final = "The release train, INC-204."
+SEEN: Final = re.compile(r'name="(seen-\w{32})" value="([^"]+)"')
+TWO: Final = """
+name: house
+rules:
+  - {id: two, title: Two people, match: {tools: [act]}, outcome: require, require: {minimum: 2}}
+  - {id: one, title: One person, match: {tools: [other]}, outcome: require}
+"""
+
+
+@pytest.fixture
+def desk(quiet: Desk) -> Desk:
+    """A desk without any policy, whose agent is of nobody who grants anything."""
+    Agent.objects.update(owner=quiet.user("viewer"))
+    return quiet
+
+
+def exempt(desk: Desk, who: str, tool: str = "act", **scope: Any) -> Exemption:
+    """Grant by the verb, with code and password."""
+    ends = now_us() + 3600 * US
+    with transaction.atomic():
+        return exemptions.grant(
+            desk.project, tool=tool, reason=REASON, ends_at_us=ends, user=desk.user(who), **scope, **proved()
+        )
+
+
+def confirm(exemption: Exemption, desk: Desk, who: str) -> bool:
+    with transaction.atomic():
+        return exemptions.confirm(exemption, desk.user(who), **proved())
+
+
+def dispatch(desk: Desk, effect: dict[str, Any], **more: Any) -> Any:
+    body = {"process": "p-1", "intent_digest": effect["intent_digest"], **more}
+    return desk.agent.post(f"/effects/{effect['id']}/dispatch", body)
+
+
+# Every way to permission × every rule of N people, step-up and what cannot be undone. ---------------------------------
+
+RULE: Final = """
+name: house
+rules:
+  - id: asks
+    title: Asks
+    match: {{tools: ["act.*"]}}
+    outcome: require
+    exemptible: {exemptible}
+    require: {{minimum: {minimum}, step_up: {step_up}, rationale: {{on: none}}}}
+  - {{id: allows, title: Lets go, match: {{}}, outcome: allow}}
+"""
+RULES: Final = list(
+    product((1, 2), ("none", "typed_digest"), ("reversible", "irreversible"), ("never", "reversible", "irreversible"))
+)
+
+
+@pytest.mark.parametrize(("minimum", "step_up", "reversibility", "exemptible"), RULES)
+def test_no_way_to_permission_asks_less_than_the_rule(
+    desk: Desk, minimum: int, step_up: str, reversibility: str, exemptible: str
+) -> None:
+    desk.rules(RULE.format(minimum=minimum, step_up=step_up, exemptible=exemptible))
+    final = reversibility == "irreversible"
+    needed = "typed_digest" if final else step_up
+    ways = ("policy", "exempted", "ruled", "batch", "observed", "replayed")
+    for way in ways:
+        desk.declare(f"act.{way}", reversibility)
+    # Row 17 of the verdicts: the remote recognises its key, so that leave that was used serves once more.
+    Tool.objects.filter(name="act.replayed").update(tool_class="keyed", key_window_s=86_400)
+    declared.forget()
+
+    def planned(way: str, key: str) -> dict[str, Any]:
+        return desk.plan(key, tool=f"act.{way}", arguments={"key": key})
+
+    def runs(effect: dict[str, Any]) -> bool:
+        return bool(dispatch(desk, effect).status_code == 200)
+
+    # A rule that allows beside it.
+    assert not runs(planned("policy", "policy"))
+
+    # An exemption of one person, and of two.
+    may = exemptible == "irreversible" or (exemptible == "reversible" and not final)
+    granted = exempt(desk, "operator", "act.exempted")
+    assert runs(planned("exempted", "by-one")) is (may and minimum == 1)
+    if minimum == 2:
+        assert confirm(granted, desk, "administrator")
+        assert runs(planned("exempted", "by-two")) is may
+    assert Exemption.objects.get(id=granted.id).uses == int(may)
+
+    # A ruling: with too little proof, by too few, by enough.
+    ruled = planned("ruled", "ruled")
+    gate = desk.gate(ruled)
+    names = ["reviewer", "administrator"][:minimum]
+    for name in names:
+        assert not runs(ruled)
+        if needed != "none":
+            refused = desk.answer(gate, name, step_up="none").refusal
+            assert refused is not None
+            assert refused[0] == "step_up_required"
+            assert not runs(ruled)
+        assert desk.answer(gate, name, step_up=needed).refusal is None
+    assert runs(ruled)
+
+    # A batch.
+    batch = planned("batch", "batch")
+    rita = Reviewer(desk)
+    rita.client.post(reverse("batch"), {"gate": [str(desk.gate(batch).id)]})
+    tokens = dict(SEEN.findall(rita.client.get(reverse("batch_confirm")).content.decode()))
+    rita.client.post(reverse("batch_confirm"), {**tokens, "answer": "approve", "reason": REASON})
+    assert runs(batch) is (minimum == 1 and needed == "none")
+
+    # Let go while the project observed, started when the rules count.
+    desk.rules(RULE.format(minimum=minimum, step_up=step_up, exemptible=exemptible), "observe")
+    observed = planned("observed", "observed")
+    assert observed["leave_basis"] == "observe"
+    desk.rules(RULE.format(minimum=minimum, step_up=step_up, exemptible=exemptible))
+    assert not runs(observed)
+
+    # A replay, after the grantors of the first attempt are gone.
+    granted = exempt(desk, "operator", "act.replayed")
+    if minimum == 2:
+        confirm(granted, desk, "administrator")
+    kept, lost = planned("replayed", "kept"), planned("replayed", "lost")
+    assert (runs(kept), runs(lost)) == (may, may)
+    if may:
+        assert dispatch(desk, kept, process="p-2", replays=1).status_code == 200
+        Membership.objects.filter(user__username="operator").update(role="reviewer")
+        assert code(dispatch(desk, lost, process="p-2", replays=1)) == (409, "GATE_GONE")
+
+
+# What only an exemption has. -----------------------------------------------------------------------------------------
+
+
+def test_two_people_grant_what_suspends_a_rule_of_two(desk: Desk) -> None:
+    desk.rules(TWO)
+    desk.declare("act")
+    client, other = desk.house.client("operator"), desk.house.client("administrator")
+    fields = {"tool": "act", "hours": "1", "reason": REASON}
+    assert grant(client, **fields).status_code == 302
+    requested = Exemption.objects.get()
+    assert (requested.minimum, requested.in_force_at_us) == (2, None)
+    assert list(Entry.objects.filter(subject=requested.id).values_list("kind", flat=True)) == ["exemption.requested"]
+    assert desk.plan("e-1", tool="act", arguments={"n": 1})["answer"] == "wait"
+    assert "requested, 1 more to grant it" in client.get(reverse("exemptions")).text
+    url = reverse("confirm_exemption", args=[requested.id])
+    assert url not in client.get(reverse("exemptions")).text, "whoever granted it has nothing to confirm"
+    assert url in other.get(reverse("exemptions")).text
+    assert desk.house.client("reviewer").get(url).status_code == 403
+
+    page = client.get(url).text
+    client.post(url, {"code": code_in(page), "password": PASSWORD})
+    assert ExemptionVote.objects.count() == 1, "nobody grants it twice"
+    page = other.get(url).text
+    assert REASON in page
+    for wrong in ({"code": "zzzz", "password": PASSWORD}, {"code": code_in(page), "password": "wrong"}):
+        assert other.post(url, wrong).status_code == 422
+    assert code_in(page) != code_in(client.get(url).text), "the code is of who was shown it"
+    assert other.post(url, {"code": code_in(page), "password": PASSWORD}).status_code == 302
+    granted = Exemption.objects.get()
+    assert granted.in_force_at_us is not None
+    told = Entry.objects.filter(subject=granted.id).order_by("position").values_list("kind", "actor")
+    names = [desk.user(name).person.pseudonym for name in ("operator", "administrator")]
+    assert list(told) == [("exemption.requested", names[0]), ("exemption.granted", names[1])]
+    assert desk.plan("e-2", tool="act", arguments={"n": 2})["leave_basis"] == "exemption"
+    assert other.post(url, {"code": code_in(page), "password": PASSWORD}).status_code == 302
+    assert ExemptionVote.objects.count() == 2
+
+
+def test_what_a_grant_asks_is_the_strictest_that_it_could_suspend(desk: Desk) -> None:
+    desk.rules(TWO)
+    for tool, rule, people_ in (
+        ("act", "", 2),
+        ("*", "", 2),
+        ("a*", "", 2),
+        ("other", "", 1),
+        ("act", "one", 1),
+        ("*", "t*", 2),
+    ):
+        assert exemptions.needed_people(desk.project, tool, rule) == people_, (tool, rule)
+
+
+def test_an_exemption_from_a_rule_that_grew_stricter_suspends_it_no_more(desk: Desk) -> None:
+    desk.declare("act")
+    desk.rules(TWO.replace("minimum: 2", "minimum: 1"))
+    exempt(desk, "operator")
+    early = desk.plan("e-1", tool="act", arguments={"n": 1})
+    assert early["leave_basis"] == "exemption"
+    desk.rules(TWO)
+    assert code(dispatch(desk, early)) == (409, "GATE_GONE")
+    assert desk.plan("e-2", tool="act", arguments={"n": 2})["answer"] == "wait"
+
+
+@pytest.mark.parametrize("how", ["demoted", "removed", "deactivated"])
+@pytest.mark.parametrize("who", ["operator", "rita"])
+def test_it_dies_with_the_right_to_grant_it(desk: Desk, how: str, who: str) -> None:
+    desk.rules(TWO)
+    desk.declare("act")
+    desk.person("rita", "operator")
+    granted = exempt(desk, "operator")
+    assert confirm(granted, desk, "rita")
+    planned = desk.plan("e-1", tool="act", arguments={"n": 1})
+    other = desk.plan("e-2", tool="act", arguments={"n": 2})
+    assert (planned["leave_basis"], other["leave_basis"]) == ("exemption", "exemption")
+    assert dispatch(desk, planned).status_code == 200
+    client = desk.house.client("administrator")
+    page = reverse("exemption", args=[granted.id])
+    assert "in force" in client.get(page).text
+    assert desk.agent.get("/search", q="exemption is:live").json()["rows"]
+    before = Cut(Entry.objects.latest("position").position, now_us())
+    member = Membership.objects.get(project=desk.project, user__username=who)
+    with transaction.atomic():
+        if how == "demoted":
+            people.change_role(member, "reviewer", actor="p_boss")
+        elif how == "removed":
+            people.remove(member, actor="p_boss")
+        else:
+            member.user.is_active = False
+            member.user.save()
+    answer = dispatch(desk, other)
+    assert code(answer) == (409, "GATE_GONE")
+    assert desk.plan("e-3", tool="act", arguments={"n": 3})["answer"] == "wait"
+    assert "too few of its grantors may still grant it" in client.get(page).text
+    assert "may no longer grant it" in client.get(page).text
+    assert "too few of its grantors" in client.get(reverse("exemptions")).text
+    assert not desk.agent.get("/search", q="exemption is:live").json()["rows"]
+    after = Cut(Entry.objects.latest("position").position, now_us())
+    then = [replayed.exemptions(desk.project.id, [granted.id], cut)[granted.id] for cut in (before, after)]
+    assert then[0].present == 2  # type: ignore[attr-defined]
+    if how != "deactivated":  # which no entry of the project tells
+        assert then[1].present == 1  # type: ignore[attr-defined]
+
+
+def test_as_of_a_moment_before_the_second_person_it_is_requested(desk: Desk) -> None:
+    desk.rules(TWO)
+    granted = exempt(desk, "operator")
+    cut = Cut(Entry.objects.latest("position").position, now_us())
+    confirm(granted, desk, "administrator")
+    late = Cut(Entry.objects.latest("position").position, now_us())
+    row = replayed.exemptions(desk.project.id, [granted.id], cut)[granted.id]
+    assert (row.in_force_at_us, row.present) == (None, 1)  # type: ignore[attr-defined]
+    row = replayed.exemptions(desk.project.id, [granted.id], late)[granted.id]
+    assert (row.in_force_at_us, row.present) == (Exemption.objects.get().in_force_at_us, 2)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "proof",
+    [
+        {},
+        {"step_up": "typed_digest"},
+        {"step_up": "reauth", "password_at_us": 0},
+        {"step_up": "typed_digest", "password_at_us": -301},
+        {"step_up": "typed_digest", "password_at_us": 5},
+    ],
+)
+def test_the_verb_takes_code_and_fresh_password(desk: Desk, proof: dict[str, Any]) -> None:
+    given = dict(proof)
+    if "password_at_us" in given:
+        given["password_at_us"] = now_us() + given["password_at_us"] * US
+    with pytest.raises(RefusedError, match="its code and your password"), transaction.atomic():
+        exemptions.grant(
+            desk.project, tool="x", reason=REASON, ends_at_us=now_us() + US, user=desk.user("operator"), **given
+        )
+    with pytest.raises(RefusedError, match="Only operators"):
+        exempt(desk, "reviewer")
+    assert not Exemption.objects.exists()
+
+
+def test_a_form_that_was_changed_after_its_code_is_refused(desk: Desk) -> None:
+    client = desk.house.client("operator")
+    fields = {"tool": "act", "hours": "1", "reason": REASON}
+    shown = client.post(reverse("grant_exemption"), fields).text
+    changed = {**fields, "tool": "*", "code": code_in(shown), "password": PASSWORD}
+    assert client.post(reverse("grant_exemption"), changed).status_code == 422
+    assert not Exemption.objects.exists()
+    assert grant(client, **fields).status_code == 302
+
+
+def test_the_schema_keeps_it(desk: Desk) -> None:
+    desk.rules(TWO)
+    desk.declare("act")
+    requested = exempt(desk, "operator")
+    now = now_us()
+    vote = {"exemption": requested, "actor": "p", "step_up": "typed_digest", "position": 1, "voted_at_us": now}
+    cases: list[tuple[str, Any]] = [
+        ("exemption_is_granted_by_enough_people", lambda: Exemption.objects.update(in_force_at_us=now)),
+        ("exemption_never_changes_what_it_covers", lambda: Exemption.objects.update(minimum=1)),
+        ("exemption_vote_never_changes", lambda: ExemptionVote.objects.update(actor="x")),
+        ("exemption_vote_never_goes", lambda: ExemptionVote.objects.all()._raw_delete("default")),
+        (
+            "exemption_vote_is_of_an_operator",
+            lambda: ExemptionVote.objects.create(**vote, user=desk.user("reviewer"), password_at_us=now),
+        ),
+        (
+            "exemption_takes_a_fresh_password",
+            lambda: ExemptionVote.objects.create(**vote, user=desk.user("administrator"), password_at_us=now - 301 * US
+            ),
+        ),
+        (
+            "exemption_takes_the_code",
+            lambda: ExemptionVote.objects.create(
+                **{**vote, "step_up": "reauth"}, user=desk.user("administrator"), password_at_us=now
+            ),
+        ),
+        (
+            "exemption_opens_requested",
+            lambda: Exemption.objects.create(
+                project=desk.project, tool="x", granted_by=desk.user("operator"), opened_position=1,
+                granted_at_us=now, in_force_at_us=now, ends_at_us=now + US,
+            ),
+        ),
+    ]  # fmt: skip
+    planned = desk.plan("e-1", tool="act", arguments={"n": 1})
+    effect = Effect.objects.filter(id=desk.effect(planned).id)
+    Gate.objects.update(status="cancelled", ended_at_us=now)
+    effect.update(leave="held", leave_basis="cancelled")
+    let_go = {"leave": "granted", "leave_basis": "exemption", "leave_ref": requested.id.hex}
+    cases.append(("leave_by_exemption_has_one_that_stands", lambda: effect.update(**let_go)))
+    for law, broken in cases:
+        with pytest.raises((DatabaseError, IntegrityError), match=law), transaction.atomic():
+            broken()
+    confirm(requested, desk, "administrator")
+    effect.update(**let_go)
+
+
+def test_pages_mark_a_grantor_whose_password_somebody_else_set_in_the_days_before(desk: Desk) -> None:
+    desk.rules(TWO)
+    giver = desk.user("administrator")
+    with transaction.atomic():
+        people.reset_password(desk.person("operator"), giver, actor=people.pseudonym_of(giver))
+        people.change_password(desk.user("operator"), PASSWORD)
+    one = exempt(desk, "operator")
+    client = desk.house.client("administrator")
+    marked = "administrator set this person's password in the 7 days before"
+    assert [marked in client.get(reverse(page, args=[one.id])).text for page in _PAGES_OF_ONE] == [True, True]
+    assert confirm(one, desk, "administrator")
+    assert client.get(reverse("exemption", args=[one.id])).text.count(marked) == 1
+
+
+_PAGES_OF_ONE: Final = ("exemption", "confirm_exemption")

@@ -1,0 +1,97 @@
+"""A reviewer without a pointer, in a real browser: after each step the focus is where the next one begins."""
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.approvals.shelf import Shelf, watched
+from tests.approvals.test_hands_browser import inbox
+from tests.approvals.test_pane_browser import expect_open
+from tests.pages.people import PASSWORD
+
+pytestmark = pytest.mark.browser
+
+FEW = 4  # tabs to the next thing that is wanted
+
+
+def tab_to(page: Page, wanted: Locator) -> None:
+    """Reach something by a few tabs."""
+    for _ in range(FEW):
+        page.keyboard.press("Tab")
+        if wanted.evaluate("one => one === document.activeElement"):
+            return
+    expect(wanted).to_be_focused(timeout=1)
+
+
+def test_each_step_of_an_approval_begins_where_the_focus_is(shelf: Shelf, browser_page: Page) -> None:
+    commits = [{"sha": "9d02a77", "title": "squash: settle to even", "author": "deploy-7"}]
+    arguments = {"command": "git push --force origin main", "commits": commits}
+    shelf.ask("focus", "git.push", arguments, target={"repository": "focus", "ref": "main"})
+    shelf.ask("focus-2", "issue.close", {"issue": 78}, target={"repository": "focus"})
+    page = inbox(shelf, shelf.enter(browser_page), "?repo=focus")
+    expect_open(page, shelf.gate_url("focus").removeprefix(shelf.server.url))
+    page.keyboard.press("y")
+    page.keyboard.type("agreed in INC-204")
+    expect(page.locator("#pane [value=approve]")).to_be_enabled()
+    page.keyboard.press("Control+Enter")
+    heading = page.get_by_role("heading", level=1)
+    expect(heading).to_have_text("You are about to approve exactly this:")
+    expect(heading).to_be_focused()
+    expect(page.locator("main")).not_to_contain_text("fact 2")
+    expect(page.locator(".args")).to_contain_text("shown under What changes")
+    expect(page.get_by_role("heading", name="What changes")).to_be_visible()
+    expect(page.get_by_role("region", name="What changes")).to_contain_text("squash: settle to even")
+    code = page.get_by_label("the code of this intent")
+    tab_to(page, code)
+    page.keyboard.type("zzzz")
+    password = page.get_by_label("Your password")
+    tab_to(page, password)
+    page.keyboard.type(PASSWORD)
+    approve = page.get_by_role("button", name="Approve git.push")
+    expect(approve).to_be_enabled()
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("This is not the code of the intent")).to_be_visible()
+    expect(code).to_be_focused()
+    page.keyboard.press("Control+a")
+    page.keyboard.type(page.locator("label[for=code] code").text_content() or "")
+    tab_to(page, password)
+    page.keyboard.type(PASSWORD)
+    expect(approve).to_be_enabled()
+    tab_to(page, approve)
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("is recorded at position")).to_be_visible()
+    expect(page.locator("#pane .gate-title")).to_be_focused()
+    inbox(shelf, page, f"?repo=focus&open={shelf.asked['focus-2']['gate']['id']}")
+    page.evaluate("document.querySelector('#pane [name=seen]').value = 'stale'")
+    page.keyboard.press("d")
+    page.keyboard.type("not stale at all")
+    expect(page.locator("#pane [value=deny]")).to_be_enabled()
+    page.keyboard.press("Control+Enter")
+    alert = page.get_by_role("alert")
+    expect(alert).to_contain_text("Your answer was not recorded.")
+    expect(alert).to_be_focused()
+    page.keyboard.press("d")
+    expect(page.locator("[value=deny]")).to_be_enabled()
+    page.keyboard.press("Control+Enter")
+    expect(page.locator("ul.said")).to_contain_text("is recorded at position")
+    expect(page.locator("ul.said")).to_be_focused()
+    page.goto(page.url)
+    expect(page.locator("body")).to_be_focused()  # where nothing was sent, a page begins at its top
+
+
+def test_a_swap_leaves_the_focus_where_it_was_or_next_to_it(
+    shelf: Shelf, browser_page: Page, complaints: list[str]
+) -> None:
+    page = shelf.enter(watched(browser_page, complaints))
+    page.clock.install()
+    inbox(shelf, page)
+    tools = page.locator("#rail").get_by_role("link", name="Tools")
+    tools.focus()
+    shelf.ask("swapped", "mail.send", {"subject": "swapped"}, target={"environment": "swapped"})
+    with page.expect_response(lambda one: "/counts/" in one.url and one.status == 200):
+        page.clock.run_for(15_100)
+    expect(page.locator("#rail").get_by_role("link", name="Tools")).to_be_focused()
+    show = page.locator("#news a")
+    show.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator(".entry", has_text="swapped")).to_be_visible()
+    expect(page.locator(".entry h3 a").first).to_be_focused()

@@ -1,0 +1,56 @@
+"""What a target does not name: a no reaches what may be the same, and two that name nothing are not called the same."""
+
+from typing import Any
+
+import pytest
+
+from approvals.models import Gate
+from tests.approvals.reviewer import Reviewer, url_of
+from tests.approvals.story import Desk
+
+pytestmark = pytest.mark.django_db
+WEB: dict[str, Any] = {"repository": "web", "ref": "main", "environment": "staging"}
+
+
+@pytest.mark.parametrize(
+    ("denied", "asked", "refused"),
+    [
+        (WEB, WEB, True),
+        (WEB, None, True),
+        (WEB, {"repository": "web"}, True),
+        (WEB, {"ref": "refs/heads/main"}, True),
+        (WEB, {**WEB, "resource": "x"}, True),
+        (WEB, {**WEB, "ref": "--all"}, True),
+        (WEB, {**WEB, "ref": "topic"}, False),
+        (WEB, {**WEB, "environment": "production"}, False),
+        (WEB, {"repository": "other"}, False),
+        (None, None, True),
+        (None, WEB, True),
+        ({"resource": "a"}, {"resource": "b"}, False),
+    ],
+)
+def test_a_no_for_the_session_reaches_what_may_be_the_same(
+    desk: Desk, denied: dict[str, Any] | None, asked: dict[str, Any] | None, refused: bool
+) -> None:
+    def plan(key: str, target: dict[str, Any] | None) -> dict[str, Any]:
+        return desk.plan(key, **({"target": target} if target is not None else {}))
+
+    first = plan("e-1", denied)
+    desk.answer(desk.gate(first), "reviewer", "deny_final", "never in this session")
+    desk.agent.post(f"/effects/{first['id']}/supersede")
+    again = plan("e-2", asked)
+    assert again["answer"] == ("blocked" if refused else "wait")
+    assert Gate.objects.count() == (1 if refused else 2)
+
+
+def test_two_requests_without_a_target_are_not_said_to_have_the_same(desk: Desk, rita: Reviewer) -> None:
+    for key, target in (("a", None), ("b", {"resource": "x"})):
+        fields = {} if target is None else {"target": target}
+        first = desk.plan(f"{key}-1", arguments={"command": f"ls {key}"}, **fields)
+        desk.answer(desk.gate(first), "reviewer", "deny", "not now")
+        desk.agent.post(f"/effects/{first['id']}/supersede")
+        same = desk.gate(desk.plan(f"{key}-2", arguments={"command": f"ls {key}"}, **fields))
+        kind = desk.gate(desk.plan(f"{key}-3", arguments={"command": f"ls {key} other"}, **fields))
+        words = "Same arguments, no target named" if target is None else "Same arguments and target"
+        assert words in rita.page(url_of(same))
+        assert ("Same target and kind of call" in rita.page(url_of(kind))) is (target is not None)

@@ -1,0 +1,155 @@
+"""A command ends with the `gatebook exec` that runs it, whatever ends that, and when its tool's lifetime is over."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from gatebook_client import watcher
+
+from tests.client.test_command import WITHIN_S, Desk, desk
+from tests.client.test_pushes import a_token, wait_until
+from tests.house.server import Server
+
+__all__ = ["desk"]
+pytestmark = pytest.mark.once
+LIFETIME_S = 2
+TOOLS = f"tools: {{hand: {{class: opaque, request_lifetime_s: {LIFETIME_S}}}, shell: {{class: opaque}}}}"
+linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only what stays in the command's group is ended")
+# A command that forks: a child in its group, and one in a session of its own that nobody waits for.
+FORKS = """
+import os, pathlib, subprocess, sys, time
+sleeps = [sys.executable, "-c", "import time; time.sleep(600)"]
+pids = [subprocess.Popen(sleeps).pid, subprocess.Popen(sleeps, start_new_session=True).pid, os.getpid(), os.getppid()]
+pathlib.Path("new").write_text(" ".join(map(str, pids)))
+os.rename("new", "pids")
+time.sleep(600)
+"""
+
+
+@pytest.fixture(scope="module")
+def token(live_server_process: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
+    tools = tmp_path_factory.mktemp("killed") / "tools.yaml"
+    token = a_token(live_server_process, "killed", tools)
+    tools.write_text(TOOLS)
+    live_server_process.manage("load_tools", "--project", "killed", str(tools))
+    return token
+
+
+def begin(desk: Desk, session: str, *, tool: str = "shell") -> tuple["subprocess.Popen[str]", list[int]]:
+    """`gatebook exec` in the midst of a command that forked; its two children, itself and its parent."""
+    running = desk.start("exec", "--tool", tool, "--session", session, "--", sys.executable, "-c", FORKS)
+    wait_until((desk.folder / "pids").exists)
+    return running, [int(pid) for pid in (desk.folder / "pids").read_text().split()]
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended; one that nobody has buried yet counts."""
+    try:
+        os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] in "ZX"
+    except (ProcessLookupError, FileNotFoundError):
+        return True
+
+
+def all_gone(pids: list[int]) -> Callable[[], bool]:
+    return lambda: all(is_gone(pid) for pid in pids)
+
+
+@linux
+@pytest.mark.parametrize("whom", ["itself", "its group"])
+def test_killed_by_sigkill_it_leaves_nothing_of_the_command_behind(desk: Desk, whom: str) -> None:
+    session = whom.replace(" ", "-")
+    running, pids = begin(desk, session)
+    (os.kill if whom == "itself" else os.killpg)(running.pid, signal.SIGKILL)
+    running.communicate(timeout=WITHIN_S)
+    wait_until(all_gone(pids))
+    (effect,) = desk.effects(session)
+    assert effect["state"] == "dispatched"
+    assert desk.type("exec", "--tool", "shell", "--session", session, "--", sys.executable, "-c", FORKS)[0] == 75
+
+
+@linux
+def test_the_watcher_killed_the_command_is_ended_and_what_it_did_is_unknown(desk: Desk) -> None:
+    running, pids = begin(desk, "watched")
+    others, (command, parent) = pids[:2], pids[2:]
+    os.kill(parent, signal.SIGKILL)
+    assert running.wait(WITHIN_S) == 128 + signal.SIGKILL
+    wait_until(all_gone([command, parent]))
+    (effect,) = desk.effects("watched")
+    assert (effect["state"], effect["outcome"]) == ("acknowledged", "unknown")
+    for pid in others:  # orphans of both: nobody is left who would end them
+        os.kill(pid, signal.SIGKILL)
+    running.communicate()
+
+
+@linux
+@pytest.mark.parametrize("stopped", [False, True])
+def test_at_the_end_of_its_tools_lifetime_it_is_ended_with_all_it_started(desk: Desk, stopped: bool) -> None:
+    """Also while `gatebook` itself stands still."""
+    session = f"late-{stopped}"
+    running, pids = begin(desk, session, tool="hand")
+    if stopped:
+        os.kill(running.pid, signal.SIGSTOP)
+    wait_until(all_gone(pids[:3]))
+    os.kill(running.pid, signal.SIGCONT)
+    _, wrong = running.communicate(timeout=WITHIN_S)
+    assert running.returncode == 124
+    assert f"the command did not end within {LIFETIME_S} s and was killed, with what it had started" in wrong
+    (effect,) = desk.effects(session)
+    assert (effect["state"], effect["outcome"]) == ("failed", "unknown")
+
+
+@pytest.mark.parametrize("timeout", ["2.5", "1e9", "inf", "nan", "0", "-1"])
+def test_a_timeout_that_outlasts_the_lifetime_is_refused_before_anything_is_planned(desk: Desk, timeout: str) -> None:
+    words = ["exec", "--tool", "hand", "--session", f"t{timeout}", "--timeout", timeout, "--", "touch", "ran"]
+    code, said, wrong = desk.type(*words)
+    assert (code, said) == (64, "")
+    assert "Nothing was begun." in wrong
+    if timeout in ("2.5", "1e9", "inf"):
+        assert f"longer than the request lifetime of hand, {LIFETIME_S} s" in wrong
+    assert desk.effects(f"t{timeout}") == []
+    assert f"t{timeout}" not in desk.type("sessions", "--limit", "200")[1]
+    assert not (desk.folder / "ran").exists()
+    words[words.index(timeout)] = "2"
+    assert desk.type(*words)[0] == 0
+
+
+def test_what_a_command_leaves_running_of_its_own_will_is_left(desk: Desk) -> None:
+    script = "import os, subprocess, sys; " + "print(subprocess.Popen(['sleep', '600'], stdout=2).pid)"
+    code, said, _ = desk.type("exec", "--tool", "shell", "--session", "leaves", "--", sys.executable, "-c", script)
+    assert code == 0
+    assert not is_gone(int(said))
+    os.kill(int(said), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_where_nothing_can_be_adopted_what_stays_in_the_commands_group_is_ended(tmp_path: Path, closed: bool) -> None:
+    """As on a system that is no Linux: when `gatebook` is gone, or the time is over."""
+    alive, holds = os.pipe()
+    hears, said = os.pipe()
+    elsewhere = (
+        "import runpy, sys; sys.platform = 'other'; del sys.argv[0]; runpy.run_path(sys.argv[0], {}, '__main__')"
+    )
+    lasts = "600" if closed else "1"
+    words = [sys.executable, "-c", elsewhere, watcher.__file__, str(alive), str(said), lasts, "0"]
+    running = subprocess.Popen(
+        [*words, sys.executable, "-c", FORKS], pass_fds=(alive, said), cwd=tmp_path, stdin=subprocess.DEVNULL
+    )
+    os.close(alive)
+    os.close(said)
+    wait_until((tmp_path / "pids").exists)
+    child, daemon, command, _ = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    if closed:
+        os.close(holds)
+    with os.fdopen(hears) as told:
+        assert told.read().splitlines() == ["begun", "cut off"]
+    assert running.wait(WITHIN_S) == 0
+    wait_until(all_gone([child, command]))
+    assert not is_gone(daemon)
+    os.kill(daemon, signal.SIGKILL)
+    if not closed:
+        os.close(holds)

@@ -1,0 +1,195 @@
+"""A database that other migrations made is refused by name of what differs: by /readyz, at start and by `setup`."""
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from django.core import checks
+from django.db import connection
+from django.test import Client
+
+from config import durability
+from evaluation.bench.house import own_port
+from journal import inventory, triggers
+from tests.house.server import ROOT
+
+pytestmark = pytest.mark.django_db
+POSTGRESQL = connection.vendor == "postgresql"
+
+
+@pytest.fixture(autouse=True)
+def _read_again() -> None:
+    inventory.forget()
+
+
+def execute(*statements: str) -> None:
+    with connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+    inventory.forget()
+
+
+def rewrite(old: str, new: str) -> None:
+    """Change the text of a table of SQLite, which has no statement for most of it."""
+    execute("PRAGMA writable_schema = ON")
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE sqlite_master SET sql = replace(sql, %s, %s)", [old, new])
+        assert cursor.rowcount
+    execute("PRAGMA writable_schema = OFF")
+
+
+def test_the_recorded_schema_is_what_the_migrations_make() -> None:
+    """When this fails: `make schema`, and look at what it changed."""
+    wanted, present = inventory.expected(connection.vendor), inventory.read(connection)
+    assert inventory.compared(wanted, present) == []
+    plain = [{item: inventory.plain(text) for item, text in one.items()} for one in (wanted, present)]
+    assert plain[0] == plain[1]
+
+
+DIFFERENT = {
+    "column": (
+        ("ALTER TABLE agent_sessions_person DROP COLUMN single_keys",),
+        "the column agent_sessions_person.single_keys is missing",
+    ),
+    "added": (
+        ("ALTER TABLE agent_sessions_person ADD COLUMN older integer",),
+        "the column agent_sessions_person.older is not expected",
+    ),
+    "unique index": (
+        ("DROP INDEX effect_has_at_most_one_open_gate",),
+        "the index approvals_gate.effect_has_at_most_one_open_gate is missing",
+    ),
+    "table": (("DROP TABLE inquiry_alertchannel",), "the table inquiry_alertchannel is missing"),
+}
+ON_POSTGRESQL = {
+    "type": (
+        ("ALTER TABLE agent_sessions_person ALTER COLUMN theme TYPE varchar(9)",),
+        "the column agent_sessions_person.theme is another: character varying(9) not null instead of"
+        " character varying(8) not null",
+    ),
+    "null": (
+        ("ALTER TABLE agent_sessions_person ALTER COLUMN theme DROP NOT NULL",),
+        "the column agent_sessions_person.theme is another",
+    ),
+    "default": (
+        ("ALTER TABLE agent_sessions_person ALTER COLUMN theme SET DEFAULT 'dark'",),
+        "the column agent_sessions_person.theme is another",
+    ),
+    "constraint": (
+        ("ALTER TABLE agent_sessions_person DROP CONSTRAINT person_theme_is_known",),
+        "the constraint agent_sessions_person.person_theme_is_known is missing",
+    ),
+    "check": (
+        (
+            "ALTER TABLE agent_sessions_person DROP CONSTRAINT person_theme_is_known",
+            "ALTER TABLE agent_sessions_person ADD CONSTRAINT person_theme_is_known CHECK (theme <> '')",
+        ),
+        "the constraint agent_sessions_person.person_theme_is_known is another",
+    ),
+}
+ON_SQLITE = {
+    "type": ('"theme" varchar(8)', '"theme" varchar(9)', "the column agent_sessions_person.theme is another"),
+    "null": ('"theme" varchar(8) NOT NULL', '"theme" varchar(8) NULL', "the column agent_sessions_person.theme is"),
+    "check": ("'light', 'dark'", "'light'", "the constraint agent_sessions_person.person_theme_is_known is another"),
+    "constraint": (
+        "person_theme_is_known", "person_theme_was_known",
+        "the constraint agent_sessions_person.person_theme_is_known is missing",
+    ),
+}  # fmt: skip
+
+
+def refused(said: str) -> None:
+    """Assert that /readyz, the start, the system checks and `setup` name the difference."""
+    assert said in " ".join(inventory.differences(connection))
+    answer = Client().get("/readyz")
+    assert (answer.status_code, said in answer.text) == (503, True), answer.text
+    assert said in " ".join(durability.refusals(connection))
+    assert said in " ".join(one.msg for one in checks.run_checks(tags=["database"], databases=["default"]))
+
+
+@pytest.mark.parametrize("what", DIFFERENT)
+def test_another_schema_is_refused_by_name(what: str) -> None:
+    assert Client().get("/readyz").status_code == 200
+    statements, said = DIFFERENT[what]
+    execute(*statements)
+    refused(said)
+
+
+@pytest.mark.parametrize("what", ON_POSTGRESQL)
+@pytest.mark.skipif(not POSTGRESQL, reason="SQLite has no such statements")
+def test_what_postgresql_changes_in_place_is_refused(what: str) -> None:
+    statements, said = ON_POSTGRESQL[what]
+    execute(*statements)
+    refused(said)
+
+
+@pytest.mark.parametrize("what", ON_SQLITE)
+@pytest.mark.skipif(POSTGRESQL, reason="PostgreSQL keeps no text of a table")
+def test_another_text_of_a_table_is_refused(what: str) -> None:
+    old, new, said = ON_SQLITE[what]
+    rewrite(old, new)
+    try:
+        refused(said)
+    finally:
+        rewrite(new, old)  # the schema that was parsed before is in use until the transaction is rolled back
+
+
+def test_an_index_that_makes_queries_fast_is_the_operators_business() -> None:
+    execute("CREATE INDEX own_index ON journal_entry (kind)", "DROP INDEX artifact_by_hash")
+    assert inventory.differences(connection) == []
+
+
+def test_a_schema_that_was_found_right_is_not_read_again(django_assert_num_queries: object) -> None:
+    assert inventory.differences(connection) == []
+    with django_assert_num_queries(0):  # type: ignore[operator]
+        assert inventory.differences(connection) == []
+
+
+@pytest.mark.skipif(not POSTGRESQL, reason="SQLite keeps the text of a trigger, which is compared")
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE OR REPLACE FUNCTION journal_refuse_change() RETURNS trigger LANGUAGE plpgsql"
+        " AS $$ BEGIN RETURN NEW; END $$",
+        "CREATE OR REPLACE TRIGGER journal_entry_never_changes BEFORE UPDATE ON journal_entry FOR EACH ROW"
+        " WHEN (FALSE) EXECUTE FUNCTION journal_refuse_change()",
+        "DROP TRIGGER journal_entry_never_changes ON journal_entry; CREATE TRIGGER journal_entry_never_changes"
+        " BEFORE UPDATE ON journal_entry FOR EACH ROW WHEN (FALSE) EXECUTE FUNCTION journal_refuse_change()",
+    ],
+)
+def test_a_trigger_that_does_something_else_counts_as_missing_and_comes_back(statement: str) -> None:
+    execute(statement)
+    assert "journal_entry_never_changes" in triggers.missing(connection)
+    assert Client().get("/readyz").status_code == 503
+    triggers.install(connection)
+    assert triggers.missing(connection) == []
+
+
+@pytest.mark.skipif(POSTGRESQL, reason="one database tells it")
+def test_a_database_of_older_migrations_is_refused_by_setup_and_by_the_start(tmp_path: Path) -> None:
+    """As it happened: migrations were rewritten, their names stayed, and every page of a gate failed."""
+    environment = {**os.environ, "GATEBOOK_VAR": str(tmp_path), "DATABASE_URL": ""}
+
+    def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, *arguments]
+        return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+    template = os.environ.get("TESTS_TEMPLATE")
+    if template and Path(template).exists():
+        shutil.copy(template, tmp_path / "gatebook.sqlite3")
+    made = run("manage.py", "setup")
+    assert made.returncode == 0, made.stderr
+    with closing(sqlite3.connect(tmp_path / "gatebook.sqlite3", isolation_level=None)) as older:
+        older.execute("ALTER TABLE agent_sessions_person DROP COLUMN single_keys")
+    for arguments in (("manage.py", "setup"), ("-m", "config.run")):
+        with own_port() as port:
+            environment["PORT"] = str(port)
+            said = run(*arguments)
+        assert said.returncode == 1
+        assert "The tables are not those of this version: the column agent_sessions_person.single_keys" in said.stderr
+        assert "Traceback" not in said.stderr

@@ -1,0 +1,59 @@
+"""Teams of agents: administrators name them on the agent's page or with the token; each change is journalled."""
+
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.urls import reverse
+
+from journal.models import Body, Entry
+from sessions.models import Agent
+from tests.pages.people import House
+
+pytestmark = pytest.mark.django_db
+KIND = "admin.agent_team_changed"
+
+
+def test_an_administrator_puts_an_agent_into_a_team_and_takes_it_out(house: House) -> None:
+    admin, at = house.client("administrator"), reverse("change_agent_team", args=[house.agent.id])
+    page = reverse("agent", args=[house.agent.id])
+    other = Agent.objects.create(project=house.project, name="rescue-1", team="night")
+    for team in ("night", "night", ""):
+        assert admin.post(at, {"team": team}).headers["Location"] == page
+        assert Agent.objects.get(id=house.agent.id).team == team
+        assert (reverse("agent", args=[other.id]) in admin.get(page).text) is bool(team)
+    told = Entry.objects.filter(kind=KIND).order_by("position")
+    assert [(entry.subject, entry.actor.startswith("p_")) for entry in told] == [(house.agent.id, True)] * 2
+    assert '"team":"night"' in Body.objects.get(entry=told[0]).text
+
+
+@pytest.mark.parametrize("team", ["Night shift", "-x", "a/b", "x" * 65, "nüll"])
+def test_a_name_that_is_none_is_refused_with_a_sentence(house: House, team: str) -> None:
+    at = reverse("change_agent_team", args=[house.agent.id])
+    refused = house.client("administrator").post(at, {"team": team})
+    assert (refused.status_code, Agent.objects.get(id=house.agent.id).team) == (422, "")
+    assert "Choose another" in refused.text or "at most 64 characters" in refused.text
+    assert not Entry.objects.filter(kind=KIND).exists()
+
+
+def test_nobody_else_names_teams(house: House) -> None:
+    at = reverse("change_agent_team", args=[house.agent.id])
+    for role in ("viewer", "reviewer", "operator"):
+        assert house.client(role).post(at, {"team": "x"}).status_code == 403
+    foreign = reverse("change_agent_team", args=[house.other_token.agent_id])
+    assert house.client("administrator").post(foreign, {"team": "x"}).status_code == 404
+    assert set(Agent.objects.values_list("team", flat=True)) == {""}
+
+
+def test_a_token_is_issued_into_a_team(house: House) -> None:
+    def issue(*more: str) -> None:
+        call_command("issue_token", "--agent", "rescue-1", *more, stdout=StringIO())
+
+    issue("--team", "night")
+    issue()  # says nothing of the team
+    assert Agent.objects.get(name="rescue-1").team == "night"
+    with pytest.raises(CommandError, match="Choose another"):
+        issue("--team", "No Team")
+    issue("--team", "")
+    assert Agent.objects.get(name="rescue-1").team == ""
+    assert Entry.objects.filter(kind=KIND, actor="gatebook").count() == 2

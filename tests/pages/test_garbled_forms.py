@@ -1,0 +1,216 @@
+"""Forms that are sent without fields, or with garbled ones, are refused: no page for people answers 5xx.
+
+The addresses come from the URL configuration, the forms from the pages themselves.
+"""
+
+import re
+from collections.abc import Iterator
+from html import unescape
+from html.parser import HTMLParser
+from typing import Any, Final
+from urllib.parse import urlencode, urlsplit
+
+import pytest
+from django.conf import settings
+from django.db import transaction
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver, reverse
+
+from approvals import channels, exemptions, policies
+from inquiry import exports, incidents, saved
+from journal.clock import now_us
+from ledger import holds
+from ledger.models import Effect
+from sessions import invitations, teams
+from sessions.models import Invitation, Task
+from tests.approvals.conftest import desk, quiet
+from tests.approvals.proving import proved
+from tests.approvals.story import Desk
+
+__all__ = ["desk", "quiet"]
+pytestmark = pytest.mark.django_db
+PYTHON: Final = ("approvals", "inquiry", "ledger", "sessions")
+NOTHING: Final = ""
+# What stands in every field at once, as it is sent: percent-encoded bytes.
+GARBLED: Final = {
+    "empty": "",
+    "no text": "%ff%00%c3",
+    "long": "x" * 2_001,
+    "a large number": "9" * 40,
+    "an odd number": "%D9%A3",
+    "an id of nothing": "01a20587-6a60-77eb-870f-6a25881d28a6",
+    "syntax": "%28%22%27%3B--%3Cscript%3E%7B%7B%7D%7D%5B",
+}
+OTHER_TYPES: Final = (
+    "application/json",
+    "multipart/form-data; boundary=x",
+    "multipart/form-data",
+    "text/plain",
+)
+ONE_BY_ONE: Final = ("no text", "a large number")
+
+
+def field_names() -> set[str]:
+    """Every name that a view reads from a form."""
+    found: set[str] = set()
+    for room in PYTHON:
+        for file in (settings.BASE_DIR / room).rglob("*.py"):
+            text = file.read_text()
+            found |= set(re.findall(r"(?:POST|sent|asked|form|fields)(?:\.get(?:list)?\(|\[)f?\"([a-z_]+)", text))
+    return found
+
+
+def routes(patterns: list[Any], before: str = "") -> Iterator[tuple[str, URLPattern]]:
+    for one in patterns:
+        if isinstance(one, URLResolver):
+            yield from routes(one.url_patterns, f"{before}{one.pattern}")
+        elif isinstance(one, URLPattern):
+            yield f"{before}{one.pattern}", one
+
+
+def addresses(ids: dict[str, Any]) -> dict[str, str]:
+    """Every address of people's pages by its route, with an id of something that is there."""
+    found = {}
+    for route, _pattern in routes(get_resolver("config.urls").url_patterns):
+        found[route] = "/" + re.sub(r"<\w+:(\w+)>", lambda one: str(ids[one[1]]), route)
+    return found
+
+
+@pytest.fixture
+def ids(desk: Desk) -> dict[str, Any]:
+    """One of everything that an address names."""
+    agent, administrator = desk.agent, desk.house.members["administrator"]
+    effect = desk.plan(arguments={"ref": "main"})
+    agent.post(f"/sessions/{effect['session']}/tasks", {"key": "task", "title": "A task"})
+    other = agent.session("s-2")
+    with transaction.atomic():
+        hold = holds.put(desk.project, "tool", "other.tool", "because", desk.user("reviewer"))
+        ends = now_us() + 10**9
+        exemption = exemptions.grant(
+            desk.project, tool="x", reason="for the drill", ends_at_us=ends, user=desk.user("operator"), **proved()
+        )
+        channel = channels.add(desk.project, "email", "ops@example.org", administrator.user)
+        team = teams.create(desk.project, "night")
+        invitations.invite(desk.project, "newcomer", "viewer", actor="p_1")
+        incident = incidents.open_(desk.project, "A push too many", administrator.user, key="k")
+        query = saved.save(desk.project, administrator.user, "Mine", "effect", shared=False)
+    export = exports.ask(administrator, "effect", "csv")
+    policy_set = policies.current(desk.project)
+    assert policy_set is not None
+    row = Effect.objects.get(id=effect["id"])
+    return {
+        "gate": desk.gate(effect).id, "hold": hold.id, "exemption": exemption.id, "channel": channel.id,
+        "policy_set": policy_set.policy_set_id, "team": team.id, "incident": incident.id, "saved_query": query.id,
+        "export": export.id, "session": row.session_id, "effect": row.id, "position": row.plan_position,
+        "token": desk.house.token.id, "repository": desk.house.repository.id, "agent": desk.house.agent.id,
+        "member": desk.house.members["viewer"].id, "rule": "S6", "subject": desk.gate(effect).id, "number": 1,
+        "invitation": Invitation.objects.get().id,
+        "task": Task.objects.values_list("id", flat=True).first(), "other": other["id"], "artifact": row.id,
+    }  # fmt: skip
+
+
+def sent(client: Client, url: str, body: str, content_type: str = "application/x-www-form-urlencoded") -> Any:
+    """What a POST is answered; what it does is undone, and whoever it signs out is signed in again."""
+    before, cookies = transaction.savepoint(), client.cookies.output()
+    try:
+        return client.post(url, body.encode(), content_type=content_type)
+    finally:
+        transaction.set_rollback(False)
+        transaction.savepoint_rollback(before)
+        client.cookies.clear()
+        client.cookies.load(cookies.replace("Set-Cookie: ", "").replace("\r\n", "; "))
+
+
+def browser(desk: Desk) -> Client:
+    client = desk.house.client("administrator")
+    client.raise_request_exception = False
+    return client
+
+
+def test_no_post_is_answered_by_a_server_error_whatever_its_fields_hold(desk: Desk, ids: dict[str, Any]) -> None:
+    names, client = sorted(field_names()), browser(desk)
+    assert {"q", "reason", "version", "gate", "role"} <= set(names)
+    failed, taken = [], 0
+    bodies = {"nothing": NOTHING} | {
+        what: "&".join(f"{name}={value}" for name in names) for what, value in GARBLED.items()
+    }
+    for route, url in addresses(ids).items():
+        status = sent(client, url, NOTHING).status_code
+        if status == 405:
+            continue
+        taken += 1
+        for what, body in bodies.items():
+            answer = sent(client, url, body)
+            if answer.status_code >= 500:
+                failed.append((route, what, answer.status_code))
+        for content_type in (
+            "application/json",
+            "multipart/form-data; boundary=x",
+            "multipart/form-data",
+            "text/plain",
+        ):
+            answer = sent(client, url, '--x\r\nContent-Disposition: form-data; name="q"\r\n\r\ne', content_type)
+            if answer.status_code >= 500:
+                failed.append((route, content_type, answer.status_code))
+    assert failed == []
+    assert taken > 40
+
+
+class _Forms(HTMLParser):
+    """The forms of a page that are sent by POST: where to, and the fields with what stands in them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, list[tuple[str, str]]]] = []
+        self._open = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        said = {name: value or "" for name, value in attrs}
+        if tag == "form":
+            self._open = said.get("method", "get").lower() == "post"
+            if self._open:
+                self.found.append((said.get("action", ""), []))
+        elif self._open and said.get("name") and tag in ("input", "textarea", "select", "button"):
+            unchecked = said.get("type") in ("checkbox", "radio") and "checked" not in said
+            if not unchecked:
+                self.found[-1][1].append((said["name"], said.get("value", "a word of it")))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "form":
+            self._open = False
+
+
+def test_no_form_of_a_page_is_answered_by_a_server_error_when_a_field_is_missing_or_garbled(
+    desk: Desk, ids: dict[str, Any]
+) -> None:
+    client, failed, seen = browser(desk), [], set[tuple[str, str]]()
+    for url in addresses(ids).values():
+        page = client.get(url)
+        assert page.status_code < 500, url
+        if page.status_code != 200 or not page.headers["Content-Type"].startswith("text/html"):
+            continue
+        forms = _Forms()
+        forms.feed(page.content.decode())
+        for action, fields in forms.found:
+            target = urlsplit(unescape(action) or url).path
+            names = ",".join(sorted({name for name, _ in fields}))
+            if (target, names) in seen:
+                continue
+            seen.add((target, names))
+            for name in dict.fromkeys(name for name, _ in fields):
+                others = urlencode([one for one in fields if one[0] != name])
+                garbled = [f"{others}&{name}={GARBLED[what]}" for what in ONE_BY_ONE]
+                for what, body in zip(("missing", *ONE_BY_ONE), (others, *garbled), strict=True):
+                    answer = sent(client, target, body)
+                    if answer.status_code >= 500:
+                        failed.append((target, name, what, answer.status_code))
+    assert failed == []
+    assert len(seen) > 25
+
+
+@pytest.mark.parametrize("do", ["now", "later", ""])
+@pytest.mark.parametrize("query", [{}, {"q": ""}, {"q": "  \t"}])
+def test_an_export_of_no_query_is_refused_with_a_sentence(desk: Desk, do: str, query: dict[str, str]) -> None:
+    answer = desk.house.client("viewer").post(reverse("export"), {**query, "format": "csv", "do": do})
+    assert answer.status_code == 422
+    assert "The query is empty. Name what to export, as effect or session." in unescape(answer.content.decode())

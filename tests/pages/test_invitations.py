@@ -1,0 +1,146 @@
+"""A person is asked into a project: nobody learns who has an account, and nobody is made a member without their yes."""
+
+import re
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.test import Client
+from django.urls import reverse
+
+from journal.models import Body, Entry
+from sessions import invitations, people
+from sessions.models import Invitation, Membership, Person
+from sessions.refused import RefusedError
+from tests.pages.people import PASSWORD, House
+from tests.pages.test_own_password import NEW, change, sign_in
+from tests.pages.test_people_passwords import SHOWN, reset
+
+CHANGING = re.compile(
+    r'csrfmiddlewaretoken" value="\w+"|<output>[^<]*</output>|<time.*?</time>|[0-9a-f]{8}-[0-9a-f-]{27}'
+    r"|last position \d+"
+)
+
+
+def invite(house: House, name: str, role: str = "viewer", by: str = "administrator") -> str:
+    """Invite by the page; the page that shows the password."""
+    client = house.client(by)
+    assert client.post(reverse("people"), {"username": name, "role": role}).status_code == 302
+    return client.get(reverse("people")).text
+
+
+def password_on(page: str) -> str:
+    shown = SHOWN.search(page)
+    assert shown is not None
+    return shown[1]
+
+
+def answer(client: Client, verb: str, user: str) -> Any:
+    identity = Invitation.objects.filter(user__username=user).values_list("id", flat=True).first()
+    return client.post(reverse("invitations"), {"invitation": str(identity), "do": verb}, follow=True)
+
+
+def test_the_pages_say_nothing_of_whether_a_name_has_an_account(house: House) -> None:
+    new = invite(house, "aaaa-bbbb")
+    Invitation.objects.all().delete()
+    known = invite(house, "neighbour")
+    assert "is invited</h2>" in new
+    assert CHANGING.sub("", new).replace("aaaa-bbbb", "NAME") == CHANGING.sub("", known).replace("neighbour", "NAME")
+    said = [
+        (entry.facts, Body.objects.get(entry=entry).text.replace("aaaa-bbbb", "NAME").replace("neighbour", "NAME"))
+        for entry in Entry.objects.filter(kind="admin.member_invited").order_by("position")
+    ]
+    assert said[0] == said[1]
+    assert people.pseudonym_of(house.neighbour.user) not in known
+
+
+def test_a_known_name_keeps_its_password_and_belongs_only_after_its_own_yes(house: House) -> None:
+    shown = password_on(invite(house, "neighbour", "reviewer"))
+    assert not house.neighbour.user.check_password(shown)
+    assert User.objects.get(username="neighbour").check_password(PASSWORD)
+    assert Person.objects.get(user=house.neighbour.user).password_is_own
+    client = house.client("neighbour")
+    page = client.get("/", follow=True).text
+    assert "You are invited as <b>reviewer</b>" in page
+    assert not Membership.objects.filter(project=house.project, user=house.neighbour.user).exists()
+    assert "You belong to default now, as reviewer." in answer(client, "accept", "neighbour").text
+    assert Membership.objects.get(project=house.project, user=house.neighbour.user).role == "reviewer"
+    assert not Invitation.objects.exists()
+    entry = Entry.objects.get(kind="admin.member_added", project=house.project.id, subject__isnull=False,
+                              facts__contains=people.pseudonym_of(house.neighbour.user))  # fmt: skip
+    assert entry.actor == people.pseudonym_of(house.members["administrator"].user)
+
+
+def test_another_projects_invitation_does_not_keep_the_administrator_from_a_reset(house: House) -> None:
+    invite(house, "viewer", by="neighbour")
+    page = house.client("administrator").post(reset(house, "viewer"), follow=True).text
+    assert "The new password of viewer" in page
+    assert "payments" not in page
+    assert Entry.objects.filter(kind="admin.password_reset").exists()
+
+
+def test_a_new_person_joins_after_replacing_the_first_password(house: House) -> None:
+    shown = password_on(invite(house, "zoe", "operator"))
+    client = sign_in("zoe", shown)
+    assert client.get(reverse("invitations"))["Location"] == reverse("password")
+    assert answer(client, "accept", "zoe").redirect_chain[-1][0] == reverse("password")
+    user = User.objects.get(username="zoe")
+    with pytest.raises(RefusedError, match="Somebody else set your password"), transaction.atomic():
+        invitations.accept(Invitation.objects.get().pk, user)
+    assert change(client, shown, NEW).status_code == 302
+    answer(client, "accept", "zoe")
+    assert client.get("/sessions/").status_code == 200
+    assert Membership.objects.get(user=user).role == "operator"
+
+
+def test_a_declined_invitation_makes_no_member(house: House) -> None:
+    invite(house, "neighbour")
+    assert "You declined" in answer(house.client("neighbour"), "decline", "neighbour").text
+    assert not Invitation.objects.exists()
+    assert Membership.objects.filter(user=house.neighbour.user).count() == 1
+    declined = Entry.objects.get(kind="admin.invitation_declined")
+    assert declined.actor == people.pseudonym_of(house.neighbour.user)
+
+
+@pytest.mark.parametrize("verb", ["accept", "decline"])
+def test_an_invitation_of_another_person_is_nobodys_business(house: House, verb: str) -> None:
+    invite(house, "neighbour", "administrator")
+    page = answer(house.client("viewer"), verb, "neighbour").text
+    assert "This invitation was withdrawn, or you answered it before." in page
+    assert Invitation.objects.count() == 1
+    assert Membership.objects.get(project=house.project, user__username="viewer").role == "viewer"
+
+
+def test_a_withdrawn_invitation_is_gone_and_a_lost_first_password_is_given_again(house: House) -> None:
+    first = password_on(invite(house, "zoe"))
+    client = house.client("administrator")
+    again = client.post(reverse("people"), {"username": "zoe", "role": "viewer"})
+    assert (again.status_code, "is invited to default already" in again.text) == (422, True)
+    url = reverse("withdraw_invitation", args=[Invitation.objects.get().pk])
+    assert house.client("operator").post(url).status_code == 403
+    assert house.client("neighbour").post(url).status_code == 404
+    assert "The invitation of zoe is withdrawn." in client.post(url, follow=True).text
+    second = password_on(invite(house, "zoe"))
+    user = User.objects.get(username="zoe")
+    assert user.check_password(second)
+    assert not user.check_password(first)
+
+
+def test_an_invitation_ends_with_the_right_of_the_one_who_gave_it(house: House) -> None:
+    people.add(house.project, "boss", "administrator", PASSWORD)
+    invite(house, "neighbour", by="boss")
+    with transaction.atomic():
+        people.change_role(Membership.objects.get(user__username="boss"), "viewer", actor="gatebook")
+    page = answer(house.client("neighbour"), "accept", "neighbour").text
+    assert "no longer administers default" in page
+    assert not Membership.objects.filter(project=house.project, user=house.neighbour.user).exists()
+
+
+def test_a_person_without_a_project_finds_their_invitations(house: House) -> None:
+    assert Client().get(reverse("invitations"))["Location"].startswith("/sign-in/")
+    lost = User.objects.create_user("lost", password=PASSWORD)
+    Person.objects.create(user=lost, pseudonym="p_lost", password_is_own=True)
+    client = house.client("lost")
+    assert reverse("invitations") in client.get("/sessions/").text
+    assert "No invitation waits for you." in client.get(reverse("invitations")).text

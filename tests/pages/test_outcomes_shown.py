@@ -1,0 +1,84 @@
+"""What ran to an error, or without approval, carries no mark of success in any list that shows it."""
+
+import re
+
+import pytest
+from django.urls import reverse
+
+from tests.approvals.story import Desk
+from tests.ingest.caller import Caller
+from tests.pages.book import HOUSES_TOKEN, doors
+from tests.pages.people import House
+
+ROW = re.compile(r"<(tr|li)\b.*?</\1>", re.DOTALL)
+RULES = """
+name: n
+rules:
+- {id: t, title: T, match: {tools: [test.run]}, outcome: allow}
+- {id: p, title: P, match: {tools: [git.push]}, outcome: require}
+"""
+
+
+@pytest.fixture
+def told(house: House) -> dict[str, dict[str, str]]:
+    """An error, a push that ran without approval, and a push that waits, in one session."""
+    with doors(house.agent, kept=HOUSES_TOKEN) as agent:
+        desk = Desk(house, agent)
+        desk.rules(RULES)
+        agent.session("s-1", mode="one_shot")
+        failed = agent.plan("test", tool="test.run", arguments={"command": "pytest -q"})
+        agent.dispatch(failed)
+        agent.acknowledge(failed, outcome="error", result="exit 1")
+        bypassed = agent.plan("by", arguments={"ref": "by"})
+        report(agent, bypassed)
+        waits = agent.plan("waits", arguments={"ref": "waits"})
+    assert desk.effect(bypassed).leave == "bypassed"
+    return {"error": failed, "bypassed": bypassed, "waits": waits}
+
+
+def report(agent: Caller, effect: dict[str, str]) -> None:
+    """Tell of a dispatch and its answer that were never asked for."""
+    kinds = {"effect.dispatched": {"process": "p-1"}, "effect.acknowledged": {"outcome": "ok"}}
+    items = [
+        {"id": f"r-{kind}", "kind": kind, "session": "s-1", "effect_key": "by", "attempt": 1, **more}
+        for kind, more in kinds.items()
+    ]
+    answer = agent.report(items)
+    assert answer.status_code in (200, 207), answer.text
+    assert "refused" not in answer.text, answer.text
+
+
+def test_no_list_gives_an_error_or_a_breach_the_mark_of_success(house: House, told: dict[str, dict[str, str]]) -> None:
+    viewer = house.client("viewer")
+    session = told["error"]["session"]
+    pages = [
+        reverse("gate", args=[told["waits"]["gate"]["id"]]),  # type: ignore[index]
+        reverse("session", args=[session]),
+        reverse("session_timeline", args=[session]),
+        reverse("session_resume", args=[session]),
+        reverse("effect_chain", args=[told["waits"]["id"]]),
+        reverse("audit") + "?q=effect",
+        reverse("session", args=[session]) + "?asof=0s",
+    ]
+    for name, tool in (("error", "test.run"), ("bypassed", "git.push")):
+        shown = 0
+        for url in pages:
+            html = viewer.get(url).content.decode()
+            for row in (found[0] for found in ROW.finditer(html)):
+                if f"/effects/{told[name]['id']}/" in row and tool in row and 'class="state' in row:
+                    shown += 1
+                    assert "#ack" not in row, (name, url, row)
+                    assert "is-failed" in row, (name, url, row)
+        assert shown >= 4, name
+
+
+def test_an_effect_that_ran_without_approval_is_headed_by_that(house: House, told: dict[str, dict[str, str]]) -> None:
+    html = house.client("viewer").get(reverse("effect", args=[told["bypassed"]["id"]])).content.decode()
+    head = html.partition("<h1>")[2].partition("</header>")[0]
+    assert "#ack" not in head
+    statement = re.search(r'<section class="statement is-long ([\w-]+)".*?<h2[^>]*>(.*?)</h2>', html, re.DOTALL)
+    assert statement
+    assert statement[1] == "is-failed"
+    assert statement[2].startswith("<b>Ran without approval:</b> acknowledged")
+    life = html.partition('<ol class="life')[2].partition("</ol>")[0]
+    assert "leave bypassed" in life

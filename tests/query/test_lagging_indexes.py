@@ -1,0 +1,355 @@
+"""Answers that go by an index which lags behind the journal say so; exports and alerts wait for the index."""
+
+import io
+import json
+import re
+import zipfile
+from html import unescape
+from typing import Any, cast
+
+import pytest
+from django.core.management import call_command
+from django.urls import reverse
+
+from inquiry import exports
+from inquiry.models import Pulse
+from inquiry.models_alerts import Alert
+from inquiry.models_exports import Export
+from inquiry.models_saved import SavedQuery
+from inquiry.pinned import pinned
+from inquiry.stuck import pulses
+from inquiry.words import indexing
+from journal import horizon
+from journal.clock import now_us
+from journal.models import Entry
+from ledger.models import Effect
+from sessions.models import Session
+from tests.ingest.caller import Caller, new_key
+from tests.pages.people import House
+from tests.query.test_alerts import Watch, team, told, watch
+from tests.query.test_repeats import did
+
+__all__ = ["team", "watch"]
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("settled")]
+FRESH = 4  # entries beyond the index that a search looks at itself, in these tests
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+    monkeypatch.setattr(indexing, "last_position", lambda: horizon.last_position())
+    monkeypatch.setattr(indexing, "FRESH", FRESH)
+    settings.EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
+
+
+def report(agent: Caller, keys: list[str], text: str = "invoice rounding") -> None:
+    """Report a plan for each key, all with the same words."""
+    items = [
+        {"id": new_key(), "kind": "effect.planned", "session": "s-1", "effect_key": key, "tool": "mail.send",
+         "arguments": {"text": text, "n": key}} for key in keys
+    ]  # fmt: skip
+    assert agent.report(items).status_code == 200
+
+
+@pytest.fixture
+def lagging(agent: Caller) -> str:
+    """A journal of which the index has read four of 16 plans; a pattern of what an answer says."""
+    agent.session("s-1")
+    report(agent, [f"old-{n}" for n in range(4)])
+    indexing.index()
+    read_to = pulses.position(indexing.NAME)
+    report(agent, [f"new-{n}" for n in range(12)])
+    return rf"Words are indexed up to entry {read_to:,} of [\d,]+; 8 newer entries are missing\."
+
+
+def page(answer: Any, status: int = 200) -> str:
+    assert answer.status_code == status, answer.content[:2000]
+    return unescape(answer.content.decode())
+
+
+def search(agent: Caller, q: str) -> dict[str, Any]:
+    answer = agent.get("/search", q=q)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "invoice",
+        "tool:mail.send invoice",
+        "effect -invoice",
+        "(invoice OR state:failed)",
+        "session any(effect: invoice)",
+        "event invoice",
+        "invoice | group tool | count",
+        "invoic* since:7d",
+    ],
+)
+def test_every_answer_by_words_says_how_far_they_are_indexed(
+    house: House, agent: Caller, lagging: str, query: str
+) -> None:
+    viewer = house.client("viewer")
+    read_to = pulses.position(indexing.NAME)
+    shown = page(viewer.get(reverse("audit"), {"q": query}))
+    assert re.search(lagging, shown)
+    answer = search(agent, query)
+    (late,) = answer["indexes"]
+    assert late["of"] > read_to + 11
+    assert {**late, "of": 0} == {"index": "words", "read_to": read_to, "of": 0, "missing": 8, "complete": False}
+    assert any(re.fullmatch(lagging, note) for note in answer["notes"])
+    said = io.StringIO()
+    call_command("search", query, project=house.project.name, stdout=io.StringIO(), stderr=said)
+    assert re.search(lagging, said.getvalue())
+    part = viewer.get(reverse("audit"), {"q": query, "part": "overview"}, headers={"HX-Request": "true"})
+    assert re.search(lagging, page(part))
+    assert ("part=overview" in shown) == ("noted=1" in shown)  # a page that has said so asks for a part that does not
+    noted = {"q": query, "part": "overview", "noted": "1"}
+    part = viewer.get(reverse("audit"), noted, headers={"HX-Request": "true"})
+    assert not re.search(lagging, page(part))
+    assert re.search(lagging, page(viewer.get(reverse("export"), {"q": query})))
+    last = Entry.objects.order_by("-position").values_list("position", flat=True)[0]
+    assert search(agent, f"{query.partition(' |')[0]} asof:#{last}")["indexes"][0]["missing"] == 8
+    indexing.index()
+    answer = search(agent, query)
+    assert not any("indexed" in note for note in answer["notes"])
+    (read,) = answer["indexes"]
+    assert (read["missing"], read["complete"]) == (0, True)
+    assert "are indexed up to" not in page(viewer.get(reverse("audit"), {"q": query}))
+
+
+def test_an_answer_that_goes_by_no_index_names_none(agent: Caller, lagging: str) -> None:
+    answer = search(agent, "tool:mail.send")
+    assert (answer["indexes"], answer["notes"], len(answer["rows"])) == ([], [], 16)
+
+
+def test_what_is_searched_directly_is_not_called_missing(agent: Caller) -> None:
+    agent.session("s-1")
+    report(agent, ["a", "b", "c"])
+    answer = search(agent, "invoice")
+    assert (len(answer["rows"]), answer["notes"], answer["indexes"][0]["complete"]) == (3, [], True)
+
+
+def test_new_effects_too_long_to_be_searched_directly_are_called_missing(
+    agent: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search reads so many characters of what is newer than the index, and an effect for an effect in these tests."""
+    monkeypatch.setattr(indexing, "FRESH_CHARACTERS", 1)
+    monkeypatch.setattr("inquiry.words.reading._AT_ONCE", 1)
+    agent.session("s-1")
+    report(agent, ["a", "b", "c"])
+    answer = search(agent, "invoice")
+    assert (len(answer["rows"]), answer["indexes"][0]["missing"]) == (1, 2)
+    assert "2 newer entries are missing" in answer["notes"][0]
+
+
+def test_a_pinned_answer_is_complete_once_the_index_has_read_its_moment(agent: Caller, lagging: str) -> None:
+    early = pinned("invoice", now_us(), pulses.position(indexing.NAME))
+    late = pinned("invoice", now_us())
+    assert [one["missing"] for one in search(agent, early)["indexes"]] == [0]
+    assert re.fullmatch(lagging, search(agent, late)["notes"][0])
+    assert len(search(agent, early)["rows"]) == 4
+    report(agent, ["later"])  # moves what is searched directly on, and not for a moment that has passed
+    assert [one["missing"] for one in search(agent, late)["indexes"]] == [8]
+    indexing.index()
+    assert (len(search(agent, late)["rows"]), search(agent, late)["notes"]) == (16, [])
+
+
+def test_erased_words_are_gone_and_the_others_found_as_of_any_moment(house: House, agent: Caller) -> None:
+    agent.session("s-1")
+    report(agent, ["a"], "jane doe")
+    indexing.index()
+    moment = pinned("mail", now_us())
+    plan = Effect.objects.get(effect_key="a").plan_position
+    erased = house.client("administrator").post(f"/entries/{plan}/erase/", {"reason": "ticket 88"})
+    assert erased.status_code == 302
+    assert [row["key"] for row in search(agent, moment)["rows"]] == ["a"]
+    assert search(agent, moment.replace("mail", "jane"))["rows"] == []
+
+
+def test_saved_queries_and_shipped_questions_say_it_too(house: House, agent: Caller, lagging: str) -> None:
+    operator = house.client("operator")
+    operator.post(reverse("saved_queries"), {"name": "Invoices", "q": "invoice"})
+    shown = page(operator.get(reverse("saved_query", args=[SavedQuery.objects.get().pk])))
+    (address,) = set(re.findall(r'href="(/audit/\?q=invoice)"', shown))
+    assert re.search(lagging, page(operator.get(address)))
+    twice = page(operator.get(reverse("question", args=[18]), {"words": "invoice"}, follow=True))
+    assert re.search(lagging, twice)
+    assert "Repeated calls are indexed up to entry" in twice
+
+
+@pytest.mark.parametrize("query", ["again:call", "session repeats:>=2", "session | group key | max(repeats)"])
+def test_answers_by_repeated_calls_say_how_far_those_are_indexed(agent: Caller, query: str) -> None:
+    agent.session("s-1")
+    did(agent, "a", "s-1")
+    indexing.index()
+    did(agent, "b", "s-1")
+    answer = search(agent, query)
+    (late,) = answer["indexes"]
+    assert (late["index"], late["missing"], late["complete"]) == ("repeats", 3, False)
+    assert any(note.startswith("Repeated calls are indexed up to entry ") for note in answer["notes"])
+    indexing.index()
+    assert [one["complete"] for one in search(agent, query)["indexes"]] == [True]
+
+
+@pytest.mark.parametrize("query", ["session is:stuck", "gate is:stuck", "effect is:stuck", "session is:looped"])
+def test_answers_by_the_check_for_stuck_sessions_say_when_it_last_ran(agent: Caller, query: str) -> None:
+    agent.session("s-1")
+    assert any("has not run yet" in note for note in search(agent, query)["notes"])
+    call_command("sweep", stdout=io.StringIO())
+    answer = search(agent, query)
+    assert ([one["complete"] for one in answer["indexes"]], answer["notes"]) == ([True], [])
+    Pulse.objects.filter(name="sweeper").update(beat_us=now_us() - 720_000_000, every_us=5_000_000)
+    answer = search(agent, query)
+    assert [(one["index"], one["complete"]) for one in answer["indexes"]] == [("stuck", False)]
+    assert any("last ran 12 min" in note for note in answer["notes"])
+
+
+# Exports. -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_export_of_words_is_made_when_they_are_indexed_up_to_its_position(
+    house: House, agent: Caller, lagging: str
+) -> None:
+    viewer = house.client("viewer")
+    asked = viewer.post(reverse("export"), {"q": "invoice", "format": "bundle", "do": "later"})
+    job = Export.objects.get()
+    assert asked["Location"] == reverse("export_job", args=[job.id])
+    assert re.search(lagging, page(viewer.get(asked["Location"])))
+    report(agent, [f"later-{n}" for n in range(6)])
+    assert exports.run() == 1
+    assert pulses.position(indexing.NAME) >= job.position
+    job.refresh_from_db()
+    assert (job.state, job.rows_done, job.rows_in_all) == ("done", 16, 16)
+    file = zipfile.ZipFile(io.BytesIO(exports.path(job).read_bytes()))
+    about = json.loads(file.read("about.json"))
+    assert about["rows"] == 16
+    assert [(one["index"], one["missing"], one["complete"]) for one in about["indexes"]] == [("words", 0, True)]
+    assert "are indexed up to" not in page(viewer.get(asked["Location"]))
+
+
+@pytest.mark.parametrize("query", ["invoice", "again:call", "invoice | group tool | count"])
+def test_a_download_becomes_a_file_made_in_the_background_while_the_index_lags(
+    house: House, agent: Caller, lagging: str, query: str
+) -> None:
+    viewer = house.client("viewer")
+    sent = {"q": query, "format": "ndjson", "do": "now"}
+    did(agent, "ran", "s-1")
+    asked = viewer.post(reverse("export"), sent)
+    assert asked.status_code == 302
+    assert exports.run() == 1
+    made = exports.path(Export.objects.get()).read_bytes()
+    now = viewer.post(reverse("export"), sent)
+    assert now.status_code == 200
+    assert b"".join(cast("Any", now).streaming_content) == made
+    assert len(made.splitlines()) == (16 if query == "invoice" else query != "again:call")
+
+
+def test_an_export_fails_with_a_sentence_where_the_index_cannot_be_read_on(
+    house: House, lagging: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    viewer = house.client("viewer")
+    viewer.post(reverse("export"), {"q": "invoice", "format": "csv", "do": "later"})
+    monkeypatch.setattr(indexing, "last_position", lambda: 0)
+    assert exports.run() == 0
+    job = Export.objects.get()
+    assert job.state == "failed"
+    assert re.match(lagging, job.error)
+    assert not exports.path(job).exists()
+    assert re.search(lagging, page(viewer.get(reverse("export_job", args=[job.id]))))
+
+
+# Alerts. ------------------------------------------------------------------------------------------------------------
+
+
+def test_an_alert_waits_for_the_index_and_then_tells_each_match_once(house: House, agent: Caller, watch: Watch) -> None:
+    agent.session("s-1")
+    report(agent, ["old"])
+    watch("invoice")
+    assert told() == []
+    before = Alert.objects.get()
+    report(agent, [f"new-{n}" for n in range(12)])
+    for _ in range(2):  # the index does not run
+        assert told() == []
+        alert = Alert.objects.get()
+        assert (alert.place, alert.looked_at_us) == (before.place, before.looked_at_us)
+    indexing.index()
+    assert told() == [("operator@example.org", "Gatebook: 12 new effects: “Watched”")]
+    report(agent, ["last"])
+    assert pulses.position(indexing.NAME) >= Alert.objects.get().place
+    indexing.index()
+    assert told() == [("operator@example.org", "Gatebook: 1 new effect: “Watched”")]
+    assert told() == []
+
+
+def test_alerts_are_not_turned_on_while_the_index_lags(house: House, agent: Caller, lagging: str, team: Any) -> None:
+    owner = house.client("operator")
+    owner.post(reverse("saved_queries"), {"name": "Watched", "q": "invoice"})
+    url = reverse("saved_query_alerts", args=[SavedQuery.objects.get().pk])
+    assert re.search(lagging, page(owner.post(url, {"do": "on"}, follow=True)))
+    assert not Alert.objects.exists()
+    indexing.index()
+    assert "what matches from now on is told" in page(owner.post(url, {"do": "on"}, follow=True))
+    assert told() == []
+    report(agent, ["later"])
+    indexing.index()
+    assert told() == [("operator@example.org", "Gatebook: 1 new effect: “Watched”")]
+
+
+def test_an_alert_of_repeated_calls_begins_where_they_are_indexed(agent: Caller, watch: Watch) -> None:
+    """What ran since is compared later, and is then told of, once."""
+    agent.session("s-1")
+    did(agent, "a", "s-1")
+    did(agent, "b", "s-1")
+    indexing.index()
+    did(agent, "c", "s-1")
+    watch("again:call")
+    assert Alert.objects.get().place == pulses.position(indexing.NAME)
+    assert told() == []
+    indexing.index()
+    assert told() == [("operator@example.org", "Gatebook: 1 new effect: “Watched”")]
+    assert told() == []
+
+
+def test_a_changed_query_begins_when_it_is_indexed(house: House, agent: Caller, watch: Watch) -> None:
+    agent.session("s-1")
+    saved = watch("tool:mail.send")
+    report(agent, [f"k-{n}" for n in range(12)])
+    changed = {"name": "Watched", "q": "invoice", "version": str(saved.version)}
+    assert house.client("operator").post(reverse("saved_query", args=[saved.pk]), changed).status_code == 302
+    assert told() == []
+    assert Alert.objects.get().text == "tool:mail.send"
+    indexing.index()
+    assert told() == []
+    assert Alert.objects.get().text == "invoice"
+    report(agent, ["new"])
+    indexing.index()
+    assert told() == [("operator@example.org", "Gatebook: 1 new effect: “Watched”")]
+
+
+# Pages that count what was done again. -----------------------------------------------------------------------------
+
+
+def test_the_chain_of_an_effect_says_how_far_repeated_calls_are_indexed(house: House, agent: Caller) -> None:
+    agent.session("s-1")
+    first = did(agent, "a", "s-1")
+    did(agent, "b", "s-1")
+    viewer, address = house.client("viewer"), reverse("effect_chain", args=[first])
+    assert "Repeated calls are indexed up to entry" in page(viewer.get(address))
+    indexing.index()
+    assert "Repeated calls are indexed" not in page(viewer.get(address))
+
+
+def test_pages_of_what_the_index_has_not_compared_say_so(house: House, agent: Caller) -> None:
+    agent.session("s-1")
+    for key in "abc":
+        effect = did(agent, key, "s-1")
+    viewer = house.client("viewer")
+    session = reverse("session", args=[Session.objects.get(key="s-1").id])
+    for address in (session, reverse("effect", args=[effect])):
+        assert "not compared yet" in page(viewer.get(address)), address
+    indexing.index()
+    assert "the same call 3 times" in page(viewer.get(session))
+    assert "another like it ran" in page(viewer.get(reverse("effect", args=[effect])))
+    for address in (session, reverse("effect", args=[effect])):
+        assert "not compared yet" not in page(viewer.get(address))

@@ -1,0 +1,69 @@
+"""What a page offers, its reader may do: every link and form of every page that a role reaches, against its view."""
+
+import re
+from collections import deque
+from html import unescape
+from urllib.parse import urlsplit
+
+import pytest
+import time_machine
+from django.test import Client
+from django.urls import Resolver404, resolve
+
+from inquiry.stuck import sweeper
+from ledger.models import Effect
+from sessions.models import ROLES
+from tests.query.incident import Told
+
+pytestmark = [pytest.mark.django_db, pytest.mark.once]
+OFFERED = re.compile(r'<(a|form|button|div|span|section)\b[^>]*?\b(href|action|formaction|hx-get|hx-post)="([^"]*)"')
+MOST = 400  # pages of a role
+EACH = 6  # pages of one view
+US = 1_000_000
+
+
+def crawl(client: Client) -> dict[str, tuple[str, str]]:
+    """Every address that pages offer, with the name of its view and the page that offers it first."""
+    waiting, seen = deque(["/"]), {"/"}
+    offers: dict[str, tuple[str, str]] = {}
+    read: dict[str, int] = {}
+    while waiting and sum(read.values()) < MOST:
+        path = waiting.popleft()
+        answer = client.get(path, follow=True)
+        if answer.status_code != 200 or not answer.get("Content-Type", "").startswith("text/html"):
+            continue
+        for tag, kind, raw in OFFERED.findall(answer.content.decode()):
+            target = urlsplit(unescape(raw))
+            if target.netloc or not target.path.startswith("/"):
+                continue
+            try:
+                found = resolve(target.path)
+            except Resolver404:
+                continue
+            name = found.view_name or target.path
+            offers.setdefault(target.path, (name, path))
+            whole = f"{target.path}?{target.query}" if target.query else target.path
+            if tag == "a" and kind == "href" and whole not in seen and read.get(name, 0) < EACH:
+                seen.add(whole)
+                read[name] = read.get(name, 0) + 1
+                waiting.append(whole)
+    return offers
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_no_page_offers_what_its_reader_may_not_do(told: Told, role: str) -> None:
+    late = Effect.objects.filter(state="dispatched").latest("dispatched_at_us")
+    with time_machine.travel((late.dispatched_at_us or 0) / US + 48 * 3600, tick=True):
+        sweeper.sweep()
+        sweeper.sweep()
+        client = told.desk.house.client(role)
+        offers = crawl(client)
+        board = client.get("/stuck/").content.decode()
+    assert len({name for name, _ in offers.values()}) > 25, "the crawl reads most kinds of pages"
+    assert "unknown" in board
+    forbidden = {
+        path: (name, page)
+        for path, (name, page) in offers.items()
+        if ROLES.index(getattr(resolve(path).func, "required_role", ROLES[0])) > ROLES.index(role)
+    }
+    assert forbidden == {}

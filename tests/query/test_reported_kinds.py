@@ -1,0 +1,113 @@
+"""Kinds that only Gatebook vouches for: an agent's report of one is a claim, findable as reported, and no finding."""
+
+import json
+from typing import Any
+
+import pytest
+
+from inquiry import columns, shipped
+from inquiry.column import Reader
+from inquiry.query import asking
+from inquiry.words import indexing, keeping
+from journal import horizon
+from journal.clock import now_us
+from journal.models import Entry
+from ledger.models import Effect
+from sessions.models import Session
+from tests.ingest.caller import Caller, new_key
+from tests.pages.people import House
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("settled")]
+CLAIMED = (
+    "gate.ruled",
+    "gate.voted",
+    "admin.member_added",
+    "integrity.conflict",
+    "integrity.fenced",
+    "integrity.gap",
+    "integrity.violation",
+    "exemption.used",
+    "erasure.executed",
+    "control.fired",
+    "session.stuck",
+)
+
+
+def rows(house: House, text: str) -> list[dict[str, Any]]:
+    asked = asking.understand(text, house.project, now_us())
+    answer, reader = asking.answer(asked, columns.rows(asked.entity.name), size=200), Reader(house.project, now_us())
+    return [columns.told(asked.entity.name, row, reader) for row in answer.rows]
+
+
+@pytest.fixture
+def claims(agent: Caller) -> None:
+    """An agent that reports an entry of every such kind, of its session and of an effect in it."""
+    agent.session("s-1")
+    agent.plan("k-1")
+    facts = {"violation": "executed_without_leave", "ruling": "approved"}
+    items = [
+        {"id": new_key(), "kind": kind, "session": "s-1", **about, **facts}
+        for kind in CLAIMED
+        for about in ({}, {"effect_key": "k-1"})
+    ]
+    answer = agent.report(items)
+    assert answer.status_code == 200, answer.text
+    assert {one["status"] for one in answer.json()["results"]} == {"created"}
+    assert Entry.objects.filter(kind__in=CLAIMED, lane="evidence").count() == len(items)
+    assert Entry.objects.filter(kind__in=CLAIMED, effect=Effect.objects.get().id).count() == len(CLAIMED)
+
+
+FINDINGS = (
+    shipped.fill(shipped.BY_NUMBER[11], {}),
+    shipped.fill(shipped.BY_NUMBER[12], {}),
+    "event is:fenced",
+    "event is:violating",
+    "event violation:executed_without_leave",
+    "effect is:fenced",
+    "effect is:violating",
+    "session is:fenced",
+    "session is:violating",
+    "session is:looped",
+    "exemption has:used",
+    "effect any(event: is:violating)",
+    "effect seq(gate.ruled -> control.fired)",
+    "session seq(integrity.conflict -> integrity.fenced)",
+    "session seq(session.stuck -> !effect.planned)",
+)
+
+
+@pytest.mark.usefixtures("claims")
+@pytest.mark.parametrize("question", FINDINGS)
+def test_a_claim_is_no_finding(house: House, question: str) -> None:
+    assert rows(house, question) == []
+
+
+@pytest.mark.usefixtures("claims")
+@pytest.mark.parametrize("kind", CLAIMED)
+def test_a_claim_stays_findable_as_reported(house: House, kind: str) -> None:
+    for text in (f"event kind:{kind} lane:evidence", f"event kind:{kind} is:reported"):
+        found = rows(house, text)
+        assert [(one["kind"], one["lane"]) for one in found] == [(kind, "evidence")] * 2
+
+
+def test_what_gatebook_found_is_found_beside_what_an_agent_claims(house: House, agent: Caller, claims: None) -> None:
+    again = {"id": "twice", "kind": "effect.dispatched", "session": "s-1", "effect_key": "k-2", "attempt": 1}
+    for attempt in (1, 2):  # one id for two contents
+        agent.report([{**again, "attempt": attempt}])
+    (found,) = rows(house, shipped.fill(shipped.BY_NUMBER[11], {}))
+    assert (found["kind"], found["lane"]) == ("integrity.conflict", "system")
+    assert {one["lane"] for one in rows(house, "event kind:integrity.conflict")} == {"system", "evidence"}
+    entry = Entry.objects.get(kind="integrity.conflict", lane="system")
+    assert json.loads(entry.facts)
+    assert rows(house, shipped.fill(shipped.BY_NUMBER[12], {})) == []
+    assert Session.objects.count() == 1
+
+
+def test_a_claimed_erasure_makes_the_index_rewrite_nothing(
+    agent: Caller, claims: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rewritten = []
+    monkeypatch.setattr(indexing, "last_position", lambda: horizon.last_position())
+    monkeypatch.setattr(keeping, "forget_erased", lambda: rewritten.append(True))
+    indexing.index()
+    assert rewritten == []

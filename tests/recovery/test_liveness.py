@@ -1,0 +1,130 @@
+"""A session whose worker is gone is nowhere said to run, and nothing of it is said to settle by itself."""
+
+import re
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from inquiry import liveness
+from inquiry.stuck import sweeper
+from inquiry.stuck.seen import LeaseSeen
+from tests.approvals.story import Desk
+from tests.ingest.caller import Caller
+from tests.pages.book import HOUSES_TOKEN, doors
+from tests.pages.people import House
+from tests.recovery.holding import expire, hold
+
+pytestmark = pytest.mark.django_db
+RULES = "name: n\nrules:\n- {id: p, title: P, match: {tools: [git.push]}, outcome: require}\n"
+NOW = 10**15
+
+
+def lease(expires: int, **more: Any) -> LeaseSeen:
+    return LeaseSeen(1, "p-1", 0, 0, NOW + expires, 0, 0, **more)
+
+
+@pytest.mark.parametrize(
+    ("status", "mode", "start_by", "held", "helped", "expected"),
+    [
+        ("running", "leased", None, lease(1), False, "running"),
+        ("running", "leased", None, lease(-1), False, "worker gone"),
+        ("waiting", "leased", None, lease(-1), False, "worker gone"),
+        ("running", "leased", None, lease(-1, quiet_until_us=NOW + 1), False, "running"),
+        ("running", "leased", None, lease(-1, quiet_until_us=NOW - 1), False, "worker gone"),
+        ("running", "leased", None, lease(-1), True, "running"),
+        ("running", "leased", None, lease(1, released_at_us=NOW - 1), False, "no worker"),
+        ("waiting", "leased", None, lease(1, released_at_us=NOW - 1), False, "waiting"),
+        ("running", "leased", NOW + 1, None, False, "running"),
+        ("running", "leased", NOW - 1, None, False, "not started"),
+        ("completed", "leased", None, lease(-1), False, "completed"),
+        ("suspended", "leased", None, lease(-1), False, "suspended"),
+        ("running", "one_shot", None, None, False, "running"),
+        ("running", "reported", None, None, False, "no end told"),
+    ],
+)
+def test_the_word(status: str, mode: str, start_by: int | None, held: Any, helped: bool, expected: str) -> None:
+    assert liveness.word(status, mode, start_by, held, helped, NOW) == expected
+
+
+@pytest.fixture
+def agent(house: House) -> Any:
+    with doors(house.agent, kept=HOUSES_TOKEN) as caller:
+        yield caller
+
+
+def text(client: Client, url: str) -> str:
+    answer = client.get(url)
+    assert answer.status_code == 200, url
+    return answer.content.decode()
+
+
+def states(html: str) -> list[str]:
+    """The words of all states on a page."""
+    return re.findall(r'<span class="state [\w-]+"><svg.*?</svg>(.*?)</span>', html)
+
+
+def test_every_page_says_that_the_worker_is_gone_while_a_request_waits(house: House, agent: Caller) -> None:
+    Desk(house, agent).rules(RULES)
+    session = agent.session("s-1", mode="leased", title="Worker that dies")
+    child = agent.session("s-2", mode="leased", parent=session["id"])
+    held = hold(agent, "s-1")
+    other = hold(agent, "s-2")
+    agent.plan("waits", lease_epoch=held["epoch"])
+    client = house.client("reviewer")
+    incident = reverse("open_incident")
+    opened = client.post(incident, {"title": "Dead worker", "thing": session["handle"], "reason": "it died"})
+    assert opened.status_code == 302, opened.content.decode()
+    of = {"session": session["id"]}
+    pages = [
+        *(reverse(name, kwargs=of) for name in ("session", "session_timeline", "session_state", "session_resume")),
+        *(reverse(name, kwargs=of) for name in ("session_why", "session_decisions", "session_handoffs")),
+        reverse("session", args=[session["id"]]) + "timeline/?view=lanes",
+        reverse("session_diff", args=[session["id"], child["id"]]),
+        reverse("sessions") + "?text=Worker",
+        reverse("audit") + "?q=session+mode:leased",
+    ]
+    for url in pages:
+        assert "running" in states(text(client, url)), url
+    expire(held)
+    expire(other)
+    for url in pages:
+        html = text(client, url)
+        # Facets of a search count what is stored.
+        found = states(html.rpartition("<tbody")[2].partition("</tbody>")[0] if "/audit/" in url else html)
+        assert "worker gone" in found, url
+        assert "running" not in found, url
+    members = text(client, opened["Location"])
+    assert "worker gone" in states(members)
+    resume = text(client, reverse("session_resume", kwargs=of))
+    assert "No worker has it" in resume
+    why = text(client, reverse("session_why", kwargs=of))
+    assert "No worker has it." in why
+    assert "it is not stuck" not in why
+    assert 'class="statement is-ack"' not in resume
+    filtered = text(client, reverse("sessions") + "?status=worker_gone")
+    assert "Worker that dies" in filtered
+    assert "Worker that dies" not in text(client, reverse("sessions") + "?status=running")
+
+
+def test_nothing_settles_by_itself_without_a_worker(house: House, agent: Caller) -> None:
+    agent.session("s-1", mode="leased")
+    held = hold(agent, "s-1")
+    probeable = {"name": "git.push", "tool_class": "probeable", "reversibility": "compensable", "deadline_s": 1}
+    Desk(house, agent).declare(probeable["name"], tool_class="probeable")  # type: ignore[arg-type]
+    planned = agent.plan("push", lease_epoch=held["epoch"])
+    agent.post(f"/effects/{planned['id']}/dispatch", {
+        "process": "p-1", "intent_digest": planned["intent_digest"], "lease_epoch": held["epoch"],
+    })  # fmt: skip
+    from ledger.models import Effect
+
+    Effect.objects.update(deadline_us=1)
+    sweeper.sweep()
+    client = house.client("reviewer")
+    board = text(client, reverse("stuck"))
+    assert "settles by itself" in board
+    expire(held)
+    board = text(client, reverse("stuck"))
+    assert "settles by itself" not in board
+    assert "Outcome unknown, and no worker to check it" in board

@@ -1,0 +1,209 @@
+"""The same call in another session, the first of unknown outcome: it is named, and held where a rule says so."""
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from approvals import rehearsal
+from approvals.models import Gate
+from journal import horizon
+from journal.models import Entry
+from journal.sql import vendor_id
+from ledger import same_calls
+from ledger.models import Effect
+from ledger.models_same_calls import SameCall
+from sessions.models import Project
+from tests.approvals.story import Desk
+from tests.ingest.caller import Caller, code
+from tests.recovery.remote import declare
+from tests.recovery.test_leases_fence import plan_of
+
+pytestmark = pytest.mark.django_db
+RULES = """
+name: house
+rules:
+  - {id: all, title: Anything but twice, match: {}, outcome: allow, same_call_unknown: ask, require: {minimum: 2}}
+"""
+LAX = "name: lax\nrules: [{id: all, title: Anything, match: {}, outcome: allow}]"
+
+
+def begun(agent: Caller, session: str = "first", **fields: Any) -> dict[str, Any]:
+    """An effect in a session of its own whose worker died in the midst of it."""
+    agent.session(session)
+    effect = agent.plan("e-1", session, **({"tool": "mail.send"} | fields))
+    agent.dispatch(effect)
+    return effect
+
+
+def told(agent: Caller, effect: dict[str, Any]) -> list[tuple[str, bool]]:
+    """Which effects an answer names, and whether they were before it."""
+    found = agent.get(f"/effects/{effect['id']}").json().get("same_calls", [])
+    return [(one["effect"], one["earlier"]) for one in found]
+
+
+@pytest.fixture
+def declared_agent(agent: Caller) -> Caller:
+    declare(Project.objects.get(name="default"))
+    return agent
+
+
+def test_it_is_answered_with_the_effect_that_may_have_done_it_already(declared_agent: Caller) -> None:
+    agent = declared_agent
+    first = begun(agent)
+    agent.session("second")
+    again = agent.plan("other", "second", tool="mail.send")
+    assert (again["answer"], again["open_effect"]) == ("proceed", first["id"])
+    assert (again["verdict"]["verdict"], again["verdict"]["reason"]) == ("escalate", "UNDECIDABLE")
+    (named,) = again["same_calls"]
+    assert (named["effect"], named["session_key"], named["state"], named["earlier"]) == (
+        first["id"],
+        "first",
+        "dispatched",
+        True,
+    )
+    dispatched = agent.dispatch(again)
+    assert dispatched["open_effect"] == first["id"]
+    assert SameCall.objects.count() == 1
+    # From now on each names the other, whatever becomes of them.
+    agent.acknowledge(again)
+    agent.acknowledge(first)
+    assert told(agent, first) == [(again["id"], False)]
+    assert told(agent, again) == [(first["id"], True)]
+    assert agent.get(f"/effects/{first['id']}/verdict").json()["same_calls"][0]["effect"] == again["id"]
+
+
+@pytest.mark.parametrize(
+    ("ended", "names"),
+    [
+        (lambda agent, one: agent.acknowledge(one), False),
+        (lambda agent, one: agent.acknowledge(one, outcome="unknown"), True),
+        (lambda agent, one: agent.fail(one, "rejected"), False),
+        (lambda agent, one: agent.fail(one, "timeout"), True),
+    ],
+)
+def test_only_what_nobody_knows_is_named(declared_agent: Caller, ended: Any, names: bool) -> None:
+    agent = declared_agent
+    first = begun(agent)
+    ended(agent, first)
+    agent.session("second")
+    again = agent.plan("other", "second", tool="mail.send")
+    assert (again.get("open_effect") == first["id"], SameCall.objects.exists()) == (names, names)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"arguments": {"ref": "other"}}, {"tool": "who.knows"}, {"tool": "page.read"}, {"tool": "file.put"}],
+)
+def test_another_call_and_a_harmless_one_are_not_named(declared_agent: Caller, other: dict[str, Any]) -> None:
+    agent = declared_agent
+    begun(agent, **({} if other.get("tool") not in ("page.read", "file.put") else other))
+    agent.session("second")
+    again = agent.plan("other", "second", **({"tool": "mail.send"} | other))
+    assert "open_effect" not in again
+    assert "same_calls" not in again
+    assert not SameCall.objects.exists()
+
+
+def test_nothing_of_another_project_is_named(declared_agent: Caller, stranger: Caller) -> None:
+    begun(declared_agent)
+    stranger.session("second")
+    assert "open_effect" not in stranger.plan("other", "second", tool="mail.send")
+
+
+def test_of_two_that_were_planned_side_by_side_the_second_is_told_at_its_dispatch(declared_agent: Caller) -> None:
+    agent = declared_agent
+    agent.session("first")
+    agent.session("second")
+    one, other = (agent.plan("e", session, tool="mail.send") for session in ("first", "second"))
+    assert "open_effect" not in one.keys() | other.keys()
+    assert "open_effect" not in agent.dispatch(one)
+    assert agent.dispatch(other)["open_effect"] == one["id"]
+    assert told(agent, one) == [(other["id"], False)]
+
+
+def test_a_rule_asks_people_as_long_as_it_is_unknown_and_lets_it_pass_otherwise(desk: Desk, client: Client) -> None:
+    agent = desk.agent
+    desk.rules(RULES)
+    first = begun(agent)
+    assert not Gate.objects.exists()
+    agent.session("second")
+    again = agent.plan("other", "second", tool="mail.send")
+    assert (again["answer"], again["open_effect"]) == ("wait", first["id"])
+    assert Gate.objects.get().requirement["minimum"] == 2
+    assert again["judged_by"].endswith("/all")
+    client.force_login(desk.person("rita").user)
+    page = client.get(f"/approvals/{again['gate']['id']}/").text
+    assert "The same call in another session:" in page
+    assert f">{first['handle']}</a>" in page
+    assert "If it happened, approving this does it twice." in page
+    agent.acknowledge(first)
+    page = client.get(f"/approvals/{again['gate']['id']}/").text
+    assert f">{first['handle']}</a>" in page
+    assert "approving this does it twice" not in page
+    assert agent.plan("third", "second", tool="mail.send", arguments={"ref": "x"})["answer"] == "proceed"
+    agent.session("third")
+    assert agent.plan("other", "third", tool="mail.send")["answer"] == "proceed"
+
+
+def test_leave_of_a_rule_is_gone_when_another_session_begins_the_same_first(desk: Desk) -> None:
+    agent = desk.agent
+    desk.rules(RULES)
+    agent.session("first")
+    agent.session("second")
+    one, other = (agent.plan("e", session, tool="mail.send") for session in ("first", "second"))
+    agent.dispatch(one)
+    start = {"process": "p-1", "intent_digest": other["intent_digest"]}
+    assert code(agent.post(f"/effects/{other['id']}/dispatch", start)) == (409, "GATE_GONE")
+    assert agent.plan("e", "second", tool="mail.send")["answer"] == "wait"
+
+
+def test_a_rehearsal_goes_by_what_was_unknown_when_it_was_planned(desk: Desk) -> None:
+    desk.rules(LAX)
+    first = begun(desk.agent)
+    desk.agent.session("second")
+    again = desk.agent.plan("other", "second", tool="mail.send")
+    desk.agent.acknowledge(first)
+    replayed = rehearsal.rehearse(Project.objects.get(id=Effect.objects.get(id=first["id"]).project_id), RULES)
+    assert [(str(one.effect), one.before, one.after) for one in replayed] == [(again["id"], "allow", "ask")]
+
+
+def test_pages_and_resume_name_both(desk: Desk, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(horizon, "last_position", lambda: Entry.objects.latest("position").position)
+    desk.rules(LAX)
+    first = begun(desk.agent)
+    desk.agent.session("second")
+    again = desk.agent.plan("other", "second", tool="mail.send")
+    client.force_login(desk.person("rita").user)
+    desk.agent.session("third")
+    at = desk.agent.plan("later", "third")["handle"].removeprefix("e_")
+    handles = {one["id"]: one["handle"] for one in (first, again)}
+    for mine, other, words in (
+        (first, again, "while the outcome of this one was unknown"),
+        (again, first, "of unknown outcome when this one was planned"),
+    ):
+        page = client.get(f"/effects/{mine['id']}/").content.decode()
+        assert words in page
+        assert f">{handles[other['id']]}</a>" in page
+        page = client.get(f"/sessions/{mine['session']}/").content.decode()
+        assert "The same call in another session" in page
+        assert "The same call may have" not in page  # said once
+        assert f">{handles[other['id']]}</a>" in page
+        assert handles[other["id"]] in client.get(f"/sessions/{mine['session']}/resume/").content.decode()
+        answer = desk.agent.get(f"/sessions/{mine['session']}/resume").json()
+        (open_effect,) = answer["crash_recovery"]["open_effects"]
+        assert open_effect["same_calls"][0]["effect"] == other["id"]
+        assert handles[other["id"]] in open_effect["sentence"]
+        as_of = client.get(f"/effects/{mine['id']}/?asof=%23{at}").content.decode()
+        assert f">{handles[other['id']]}</a>" in as_of
+    before = int(again["handle"].removeprefix("e_")) - 1
+    as_of = client.get(f"/effects/{first['id']}/?asof=%23{before}").content.decode()
+    assert handles[first["id"]] in as_of
+    assert f">{handles[again['id']]}</a>" not in as_of
+
+
+def test_it_is_found_by_an_index_among_many(declared_agent: Caller) -> None:
+    effect = Effect.objects.get(id=begun(declared_agent)["id"])
+    assert same_calls.unknown(effect.project_id, effect.project_id, effect.tool, effect.intent_digest) == [effect.id]
+    asked = [f"'{vendor_id(effect.project_id)}'", f"'{effect.intent_digest}'", f"'{vendor_id(effect.session_id)}'"]
+    assert "effect_unknown_intent" in plan_of(same_calls.UNKNOWN_SQL % tuple(asked))

@@ -1,0 +1,426 @@
+"""Who may speak for a session, its effects, tasks and gates: every kind, lane, relation and state of the lease.
+
+The expected answers stand in the tables below; docs/decisions/0025-who-may-speak.md says why.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any, Final
+
+import orjson
+import pytest
+from django.db import transaction
+from django.db.models import Model
+
+from approvals.models import Gate
+from inquiry.asof import replay
+from inquiry.asof.cut import Cut
+from inquiry.stuck import loops
+from journal.clock import now_us
+from journal.models import Entry
+from ledger.models import Attempt, Effect
+from sessions import agents
+from sessions.models import Artifact, Item, Session, Task
+from sessions.models_leases import Lease
+from sessions.models_state import Checkpoint, Decision, Handoff, ObservedFact
+from tests.approvals.story import Desk
+from tests.ingest.caller import Caller, code
+from tests.ledger.test_convergence import undone
+from tests.pages.book import doors
+from tests.recovery.holding import expire, hold
+
+pytestmark = pytest.mark.django_db
+
+# relation -> what a command is answered and what a report does, by the lease: none, the session's own agent holds it,
+# another agent holds it, or it has expired. "-": there is no such case.
+LEASES: Final = ("none", "own", "other", "expired")
+SPEAKS, LOST, OTHER = "speaks", "lease_lost", "other_agent"
+EXPECTED: Final[dict[str, tuple[str, str, str, str]]] = {
+    "own": (SPEAKS, SPEAKS, LOST, SPEAKS),
+    "mate": (SPEAKS, LOST, LOST, SPEAKS),
+    "holder": ("-", "-", SPEAKS, "-"),  # with its epoch; the operator has taken it out of the team since
+    "holder without epoch": ("-", "-", OTHER, "-"),
+    "stale holder": ("-", OTHER, OTHER, OTHER),
+    "stranger": (OTHER, OTHER, OTHER, OTHER),
+    "importer": (OTHER, OTHER, OTHER, OTHER),
+}
+CASES: Final = [
+    (relation, lease)
+    for relation, row in EXPECTED.items()
+    for lease, found in zip(LEASES, row, strict=True)
+    if found != "-"
+]
+# Whoever has lost the lease still answers for its own attempts: late, so as evidence. "begun" is of the own agent.
+ANSWERS: Final = ("acknowledge", "fail", "probe")
+OWN_REPORTS: Final = ("effect.acknowledged", "effect.failed", "effect.probed")
+# What was approved for one agent is not dispatched by another one, of whatever team.
+BOUND: Final = "dispatch"
+
+_HASH: Final = {"type": "log", "sha256": "0" * 64, "size": 1, "media_type": "text/plain"}
+COMMANDS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+    "plan": ("/effects", {"session": "s-1", "effect_key": "new", "tool": "file.read", "arguments": {"x": 1}}),
+    "dispatch": ("/effects/{granted}/dispatch", {"process": "p-9", "intent_digest": "{granted.digest}"}),
+    "acknowledge": ("/effects/{begun}/acknowledge", {"attempt": 1, "outcome": "ok", "external_reference": "forged"}),
+    "fail": ("/effects/{begun}/fail", {"attempt": 1, "reason": "rejected"}),
+    "probe": ("/effects/{begun}/probe", {"attempt": 1, "found": "hit"}),
+    "supersede": ("/effects/{asked}/supersede", {}),
+    "compensate": ("/effects/{done}/compensate", {"effect_key": "undo", "tool": "git.push"}),
+    "cancel": ("/gates/{gate}/cancel", {}),
+    "end": ("/sessions/{session}/end", {"status": "failed"}),
+    "change": ("/sessions/{session}/change", {"title": "mine now", "status": "waiting"}),
+    "merge": ("/sessions/{session}/merged", {"into": "s-2"}),
+    "create task": ("/sessions/{session}/tasks", {"key": "more"}),
+    "change task": ("/tasks/{task}/change", {"state": "failed"}),
+    "finish task": ("/tasks/{task}/done", {}),
+    "items": ("/tasks/{task}/items", {"items": [{"key": "i", "state": "done"}]}),
+    "checkpoint": ("/sessions/{session}/checkpoints", {"summary": "x", "cursor": "9"}),
+    "decide": ("/sessions/{session}/decisions", {"key": "e", "choice": "right"}),
+    "conclude": ("/decisions/{decision}/conclude", {"status": "abandoned", "outcome": "x"}),
+    "hand off": ("/sessions/{session}/handoffs", {"in_progress": ["x"]}),
+    "accept": ("/handoffs/{handoff}/accept", {}),
+    "observe": ("/sessions/{session}/facts", {"name": "n", "value": 1, "source": "s"}),
+    "artifact": ("/artifacts", {"session": "s-1", "effect": "{begun}", **_HASH}),
+}
+REPORTS: Final[dict[str, dict[str, Any]]] = {
+    "effect.planned": {"effect_key": "new", "tool": "file.read"},
+    "effect.dispatched": {"effect_key": "granted"},
+    "effect.acknowledged": {"effect_key": "begun", "outcome": "ok", "external_reference": "forged"},
+    "effect.failed": {"effect_key": "begun", "reason": "rejected"},
+    "effect.probed": {"effect_key": "begun", "found": "hit"},
+    "effect.superseded": {"effect_key": "asked"},
+    "session.changed": {"title": "mine now"},
+    "session.waiting": {},
+    "session.suspended": {},
+    "session.ended": {"status": "failed"},
+    "session.merged": {"into": "s-2"},
+    "task.created": {"task": "more"},
+    "task.changed": {"task": "t", "state": "failed"},
+    "task.done": {"task": "t"},
+    "item.done": {"task": "t", "item": "i"},
+    "checkpoint.written": {"summary": "x", "cursor": "9"},
+    "decision.recorded": {"decision": "e", "choice": "right"},
+    "decision.concluded": {"decision": "d", "status": "abandoned"},
+    "handoff.written": {"handoff": "g"},
+    "fact.observed": {"name": "n", "value": 1, "source": "s"},
+    "artifact.recorded": {"effect_key": "begun", **_HASH},
+}
+TABLES: Final[tuple[type[Model], ...]] = (
+    *(Session, Effect, Attempt, Gate, Task, Item, Lease, Artifact, Checkpoint, Decision, Handoff, ObservedFact),
+)
+
+
+Rows = list[list[dict[str, Any]]]
+
+
+def rows() -> Rows:
+    """Everything that a word may move."""
+    return [list(table._default_manager.order_by("pk").values()) for table in TABLES]
+
+
+class World:
+    """A session of one agent with one of everything, others who speak in it, and the lease as a case wants it."""
+
+    def __init__(self, desk: Desk, stack: ExitStack, lease: str, relation: str) -> None:
+        self.owner, self.desk, self.relation = desk.agent, desk, relation
+        self.speakers = {
+            name: stack.enter_context(doors(agents.ensure(desk.project, name), scope))
+            for name, scope in {"mate": "agent", "holder": "agent", "stranger": "agent", "importer": "import"}.items()
+        }
+        self.team("crew", "deploy-7", "mate", "holder")
+        self.ids = {"session": self.owner.session("s-1")["id"]}
+        self.owner.session("s-2")
+        self._work()
+        self.epoch = None
+        if relation == "stale holder":
+            first = hold(self.speakers["holder"], "s-1", "p-h")
+            self.epoch = first["epoch"]
+            expire(first)
+        if lease in ("own", "expired") and not (relation == "stale holder" and lease == "expired"):
+            held = hold(self.owner, "s-1", "p-o")
+            if lease == "expired":
+                expire(held)
+        elif lease == "other":
+            who = "mate" if relation == "stale holder" else "holder"
+            held = hold(self.speakers[who], "s-1", "p-x")
+            self.epoch = held["epoch"] if relation == "holder" else self.epoch
+        self.team("", "holder")
+
+    def team(self, team: str, *names: str) -> None:
+        """Put agents into a team."""
+        with transaction.atomic():
+            for name in names:
+                agents.set_team(self.desk.project.agents.get(name=name), team)
+
+    def _work(self) -> None:
+        plan = self.owner.plan
+        asked, granted = plan("asked", arguments={"n": 1}), plan("granted", arguments={"n": 2})
+        self.desk.answer(self.desk.gate(granted), "reviewer")
+        begun, done = plan("begun", tool="file.read"), plan("done", tool="file.read", arguments={"n": 3})
+        self.owner.dispatch(begun, "p-o")
+        self.owner.dispatch(done, "p-o")
+        self.owner.acknowledge(done)
+        at = f"/sessions/{self.ids['session']}"
+        self.ids |= {
+            "asked": asked["id"],
+            "granted": granted["id"],
+            "granted.digest": granted["intent_digest"],
+            "begun": begun["id"],
+            "done": done["id"],
+            "gate": str(self.desk.gate(asked).id),
+            "task": self.owner.post(f"{at}/tasks", {"key": "t"}).json()["id"],
+            "decision": self.owner.post(f"{at}/decisions", {"key": "d", "choice": "left"}).json()["id"],
+            "handoff": self.owner.post(f"{at}/handoffs").json()["id"],
+        }
+
+    @property
+    def speaker(self) -> Caller:
+        """Who speaks in this case."""
+        if self.relation == "own":
+            return self.owner
+        name = "holder" if "holder" in self.relation else self.relation
+        return self.speakers[name]
+
+    def command(self, kind: str) -> Any:
+        """Send a command as the case's speaker does."""
+        path, body = COMMANDS[kind]
+        body = {name: self.filled(value) for name, value in body.items()}
+        return self.speaker.post(self.filled(path), body | self.named)
+
+    def report(self, kind: str, **more: Any) -> dict[str, Any]:
+        """Report a fact as the case's speaker does, and return the result of the item."""
+        item = {"id": f"f-{kind}", "kind": kind, "session": "s-1", **REPORTS[kind], **self.named, **more}
+        answer = self.speaker.report([item])
+        assert answer.status_code == 200, answer.text
+        (result,) = answer.json()["results"]
+        found: dict[str, Any] = result
+        return found
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """The epoch, where the speaker names one."""
+        return {} if self.epoch is None else {"lease_epoch": self.epoch}
+
+    def filled(self, value: Any) -> Any:
+        """A value with the ids of this world."""
+        if not isinstance(value, str):
+            return value
+        for name, identity in self.ids.items():
+            value = value.replace(f"{{{name}}}", identity)
+        return value
+
+
+Build = Callable[[str, str], World]
+
+
+@pytest.fixture
+def build(desk: Desk) -> Iterator[Build]:
+    with ExitStack() as stack:
+        yield lambda relation, lease: World(desk, stack, lease, relation)
+
+
+@pytest.mark.parametrize(("relation", "lease"), CASES)
+def test_words_count_from_those_who_may_speak(build: Build, relation: str, lease: str) -> None:
+    """Every command and every report, each in the same world."""
+    world, standing = build(relation, lease), EXPECTED[relation][LEASES.index(lease)]
+    before, last = rows(), Entry.objects.latest("position").position
+    for kind in COMMANDS:
+        with undone():
+            _command(world, kind, standing, before, last)
+    for kind in REPORTS:
+        with undone():
+            _report(world, kind, standing, before, last)
+
+
+def _command(world: World, kind: str, standing: str, before: Rows, last: int) -> None:
+    answer = world.command(kind)
+    new = Entry.objects.filter(position__gt=last).order_by("position")
+    late = standing == LOST and world.relation == "own" and kind in ANSWERS
+    if standing == SPEAKS and kind == BOUND and world.relation != "own":
+        assert code(answer) == (409, "NO_LEAVE"), kind
+        assert rows() == before
+    elif standing == SPEAKS or late:
+        assert answer.status_code in ((202, 200) if late else (200, 201)), (kind, answer.text)
+        assert rows() != before, kind
+        assert not new.filter(kind="integrity.fenced", facts__contains="standing").exists(), kind
+        assert not late or not new.filter(kind__startswith="effect.", lane="command").exists(), kind
+    else:
+        expected = (409, "LEASE_LOST") if standing == LOST else (403, "OTHER_AGENT")
+        assert code(answer) == expected, (kind, answer.text)
+        assert rows() == before, kind
+        (trace,) = new
+        facts = orjson.loads(trace.facts)
+        assert (trace.kind, facts["standing"], facts["kept"]) == ("integrity.fenced", standing, False), kind
+
+
+def _report(world: World, kind: str, standing: str, before: Rows, last: int) -> None:
+    result = world.report(kind)
+    assert result["status"] == "created", (kind, result)
+    entry = Entry.objects.filter(position__gt=last).earliest("position")
+    own = world.relation == "own" and kind in (*OWN_REPORTS, "effect.dispatched")
+    if standing == SPEAKS or (standing == LOST and (own or kind == "effect.planned")):
+        assert ("note" in result, entry.lane) == (False, "evidence"), kind
+        assert rows() != before, kind
+        return
+    assert (result["note"], entry.lane) == (standing, "claim"), kind
+    assert rows() == before, kind
+    assert Entry.objects.filter(position__gt=last).count() == 1, kind
+    assert world.report(kind)["status"] == "duplicate", kind
+    assert rows() == before, kind
+
+
+@pytest.mark.parametrize("relation", ["stranger", "mate"])
+def test_a_book_with_claims_is_made_again_as_it_stood(build: Build, relation: str) -> None:
+    """As of a moment and then are one: a claim moves neither, and what an agent of the team reports moves both."""
+    world = build(relation, "none")
+    before = rows()
+    for kind in REPORTS:
+        world.report(kind)
+    assert (rows() == before) is (relation == "stranger")
+    moment = Cut(Entry.objects.latest("position").position, now_us())
+    names = ("state", "outcome", "leave", "leave_basis", "external_reference", "attempt_count", "violates", "agent_id")
+    stood = {effect.id: [getattr(effect, name) for name in names] for effect in Effect.objects.all()}
+    session = Session.objects.get(key="s-1")
+    for key in Effect.objects.values_list("effect_key", flat=True):  # what is not told of since is not made again
+        fact = {"kind": "effect.acknowledged", "session": "s-1", "effect_key": key, "outcome": "error", "attempt": 7}
+        assert world.owner.report([{"id": f"since-{key}", **fact}]).status_code == 200
+    again = replay.effects(world.desk.project.id, list(stood), moment)
+    assert {key: [getattr(effect, name) for name in names] for key, effect in again.items()} == stood
+    then = replay.sessions(world.desk.project.id, [session.id], moment)[session.id]
+    assert (then.status, then.title, then.agent_id) == (session.status, session.title, session.agent_id)
+
+
+def test_a_stranger_takes_no_lease_and_is_handed_nothing(build: Build) -> None:
+    world = build("stranger", "expired")
+    stranger, session = world.speaker, world.ids["session"]
+    claim = {"process": "p", "kinds": ["session", "task"]}
+    for body in ({"session": session}, {"task": world.ids["task"]}):
+        assert code(stranger.post("/leases", body | {"process": "p"})) == (403, "OTHER_AGENT")
+    assert stranger.post("/claims", claim).json() == {"claimed": None}
+    assert code(stranger.post("/sessions", {"key": "s-1"})) == (403, "OTHER_AGENT")
+    assert Entry.objects.filter(kind="integrity.fenced").count() == 3
+    world.team("crew", "stranger")
+    assert stranger.post("/claims", claim).json()["claimed"]["session"] == session
+
+
+def test_a_worker_of_the_team_answers_for_its_own_attempt_after_it_lost_the_lease(build: Build) -> None:
+    """Also when the operator has taken it out of the team by then."""
+    world = build("stranger", "none")
+    holder = world.speakers["holder"]
+    world.team("crew", "holder")
+    lease = hold(holder, "s-1", "p-h")
+    mine = holder.plan("mine", tool="file.read", arguments={"n": 9}, lease_epoch=1)
+    start = {"process": "p-h", "intent_digest": mine["intent_digest"], "lease_epoch": 1}
+    assert holder.post(f"/effects/{mine['id']}/dispatch", start).status_code == 200
+    expire(lease)
+    hold(world.owner, "s-1", "p-o")
+    world.team("", "holder")
+    told = {"attempt": 1, "outcome": "ok", "external_reference": "r-1"}
+    with undone():
+        fact = {"id": "1", "kind": "effect.acknowledged", "session": "s-1", "effect_key": "mine", "outcome": "ok"}
+        assert "note" not in holder.report([fact]).json()["results"][0]
+        assert Effect.objects.get(id=mine["id"]).state == "acknowledged"
+    assert holder.post(f"/effects/{mine['id']}/acknowledge", told).status_code == 202
+    assert Effect.objects.get(id=mine["id"]).external_reference == "r-1"
+    assert Entry.objects.filter(kind="integrity.fenced", facts__contains='"kept":true').count() == 1
+    begun = world.ids["begun"]
+    assert code(holder.post(f"/effects/{begun}/acknowledge", told)) == (403, "OTHER_AGENT")
+
+
+def test_a_session_that_others_only_named_belongs_to_whoever_speaks_for_it_first(build: Build) -> None:
+    world = build("stranger", "none")
+    naming = {"id": "1", "kind": "session.started", "session": "child", "parent": "to-come"}
+    assert "note" not in world.speaker.report([naming]).json()["results"][0]
+    spoken = {"id": "2", "kind": "effect.dispatched", "session": "to-come", "effect_key": "e"}
+    assert "note" not in world.owner.report([spoken]).json()["results"][0]
+    assert Session.objects.get(key="to-come").agent.name == "deploy-7"
+    assert world.speaker.report([spoken | {"id": "3"}]).json()["results"][0]["note"] == "other_agent"
+    assert "note" not in world.owner.report([spoken | {"id": "4", "attempt": 2}]).json()["results"][0]
+
+
+def test_claims_are_shown_on_the_pages_of_effect_and_session(build: Build, desk: Desk) -> None:
+    world = build("stranger", "none")
+    viewer = desk.house.client("viewer")
+    pages = f"/effects/{world.ids['begun']}/", f"/sessions/{world.ids['session']}/"
+    assert all("claims change nothing" not in viewer.get(page).content.decode() for page in pages)
+    world.report("effect.failed")
+    for page in pages:
+        assert "claims change nothing" in viewer.get(page).content.decode(), page
+    found = viewer.get("/audit/", {"q": f"event session:s_{Session.objects.get(key='s-1').opened_position} lane:claim"})
+    assert "effect.failed" in found.content.decode()
+
+
+def test_what_was_done_before_is_answered_again_after_the_lease_was_lost(build: Build) -> None:
+    world = build("own", "none")
+    path, body = f"/sessions/{world.ids['session']}/tasks", {"key": "once"}
+    done = world.owner.post(path, body, key="k")
+    hold(world.speakers["mate"], "s-1", "p-m")
+    again = world.owner.post(path, body, key="k")
+    assert (again.status_code, again.json(), again.headers["Idempotent-Replay"]) == (201, done.json(), "true")
+    assert code(world.owner.post(path, body)) == (409, "LEASE_LOST")
+    assert code(world.owner.post(path, {"key": "other"}, key="k")) == (422, "key_reuse")
+
+
+def test_a_dispatch_under_the_key_and_process_of_another_agents_is_refused(build: Build) -> None:
+    """Keys are of their sender: the grant is repeated to the one that has it, and the other is told so at once."""
+    world = build("mate", "none")
+    mine = world.owner.plan("twice", tool="file.read", arguments={"n": 5})
+    body = {"process": "p-1", "intent_digest": mine["intent_digest"]}
+    path = f"/effects/{mine['id']}/dispatch"
+    granted = world.owner.post(path, body, key="k")
+    assert granted.status_code == 200
+    assert code(world.speaker.post(path, body, key="k")) == (409, "ALREADY_DISPATCHED")
+    assert world.owner.post(path, body, key="k").json()["attempt"] == granted.json()["attempt"]
+    assert code(world.owner.post(path, body | {"preconditions": {"a": 1}}, key="k")) == (422, "key_reuse")
+    assert Attempt.objects.filter(effect=mine["id"]).count() == 1
+
+
+def test_a_stranger_that_guesses_the_epoch_of_a_live_lease_moves_nothing(build: Build) -> None:
+    """Also in a session of mode leased, and for the session's own agent once another one holds the lease."""
+    world = build("stranger", "none")
+    session = world.owner.session("leased", mode="leased")["id"]
+    hold(world.owner, "leased", "p-o")
+    effect = world.owner.plan("held", "leased", tool="file.read", lease_epoch=1)
+    start = {"process": "p-o", "intent_digest": effect["intent_digest"], "lease_epoch": 1}
+    assert world.owner.post(f"/effects/{effect['id']}/dispatch", start).status_code == 200
+    before = rows()
+    told = {"attempt": 1, "reason": "rejected"}
+    for named in ({}, {"lease_epoch": 1}, {"lease_epoch": 2}):
+        assert code(world.speaker.post(f"/effects/{effect['id']}/fail", told | named)) == (403, "OTHER_AGENT")
+        ended = world.speaker.post(f"/sessions/{session}/end", {"status": "failed", **named})
+        assert code(ended) == (403, "OTHER_AGENT")
+        fact = {"id": f"f-{named}", "kind": "effect.failed", "session": "leased", "effect_key": "held", **told, **named}
+        assert world.speaker.report([fact]).json()["results"][0]["note"] == "other_agent"
+        assert rows() == before
+    holder = world.speakers["holder"]
+    world.team("crew", "holder")
+    hold(holder, "s-1", "p-h")
+    end = {"status": "failed", "lease_epoch": 1}
+    assert code(world.owner.post(f"/sessions/{world.ids['session']}/end", end)) == (409, "LEASE_LOST")
+    assert holder.post(f"/sessions/{world.ids['session']}/end", end).status_code == 200
+
+
+def test_a_claim_is_no_progress_and_no_mark_on_the_timeline(build: Build, desk: Desk) -> None:
+    world = build("stranger", "none")
+    viewer, session = desk.house.client("viewer"), world.ids["session"]
+    page = f"/sessions/{session}/timeline/?view=json"
+    before, seen = viewer.get(page).json(), Session.objects.get(id=session).seen_at_us
+    first = Entry.objects.latest("position").position
+    for kind in REPORTS:
+        world.report(kind, occurred_us=1)
+    assert viewer.get(page).json() == before
+    assert Session.objects.get(id=session).seen_at_us == seen
+    assert not loops._progressed(Session.objects.get(id=session).id, first, first + 1000)
+    assert not Effect.objects.filter(effect_key="new").exists()
+
+
+def test_a_session_that_others_only_named_is_opened_by_the_agent_it_belongs_to(build: Build) -> None:
+    world = build("stranger", "none")
+    naming = {"id": "1", "kind": "session.started", "session": "child", "parent": "to-come"}
+    assert world.speaker.report([naming]).status_code == 200
+    wish = {"session": "to-come", "effect_key": "e", "tool": "file.read"}
+    assert code(world.owner.post("/effects", wish)) == (403, "OTHER_AGENT")  # it is to be opened first
+    assert world.owner.post("/sessions", {"key": "to-come"}).status_code == 201
+    assert Session.objects.get(key="to-come").agent.name == "deploy-7"
+    assert world.owner.post("/effects", wish).status_code == 201
+    assert code(world.speaker.post("/effects", wish)) == (403, "OTHER_AGENT")
+    assert code(world.speaker.post("/sessions", {"key": "to-come"})) == (403, "OTHER_AGENT")

@@ -1,0 +1,115 @@
+"""A report that an effect was withdrawn: kept and marked, and no doubt is erased by it."""
+
+from typing import Any
+
+import pytest
+
+from approvals.models import Gate
+from journal.models import Entry
+from ledger.models import Effect
+from tests.approvals.story import Desk
+from tests.ingest.caller import Caller, code
+
+pytestmark = pytest.mark.django_db
+WORDS = "It was withdrawn although it had been dispatched"
+VIOLATION = '{"violation":"withdrawn_after_dispatch"}'
+
+
+@pytest.fixture
+def worker(agent: Caller) -> Caller:
+    agent.session()
+    return agent
+
+
+def withdraw(agent: Caller, effect_key: str = "e-1", number: int = 1) -> None:
+    """Report that an effect was withdrawn."""
+    fact = {"id": f"w-{effect_key}-{number}", "kind": "effect.superseded", "session": "s-1", "effect_key": effect_key}
+    result = agent.report([fact]).json()["results"][0]
+    assert (result["status"], "note" in result) == ("created", False)
+
+
+def stored() -> Effect:
+    return Effect.objects.get(effect_key="e-1")
+
+
+def violations() -> list[str]:
+    return list(Entry.objects.filter(kind="integrity.violation").values_list("facts", flat=True))
+
+
+def resume(agent: Caller) -> Any:
+    return agent.get(f"/sessions/{stored().session_id}/resume").json()
+
+
+def test_what_was_dispatched_stays_unknown_and_open(worker: Caller) -> None:
+    effect = worker.plan()
+    worker.dispatch(effect)
+    assert code(worker.post(f"/effects/{effect['id']}/supersede")) == (409, "WRONG_STATE")
+    before = resume(worker)
+    withdraw(worker)
+    assert (stored().state, stored().violates, violations()) == ("dispatched", True, [VIOLATION])
+    now = resume(worker)
+    (still_open,) = now["crash_recovery"]["open_effects"]
+    assert still_open["effect"] == effect["id"]
+    assert (now["safe"], now["because"]) == (before["safe"], before["because"])
+    assert now["crash_recovery"]["by_verdict"] == before["crash_recovery"]["by_verdict"]
+    again = worker.plan("another-name")
+    assert (again["answer"], again["open_effect"]) == ("ambiguous", effect["id"])
+    assert worker.plan()["answer"] == "ambiguous"
+    assert worker.acknowledge(effect)["state"] == "acknowledged"  # somebody knows now
+    assert violations() == [VIOLATION]
+
+
+def test_what_was_acknowledged_stays_acknowledged(worker: Caller) -> None:
+    effect = worker.plan()
+    worker.dispatch(effect)
+    worker.acknowledge(effect, external_reference="r-1")
+    assert [one["effect"] for one in resume(worker)["done"]] == [effect["id"]]
+    withdraw(worker)
+    assert (stored().state, stored().outcome, stored().external_reference) == ("acknowledged", "ok", "r-1")
+    assert violations() == [VIOLATION]
+    assert worker.plan()["answer"] == "done"
+    assert [one["effect"] for one in resume(worker)["done"]] == [effect["id"]]
+
+
+@pytest.mark.parametrize("reported_first", [True, False])
+def test_the_order_of_reports_makes_no_difference(worker: Caller, reported_first: bool) -> None:
+    dispatch = {"id": "d", "kind": "effect.dispatched", "session": "s-1", "effect_key": "e-1"}
+    worker.plan()
+    if not reported_first:
+        worker.report([dispatch])
+    withdraw(worker)
+    if reported_first:
+        assert (stored().state, violations()) == ("superseded", [])
+        worker.report([dispatch])
+    assert (stored().state, stored().violates, violations()) == ("dispatched", True, [VIOLATION])
+
+
+def test_what_was_never_dispatched_is_withdrawn_by_a_report_too(worker: Caller) -> None:
+    worker.plan()
+    withdraw(worker)
+    assert (stored().state, stored().violates) == ("superseded", False)
+
+
+def test_what_was_rejected_is_withdrawn_by_command_without_a_mark(worker: Caller) -> None:
+    effect = worker.plan()
+    worker.dispatch(effect)
+    worker.fail(effect, "rejected")
+    assert worker.post(f"/effects/{effect['id']}/supersede").status_code == 200
+    assert (stored().state, stored().violates) == ("superseded", False)
+    late = worker.post(f"/effects/{effect['id']}/acknowledge", {"attempt": 1, "outcome": "ok"})
+    assert (late.status_code, stored().state, violations()) == (202, "acknowledged", [VIOLATION])
+
+
+def test_a_request_for_the_next_attempt_waits_on_and_the_page_says_what_was_reported(desk: Desk) -> None:
+    planned = desk.plan()
+    desk.answer(desk.gate(planned), "reviewer")
+    desk.agent.dispatch(planned)
+    desk.agent.fail(planned, "timeout")
+    assert desk.plan()["answer"] == "ambiguous"
+    withdraw(desk.agent)
+    effect = desk.effect(planned)
+    assert (effect.state, effect.outcome, effect.leave) == ("failed", "unknown", desk.effect(planned).leave)
+    assert not Gate.objects.filter(status="cancelled").exists()
+    page = desk.house.client("viewer").get(f"/effects/{planned['id']}/").content.decode()
+    assert WORDS in page
+    assert str(effect) in desk.house.client("viewer").get("/audit/", {"q": "is:violating"}).content.decode()
