@@ -17,7 +17,8 @@ PATIENCE_S = 60
 def test_it_is_ready_and_serves_its_pages_and_files(live_server_process: Server) -> None:
     with httpx.Client(base_url=live_server_process.url, timeout=PATIENCE_S) as client:
         assert client.get("/healthz").text == "ok\n"
-        assert client.get("/readyz").text.splitlines()[0] == "ready"  # then how late each chore is
+        # Nothing runs the jobs of this server: in a long run they are late, and it serves all the same.
+        assert client.get("/readyz").text.splitlines()[0].split(",")[0] == "ready"
         page = client.get("/sign-in/")
         assert page.status_code == 200
         (style,) = set(re.findall(r'href="(/static/gatebook\.[^"]+\.css)"', page.text))
