@@ -1,8 +1,8 @@
-"""Who may see which page: a signed-in person, in one of their projects, with a role there.
+"""Page access: a signed-in person, in one of their projects, with a role there.
 
-Views start from `request.membership.project` to fetch anything, so an object of another project is simply not found.
-Rights are read at every request: a removed member is out at the next click. A form acts in the project that its page
-showed, or not at all.
+Views fetch everything through `request.membership.project`, so objects of other projects are not
+found. Rights are read at every request: a removed member loses access at once. A form acts only in
+the project that its page showed.
 """
 
 from collections.abc import Callable
@@ -19,11 +19,22 @@ from django.shortcuts import render
 from journal.compiled import Compiled
 from sessions.models import ROLES, Membership, Person, Project
 
-PROJECT = "project"  # key in the login session: the project a person last chose
-OF_PROJECT: Final = "project"  # in the query of a link that leads to no single thing: the name of the project it is of
-IN_PROJECT: Final = "in_project"  # hidden in every form that acts in a project: the id of the one its page showed
+PROJECT = "project"  # key in the login session: the project that a person last chose
+OF_PROJECT: Final = "project"  # query parameter of links to lists: the project's name
+IN_PROJECT: Final = "in_project"  # hidden field of forms: the id of the project of their page
 _NOBODYS_WORDS: Final = {  # what a form sends that nobody typed, or that is shown to nobody
-    *("csrfmiddlewaretoken", IN_PROJECT, "password", "code", "settled", "from", "list", "version", "scope", "subject"),
+    *(
+        "csrfmiddlewaretoken",
+        IN_PROJECT,
+        "password",
+        "code",
+        "settled",
+        "from",
+        "list",
+        "version",
+        "scope",
+        "subject",
+    ),
     *("gate", "member", "do", "answer", "insists", "hidden_seen", "all_read", "incident", "key"),
 }
 P = ParamSpec("P")
@@ -36,39 +47,44 @@ class MemberRequest(HttpRequest):
     membership: Membership  # in the current project
     memberships: list[Membership]  # all of the person's, by project name
     person: Person
-    read_to: int  # set by a view that asked: the last position of the journal before it read its rows
+    read_to: int  # set by some views: the journal's last position before they read their rows
 
 
 def attach(request: HttpRequest) -> Membership | None:
-    """Put `memberships`, `membership` and `person` on the request of a signed-in person; no query more than their own.
+    """Set `memberships`, `membership` and `person` on the request.
 
-    Returns None, and attaches nothing, for people who belong to no project.
+    Runs at most one query. Returns the membership; None, and sets nothing, for people without a
+    project.
     """
     user = cast(User, request.user)
-    # Read a moment ago with the user, for this request alone (signed_in.py).
+    # The authentication backend has loaded them with the user for this request.
     memberships: list[Membership] | None = getattr(user, "memberships_read", None)
     if memberships is None:
         memberships = MEMBERSHIPS.rows(user=user.pk)
     if not memberships:
         return None
     chosen = request.session.get(PROJECT)
-    current = next((one for one in memberships if str(one.project_id) == chosen), memberships[0])
+    current = next(
+        (membership for membership in memberships if str(membership.project_id) == chosen),
+        memberships[0],
+    )
     attached = cast(MemberRequest, request)
     attached.membership, attached.memberships = current, memberships
-    attached.person = getattr(current.user, "person", None) or Person(user=user)  # defaults, unsaved
+    # A person without settings gets unsaved defaults.
+    attached.person = getattr(current.user, "person", None) or Person(user=user)
     return current
 
 
 def _of_person(user: int) -> "QuerySet[Membership]":
-    found = Membership.objects.filter(user_id=user)
-    return found.select_related("project", "user__person").order_by("project__name")
+    memberships = Membership.objects.filter(user_id=user)
+    return memberships.select_related("project", "user__person").order_by("project__name")
 
 
 MEMBERSHIPS: Final = Compiled(_of_person, user=int)
 
 
 def choose(request: MemberRequest, project: UUID) -> Project | None:
-    """Make `project` the current one for this sign-in, if the person belongs to it."""
+    """Make `project` the current one of this sign-in, if the person belongs to it."""
     for membership in request.memberships:
         if membership.project_id == project:
             request.session[PROJECT] = str(project)
@@ -77,21 +93,24 @@ def choose(request: MemberRequest, project: UUID) -> Project | None:
 
 
 def may(membership: Membership, role: str) -> bool:
-    """True when the member's role is `role` or above it."""
+    """Return True when the member's role is `role` or higher."""
     return ROLES.index(membership.role) >= ROLES.index(role)
 
 
 View = Callable[Concatenate[MemberRequest, P], HttpResponseBase]
 
 
-def requires(role: str) -> Callable[[View[P]], Callable[Concatenate[HttpRequest, P], HttpResponseBase]]:
-    """Let only people with `role` or above in the current project into a view; `required_role` on it says so to tests.
+def requires(
+    role: str,
+) -> Callable[[View[P]], Callable[Concatenate[HttpRequest, P], HttpResponseBase]]:
+    """Require `role` or higher in the current project to open a view.
 
-    Strangers are sent to sign in; people without a project, or with a lesser role, get a page that says what to do, and
-    so does whoever sends a form that was opened in another project.
+    Anonymous users are sent to sign in. People without a project, with a lower role, or with a form
+    of another project get a page that tells them what to do. Tests read `required_role` from the
+    view.
     """
     if role not in ROLES:
-        raise ValueError(f"{role!r} is no role")
+        raise ValueError(f"{role!r} is not a role")
 
     def decorate(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseBase]:
         @wraps(view)
@@ -117,15 +136,16 @@ def requires(role: str) -> Callable[[View[P]], Callable[Concatenate[HttpRequest,
 
 
 def member(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseBase]:
-    """Let every member of the current project into a view."""
+    """Require membership in the current project to open a view."""
     return requires("viewer")(view)
 
 
 def shown_elsewhere(request: HttpRequest, current: Membership) -> bool:
-    """True for a form whose page showed another project than the current one, which any tab of the sign-in may change.
+    """Return True for a form whose page showed another project than the current one.
 
-    A POST that names no project is let through: every form of ours names one (a test walks the templates), so it came
-    from no page, and what a program sends by hand is meant for the project that it chose itself.
+    Any tab of the sign-in may switch projects. A POST that names no project is accepted: all our
+    forms name one (a test checks the templates), so it comes from a program, which chose the
+    project itself.
     """
     if request.method != "POST":
         return False
@@ -133,8 +153,15 @@ def shown_elsewhere(request: HttpRequest, current: Membership) -> bool:
 
 
 def _named_by_link(request: HttpRequest, current: Membership) -> Project | None:
-    """The project, not the current one, that a link names; raises Http404 where it is none of the person's own."""
-    name = request.GET.get(OF_PROJECT, current.project.name) if request.method in ("GET", "HEAD") else None
+    """Return the project that a link names, if it is not the current one.
+
+    Raises Http404 for a project that the person does not belong to.
+    """
+    name = (
+        request.GET.get(OF_PROJECT, current.project.name)
+        if request.method in ("GET", "HEAD")
+        else None
+    )
     if name is None or name == current.project.name:
         return None
     for membership in cast(MemberRequest, request).memberships:
@@ -144,30 +171,35 @@ def _named_by_link(request: HttpRequest, current: Membership) -> Project | None:
 
 
 def elsewhere(request: MemberRequest, project: Project, what: str) -> HttpResponse:
-    """409 for an address of another of the person's projects, of `what` it is, with a button that opens it there.
+    """Return 409 for an address in another of the person's projects.
 
-    Reading changes nothing, so the switch is the person's: other tabs of the sign-in are in the current project.
+    The page offers a button that switches and opens it. `what` names the kind of address. Reading
+    must not switch the project, because other tabs of the sign-in use the current one.
     """
     context = {"home": project, "what": what, "path": request.get_full_path()}
     return render(request, "sessions/elsewhere.html", context, status=409)
 
 
 def sign_in_first(request: HttpRequest) -> HttpResponse:
-    """Send a stranger to the sign-in page, and back afterwards when they were only reading."""
+    """Redirect to the sign-in page, and back afterwards where the request only reads."""
     if request.method in ("GET", "HEAD"):
         return redirect_to_login(request.get_full_path())
     return redirect_to_login("/")
 
 
 def lacks_role(request: HttpRequest, role: str) -> HttpResponse:
-    """The page for members whose role is not enough."""
+    """Return the page for members whose role is too low."""
     return render(request, "sessions/lacks_role.html", {"role": role}, status=403)
 
 
 def other_project(request: MemberRequest) -> HttpResponse:
-    """409 for a form of another project: which one, that nothing was recorded, and what was typed."""
+    """Return 409 for a form of another project: which one, and what was typed."""
     shown = request.POST.getlist(IN_PROJECT)
-    others = (one.project for one in request.memberships if one.project_id != request.membership.project_id)
+    others = (
+        membership.project
+        for membership in request.memberships
+        if membership.project_id != request.membership.project_id
+    )
     context = {
         "was": next((project for project in others if str(project.id) in shown), None),
         "typed": [

@@ -1,4 +1,4 @@
-"""The one writer of Agent."""
+"""The only writer of Agent."""
 
 import re
 
@@ -15,19 +15,28 @@ _TEAM = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 
 
 @transaction.atomic(savepoint=False)
-def ensure(project: Project, name: str, owner: User | None = None, *, actor: str = SYSTEM_SOURCE) -> Agent:
-    """The agent called `name` in `project`, created when it is not there.
+def ensure(
+    project: Project, name: str, owner: User | None = None, *, actor: str = SYSTEM_SOURCE
+) -> Agent:
+    """Return the agent called `name` in `project`, created if missing.
 
-    An agent without an owner takes `owner`; one with another owner is refused, because who answers for an agent decides
-    who may approve for it. An owner must belong to the project. Raises RefusedError.
+    An agent without an owner gets `owner`. An agent with another owner is refused, because its
+    owner decides who may approve for it. An owner must belong to the project. Raises RefusedError.
     """
     if not name or len(name) > 64 or not name.isprintable() or name != name.strip():
-        raise RefusedError("An agent's name is 1 to 64 printable characters, without spaces at its ends.")
-    # The source of an entry begins with the agent's name, and one of these parts it from what the agent adds.
+        raise RefusedError(
+            "An agent's name has 1 to 64 printable characters, without spaces at its ends."
+        )
+    # An entry's source is the agent's name, one of these separators, and the agent's own part.
     if "/" in name or ":" in name or name == SYSTEM_SOURCE:
-        raise RefusedError(f"An agent's name holds no / and no :, and is not {SYSTEM_SOURCE}: sources begin with it.")
+        raise RefusedError(
+            f"An agent's name cannot contain / or :, or be {SYSTEM_SOURCE}. Choose another."
+        )
     if owner is not None and not Membership.objects.filter(project=project, user=owner).exists():
-        raise RefusedError(f"{owner.get_username()} does not belong to {project.name}, so cannot own an agent there.")
+        raise RefusedError(
+            f"{owner.get_username()} does not belong to {project.name}. Invite them first,"
+            " or choose another owner."
+        )
     agent, created = Agent.objects.select_related("owner").get_or_create(
         project=project, name=name, defaults={"owner": owner}
     )
@@ -35,7 +44,9 @@ def ensure(project: Project, name: str, owner: User | None = None, *, actor: str
         _record(agent, "admin.agent_created", actor)
     elif owner is not None and agent.owner_id != owner.pk:
         if agent.owner is not None:
-            raise RefusedError(f"The agent {name} belongs to {agent.owner.get_username()}.")
+            raise RefusedError(
+                f"The agent {name} belongs to {agent.owner.get_username()}. Choose another name."
+            )
         agent.owner = owner
         agent.save(update_fields=["owner"])
         _record(agent, "admin.agent_changed", actor)
@@ -44,16 +55,21 @@ def ensure(project: Project, name: str, owner: User | None = None, *, actor: str
 
 @transaction.atomic(savepoint=False)
 def set_charter(agent: Agent, charter: str, *, version: int, actor: str) -> None:
-    """Store what an agent is for and its standing orders, as the version after `version`; equal text changes nothing.
+    """Store an agent's charter as the version after `version`, if it differs.
 
-    Raises RefusedError when the charter is no longer at `version`, and for one over CHARTER_CHARACTERS or with a NUL.
+    The charter holds what the agent is for, and its standing orders. Raises RefusedError when the
+    charter is no longer at `version`, has more than CHARTER_CHARACTERS or a NUL.
     """
     charter = charter.replace("\r\n", "\n").strip()
     if len(charter) > CHARTER_CHARACTERS or "\0" in charter:
-        raise RefusedError(f"A charter has at most {CHARTER_CHARACTERS} characters and no NUL.")
+        raise RefusedError(
+            f"A charter has at most {CHARTER_CHARACTERS} characters and no NUL. Shorten it."
+        )
     stored = Agent.objects.select_for_update().get(pk=agent.pk)
     if stored.charter_version != version:
-        raise RefusedError("Somebody else has changed the charter since you opened it. Open it again and compare.")
+        raise RefusedError(
+            "Another person changed the charter since you opened it. Reload it and compare."
+        )
     if stored.charter == charter:
         return
     agent.charter, agent.charter_version = charter, version + 1
@@ -70,12 +86,15 @@ def set_charter(agent: Agent, charter: str, *, version: int, actor: str) -> None
 
 @transaction.atomic(savepoint=False)
 def set_team(agent: Agent, team: str, *, actor: str = SYSTEM_SOURCE) -> None:
-    """Put an agent into a team, or with an empty name into none; the same team again changes nothing.
+    """Put an agent into a team, or out of its team for an empty name.
 
-    Agents of one team may speak for each other's sessions. Raises RefusedError.
+    The same team changes nothing. Agents of one team may write for each other's sessions. Raises
+    RefusedError.
     """
     if team and not _TEAM.fullmatch(team):
-        raise RefusedError("The name of an agent team is 1 to 64 characters of a-z, 0-9 and hyphen. Choose another.")
+        raise RefusedError(
+            "An agent team's name has 1 to 64 characters of a-z, 0-9 and hyphen. Choose another."
+        )
     stored = Agent.objects.select_for_update().get(pk=agent.pk)
     if stored.team == team:
         return
@@ -92,9 +111,9 @@ def set_team(agent: Agent, team: str, *, actor: str = SYSTEM_SOURCE) -> None:
 
 
 def bring(project: Project, name: str, charter: str, version: int) -> Agent:
-    """The agent of that name in an archive, stored with its charter where a bundle is the first to name it."""
-    told = {"charter": charter, "charter_version": version}
-    return Agent.objects.get_or_create(project=project, name=name, defaults=told)[0]
+    """Return an archive's agent, stored with its charter where it is missing."""
+    defaults = {"charter": charter, "charter_version": version}
+    return Agent.objects.get_or_create(project=project, name=name, defaults=defaults)[0]
 
 
 def _record(agent: Agent, kind: str, actor: str) -> None:

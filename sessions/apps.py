@@ -1,17 +1,20 @@
-"""Projects, people, agents and their sessions. The label keeps clear of Django's own `sessions` (login) app."""
+"""Django app of projects, people, agents and sessions.
+
+Its label differs from Django's own `sessions` app.
+"""
 
 from django.apps import AppConfig
 
 
 class SessionsConfig(AppConfig):
-    """The room of who works and on what. Adds the laws of leases to the triggers that every database must have."""
+    """App config that registers the triggers of leases, archives and passwords."""
 
     name = "sessions"
     label = "agent_sessions"
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Tell the journal's installer, which runs after every migration, of the laws of leases."""
+        """Register the triggers with the journal's installer, which runs after migrations."""
         from journal import triggers
         from sessions import laws, laws_of_archives, people, sign_ins  # noqa: F401 - the last listens for sign-ins
 

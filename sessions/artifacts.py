@@ -1,4 +1,7 @@
-"""The one writer of Artifact, and the keeper of stored bytes: named by content, written whole or not at all."""
+"""The only writer of Artifact and of stored bytes.
+
+Files are named by their content and written atomically.
+"""
 
 import hashlib
 import os
@@ -18,25 +21,30 @@ from journal.ids import derived
 from sessions.models import Artifact
 from sessions.origin import Origin, Repeated
 
-_INCOMING: Final = ".incoming-"  # begins the name of a file while its bytes come in
+_INCOMING: Final = ".incoming-"  # prefix of temporary files during an upload
 _ABANDONED_US: Final = 24 * 3_600 * 1_000_000
 
 
 class WrongContent(Exception):
-    """The bytes are not those that were announced; send the file whose SHA-256 and size the artifact names."""
+    """The content differs from the announced size or SHA-256. Send the announced file."""
 
 
 def bring(rows: Sequence[Artifact]) -> None:
-    """Store artifacts of a bundle, as they stood in the book of origin. Expects the archive of their session."""
+    """Store artifacts from a bundle, as the source journal had them.
+
+    Expects the archive of their session.
+    """
     Artifact.objects.bulk_create(rows, batch_size=500)
 
 
 def identity(session: UUID, origin: Origin) -> UUID:
-    """The id of the artifact that this fact records."""
+    """Derive the id of the artifact that a fact records."""
     return derived(session, "artifact", origin.source, origin.key)
 
 
-def record(origin: Origin, session: UUID, effect: UUID | None, values: Mapping[str, Any]) -> Artifact:
+def record(
+    origin: Origin, session: UUID, effect: UUID | None, values: Mapping[str, Any]
+) -> Artifact:
     """Record an artifact by command. Raises Repeated."""
     appended = entries.append([draft(origin, session, effect, values)], origin.received_us)[0]
     if appended.status is not Status.CREATED:
@@ -44,16 +52,29 @@ def record(origin: Origin, session: UUID, effect: UUID | None, values: Mapping[s
     return store(origin, session, effect, values, appended.position)
 
 
-def draft(origin: Origin, session: UUID, effect: UUID | None, values: Mapping[str, Any]) -> entries.Draft:
-    """The journal entry of an artifact."""
-    facts = orjson.dumps({"sha256": values["sha256"], "size": values["size"]}, option=orjson.OPT_SORT_KEYS).decode()
+def draft(
+    origin: Origin, session: UUID, effect: UUID | None, values: Mapping[str, Any]
+) -> entries.Draft:
+    """Build the journal entry of an artifact."""
+    facts = orjson.dumps(
+        {"sha256": values["sha256"], "size": values["size"]}, option=orjson.OPT_SORT_KEYS
+    ).decode()
     return origin.draft(
-        "artifact.recorded", facts=facts, session=session, effect=effect, subject=identity(session, origin)
+        "artifact.recorded",
+        facts=facts,
+        session=session,
+        effect=effect,
+        subject=identity(session, origin),
     )
 
 
-def store(origin: Origin, session: UUID, effect: UUID | None, values: Mapping[str, Any], position: int) -> Artifact:
-    """Write the row of an artifact whose entry is in the journal; its bytes may be here already, under another name."""
+def store(
+    origin: Origin, session: UUID, effect: UUID | None, values: Mapping[str, Any], position: int
+) -> Artifact:
+    """Store an artifact whose entry is in the journal.
+
+    Its bytes may be stored already, under another name.
+    """
     artifact, _created = Artifact.objects.get_or_create(
         id=identity(session, origin),
         defaults={
@@ -69,19 +90,21 @@ def store(origin: Origin, session: UUID, effect: UUID | None, values: Mapping[st
             "retention": values.get("retention") or "standard",
             "opened_position": position,
             "created_at_us": origin.received_us,
-            "stored_at_us": origin.received_us if _is_here(origin.project, values["sha256"], values["size"]) else None,
+            "stored_at_us": origin.received_us
+            if _is_here(origin.project, values["sha256"], values["size"])
+            else None,
         },
     )
     return artifact
 
 
 def path(project: UUID, sha256: str) -> Path:
-    """Where the bytes of that hash lie; a project never shares a file with another."""
+    """Return the path of the bytes with that hash. Projects never share a file."""
     return Path(settings.MEDIA_ROOT) / str(project) / sha256[:2] / sha256
 
 
 def _is_here(project: UUID, sha256: str, size: int) -> bool:
-    """True when bytes of that hash and size are stored; an artifact that names another size names other bytes."""
+    """Return True when bytes of that hash and size are stored."""
     try:
         return path(project, sha256).stat().st_size == size
     except FileNotFoundError:
@@ -89,10 +112,13 @@ def _is_here(project: UUID, sha256: str, size: int) -> bool:
 
 
 def receive(artifact: Artifact, chunks: Iterable[bytes]) -> None:
-    """Put the artifact's bytes on disk from a stream: temporary file, fsync, rename, fsync of the folder.
+    """Write an artifact's bytes to disk.
 
-    Raises WrongContent, and nothing is kept, when size or SHA-256 differ from what was announced. Needs no transaction,
-    and must not run in one: whoever sends slowly would keep every other writer waiting. `mark_stored` comes after it.
+    Uses a temporary file, fsync, rename, and fsync of the folder.
+
+    Raises WrongContent, and stores nothing, when size or SHA-256 differ from those announced. Call
+    it outside a transaction: a slow sender would block every other writer. Call `mark_stored` after
+    it.
     """
     target = path(artifact.project_id, artifact.sha256)
     _make_folder(target.parent)
@@ -118,24 +144,26 @@ def receive(artifact: Artifact, chunks: Iterable[bytes]) -> None:
 
 
 def mark_stored(artifact: Artifact, now_us: int) -> None:
-    """Say that the bytes which `receive` put on disk are here: of this artifact and all of the same hash and size."""
-    named = Artifact.objects.filter(project=artifact.project_id, sha256=artifact.sha256, size=artifact.size)
-    named.filter(stored_at_us=None).update(stored_at_us=now_us)
+    """Mark the bytes as stored, for all artifacts with the same hash and size."""
+    rows = Artifact.objects.filter(
+        project=artifact.project_id, sha256=artifact.sha256, size=artifact.size
+    )
+    rows.filter(stored_at_us=None).update(stored_at_us=now_us)
 
 
 def remove_abandoned(now_us: int) -> int:
-    """Delete what uploads left half-way when their process was killed, a day after its last byte; return how many."""
+    """Delete files of killed uploads 24 hours after the last write; return how many."""
     removed = 0
-    for left in Path(settings.MEDIA_ROOT).glob(f"*/??/{_INCOMING}*"):
-        with suppress(FileNotFoundError):  # somebody else was quicker
-            if left.stat().st_mtime_ns // 1_000 < now_us - _ABANDONED_US:
-                left.unlink()
+    for file in Path(settings.MEDIA_ROOT).glob(f"*/??/{_INCOMING}*"):
+        with suppress(FileNotFoundError):  # another process deleted the file
+            if file.stat().st_mtime_ns // 1_000 < now_us - _ABANDONED_US:
+                file.unlink()
                 removed += 1
     return removed
 
 
 def _make_folder(folder: Path) -> None:
-    """Make `folder` and what is missing above it, so that it is still there after a loss of power."""
+    """Create `folder` and its missing parents so that they survive a power failure."""
     if not folder.is_dir():
         _make_folder(folder.parent)
         folder.mkdir(exist_ok=True)

@@ -1,7 +1,7 @@
-"""The one writer of BeatMinute: hears that holders are alive and that work moves, two clocks that are never mixed.
+"""The only writer of BeatMinute: counts heartbeats and progress, which never mix.
 
-A beat says that a process runs. Progress is what cannot be said by a process that merely runs: a checkpoint, a
-decision, a task that changed, a mark of an effect, or a progress token that is another than before.
+A heartbeat shows that a process runs. Progress is what a process that merely runs cannot report: a
+checkpoint, a decision, a changed task, a change of an effect, or a new progress token.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,11 +20,17 @@ from sessions.fences import Overtaken, as_text
 from sessions.holders import Beat, Heard
 from sessions.models_leases import BeatMinute, Lease
 
-# What a session is seen to move by, beside new progress tokens and the marks of its effects.
+# Facts that count as progress, besides new progress tokens and changes of effects.
 MOVING: Final = frozenset(
     {
-        *("checkpoint.written", "decision.recorded", "decision.concluded"),
-        *("task.created", "task.changed", "task.done", "item.done", "item.failed"),
+        "checkpoint.written",
+        "decision.recorded",
+        "decision.concluded",
+        "task.created",
+        "task.changed",
+        "task.done",
+        "item.done",
+        "item.failed",
     }
 )
 KEPT_MINUTES: Final = 7 * 24 * 60
@@ -42,24 +48,36 @@ _COUNT: Final = {
 }
 
 
-def beat(project: UUID, agent: UUID, beats: Sequence[Beat], received_us: int) -> dict[tuple[UUID, int], Heard]:
-    """Hear the holders of leases: what counted, by lease and epoch; what is missing there is lost.
+def beat(
+    project: UUID, agent: UUID, beats: Sequence[Beat], received_us: int
+) -> dict[tuple[UUID, int], Heard]:
+    """Record heartbeats; return those that counted, by lease and epoch.
 
-    A constant number of statements, however many there are; the entries that end a silence are the exception.
+    Leases missing from the result are lost.
+
+    Runs a constant number of statements for any number of heartbeats, plus the entries that end a
+    silence.
     """
     heard = leases.hear(project, agent, beats)
-    _count((one.lease, one.at_us, 1, int(one.progressed)) for one in heard)
+    _count((applied.lease, applied.at_us, 1, int(applied.progressed)) for applied in heard)
     leases.tell_heard(project, heard, received_us)
-    return {(one.lease, one.epoch): one for one in heard}
+    return {(applied.lease, applied.epoch): applied for applied in heard}
 
 
-def tell_lost(project: UUID, agent: UUID, lost: Sequence[tuple[UUID, int]], received_us: int) -> None:
-    """Write into the book that a holder beats on whose lease another took: once for each (lease, epoch)."""
+def tell_lost(
+    project: UUID, agent: UUID, lost: Sequence[tuple[UUID, int]], received_us: int
+) -> None:
+    """Journal heartbeats on a lost lease, once per (lease, epoch)."""
     if not lost:
         return
-    rows = {lease.id: lease for lease in Lease.objects.filter(project=project, id__in=[lease for lease, _ in lost])}
-    found = [(rows[lease], epoch) for lease, epoch in lost if lease in rows and epoch < rows[lease].epoch]
-    entries.append([_still_beating(lease, epoch, agent) for lease, epoch in found], received_us)
+    rows = {
+        lease.id: lease
+        for lease in Lease.objects.filter(project=project, id__in=[lease for lease, _ in lost])
+    }
+    overtaken = [
+        (rows[lease], epoch) for lease, epoch in lost if lease in rows and epoch < rows[lease].epoch
+    ]
+    entries.append([_still_beating(lease, epoch, agent) for lease, epoch in overtaken], received_us)
 
 
 def _still_beating(lease: Lease, epoch: int, agent: UUID) -> Draft:
@@ -79,11 +97,13 @@ def _still_beating(lease: Lease, epoch: int, agent: UUID) -> Draft:
     )
 
 
-def progressed(project: UUID, session: UUID, given: int | None = None, task: UUID | None = None) -> None:
-    """Say that work moved in a session, and in a task where the fact names one; nothing where nothing is leased.
+def progressed(
+    project: UUID, session: UUID, given: int | None = None, task: UUID | None = None
+) -> None:
+    """Record progress of a session, and of a task if given; nothing without a lease.
 
-    The last statements of a verb whose session has a fence: they wait for whoever takes the lease over. Raises
-    Overtaken when `given` is no longer the epoch of whoever holds what the fact is of.
+    These are the last statements of a command on a fenced session: they wait for a concurrent
+    takeover. Raises Overtaken when `given` is no longer the current epoch.
     """
     moved = leases.move(session, task)
     holding = {kind: epoch for _, kind, epoch, _ in moved}
@@ -93,18 +113,23 @@ def progressed(project: UUID, session: UUID, given: int | None = None, task: UUI
     _count((lease, at_us, 0, 1) for lease, _, _, at_us in moved)
 
 
-def _count(of: Iterable[tuple[UUID, int, int, int]]) -> None:
-    """Add to the density of leases: (lease, moment, beats, progresses)."""
+def _count(counts: Iterable[tuple[UUID, int, int, int]]) -> None:
+    """Add to the per-minute counts of leases: (lease, time, heartbeats, progress)."""
     rows: list[dict[str, Any]] = [
-        {"lease": vendor_id(lease), "minute": at_us // _MINUTE_US, "beats": beats, "progresses": progresses}
-        for lease, at_us, beats, progresses in of
+        {
+            "lease": vendor_id(lease),
+            "minute": at_us // _MINUTE_US,
+            "beats": beats,
+            "progresses": progresses,
+        }
+        for lease, at_us, beats, progresses in counts
     ]
     if rows:
         sql.write(_COUNT[connection.vendor], [orjson.dumps(rows).decode()])
 
 
 def prune(keep_minutes: int = KEPT_MINUTES) -> int:
-    """Delete what is told of minutes longer ago, in short steps, and return how many rows that were."""
+    """Delete counts older than `keep_minutes`, in short steps; return how many rows."""
     deleted = 0
     while True:
         old = BeatMinute.objects.filter(minute__lt=now_us() // _MINUTE_US - keep_minutes)

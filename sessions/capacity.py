@@ -1,7 +1,7 @@
-"""The one writer of Capacity: what agents said last of how much they can take, and when their plans are paced.
+"""The only writer of Capacity: agents' free capacity, and throttled plans.
 
-Pacing holds back new intentions only. What is under way is always heard: dispatching what has leave, telling what came
-of it, looking it up.
+Only new plans are throttled. Dispatching an approved effect, reporting an outcome and probing
+always work.
 """
 
 from typing import Any, Final
@@ -17,46 +17,51 @@ from sessions.models_messages import Capacity
 from sessions.origin import Origin, Repeated
 
 US: Final = 1_000_000
-# The thresholds, all of them. A report counts while it is fresh; then nothing is known, and nothing is paced.
+# The thresholds. A report counts while it is fresh. After that, plans are not throttled.
 FRESH_S: Final = 300
 LEAST_CONTEXT_TOKENS: Final = 4_000
-LEAST_CONTEXT_SHARE: Final = 20  # at least one token in so many is left, where the total is told
-LEAST_TIME_S: Final = 60  # of the time that was left, less what has passed since
+LEAST_CONTEXT_SHARE: Final = 20  # one token in so many must be left, where the total is reported
+LEAST_TIME_S: Final = 60  # of the reported time, less what has passed since
 MOST_QUEUE: Final = 100
-COME_AGAIN_S: Final = 30  # a new report may change everything
+COME_AGAIN_S: Final = 30  # short, because a new report may end the throttling
 
 FIELDS: Final = ("context_left_tokens", "context_total_tokens", "time_left_s", "queue")
 
 
 class Paced(Exception):
-    """A plan comes at a time for which its agent has said that it can take little. Nothing was recorded."""
+    """The agent's last capacity report throttles its plans. Nothing was recorded."""
 
     def __init__(self, reason: str, until_us: int, now_us: int) -> None:
         super().__init__(reason)
         self.until_us = until_us
         self.retry_after_s = min(COME_AGAIN_S, -(-(until_us - now_us) // US))
         self.sentence = (
-            f"Your last report says that {_WORDS[reason]}. Finish what is under way, write a handoff, and plan more"
-            " when a new report (POST /capacity) says that there is room;"
-            f" this one counts for {FRESH_S // 60} minutes."
+            f"Plans are throttled because your last capacity report says that {_WORDS[reason]}."
+            " Finish what is under way and write a handoff. Send a new report to POST /capacity"
+            f" when you have room; this one expires after {FRESH_S // 60} minutes."
         )
 
 
 _WORDS: Final = {
     "context": "little context is left",
     "time": "little time is left",
-    "queue": "too much waits for you",
+    "queue": "your queue is too long",
 }
 
 
 def report(origin: Origin, session: UUID | None, values: dict[str, int | None]) -> Capacity:
-    """Keep what an agent says of its capacity, by command. `values` has FIELDS, None where untold. Raises Repeated."""
+    """Store an agent's capacity report, by command.
+
+    `values` has FIELDS, None where not reported. Raises Repeated.
+    """
     pace = _pace(values, origin.received_us)
     facts: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
     if pace is not None:
         facts["paced"] = pace[0]
     draft = origin.draft(
-        "capacity.reported", facts=orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode(), session=session
+        "capacity.reported",
+        facts=orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode(),
+        session=session,
     )
     appended = entries.append([draft], origin.received_us)[0]
     if appended.status is not Status.CREATED:
@@ -79,10 +84,19 @@ def report(origin: Origin, session: UUID | None, values: dict[str, int | None]) 
 
 
 def _pace(values: dict[str, int | None], now_us: int) -> tuple[str, int, int] | None:
-    """Why, from when and until when a report paces (µs), or None. Time runs on, so it may begin later."""
+    """Return why, from when and until when (µs) a report throttles plans, or None.
+
+    It may begin later, because the reported time runs out.
+    """
     until_us = now_us + FRESH_S * US
-    left, total, queue = values["context_left_tokens"], values["context_total_tokens"], values["queue"]
-    if left is not None and (left < LEAST_CONTEXT_TOKENS or (total is not None and left * LEAST_CONTEXT_SHARE < total)):
+    left, total, queue = (
+        values["context_left_tokens"],
+        values["context_total_tokens"],
+        values["queue"],
+    )
+    if left is not None and (
+        left < LEAST_CONTEXT_TOKENS or (total is not None and left * LEAST_CONTEXT_SHARE < total)
+    ):
         return "context", now_us, until_us
     if queue is not None and queue > MOST_QUEUE:
         return "queue", now_us, until_us
@@ -93,20 +107,22 @@ def _pace(values: dict[str, int | None], now_us: int) -> tuple[str, int, int] | 
 
 
 def paced(agent: UUID, session: UUID, now_us: int) -> Paced | None:
-    """What holds back a plan of the agent in this session now, if anything. One query.
+    """Return what throttles the agent's plans in this session now, or None. One query.
 
-    The latest of two reports counts: that on the session and that on all of them. Asked only where some row of the
-    agent paces at all, of which approvals/policies.py tells.
+    The later of two reports counts: that for the session and that for all sessions. Called only
+    where some report of the agent throttles at all, which approvals/policies.py reads.
     """
-    said = Capacity.objects.filter(Q(session=session) | Q(session__isnull=True), agent=agent)
-    latest = said.order_by("-position").first()
+    reports = Capacity.objects.filter(Q(session=session) | Q(session__isnull=True), agent=agent)
+    latest = reports.order_by("-position").first()
     if latest is None or latest.paced_until_us is None or not is_paced(latest, now_us):
         return None
     return Paced(latest.pace_reason, latest.paced_until_us, now_us)
 
 
-def latest(project: UUID, session: UUID | None = None, agent: UUID | None = None, limit: int = 200) -> list[Capacity]:
-    """The latest reports of a project, the newest first: of one session, of one agent."""
+def latest(
+    project: UUID, session: UUID | None = None, agent: UUID | None = None, limit: int = 200
+) -> list[Capacity]:
+    """Return the latest capacity reports of a project, newest first."""
     rows = Capacity.objects.filter(project=project).select_related("agent", "session")
     if session is not None:
         rows = rows.filter(session=session)
@@ -116,18 +132,23 @@ def latest(project: UUID, session: UUID | None = None, agent: UUID | None = None
 
 
 def of(agent: UUID, session: UUID) -> Capacity | None:
-    """What is known of an agent's capacity in a session: the latest of its reports on the session and on all."""
-    said = Capacity.objects.filter(Q(session=session) | Q(session__isnull=True), agent=agent)
-    return said.select_related("agent").order_by("-position").first()
+    """Return an agent's latest report for a session or for all sessions."""
+    reports = Capacity.objects.filter(Q(session=session) | Q(session__isnull=True), agent=agent)
+    return reports.select_related("agent").order_by("-position").first()
 
 
 def is_fresh(row: Capacity, now_us: int) -> bool:
-    """Whether a report still counts."""
-    # A report from the future is older than a clock that was set back, and nobody knows how old.
+    """Return True while a report counts."""
+    # A report from the future dates from before the clock was set back; its age is unknown.
     return row.reported_at_us - CLOCK_STEP_US <= now_us < row.reported_at_us + FRESH_S * US
 
 
 def is_paced(row: Capacity, now_us: int) -> bool:
-    """Whether plans are paced by this report now."""
+    """Return True while a report throttles plans."""
     from_us, until_us = row.paced_from_us, row.paced_until_us
-    return is_fresh(row, now_us) and from_us is not None and until_us is not None and from_us <= now_us < until_us
+    return (
+        is_fresh(row, now_us)
+        and from_us is not None
+        and until_us is not None
+        and from_us <= now_us < until_us
+    )

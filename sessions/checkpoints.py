@@ -1,7 +1,9 @@
-"""The one writer of Checkpoint: where a session stood, in its own words; the latest five of each are kept.
+"""The only writer of Checkpoint: session state in the agent's words.
 
-Nothing is decided by a checkpoint. Which effects are open, what may be done with them and which tasks and items are
-done is told by their own rows, so that the loss of every checkpoint loses nothing but time.
+The latest five per session are kept.
+
+Checkpoints decide nothing. Open effects, their verdicts, and finished tasks and items have rows of
+their own, so that losing every checkpoint loses only time.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,12 +20,12 @@ from sessions.models_state import ByCodePoint, Checkpoint, text_at
 from sessions.origin import Origin, Repeated
 
 KEPT: Final = 5
-LARGEST: Final = 64 * 1024  # bytes of one, by command
+LARGEST: Final = 64 * 1024  # bytes of a checkpoint by command
 
 
 @dataclass(slots=True)
 class Report:
-    """A checkpoint whose entry is in the journal. `size` is in bytes of canonical JSON."""
+    """A checkpoint, already in the journal. `size` is in bytes of canonical JSON."""
 
     session: UUID
     origin: Origin
@@ -33,44 +35,56 @@ class Report:
 
 
 def bring(rows: Sequence[Checkpoint]) -> None:
-    """Store checkpoints of a bundle, as they stood in the book of origin. Expects the archive of their session."""
+    """Store checkpoints from a bundle, as the source journal had them.
+
+    Expects the archive of their session.
+    """
     Checkpoint.objects.bulk_create(rows, batch_size=500)
 
 
 def identity(session: UUID, origin: Origin) -> UUID:
-    """The id of the checkpoint that this fact is."""
+    """Derive the id of the checkpoint that a fact records."""
     return derived(session, "checkpoint", origin.source, origin.key)
 
 
 def write(origin: Origin, session: UUID, size: int, values: Mapping[str, Any]) -> Checkpoint:
-    """Keep a checkpoint by command: summary, cache_keys, cursor, pins, state. The session's row must be locked.
+    """Store a checkpoint by command: summary, cache_keys, cursor, pins, state.
 
-    Raises Repeated.
+    The session's row must be locked. Raises Repeated.
     """
-    named = identity(session, origin)
-    draft = origin.draft("checkpoint.written", session=session, subject=named)
+    identifier = identity(session, origin)
+    draft = origin.draft("checkpoint.written", session=session, subject=identifier)
     appended = entries.append([draft], origin.received_us)[0]
     if appended.status is not Status.CREATED:
         raise Repeated
     keep([Report(session, origin, appended.position, size, values)])
-    return Checkpoint.objects.get(id=named)
+    return Checkpoint.objects.get(id=identifier)
 
 
 def keep(reports: Sequence[Report]) -> None:
-    """Store checkpoints and let go of all but the latest five of each session, by order key and never by arrival."""
+    """Store checkpoints and delete all but the latest five of each session.
+
+    Order keys decide which are latest, never the order of arrival.
+    """
     if not reports:
         return
     new = {row.id: row for row in map(_row, reports)}
-    standing: dict[UUID, list[tuple[str, UUID]]] = {}
+    marks_by_session: dict[UUID, list[tuple[str, UUID]]] = {}
     sessions = {fact.session for fact in reports}
-    for session, mark, known in Checkpoint.objects.filter(session__in=sessions).values_list("session", "mark", "id"):
-        standing.setdefault(session, []).append((mark, known))
+    for session, mark, row_id in Checkpoint.objects.filter(session__in=sessions).values_list(
+        "session", "mark", "id"
+    ):
+        marks_by_session.setdefault(session, []).append((mark, row_id))
     for row in new.values():
-        standing.setdefault(row.session_id, []).append((row.mark, row.id))
-    gone = {known for marks in standing.values() for _mark, known in sorted(marks)[:-KEPT]}
-    Checkpoint.objects.bulk_create([row for row in sorted(new.values(), key=lambda row: row.id) if row.id not in gone])
-    if gone - new.keys():
-        Checkpoint.objects.filter(id__in=gone - new.keys()).delete()
+        marks_by_session.setdefault(row.session_id, []).append((row.mark, row.id))
+    surplus = {
+        row_id for marks in marks_by_session.values() for _mark, row_id in sorted(marks)[:-KEPT]
+    }
+    Checkpoint.objects.bulk_create(
+        [row for row in sorted(new.values(), key=lambda row: row.id) if row.id not in surplus]
+    )
+    if surplus - new.keys():
+        Checkpoint.objects.filter(id__in=surplus - new.keys()).delete()
 
 
 def _row(fact: Report) -> Checkpoint:
@@ -89,21 +103,24 @@ def _row(fact: Report) -> Checkpoint:
 
 
 def kept(session: UUID | Session) -> list[Any]:
-    """The checkpoints of a session that are kept, the latest first, each with its `text`. One query."""
+    """Return a session's kept checkpoints with `text`, latest first. One query."""
     rows = Checkpoint.objects.filter(session=session).annotate(text=text_at("opened_position"))
     return list(rows.order_by(ByCodePoint("mark").desc())[:KEPT])
 
 
 def latest(session: UUID | Session) -> Any | None:
-    """The latest checkpoint of a session, with its `text`; None where there is none. One query."""
+    """Return the latest checkpoint of a session with its `text`, or None. One query."""
     rows = Checkpoint.objects.filter(session=session).annotate(text=text_at("opened_position"))
     return rows.order_by(ByCodePoint("mark").desc()).first()
 
 
 def told(row: Any, *, whole: bool = True) -> dict[str, Any]:
-    """A checkpoint in an answer; without its state unless `whole`. Needs `text`, which is None once erased."""
+    """Convert a checkpoint to JSON, with its state if `whole`.
+
+    Needs `text`, which is None once erased.
+    """
     body = parsed(row.text) if row.text is not None else {}
-    found = {
+    document = {
         "id": str(row.id),
         "position": row.opened_position,
         "session": str(row.session_id),
@@ -115,4 +132,4 @@ def told(row: Any, *, whole: bool = True) -> dict[str, Any]:
         "erased": row.text is None,
         "created_at_us": row.created_at_us,
     }
-    return found | ({"state": body.get("state")} if whole else {})
+    return document | ({"state": body.get("state")} if whole else {})

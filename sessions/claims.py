@@ -1,9 +1,10 @@
-"""Which task or session a worker gets: the most urgent that is ready, fits, and is nobody's; by one lease each.
+"""Work claims: give a worker a lease on the most urgent free task or session.
 
-A worker gets what is in sessions of its own, or of its team. Ready is a task that is pending (or running under a lease
-that ran out) and has no unfinished task below it, in a session that has not ended and that no other worker holds.
-Orphaned is a session whose lease ran out, was taken away by a person, or was given up beside a handoff that nobody has
-accepted. What was merely reported here is handed to nobody.
+A worker gets work in its own sessions and in those of its team. A task is ready when it is pending
+(or running under an expired lease) and has no unfinished subtask, in an open session that no other
+worker holds. A session is orphaned when its lease expired, was released by a person, or was
+released with a handoff that nobody has accepted. Sessions and tasks that were only reported are
+never handed out.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,13 +30,14 @@ from sessions.models_leases import Lease
 from sessions.models_state import Handoff
 from sessions.origin import Origin, Repeated
 
-_TRIES: Final = 50  # of those who ask at once, all but one find a candidate taken and look for the next
+# Of concurrent claims all but one find a candidate taken, and try the next.
+_TRIES: Final = 50
 _UNFINISHED: Final = ("pending", "running", "blocked")
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What a worker can take. Empty `repository` and `labels` fit everything."""
+    """What a worker can take. Empty `repository` and `labels` match everything."""
 
     process: str
     kinds: tuple[str, ...]
@@ -45,34 +47,43 @@ class Wish:
 
 
 def claim(origin: Origin, wish: Wish) -> Lease | None:
-    """The lease on what the worker gets, or None when nothing is ready. An orphaned session goes before a task of its
-    priority, and of equals the older first. Raises Lost when this command claimed before and has lost it since.
+    """Return the lease on the work that the worker gets; None when nothing is ready.
+
+    At equal priority an orphaned session comes before a task, and older work before newer. Raises
+    Lost when this same command claimed before and has lost the lease since.
     """
     _alone(origin)
-    known = entries.look(origin.draft("lease.acquired"), origin.received_us)
-    if known is not None:
-        return _claimed_before(origin, wish, known.status, known.position)
+    earlier = entries.look(origin.draft("lease.acquired"), origin.received_us)
+    if earlier is not None:
+        return _claimed_before(origin, wish, earlier.status, earlier.position)
     taken: set[UUID] = set()
     for _ in range(_TRIES):
-        found = _next(origin, wish, taken)
-        if found is None:
+        candidate = _next(origin, wish, taken)
+        if candidate is None:
             return None
-        subject = holders.of_task(found) if isinstance(found, Task) else holders.of_session(found.id)
+        subject = (
+            holders.of_task(candidate)
+            if isinstance(candidate, Task)
+            else holders.of_session(candidate.id)
+        )
         try:
             return leases.acquire(origin, subject, process=wish.process, ttl_s=wish.ttl_s)[0]
         except Held:
-            taken.add(found.id)
+            taken.add(candidate.id)
     return None
 
 
 def _alone(origin: Origin) -> None:
-    """Wait for the same command where it is under way: what it is about to get is locked, and so passed over."""
+    """Wait for the same command where it is still running.
+
+    The rows that it is about to claim are locked, and would be skipped.
+    """
     if connection.vendor == "postgresql":  # SQLite has one writer at a time
         digest = entries.keyed_digest("claim", str(origin.project), origin.source, origin.key)
         sql.rows("SELECT pg_advisory_xact_lock(%s, %s)", [_LOCK, int(digest[:8], 16) - 2**31])
 
 
-_LOCK: Final = 0x636C  # keeps these advisory locks apart from others'
+_LOCK: Final = 0x636C  # namespace of these advisory locks
 
 
 def _claimed_before(origin: Origin, wish: Wish, status: Status, position: int) -> Lease:
@@ -80,26 +91,38 @@ def _claimed_before(origin: Origin, wish: Wish, status: Status, position: int) -
         raise Repeated
     subject = Entry.objects.values_list("subject", flat=True).get(position=position)
     lease = holders.of_project(origin.project, subject or NOTHING)
-    mine = (lease.opened_position, lease.agent_id, lease.process, lease.released_at_us)
-    if mine != (position, origin.agent, wish.process, None):
+    state = (lease.opened_position, lease.agent_id, lease.process, lease.released_at_us)
+    if state != (position, origin.agent, wish.process, None):
         raise Lost(lease)
     return lease
 
 
 def _next(origin: Origin, wish: Wish, taken: set[UUID]) -> Task | Session | None:
-    """The most urgent candidate, its row locked; rows that another claim has locked are passed over."""
-    finders: dict[str, Callable[[Origin, Wish], QuerySet[Any]]] = {"session": _orphans, "task": _tasks}
-    ready = [find(origin, wish).exclude(id__in=taken) for kind, find in finders.items() if kind in wish.kinds]
+    """Return the most urgent candidate, its row locked.
+
+    Skips rows that other claims lock.
+    """
+    finders: dict[str, Callable[[Origin, Wish], QuerySet[Any]]] = {
+        "session": _orphans,
+        "task": _tasks,
+    }
+    ready = [
+        find(origin, wish).exclude(id__in=taken)
+        for kind, find in finders.items()
+        if kind in wish.kinds
+    ]
     ready = [rows.order_by("-urgency", "opened_position") for rows in ready]
     if len(ready) > 1:
         urgent = [(rows.values_list("urgency", flat=True).first(), rows) for rows in ready]
-        there = [(urgency, rows) for urgency, rows in urgent if urgency is not None]
-        ready = [rows for _, rows in sorted(there, key=lambda one: -int(one[0]))]
+        nonempty = [(urgency, rows) for urgency, rows in urgent if urgency is not None]
+        ready = [rows for _, rows in sorted(nonempty, key=lambda pair: -int(pair[0]))]
     for rows in ready:
-        skipping = rows.select_for_update(no_key=True, of=("self",), skip_locked=connection.vendor == "postgresql")
-        found: Task | Session | None = skipping.first()
-        if found is not None:
-            return found
+        skipping = rows.select_for_update(
+            no_key=True, of=("self",), skip_locked=connection.vendor == "postgresql"
+        )
+        candidate: Task | Session | None = skipping.first()
+        if candidate is not None:
+            return candidate
     return None
 
 
@@ -107,7 +130,7 @@ def _condition(column: str, template: str) -> Func:
     return Func(F(column), template=f"%(expressions)s {template}", output_field=BooleanField())
 
 
-# As the index task_by_priority spells it: SQLite uses one of some rows only where it stands so in the query.
+# The condition of the index task_by_priority: SQLite uses a partial index only for equal text.
 _IS_HANDED_OUT: Final = (
     _condition("state", "IN ('pending', 'running')"),
     _condition("created_mark", ">= '0'"),
@@ -118,49 +141,58 @@ _IS_HANDED_OUT: Final = (
 def _tasks(origin: Origin, wish: Wish) -> QuerySet[Any]:
     of_task = Lease.objects.filter(task=OuterRef("pk"), kind="task")
     live = Q(released_at_us=None, expires_at_us__gt=DatabaseNow())
-    others = Lease.objects.filter(live, session=OuterRef("session"), kind="session").exclude(
+    foreign = Lease.objects.filter(live, session=OuterRef("session"), kind="session").exclude(
         agent=origin.agent, process=wish.process
     )
-    below = Task.objects.filter(parent=OuterRef("pk"), state__in=_UNFINISHED)
+    subtasks = Task.objects.filter(parent=OuterRef("pk"), state__in=_UNFINISHED)
     ran_out = Q(state="running") & Exists(of_task.filter(released_at_us=None))
     rows: QuerySet[Any] = Task.objects.filter(
         Q(state="pending") | ran_out,
         _speaks(origin, "session__"),
         ~Exists(of_task.filter(live)),
-        ~Exists(others),
-        ~Exists(below),
+        ~Exists(foreign),
+        ~Exists(subtasks),
         *_IS_HANDED_OUT,
         project=origin.project,
     )
-    found: QuerySet[Any] = _fitting(rows, "session__", wish).annotate(urgency=F("priority"))
-    return found
+    ready: QuerySet[Any] = _fitting(rows, "session__", wish).annotate(urgency=F("priority"))
+    return ready
 
 
 def _orphans(origin: Origin, wish: Wish) -> QuerySet[Any]:
-    unaccepted = Handoff.objects.filter(session=OuterRef("session"), accepted_at_us=None).exclude(written_position=None)
+    unaccepted = Handoff.objects.filter(session=OuterRef("session"), accepted_at_us=None).exclude(
+        written_position=None
+    )
     orphaned = Lease.objects.filter(
         Q(released_at_us=None, expires_at_us__lte=DatabaseNow())
-        | Q(released_at_us__gte=F("expires_at_us"))  # its holder had lost it before it was released
+        | Q(released_at_us__gte=F("expires_at_us"))  # expired before it was released
         | Q(Exists(unaccepted), released_at_us__isnull=False),
         project=origin.project,
         session=OuterRef("pk"),
         kind="session",
     )
-    open_tasks = Task.objects.filter(session=OuterRef("pk"), state__in=_UNFINISHED).order_by("-priority")
+    open_tasks = Task.objects.filter(session=OuterRef("pk"), state__in=_UNFINISHED).order_by(
+        "-priority"
+    )
     urgency = Coalesce(Subquery(open_tasks.values("priority")[:1]), Value(0))
-    rows: QuerySet[Any] = Session.objects.filter(Exists(orphaned), _speaks(origin, ""), project=origin.project)
-    found: QuerySet[Any] = _fitting(rows, "", wish).annotate(urgency=urgency)
-    return found
+    rows: QuerySet[Any] = Session.objects.filter(
+        Exists(orphaned), _speaks(origin, ""), project=origin.project
+    )
+    ready: QuerySet[Any] = _fitting(rows, "", wish).annotate(urgency=urgency)
+    return ready
 
 
 def _speaks(origin: Origin, session: str) -> Q:
-    """The sessions that the worker may speak for: its own, and those of agents of its team."""
-    mine = Q(**{f"{session}agent": origin.agent})
-    return mine | Q(**{f"{session}agent__team": origin.team}) if origin.team else mine
+    """Return the condition for sessions of the worker or of its team."""
+    own = Q(**{f"{session}agent": origin.agent})
+    return own | Q(**{f"{session}agent__team": origin.team}) if origin.team else own
 
 
 def _fitting(rows: QuerySet[Any], session: str, wish: Wish) -> QuerySet[Any]:
-    """Those whose session goes on, was opened by command, and is on the repository and has the labels asked for."""
+    """Keep rows of open sessions that match the repository and labels.
+
+    Sessions that were only reported are excluded.
+    """
     rows = rows.exclude(**{f"{session}status__in": ENDED}).exclude(**{f"{session}mode": "reported"})
     if wish.repository is not None:
         rows = rows.filter(**{f"{session}repository__name": wish.repository})
@@ -170,7 +202,7 @@ def _fitting(rows: QuerySet[Any], session: str, wish: Wish) -> QuerySet[Any]:
 
 
 class HasLabel(Func):
-    """Whether labels hold a name with a value; a name may hold whatever a path of JSON would stumble over."""
+    """Whether labels hold a name with a value. Names may contain any character."""
 
     output_field = BooleanField()
     conditional = True
@@ -178,14 +210,15 @@ class HasLabel(Func):
     def as_sqlite(
         self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **_context: Any
     ) -> tuple[str, tuple[Any, ...]]:
-        """By the pairs of the object."""
+        """Compare the pairs of the object."""
         text, parameters = compiler.compile(self.source_expressions[0])
-        found = f"EXISTS (SELECT 1 FROM json_each({text}) AS label WHERE label.key = %s AND label.value = %s)"
-        return found, (*parameters, self.extra["name"], self.extra["value"])
+        condition = "label.key = %s AND label.value = %s"
+        text = f"EXISTS (SELECT 1 FROM json_each({text}) AS label WHERE {condition})"
+        return text, (*parameters, self.extra["name"], self.extra["value"])
 
     def as_postgresql(
         self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **_context: Any
     ) -> tuple[str, tuple[Any, ...]]:
-        """By the operator that takes a name as it is."""
+        """Use the operator that takes a name literally."""
         text, parameters = compiler.compile(self.source_expressions[0])
         return f"({text} ->> %s) = %s", (*parameters, self.extra["name"], self.extra["value"])

@@ -1,4 +1,4 @@
-"""The one writer of Decision: what an agent chose, written down before it acts, and concluded after."""
+"""The only writer of Decision: what an agent chose, and how that ended."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,10 @@ from sessions.origin import Origin, Repeated
 
 @dataclass(slots=True)
 class Report:
-    """A fact about a decision that is already in the journal. `status` is that of a conclusion, "open" of a record."""
+    """A fact about a decision, already in the journal.
+
+    `status` is "open" for a recorded decision, else that of its conclusion.
+    """
 
     session: UUID
     key: str
@@ -31,23 +34,34 @@ class Report:
 
 
 def bring(rows: Sequence[Decision]) -> None:
-    """Store decisions of a bundle, as they stood in the book of origin. Expects the archive of their session."""
+    """Store decisions from a bundle, as the source journal had them.
+
+    Expects the archive of their session.
+    """
     Decision.objects.bulk_create(rows, batch_size=500)
 
 
 def identity(session: UUID, key: str) -> UUID:
-    """The id of the decision that `key` names in a session, whether or not it is stored yet."""
+    """Derive the id of the decision that `key` names in a session, stored or not."""
     return derived(session, "decision", key)
 
 
 def record(origin: Origin, session: UUID, key: str, effect: UUID | None) -> Decision:
-    """Write a decision down by command, before it is acted upon. The session's row must be locked. Raises Repeated."""
-    draft = origin.draft("decision.recorded", session=session, effect=effect, subject=identity(session, key))
+    """Record a decision by command, before the agent acts on it.
+
+    The session's row must be locked. Raises Repeated.
+    """
+    draft = origin.draft(
+        "decision.recorded", session=session, effect=effect, subject=identity(session, key)
+    )
     return _told(draft, Report(session, key, origin, 0, effect=effect))
 
 
 def conclude(origin: Origin, decision: Decision, status: str) -> Decision:
-    """Say how a decision ended: done, failed or abandoned. The session's row must be locked. Raises Repeated."""
+    """Record how a decision ended: done, failed or abandoned.
+
+    The session's row must be locked. Raises Repeated.
+    """
     draft = origin.draft(
         "decision.concluded",
         facts=orjson.dumps({"status": status}).decode(),
@@ -67,19 +81,26 @@ def _told(draft: entries.Draft, fact: Report) -> Decision:
 
 
 def apply(reports: Sequence[Report]) -> dict[UUID, Decision]:
-    """Fold facts into their decisions; of each kind the first by order key stands. The session rows must be locked."""
-    wanted = {identity(fact.session, fact.key): fact for fact in reports}
-    rows = Decision.objects.in_bulk(list(wanted))
+    """Fold facts into their decisions; the first of each kind by order key counts.
+
+    The session rows must be locked.
+    """
+    facts_by_id = {identity(fact.session, fact.key): fact for fact in reports}
+    rows = Decision.objects.in_bulk(list(facts_by_id))
     for fact in reports:
-        named = identity(fact.session, fact.key)
-        row = rows.get(named)
+        identifier = identity(fact.session, fact.key)
+        row = rows.get(identifier)
         if row is None:
-            row = rows[named] = _new(fact)
+            row = rows[identifier] = _new(fact)
         mark = fact.origin.mark
         if fact.status == "open" and earlier(mark, row.recorded_mark):
             row.recorded_mark, row.recorded_position, row.effect = mark, fact.position, fact.effect
         elif fact.status != "open" and earlier(mark, row.concluded_mark):
-            row.concluded_mark, row.concluded_position, row.status = mark, fact.position, fact.status
+            row.concluded_mark, row.concluded_position, row.status = (
+                mark,
+                fact.position,
+                fact.status,
+            )
             row.concluded_at_us = fact.origin.received_us
     for _id, row in sorted(rows.items()):
         row.version += 1
@@ -100,27 +121,38 @@ def _new(fact: Report) -> Decision:
 
 
 def of_session(session: UUID | Session, *, open_only: bool = False) -> "QuerySet[Any]":
-    """The decisions of a session, each with the texts of its two entries (`recorded`, `concluded`)."""
+    """Return a session's decisions with the texts of their entries.
+
+    The texts are `recorded` and `concluded`.
+    """
     rows = Decision.objects.filter(session=session)
     if open_only:
         rows = rows.filter(status="open")
-    return rows.annotate(recorded=text_at("recorded_position"), concluded=text_at("concluded_position"))
+    return rows.annotate(
+        recorded=text_at("recorded_position"), concluded=text_at("concluded_position")
+    )
 
 
 def open_ones(session: UUID | Session, limit: int) -> list[Any]:
-    """The newest `limit` decisions that were written down and never concluded, with their texts. One query."""
+    """Return the newest `limit` open decisions with their texts. One query."""
     return list(of_session(session, open_only=True).order_by("-opened_position")[:limit])
 
 
 def told(row: Any) -> dict[str, Any]:
-    """A decision in an answer. Needs the texts that `of_session` reads; what was erased is null."""
+    """Convert a decision to JSON.
+
+    Needs the texts that `of_session` reads. Erased fields are null.
+    """
     recorded = parsed(row.recorded) if row.recorded is not None else {}
     concluded = parsed(row.concluded) if row.concluded is not None else {}
-    words = {name: recorded.get(name) for name in ("choice", "rationale", "planned_action", "alternatives")}
+    texts = {
+        name: recorded.get(name)
+        for name in ("choice", "rationale", "planned_action", "alternatives")
+    }
     return {
         **brief(row),
         "session": str(row.session_id),
-        **words,
+        **texts,
         "effect": str(row.effect) if row.effect else None,
         "outcome": concluded.get("outcome"),
         "created_at_us": row.created_at_us,
@@ -129,5 +161,5 @@ def told(row: Any) -> dict[str, Any]:
 
 
 def brief(row: Decision) -> dict[str, Any]:
-    """A decision in short: what a command answers."""
+    """Return the short form of a decision, which commands answer."""
     return {"id": str(row.id), "key": row.key, "status": row.status, "version": row.version}

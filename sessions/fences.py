@@ -1,8 +1,8 @@
-"""Fences: the least epoch under which a session, or a task with a lease of its own, may be written.
+"""Epoch fencing: the lowest lease epoch that may write a session or a task.
 
-A write that names a task which has or had a lease is fenced by that; every other by the session's. Where nothing was
-ever leased there is no fence. An effect's answer is never turned away: it is compared with the epoch of whoever came
-last, and kept with a mark.
+A write that names a task with a lease, now or earlier, is fenced by that lease; every other write
+by the session's. Where nothing was ever leased there is no fence. The outcome of an effect is never
+rejected: its epoch is compared with the latest epoch, and a late one is stored with a flag.
 """
 
 from typing import Any, Final, NamedTuple
@@ -16,31 +16,32 @@ from journal.ids import derived
 from journal.sql import vendor_id
 from sessions.origin import Origin
 
-LOST: Final = "This lease is no longer yours under that epoch; stop this work, and acquire the lease again."
-NEEDED: Final = "This session is worked on under a lease; send lease_epoch, the epoch of the lease that you hold."
+LOST: Final = "You no longer hold this lease. Stop this work and acquire the lease again."
+NEEDED: Final = "This session is leased. Send `lease_epoch`, the epoch of the lease that you hold."
 
 
 class Stale(NamedTuple):
-    """A write under another epoch than the one that stands, or under none where one is needed."""
+    """A write under another epoch than the current one, or without a required epoch."""
 
     given: int | None
     present: int
 
     @property
     def sentence(self) -> str:
-        """What to do."""
+        """Return the error text: what is wrong and what to do."""
         return NEEDED if self.given is None else LOST
 
 
 class Overtaken(Exception):
-    """Somebody was quicker to take the lease; the door runs the transaction again, and then hears of it."""
+    """Another process took the lease first. The endpoint runs the transaction again."""
 
 
 NOTHING: Final = UUID(int=0)
-# The fence, for a statement that reads other things too; its parameters are those of `place`.
+# The fence as an SQL expression for larger statements. `place` returns its parameters.
 FENCE_SQL: Final = (
     "COALESCE((SELECT CASE WHEN released_at_us IS NULL THEN epoch ELSE epoch + 1 END"
-    " FROM agent_sessions_lease WHERE id = %s), (SELECT fence FROM agent_sessions_session WHERE id = %s))"
+    " FROM agent_sessions_lease WHERE id = %s),"
+    " (SELECT fence FROM agent_sessions_session WHERE id = %s))"
 )
 _EPOCH: Final = (
     "SELECT COALESCE((SELECT epoch FROM agent_sessions_lease WHERE id = %s),"
@@ -49,32 +50,42 @@ _EPOCH: Final = (
 
 
 def lease_id(project: UUID, kind: str, name: str) -> UUID:
-    """The id of the lease on what `kind` and `name` say, whether or not there is one."""
+    """Derive the id of the lease on a subject, stored or not."""
     return derived(project, "lease", kind, name)
 
 
 def place(project: UUID, session: UUID, task: UUID | None) -> list[Any]:
-    """The parameters of FENCE_SQL."""
+    """Return the parameters of FENCE_SQL."""
     of_task = NOTHING if task is None else lease_id(project, "task", str(task))
     return [vendor_id(of_task), vendor_id(session)]
 
 
 def compare(given: int | None, present: int | None, *, needed: bool = False) -> Stale | None:
-    """What is wrong with a command under `given` where `present` is the fence; a missing one only where `needed`."""
+    """Compare a command's epoch with the fence `present`; None when it may write.
+
+    A missing epoch is wrong only where `needed`.
+    """
     if present is None or given == present or (given is None and not needed):
         return None
     return Stale(given, present)
 
 
-def check(project: UUID, session: UUID, given: int | None, task: UUID | None = None) -> Stale | None:
-    """What is wrong with a command about a session, whose row is locked; no statement where no epoch came with it."""
+def check(
+    project: UUID, session: UUID, given: int | None, task: UUID | None = None
+) -> Stale | None:
+    """Check a command's epoch for a locked session; None when it may write.
+
+    Runs no statement for a command without an epoch.
+    """
     if given is None:
         return None
     return compare(given, sql.rows(f"SELECT {FENCE_SQL}", place(project, session, task))[0][0])
 
 
-def outdated(project: UUID, session: UUID, given: int | None, task: UUID | None = None) -> Stale | None:
-    """Whether an answer or a report comes from a holder after whom another came."""
+def outdated(
+    project: UUID, session: UUID, given: int | None, task: UUID | None = None
+) -> Stale | None:
+    """Return what is stale when an earlier lease holder reports."""
     if given is None:
         return None
     present = epoch(project, session, task)
@@ -82,7 +93,7 @@ def outdated(project: UUID, session: UUID, given: int | None, task: UUID | None 
 
 
 def epoch(project: UUID, session: UUID, task: UUID | None = None) -> int | None:
-    """The epoch of whoever came last, also where the lease was released; None where there never was one."""
+    """Return the latest lease epoch, released or not; None without any lease."""
     of_task = NOTHING if task is None else lease_id(project, "task", str(task))
     of_session = lease_id(project, "session", str(session))
     present: int | None = sql.rows(_EPOCH, [vendor_id(of_task), vendor_id(of_session)])[0][0]
@@ -100,12 +111,16 @@ def fenced(
     subject: UUID | None = None,
     kind: str = "",
 ) -> Draft:
-    """The entry that says of a fact that a fenced writer sent it: one that was kept, or a command that was refused.
+    """Build the entry that records a fenced write: stored late, or a rejected command.
 
-    The text of what was refused goes into it, since it stands nowhere else.
+    The text of a rejected command goes into this entry, because no other entry holds it.
     """
     facts = {"given": stale.given, "present": stale.present, "kept": kept, "kind": kind}
-    text = {"key": origin.key, "source": origin.source, **facts} if kept else {"sent": origin.text, **facts}
+    text = (
+        {"key": origin.key, "source": origin.source, **facts}
+        if kept
+        else {"sent": origin.text, **facts}
+    )
     return Draft(
         project=origin.project,
         source=SYSTEM_SOURCE,
@@ -133,11 +148,11 @@ def refuse(
     effect: UUID | None = None,
     subject: UUID | None = None,
 ) -> None:
-    """Keep a trace of a command that is refused for its epoch; its key is not consumed."""
+    """Journal a command that is rejected for its epoch. Its key is not consumed."""
     draft = fenced(origin, session, stale, kept=False, effect=effect, subject=subject, kind=kind)
     entries.append([draft], origin.received_us)
 
 
 def as_text(facts: dict[str, Any]) -> str:
-    """Facts as the book keeps them: JSON with sorted keys."""
+    """Return facts as the journal stores them: JSON with sorted keys."""
     return orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode()

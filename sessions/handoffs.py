@@ -1,4 +1,4 @@
-"""The one writer of Handoff: what a worker tells the next in five sections, and who took it up. Accepted once."""
+"""The only writer of Handoff: five sections for the next worker, accepted once."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,15 +18,16 @@ from sessions.models_state import ByCodePoint, Handoff, text_at
 from sessions.origin import Origin, Repeated
 
 SECTIONS: Final = ("in_progress", "decided", "needs_attention", "can_wait", "waits_on")
-BUDGET: Final = 4096  # bytes of the five sections; what is larger is kept, and said to be too much
+BUDGET: Final = 4096  # bytes of the five sections; larger handoffs are stored and flagged
 ACCEPT_WITHIN_US: Final = 600 * 1_000_000
 
 
 @dataclass(slots=True)
 class Report:
-    """A fact about a handoff that is already in the journal. What was written has a size, what was accepted has none.
+    """A fact about a handoff, already in the journal.
 
-    `waits_on` are the things it waits for, in the order of the section: `{"kind", "ref"}`, texts without a ref.
+    A written handoff has a size, an acceptance has none. `waits_on` lists what it waits for, in the
+    order of the section: `{"kind", "ref"}`, texts without a ref.
     """
 
     session: UUID
@@ -38,17 +39,20 @@ class Report:
 
 
 def bring(rows: Sequence[Handoff]) -> None:
-    """Store handoffs of a bundle, as they stood in the book of origin. Expects the archive of their session."""
+    """Store handoffs from a bundle, as the source journal had them.
+
+    Expects the archive of their session.
+    """
     Handoff.objects.bulk_create(rows, batch_size=500)
 
 
 def identity(session: UUID, key: str) -> UUID:
-    """The id of the handoff that `key` names in a session, whether or not it is stored yet."""
+    """Derive the id of the handoff that `key` names in a session, stored or not."""
     return derived(session, "handoff", key)
 
 
 def size_of(sections: Mapping[str, Any]) -> int:
-    """Bytes of the five sections as compact JSON, those that are empty left out."""
+    """Return the bytes of the five sections as compact JSON, without empty sections."""
     return len(orjson.dumps({name: sections[name] for name in SECTIONS if sections.get(name)}))
 
 
@@ -59,44 +63,51 @@ def write(origin: Origin, session: UUID, size: int, waits_on: list[dict[str, str
 
 
 def accept(origin: Origin, handoff: Handoff) -> Handoff:
-    """Take a handoff up by command; the caller has looked that nobody did. The session's row must be locked.
+    """Accept a handoff by command.
 
-    Raises Repeated.
+    The caller has checked that it is not accepted. The session's row must be locked. Raises
+    Repeated.
     """
     return _told("handoff.accepted", Report(handoff.session_id, handoff.key, origin, 0))
 
 
 def _told(kind: str, fact: Report) -> Handoff:
-    named = identity(fact.session, fact.key)
+    identifier = identity(fact.session, fact.key)
     facts = as_facts(fact.size, fact.waits_on)
-    draft = fact.origin.draft(kind, facts=facts, session=fact.session, subject=named)
+    draft = fact.origin.draft(kind, facts=facts, session=fact.session, subject=identifier)
     appended = entries.append([draft], fact.origin.received_us)[0]
     if appended.status is not Status.CREATED:
         raise Repeated
     fact.position = appended.position
-    return apply([fact])[named]
+    return apply([fact])[identifier]
 
 
 def as_facts(size: int | None, waits_on: list[dict[str, str]]) -> str:
-    """What a handoff says in the journal's own words: its size, and what it waits for by kind and id."""
+    """Return a handoff's facts for the journal: size, and what it waits for."""
     if size is None:
         return "{}"
     return orjson.dumps({"size": size, "waits_on": waits_on}, option=orjson.OPT_SORT_KEYS).decode()
 
 
 def apply(reports: Sequence[Report]) -> dict[UUID, Handoff]:
-    """Fold facts into their handoffs: the first writing stands, and the first acceptance. Session rows must be locked.
+    """Fold facts into their handoffs; first writing and first acceptance count.
 
-    Only the latest handoff of a session is waited for, and until it is accepted.
+    Only a session's latest handoff is due, and only until it is accepted. The session rows must be
+    locked.
     """
     rows = Handoff.objects.in_bulk([identity(fact.session, fact.key) for fact in reports])
     for fact in reports:
-        named = identity(fact.session, fact.key)
-        row = rows.get(named)
+        identifier = identity(fact.session, fact.key)
+        row = rows.get(identifier)
         if row is None:
-            row = rows[named] = _new(fact)
-        if fact.size is not None and _stands(fact.origin.latest_mark(fact.position), row.written_mark):
-            row.written_mark, row.written_position = fact.origin.latest_mark(fact.position), fact.position
+            row = rows[identifier] = _new(fact)
+        if fact.size is not None and _stands(
+            fact.origin.latest_mark(fact.position), row.written_mark
+        ):
+            row.written_mark, row.written_position = (
+                fact.origin.latest_mark(fact.position),
+                fact.position,
+            )
             row.size, row.waits_on, row.written_by_id = fact.size, fact.waits_on, fact.origin.agent
             row.accept_by_us = fact.origin.received_us + ACCEPT_WITHIN_US
         elif fact.size is None and earlier(fact.origin.mark, row.accepted_mark):
@@ -113,17 +124,23 @@ def apply(reports: Sequence[Report]) -> dict[UUID, Handoff]:
 
 
 def _wait_for_latest(session: UUID) -> None:
-    """Wait for the latest handoff of a session, if nobody accepted it, and for no other."""
+    """Set a deadline only for the latest handoff of a session, unless accepted."""
     written = Handoff.objects.filter(session=session, written_position__isnull=False)
     latest = written.order_by(ByCodePoint("written_mark").desc()).first()
     if latest is not None:
         written.filter(accept_by_us__isnull=False).exclude(id=latest.id).update(accept_by_us=None)
-        if latest.accept_by_us is None and not latest.accepted_mark:  # another was written over that came after it
-            Handoff.objects.filter(id=latest.id).update(accept_by_us=latest.created_at_us + ACCEPT_WITHIN_US)
+        # A later handoff cleared this deadline, and was then rewritten under an earlier mark.
+        if latest.accept_by_us is None and not latest.accepted_mark:
+            Handoff.objects.filter(id=latest.id).update(
+                accept_by_us=latest.created_at_us + ACCEPT_WITHIN_US
+            )
 
 
 def _stands(mark: str, other: str) -> bool:
-    """True when the writing under `mark` takes the place of `other`: a command's does, else the first."""
+    """Return True when the writing under `mark` replaces the one under `other`.
+
+    A command replaces a report; otherwise the first counts.
+    """
     if not other or is_of_a_command(mark) != is_of_a_command(other):
         return not other or is_of_a_command(mark)
     return mark < other
@@ -142,34 +159,42 @@ def _new(fact: Report) -> Handoff:
 
 
 def of_session(session: UUID | Session) -> "QuerySet[Any]":
-    """The handoffs of a session that were written, each with the `text` of its entry and the names of both agents."""
+    """Return a session's written handoffs with `text` and both agents."""
     rows = Handoff.objects.filter(session=session, written_position__isnull=False)
-    return rows.select_related("written_by", "accepted_by").annotate(text=text_at("written_position"))
+    return rows.select_related("written_by", "accepted_by").annotate(
+        text=text_at("written_position")
+    )
 
 
 def unaccepted(session: UUID | Session) -> Any | None:
-    """The latest handoff of a session, with its text, unless somebody accepted it. One query."""
+    """Return a session's latest handoff with its text, unless accepted. One query."""
     row = of_session(session).order_by(ByCodePoint("written_mark").desc()).first()
     return None if row is None or row.accepted_mark else row
 
 
 def told(row: Any) -> dict[str, Any]:
-    """A handoff in an answer. Needs the text that `of_session` reads; sections that were erased are null.
+    """Convert a handoff to JSON.
 
-    `waits_on` says of each thing its kind and id as resolved when it was written, and the text beside it.
+    Needs the text that `of_session` reads; erased sections are null. `waits_on` gives each thing's
+    kind and id as resolved when the handoff was written, and its text.
     """
     body = parsed(row.text) if row.text is not None else None
     sections = {name: None if body is None else body.get(name) or [] for name in SECTIONS[:-1]}
-    said = (body or {}).get("waits_on") or []
-    waits = [
-        {**thing, "text": said[n].get("text") if n < len(said) and isinstance(said[n], dict) else None}
-        for n, thing in enumerate(row.waits_on)
+    texts = (body or {}).get("waits_on") or []
+    waits_on = [
+        {
+            **thing,
+            "text": texts[index].get("text")
+            if index < len(texts) and isinstance(texts[index], dict)
+            else None,
+        }
+        for index, thing in enumerate(row.waits_on)
     ]
     return {
         **brief(row),
         "session": str(row.session_id),
         **sections,
-        "waits_on": waits,
+        "waits_on": waits_on,
         "written_by": row.written_by.name if row.written_by else None,
         "accepted_by": row.accepted_by.name if row.accepted_by else None,
         "created_at_us": row.created_at_us,
@@ -178,7 +203,10 @@ def told(row: Any) -> dict[str, Any]:
 
 
 def brief(row: Handoff) -> dict[str, Any]:
-    """A handoff in short: what a command answers. `over_budget` says that it is more than the next worker will read."""
+    """Return the short form of a handoff, which commands answer.
+
+    `over_budget` means that the handoff is longer than the next worker will read.
+    """
     return {
         "id": str(row.id),
         "position": row.opened_position,

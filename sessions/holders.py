@@ -1,4 +1,4 @@
-"""Who holds what: leases as everybody may read them. They are written by sessions/leases.py alone."""
+"""Lease queries, and what a lease is on. Only sessions/leases.py writes."""
 
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
@@ -16,13 +16,13 @@ TTL_S: Final = 60
 LEAST_TTL_S: Final = 5
 MOST_TTL_S: Final = 3600
 PROGRESS_WITHIN_S: Final = 900
-# A holder beats twice within the time of its lease. Three beats overdue are then two times that after the last one.
+# A holder sends two heartbeats per TTL, so two TTLs are three heartbeats overdue.
 DEAD_AFTER_TTLS: Final = 2
 STATES: Final = ("live", "expired", "released")
 
 
 class Subject(NamedTuple):
-    """What a lease is on. `name` is the id of a session or task, or a resource's name."""
+    """What a lease is on. `name` is a session's or task's id, or a resource's name."""
 
     kind: str
     name: str
@@ -30,22 +30,22 @@ class Subject(NamedTuple):
     task: UUID | None = None
 
     def identity(self, project: UUID) -> UUID:
-        """The id of the lease on it, whether or not there is one yet."""
+        """Return the id of the lease on this subject, stored or not."""
         return lease_id(project, self.kind, self.name)
 
 
 def of_session(session: UUID) -> Subject:
-    """A session as the subject of a lease."""
+    """Return a session as the subject of a lease."""
     return Subject("session", str(session), session)
 
 
 def of_task(task: Task) -> Subject:
-    """A task as the subject of a lease."""
+    """Return a task as the subject of a lease."""
     return Subject("task", str(task.id), task.session_id, task.id)
 
 
 class Held(Exception):
-    """Another process holds this lease; wait until it expires or is released, or work on something else."""
+    """Another process holds this lease. Wait until it expires, or do other work."""
 
     def __init__(self, lease: Lease) -> None:
         super().__init__(str(lease.id))
@@ -53,7 +53,7 @@ class Held(Exception):
 
 
 class Lost(Exception):
-    """The lease went to another holder, or was given up; stop this work, and acquire the lease again."""
+    """You no longer hold this lease. Stop this work and acquire the lease again."""
 
     def __init__(self, lease: Lease) -> None:
         super().__init__(str(lease.id))
@@ -61,7 +61,10 @@ class Lost(Exception):
 
 
 class Beat(NamedTuple):
-    """What a holder says of one lease. `quiet_s` announces how long nothing may be heard; 0 takes that back."""
+    """A heartbeat on one lease.
+
+    `quiet_s` announces how long no heartbeat will come; 0 withdraws the announcement.
+    """
 
     lease: UUID
     epoch: int
@@ -70,7 +73,10 @@ class Beat(NamedTuple):
 
 
 class Heard(NamedTuple):
-    """A beat that counted. `silent_us` is how long nothing was heard before, where the book told of silence."""
+    """A heartbeat that counted.
+
+    `silent_us` is the length of the silence that it ended, where one was journalled.
+    """
 
     lease: UUID
     session: UUID | None
@@ -85,26 +91,27 @@ _NOW: Final = {"now_us": DatabaseNow()}
 
 
 def read() -> QuerySet[Lease]:
-    """Leases with their agents, and with the moment at which they are read, as `now_us`."""
+    """Return leases with their agents and the database's time, as `now_us`."""
     return Lease.objects.select_related("agent").annotate(**_NOW)
 
 
 def standing(sessions: Iterable[UUID]) -> dict[UUID, Lease]:
-    """The leases on these sessions, live or not, by session. One query."""
-    found = read().filter(session__in=list(sessions), kind="session")
-    return {lease.session_id: lease for lease in found if lease.session_id is not None}
+    """Return the leases on these sessions, live or not, by session. One query."""
+    leases = read().filter(session__in=list(sessions), kind="session")
+    return {lease.session_id: lease for lease in leases if lease.session_id is not None}
 
 
 def is_live(lease: Lease, now_us: int) -> bool:
-    """True for a lease that nobody else may take without asking.
+    """Return True for a lease that others cannot take over without `takeover`.
 
-    What counts is the database's clock at the moment it was read, where it came from `read`, and `now_us` only else.
+    Compares with the database's time of the query where `read` loaded the lease, else with
+    `now_us`.
     """
     return lease.released_at_us is None and lease.expires_at_us > getattr(lease, "now_us", now_us)
 
 
 def in_state(state: str) -> Q:
-    """The leases that are live, expired or released now."""
+    """Return the condition for leases that are live, expired or released now."""
     if state == "released":
         return Q(released_at_us__isnull=False)
     live = Q(expires_at_us__gt=DatabaseNow())
@@ -112,8 +119,17 @@ def in_state(state: str) -> Q:
 
 
 def told(lease: Lease, now_us: int) -> dict[str, Any]:
-    """A lease in an answer, with the state that it has at `now_us` (see `is_live`); its times are the database's."""
-    state = "released" if lease.released_at_us is not None else "live" if is_live(lease, now_us) else "expired"
+    """Convert a lease to JSON, with its state at `now_us` (see `is_live`).
+
+    All times are the database's.
+    """
+    state = (
+        "released"
+        if lease.released_at_us is not None
+        else "live"
+        if is_live(lease, now_us)
+        else "expired"
+    )
     return {
         "id": str(lease.id),
         "handle": f"l_{lease.opened_position}",
@@ -136,8 +152,8 @@ def told(lease: Lease, now_us: int) -> dict[str, Any]:
 
 
 def of_project(project: UUID, lease: UUID) -> Lease:
-    """The lease of that id. Raises LookupError."""
-    found = read().filter(project=project, id=lease).first()
-    if found is None:
+    """Return a project's lease by id. Raises LookupError."""
+    row = read().filter(project=project, id=lease).first()
+    if row is None:
         raise LookupError(lease)
-    return found
+    return row

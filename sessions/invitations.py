@@ -1,8 +1,9 @@
-"""The one writer of Invitation: somebody is asked into a project, and belongs to it from their own yes on.
+"""The only writer of Invitation: people join a project only when they accept.
 
-Names belong to the whole installation. So inviting says nothing of whether a name is taken: a password is shown either
-way, and a name that is taken keeps its own. Nobody can therefore take hold of a person of another project by adding
-them, nor keep that project's administrators from resetting their password.
+Usernames belong to the whole installation, and inviting does not reveal whether a name is taken: a
+password is shown either way, and an existing account keeps its own. So administrators can neither
+take over a person of another project by adding them, nor keep that project's administrators from
+resetting the person's password.
 """
 
 from uuid import UUID
@@ -22,9 +23,10 @@ from sessions.refused import RefusedError
 
 @transaction.atomic(savepoint=False)
 def invite(project: Project, username: str, role: str, *, actor: str) -> str:
-    """Ask the person called `username` to take a role in `project`; return the password to show. Raises RefusedError.
+    """Invite the person called `username` to a role; return the password to show.
 
-    Where nobody has the name, or nobody ever used it, it becomes its first password. Otherwise it opens nothing.
+    Where the account is new or unused, this becomes its first password. Otherwise the password
+    opens nothing. Raises RefusedError.
     """
     people.check_role(role)
     try:
@@ -33,16 +35,20 @@ def invite(project: Project, username: str, role: str, *, actor: str) -> str:
         raise RefusedError(" ".join(error.messages)) from error
     user = User.objects.select_for_update().filter(username=username).first()
     if user is not None and Membership.objects.filter(project=project, user=user).exists():
-        raise RefusedError(f"{username} already belongs to {project.name}. Change the role instead.")
+        raise RefusedError(
+            f"{username} already belongs to {project.name}. Change the role instead."
+        )
     if user is not None and Invitation.objects.filter(project=project, user=user).exists():
-        raise RefusedError(f"{username} is invited to {project.name} already. Withdraw that invitation first.")
+        raise RefusedError(
+            f"{username} is invited to {project.name} already. Withdraw that invitation first."
+        )
     password = people.generated_password()
     if user is None:
         user = people.create(username, password, actor=actor)
     elif _is_unused(user):
         people.give_first_password(user, password, actor=actor)
     else:
-        make_password(password)  # as slow as the other ways, so that the time does not say whether the name is taken
+        make_password(password)  # as slow as the other branches, to hide whether the name is taken
     invitation = Invitation.objects.create(project=project, user=user, role=role, invited_by=actor)
     _record(invitation, "admin.member_invited", actor)
     return password
@@ -50,48 +56,58 @@ def invite(project: Project, username: str, role: str, *, actor: str) -> str:
 
 @transaction.atomic(savepoint=False)
 def accept(invitation: UUID, user: User) -> Membership:
-    """Join the project of an invitation to `user`. Raises RefusedError where it does not stand any more."""
+    """Join the project of an invitation to `user`. Raises RefusedError if it is gone."""
     people.expect_own_password(user)
-    found = _of(invitation, user)
-    administrators = Membership.objects.filter(project=found.project, role="administrator")
+    stored = _of(invitation, user)
+    administrators = Membership.objects.filter(project=stored.project, role="administrator")
     if (
-        found.invited_by != SYSTEM_SOURCE
-        and not administrators.filter(user__person__pseudonym=found.invited_by).exists()
+        stored.invited_by != SYSTEM_SOURCE
+        and not administrators.filter(user__person__pseudonym=stored.invited_by).exists()
     ):
         raise RefusedError(
-            f"The person who invited you no longer administers {found.project.name}. Ask for a new invitation."
+            f"The person who invited you no longer administers {stored.project.name}."
+            " Ask for a new invitation."
         )
-    membership = people.add(found.project, user.get_username(), found.role, actor=found.invited_by)
-    found.delete()
+    membership = people.add(
+        stored.project, user.get_username(), stored.role, actor=stored.invited_by
+    )
+    stored.delete()
     return membership
 
 
 @transaction.atomic(savepoint=False)
 def decline(invitation: UUID, user: User) -> None:
-    """Refuse an invitation to `user`. Raises RefusedError where it does not stand any more."""
-    found = _of(invitation, user)
-    _record(found, "admin.invitation_declined", people.pseudonym_of(user))
-    found.delete()
+    """Decline an invitation to `user`. Raises RefusedError if it is gone."""
+    stored = _of(invitation, user)
+    _record(stored, "admin.invitation_declined", people.pseudonym_of(user))
+    stored.delete()
 
 
 @transaction.atomic(savepoint=False)
 def withdraw(project: Project, invitation: UUID, *, actor: str) -> str:
-    """Take an invitation back; return the name that was invited. Raises RefusedError where it does not stand."""
-    found = Invitation.objects.select_for_update(of=("self",)).filter(project=project, pk=invitation).first()
-    if found is None:
-        raise RefusedError("This invitation was accepted, declined or withdrawn. Load the page again.")
-    _record(found, "admin.invitation_withdrawn", actor)
-    found.delete()
-    return found.user.get_username()
+    """Withdraw an invitation; return the invited name.
+
+    Raises RefusedError if it is gone.
+    """
+    stored = (
+        Invitation.objects.select_for_update(of=("self",))
+        .filter(project=project, pk=invitation)
+        .first()
+    )
+    if stored is None:
+        raise RefusedError("This invitation was accepted, declined or withdrawn. Reload the page.")
+    _record(stored, "admin.invitation_withdrawn", actor)
+    stored.delete()
+    return stored.user.get_username()
 
 
 def of_person(user: User) -> "QuerySet[Invitation]":
-    """The invitations that wait for `user`."""
+    """Return the open invitations of `user`."""
     return Invitation.objects.filter(user=user).select_related("project").order_by("created_at")
 
 
 def _is_unused(user: User) -> bool:
-    """True for an account that nobody signed in with, that belongs nowhere and was asked nowhere else."""
+    """Return True for an account without sign-in, project, own password or invitation."""
     if user.last_login is not None or user.is_superuser or people.has_own_password(user):
         return False
     return not user.memberships.exists() and not Invitation.objects.filter(user=user).exists()
@@ -99,14 +115,14 @@ def _is_unused(user: User) -> bool:
 
 def _of(invitation: UUID, user: User) -> Invitation:
     waiting = Invitation.objects.select_for_update(of=("self",)).filter(user=user, pk=invitation)
-    found = waiting.select_related("project").first()
-    if found is None:
-        raise RefusedError("This invitation was withdrawn, or you answered it before.")
-    return found
+    stored = waiting.select_related("project").first()
+    if stored is None:
+        raise RefusedError("This invitation was withdrawn or already answered. Reload the page.")
+    return stored
 
 
 def _record(invitation: Invitation, kind: str, actor: str) -> None:
-    # No pseudonym: until they join, the project learns of the person no more than the name that it wrote.
+    # No pseudonym: until they join, the project knows only the name that it entered.
     record(
         invitation.project_id,
         kind,

@@ -1,4 +1,4 @@
-"""The one writer of Item: exactly which things of a task are done, failed or still pending."""
+"""The only writer of Item: which things of a task are done, failed or pending."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,40 +16,48 @@ from sessions.origin import Origin, Repeated
 
 STATE_OF_KIND: Final = {"item.done": "done", "item.failed": "failed"}
 _KIND_OF_STATE: Final = {state: kind for kind, state in STATE_OF_KIND.items()}
-MOST: Final = 10_000  # items of one task by command; what reports say happened is kept, however many
+MOST: Final = 10_000  # items of one task by command; reported items have no limit
 
 
 class TooMany(Exception):
-    """A task has at most 10,000 items; split the task."""
+    """A task has at most 10,000 items. Split the task."""
 
 
 @dataclass(slots=True)
 class Report:
-    """A fact about an item that is already in the journal; the task is stored."""
+    """A fact about an item, already in the journal. The task is stored."""
 
     task: UUID
     key: str
     origin: Origin
     state: str
     position: int
-    declares: bool = False  # says that the item is there to be done, which every word about it comes after
+    declares: bool = False  # only declares a pending item, so that every other fact replaces it
 
     @property
     def mark(self) -> str:
-        """The order key by which the latest word stands."""
+        """Return the order key that decides which fact is the latest."""
         return "" if self.declares else self.origin.latest_mark(self.position)
 
 
 def bring(rows: Sequence[Item]) -> None:
-    """Store items of a bundle, as they stood in the book of origin. Expects the archive of their session."""
+    """Store items from a bundle, as the source journal had them.
+
+    Expects the archive of their session.
+    """
     Item.objects.bulk_create(rows, batch_size=500)
 
 
 def put(origin: Origin, task: Task, states: Mapping[str, str]) -> dict[str, int]:
-    """Set items (key to state) by command; returns how many of the task are in each state. Raises TooMany, Repeated."""
-    wanted = set(states.values())
+    """Set items (key to state) by command; return the task's items per state.
+
+    Raises TooMany, Repeated.
+    """
+    states_wanted = set(states.values())
     draft = origin.draft(
-        _KIND_OF_STATE.get(wanted.pop(), "task.changed") if len(wanted) == 1 else "task.changed",
+        _KIND_OF_STATE.get(states_wanted.pop(), "task.changed")
+        if len(states_wanted) == 1
+        else "task.changed",
         facts=orjson.dumps({"count": len(states)}).decode(),
         session=task.session_id,
         subject=task.id,
@@ -57,10 +65,12 @@ def put(origin: Origin, task: Task, states: Mapping[str, str]) -> dict[str, int]
     appended = entries.append([draft], origin.received_us)[0]
     if appended.status is not Status.CREATED:
         raise Repeated
-    known = dict(Item.objects.filter(task=task, key__in=list(states)).values_list("key", "state"))
+    states_before = dict(
+        Item.objects.filter(task=task, key__in=list(states)).values_list("key", "state")
+    )
     reports = []
     for key, state in states.items():
-        declares = state == known.get(key, "pending") == "pending"
+        declares = state == states_before.get(key, "pending") == "pending"
         reports.append(Report(task.id, key, origin, state, appended.position, declares))
     apply(reports)
     counts = progress([task.id])[task.id]
@@ -69,15 +79,16 @@ def put(origin: Origin, task: Task, states: Mapping[str, str]) -> dict[str, int]
     return counts
 
 
-# The latest word by order key wins: text compared by code point, so the comparison is not left to a collation.
-_UPSERT: Final = """INSERT INTO agent_sessions_item (project_id, task_id, key, state, mark, changed_at_us)
+# Order keys compare by code point, so the comparison names its collation.
+_UPSERT: Final = """INSERT INTO agent_sessions_item
+(project_id, task_id, key, state, mark, changed_at_us)
 VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (task_id, key) DO UPDATE SET
   state = excluded.state, mark = excluded.mark, changed_at_us = excluded.changed_at_us
 WHERE agent_sessions_item.mark {c} < excluded.mark {c}"""
 
 
 def apply(reports: Sequence[Report]) -> None:
-    """Fold facts into their items; the latest by order key stands, whatever the order of arrival."""
+    """Fold facts into their items; the latest by order key counts."""
     latest: dict[tuple[UUID, str], Report] = {}
     for fact in reports:
         before = latest.get((fact.task, fact.key))
@@ -101,14 +112,20 @@ def apply(reports: Sequence[Report]) -> None:
 
 
 def open_of(task: Task) -> int:
-    """How many items of the task are not done: pending or failed."""
+    """Count the task's pending and failed items."""
     return Item.objects.filter(task=task).exclude(state="done").count()
 
 
 def progress(tasks: Sequence[UUID]) -> dict[UUID, dict[str, int]]:
-    """How many items of each task are pending, done and failed. One query, counted by the database."""
-    counts: dict[UUID, dict[str, int]] = {task: {"pending": 0, "done": 0, "failed": 0} for task in tasks}
-    counted = Item.objects.filter(task__in=tasks).values_list("task_id", "state").annotate(number=Count("id"))
+    """Count the items of each task by state. One query."""
+    counts: dict[UUID, dict[str, int]] = {
+        task: {"pending": 0, "done": 0, "failed": 0} for task in tasks
+    }
+    counted = (
+        Item.objects.filter(task__in=tasks)
+        .values_list("task_id", "state")
+        .annotate(number=Count("id"))
+    )
     for task, state, number in counted.order_by():
         counts[task][state] = number
     return counts

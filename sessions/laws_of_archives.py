@@ -1,14 +1,15 @@
-"""The law of archives, kept by the database itself on both vendors: where bundles are kept, nobody can act.
+"""Triggers of archives, on both vendors: no agent can act in an archive.
 
-A project is an archive from its first moment or never, and an archive takes no agent's token; without one no command
-and no report reaches it. Pages therefore show there what another book recorded, and nothing that was done here.
+A project is an archive from its creation or never. An archive takes no agent token, and without a
+token no command and no report reaches it. Its pages therefore show only what another installation
+recorded.
 """
 
 from journal.triggers import Law
 
 _STAYS = "project_stays_what_it_is"
 _STAYS_SAYS = f"{_STAYS}: a project is an archive from the first or never"
-_NO_TOKEN = "archive_takes_no_token"  # noqa: S105 - the name of a law
+_NO_TOKEN = "archive_takes_no_token"  # noqa: S105 - the name of a trigger
 _NO_TOKEN_SAYS = f"{_NO_TOKEN}: an archive holds what bundles brought, and nobody acts there"
 _PROJECT = "agent_sessions_project"
 _TOKEN = "agent_sessions_agenttoken"  # noqa: S105 - the name of a table
@@ -18,7 +19,8 @@ LAW = Law(
     postgresql={
         _STAYS: (
             _PROJECT,
-            f"BEFORE UPDATE OF archive ON {_PROJECT} FOR EACH ROW WHEN (NEW.archive IS DISTINCT FROM OLD.archive)"
+            f"BEFORE UPDATE OF archive ON {_PROJECT} FOR EACH ROW"
+            " WHEN (NEW.archive IS DISTINCT FROM OLD.archive)"
             " EXECUTE FUNCTION agent_sessions_keep_archive()",
         ),
         _NO_TOKEN: (

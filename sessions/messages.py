@@ -1,6 +1,7 @@
-"""The one writer of Message and Reading: a box for each agent and one for all, in the order of the book.
+"""The only writer of Message and Reading: an inbox per agent and one for all.
 
-A message is unread until it is marked, so that a reader that dies between reading and marking finds it again.
+Messages are in journal order. A message is unread until it is marked, so that a reader that crashes
+between reading and marking gets it again.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,7 +25,7 @@ from sessions.origin import Origin, Repeated
 from sessions.people import pseudonym_of
 from sessions.refused import RefusedError
 
-SHARED: Final = "shared"  # what the box of all is called; an agent of that name has no box of its own
+SHARED: Final = "shared"  # the inbox of all; an agent of that name has no inbox of its own
 MOST_CHARACTERS: Final = 16_384  # of a body
 MOST_SUBJECT: Final = 200
 BOXES: Final = ("mine", "shared")
@@ -32,7 +33,7 @@ BOXES: Final = ("mine", "shared")
 
 @dataclass(slots=True)
 class Letter:
-    """A message with its text, as `agent` finds it. Text is None where it was erased."""
+    """A message with its text and read time for one agent. Erased texts are None."""
 
     message: Message
     subject: str | None
@@ -41,7 +42,7 @@ class Letter:
 
 
 def identity(project: UUID, source: str, key: str) -> UUID:
-    """The id of the message that this entry sends."""
+    """Derive the id of the message that an entry sends."""
     return derived(project, "message", source, key)
 
 
@@ -54,14 +55,14 @@ def send(
     body: str,
 ) -> Message:
     """Send a message by command, to one agent or (None) to all. Raises Repeated."""
-    made = identity(origin.project, origin.source, origin.key)
+    identifier = identity(origin.project, origin.source, origin.key)
     facts = _facts(recipient, in_reply_to)
-    draft = origin.draft("message.sent", facts=facts, session=session, subject=made)
+    draft = origin.draft("message.sent", facts=facts, session=session, subject=identifier)
     appended = entries.append([draft], origin.received_us)[0]
     if appended.status is not Status.CREATED:
         raise Repeated
     return Message.objects.create(
-        id=made,
+        id=identifier,
         project_id=origin.project,
         recipient=recipient,
         session_id=session,
@@ -73,28 +74,43 @@ def send(
     )
 
 
-def write(user: User, recipient: Agent, session: Session | None, subject: str, body: str, key: str) -> Message:
-    """Send a person's message to an agent; the same `key` of the same person again is the same message.
+def write(
+    user: User, recipient: Agent, session: Session | None, subject: str, body: str, key: str
+) -> Message:
+    """Send a person's message to an agent. The same person and `key` send it once.
 
-    Raises RefusedError for an empty or too long text, and in an archive, where nobody reads it.
+    Raises RefusedError for an empty or too long text, and in an archive, where no agent reads it.
     """
     projects.expect_life(recipient.project)
     subject, body = subject.strip(), body.replace("\r\n", "\n").strip()
     if not body or len(body) > MOST_CHARACTERS or len(subject) > MOST_SUBJECT:
         raise RefusedError(
-            f"A message has 1 to {MOST_CHARACTERS:,} characters, and its subject at most {MOST_SUBJECT}."
+            f"A message has 1 to {MOST_CHARACTERS:,} characters, and its subject at most"
+            f" {MOST_SUBJECT}. Change the text."
         )
     actor = pseudonym_of(user)
     event_id = entries.keyed_digest("message", actor, key)
-    said = {"to": recipient.name, "subject": subject, "body": body}
-    message, _created = _post(event_id, actor, recipient.project_id, recipient, session, said, user)
+    content = {"to": recipient.name, "subject": subject, "body": body}
+    message, _created = _post(
+        event_id, actor, recipient.project_id, recipient, session, content, user
+    )
     return message
 
 
-def dropped(project: UUID, event_id: str, recipient: Agent | None, subject: str, body: str) -> tuple[Message, bool]:
-    """Send what a file says, of which nobody knows who wrote it; whether it is new. The same id is sent once."""
-    said = {"to": recipient.name if recipient else SHARED, "subject": subject, "body": body, "file": True}
-    return _post(event_id, SYSTEM_SOURCE, project, recipient, None, said, None)
+def dropped(
+    project: UUID, event_id: str, recipient: Agent | None, subject: str, body: str
+) -> tuple[Message, bool]:
+    """Send a message from a file, whose sender is unknown; return it, and if new.
+
+    The same id is sent once.
+    """
+    content = {
+        "to": recipient.name if recipient else SHARED,
+        "subject": subject,
+        "body": body,
+        "file": True,
+    }
+    return _post(event_id, SYSTEM_SOURCE, project, recipient, None, content, None)
 
 
 def _post(
@@ -103,11 +119,11 @@ def _post(
     project: UUID,
     recipient: Agent | None,
     session: Session | None,
-    said: dict[str, Any],
+    content: dict[str, Any],
     user: User | None,
 ) -> tuple[Message, bool]:
-    """Send in Gatebook's own name what came through no token."""
-    made, received_us = identity(project, SYSTEM_SOURCE, event_id), now_us()
+    """Send a message that arrived without a token, as a system entry."""
+    identifier, received_us = identity(project, SYSTEM_SOURCE, event_id), now_us()
     draft = Draft(
         project=project,
         source=SYSTEM_SOURCE,
@@ -115,21 +131,23 @@ def _post(
         kind="message.sent",
         lane="system",
         actor=actor,
-        text=orjson.dumps({"kind": "message.sent", **said}, option=orjson.OPT_SORT_KEYS).decode(),
+        text=orjson.dumps(
+            {"kind": "message.sent", **content}, option=orjson.OPT_SORT_KEYS
+        ).decode(),
         facts=_facts(recipient, None),
         session=session.id if session else None,
-        subject=made,
+        subject=identifier,
     )
     appended = entries.append([draft], received_us)[0]
     if appended.status is not Status.CREATED:
-        return Message.objects.get(id=made), False
+        return Message.objects.get(id=identifier), False
     message = Message.objects.create(
-        id=made,
+        id=identifier,
         project_id=project,
         recipient=recipient,
         session=session,
         from_user=user,
-        size=_size(said["subject"], said["body"]),
+        size=_size(content["subject"], content["body"]),
         opened_position=appended.position,
         sent_at_us=received_us,
     )
@@ -137,12 +155,17 @@ def _post(
 
 
 def mark_read(origin: Origin, message: Message) -> int:
-    """Note by command that the origin's agent has read a message of its boxes; since when (µs). Raises Repeated.
+    """Mark a message as read by the origin's agent; return the read time (µs).
 
-    To mark it again changes nothing and is not recorded.
+    Repeats change nothing and are not recorded. Raises Repeated.
     """
     locked = Message.objects.select_for_update(no_key=True).get(id=message.id)
-    draft = origin.draft("message.read", facts=_read_facts(origin.agent), session=locked.session_id, subject=locked.id)
+    draft = origin.draft(
+        "message.read",
+        facts=_read_facts(origin.agent),
+        session=locked.session_id,
+        subject=locked.id,
+    )
     before = read_by(origin.agent, [locked]).get(locked.id)
     if before is not None:
         if entries.look(draft, origin.received_us) is not None:
@@ -155,7 +178,7 @@ def mark_read(origin: Origin, message: Message) -> int:
 
 
 def mark_put_away(message: Message, agent: UUID) -> bool:
-    """Note that an agent without a token has read a message, since it put its file away; False when it was noted."""
+    """Mark a message as read by an agent that moved its file; False if already read."""
     locked = Message.objects.select_for_update(no_key=True).get(id=message.id)
     if read_by(agent, [locked]):
         return False
@@ -183,15 +206,15 @@ def _note(locked: Message, agent: UUID, received_us: int) -> None:
 
 
 def visible(project: UUID, agent: UUID, message: UUID) -> Message | None:
-    """The message if it lies in the agent's own box or in the shared one of its project."""
+    """Return the message if it is in the agent's inbox or in the shared one."""
     boxes = Q(recipient=agent) | Q(recipient__isnull=True)
     return Message.objects.filter(boxes, project=project, id=message).first()
 
 
 def answerable(project: UUID, agent: UUID, message: UUID) -> bool:
-    """Whether the agent may name the message as the one it replies to: it was sent to it, or by it."""
-    own = Q(recipient=agent) | Q(recipient__isnull=True) | Q(from_agent=agent)
-    return Message.objects.filter(own, project=project, id=message).exists()
+    """Return True if the agent may reply to the message: it received or sent it."""
+    condition = Q(recipient=agent) | Q(recipient__isnull=True) | Q(from_agent=agent)
+    return Message.objects.filter(condition, project=project, id=message).exists()
 
 
 def inbox(
@@ -204,70 +227,104 @@ def inbox(
     after: int = 0,
     limit: int,
 ) -> list[Letter]:
-    """At most `limit` messages of the agent's boxes after position `after`, the oldest first.
+    """Return at most `limit` messages of the agent's inboxes after position `after`.
 
-    With `session`, those that are about it and those that are about none. What one sender sent is in its order; of two
-    at once the earlier position may be seen later, so whoever looks again begins without `after`.
+    Oldest first. With `session`, only messages about that session or about none. Messages of one
+    sender are in sending order. Of two sent at the same time, the earlier position may appear
+    later; readers that poll start without `after`.
     """
     rows = Message.objects.filter(opened_position__gt=after)
     if session is not None:
         rows = rows.filter(Q(session=session) | Q(session__isnull=True))
     rows = rows.select_related("from_agent").order_by("opened_position")
-    found: list[Message] = []
+    messages: list[Message] = []
     if "mine" in boxes:
-        # Without the project of what is unread, which the agent implies: beside it SQLite would walk the whole box.
-        mine = Q(read_at_us__isnull=True) if unread else Q(project=project)
-        found += rows.filter(mine, recipient=agent)[:limit]
+        # The agent implies the project. With both conditions SQLite would scan the whole inbox.
+        condition = Q(read_at_us__isnull=True) if unread else Q(project=project)
+        messages += rows.filter(condition, recipient=agent)[:limit]
     if "shared" in boxes:
         shared = rows.filter(project=project, recipient__isnull=True)
         if unread:
-            shared = shared.exclude(Exists(Reading.objects.filter(message=OuterRef("id"), agent=agent)))
-        found += shared[:limit]
-    return letters(sorted(found, key=lambda one: one.opened_position)[:limit], agent)
+            shared = shared.exclude(
+                Exists(Reading.objects.filter(message=OuterRef("id"), agent=agent))
+            )
+        messages += shared[:limit]
+    return letters(sorted(messages, key=lambda message: message.opened_position)[:limit], agent)
 
 
-def unread(project: UUID, agent: UUID, session: UUID | None = None, limit: int = 20) -> tuple[list[Letter], bool]:
-    """The oldest unread messages of an agent (for one session, see `inbox`), and whether there are more."""
-    found = inbox(project, agent, session=session, limit=limit + 1)
-    return found[:limit], len(found) > limit
+def unread(
+    project: UUID, agent: UUID, session: UUID | None = None, limit: int = 20
+) -> tuple[list[Letter], bool]:
+    """Return an agent's oldest unread messages, and whether there are more.
+
+    With `session` as in `inbox`.
+    """
+    letters = inbox(project, agent, session=session, limit=limit + 1)
+    return letters[:limit], len(letters) > limit
 
 
-def about(project: UUID, agent: Agent | None, session: Session | None, below: int | None, limit: int) -> list[Letter]:
-    """For people: messages about a session, or to an agent, or to all; the newest first, with how many read them."""
+def about(
+    project: UUID, agent: Agent | None, session: Session | None, below: int | None, limit: int
+) -> list[Letter]:
+    """Return messages about a session, to an agent, or to all; newest first.
+
+    For people: each with the number of its readers.
+    """
     rows = Message.objects.filter(project=project)
     rows = rows.filter(session=session) if session is not None else rows.filter(recipient=agent)
     if below is not None:
         rows = rows.filter(opened_position__lt=below)
-    rows = rows.select_related("from_agent", "from_user", "recipient").annotate(readers=Count("readings"))
+    rows = rows.select_related("from_agent", "from_user", "recipient").annotate(
+        readers=Count("readings")
+    )
     return letters(rows.order_by("-opened_position")[:limit], None)
 
 
-def letters(found: Iterable[Message], agent: UUID | None) -> list[Letter]:
-    """Messages with their texts and, for an agent, since when it has read them. Two queries at most."""
-    rows = list(found)
+def letters(messages: Iterable[Message], agent: UUID | None) -> list[Letter]:
+    """Return messages with their texts and an agent's read times. At most two queries."""
+    rows = list(messages)
     texts = texts_of(rows)
-    read = read_by(agent, rows) if agent is not None else {one.id: one.read_at_us for one in rows}
+    times = (
+        read_by(agent, rows)
+        if agent is not None
+        else {message.id: message.read_at_us for message in rows}
+    )
     nothing: tuple[None, None] = (None, None)
-    told = [(one, texts.get(one.opened_position, nothing)) for one in rows]
-    return [Letter(one, subject, body, read.get(one.id)) for one, (subject, body) in told]
+    contents = [(message, texts.get(message.opened_position, nothing)) for message in rows]
+    return [
+        Letter(message, subject, body, times.get(message.id))
+        for message, (subject, body) in contents
+    ]
 
 
 def texts_of(rows: Sequence[Message]) -> dict[int, tuple[str, str]]:
-    """Subject and body by position; absent where they were erased. One query."""
+    """Return subject and body by position, without erased ones. One query."""
     if not rows:
         return {}
-    bodies = Body.objects.filter(entry__in=[one.opened_position for one in rows]).values_list("entry", "text")
-    told = {position: orjson.loads(text) for position, text in bodies}
-    return {position: (body.get("subject", ""), body["body"]) for position, body in told.items()}
+    bodies = Body.objects.filter(
+        entry__in=[message.opened_position for message in rows]
+    ).values_list("entry", "text")
+    contents = {position: orjson.loads(text) for position, text in bodies}
+    return {
+        position: (body.get("subject", ""), body["body"]) for position, body in contents.items()
+    }
 
 
 def read_by(agent: UUID, rows: Sequence[Message]) -> dict[UUID, int]:
-    """When the agent read each of these messages, by id; absent where it has not."""
-    read = {one.id: one.read_at_us for one in rows if one.recipient_id == agent and one.read_at_us is not None}
-    shared = [one.id for one in rows if one.recipient_id is None]
+    """Return when the agent read each message, by id; unread ones are absent."""
+    times = {
+        message.id: message.read_at_us
+        for message in rows
+        if message.recipient_id == agent and message.read_at_us is not None
+    }
+    shared = [message.id for message in rows if message.recipient_id is None]
     if shared:
-        read |= dict(Reading.objects.filter(message__in=shared, agent=agent).values_list("message", "read_at_us"))
-    return read
+        times |= dict(
+            Reading.objects.filter(message__in=shared, agent=agent).values_list(
+                "message", "read_at_us"
+            )
+        )
+    return times
 
 
 def _facts(recipient: Agent | None, in_reply_to: UUID | None) -> str:
@@ -282,4 +339,6 @@ def _read_facts(agent: UUID) -> str:
 
 
 def _size(subject: str, body: str) -> int:
-    return len(subject.encode("utf-8", "surrogatepass")) + len(body.encode("utf-8", "surrogatepass"))
+    return len(subject.encode("utf-8", "surrogatepass")) + len(
+        body.encode("utf-8", "surrogatepass")
+    )

@@ -1,7 +1,8 @@
-"""Projects and their people, agents and their sessions, tasks, items and artifacts.
+"""Projects and people, agents and their sessions, tasks, items and artifacts.
 
-Every table carries its project. Rows an agent may change carry a `version`. Columns that end `_mark` hold the order key
-of the fact that set the values beside them (journal/order.py), so that facts may arrive in any order.
+Every table has a project column. Rows that an agent may change have a `version`. Columns ending in
+`_mark` hold the order key of the fact that set the neighbouring values (journal/order.py), so that
+facts may arrive in any order.
 """
 
 from django.conf import settings
@@ -19,17 +20,17 @@ ENDED = ("completed", "failed", "cancelled")
 TASK_STATES = ("pending", "running", "blocked", "done", "failed", "cancelled")
 ITEM_STATES = ("pending", "done", "failed")
 REF_CLASSES = refs.CLASSES
-SCOPES = ("agent", "import", "audit")  # audit only reads, and is told who decided
+SCOPES = ("agent", "import", "audit")  # audit only reads, and sees who decided
 models.CharField.register_lookup(Length)  # for artifact_hash_is_sha256
 
 
 class Project(models.Model):
-    """The wall of the house: nothing crosses it."""
+    """A tenant: all data is scoped to one project."""
 
     id = models.UUIDField(primary_key=True, default=uuid7)
     name = models.CharField(max_length=64)
     redacts = models.BooleanField(default=True)  # secrets in payloads are replaced before storage
-    archive = models.BooleanField(default=False)  # holds what bundles brought, and never an agent's token
+    archive = models.BooleanField(default=False)  # holds imported bundles, and no agent tokens
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -43,24 +44,31 @@ class Project(models.Model):
 
 
 class Person(models.Model):
-    """A signed-in user's pseudonym (the only name of theirs the journal ever holds) and their settings."""
+    """A user's settings, and the pseudonym that names the user in the journal."""
 
-    user = models.OneToOneField(settings.AUTH_USER_MODEL, primary_key=True, on_delete=models.PROTECT)
+    user = models.OneToOneField(
+        settings.AUTH_USER_MODEL, primary_key=True, on_delete=models.PROTECT
+    )
     pseudonym = models.CharField(max_length=64)
     theme = models.CharField(max_length=8, default="system")
     clock = models.CharField(max_length=8, default="utc")
     single_keys = models.BooleanField(default=True)
-    # Only its owner knows the password. A trigger on the users clears it whenever a password changes (people.LAW).
+    # Only its owner knows the password. A trigger clears it when a password changes (people.LAW).
     password_is_own = models.BooleanField(default=False)
-    # Who else set a password last: a pseudonym, empty for a command on the machine; kept when the owner replaces it.
+    # The pseudonym of another person who set the last password; empty for a command on the
+    # server. Kept when the owner replaces the password.
     password_given_by = models.CharField(max_length=64, default="", blank=True)
     password_given_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["pseudonym"], name="person_pseudonym_is_unique"),
-            models.CheckConstraint(condition=Q(theme__in=["system", "light", "dark"]), name="person_theme_is_known"),
-            models.CheckConstraint(condition=Q(clock__in=["utc", "local", "relative"]), name="person_clock_is_known"),
+            models.CheckConstraint(
+                condition=Q(theme__in=["system", "light", "dark"]), name="person_theme_is_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(clock__in=["utc", "local", "relative"]), name="person_clock_is_known"
+            ),
         ]
 
     def __str__(self) -> str:
@@ -72,13 +80,17 @@ class Membership(models.Model):
 
     id = models.UUIDField(primary_key=True, default=uuid7)
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="memberships")
-    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="memberships")
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="memberships"
+    )
     role = models.CharField(max_length=16)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["project", "user"], name="membership_is_one_per_person"),
+            models.UniqueConstraint(
+                fields=["project", "user"], name="membership_is_one_per_person"
+            ),
             models.CheckConstraint(condition=Q(role__in=ROLES), name="membership_role_is_known"),
         ]
 
@@ -87,18 +99,22 @@ class Membership(models.Model):
 
 
 class Invitation(models.Model):
-    """A role that an administrator offers to a person, who has not answered yet."""
+    """A role offered to a person who has not answered yet."""
 
     id = models.UUIDField(primary_key=True, default=uuid7)
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="invitations")
-    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="invitations")
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="invitations"
+    )
     role = models.CharField(max_length=16)
     invited_by = models.CharField(max_length=64)  # a pseudonym
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["project", "user"], name="invitation_is_one_per_person"),
+            models.UniqueConstraint(
+                fields=["project", "user"], name="invitation_is_one_per_person"
+            ),
             models.CheckConstraint(condition=Q(role__in=ROLES), name="invitation_role_is_known"),
         ]
 
@@ -107,16 +123,20 @@ class Invitation(models.Model):
 
 
 class Agent(models.Model):
-    """A program with a token: its owner, its team, and its charter (goals, standing orders), versioned.
+    """A program with tokens, an owner, a team and a versioned charter.
 
-    Agents of one team may speak for each other's sessions (sessions/speakers.py).
+    Agents of one team may write for each other's sessions (sessions/speakers.py).
     """
 
     id = models.UUIDField(primary_key=True, default=uuid7)
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="agents")
     name = models.CharField(max_length=64)
     owner = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="owned_agents"
+        settings.AUTH_USER_MODEL,
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="owned_agents",
     )
     team = models.CharField(max_length=64, default="", blank=True)
     charter = models.TextField(default="", blank=True)
@@ -125,7 +145,9 @@ class Agent(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["project", "name"], name="agent_name_is_unique_in_project"),
+            models.UniqueConstraint(
+                fields=["project", "name"], name="agent_name_is_unique_in_project"
+            ),
             models.CheckConstraint(condition=~Q(name=""), name="agent_has_a_name"),
         ]
 
@@ -134,7 +156,10 @@ class Agent(models.Model):
 
 
 class AgentToken(models.Model):
-    """A bearer token `gbk_<public_id>_<secret>`; only a keyed hash of the secret is kept."""
+    """A bearer token `gbk_<public_id>_<secret>`.
+
+    Only a keyed hash of the secret is stored.
+    """
 
     id = models.UUIDField(primary_key=True, default=uuid7)
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="tokens")
@@ -158,7 +183,10 @@ class AgentToken(models.Model):
 
 
 class Repository(models.Model):
-    """A repository agents work on. Its ref patterns (one glob a line) say which refs are production or protected."""
+    """A repository that agents work on.
+
+    Its ref patterns (one glob per line) define which refs are production or protected.
+    """
 
     id = models.UUIDField(primary_key=True, default=uuid7)
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="repositories")
@@ -170,7 +198,9 @@ class Repository(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["project", "name"], name="repository_name_is_unique_in_project"),
+            models.UniqueConstraint(
+                fields=["project", "name"], name="repository_name_is_unique_in_project"
+            ),
             models.CheckConstraint(condition=~Q(name=""), name="repository_has_a_name"),
         ]
         verbose_name_plural = "repositories"
@@ -180,34 +210,50 @@ class Repository(models.Model):
 
 
 class Session(models.Model):
-    """A long-lived execution. Facts reported for an unknown key open it; its own `session.started` may come later."""
+    """A long-lived execution.
+
+    Facts reported for an unknown key open it; its own `session.started` may come later.
+    """
 
     id = models.UUIDField(primary_key=True, default=uuid7)
-    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="sessions", db_index=False)
+    project = models.ForeignKey(
+        Project, on_delete=models.PROTECT, related_name="sessions", db_index=False
+    )
     key = models.CharField(max_length=200)
     agent = models.ForeignKey(Agent, on_delete=models.PROTECT, related_name="sessions")
     owner = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="owned_sessions"
+        settings.AUTH_USER_MODEL,
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="owned_sessions",
     )
-    on_behalf_of = models.ForeignKey(  # whom the agent says it works for
+    on_behalf_of = models.ForeignKey(  # the person it works for, as the agent reports
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
     )
-    repository = models.ForeignKey(Repository, null=True, on_delete=models.PROTECT, related_name="sessions")
+    repository = models.ForeignKey(
+        Repository, null=True, on_delete=models.PROTECT, related_name="sessions"
+    )
     branch = models.CharField(max_length=200, default="", blank=True)
     parent = models.ForeignKey("self", null=True, on_delete=models.PROTECT, related_name="children")
-    branched_from = models.ForeignKey("self", null=True, on_delete=models.PROTECT, related_name="branches")
-    merge_into = models.ForeignKey(  # where it means to go, which it may never do
+    branched_from = models.ForeignKey(
+        "self", null=True, on_delete=models.PROTECT, related_name="branches"
+    )
+    merge_into = models.ForeignKey(  # the intended target, perhaps never reached
         "self", null=True, on_delete=models.PROTECT, related_name="+", db_index=False
     )
     merge_intent = models.CharField(max_length=300, db_default="", default="", blank=True)
-    merged_into = models.ForeignKey("self", null=True, on_delete=models.PROTECT, related_name="merged")
+    merged_into = models.ForeignKey(
+        "self", null=True, on_delete=models.PROTECT, related_name="merged"
+    )
     title = models.CharField(max_length=300, default="", blank=True)
     mode = models.CharField(max_length=8, default="reported")
     status = models.CharField(max_length=9, default="running")
-    waiting_on = models.CharField(max_length=200, db_default="", default="", blank=True)  # while it waits, in its words
-    cursor = models.CharField(max_length=200, default="", blank=True)  # where the work stands, in the agent's words
+    # What a waiting session waits for, and how far the work is, in the agent's words.
+    waiting_on = models.CharField(max_length=200, db_default="", default="", blank=True)
+    cursor = models.CharField(max_length=200, default="", blank=True)
     labels = models.JSONField(default=dict)  # text to text
-    opened_position = models.BigIntegerField()  # journal position of the entry that opened it: the handle s_<n>
+    opened_position = models.BigIntegerField()  # of the entry that opened it: handle s_<n>
     effect_count = models.IntegerField(default=0)
     created_at_us = models.BigIntegerField()  # server's clock
     seen_at_us = models.BigIntegerField()  # server's clock: the latest fact of any kind
@@ -215,20 +261,27 @@ class Session(models.Model):
     ended_at_us = models.BigIntegerField(null=True)  # producer's clock
     started_mark = models.CharField(max_length=260, default="", blank=True)
     status_mark = models.CharField(max_length=260, default="", blank=True)
-    said = models.JSONField(db_default=Value({}, models.JSONField()), default=dict)  # see sessions/registers.py
-    fence = models.BigIntegerField(null=True)  # the least lease epoch that may write here; null: never leased
-    start_by_us = models.BigIntegerField(null=True)  # when rules S1 and S7 may speak; null while leased, or not awaited
+    # The field history: see sessions/registers.py.
+    said = models.JSONField(db_default=Value({}, models.JSONField()), default=dict)
+    fence = models.BigIntegerField(null=True)  # lowest epoch that may write; null: never leased
+    # From when rules S1 and S7 apply; null while leased, or where no worker is expected.
+    start_by_us = models.BigIntegerField(null=True)
     resumes = models.IntegerField(db_default=0, default=0)  # how often a lease on it was taken over
     version = models.IntegerField(default=1)
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["project", "key"], name="session_key_is_unique_in_project"),
+            models.UniqueConstraint(
+                fields=["project", "key"], name="session_key_is_unique_in_project"
+            ),
             models.CheckConstraint(condition=~Q(key=""), name="session_has_a_key"),
             models.CheckConstraint(condition=Q(mode__one_of=MODES), name="session_mode_is_known"),
-            models.CheckConstraint(condition=Q(status__one_of=STATUSES), name="session_status_is_known"),
             models.CheckConstraint(
-                condition=Q(parent__isnull=True) | ~Q(parent=F("id")), name="session_is_not_its_own_parent"
+                condition=Q(status__one_of=STATUSES), name="session_status_is_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(parent__isnull=True) | ~Q(parent=F("id")),
+                name="session_is_not_its_own_parent",
             ),
             models.CheckConstraint(
                 condition=Q(branched_from__isnull=True) | ~Q(branched_from=F("id")),
@@ -239,11 +292,17 @@ class Session(models.Model):
                 & (Q(merged_into__isnull=True) | ~Q(merged_into=F("id"))),
                 name="session_does_not_merge_into_itself",
             ),
-            models.CheckConstraint(condition=Q(effect_count__gte=0), name="session_effects_are_counted"),
+            models.CheckConstraint(
+                condition=Q(effect_count__gte=0), name="session_effects_are_counted"
+            ),
         ]
         indexes = [
             models.Index(fields=["project", "opened_position"], name="session_by_opening"),
-            models.Index(fields=["start_by_us"], name="session_by_start", condition=Q(start_by_us__isnull=False)),
+            models.Index(
+                fields=["start_by_us"],
+                name="session_by_start",
+                condition=Q(start_by_us__isnull=False),
+            ),
         ]
 
     def __str__(self) -> str:
@@ -251,11 +310,15 @@ class Session(models.Model):
 
 
 class Task(models.Model):
-    """A node of a session's work."""
+    """A node in the tree of a session's work."""
 
     id = models.UUIDField(primary_key=True)  # derived from (session, key)
-    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="tasks", db_index=False)
-    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="tasks", db_index=False)
+    project = models.ForeignKey(
+        Project, on_delete=models.PROTECT, related_name="tasks", db_index=False
+    )
+    session = models.ForeignKey(
+        Session, on_delete=models.PROTECT, related_name="tasks", db_index=False
+    )
     key = models.CharField(max_length=200)
     parent = models.ForeignKey(
         "self", null=True, on_delete=models.PROTECT, related_name="children", db_constraint=False
@@ -268,27 +331,34 @@ class Task(models.Model):
     opened_position = models.BigIntegerField()
     created_at_us = models.BigIntegerField()
     updated_at_us = models.BigIntegerField()
-    done_at_us = models.BigIntegerField(null=True)  # producer's clock where it told one
+    done_at_us = models.BigIntegerField(null=True)  # producer's clock where reported
     created_mark = models.CharField(max_length=260, default="", blank=True)
-    said = models.JSONField(default=dict)  # per field: what the first creation and the latest change said, with marks
+    # Per field the values of the first creation and of the latest change, with marks.
+    said = models.JSONField(default=dict)
     done_mark = models.CharField(max_length=260, default="", blank=True)
     version = models.IntegerField(default=1)
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["session", "key"], name="task_key_is_unique_in_session"),
+            models.UniqueConstraint(
+                fields=["session", "key"], name="task_key_is_unique_in_session"
+            ),
             models.CheckConstraint(condition=~Q(key=""), name="task_has_a_key"),
             models.CheckConstraint(condition=Q(state__in=TASK_STATES), name="task_state_is_known"),
-            models.CheckConstraint(condition=~Q(done_mark="") | ~Q(state="done"), name="task_is_done_by_a_fact"),
+            models.CheckConstraint(
+                condition=~Q(done_mark="") | ~Q(state="done"), name="task_is_done_by_a_fact"
+            ),
         ]
         indexes = [
             models.Index(fields=["project", "opened_position"], name="task_by_opening"),
-            models.Index(  # of what was created by command: its mark begins with 0
+            models.Index(  # of tasks created by command, whose mark begins with 0
                 F("project"),
                 F("priority").desc(),
                 F("opened_position"),
                 name="task_by_priority",
-                condition=Q(state__in=["pending", "running"], created_mark__gte="0", created_mark__lt="1"),
+                condition=Q(
+                    state__in=["pending", "running"], created_mark__gte="0", created_mark__lt="1"
+                ),
             ),
         ]
 
@@ -297,7 +367,7 @@ class Task(models.Model):
 
 
 class Item(models.Model):
-    """One of the things a task works through: exactly which are done and which are pending."""
+    """One of the things that a task works through, with its state."""
 
     id = models.BigAutoField(primary_key=True)
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+", db_index=False)
@@ -319,12 +389,19 @@ class Item(models.Model):
 
 
 class Artifact(models.Model):
-    """Something a session made or kept: named by its content's hash; its bytes may be stored here."""
+    """Something a session made or kept, identified by its content's hash.
+
+    Gatebook may store its bytes.
+    """
 
     id = models.UUIDField(primary_key=True)  # derived from (session, source, entry id)
-    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="artifacts", db_index=False)
-    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="artifacts", db_index=False)
-    effect = models.UUIDField(null=True)  # an effect's id; the ledger stands above this room
+    project = models.ForeignKey(
+        Project, on_delete=models.PROTECT, related_name="artifacts", db_index=False
+    )
+    session = models.ForeignKey(
+        Session, on_delete=models.PROTECT, related_name="artifacts", db_index=False
+    )
+    effect = models.UUIDField(null=True)  # an effect's id; the ledger is a higher app
     type = models.CharField(max_length=64)
     name = models.CharField(max_length=300, default="", blank=True)
     uri = models.CharField(max_length=2000, default="", blank=True)  # never fetched
@@ -332,7 +409,7 @@ class Artifact(models.Model):
     size = models.BigIntegerField()  # bytes
     media_type = models.CharField(max_length=100)
     retention = models.CharField(max_length=32, default="standard")
-    stored_at_us = models.BigIntegerField(null=True)  # when its bytes were stored here, if they were
+    stored_at_us = models.BigIntegerField(null=True)  # null where Gatebook has no bytes of it
     opened_position = models.BigIntegerField()
     created_at_us = models.BigIntegerField()
 
@@ -343,7 +420,9 @@ class Artifact(models.Model):
         ]
         indexes = [
             models.Index(fields=["session", "opened_position"], name="artifact_by_session"),
-            models.Index(fields=["effect"], name="artifact_by_effect", condition=Q(effect__isnull=False)),
+            models.Index(
+                fields=["effect"], name="artifact_by_effect", condition=Q(effect__isnull=False)
+            ),
             models.Index(fields=["project", "opened_position"], name="artifact_by_opening"),
             models.Index(fields=["project", "sha256"], name="artifact_by_hash"),
         ]
@@ -352,7 +431,7 @@ class Artifact(models.Model):
         return f"a_{self.opened_position}"
 
 
-# Tables in files of their own: loaded here, where Django looks for them.
+# Django looks for models in this module.
 import sessions.models_leases  # noqa: E402
 import sessions.models_messages  # noqa: E402
 import sessions.models_state  # noqa: E402

@@ -1,4 +1,4 @@
-"""Teams of a project's members, which rules ask for leave."""
+"""Teams of a project's members, which rules can ask for approval."""
 
 from django.db import models
 from django.db.models import Q
@@ -8,7 +8,7 @@ from sessions.models import Membership, Project
 
 
 class Team(models.Model):
-    """A named group of a project's members: whom a rule may ask for leave."""
+    """A named group of a project's members that rules can ask for approval."""
 
     id = models.UUIDField(primary_key=True, default=uuid7)
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="teams")
@@ -17,7 +17,9 @@ class Team(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["project", "name"], name="team_name_is_unique_in_project"),
+            models.UniqueConstraint(
+                fields=["project", "name"], name="team_name_is_unique_in_project"
+            ),
             models.CheckConstraint(condition=~Q(name=""), name="team_has_a_name"),
         ]
 
@@ -26,7 +28,7 @@ class Team(models.Model):
 
 
 class TeamMember(models.Model):
-    """A member of a team; whoever leaves the project leaves its teams."""
+    """A member of a team. A person who leaves the project leaves its teams."""
 
     id = models.UUIDField(primary_key=True, default=uuid7)
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+", db_index=False)
@@ -35,7 +37,9 @@ class TeamMember(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["team", "membership"], name="team_member_is_listed_once"),
+            models.UniqueConstraint(
+                fields=["team", "membership"], name="team_member_is_listed_once"
+            ),
         ]
 
     def __str__(self) -> str:

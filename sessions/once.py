@@ -1,7 +1,7 @@
-"""Carries a secret from the POST that made it to the page that shows it, once, without keeping it anywhere.
+"""One-time secrets: carry a secret from the POST that made it to the next page.
 
-The login session, which lies in the database, holds the secret masked by a random pad of its length; the pad travels
-in a cookie of two minutes. Either half alone is noise.
+The sign-in's session in the database holds the secret masked by a random pad of the same length.
+The pad is in a cookie that expires after two minutes. Either half alone reveals nothing.
 """
 
 import secrets
@@ -15,7 +15,7 @@ _LIFETIME_S = 120
 
 
 def put(request: HttpRequest, response: HttpResponse, secret: str, **about: str) -> None:
-    """Leave `secret`, and plain words `about` it, for the next page that calls `take`."""
+    """Store `secret`, and plain texts `about` it, for the next page that calls `take`."""
     raw = secret.encode()
     pad = secrets.token_bytes(len(raw))
     request.session[_KEY] = {"masked": _mask(raw, pad).hex(), **about}
@@ -31,25 +31,28 @@ def put(request: HttpRequest, response: HttpResponse, secret: str, **about: str)
 
 
 def take(request: HttpRequest) -> dict[str, str]:
-    """The words and, under "secret", the secret left by `put`; empty when there is none or it was shown before."""
-    left = request.session.pop(_KEY, None)
-    if left is None:
+    """Return the texts and, under "secret", the secret that `put` stored.
+
+    Empty when there is none or it was shown before.
+    """
+    stored = request.session.pop(_KEY, None)
+    if stored is None:
         return {}
-    masked = bytes.fromhex(left.pop("masked"))
+    masked = bytes.fromhex(stored.pop("masked"))
     try:
         pad = bytes.fromhex(request.COOKIES.get(_COOKIE, ""))
     except ValueError:
         return {}
     if len(pad) != len(masked):
         return {}
-    return {**left, "secret": _mask(masked, pad).decode(errors="replace")}
+    return {**stored, "secret": _mask(masked, pad).decode(errors="replace")}
 
 
 def cleared(response: HttpResponse) -> HttpResponse:
-    """The response of the page that called `take`, taking the pad out of the browser too."""
+    """Delete the pad's cookie in the response of the page that called `take`."""
     response.delete_cookie(_COOKIE, path="/settings/", samesite="Strict")
     return response
 
 
-def _mask(one: bytes, other: bytes) -> bytes:
-    return bytes(a ^ b for a, b in zip(one, other, strict=True))
+def _mask(secret: bytes, pad: bytes) -> bytes:
+    return bytes(a ^ b for a, b in zip(secret, pad, strict=True))

@@ -1,4 +1,4 @@
-"""Where a fact comes from: the token's agent, its key, its clocks. Every verb that writes history takes one."""
+"""The origin of a fact: agent, key, lane and clocks. All writers take one."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -12,7 +12,10 @@ Lane = Literal["command", "evidence", "claim"]
 
 @dataclass(slots=True)
 class Origin:
-    """The envelope of one fact. Times are microseconds since the epoch; `text` is the canonical body."""
+    """The envelope of one fact.
+
+    Times are microseconds since the epoch; `text` is the canonical body.
+    """
 
     project: UUID
     agent: UUID
@@ -27,20 +30,23 @@ class Origin:
     producer_seq: int | None = None
     lease_epoch: int | None = None
     imports: bool = False  # the token's scope is import
-    team: str = ""  # of the agent
+    team: str = ""  # the agent's team
 
     @property
     def mark(self) -> str:
-        """The order key of this fact."""
+        """Return the order key of this fact."""
         return order_key(self.lane, self.producer_seq, self.source, self.key)
 
     def latest_mark(self, position: int) -> str:
-        """The order key of this fact, whose entry has `position`, for what the latest word decides."""
+        """Return this fact's order key at `position`, for fields where the latest counts."""
         return latest_key(self.lane, position, self.producer_seq, self.source, self.key)
 
     @property
     def told_us(self) -> int | None:
-        """When it happened, as far as anyone told: the producer's clock, or for a command the moment it was asked."""
+        """Return when the fact happened, if reported.
+
+        That is the producer's time, or for a command the time of the request.
+        """
         if self.occurred_us is not None:
             return self.occurred_us
         return self.received_us if self.lane == "command" else None
@@ -55,7 +61,7 @@ class Origin:
         attempt: int | None = None,
         subject: UUID | None = None,
     ) -> Draft:
-        """The journal entry of this fact."""
+        """Build the journal entry of this fact."""
         return Draft(
             project=self.project,
             source=self.source,
@@ -77,4 +83,4 @@ class Origin:
 
 
 class Repeated(Exception):
-    """The key of this command is already in the book: the door answers from what is stored there."""
+    """The command's key is in the journal. The endpoint repeats the stored answer."""

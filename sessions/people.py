@@ -1,4 +1,4 @@
-"""The one writer of users, Person and Membership: who may sign in, under which pseudonym, and with which role where."""
+"""The only writer of users, Person and Membership: accounts, pseudonyms and roles."""
 
 import secrets
 from datetime import UTC, datetime, timedelta
@@ -20,41 +20,49 @@ from sessions.refused import RefusedError
 
 
 def pseudonym_of(user: User) -> str:
-    """The only name of `user` that the journal ever holds; made at the first call, inside the caller's transaction.
+    """Return the only name of `user` in the journal, created on the first call.
 
-    It never changes, so `user` remembers it, unless it was made for this very object: that may be rolled back.
+    It is created in the caller's transaction and never changes. `user` caches it, except where this
+    call created it, because that may be rolled back.
     """
     remembered: str | None = getattr(user, _REMEMBERED, None)
     if remembered:
         return remembered
-    along: Person | None = user._state.fields_cache.get("person")  # read with the user
-    if along is not None and remembered is None:
-        return along.pseudonym
-    person, made = Person.objects.get_or_create(user=user, defaults={"pseudonym": f"p_{secrets.token_hex(8)}"})
-    if made:
+    loaded: Person | None = user._state.fields_cache.get("person")  # with select_related
+    if loaded is not None and remembered is None:
+        return loaded.pseudonym
+    person, created = Person.objects.get_or_create(
+        user=user, defaults={"pseudonym": f"p_{secrets.token_hex(8)}"}
+    )
+    if created:
         setattr(user, _REMEMBERED, "")
     elif remembered is None:
         setattr(user, _REMEMBERED, person.pseudonym)
     return person.pseudonym
 
 
-_REMEMBERED: Final = "_gatebook_pseudonym"  # absent: not asked yet; "": never to be remembered
+_REMEMBERED: Final = "_gatebook_pseudonym"  # absent: not read yet; "": never cached
 
 
 def known(username: str) -> bool:
-    """True when somebody in this installation is called `username`."""
+    """Return True when this installation has a user called `username`."""
     return User.objects.filter(username=username).exists()
 
 
 def generated_password() -> str:
-    """A password nobody needs to invent: 24 characters, about 119 bits, without letters that look alike."""
+    """Return a random password: 24 characters, about 119 bits, no look-alike letters."""
     alphabet = "abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789"
     return "-".join("".join(secrets.choice(alphabet) for _ in range(6)) for _ in range(4))
 
 
 @transaction.atomic(savepoint=False)
-def create_administrator(username: str, password: str, project: Project, *, actor: str = SYSTEM_SOURCE) -> User:
-    """Create a person who administers `project`; the password must satisfy the rules. Raises RefusedError."""
+def create_administrator(
+    username: str, password: str, project: Project, *, actor: str = SYSTEM_SOURCE
+) -> User:
+    """Create a person who administers `project`. Raises RefusedError.
+
+    The password must satisfy the password rules.
+    """
     if known(username):
         raise RefusedError(f"There is already a person called {username!r}.")
     return add(project, username, "administrator", password, actor=actor).user
@@ -70,16 +78,19 @@ def add(
     actor: str = SYSTEM_SOURCE,
     must_replace: bool = False,
 ) -> Membership:
-    """Give the person called `username` a role in `project` and return the membership. Raises RefusedError.
+    """Give the person called `username` a role in `project`; return the membership.
 
-    A name nobody has yet becomes a new person, who needs a `password`; the password of a known person stays as it is.
-    A first password that an administrator saw must be replaced by its owner. One that a program on the machine set
-    counts as the owner's (`manage.py setup`: nobody but the one who runs the machine saw it) without `must_replace`.
+    A new name becomes a new person, who needs a `password`; an existing person keeps theirs. With
+    `must_replace` the owner must replace the password, because an administrator saw it. Without it
+    the password counts as the owner's: only the operator of the machine saw it (`manage.py setup`).
+    Raises RefusedError.
     """
     check_role(role)
     user = User.objects.filter(username=username).first()
     if user is not None and Membership.objects.filter(project=project, user=user).exists():
-        raise RefusedError(f"{username} already belongs to {project.name}. Change the role instead.")
+        raise RefusedError(
+            f"{username} already belongs to {project.name}. Change the role instead."
+        )
     if user is None:
         user = create(username, password, actor=actor)
         if must_replace:
@@ -92,9 +103,10 @@ def add(
 
 @transaction.atomic(savepoint=False)
 def change_role(membership: Membership, role: str, *, actor: str) -> None:
-    """Give a member another role; the one they have changes nothing.
+    """Give a member another role; the same role changes nothing.
 
-    Raises RefusedError when that would leave the project without an administrator, or when they are gone meanwhile.
+    Raises RefusedError when the project would lose its last administrator, or when the member has
+    been removed.
     """
     check_role(role)
     _lock(membership)
@@ -111,7 +123,10 @@ def change_role(membership: Membership, role: str, *, actor: str) -> None:
 
 @transaction.atomic(savepoint=False)
 def remove(membership: Membership, *, actor: str) -> None:
-    """Take a person out of a project; what they did stays on record. Raises RefusedError as change_role."""
+    """Remove a person from a project. What they did stays on record.
+
+    Raises RefusedError as change_role does.
+    """
     _lock(membership)
     if membership.role == "administrator":
         _keep_one_administrator(membership)
@@ -123,20 +138,21 @@ def remove(membership: Membership, *, actor: str) -> None:
 
 @transaction.atomic(savepoint=False)
 def reset_password(membership: Membership, by: User, *, actor: str) -> str:
-    """Give a member a generated password and return it; every sign-in of theirs ends with the old one.
+    """Give a member a generated password, return it, and end all their sign-ins.
 
-    Raises RefusedError for one's own, and for somebody who belongs to a project that `by` does not administer: whoever
-    sets a password can sign in with it, and a project's administrator has no business in another project.
+    Raises RefusedError for one's own password, and for a person who belongs to a project that `by`
+    does not administer: a password lets its setter sign in, and a project's administrator has no
+    access to other projects.
     """
     user = membership.user
     if user.pk == by.pk:
-        raise RefusedError("Your own password is changed under your name, Password.")
+        raise RefusedError("This is your own account. Change your password under your name.")
     administered = Membership.objects.filter(user=by, role="administrator").values("project")
     elsewhere = Membership.objects.filter(user=user).exclude(project__in=administered)
     if elsewhere.exists() or user.is_superuser:
         raise RefusedError(
             f"{user.get_username()} also belongs to a project that you do not administer. "
-            "Whoever runs Gatebook can set the password: manage.py changepassword."
+            "Ask your operator to set the password: manage.py changepassword."
         )
     password = generated_password()
     pseudonym_of(user)
@@ -149,7 +165,10 @@ def reset_password(membership: Membership, by: User, *, actor: str) -> str:
 
 @transaction.atomic(savepoint=False)
 def change_password(user: User, password: str) -> None:
-    """Store a person's own new password, which its form has checked; it is on record wherever they have a role."""
+    """Store a person's own new password, which the form has checked.
+
+    Recorded in every project of the person.
+    """
     person = pseudonym_of(user)
     user.set_password(password)
     _keep_own_password(user)
@@ -159,25 +178,30 @@ def change_password(user: User, password: str) -> None:
 
 @transaction.atomic(savepoint=False)
 def rehash_password(user: User, password: str) -> None:
-    """Hash the password that `user` just gave as this version does; whose password it is stays as it was."""
-    own = has_own_password(user)
+    """Rehash the password that `user` just entered; who set it stays unchanged."""
+    is_own = has_own_password(user)
     user.set_password(password)
-    if own:
+    if is_own:
         _keep_own_password(user)
     else:
-        given = list(Person.objects.filter(user=user).values("password_given_by", "password_given_at"))
+        given = list(
+            Person.objects.filter(user=user).values("password_given_by", "password_given_at")
+        )
         user.save(update_fields=["password"])
         for values in given:
             Person.objects.filter(user=user).update(**values)
 
 
 def has_own_password(user: User) -> bool:
-    """True when nobody but `user` set their present password, as far as the database knows."""
+    """Return True when only `user` set their current password, as far as stored."""
     return Person.objects.filter(user=user, password_is_own=True).exists()
 
 
 def password_giver(user: User) -> tuple[str, datetime] | None:
-    """Who else set the password of `user` last (a name; empty for a command on the machine), and when; None: nobody."""
+    """Return who else last set the password of `user`, and when; None if nobody did.
+
+    The name is empty for a command on the server.
+    """
     person = Person.objects.filter(user=user, password_given_at__isnull=False).first()
     if person is None or person.password_given_at is None:
         return None
@@ -186,63 +210,81 @@ def password_giver(user: User) -> tuple[str, datetime] | None:
 
 
 def giver_before(user: User, at_us: int) -> str:
-    """Who else set the password of `user` within GIVEN_WITHIN before `at_us`, and so may have acted; empty: nobody."""
+    """Return who else set the password of `user` within GIVEN_WITHIN before `at_us`.
+
+    That person may have acted in the user's name. Empty if nobody did.
+    """
     person: Person | None = getattr(user, "person", None)
-    if person is None or person.password_given_at is None or person.password_given_by == SYSTEM_SOURCE:
+    if (
+        person is None
+        or person.password_given_at is None
+        or person.password_given_by == SYSTEM_SOURCE
+    ):
         return ""
-    if not timedelta() <= datetime.fromtimestamp(at_us / 1_000_000, UTC) - person.password_given_at <= GIVEN_WITHIN:
+    if (
+        not timedelta()
+        <= datetime.fromtimestamp(at_us / 1_000_000, UTC) - person.password_given_at
+        <= GIVEN_WITHIN
+    ):
         return ""
     giver = User.objects.filter(person__pseudonym=person.password_given_by).first()
     return "a command on the server" if giver is None else giver.get_username()
 
 
 def expect_own_password(user: User) -> None:
-    """Raise RefusedError while somebody else knows the password: whoever signed in with it may not be `user`."""
+    """Raise RefusedError while another person knows the password of `user`.
+
+    That person may have signed in with it.
+    """
     if not has_own_password(user):
         raise RefusedError(REPLACE_IT_FIRST)
 
 
 GIVEN_WITHIN: Final = timedelta(days=7)
-REPLACE_IT_FIRST: Final = "Somebody else set your password. Replace it under your name, Password, and repeat this."
+REPLACE_IT_FIRST: Final = (
+    "Another person set your password. Change it under your name, Password, and try again."
+)
 
 
 @transaction.atomic(savepoint=False)
 def change_settings(user: User, **settings: Any) -> None:
-    """Store a person's own settings: `theme`, `clock`, `single_keys`. Nobody else's business, so not journalled."""
+    """Store a person's own settings: `theme`, `clock`, `single_keys`. Not journalled."""
     pseudonym_of(user)
     Person.objects.filter(user=user).update(**settings)
 
 
 @transaction.atomic(savepoint=False)
 def give_first_password(user: User, password: str, *, actor: str) -> None:
-    """Give an account that nobody has used another first password."""
+    """Give an unused account another first password."""
     user.set_password(password)
     user.save(update_fields=["password"])
     _give_password(user, actor)
 
 
 def _keep_own_password(user: User) -> None:
-    """Store the password set on `user` as their own; who gave them the one before stays on record."""
+    """Store the password set on `user` as their own; keep who set the last one."""
     given = Person.objects.filter(user=user).values("password_given_by", "password_given_at").get()
     user.save(update_fields=["password"])
     Person.objects.filter(user=user).update(password_is_own=True, **given)
 
 
 def _give_password(user: User, actor: str) -> None:
-    """Put on record that `actor` set the password of `user`, and so knows it."""
+    """Record that `actor` set the password of `user`, and so knows it."""
     Person.objects.filter(user=user).update(
-        password_is_own=actor == SYSTEM_SOURCE, password_given_by=actor, password_given_at=timezone.now()
+        password_is_own=actor == SYSTEM_SOURCE,
+        password_given_by=actor,
+        password_given_at=timezone.now(),
     )
 
 
 @transaction.atomic(savepoint=False)
 def create(username: str, password: str | None, *, actor: str) -> User:
-    """Create an account that belongs to no project yet. Raises RefusedError."""
+    """Create an account without a project. Raises RefusedError."""
     user = User(username=username)
     try:
         user.full_clean(exclude=["password"])
         if password is None:
-            raise RefusedError(f"Nobody is called {username!r} yet: a new person needs a password.")
+            raise RefusedError(f"There is no person {username!r}. A new person needs a password.")
         validate_password(password, user)
     except ValidationError as error:
         raise RefusedError(" ".join(error.messages)) from error
@@ -254,30 +296,37 @@ def create(username: str, password: str | None, *, actor: str) -> User:
 
 
 def check_role(role: str) -> None:
-    """Raise RefusedError for a role that there is not."""
+    """Raise RefusedError for an unknown role."""
     if role not in ROLES:
-        raise RefusedError(f"There is no role {role!r}: choose one of {', '.join(ROLES)}.")
+        raise RefusedError(f"There is no role {role!r}. Choose one of {', '.join(ROLES)}.")
 
 
 def _lock(membership: Membership) -> None:
-    """Lock the member and the project's administrators in one order, and read the member's role as it is now.
+    """Lock the member and the project's administrators; reload the member's role.
 
-    So two who remove or demote each other at once do not both succeed, nor one who decided by a role that has changed.
+    Locks in one order, so that two administrators who remove or demote each other cannot both
+    succeed, nor one whose own role has changed.
     """
-    concerned = Q(pk=membership.pk) | Q(role="administrator")
-    locked = Membership.objects.select_for_update().filter(concerned, project=membership.project_id).order_by("id")
-    roles = {each.pk: each.role for each in locked}
+    condition = Q(pk=membership.pk) | Q(role="administrator")
+    locked = (
+        Membership.objects.select_for_update()
+        .filter(condition, project=membership.project_id)
+        .order_by("id")
+    )
+    roles = {row.pk: row.role for row in locked}
     if membership.pk not in roles:
-        raise RefusedError(f"{membership.user.get_username()} does not belong to the project any more.")
+        raise RefusedError(f"{membership.user.get_username()} no longer belongs to the project.")
     membership.role = roles[membership.pk]
 
 
 def _keep_one_administrator(membership: Membership) -> None:
-    others = Membership.objects.filter(project=membership.project_id, role="administrator").exclude(pk=membership.pk)
-    if not others.exists():
+    remaining = Membership.objects.filter(
+        project=membership.project_id, role="administrator"
+    ).exclude(pk=membership.pk)
+    if not remaining.exists():
         raise RefusedError(
-            f"{membership.user.get_username()} is the last administrator of {membership.project.name}. "
-            "Make somebody else an administrator first."
+            f"{membership.user.get_username()} is the last administrator of"
+            f" {membership.project.name}. Make another member an administrator first."
         )
 
 
@@ -292,15 +341,20 @@ def _record(membership: Membership, kind: str, actor: str, facts: dict[str, str]
     )
 
 
-# Whatever changes a password (a command, a console, SQL) makes it a stranger's until its owner replaces it.
+# A password changed in any way (command, console, SQL) is not its owner's until they replace it.
 _GIVEN: Final = (
     "UPDATE {schema}agent_sessions_person SET password_is_own = FALSE, password_given_by = '',"
     " password_given_at = CURRENT_TIMESTAMP WHERE user_id = NEW.id"
 )
-_CHANGED: Final = "AFTER UPDATE OF password ON auth_user FOR EACH ROW WHEN (NEW.password <> OLD.password)"
+_CHANGED: Final = (
+    "AFTER UPDATE OF password ON auth_user FOR EACH ROW WHEN (NEW.password <> OLD.password)"
+)
 LAW: Final = Law(
     postgresql={
-        "password_changed_is_not_own": ("auth_user", f"{_CHANGED} EXECUTE FUNCTION agent_sessions_password_changed()")
+        "password_changed_is_not_own": (
+            "auth_user",
+            f"{_CHANGED} EXECUTE FUNCTION agent_sessions_password_changed()",
+        )
     },
     functions=f"""
 CREATE OR REPLACE FUNCTION agent_sessions_password_changed() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -309,6 +363,11 @@ BEGIN
   RETURN NULL;
 END $$;
 """,
-    sqlite={"password_changed_is_not_own": ("auth_user", f"{_CHANGED} BEGIN {_GIVEN.replace('{schema}', '')}; END")},
+    sqlite={
+        "password_changed_is_not_own": (
+            "auth_user",
+            f"{_CHANGED} BEGIN {_GIVEN.replace('{schema}', '')}; END",
+        )
+    },
     needs=("agent_sessions_person",),
 )

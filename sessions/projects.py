@@ -1,4 +1,4 @@
-"""The one writer of Project."""
+"""The only writer of Project."""
 
 from uuid import UUID
 
@@ -13,13 +13,13 @@ DEFAULT_NAME = "default"
 
 
 def named(name: str) -> Project | None:
-    """The project called `name`, or None."""
+    """Return the project called `name`, or None."""
     return Project.objects.filter(name=name).first()
 
 
 @transaction.atomic(savepoint=False)
 def create(name: str, *, actor: str = SYSTEM_SOURCE) -> Project:
-    """Create a project; a new one observes and redacts. Raises RefusedError."""
+    """Create a project that observes and redacts. Raises RefusedError."""
     try:
         with transaction.atomic():
             project = Project.objects.create(name=name)
@@ -38,23 +38,35 @@ def create(name: str, *, actor: str = SYSTEM_SOURCE) -> Project:
 
 @transaction.atomic(savepoint=False)
 def create_archive(name: str, identity: UUID, *, actor: str = SYSTEM_SOURCE) -> Project:
-    """Create a project for what bundles bring, which takes no agent's token. Raises RefusedError."""
+    """Create a project for imported bundles, which takes no agent token.
+
+    Raises RefusedError.
+    """
     try:
         with transaction.atomic():
             project = Project.objects.create(id=identity, name=name, archive=True)
     except IntegrityError as error:
         raise RefusedError(f"There is already a project called {name!r}.") from error
-    words = {"name": name, "archive": True}
-    record(project.id, "admin.project_created", actor=actor, subject=project.id, facts={"mode": "archive"}, words=words)
+    texts = {"name": name, "archive": True}
+    record(
+        project.id,
+        "admin.project_created",
+        actor=actor,
+        subject=project.id,
+        facts={"mode": "archive"},
+        words=texts,
+    )
     return project
 
 
 def expect_life(project: Project) -> None:
-    """Raise RefusedError in an archive: what is to be done is for those who act in a project, and nobody does there."""
+    """Raise RefusedError in an archive, where nobody can act."""
     if project.archive:
-        raise RefusedError(f"{project.name} is an archive of what bundles brought: nobody acts there.")
+        raise RefusedError(
+            f"{project.name} is a read-only archive of imported bundles. Choose another project."
+        )
 
 
 def ensure_default() -> Project:
-    """The project "default" of a single-user installation, created when it is not there."""
+    """Return the project "default", created if missing."""
     return named(DEFAULT_NAME) or create(DEFAULT_NAME)

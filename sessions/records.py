@@ -1,6 +1,6 @@
-"""Puts what people change (members, tokens, repositories, tools) into the journal.
+"""Journal entries of administrative changes: members, tokens, repositories, tools.
 
-The entry's facts hold ids and enums only; names and other free text stand in its body, which can be erased.
+Facts hold only ids and enums. Names and other free text are in the body, which can be erased.
 """
 
 from collections.abc import Mapping
@@ -22,9 +22,10 @@ def record(
     facts: Mapping[str, str | int | Mapping[str, int] | None],
     words: Mapping[str, object],
 ) -> int:
-    """Append one `admin.*` entry and return its position. `actor` is a pseudonym, or "gatebook" for a command.
+    """Append one `admin.*` entry and return its position.
 
-    Expects an open transaction, the one in which the rows themselves change.
+    `actor` is a pseudonym, or "gatebook" for a command. Expects the open transaction that changes
+    the rows.
     """
     appended = entries.record(
         project,

@@ -1,4 +1,4 @@
-"""Which session a reference means: an id, or a key that some agent gave."""
+"""Session lookup by reference: an id, or a key that an agent chose."""
 
 from collections.abc import Iterable
 from uuid import UUID
@@ -8,40 +8,43 @@ from sessions.models import Session
 
 
 class NotFound(LookupError):
-    """The project has no such session."""
+    """The project has no session with that id or key."""
 
 
 def identity(project: UUID, key: str) -> UUID:
-    """The id of the session that `key` names in a project, whether or not it is stored yet."""
+    """Derive the id of the session that `key` names in a project, stored or not."""
     return derived(project, "session", key)
 
 
 def by_reference(project: UUID, references: Iterable[str]) -> dict[str, tuple[UUID, str | None]]:
-    """Tell which session each reference (an id or a key) means: its id, and its key where the reference is one.
+    """Return each reference's session id, and its key where the reference is a key.
 
-    A text that looks like an id is one only if such a session is stored; agents use UUIDs as keys too.
+    A text that looks like an id counts as an id only if that session is stored, because agents use
+    UUIDs as keys too.
     """
-    shaped: dict[str, UUID] = {}
+    ids: dict[str, UUID] = {}
     meant: dict[str, tuple[UUID, str | None]] = {}
     for reference in references:
         meant[reference] = (identity(project, reference), reference)
         if len(reference) in (32, 36):
             try:
-                shaped[reference] = UUID(reference)
+                ids[reference] = UUID(reference)
             except ValueError:
                 continue
-    if shaped:
-        # By ids alone: beside them the project tempts SQLite to read all of its sessions.
-        named = Session.objects.filter(id__in=shaped.values()).values_list("id", "project_id")
-        stored = {session for session, home in named if home == project}
-        meant.update({reference: (value, None) for reference, value in shaped.items() if value in stored})
+    if ids:
+        # Filter by ids only: with the project too, SQLite might scan all its sessions.
+        rows = Session.objects.filter(id__in=ids.values()).values_list("id", "project_id")
+        existing = {session for session, owner in rows if owner == project}
+        meant.update(
+            {reference: (value, None) for reference, value in ids.items() if value in existing}
+        )
     return meant
 
 
 def find(project: UUID, reference: str) -> Session:
-    """The stored session of an id or key. Raises NotFound."""
-    meant, _key = by_reference(project, [reference])[reference]
-    session = Session.objects.filter(project=project, id=meant).first()
+    """Return the stored session with that id or key. Raises NotFound."""
+    identifier, _key = by_reference(project, [reference])[reference]
+    session = Session.objects.filter(project=project, id=identifier).first()
     if session is None:
         raise NotFound(reference)
     return session

@@ -1,7 +1,7 @@
-"""Refs: which refs git moves for what an agent named, and of which class they are. Pure; knows no Django.
+"""Git refs: which refs a git argument moves, and their class. Pure; no Django.
 
-One function reads them for the class stamped at arrival, for rules and exemptions, for pages and for search. What it
-cannot read is `ANY`, which has the worst class of its repository.
+The class stamped at arrival, rules, exemptions, pages and search all use this one parser. What it
+cannot parse is `ANY`, which has the worst class of its repository.
 """
 
 import re
@@ -13,18 +13,20 @@ from typing import Final
 
 CLASSES: Final = ("production", "protected", "other")  # the worst first
 ANY: Final = "*"  # git may move any ref of the repository
-MOST: Final = 8  # refs in one text; more of them are ANY
-LONGEST: Final = 300  # characters of all of them, as Effect.moved_refs holds them
+MOST: Final = 8  # refs in one text; more are read as ANY
+LONGEST: Final = 300  # characters of all refs together, the length of Effect.moved_refs
 HEADS: Final = "refs/heads/"
 TAGS: Final = "refs/tags/"
 _ROOTS: Final = ("heads/", "tags/", "remotes/")
 _REMOTES: Final = ("origin/", "upstream/")  # how agents name the remote whose branch they mean
 _BLANKS: Final = re.compile(r"[ \t\r\n\f\v]+")
 _SEPARATORS: Final = re.compile(r"[ \t\r\n\f\v:+]")
-# git takes these literally; hosts that take refs in addresses, and shells, do not
+# git reads these literally; shells, and hosts that read refs from addresses, do not.
 _ENCODED: Final = re.compile(r"%[0-9A-Fa-f]{2}|[\"'`$;&|<>(){}]")
-# git check-ref-format
-_NO_NAME: Final = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|//|@\{|^[/-]|[/.]$|(?:^|/)\.|\.lock(?:/|$)")
+# The rules of git check-ref-format.
+_NO_NAME: Final = re.compile(
+    r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|//|@\{|^[/-]|[/.]$|(?:^|/)\.|\.lock(?:/|$)"
+)
 _WIDE: Final = {  # options that name refs
     "--all": HEADS + ANY,
     "--branches": HEADS + ANY,
@@ -32,11 +34,28 @@ _WIDE: Final = {  # options that name refs
     "--tags": TAGS + ANY,
     "--follow-tags": TAGS + ANY,
 }
-_NARROW: Final = frozenset(  # options that move no ref besides those that are named
-    [
-        *("-d", "--delete", "-f", "--force", "--force-with-lease", "--force-if-includes", "-u", "--set-upstream"),
-        *("--atomic", "-n", "--dry-run", "-q", "--quiet", "-v", "--verbose", "--progress", "--thin", "--no-verify"),
-    ]
+# Options that move only the refs that are named.
+_NARROW: Final = frozenset(
+    {
+        "-d",
+        "--delete",
+        "-f",
+        "--force",
+        "--force-with-lease",
+        "--force-if-includes",
+        "-u",
+        "--set-upstream",
+        "--atomic",
+        "-n",
+        "--dry-run",
+        "-q",
+        "--quiet",
+        "-v",
+        "--verbose",
+        "--progress",
+        "--thin",
+        "--no-verify",
+    }
 )
 
 
@@ -44,31 +63,32 @@ def _not_reported() -> str:
     return ""
 
 
-def moved(said: str, branch: Callable[[], str] = _not_reported) -> tuple[str, ...]:
-    """The full names of the refs that git moves on the remote for `said`; a name with `*` stands for several refs.
+def moved(text: str, branch: Callable[[], str] = _not_reported) -> tuple[str, ...]:
+    """Return the full names of the refs that git moves on the remote for `said`.
 
-    `said` is what follows the remote in `git push`: names, refspecs and options. A plain name is a branch. `branch`
-    returns the branch that HEAD is said to be, and is called only for HEAD. Empty for a text without any word.
+    `said` is what follows the remote in `git push`: names, refspecs and options. A plain name is a
+    branch. A name with `*` stands for several refs. `branch` returns the reported branch of HEAD,
+    and is called only for HEAD. Empty for a text without words.
     """
-    words = [word for word in _BLANKS.split(said) if word]
+    words = [word for word in _BLANKS.split(text) if word]
     if not words:
         return ()
-    found: list[str] = []
+    names_moved: list[str] = []
     of_tag = False
     for at, word in enumerate(words):
         if of_tag:
-            found.append(_named(TAGS + word))
+            names_moved.append(_named(TAGS + word))
             of_tag = False
         elif word == "tag" and at + 1 < len(words):
             of_tag = True
         elif word.startswith("-"):
             option = word.partition("=")[0]
             if option not in _NARROW:
-                found.append(_WIDE.get(word, ANY))
+                names_moved.append(_WIDE.get(word, ANY))
         else:
-            found.append(_of_refspec(word, branch))
-    unique = tuple(dict.fromkeys(found))
-    # Options alone push what the configuration of the repository says.
+            names_moved.append(_of_refspec(word, branch))
+    unique = tuple(dict.fromkeys(names_moved))
+    # Options alone push the refs that the repository's configuration names.
     unread = not unique or ANY in unique or len(unique) > MOST or len(" ".join(unique)) > LONGEST
     return (ANY,) if unread else unique
 
@@ -84,7 +104,7 @@ def _of_refspec(word: str, branch: Callable[[], str]) -> str:
 
 
 def _named(name: str) -> str:
-    """The full name of one ref or pattern of refs; ANY for what git would not take for one."""
+    """Return the full name of one ref or pattern of refs; ANY for an invalid name."""
     if name.count("*") == 1 and name.startswith("refs/"):
         return name if _is_name(name.replace("*", "x")) else ANY
     if name == "HEAD" or not _is_name(name):
@@ -98,22 +118,26 @@ def _is_name(name: str) -> bool:
     return name not in ("", "@", "refs") and not (_NO_NAME.search(name) or _ENCODED.search(name))
 
 
-def identity(said: str, stored: str) -> str:
-    """What two spellings of the same refs share: what git moves, else what was sent. `stored` is as effects have it."""
-    return stored if stored and "*" not in stored else said
+def identity(text: str, stored: str) -> str:
+    """Return a text that two spellings of the same refs share.
+
+    That is what git moves, else what was sent. `stored` is an effect's `moved_refs`.
+    """
+    return stored if stored and "*" not in stored else text
 
 
 def is_clear(refs: Sequence[str]) -> bool:
-    """True when each of `refs` is the name of one ref."""
+    """Return True when each of `refs` names exactly one ref."""
     return all("*" not in ref for ref in refs)
 
 
-def possible(ref: str, said: str) -> tuple[str, ...]:
-    """The refs that git may move where `moved` gives `ref` for `said`: what is not said in full can be in other places.
+def possible(ref: str, text: str) -> tuple[str, ...]:
+    """Return the refs that git may move where `moved` returns `ref` for `said`.
 
-    A plain name can be that of a tag, and `heads/new` that of a branch heads/new.
+    A short name can match several refs: a plain name can be a tag, and `heads/new` a branch called
+    heads/new.
     """
-    rest, words = ref.removeprefix("refs/"), _SEPARATORS.split(said)
+    rest, words = ref.removeprefix("refs/"), _SEPARATORS.split(text)
     if ref in words or "*" in ref or rest == ref:
         return (ref,)
     if rest.startswith(_ROOTS) and rest in words:
@@ -122,14 +146,18 @@ def possible(ref: str, said: str) -> tuple[str, ...]:
     return ref, TAGS + name, f"refs/{name}", f"refs/remotes/{name}"
 
 
-def asked(said: str) -> tuple[str, ...]:
-    """The full names of what a search for `said` means: those that `moved` gives, of branches and tags."""
-    found = (one for ref in moved(said) if ref != ANY for one in possible(ref, said))
-    return tuple(dict.fromkeys(ref for ref in found if ref.startswith((HEADS, TAGS)) or ref in said))
+def asked(text: str) -> tuple[str, ...]:
+    """Return the full names of the branches and tags that a search for `said` means."""
+    candidates = (
+        candidate for ref in moved(text) if ref != ANY for candidate in possible(ref, text)
+    )
+    return tuple(
+        dict.fromkeys(ref for ref in candidates if ref.startswith((HEADS, TAGS)) or ref in text)
+    )
 
 
 def names(ref: str) -> tuple[str, ...]:
-    """How a rule or a pattern may name a ref: in full, without `refs/`, and short."""
+    """Return a ref's names for rules and patterns: full, without `refs/`, short."""
     rest = ref.removeprefix("refs/")
     root = next((root for root in _ROOTS if rest.startswith(root)), "")
     return tuple(dict.fromkeys((ref, rest, rest[len(root) :])))
@@ -137,7 +165,7 @@ def names(ref: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1024)
 def fold(text: str) -> str:
-    """`text` as a host compares it that ignores case, marks and the width of letters."""
+    """Return `text` as a host compares it that ignores case, marks and letter width."""
     if text.isascii():
         return text.lower()
     letters = unicodedata.normalize("NFKD", text)
@@ -145,9 +173,10 @@ def fold(text: str) -> str:
 
 
 def class_of(refs: Iterable[str], production: Sequence[str], protected: Sequence[str]) -> str:
-    """The worst class of `refs` by globs; empty where there are none. In a glob `*` also matches `/`.
+    """Return the worst class of `refs` by globs; empty for no refs.
 
-    A ref that stands for several, and one with letters that can be taken for others, has the worst class there is.
+    In a glob `*` also matches `/`. A ref that stands for several, or that has letters easily
+    mistaken for others, has the worst class.
     """
     patterns = {"production": production, "protected": protected, "other": (ANY,)}
     classes = {_class_of(ref, patterns) for ref in refs}
@@ -166,7 +195,7 @@ def _class_of(ref: str, patterns: dict[str, Sequence[str]]) -> str:
 
 
 def _spelled(ref: str) -> Iterator[str]:
-    """The names of a ref, and of the branch that it follows or stands for: `main` of refs/remotes/origin/main."""
+    """Yield a ref's names and its branch's: `main` of refs/remotes/origin/main."""
     yield from names(ref)
     if not ref.startswith((HEADS, TAGS)):
         parts = ref.split("/")

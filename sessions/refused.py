@@ -1,4 +1,4 @@
-"""What this room's verbs raise when somebody asks for a change that may not be made."""
+"""The error of changes that are refused."""
 
 
 class RefusedError(ValueError):

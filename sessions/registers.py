@@ -1,7 +1,7 @@
-"""What later facts say of a session that is open: title, cursor, where it came from and where it goes. Writes nothing.
+"""Last-writer-wins fields of a session, with their order keys. Writes nothing.
 
-`Session.said` holds, by name, the order key of the word that stands and the value: of `LATEST` the latest word, of
-`FIRST` the first. `first_title` beside them is what the opening called a session whose title was changed.
+`Session.said` holds, by name, the order key and value that count: of `LATEST` the latest, of
+`FIRST` the first. Where the title was changed, `first_title` holds the title that the opening gave.
 """
 
 from collections.abc import Mapping
@@ -13,14 +13,16 @@ from journal.text import column_text
 from sessions.models import Session
 from sessions.origin import Origin
 
-KINDS: Final = frozenset({"session.changed", "session.branched", "session.merged", "checkpoint.written"})
+KINDS: Final = frozenset(
+    {"session.changed", "session.branched", "session.merged", "checkpoint.written"}
+)
 LATEST: Final = ("title", "cursor", "merge_into", "merge_intent")
 FIRST: Final = ("branched_from", "merged_into")
 _LINKS: Final = ("merge_into", "branched_from", "merged_into")  # named by reference, kept by id
 
 
 class Told(Protocol):
-    """A fact about a session that is already in the journal (see sessions.Report)."""
+    """A fact about a session, already in the journal (see sessions.Report)."""
 
     origin: Origin
     kind: str
@@ -29,12 +31,15 @@ class Told(Protocol):
 
 
 def references(values: Mapping[str, Any]) -> set[str]:
-    """The other sessions, by id or key, that the fields of a fact about a session name."""
+    """Return the other sessions, by id or key, that a session's fact names."""
     return {values[name] for name in ("parent", *_LINKS, "into") if values.get(name)}
 
 
 def hear(row: Session, fact: Told, meant: Mapping[str, UUID | None]) -> None:
-    """Set the registers that one fact speaks of. `meant` says which session each reference is."""
+    """Apply one fact to a session's field history.
+
+    `meant` maps each reference to the session that it names.
+    """
     values = dict(fact.values)
     if fact.kind == "session.merged":
         values = {"merged_into": values["into"]}
@@ -51,24 +56,28 @@ def hear(row: Session, fact: Told, meant: Mapping[str, UUID | None]) -> None:
             value = None if link is None or link == row.id else str(link)
             if value is None:
                 continue
-        heard = row.said.get(name)
+        entry = row.said.get(name)
         latest = fact.origin.latest_mark(fact.position)
-        if name in LATEST and (heard is None or latest > heard[0]):
+        if name in LATEST and (entry is None or latest > entry[0]):
             row.said[name] = [latest, column_text(value)]
-        elif name in FIRST and earlier(fact.origin.mark, heard[0] if heard else ""):
+        elif name in FIRST and earlier(fact.origin.mark, entry[0] if entry else ""):
             row.said[name] = [fact.origin.mark, value]
 
 
 def settle(row: Session, opened_as: str) -> None:
-    """Set the columns by the registers. `opened_as` is the title that the opening gave."""
+    """Set the columns from the field history. `opened_as` is the title of the opening."""
     if "title" in row.said:
         row.said["first_title"] = opened_as
     for name in (*LATEST, *FIRST):
         if name in row.said:
             value = row.said[name][1]
-            setattr(row, f"{name}_id" if name in _LINKS else name, UUID(value) if name in _LINKS else value)
+            setattr(
+                row,
+                f"{name}_id" if name in _LINKS else name,
+                UUID(value) if name in _LINKS else value,
+            )
 
 
 def first_title(row: Session) -> str:
-    """What the opening called the session."""
+    """Return the title that the opening gave."""
     return str(row.said.get("first_title", row.title))

@@ -1,4 +1,4 @@
-"""The one writer of Repository: which refs of it are production or protected, by one glob a line."""
+"""The only writer of Repository: which of its refs are production or protected."""
 
 from typing import Any
 from uuid import UUID
@@ -16,16 +16,17 @@ _PREFIXES = ("refs/heads/", "refs/tags/")
 
 
 def ensure(project: Project, name: str) -> Repository:
-    """The repository called `name`, created with the default patterns when an agent first speaks of it.
+    """Return the repository called `name`, created if missing.
 
-    Expects an open transaction. Not journalled: the fact that names it is in the journal already.
+    Expects an open transaction. Not journalled: the fact that names the repository is in the
+    journal already.
     """
     repository, _ = Repository.objects.get_or_create(project=project, name=name)
     return repository
 
 
 def short(ref: str) -> str:
-    """`refs/heads/main` and `refs/tags/v1` without their prefix; any other ref as it is."""
+    """Return a ref without `refs/heads/` or `refs/tags/`; any other as it is."""
     for prefix in _PREFIXES:
         if ref.startswith(prefix):
             return ref[len(prefix) :]
@@ -33,7 +34,10 @@ def short(ref: str) -> str:
 
 
 def moved_refs(session: UUID, ref: str, arguments: Any) -> str:
-    """What git moves for `ref`, as an effect stores it; HEAD is the branch that the arguments or the session name."""
+    """Return what git moves for `ref`, as an effect stores it.
+
+    HEAD is the branch that the arguments or the session name.
+    """
 
     def branch() -> str:
         named = arguments.get("branch") if isinstance(arguments, dict) else None
@@ -45,9 +49,10 @@ def moved_refs(session: UUID, ref: str, arguments: Any) -> str:
 
 
 def classify(repository: Repository, moved: str) -> tuple[str, int]:
-    """The worst class of the refs `moved` (an effect's `moved_refs`), and the version of the patterns that say so.
+    """Return the worst class of an effect's `moved_refs`, and the patterns' version.
 
-    No ref at all has the empty class. In a glob `*` also matches `/`, so `release/*` covers `release/2/hotfix`.
+    No ref has the empty class. In a glob `*` also matches `/`, so `release/*` covers
+    `release/2/hotfix`.
     """
     globs = (repository.production_refs.split("\n"), repository.protected_refs.split("\n"))
     production, protected = ([glob for glob in lines if glob] for lines in globs)
@@ -55,34 +60,46 @@ def classify(repository: Repository, moved: str) -> tuple[str, int]:
 
 
 def patterns(text: str) -> list[str]:
-    """The globs in `text`, one a line, short, without repeats. Raises RefusedError, naming the line."""
-    found: list[str] = []
+    """Return the globs in `text`, one per line, shortened, without repeats.
+
+    Raises RefusedError, which names the line.
+    """
+    globs: list[str] = []
     for number, line in enumerate(text.splitlines(), 1):
         pattern = short(line.strip())
         if not pattern:
             continue
         if len(pattern) > MAX_PATTERN_LENGTH:
-            raise RefusedError(f"Line {number} is longer than {MAX_PATTERN_LENGTH} characters.")
+            raise RefusedError(
+                f"Line {number} is longer than {MAX_PATTERN_LENGTH} characters. Shorten it."
+            )
         if not pattern.isprintable() or " " in pattern:
-            raise RefusedError(f"Line {number} holds a space or an invisible character, which no ref can have.")
-        if pattern not in found:
-            found.append(pattern)
-    if len(found) > MAX_PATTERNS:
-        raise RefusedError(f"These are {len(found)} patterns; a repository holds at most {MAX_PATTERNS} of a kind.")
-    return found
+            raise RefusedError(
+                f"Line {number} contains a space or an invisible character. Remove it."
+            )
+        if pattern not in globs:
+            globs.append(pattern)
+    if len(globs) > MAX_PATTERNS:
+        raise RefusedError(
+            f"These are {len(globs)} patterns. Keep at most {MAX_PATTERNS} per class."
+        )
+    return globs
 
 
 @transaction.atomic(savepoint=False)
 def change_patterns(repository: Repository, *, production: str, protected: str, actor: str) -> bool:
-    """Store new patterns under the next version and return True; False when they are the same as before.
+    """Store new patterns under the next version; False when they are unchanged.
 
-    Effects keep the class that was stamped on them when they arrived. Raises RefusedError.
+    Effects keep the class that they got on arrival. Raises RefusedError.
     """
     wanted = ("\n".join(patterns(production)), "\n".join(patterns(protected)))
     repository.refresh_from_db(from_queryset=Repository.objects.select_for_update())
     if wanted == (repository.production_refs, repository.protected_refs):
         return False
-    before = {"production_before": repository.production_refs, "protected_before": repository.protected_refs}
+    before = {
+        "production_before": repository.production_refs,
+        "protected_before": repository.protected_refs,
+    }
     repository.production_refs, repository.protected_refs = wanted
     repository.patterns_version += 1
     repository.save(update_fields=["production_refs", "protected_refs", "patterns_version"])
@@ -92,6 +109,11 @@ def change_patterns(repository: Repository, *, production: str, protected: str, 
         actor=actor,
         subject=repository.id,
         facts={"patterns_version": repository.patterns_version},
-        words={"repository": repository.name, "production": wanted[0], "protected": wanted[1], **before},
+        words={
+            "repository": repository.name,
+            "production": wanted[0],
+            "protected": wanted[1],
+            **before,
+        },
     )
     return True

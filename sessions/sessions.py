@@ -1,4 +1,7 @@
-"""The one writer of Session: opens, touches and ends executions, by command or by what was reported of them."""
+"""The only writer of Session: open, touch and end sessions, and apply facts.
+
+Facts arrive as commands or as reports (evidence); the row is folded from both.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -19,12 +22,8 @@ from sessions.models import ENDED, Project, Session
 from sessions.origin import Origin, Repeated
 from sessions.speakers import Standing
 
-_FIRST: Final = (
-    "title",
-    "branch",
-    "mode",
-    "labels",
-)  # what the first `session.started` says and later ones cannot change
+# Fields that the first `session.started` sets and later ones cannot change.
+_FIRST: Final = ("title", "branch", "mode", "labels")
 _STATUS_OF_KIND: Final = {
     "session.waiting": "waiting",
     "session.resumed": "running",
@@ -34,28 +33,31 @@ KINDS: Final = frozenset({"session.started", "session.ended", *_STATUS_OF_KIND, 
 
 
 class UnknownOwner(Exception):
-    """No person of that name belongs to the project; leave the owner out or add the person first."""
+    """Owner is not a member. Leave `owner` out, or add the person first."""
 
 
 class UnknownRequester(Exception):
-    """No person of that name belongs to the project: add them first, or leave on_behalf_of out."""
+    """Requester is not a member. Leave `on_behalf_of` out, or add the person first."""
 
 
 class UnknownParent(Exception):
-    """No session of that id or key exists in this project; open the parent first."""
+    """No session in this project has that id or key. Open the parent session first."""
 
 
 class AnotherRequester(Exception):
-    """This session stands under or branches from one that works for somebody else."""
+    """The parent or source session works on behalf of another person."""
 
 
 class UnknownBranch(Exception):
-    """No session of that id or key exists in this project; a session branches from one that is open or was."""
+    """No session in this project has that id or key. Branch from an existing session."""
 
 
 @dataclass(slots=True)
 class Report:
-    """A fact about a session that is already in the journal. `values` holds the fields of its kind."""
+    """A fact about a session, already in the journal.
+
+    `values` holds the fields of its kind.
+    """
 
     session: UUID
     key: str
@@ -66,7 +68,11 @@ class Report:
 
 
 class Opened(NamedTuple):
-    """A session, whether it is new, whether its description agrees with this one, and whether labels were added."""
+    """Result of opening a session.
+
+    `created` is True for a new session, `agrees` where the new description matches the stored one,
+    `labelled` where labels were added.
+    """
 
     session: Session
     created: bool
@@ -75,55 +81,73 @@ class Opened(NamedTuple):
 
 
 def bring(row: Session) -> None:
-    """Store the session of a bundle, as it stood in the book of origin. Expects an archive."""
+    """Store a session from a bundle, as the source journal had it.
+
+    The project must be an archive.
+    """
     row.save(force_insert=True)
 
 
 def open_session(origin: Origin, values: Mapping[str, Any]) -> Opened:
     """Open the session that `values["key"]` names, by command.
 
-    A known key is the same session: nothing changes and nothing is recorded, but for labels that it does not have yet,
-    which its own agent may add. It works for whom its parent and the session from which it branches
-    work, and may name nobody else: an agent would otherwise let a person approve what is their own. Raises
-    UnknownOwner, UnknownRequester, AnotherRequester, UnknownParent, UnknownBranch, NotAllowed, Repeated.
+    A key that exists names the same session. Nothing changes and nothing is recorded, except that
+    the session's own agent may add labels that the session lacks. A session works on behalf of the
+    same person as its parent and as the session that it branches from, and may name no other: an
+    agent could otherwise let a person approve what that person requested.
+
+    Raises UnknownOwner, UnknownRequester, AnotherRequester, UnknownParent, UnknownBranch,
+    NotAllowed, Repeated.
     """
     session = references.identity(origin.project, values["key"])
     described = {**values, "mode": values.get("mode") or "one_shot"}
     parent = None
     if values.get("parent"):
         try:
-            above = references.find(origin.project, values["parent"])
+            parent_session = references.find(origin.project, values["parent"])
         except references.NotFound as absent:
             raise UnknownParent(values["parent"]) from absent
-        parent = above.id
-    stem = None
+        parent = parent_session.id
+    source = None
     if values.get("branched_from"):
         try:
-            stem = references.find(origin.project, values["branched_from"]).id
+            source = references.find(origin.project, values["branched_from"]).id
         except references.NotFound as absent:
             raise UnknownBranch(values["branched_from"]) from absent
-    bequeathed = {named for one in (parent, stem) if one and (named := openings.requester(one)) is not None}
-    if bequeathed:
-        described["on_behalf_of"] = values.get("on_behalf_of") or min(bequeathed)
+    requesters = {
+        requester
+        for reference in (parent, source)
+        if reference and (requester := openings.requester(reference)) is not None
+    }
+    if requesters:
+        described["on_behalf_of"] = values.get("on_behalf_of") or min(requesters)
     if values.get("owner") and openings.member(origin.project, values["owner"]) is None:
         raise UnknownOwner(values["owner"])
-    if values.get("on_behalf_of") and openings.member(origin.project, values["on_behalf_of"]) is None:
+    if (
+        values.get("on_behalf_of")
+        and openings.member(origin.project, values["on_behalf_of"]) is None
+    ):
         raise UnknownRequester(values["on_behalf_of"])
-    if bequeathed - {described.get("on_behalf_of")}:
+    if requesters - {described.get("on_behalf_of")}:
         raise AnotherRequester
     touch(origin, {session: values["key"]}, position=0)
     row = Session.objects.get(id=session)
-    known = bool(row.started_mark)
-    standing = Standing.SPEAKS if row.agent_id == origin.agent else speakers.weigh_opening(origin, session)
-    if standing is Standing.OTHER_AGENT:  # to find it again is no word for it, whoever holds its lease
+    is_started = bool(row.started_mark)
+    standing = (
+        Standing.SPEAKS if row.agent_id == origin.agent else speakers.weigh_opening(origin, session)
+    )
+    # Opening a known session again writes nothing, so a lost lease does not forbid it.
+    if standing is Standing.OTHER_AGENT:
         speakers.refuse(origin, session, "session.started", standing)
     facts = openings.started_facts(origin.project, described, parent)
     draft = origin.draft("session.started", facts=orjson.dumps(facts).decode(), session=session)
-    if known:
+    if is_started:
         if entries.look(draft, origin.received_us) is not None:
             raise Repeated
-        agrees = openings.agrees(row, values, parent, stem, origin.agent)
-        return Opened(row, False, agrees, agrees and _add_labels(origin, row, values.get("labels") or {}))
+        agrees = openings.agrees(row, values, parent, source, origin.agent)
+        return Opened(
+            row, False, agrees, agrees and _add_labels(origin, row, values.get("labels") or {})
+        )
     appended = entries.append([draft], origin.received_us)[0]
     if appended.status is not Status.CREATED:
         raise Repeated
@@ -131,104 +155,132 @@ def open_session(origin: Origin, values: Mapping[str, Any]) -> Opened:
         row.opened_position = appended.position
         row.save(update_fields=["opened_position"])
     fact = Report(session, values["key"], origin, "session.started", appended.position, described)
-    _apply(row, [fact], {values.get("parent") or "": parent, values.get("branched_from") or "": stem})
+    _apply(
+        row, [fact], {values.get("parent") or "": parent, values.get("branched_from") or "": source}
+    )
     return Opened(row, True, True, False)
 
 
 def _add_labels(origin: Origin, row: Session, labels: Mapping[str, str]) -> bool:
-    """Give a session (locked) labels that it does not have yet; what its labels say already stands."""
-    more = {name: value for name, value in labels.items() if name not in row.labels}
-    if not more:
+    """Add labels that a locked session lacks. Labels that exist keep their values."""
+    missing = {name: value for name, value in labels.items() if name not in row.labels}
+    if not missing:
         return False
-    draft = origin.draft("session.changed", facts=orjson.dumps({"labelled": True}).decode(), session=row.id)
+    draft = origin.draft(
+        "session.changed", facts=orjson.dumps({"labelled": True}).decode(), session=row.id
+    )
     if entries.append([draft], origin.received_us)[0].status is not Status.CREATED:
         raise Repeated
-    row.labels = {**row.labels, **more}
+    row.labels = {**row.labels, **missing}
     row.version += 1
     row.save(update_fields=["labels", "version"])
     return True
 
 
 def end(origin: Origin, session: Session, status: str) -> Session:
-    """End a session by command with one of the ended statuses. The first end by command stands. Raises Repeated."""
-    # Not its key: whoever decides on a gate of it holds the gate and looks at this key when it commits.
+    """End a session by command with an ended status. The first end by command counts.
+
+    Raises Repeated.
+    """
+    # Lock without the key: deciding on a gate locks the gate and checks this key when it commits.
     row = Session.objects.select_for_update(no_key=True).get(id=session.id)
     if row.status in ENDED and is_of_a_command(row.status_mark):
-        origin.lane = "evidence"  # kept, and too late to count
+        origin.lane = "evidence"  # recorded, but too late to count
     facts = orjson.dumps({"status": status}).decode()
-    appended = entries.append([origin.draft("session.ended", facts=facts, session=session.id)], origin.received_us)[0]
+    appended = entries.append(
+        [origin.draft("session.ended", facts=facts, session=session.id)], origin.received_us
+    )[0]
     if appended.status is not Status.CREATED:
         raise Repeated
-    _apply(row, [Report(row.id, row.key, origin, "session.ended", appended.position, {"status": status})], {})
+    _apply(
+        row,
+        [Report(row.id, row.key, origin, "session.ended", appended.position, {"status": status})],
+        {},
+    )
     return row
 
 
 def lock(project: UUID, session: UUID, now_us: int, *, new_effects: int) -> bool:
-    """Lock the session's row, count `new_effects` and move its clock; False when the project has no such session."""
+    """Lock a session's row, add `new_effects` to its count and advance its clock.
+
+    Returns False when the project has no such session.
+    """
     text = (
-        f"UPDATE agent_sessions_session SET seen_at_us = {_GREATEST}, effect_count = effect_count + %s"
-        " WHERE id = %s AND project_id = %s"
+        f"UPDATE agent_sessions_session SET seen_at_us = {_GREATEST},"
+        " effect_count = effect_count + %s WHERE id = %s AND project_id = %s"
     )
-    return sql.write(text, [now_us, now_us, new_effects, vendor_id(session), vendor_id(project)]) == 1
+    parameters = [now_us, now_us, new_effects, vendor_id(session), vendor_id(project)]
+    return sql.write(text, parameters) == 1
 
 
 def seen(project: UUID, session: UUID, now_us: int) -> bool:
-    """Move the session's clock without waiting: a writer that holds its row moves the clock itself.
+    """Advance a session's clock without waiting for its row lock.
 
-    True when it was moved, and a lease was ever taken on the session.
+    For callers that already lock an effect's row. All others lock the session before its effects,
+    so waiting would deadlock. A writer that locks the session's row advances the clock itself. Each
+    process advances a session's clock at most once per `SEEN_PRECISION_US`.
 
-    For whoever holds an effect's row already. Everybody else locks the session first and its effects then, so waiting
-    here would be a deadlock. An agent that speaks all the time moves it once in `SEEN_PRECISION_US`.
+    Returns True when the clock was advanced and a lease was ever taken on the session.
     """
     if 0 <= now_us - _moved.get(session.int, 0) < SEEN_PRECISION_US:
         return False
-    if len(_moved) >= _MOST_MOVED:
+    if len(_moved) >= _MAX_MOVED:
         _moved.clear()
     _moved[session.int] = now_us
-    mine = "%s"
+    selected = "%s"
     if connection.vendor == "postgresql":
-        mine = "(SELECT id FROM agent_sessions_session WHERE id = %s FOR NO KEY UPDATE SKIP LOCKED)"
-    text = f"UPDATE agent_sessions_session SET seen_at_us = {_GREATEST} WHERE id = {mine} AND project_id = %s"
-    moved = sql.rows(f"{text} RETURNING fence", [now_us, now_us, vendor_id(session), vendor_id(project)])
+        selected = (
+            "(SELECT id FROM agent_sessions_session WHERE id = %s FOR NO KEY UPDATE SKIP LOCKED)"
+        )
+    text = (
+        f"UPDATE agent_sessions_session SET seen_at_us = {_GREATEST}"
+        f" WHERE id = {selected} AND project_id = %s RETURNING fence"
+    )
+    moved = sql.rows(text, [now_us, now_us, vendor_id(session), vendor_id(project)])
     return bool(moved) and moved[0][0] is not None
 
 
 SEEN_PRECISION_US: Final = 1_000_000
-START_WITHIN_US: Final = 300_000_000  # a session of mode leased is late when nobody has taken it by then
-_MOST_MOVED: Final = 10_000
-_moved: dict[int, int] = {}  # a session's number -> when this process last moved its clock by `seen`
+START_WITHIN_US: Final = 300_000_000  # a session of mode leased without a holder is late then
+_MAX_MOVED: Final = 10_000
+_moved: dict[int, int] = {}  # session's number -> when this process last advanced its clock
 
 
 def lock_meant(project: UUID, reference: str, now_us: int, *, new_effects: int) -> UUID | None:
-    """Lock the session that an id or key means, as `lock` does: its id, or None when the project has none such."""
+    """Lock a session by id or key, as `lock` does, and return its id.
+
+    Returns None when the project has no such session.
+    """
     if len(reference) in (32, 36):
         with suppress(ValueError):
-            shaped = UUID(reference)
-            if lock(project, shaped, now_us, new_effects=new_effects):
-                return shaped
-    named = references.identity(project, reference)
-    return named if lock(project, named, now_us, new_effects=new_effects) else None
+            identity = UUID(reference)
+            if lock(project, identity, now_us, new_effects=new_effects):
+                return identity
+    derived = references.identity(project, reference)
+    return derived if lock(project, derived, now_us, new_effects=new_effects) else None
 
 
 _IS_OPEN: Final = "status NOT IN ('completed', 'failed', 'cancelled')"
 
 
 def leased(session: UUID, fence: int, *, again: bool) -> bool:
-    """Let nobody write in a session under a lower epoch than `fence` from now on; `again` where it was taken over.
+    """Reject writes to a session under a lower epoch than `fence` from now on.
 
-    Returns whether it goes on by that: one that has ended is taken to undo something, and is not resumed.
+    `again` is True where the lease was taken over. Returns True when that resumes the session: an
+    ended session is leased only to compensate its effects, and is not resumed.
     """
-    goes_on = f"CASE WHEN {_IS_OPEN} THEN %s ELSE 0 END"
+    increment = f"CASE WHEN {_IS_OPEN} THEN %s ELSE 0 END"
     text = (
-        f"UPDATE agent_sessions_session SET fence = %s, start_by_us = NULL, resumes = resumes + {goes_on}"
+        "UPDATE agent_sessions_session SET fence = %s, start_by_us = NULL,"
+        f" resumes = resumes + {increment}"
         f" WHERE id = %s AND (fence IS NULL OR fence <= %s) RETURNING {_IS_OPEN}"
     )
-    told = sql.rows(text, [fence, int(again), vendor_id(session), fence])
-    return again and bool(told and told[0][0])
+    rows = sql.rows(text, [fence, int(again), vendor_id(session), fence])
+    return again and bool(rows and rows[0][0])
 
 
 def given_up(session: UUID, fence: int, now_us: int) -> None:
-    """Let nobody write under a lower epoch than `fence`, and wait for whoever takes the session next (rule S7)."""
+    """Reject writes under a lower epoch than `fence`; expect a new holder (rule S7)."""
     leased(session, fence, again=False)
     text = "UPDATE agent_sessions_session SET start_by_us = %s WHERE id = %s AND mode = 'leased'"
     text += f" AND {_IS_OPEN}"
@@ -237,13 +289,14 @@ def given_up(session: UUID, fence: int, now_us: int) -> None:
 
 _GREATEST: Final = "CASE WHEN seen_at_us > %s THEN seen_at_us ELSE %s END"
 _COLUMNS: Final = (
-    "id, project_id, key, agent_id, branch, title, mode, status, cursor, labels, opened_position, effect_count,"
-    " created_at_us, seen_at_us, started_mark, status_mark, version"
+    "id, project_id, key, agent_id, branch, title, mode, status, cursor, labels, opened_position,"
+    " effect_count, created_at_us, seen_at_us, started_mark, status_mark, version"
 )
-_STUB: Final = "'', '', 'reported', 'running', '', '{}'"  # branch, title, mode, status, cursor, labels
+# branch, title, mode, status, cursor, labels
+_STUB: Final = "'', '', 'reported', 'running', '', '{}'"
 _ON_CONFLICT: Final = """ ON CONFLICT (id) DO UPDATE SET seen_at_us =
-  CASE WHEN agent_sessions_session.seen_at_us > excluded.seen_at_us THEN agent_sessions_session.seen_at_us
-  ELSE excluded.seen_at_us END"""
+  CASE WHEN agent_sessions_session.seen_at_us > excluded.seen_at_us
+    THEN agent_sessions_session.seen_at_us ELSE excluded.seen_at_us END"""
 _TOUCH_SQLITE: Final = (
     f"INSERT INTO agent_sessions_session ({_COLUMNS})"
     f" VALUES (%s, %s, %s, %s, {_STUB}, %s, 0, %s, %s, '', '', 1){_ON_CONFLICT}"
@@ -251,14 +304,18 @@ _TOUCH_SQLITE: Final = (
 _TOUCH_POSTGRESQL: Final = (
     f"INSERT INTO agent_sessions_session ({_COLUMNS})"
     f" SELECT id, %s::uuid, key, %s::uuid, {_STUB}, opened, 0, %s::bigint, %s::bigint, '', '', 1"
-    f" FROM json_to_recordset(%s::json) AS given(id uuid, key text, opened bigint) ORDER BY id{_ON_CONFLICT}"
+    " FROM json_to_recordset(%s::json) AS given(id uuid, key text, opened bigint)"
+    f" ORDER BY id{_ON_CONFLICT}"
 )
 
 
-def touch(origin: Origin, sessions: Mapping[UUID, str | None], position: int | Mapping[UUID, int]) -> None:
-    """Make sure that each session (id to key) is stored, lock it, and move its clock.
+def touch(
+    origin: Origin, sessions: Mapping[UUID, str | None], position: int | Mapping[UUID, int]
+) -> None:
+    """Store missing sessions (id to key), lock them all and advance their clocks.
 
-    One that no fact has opened yet is kept as reported, under `position`. One without a key is known to be stored.
+    A session that no fact has opened yet is stored as reported, under `position`. A session without
+    a key is known to be stored.
     """
     ordered = sorted(sessions, key=lambda session: session.bytes)
     now_us = origin.received_us
@@ -272,37 +329,46 @@ def touch(origin: Origin, sessions: Mapping[UUID, str | None], position: int | M
     if not new:
         return
     if connection.vendor == "postgresql":
-        document = orjson.dumps([{"id": session, "key": key, "opened": opened} for session, key, opened in new])
-        sql.write(_TOUCH_POSTGRESQL, [origin.project, origin.agent, now_us, now_us, document.decode()])
+        document = orjson.dumps(
+            [{"id": session, "key": key, "opened": opened} for session, key, opened in new]
+        )
+        sql.write(
+            _TOUCH_POSTGRESQL, [origin.project, origin.agent, now_us, now_us, document.decode()]
+        )
         return
     project, agent = origin.project.hex, origin.agent.hex
-    values = [(session.hex, project, key, agent, opened, now_us, now_us) for session, key, opened in new]
+    values = [
+        (session.hex, project, key, agent, opened, now_us, now_us) for session, key, opened in new
+    ]
     sql.write_each(_TOUCH_SQLITE, values)
 
 
 def name(origin: Origin, sessions: Iterable[UUID]) -> dict[UUID, int]:
-    """Say in the book that facts name these sessions; return, for each that is not stored yet, the position to open it.
+    """Journal each named session that is not stored; return its opening position.
 
-    A position of its own, since that of the fact which names it opens the session that this fact is of.
+    The entry gets a position of its own, because the position of the fact that names the session
+    opens the session that the fact is about.
     """
     wanted = set(sessions)
-    stored = set(Session.objects.filter(id__in=wanted).values_list("id", flat=True)) if wanted else set()
+    stored = (
+        set(Session.objects.filter(id__in=wanted).values_list("id", flat=True)) if wanted else set()
+    )
     about = {session: {"session": session} for session in sorted(wanted - stored)}
     return naming.name(origin.project, "session.named", about, origin.received_us)
 
 
 def adopt(sessions: Iterable[UUID], agent: UUID) -> None:
-    """Give sessions that were only named so far to the agent that is the first to speak for them."""
+    """Assign sessions that were only named to the first agent that writes for them."""
     Session.objects.filter(id__in=list(sessions), started_mark="").update(agent=agent)
 
 
 def agents_of(sessions: Iterable[UUID]) -> dict[UUID, UUID]:
-    """The agent of each of these sessions."""
+    """Return the agent of each session."""
     return dict(Session.objects.filter(id__in=list(sessions)).values_list("id", "agent"))
 
 
 def count_effects(new_effects: Mapping[UUID, int]) -> None:
-    """Add newly stored effects to their sessions, whose rows are locked."""
+    """Add newly stored effects to the counts of their sessions, whose rows are locked."""
     if not new_effects:
         return
     if connection.vendor == "postgresql":
@@ -321,7 +387,10 @@ def count_effects(new_effects: Mapping[UUID, int]) -> None:
 
 
 def report(reports: Sequence[Report], meant: Mapping[str, UUID]) -> None:
-    """Fold facts into their sessions, whose rows are stored and locked. `meant` says which session a reference is."""
+    """Apply facts to their sessions, whose rows are stored and locked.
+
+    `meant` maps each reference to the session that it names.
+    """
     by_session: dict[UUID, list[Report]] = {}
     for fact in reports:
         by_session.setdefault(fact.session, []).append(fact)
@@ -330,17 +399,25 @@ def report(reports: Sequence[Report], meant: Mapping[str, UUID]) -> None:
 
 
 def _apply(row: Session, facts: Sequence[Report], meant: Mapping[str, UUID | None]) -> None:
-    """The session's own fold: the first start describes it, the latest word is its status, the first end is final."""
+    """Fold facts into a session's row.
+
+    The first start describes the session, the latest report sets its status, the first end is
+    final.
+    """
     opened_as = registers.first_title(row)
     for fact in facts:
         mark, told_us = fact.origin.mark, fact.origin.told_us
         registers.hear(row, fact, meant)
-        status = fact.values.get("status") if fact.kind == "session.changed" else _STATUS_OF_KIND.get(fact.kind)
+        status = (
+            fact.values.get("status")
+            if fact.kind == "session.changed"
+            else _STATUS_OF_KIND.get(fact.kind)
+        )
         latest = fact.origin.latest_mark(fact.position)
         if fact.kind == "session.started" and earlier(mark, row.started_mark):
             row.started_mark = mark
             row.started_at_us = told_us
-            row.agent_id = fact.origin.agent  # until now, whoever spoke of the session first
+            row.agent_id = fact.origin.agent  # until now, the agent that first named the session
             for name in _FIRST:
                 setattr(row, name, fact.values.get(name) or _DEFAULTS[name])
             opened_as = row.title = column_text(row.title)
@@ -348,11 +425,15 @@ def _apply(row: Session, facts: Sequence[Report], meant: Mapping[str, UUID | Non
             row.parent_id = parent if parent != row.id else None
             row.owner = openings.member(row.project_id, fact.values.get("owner"))
             row.on_behalf_of = openings.member(row.project_id, fact.values.get("on_behalf_of"))
-            awaited = row.mode == "leased" and row.fence is None and row.status not in ENDED
-            row.start_by_us = fact.origin.received_us + START_WITHIN_US if awaited else None
+            is_awaited = row.mode == "leased" and row.fence is None and row.status not in ENDED
+            row.start_by_us = fact.origin.received_us + START_WITHIN_US if is_awaited else None
             repository = fact.values.get("repository")
-            row.repository = repositories.ensure(Project(id=row.project_id), repository) if repository else None
-        elif fact.kind == "session.ended" and (row.status not in ENDED or earlier(mark, row.status_mark)):
+            row.repository = (
+                repositories.ensure(Project(id=row.project_id), repository) if repository else None
+            )
+        elif fact.kind == "session.ended" and (
+            row.status not in ENDED or earlier(mark, row.status_mark)
+        ):
             row.status, row.status_mark, row.ended_at_us = fact.values["status"], mark, told_us
             row.start_by_us = None
             row.waiting_on = ""

@@ -1,7 +1,8 @@
-"""Sign-ins, wrong passwords and locks: in the journal of every project of the person, and in the log.
+"""Journal and log sign-ins, wrong passwords and locks.
 
-The journal names the person by pseudonym and holds the address in the body, which can be erased. A name that nobody has
-is neither stored nor logged: people type their password there by mistake.
+Every project of the person gets an entry. The journal names the person by pseudonym and holds the
+address in the body, which can be erased. A name without an account is neither stored nor logged:
+people type their password there by mistake.
 """
 
 import ipaddress
@@ -23,11 +24,14 @@ from sessions.people import pseudonym_of
 from sessions.records import record
 
 log = structlog.get_logger("gatebook.sign_in")
-CHECKED: Final = "password_was_checked"  # on a request: it was not refused before, as under a lock
+CHECKED: Final = "password_was_checked"  # on a request that no lock rejected before the check
 
 
 def address_of(request: HttpRequest) -> str:
-    """The address that a request came from; with GATEBOOK_FORWARDED_FOR the one that the proxy added last."""
+    """Return the client's address.
+
+    With GATEBOOK_FORWARDED_FOR that is the address which the proxy added last.
+    """
     direct = str(request.META.get("REMOTE_ADDR") or "")
     if settings.GATEBOOK_FORWARDED_FOR:
         last = str(request.META.get("HTTP_X_FORWARDED_FOR", "")).rpartition(",")[2].strip()
@@ -39,7 +43,7 @@ def address_of(request: HttpRequest) -> str:
 
 
 def counted_name(request: HttpRequest, credentials: dict[str, Any] | None = None) -> str | None:
-    """The name that wrong passwords are counted under: a digest of one that nobody has."""
+    """Return the name that counts wrong passwords; a digest for an unknown name."""
     name = (credentials or {}).get("username") or request.POST.get("username")
     if name is None or User.objects.filter(username=name).exists():
         return name
@@ -52,7 +56,9 @@ def _signed_in(sender: object, request: HttpRequest, user: User, **_: object) ->
 
 
 @receiver(user_login_failed, dispatch_uid="gatebook.sign_in_failed")
-def _failed(sender: object, credentials: dict[str, Any], request: HttpRequest | None = None, **_: object) -> None:
+def _failed(
+    sender: object, credentials: dict[str, Any], request: HttpRequest | None = None, **_: object
+) -> None:
     if request is not None and getattr(request, CHECKED, False):
         _note(_user(credentials.get("username")), "access.sign_in_failed", request)
 
@@ -63,7 +69,7 @@ def _locked_out(sender: object, request: HttpRequest, username: str | None, **_:
     if not getattr(request, CHECKED, False):
         _log(user, "access.refused_while_locked", request)
         return
-    # Sent while the wrong password that led to it is being counted: that one comes first.
+    # The signal precedes that of the wrong password which locks the name, so record both here.
     _note(user, "access.sign_in_failed", request)
     setattr(request, CHECKED, False)
     _note(user, "access.locked_out", request)
@@ -78,11 +84,13 @@ def _note(user: User | None, kind: str, request: HttpRequest, *, actor: bool = F
     if user is None:
         return
     with transaction.atomic():
-        projects = list(Membership.objects.filter(user=user).order_by("id").values_list("project_id", flat=True))
+        projects = list(
+            Membership.objects.filter(user=user).order_by("id").values_list("project_id", flat=True)
+        )
         if not projects:
             return
         person = pseudonym_of(user)
-        where = {"page": request.path_info[:200], "address": address_of(request)}
+        details = {"page": request.path_info[:200], "address": address_of(request)}
         for project in projects:
             record(
                 project,
@@ -90,11 +98,13 @@ def _note(user: User | None, kind: str, request: HttpRequest, *, actor: bool = F
                 actor=person if actor else SYSTEM_SOURCE,
                 subject=None,
                 facts={"person": person},
-                words={"person": person, "username": user.get_username(), **where},
+                words={"person": person, "username": user.get_username(), **details},
             )
 
 
 def _log(user: User | None, kind: str, request: HttpRequest) -> None:
-    say = log.info if kind == "access.signed_in" else log.warning
-    name = "(nobody's)" if user is None else user.get_username()
-    say(kind.removeprefix("access."), name=name, address=address_of(request), page=request.path_info)
+    write_log = log.info if kind == "access.signed_in" else log.warning
+    name = "(unknown)" if user is None else user.get_username()
+    write_log(
+        kind.removeprefix("access."), name=name, address=address_of(request), page=request.path_info
+    )

@@ -1,4 +1,4 @@
-"""Whom a sign-in names, read with all that every page asks of them: their projects, roles and person, in one query."""
+"""Authentication backend that loads a user's memberships in the same query."""
 
 from typing import Any
 
@@ -13,29 +13,42 @@ from sessions.sign_ins import CHECKED
 
 
 class MemberBackend(ModelBackend):
-    """Signs in by name and password as Django does; whoever is signed in brings their memberships along."""
+    """Sign in by name and password as Django does, and load memberships with the user."""
 
     def authenticate(
-        self, request: HttpRequest | None, username: str | None = None, password: str | None = None, **kwargs: Any
+        self,
+        request: HttpRequest | None,
+        username: str | None = None,
+        password: str | None = None,
+        **kwargs: Any,
     ) -> User | None:
-        """The person of this name and password, or None. A hash that is renewed leaves the password whose it was."""
+        """Return the user with this name and password, or None.
+
+        Renewing the hash does not change who knows the password.
+        """
         if username is None or password is None:
             return None
         if request is not None:
             setattr(request, CHECKED, True)
         user = User.objects.filter(username=username).first()
         if user is None:
-            make_password(password)  # as slow as checking one, so that the time does not say whether the name is known
+            # As slow as a check, so that timing does not reveal known names.
+            make_password(password)
             return None
-        right = check_password(password, user.password, lambda raw: people.rehash_password(user, raw))
+        right = check_password(
+            password, user.password, lambda raw: people.rehash_password(user, raw)
+        )
         return user if right and self.user_can_authenticate(user) else None
 
     def get_user(self, user_id: Any) -> User | None:
-        """The user of a sign-in, with `memberships_read` for `access.attach`; None for whoever is no longer active."""
+        """Return the user of a sign-in with `memberships_read` for `access.attach`.
+
+        None for a user who is no longer active.
+        """
         memberships = MEMBERSHIPS.rows(user=user_id)
         if not memberships:
-            alone = User.objects.select_related("person").filter(pk=user_id).first()
-            return alone if alone is not None and self.user_can_authenticate(alone) else None
+            single = User.objects.select_related("person").filter(pk=user_id).first()
+            return single if single is not None and self.user_can_authenticate(single) else None
         user: User = memberships[0].user
         user.memberships_read = memberships  # type: ignore[attr-defined]
         return user if self.user_can_authenticate(user) else None

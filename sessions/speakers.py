@@ -1,7 +1,10 @@
-"""Who may speak for a session and for what is in it (docs/decisions/0025-who-may-speak.md). Writes nothing.
+"""Who may write for a session. Writes nothing.
 
-The agent of the session, agents of its team, and the holder of its live lease may. While another agent holds the
-lease, the session's own agent and its team may not: they have lost it. The word of everybody else is a claim.
+See docs/decisions/0025-who-may-speak.md.
+
+The session's agent, agents of its team and the holder of its live lease may. While another agent
+holds the lease, the session's own agent and its team may not: they have lost it. What any other
+agent reports is a claim.
 """
 
 from collections.abc import Collection
@@ -20,15 +23,15 @@ from sessions.origin import Origin
 
 
 class Standing(StrEnum):
-    """What the word of an agent is worth in a session."""
+    """Whether an agent may write for a session."""
 
     SPEAKS = "speaks"
-    LEASE_LOST = "lease_lost"  # the agent may speak here, and another agent holds the lease now
+    LEASE_LOST = "lease_lost"  # the agent is related, but another agent holds the lease now
     OTHER_AGENT = "other_agent"
 
 
 class Holding(NamedTuple):
-    """A lease in a session; `task` is None for that of the session itself."""
+    """A lease in a session. `task` is None for the lease of the session itself."""
 
     task: UUID | None
     agent: UUID
@@ -37,29 +40,34 @@ class Holding(NamedTuple):
 
 
 class Ground(NamedTuple):
-    """What decides who may speak for a session: its agent, that agent's team, and the leases in it."""
+    """What decides who may write for a session: its agent, team and leases."""
 
     agent: UUID
     team: str
     leases: tuple[Holding, ...]
 
     def live(self, task: UUID | None) -> Holding | None:
-        """The live lease under which a task is worked on, or else that of the session."""
-        found = [one for one in self.leases if one.is_live and one.task in (None, task)]
-        return max(found, key=lambda one: one.task is not None, default=None)
+        """Return the live lease of a task, else that of the session."""
+        leases = [lease for lease in self.leases if lease.is_live and lease.task in (None, task)]
+        return max(leases, key=lambda lease: lease.task is not None, default=None)
 
     def epoch(self, task: UUID | None) -> int | None:
-        """The epoch of the lease by which facts about a task are fenced, or else about the session."""
-        found = [one for one in self.leases if one.task in (None, task)]
-        lease = max(found, key=lambda one: one.task is not None, default=None)
+        """Return the epoch that fences facts about a task, else facts about the session."""
+        leases = [held for held in self.leases if held.task in (None, task)]
+        lease = max(leases, key=lambda held: held.task is not None, default=None)
         return None if lease is None else lease.epoch
 
     def weigh(
-        self, agent: UUID, team: str, given: int | None, task: UUID | None = None, also: UUID | None = None
+        self,
+        agent: UUID,
+        team: str,
+        given: int | None,
+        task: UUID | None = None,
+        also: UUID | None = None,
     ) -> Standing:
-        """Return the standing of `agent`, which names the epoch `given`.
+        """Return whether `agent`, which sends the epoch `given`, may write.
 
-        `also` is the agent that planned what it is about, or asked for it.
+        `also` is the agent that planned or requested the effect in question.
         """
         is_related = agent in (self.agent, also) or bool(team and team == self.team)
         lease = self.live(task)
@@ -71,81 +79,104 @@ class Ground(NamedTuple):
         return Standing.LEASE_LOST if is_others else Standing.SPEAKS
 
 
-_READ: Final = """SELECT session.id, session.agent_id, owner.team, lease.id, lease.task_id, lease.agent_id, lease.epoch,
+_READ: Final = """SELECT session.id, session.agent_id, owner.team,
+  lease.id, lease.task_id, lease.agent_id, lease.epoch,
   lease.released_at_us IS NULL AND lease.expires_at_us > {now}
 FROM agent_sessions_session session JOIN agent_sessions_agent owner ON owner.id = session.agent_id
-LEFT JOIN agent_sessions_lease lease ON lease.session_id = session.id{only} WHERE session.id IN ({marks})"""
+LEFT JOIN agent_sessions_lease lease ON lease.session_id = session.id{only}
+WHERE session.id IN ({marks})"""
 _ONLY: Final = " AND (lease.task_id IS NULL OR lease.task_id = %s)"
 _AT_ONCE: Final = 500  # sessions in one statement
 
 
 def read(sessions: Collection[UUID]) -> dict[UUID, Ground]:
-    """Read what decides for each of `sessions` that is stored. One query for 500 of them."""
+    """Load what decides for each stored session. One query per 500 sessions."""
     return _read(sessions, "", [])
 
 
-def _read(sessions: Collection[UUID], only: str, parameters: list[Any]) -> dict[UUID, Ground]:
-    found: dict[UUID, Ground] = {}
+def _read(sessions: Collection[UUID], condition: str, parameters: list[Any]) -> dict[UUID, Ground]:
+    grounds: dict[UUID, Ground] = {}
     ordered = sorted(sessions)
     for start in range(0, len(ordered), _AT_ONCE):
         part = ordered[start : start + _AT_ONCE]
         marks = ", ".join(["%s"] * len(part))
-        text = _READ.format(now=clock.SQL[connection.vendor], only=only, marks=marks)
+        text = _READ.format(now=clock.SQL[connection.vendor], only=condition, marks=marks)
         rows = sql.rows(text, [*parameters, *map(vendor_id, part)])
         for session, agent, team, lease, task, holder, epoch, is_live in rows:
             identity = _uuid(session)
-            ground = found.get(identity) or Ground(_uuid(agent), team, ())
+            ground = grounds.get(identity) or Ground(_uuid(agent), team, ())
             if lease is not None:
-                holding = Holding(None if task is None else _uuid(task), _uuid(holder), epoch, bool(is_live))
+                holding = Holding(
+                    None if task is None else _uuid(task), _uuid(holder), epoch, bool(is_live)
+                )
                 ground = ground._replace(leases=(*ground.leases, holding))
-            found[identity] = ground
-    return found
+            grounds[identity] = ground
+    return grounds
 
 
 def are_unheard(sessions: Collection[UUID], but: str = "") -> set[UUID]:
-    """Those of `sessions` that others have named, and for which no agent has spoken (but the actor `but`)."""
+    """Return the sessions that were only named, and for which no agent has written.
+
+    Entries of the actor `but` do not count.
+    """
     if not sessions:
         return set()
     spoken = Entry.objects.filter(session__in=list(sessions), lane__in=("command", "evidence"))
     if but:
         spoken = spoken.exclude(actor=but)
-    spoken = spoken.exclude(kind__startswith="message.")  # written to somebody about a session
+    spoken = spoken.exclude(kind__startswith="message.")  # messages only refer to a session
     return set(sessions) - set(spoken.values_list("session", flat=True).distinct())
 
 
 class NotAllowed(Exception):
-    """A command of an agent that may not speak here: all it began is undone, and `draft` keeps a trace of it."""
+    """An agent sent a command that it may not send.
 
-    def __init__(self, origin: Origin, draft: Draft, standing: Standing, session: UUID, task: UUID | None) -> None:
+    The transaction is undone; `draft` is journalled.
+    """
+
+    def __init__(
+        self, origin: Origin, draft: Draft, standing: Standing, session: UUID, task: UUID | None
+    ) -> None:
         super().__init__(standing)
         self.origin, self.draft, self.standing = origin, draft, standing
         self.session, self.task = session, task
 
 
 OTHER_AGENT: Final = (
-    "This session belongs to another agent. Leave the work to that agent, or ask an administrator to put both agents"
-    " in one team."
+    "This session belongs to another agent. Leave the work to that agent, or ask an administrator"
+    " to put both agents in one team."
 )
-HELD_BY_ANOTHER: Final = f"Another worker holds the lease here. {LOST.partition('; ')[2].capitalize()}"
+HELD_BY_ANOTHER: Final = f"Another worker holds the lease. {LOST.partition('. ')[2]}"
 
 
-def weigh(origin: Origin, session: UUID, task: UUID | None = None, also: UUID | None = None) -> Standing:
-    """Return the standing of who sends a command about a session that is stored. One query."""
+def weigh(
+    origin: Origin, session: UUID, task: UUID | None = None, also: UUID | None = None
+) -> Standing:
+    """Return whether a command's sender may write for a stored session. One query."""
     return _weighed(origin, session, task, also)[0]
 
 
-def _weighed(origin: Origin, session: UUID, task: UUID | None, also: UUID | None) -> tuple[Standing, int | None]:
-    """The standing of who sends a command, and the epoch with which that of the command is compared."""
+def _weighed(
+    origin: Origin, session: UUID, task: UUID | None, also: UUID | None
+) -> tuple[Standing, int | None]:
+    """Return whether the sender may write, and the epoch that fences the command."""
     ground = _read([session], _ONLY, [vendor_id(task or NOTHING)]).get(session)
     if ground is None:
         return Standing.SPEAKS, None
-    return ground.weigh(origin.agent, origin.team, origin.lease_epoch, task, also), ground.epoch(task)
+    return ground.weigh(origin.agent, origin.team, origin.lease_epoch, task, also), ground.epoch(
+        task
+    )
 
 
 def weigh_opening(origin: Origin, session: UUID) -> Standing:
-    """Return the standing of who opens a session that is stored: nobody's, where others have only named it."""
-    found = weigh(origin, session)
-    return Standing.SPEAKS if found is Standing.OTHER_AGENT and are_unheard([session]) else found
+    """Return whether an agent may open a stored session.
+
+    A session that others have only named may be opened by any agent.
+    """
+    standing = weigh(origin, session)
+    return (
+        Standing.SPEAKS if standing is Standing.OTHER_AGENT and are_unheard([session]) else standing
+    )
 
 
 def expect(
@@ -157,9 +188,10 @@ def expect(
     effect: UUID | None = None,
     also: UUID | None = None,
 ) -> None:
-    """Raise NotAllowed unless who sends a command may speak for the session.
+    """Raise NotAllowed unless the sender of a command may write for the session.
 
-    Another epoch than the present one is left to the fence (sessions/fences.py), which says what was given.
+    Where the sender gave another epoch than the current one, fencing (sessions/fences.py) reports
+    the stale epoch instead.
     """
     standing, epoch = _weighed(origin, session, task, also)
     if standing is not Standing.LEASE_LOST or origin.lease_epoch in (None, epoch):
@@ -176,7 +208,7 @@ def refuse(
     effect: UUID | None = None,
     attempt: int | None = None,
 ) -> None:
-    """Raise NotAllowed unless `standing` is that of one who speaks."""
+    """Raise NotAllowed unless `standing` allows the write."""
     if standing is Standing.SPEAKS:
         return
     facts = {"given": origin.lease_epoch, "kept": False, "kind": kind, "standing": standing.value}

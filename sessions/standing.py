@@ -1,6 +1,6 @@
-"""How the current project stands: what the frame of every page says, in one query a page.
+"""Project status in the layout of every page, in one query per page.
 
-The rooms above own what it is made of; each tells, when it is made ready, how its part is read.
+Higher apps own the parts. Each registers, when it is ready, how its part is read.
 """
 
 from collections.abc import Callable
@@ -15,29 +15,30 @@ from journal.clock import now_us
 from journal.compiled import Compiled
 from sessions.models import Project
 
-# What to read beside a project's row, from its id and the present moment. Asked once a process (journal/compiled.py).
+# Returns a column to read with a project's row, from its id and the time. Called once per process
+# (journal/compiled.py).
 Part = Callable[[UUID, int], Combinable]
 
 
 class Standing(NamedTuple):
-    """Requests that wait, the mode (None where nothing was ever put in force), and whether anything is stopped."""
+    """What the layout shows of a project. `mode` is None before any policy."""
 
-    waits: str = "0-0"  # how many requests, and the position of the newest
+    waits: str = "0-0"  # number of pending requests, and the position of the newest
     mode: str | None = None
     has_stops: bool = False
-    is_stopped: bool = False  # the whole of it
-    stuck: int = 0  # what was raised and is neither cleared nor snoozed
-    pulses: str | None = None  # of our own chores, as journal/beating.py reads them
-    position: int = 0  # the last of the journal: whatever is read after this is not older
+    is_stopped: bool = False  # a stop covers the whole project
+    stuck: int = 0  # problems that are neither cleared nor snoozed
+    pulses: str | None = None  # heartbeats of background jobs, as journal/beating.py reads them
+    position: int = 0  # the journal's last position; rows read later are not older
 
     @property
     def waiting(self) -> int:
-        """How many requests wait."""
+        """Return the number of pending requests."""
         return int(self.waits.partition("-")[0])
 
 
 def counts_mark(standing: Standing) -> str:
-    """Names the counts of the rail, for whatever page polls for them."""
+    """Return a mark of the navigation counts, which pages poll for changes."""
     return f"{standing.waits}-{standing.stuck}"
 
 
@@ -45,21 +46,25 @@ _parts: dict[str, Part] = {"position": lambda _project, _now: horizon.as_column(
 
 
 def tell(**parts: Part) -> None:
-    """Say how parts of a Standing are read, by name. Called once by a room above, when it is made ready."""
+    """Register how parts of a Standing are read, by name. Apps call it when ready."""
     _parts.update(parts)
 
 
 def standing_of(request: Any) -> Standing:
-    """The standing of the project of a MemberRequest; read once and kept on the request."""
-    known: Standing | None = getattr(request, "standing", None)
-    if known is None:
-        found = _STANDING.rows(project=request.membership.project_id, now=now_us())
-        known = request.standing = Standing(**dict(zip(_parts, found[0], strict=True))) if found else Standing()
-    return known
+    """Return the status of the request's project; read once per request."""
+    status: Standing | None = getattr(request, "standing", None)
+    if status is None:
+        rows = _STANDING.rows(project=request.membership.project_id, now=now_us())
+        status = request.standing = (
+            Standing(**dict(zip(_parts, rows[0], strict=True))) if rows else Standing()
+        )
+    return status
 
 
 def _read(project: UUID, now: int) -> "QuerySet[Any]":
-    return Project.objects.filter(pk=project).values_list(*(part(project, now) for part in _parts.values()))
+    return Project.objects.filter(pk=project).values_list(
+        *(part(project, now) for part in _parts.values())
+    )
 
 
 _STANDING: Final = Compiled(_read, project=UUID, now=int)

@@ -1,4 +1,4 @@
-"""The one writer of Task: the tree of a session's work, by command or by what was reported of it."""
+"""The only writer of Task: the tree of a session's work."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -21,20 +21,26 @@ from sessions.origin import Origin, Repeated
 
 KINDS: Final = frozenset({"task.created", "task.changed", "task.done"})
 _CREATED: Final = ("title", "priority", "worker", "branch_label", "state")
-_DEFAULTS: Final[dict[str, Any]] = {"title": "", "priority": 0, "worker": "", "branch_label": "", "state": "pending"}
+_DEFAULTS: Final[dict[str, Any]] = {
+    "title": "",
+    "priority": 0,
+    "worker": "",
+    "branch_label": "",
+    "state": "pending",
+}
 
 
 class UnknownParent(Exception):
-    """The session has no task of that id or key; create the parent first."""
+    """The session has no task with that id or key. Create the parent first."""
 
 
 class Circle(Exception):
-    """That parent is the task itself or stands below it; name one above it."""
+    """The parent is the task itself or one of its descendants. Name another parent."""
 
 
 @dataclass(slots=True)
 class Report:
-    """A fact about a task that is already in the journal."""
+    """A fact about a task, already in the journal."""
 
     session: UUID
     key: str
@@ -45,51 +51,66 @@ class Report:
 
 
 def bring(rows: Sequence[Task]) -> None:
-    """Store tasks of a bundle, as they stood in the book of origin. Expects the archive of their session."""
+    """Store tasks from a bundle, as the source journal had them.
+
+    Expects the archive of their session.
+    """
     Task.objects.bulk_create(rows, batch_size=500)
 
 
 def identity(session: UUID, key: str) -> UUID:
-    """The id of the task that `key` names in a session, whether or not it is stored yet."""
+    """Derive the id of the task that `key` names in a session, stored or not."""
     return derived(session, "task", key)
 
 
 def create(origin: Origin, session: Session, values: Mapping[str, Any]) -> tuple[Task, bool]:
-    """Create a task by command; a known key is the same task, nothing changes and nothing is recorded.
+    """Create a task by command; return it and whether it is new.
 
-    Raises UnknownParent, Circle, Repeated.
+    A key that exists names the same task: nothing changes and nothing is recorded. Raises
+    UnknownParent, Circle, Repeated.
     """
     parent = values.get("parent")
     if parent:
-        above = find(session, parent)
-        named = identity(session.id, values["key"])
-        if above is not None and named in _upwards(above.id):
+        parent_task = find(session, parent)
+        identifier = identity(session.id, values["key"])
+        if parent_task is not None and identifier in _upwards(parent_task.id):
             raise Circle(parent)
-        if above is None:
-            raise Circle(parent) if identity(session.id, parent) == named else UnknownParent(parent)
-    known = Task.objects.select_for_update().filter(id=identity(session.id, values["key"])).first()
-    if known is not None and known.created_mark:
-        if entries.look(origin.draft("task.created", session=session.id, subject=known.id), origin.received_us):
+        if parent_task is None:
+            raise (
+                Circle(parent)
+                if identity(session.id, parent) == identifier
+                else UnknownParent(parent)
+            )
+    stored = Task.objects.select_for_update().filter(id=identity(session.id, values["key"])).first()
+    if stored is not None and stored.created_mark:
+        if entries.look(
+            origin.draft("task.created", session=session.id, subject=stored.id), origin.received_us
+        ):
             raise Repeated
-        return known, False
+        return stored, False
     report = _command(origin, "task.created", session.id, values["key"], values)
     return apply([report])[report.session, report.key], True
 
 
 def change(origin: Origin, task: Task, values: Mapping[str, Any]) -> Task:
-    """Change what `values` names (state, title, priority, worker, branch_label) by command. Raises Repeated."""
+    """Change a task's fields by command.
+
+    Fields are state, title, priority, worker, branch_label.
+
+    Raises Repeated.
+    """
     report = _command(origin, "task.changed", task.session_id, task.key, values)
     return apply([report])[report.session, report.key]
 
 
 def finish(origin: Origin, task: Task) -> Task:
-    """Say explicitly that a task is done. Raises Repeated."""
+    """Mark a task as done by command. Raises Repeated."""
     report = _command(origin, "task.done", task.session_id, task.key, {})
     return apply([report])[report.session, report.key]
 
 
 def find(session: Session, reference: str) -> Task | None:
-    """The stored task of an id or key within a session, or None."""
+    """Return the stored task with that id or key in a session, or None."""
     wanted = [identity(session.id, reference)]
     with suppress(ValueError):
         wanted.append(UUID(reference))
@@ -98,36 +119,44 @@ def find(session: Session, reference: str) -> Task | None:
 
 _UPWARDS: Final = """WITH RECURSIVE up (id, parent_id) AS (
   SELECT id, parent_id FROM agent_sessions_task WHERE id = %s
-  UNION SELECT task.id, task.parent_id FROM agent_sessions_task task JOIN up ON task.id = up.parent_id
+  UNION SELECT task.id, task.parent_id FROM agent_sessions_task task
+    JOIN up ON task.id = up.parent_id
 ) SELECT id, parent_id FROM up"""
 
 
 def _upwards(task: UUID) -> set[UUID]:
-    """The task and all above it, also those of which nothing is known but that others point at them."""
-    found = {value for row in sql.rows(_UPWARDS, [vendor_id(task)]) for value in row if value is not None}
-    return {value if isinstance(value, UUID) else UUID(value) for value in found}
+    """Return a task and its ancestors, including parents that are not stored."""
+    identifiers = {
+        value for row in sql.rows(_UPWARDS, [vendor_id(task)]) for value in row if value is not None
+    }
+    return {value if isinstance(value, UUID) else UUID(value) for value in identifiers}
 
 
 def open_below(task: Task) -> int:
-    """How many tasks directly under this one are neither done nor given up."""
+    """Count the direct subtasks that are pending, running or blocked."""
     return Task.objects.filter(
         session=task.session_id, parent=task, state__in=("pending", "running", "blocked")
     ).count()
 
 
 def count_change(task: Task, now_us: int) -> int:
-    """Count a change of the task's items as one of the task, and return its version. Its session must be locked."""
+    """Count a change of a task's items as one of the task; return the new version.
+
+    The task's session must be locked.
+    """
     count_changes([task.id], now_us)
     return Task.objects.values_list("version", flat=True).get(id=task.id)
 
 
 def count_changes(tasks: Iterable[UUID], now_us: int) -> None:
-    """As `count_change`, of several."""
+    """Do as `count_change` for several tasks."""
     rows = Task.objects.filter(id__in=list(tasks))
     rows.update(version=F("version") + 1, updated_at_us=Greatest("updated_at_us", now_us))
 
 
-def _command(origin: Origin, kind: str, session: UUID, key: str, values: Mapping[str, Any]) -> Report:
+def _command(
+    origin: Origin, kind: str, session: UUID, key: str, values: Mapping[str, Any]
+) -> Report:
     facts = orjson.dumps({"state": values["state"]} if values.get("state") else {}).decode()
     draft = origin.draft(kind, facts=facts, session=session, subject=identity(session, key))
     appended = entries.append([draft], origin.received_us)[0]
@@ -137,10 +166,11 @@ def _command(origin: Origin, kind: str, session: UUID, key: str, values: Mapping
 
 
 def apply(reports: Sequence[Report]) -> dict[tuple[UUID, str], Task]:
-    """Fold facts into their tasks, making those that no fact has named before. The session rows must be locked.
+    """Fold facts into their tasks, and create tasks that no fact has named before.
 
-    Field by field the latest change counts, else the first creation; a task that was said to be done stays done. The
-    order is that of the facts' keys, never of their arrival.
+    Per field the latest change counts, else the first creation; a task once reported done stays
+    done. The facts' order keys decide, never their order of arrival. The session rows must be
+    locked.
     """
     tasks: dict[tuple[UUID, str], Task] = {}
     for fact in reports:
@@ -150,8 +180,12 @@ def apply(reports: Sequence[Report]) -> dict[tuple[UUID, str], Task]:
         _hear(task, fact)
     for _key, task in sorted(tasks.items()):
         for name in _CREATED:
-            heard = task.said.get(name, {})
-            setattr(task, name, (heard.get("changed") or heard.get("created") or ["", _DEFAULTS[name]])[1])
+            history = task.said.get(name, {})
+            setattr(
+                task,
+                name,
+                (history.get("changed") or history.get("created") or ["", _DEFAULTS[name]])[1],
+            )
         if task.done_mark:
             task.state = "done"
         task.version += 1
@@ -160,13 +194,13 @@ def apply(reports: Sequence[Report]) -> dict[tuple[UUID, str], Task]:
 
 
 def _hear(task: Task, fact: Report) -> None:
-    """Set the registers of one fact."""
+    """Apply one fact to a task's field history."""
     mark, latest = fact.origin.mark, fact.origin.latest_mark(fact.position)
     if fact.kind == "task.created" and earlier(mark, task.created_mark):
         task.created_mark = mark
         parent = fact.values.get("parent")
-        above = _parent(fact.session, parent) if parent else None
-        task.parent_id = above if above != task.id else None
+        parent_id = _parent(fact.session, parent) if parent else None
+        task.parent_id = parent_id if parent_id != task.id else None
     verb = "changed" if fact.kind == "task.changed" else "created"
     for name in _CREATED:
         value = fact.values.get(name)
@@ -174,10 +208,10 @@ def _hear(task: Task, fact: Report) -> None:
             continue
         if name == "title":
             value = column_text(value)
-        heard = task.said.setdefault(name, {}).get(verb)
-        if verb == "changed" and (heard is None or latest > heard[0]):
+        entry = task.said.setdefault(name, {}).get(verb)
+        if verb == "changed" and (entry is None or latest > entry[0]):
             task.said[name][verb] = [latest, value]
-        elif verb == "created" and (heard is None or mark < heard[0]):
+        elif verb == "created" and (entry is None or mark < entry[0]):
             task.said[name][verb] = [mark, value]
     done = fact.kind == "task.done" or fact.values.get("state") == "done"
     if done and earlier(mark, task.done_mark):
@@ -185,7 +219,10 @@ def _hear(task: Task, fact: Report) -> None:
 
 
 def ensure(origin: Origin, session: UUID, key: str, position: int) -> UUID:
-    """Make sure that the task which a fact mentions is stored; one that no fact has created yet has no title."""
+    """Store the task that a fact mentions, if missing, and return its id.
+
+    A task that no fact has created yet has no title.
+    """
     task, _created = Task.objects.get_or_create(
         id=identity(session, key),
         defaults={
@@ -217,7 +254,10 @@ def _load(fact: Report) -> Task:
 
 
 def _parent(session: UUID, reference: str) -> UUID:
-    """A parent is named by key, or by the id of a stored task; one that no fact has named yet is only pointed at."""
+    """Return the id of a parent named by key, or by the id of a stored task.
+
+    A parent that no fact has named yet is only referenced.
+    """
     by_key = identity(session, reference)
     try:
         by_id = UUID(reference)

@@ -1,7 +1,8 @@
-"""The one writer of AgentToken: issuing, recognising and revoking the bearer tokens of agents.
+"""The only writer of AgentToken: issue, authenticate and revoke bearer tokens.
 
-A token is `gbk_<8 characters>_<43 characters>`: a public id to find the row by, and 32 random bytes of which only an
-HMAC under the installation's pepper is stored. The plaintext exists once, in the answer to whoever asked for it.
+A token is `gbk_<8 characters>_<43 characters>`: a public id to find the row by, and 32 random bytes
+of which only an HMAC under the installation's pepper is stored. The plaintext is returned once, to
+the caller that issued the token.
 """
 
 import hashlib
@@ -21,7 +22,7 @@ from sessions import projects
 from sessions.models import SCOPES, Agent, AgentToken
 from sessions.records import record
 
-# A token wherever it may have strayed to.
+# A token anywhere in a text, for redaction.
 SHAPE = re.compile(r"gbk_[a-z0-9]{8}_[A-Za-z0-9_-]{43}", re.ASCII)
 _HEADER = re.compile(r"[Bb]earer gbk_([a-z0-9]{8})_([A-Za-z0-9_-]{43})", re.ASCII)
 _PUBLIC_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -31,23 +32,25 @@ _UNIT = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1
 
 
 def lifetime(text: str) -> timedelta | None:
-    """Read "12h", "90d" or "2w"; "never" is None. Raises ValueError with a sentence."""
+    """Parse "12h", "90d" or "2w"; "never" is None. Raises ValueError with a sentence."""
     if text == "never":
         return None
     match = _LIFETIME.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is not a lifetime: write hours, days or weeks as 12h, 90d or 2w, or never.")
+        raise ValueError(
+            f"{text!r} is not a lifetime. Write hours, days or weeks as 12h, 90d or 2w, or never."
+        )
     return int(match[1]) * _UNIT[match[2]]
 
 
 @transaction.atomic(savepoint=False)
 def issue(agent: Agent, *, scope: str = "agent", expires_in: timedelta | None, actor: str) -> str:
-    """Issue a token for `agent` and return it whole; it cannot be had again. `expires_in` None: it never expires.
+    """Issue a token for `agent` and return its plaintext, which is not stored.
 
-    Raises RefusedError in an archive.
+    `expires_in` None means that the token never expires. Raises RefusedError in an archive.
     """
     if scope not in SCOPES:
-        raise ValueError(f"There is no scope {scope!r}: choose one of {', '.join(SCOPES)}.")
+        raise ValueError(f"There is no scope {scope!r}. Choose one of {', '.join(SCOPES)}.")
     projects.expect_life(agent.project)
     secret = secrets.token_urlsafe(32)
     now = timezone.now()
@@ -62,16 +65,25 @@ def issue(agent: Agent, *, scope: str = "agent", expires_in: timedelta | None, a
     facts = {
         "agent": str(agent.id),
         "scope": scope,
-        "expires_us": None if token.expires_at is None else int(token.expires_at.timestamp() * 1_000_000),
+        "expires_us": None
+        if token.expires_at is None
+        else int(token.expires_at.timestamp() * 1_000_000),
     }
     words = {"agent": agent.name, "public_id": token.public_id, **facts}
-    record(agent.project_id, "admin.token_issued", actor=actor, subject=token.id, facts=facts, words=words)
+    record(
+        agent.project_id,
+        "admin.token_issued",
+        actor=actor,
+        subject=token.id,
+        facts=facts,
+        words=words,
+    )
     return f"gbk_{token.public_id}_{secret}"
 
 
 @dataclass(slots=True, frozen=True)
 class Bearer:
-    """Who a valid token speaks for: what every request of an agent is bound to."""
+    """What a valid token identifies: every request of an agent is bound to it."""
 
     token: UUID
     project: UUID
@@ -79,34 +91,39 @@ class Bearer:
     agent: UUID
     agent_name: str
     scope: str
-    team: str = ""  # of the agent; empty where it is in none
+    team: str = ""  # of the agent; empty for none
 
 
-_BEARER = """SELECT token.id, token.project_id, project.redacts, token.agent_id, agent.name, token.scope, token.digest,
-  token.expires_at, token.revoked_at, token.used_at, agent.team
+_BEARER = """SELECT token.id, token.project_id, project.redacts, token.agent_id, agent.name,
+  token.scope, token.digest, token.expires_at, token.revoked_at, token.used_at, agent.team
 FROM agent_sessions_agenttoken token JOIN agent_sessions_agent agent ON agent.id = token.agent_id
 JOIN agent_sessions_project project ON project.id = token.project_id WHERE token.public_id = %s"""
 
 
 def authenticate(header: str | None) -> Bearer | None:
-    """Whom an Authorization header speaks for, or None for every kind of no.
+    """Return the identity in an Authorization header, or None when it is not valid.
 
-    One query (plain SQL: it stands before every request), and at most once a minute and token a write of `used_at`. An
-    unknown id costs the same comparison as a known one.
+    One query (plain SQL, since every request runs it), and per token at most one write of `used_at`
+    a minute. An unknown id costs the same comparison as a known one.
     """
     match = _HEADER.fullmatch(header or "")
     if match is None:
         return None
     public_id, secret = match.groups()
     row = next(iter(sql.rows(_BEARER, [public_id])), None)
-    if not hmac.compare_digest(_digest(secret), bytes(32) if row is None else bytes(row[6])) or row is None:
+    if (
+        not hmac.compare_digest(_digest(secret), bytes(32) if row is None else bytes(row[6]))
+        or row is None
+    ):
         return None
     token, project, redacts, agent, agent_name, scope = row[:6]
     expires_at, revoked_at, used_at = (_moment(value) for value in row[7:10])
     now = timezone.now()
     if revoked_at is not None or (expires_at is not None and expires_at <= now):
         return None
-    bearer = Bearer(_uuid(token), _uuid(project), bool(redacts), _uuid(agent), agent_name, scope, row[10])
+    bearer = Bearer(
+        _uuid(token), _uuid(project), bool(redacts), _uuid(agent), agent_name, scope, row[10]
+    )
     if used_at is None or now - used_at >= _USED_PRECISION:
         AgentToken.objects.filter(pk=bearer.token).update(used_at=now)
     return bearer
@@ -117,7 +134,7 @@ def _uuid(value: UUID | str) -> UUID:
 
 
 def _moment(value: datetime | str | None) -> datetime | None:
-    """A timestamp as raw SQL gives it: aware on PostgreSQL, UTC text or naive on SQLite."""
+    """Return a timestamp of raw SQL: aware on PostgreSQL, UTC text or naive on SQLite."""
     if value is None:
         return None
     moment = value if isinstance(value, datetime) else datetime.fromisoformat(value)
@@ -126,14 +143,21 @@ def _moment(value: datetime | str | None) -> datetime | None:
 
 @transaction.atomic(savepoint=False)
 def revoke(token: AgentToken, *, actor: str) -> None:
-    """End a token now and for good. Revoking it again changes nothing."""
+    """Revoke a token permanently. Revoking it again changes nothing."""
     now = timezone.now()
     if not AgentToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=now):
         return
     token.revoked_at = now
     facts = {"agent": str(token.agent_id)}
     words = {"agent": token.agent.name, "public_id": token.public_id}
-    record(token.project_id, "admin.token_revoked", actor=actor, subject=token.id, facts=facts, words=words)
+    record(
+        token.project_id,
+        "admin.token_revoked",
+        actor=actor,
+        subject=token.id,
+        facts=facts,
+        words=words,
+    )
 
 
 def _digest(secret: str) -> bytes:

@@ -1,8 +1,19 @@
-"""The frame's own doors, signing in, and the settings pages."""
+"""URLs of the layout, sign-in, settings and messages."""
 
 from django.urls import path
 
-from sessions.views import erasure, frame, invitations, messages, own, people, repositories, sign, teams, tokens
+from sessions.views import (
+    erasure,
+    frame,
+    invitations,
+    messages,
+    own,
+    people,
+    repositories,
+    sign,
+    teams,
+    tokens,
+)
 
 urlpatterns = [
     path("", frame.home, name="home"),
@@ -17,7 +28,11 @@ urlpatterns = [
     path("settings/password/", sign.change_password, name="password"),
     path("settings/invitations/", invitations.invitations_page, name="invitations"),
     path("settings/people/", people.people_page, name="people"),
-    path("settings/people/<uuid:invitation>/withdraw/", people.withdraw_invitation, name="withdraw_invitation"),
+    path(
+        "settings/people/<uuid:invitation>/withdraw/",
+        people.withdraw_invitation,
+        name="withdraw_invitation",
+    ),
     path("settings/people/<uuid:member>/role/", people.change_role, name="change_role"),
     path("settings/people/<uuid:member>/password/", people.reset_password, name="reset_password"),
     path("settings/people/<uuid:member>/remove/", people.remove_person, name="remove_person"),
@@ -30,11 +45,15 @@ urlpatterns = [
     path("settings/agents/<uuid:agent>/", tokens.agent_page, name="agent"),
     path("settings/agents/<uuid:agent>/team/", tokens.change_team, name="change_agent_team"),
     path("sessions/<uuid:session>/messages/", messages.session_messages, name="session_messages"),
-    path("sessions/<uuid:session>/messages/send/", messages.send_to_session, name="send_to_session"),
+    path(
+        "sessions/<uuid:session>/messages/send/", messages.send_to_session, name="send_to_session"
+    ),
     path("messages/", messages.shared_messages, name="shared_messages"),
     path("agents/<uuid:agent>/messages/", messages.agent_messages, name="agent_messages"),
     path("agents/<uuid:agent>/messages/send/", messages.send_to_agent, name="send_to_agent"),
     path("entries/<int:position>/erase/", erasure.erase_body, name="erase_body"),
     path("settings/repositories/", repositories.repositories_page, name="repositories"),
-    path("settings/repositories/<uuid:repository>/", repositories.repository_page, name="repository"),
+    path(
+        "settings/repositories/<uuid:repository>/", repositories.repository_page, name="repository"
+    ),
 ]

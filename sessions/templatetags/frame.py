@@ -1,4 +1,4 @@
-"""The frame around every page: the rail of rooms, and how fresh the page is."""
+"""Navigation rail, header and footer of every page."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ register = template.Library()
 
 @dataclass(frozen=True)
 class Room:
-    """An entry of the rail: the name people read, the name of its URL, who may enter, the letter after `g`."""
+    """An item of the navigation: label, URL name, required role, and letter after `g`."""
 
     name: str
     url_name: str
@@ -57,13 +57,17 @@ class _Door(NamedTuple):
 
 @register.simple_tag(takes_context=True)
 def rail(context: dict[str, Any]) -> SafeString:
-    """The rooms this member may enter, the present one marked."""
+    """Render the navigation for this member's role, with the current item marked."""
     request = context["request"]
     # Of a poll the path is that of the page that polls.
     standing, path = standing_of(request), context.get("path", request.path)
-    here = [room for room in _rooms(request.membership.role) if path.startswith((room.url, *room.room.also))]
+    matching = [
+        room
+        for room in _rooms(request.membership.role)
+        if path.startswith((room.url, *room.room.also))
+    ]
     # Of rooms whose doors stand within each other's paths only the innermost is marked.
-    current = max(here, key=lambda one: len(one.url), default=None)
+    current = max(matching, key=lambda link: len(link.url), default=None)
     return _rail(
         request.membership.role,
         current.url if current is not None else "",
@@ -76,11 +80,17 @@ def rail(context: dict[str, Any]) -> SafeString:
 
 @lru_cache(maxsize=256)
 def _rail(role: str, current: str, *, exact: bool, since: str, **counts: int) -> SafeString:
-    """The rail for a role: most pages of a room have the same, and it says a dozen addresses."""
+    """Render the navigation for a role. Cached, since most pages share it."""
     groups: dict[bool, list[dict[str, Any]]] = {}
-    for one in _rooms(role):
-        room = one.room
-        shown = {"name": room.name, "url": one.url, "key": room.key, "current": one.url == current, "exact": exact}
+    for link in _rooms(role):
+        room = link.room
+        shown = {
+            "name": room.name,
+            "url": link.url,
+            "key": room.key,
+            "current": link.url == current,
+            "exact": exact,
+        }
         shown["waiting"] = counts.get(_COUNTED.get(room.key, ""), 0)
         groups.setdefault(room in ROOMS, []).append(shown)
     shown = {"groups": list(groups.values()), "since": since, "waiting": counts["waiting"]}
@@ -89,21 +99,25 @@ def _rail(role: str, current: str, *, exact: bool, since: str, **counts: int) ->
 
 @lru_cache(maxsize=8)
 def _rooms(role: str) -> tuple[_Door, ...]:
-    """The rooms that a role may enter."""
+    """Return the navigation items that a role may open."""
     member = Membership(role=role)
-    return tuple(_Door(room, reverse(room.url_name)) for room in (*ROOMS, *ADMINISTRATION) if may(member, room.role))
+    return tuple(
+        _Door(room, reverse(room.url_name))
+        for room in (*ROOMS, *ADMINISTRATION)
+        if may(member, room.role)
+    )
 
 
 @register.simple_tag(takes_context=True)
 def waiting_first(context: dict[str, Any]) -> str:
-    """How many requests wait, at the beginning of a title; nothing for none."""
+    """Return the number of pending requests as a title prefix; empty for none."""
     waiting = standing_of(context["request"]).waiting
     return f"({waiting}) " if waiting else ""
 
 
 @register.inclusion_tag("_mode.html", takes_context=True)
 def mode_of_project(context: dict[str, Any]) -> dict[str, bool]:
-    """What the whole project is under: a stop, or a mode in which nothing is held."""
+    """Return the project-wide states: stopped, observe mode, archive."""
     standing = standing_of(context["request"])
     archive = context["request"].membership.project.archive
     observes = standing.mode != "enforce" and not archive
@@ -112,7 +126,10 @@ def mode_of_project(context: dict[str, Any]) -> dict[str, bool]:
 
 @register.inclusion_tag("_foot.html", takes_context=True)
 def as_of(context: dict[str, Any]) -> dict[str, object]:
-    """When this page was made and how far the journal had come: when its rows were read, where the view has asked."""
+    """Return the page's time and journal position, and the state of background jobs.
+
+    The position is that from before the view read its rows, where the view has stored it.
+    """
     standing = standing_of(context["request"])
     return {
         "now": datetime.now(UTC),

@@ -1,4 +1,4 @@
-"""Destroying the body of a journal entry, for administrators; the entry and its commitment stay."""
+"""Erase the body of a journal entry, whose commitment stays. For administrators."""
 
 from django import forms
 from django.contrib import messages
@@ -17,46 +17,58 @@ HIGHEST = 2**63 - 1
 
 
 class ErasureForm(forms.Form):
-    """Why."""
+    """The reason."""
 
     reason = forms.CharField(
         max_length=200,
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
-        help_text="A legal ground or a ticket. It stays for good: no personal data.",
+        help_text="A legal ground or a ticket. It is never erased: write no personal data.",
     )
 
     def clean_reason(self) -> str:
         reason = str(self.cleaned_data["reason"])
         if not reason.isprintable():
-            raise forms.ValidationError("A reason holds no line breaks and no invisible characters.")
+            raise forms.ValidationError(
+                "The reason contains line breaks or invisible characters. Remove them."
+            )
         return reason
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @requires("administrator")
 def erase_body(request: MemberRequest, position: int) -> HttpResponse:
-    """Ask why, then destroy the body of the entry at `position` of the current project. 404 when it has none."""
+    """Confirm with a reason, then erase an entry's body. 404 when it has none."""
     project = request.membership.project.id
-    entry = Entry.objects.filter(project=project, position=min(position, HIGHEST), body__isnull=False).first()
+    entry = Entry.objects.filter(
+        project=project, position=min(position, HIGHEST), body__isnull=False
+    ).first()
     if entry is None:
         raise Http404
     form = ErasureForm(request.POST or None)
     if request.method != "POST" or not form.is_valid():
         context = {"entry": entry, "form": form, "taken": _taken(entry)}
-        return render(request, "sessions/erase_body.html", context, status=422 if form.errors else 200)
+        return render(
+            request, "sessions/erase_body.html", context, status=422 if form.errors else 200
+        )
     try:
         with transaction.atomic(durable=True):
             actor = people.pseudonym_of(request.user)
-            erasures.erase(project, position, reason=form.cleaned_data["reason"], actor=actor, now_us=now_us())
+            erasures.erase(
+                project, position, reason=form.cleaned_data["reason"], actor=actor, now_us=now_us()
+            )
     except erasures.NothingToErase as nothing:
         raise Http404 from nothing
-    messages.success(request, f"The body of entry {position} is destroyed. The entry and its commitment stay.")
+    messages.success(
+        request, f"The body of entry {position} is erased. The entry and its commitment stay."
+    )
     return redirect("effect", entry.effect) if entry.effect else redirect("home")
 
 
 def _taken(entry: Entry) -> int:
-    """How many exported files hold what the entry said: no erasure here reaches those."""
+    """Count the exported files that hold the entry's text, which no erasure reaches."""
     if entry.session is None:
         return 0
-    exported = Entry.objects.filter(session=entry.session, kind="access.exported", position__gt=entry.position)
+    exported = Entry.objects.filter(
+        session=entry.session, kind="access.exported", position__gt=entry.position
+    )
     return exported.count()

@@ -1,4 +1,4 @@
-"""The doors of the frame itself: home, the project switcher, the clock, help."""
+"""Views of the layout: home, project switcher, clock, navigation counts, help."""
 
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -15,13 +15,15 @@ from sessions import invitations, people
 from sessions.access import MemberRequest, attach, choose, may, member
 from sessions.standing import counts_mark, standing_of
 
-EXAMPLE = "<b>git push</b> \u202eniam nigiro\u202c\nhttps://example.org is text here, and so is this."
+EXAMPLE = (
+    "<b>git push</b> \u202eniam nigiro\u202c\nhttps://example.org is text here, and so is this."
+)
 CLOCKS = ("utc", "local", "relative")
 
 
 @require_safe
 def home(request: HttpRequest) -> HttpResponseBase:
-    """The first page after signing in: an invitation, what waits for a reviewer, else the sessions."""
+    """Redirect to invitations, a reviewer's pending requests, else the sessions."""
     if request.user.is_authenticated and invitations.of_person(request.user).exists():
         return redirect("invitations")
     return _home(request)
@@ -36,7 +38,7 @@ def _home(request: MemberRequest) -> HttpResponse:
 @require_POST
 @member
 def switch_project(request: MemberRequest) -> HttpResponse:
-    """Make another of the person's projects the current one, and go to `next` in it; any other id is not found."""
+    """Switch to another of the person's projects and go to `next`; 404 for other ids."""
     try:
         project = choose(request, UUID(request.POST.get("project", "")))
     except ValueError:
@@ -49,11 +51,11 @@ def switch_project(request: MemberRequest) -> HttpResponse:
 @require_POST
 @member
 def clock(request: MemberRequest) -> HttpResponse:
-    """Store how a person wants times told, and go back to where they were."""
-    wanted = request.POST.get("clock", "")
-    if wanted in CLOCKS:
+    """Store how a person wants times shown, and go back to their page."""
+    choice = request.POST.get("clock", "")
+    if choice in CLOCKS:
         with transaction.atomic(durable=True):
-            people.change_settings(request.user, clock=wanted)
+            people.change_settings(request.user, clock=choice)
     return redirect(local_path(request, request.POST.get("next", "")))
 
 
@@ -61,22 +63,28 @@ def clock(request: MemberRequest) -> HttpResponse:
 @member
 @vary_on_headers("HX-Request")
 def counts(request: MemberRequest) -> HttpResponse:
-    """The rail with its counts, for whatever page polls; 204 while they are those of `since`."""
+    """Return the navigation with its counts for polling pages; 204 while unchanged."""
     if request.GET.get("since") == counts_mark(standing_of(request)):
         return HttpResponse(status=204)
-    return render(request, "sessions/counts.html", {"path": urlsplit(request.headers.get("HX-Current-URL", "")).path})
+    return render(
+        request,
+        "sessions/counts.html",
+        {"path": urlsplit(request.headers.get("HX-Current-URL", "")).path},
+    )
 
 
 @require_safe
 def help_page(request: HttpRequest) -> HttpResponse:
-    """Keys, states and ids, explained; for strangers too."""
+    """Explain keys, states and ids, also to anonymous users."""
     if request.user.is_authenticated:
         attach(request)
     return render(request, "sessions/help.html", {"example": EXAMPLE})
 
 
 def local_path(request: HttpRequest, path: str) -> str:
-    """`path` when it stays on this site, else home."""
-    if path.startswith("/") and url_has_allowed_host_and_scheme(path, {request.get_host()}, request.is_secure()):
+    """Return `path` if it stays on this site, else home."""
+    if path.startswith("/") and url_has_allowed_host_and_scheme(
+        path, {request.get_host()}, request.is_secure()
+    ):
         return path
     return reverse("home")

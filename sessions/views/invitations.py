@@ -1,4 +1,4 @@
-"""The invitations that wait for a person, who may belong to no project yet."""
+"""A person's open invitations. The person may belong to no project yet."""
 
 from uuid import UUID
 
@@ -16,19 +16,24 @@ from sessions.refused import RefusedError
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def invitations_page(request: HttpRequest) -> HttpResponse:
-    """List them; POST accepts or declines one."""
+    """List the invitations; POST accepts or declines one."""
     if not request.user.is_authenticated:
         return sign_in_first(request)
     user = request.user
     if request.method == "POST":
         try:
             with transaction.atomic(durable=True):
-                messages.success(request, _answer(user, request.POST.get("invitation", ""), request.POST.get("do")))
+                messages.success(
+                    request,
+                    _answer(user, request.POST.get("invitation", ""), request.POST.get("do")),
+                )
         except RefusedError as refusal:
             messages.error(request, str(refusal), extra_tags="failed")
         return redirect("invitations" if invitations.of_person(user).exists() else "home")
     attach(request)
-    return render(request, "sessions/invitations.html", {"invitations": invitations.of_person(user)})
+    return render(
+        request, "sessions/invitations.html", {"invitations": invitations.of_person(user)}
+    )
 
 
 def _answer(user: User, invitation: str, verb: str | None) -> str:
@@ -38,6 +43,6 @@ def _answer(user: User, invitation: str, verb: str | None) -> str:
         identity = UUID(int=0)
     if verb == "accept":
         membership = invitations.accept(identity, user)
-        return f"You belong to {membership.project.name} now, as {membership.role}."
+        return f"You joined {membership.project.name} as {membership.role}."
     invitations.decline(identity, user)
-    return "You declined. It is recorded."
+    return "You declined the invitation."

@@ -1,11 +1,11 @@
-"""The messages about a session, or of an agent's box, and the form by which operators redirect an agent."""
+"""Messages about a session or in an inbox, and the form to send one."""
 
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
 from django import forms
-from django.contrib import messages as said
+from django.contrib import messages as alerts
 from django.db import transaction
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
@@ -24,69 +24,87 @@ PAGE: Final = 50
 
 
 class MessageForm(forms.Form):
-    """What a person writes to an agent. `key` makes a form that was sent twice one message."""
+    """A person's message to an agent.
+
+    `key` makes a form that was sent twice one message.
+    """
 
     subject = forms.CharField(
-        required=False, max_length=messages.MOST_SUBJECT, widget=forms.TextInput(attrs={"autocomplete": "off"})
+        required=False,
+        max_length=messages.MOST_SUBJECT,
+        widget=forms.TextInput(attrs={"autocomplete": "off"}),
     )
     body = forms.CharField(
         label="Message",
         max_length=messages.MOST_CHARACTERS,
         widget=forms.Textarea(attrs={"rows": 5, "spellcheck": "true"}),
-        help_text="The agent finds it in its box when it looks there. It is a word and no leave: no gate opens by it.",
+        help_text="The agent sees it when it reads its inbox. A message does not approve anything.",
     )
     key = forms.CharField(max_length=64, widget=forms.HiddenInput())
 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """Whose messages a page shows: those about a session, those of an agent's box, or (neither) of the shared one."""
+    """Which messages a page shows: a session's, an agent's inbox, or the shared inbox."""
 
     agent: Agent | None = None
     session: Session | None = None
 
     @property
+    def title(self) -> str:
+        """Return the page's title."""
+        if self.session is not None:
+            return f"Messages about {self.session}"
+        return f"Messages to {self.agent.name}" if self.agent else "Messages to all"
+
+    @property
     def url(self) -> str:
-        """The page."""
+        """Return the page's address."""
         if self.session is not None:
             return reverse("session_messages", args=[self.session.id])
-        return reverse("agent_messages", args=[self.agent.id]) if self.agent else reverse("shared_messages")
+        return (
+            reverse("agent_messages", args=[self.agent.id])
+            if self.agent
+            else reverse("shared_messages")
+        )
 
     @property
     def send_url(self) -> str:
-        """Where its form goes."""
+        """Return the form's address; empty where the page has no agent."""
         if self.session is not None:
             return reverse("send_to_session", args=[self.session.id])
         return reverse("send_to_agent", args=[self.agent.id]) if self.agent else ""
 
     @property
     def capacity(self) -> Capacity | None:
-        """What the agent said last of how much it can take."""
+        """Return the agent's latest capacity report."""
         if self.agent is None:
             return None
         if self.session is not None:
             return capacity.of(self.agent.id, self.session.id)
-        return next(iter(capacity.latest(self.agent.project_id, agent=self.agent.id, limit=1)), None)
+        return next(
+            iter(capacity.latest(self.agent.project_id, agent=self.agent.id, limit=1)), None
+        )
 
 
 @require_safe
 @member
 def session_messages(request: MemberRequest, session: UUID) -> HttpResponse:
-    """The messages about a session, the newest first, and to whom they went."""
+    """Show the messages about a session and their recipients, newest first."""
     return _page(request, _of_session(request, session), _empty())
 
 
 @require_safe
 @member
 def agent_messages(request: MemberRequest, agent: UUID) -> HttpResponse:
-    """The messages in an agent's box, the newest first."""
+    """Show the messages in an agent's inbox, newest first."""
     return _page(request, _of_agent(request, agent), _empty())
 
 
 @require_safe
 @member
 def shared_messages(request: MemberRequest) -> HttpResponse:
-    """The messages to all agents of the project, the newest first."""
+    """Show the messages to all agents of the project, newest first."""
     return _page(request, About(), _empty())
 
 
@@ -108,33 +126,44 @@ def _send(request: MemberRequest, about: About) -> HttpResponse:
     form = MessageForm(request.POST)
     if not form.is_valid():
         return _page(request, about, form, 422)
-    words, agent = form.cleaned_data, about.agent
+    content, agent = form.cleaned_data, about.agent
     if agent is None:
         raise Http404
     try:
         with transaction.atomic(durable=True):
-            sent = messages.write(request.user, agent, about.session, words["subject"], words["body"], words["key"])
+            sent = messages.write(
+                request.user,
+                agent,
+                about.session,
+                content["subject"],
+                content["body"],
+                content["key"],
+            )
     except RefusedError as refused:
         form.add_error("body", str(refused))
         return _page(request, about, form, 422)
-    said.success(request, f"Sent as {sent}. Below it says when {agent.name} has read it.")
+    alerts.success(request, f"Sent as {sent}. The list shows when {agent.name} has read it.")
     return redirect(about.url)
 
 
-def _page(request: MemberRequest, about: About, form: MessageForm, status: int = 200) -> HttpResponse:
+def _page(
+    request: MemberRequest, about: About, form: MessageForm, status: int = 200
+) -> HttpResponse:
     before = request.GET.get("before", "")
     below = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None
-    found = messages.about(request.membership.project.id, about.agent, about.session, below, PAGE + 1)
-    told = about.capacity
+    letters = messages.about(
+        request.membership.project.id, about.agent, about.session, below, PAGE + 1
+    )
+    report = about.capacity
     context = {
         "agent": about.agent,
         "agent_session": about.session,
         "about": about,
-        "letters": found[:PAGE],
-        "older": found[PAGE - 1].message.opened_position if len(found) > PAGE else None,
-        "capacity": told,
-        "is_fresh": told is not None and capacity.is_fresh(told, now_us()),
-        "is_paced": told is not None and capacity.is_paced(told, now_us()),
+        "letters": letters[:PAGE],
+        "older": letters[PAGE - 1].message.opened_position if len(letters) > PAGE else None,
+        "capacity": report,
+        "is_fresh": report is not None and capacity.is_fresh(report, now_us()),
+        "is_paced": report is not None and capacity.is_paced(report, now_us()),
         "form": form if about.agent is not None and may(request.membership, "operator") else None,
     }
     return render(request, "sessions/messages.html", context, status=status)
@@ -145,14 +174,16 @@ def _empty() -> MessageForm:
 
 
 def _of_session(request: MemberRequest, identity: UUID) -> About:
-    found = request.membership.project.sessions.select_related("agent").filter(id=identity).first()
-    if found is None:
+    session = (
+        request.membership.project.sessions.select_related("agent").filter(id=identity).first()
+    )
+    if session is None:
         raise Http404
-    return About(found.agent, found)
+    return About(session.agent, session)
 
 
 def _of_agent(request: MemberRequest, identity: UUID) -> About:
-    found = request.membership.project.agents.filter(id=identity).first()
-    if found is None:
+    agent = request.membership.project.agents.filter(id=identity).first()
+    if agent is None:
         raise Http404
-    return About(found, None)
+    return About(agent, None)

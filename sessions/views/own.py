@@ -1,4 +1,4 @@
-"""A person's own settings: how pages look, how times are told, whether single keys do anything."""
+"""A person's own settings: theme, times and single keys."""
 
 from django import forms
 from django.contrib import messages
@@ -15,27 +15,34 @@ class AppearanceForm(forms.Form):
     """Theme and clock."""
 
     theme = forms.ChoiceField(
-        choices=[("system", "As the system"), ("light", "Light"), ("dark", "Dark")], widget=forms.RadioSelect
+        choices=[("system", "As the system"), ("light", "Light"), ("dark", "Dark")],
+        widget=forms.RadioSelect,
     )
     clock = forms.ChoiceField(
         label="Times",
-        choices=[("utc", "In UTC"), ("local", "In this browser's zone"), ("relative", "As an age: 3 min ago")],
+        choices=[
+            ("utc", "In UTC"),
+            ("local", "In this browser's zone"),
+            ("relative", "As an age: 3 min ago"),
+        ],
         widget=forms.RadioSelect,
     )
 
 
 class ShortcutsForm(forms.Form):
-    """Whether single keys move about."""
+    """Whether single keys navigate."""
 
-    single_keys = forms.BooleanField(required=False, label="Single keys move about")
+    single_keys = forms.BooleanField(required=False, label="Enable keyboard shortcuts")
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @member
 def appearance(request: MemberRequest) -> HttpResponse:
-    """Theme and clock."""
+    """Show and store theme and clock."""
     person = request.person
-    form = AppearanceForm(request.POST or None, initial={"theme": person.theme, "clock": person.clock})
+    form = AppearanceForm(
+        request.POST or None, initial={"theme": person.theme, "clock": person.clock}
+    )
     if request.method == "POST" and form.is_valid():
         with transaction.atomic(durable=True):
             people.change_settings(request.user, **form.cleaned_data)
@@ -47,8 +54,8 @@ def appearance(request: MemberRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @member
 def shortcuts(request: MemberRequest) -> HttpResponse:
-    """The keys, and the switch that turns them off."""
-    # An unticked box sends nothing, which is an answer here.
+    """Show the keys, and store whether they work."""
+    # A POST without fields is valid: an unchecked box sends nothing.
     sent = request.POST if request.method == "POST" else None
     form = ShortcutsForm(sent, initial={"single_keys": request.person.single_keys})
     if sent is not None and form.is_valid():

@@ -18,9 +18,13 @@ from sessions.refused import RefusedError
 
 MEANINGS = (
     ("viewer", "reads everything in the project"),
-    ("reviewer", "and answers when a rule asks for leave, and stops what must not go on"),
-    ("operator", "and grants exemptions from asking, and ends them"),
-    ("administrator", "and keeps people, teams, tokens, policies, notices and repositories, and erases bodies"),
+    ("reviewer", "also approves or denies requests, and stops agents"),
+    ("operator", "also grants exemptions, messages agents and resolves unknown outcomes"),
+    (
+        "administrator",
+        "also manages people, teams, tokens, policies, notifications and repositories,"
+        " and erases texts",
+    ),
 )
 
 PAGE = 50
@@ -32,13 +36,15 @@ class PersonForm(forms.Form):
     username = forms.CharField(
         label="Name",
         max_length=150,
-        widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "off", "spellcheck": "false"}),
+        widget=forms.TextInput(
+            attrs={"autocomplete": "off", "autocapitalize": "off", "spellcheck": "false"}
+        ),
         help_text="What they sign in with: letters, digits and @ . + - _",
     )
     role = forms.ChoiceField(choices=[(role, role) for role in ROLES])
 
     def clean_username(self) -> str:
-        """Hold the name to the rules of user names."""
+        """Validate the name as a username."""
         username: str = self.cleaned_data["username"]
         User._meta.get_field("username").run_validators(username)
         return username
@@ -47,37 +53,56 @@ class PersonForm(forms.Form):
 @require_http_methods(["GET", "HEAD", "POST"])
 @requires("administrator")
 def people_page(request: MemberRequest) -> HttpResponse:
-    """List the members; POST invites a person, and the next page shows a password once, be the name known or not."""
+    """List the members; POST invites a person. The next page shows a password once.
+
+    The page shows a password for known and unknown names alike.
+    """
     form = PersonForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
         username, role = form.cleaned_data["username"], form.cleaned_data["role"]
         try:
             with transaction.atomic(durable=True):
                 actor = people.pseudonym_of(request.user)
-                password = invitations.invite(request.membership.project, username, role, actor=actor)
+                password = invitations.invite(
+                    request.membership.project, username, role, actor=actor
+                )
         except RefusedError as refusal:
             form.add_error("username", str(refusal))
         else:
             response = redirect("people")
             once.put(request, response, password, kind="invitation", name=username)
             return response
-    found = request.membership.project.memberships.select_related("user", "user__person").order_by("user__username")
-    members = Paginator(found, PAGE).get_page(request.GET.get("page"))
-    invited = request.membership.project.invitations.select_related("user").order_by("user__username")
-    context = {"form": form, "members": members, "roles": ROLES, "meanings": MEANINGS, "shown": once.take(request)}
+    rows = request.membership.project.memberships.select_related("user", "user__person").order_by(
+        "user__username"
+    )
+    members = Paginator(rows, PAGE).get_page(request.GET.get("page"))
+    invited = request.membership.project.invitations.select_related("user").order_by(
+        "user__username"
+    )
+    context = {
+        "form": form,
+        "members": members,
+        "roles": ROLES,
+        "meanings": MEANINGS,
+        "shown": once.take(request),
+    }
     context["invited"] = invited
-    return once.cleared(render(request, "sessions/people.html", context, status=422 if form.errors else 200))
+    return once.cleared(
+        render(request, "sessions/people.html", context, status=422 if form.errors else 200)
+    )
 
 
 @require_POST
 @requires("administrator")
 def withdraw_invitation(request: MemberRequest, invitation: UUID) -> HttpResponse:
-    """Take an invitation back that was not answered."""
+    """Withdraw an invitation that was not answered."""
     project = request.membership.project
     get_object_or_404(project.invitations, pk=invitation)
     try:
         with transaction.atomic(durable=True):
-            name = invitations.withdraw(project, invitation, actor=people.pseudonym_of(request.user))
+            name = invitations.withdraw(
+                project, invitation, actor=people.pseudonym_of(request.user)
+            )
     except RefusedError as refusal:
         messages.error(request, str(refusal), extra_tags="failed")
     else:
@@ -89,7 +114,9 @@ def withdraw_invitation(request: MemberRequest, invitation: UUID) -> HttpRespons
 @requires("administrator")
 def change_role(request: MemberRequest, member: UUID) -> HttpResponse:
     """Give a member another role."""
-    membership = get_object_or_404(request.membership.project.memberships.select_related("user", "project"), pk=member)
+    membership = get_object_or_404(
+        request.membership.project.memberships.select_related("user", "project"), pk=member
+    )
     role = request.POST.get("role", "")
     try:
         with transaction.atomic(durable=True):
@@ -104,8 +131,10 @@ def change_role(request: MemberRequest, member: UUID) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @requires("administrator")
 def remove_person(request: MemberRequest, member: UUID) -> HttpResponse:
-    """Ask, then take a member out of the project."""
-    membership = get_object_or_404(request.membership.project.memberships.select_related("user", "project"), pk=member)
+    """Confirm, then remove a member from the project."""
+    membership = get_object_or_404(
+        request.membership.project.memberships.select_related("user", "project"), pk=member
+    )
     if request.method != "POST":
         return render(request, "sessions/remove_person.html", {"member": membership})
     name = membership.user.get_username()
@@ -122,14 +151,18 @@ def remove_person(request: MemberRequest, member: UUID) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @requires("administrator")
 def reset_password(request: MemberRequest, member: UUID) -> HttpResponse:
-    """Ask, then give a member a new password, which the next page shows once."""
-    membership = get_object_or_404(request.membership.project.memberships.select_related("user", "project"), pk=member)
+    """Confirm, then give a member a new password, which the next page shows once."""
+    membership = get_object_or_404(
+        request.membership.project.memberships.select_related("user", "project"), pk=member
+    )
     if request.method != "POST":
         return render(request, "sessions/reset_password.html", {"member": membership})
     response = redirect("people")
     try:
         with transaction.atomic(durable=True):
-            password = people.reset_password(membership, request.user, actor=people.pseudonym_of(request.user))
+            password = people.reset_password(
+                membership, request.user, actor=people.pseudonym_of(request.user)
+            )
     except RefusedError as refusal:
         messages.error(request, str(refusal), extra_tags="failed")
     else:

@@ -1,4 +1,4 @@
-"""The repositories agents work on and the patterns that class their refs, for administrators."""
+"""Repositories and their ref patterns, for administrators."""
 
 from uuid import UUID
 
@@ -14,17 +14,31 @@ from sessions.access import MemberRequest, requires
 from sessions.refused import RefusedError
 
 SHOWN = 500
-_AREA = {"rows": 6, "class": "is-code", "autocapitalize": "off", "autocomplete": "off", "spellcheck": "false"}
+_AREA = {
+    "rows": 6,
+    "class": "is-code",
+    "autocapitalize": "off",
+    "autocomplete": "off",
+    "spellcheck": "false",
+}
 
 
 class PatternsForm(forms.Form):
-    """One glob a line for each class."""
+    """One glob per line for each class."""
 
     production = forms.CharField(
-        required=False, strip=False, max_length=20_000, widget=forms.Textarea(_AREA), label="Production refs"
+        required=False,
+        strip=False,
+        max_length=20_000,
+        widget=forms.Textarea(_AREA),
+        label="Production refs",
     )
     protected = forms.CharField(
-        required=False, strip=False, max_length=20_000, widget=forms.Textarea(_AREA), label="Protected refs"
+        required=False,
+        strip=False,
+        max_length=20_000,
+        widget=forms.Textarea(_AREA),
+        label="Protected refs",
     )
 
     def clean_production(self) -> str:
@@ -45,9 +59,9 @@ class PatternsForm(forms.Form):
 @require_safe
 @requires("administrator")
 def repositories_page(request: MemberRequest) -> HttpResponse:
-    """List the repositories of the project by name, the first SHOWN of them."""
-    known = list(request.membership.project.repositories.order_by("name")[: SHOWN + 1])
-    context = {"repositories": known[:SHOWN], "more": len(known) > SHOWN, "most": SHOWN}
+    """List the first SHOWN repositories of the project by name."""
+    rows = list(request.membership.project.repositories.order_by("name")[: SHOWN + 1])
+    context = {"repositories": rows[:SHOWN], "more": len(rows) > SHOWN, "most": SHOWN}
     return render(request, "sessions/repositories.html", context)
 
 
@@ -55,21 +69,19 @@ def repositories_page(request: MemberRequest) -> HttpResponse:
 @requires("administrator")
 def repository_page(request: MemberRequest, repository: UUID) -> HttpResponse:
     """Show and change the patterns of one repository."""
-    found = get_object_or_404(request.membership.project.repositories, pk=repository)
-    initial = {"production": found.production_refs, "protected": found.protected_refs}
+    stored = get_object_or_404(request.membership.project.repositories, pk=repository)
+    initial = {"production": stored.production_refs, "protected": stored.protected_refs}
     form = PatternsForm(request.POST if request.method == "POST" else None, initial=initial)
     if request.method == "POST" and form.is_valid():
         with transaction.atomic(durable=True):
             changed = repositories.change_patterns(
-                found,
+                stored,
                 production=form.cleaned_data["production"],
                 protected=form.cleaned_data["protected"],
                 actor=people.pseudonym_of(request.user),
             )
-        words = (
-            f"Stored as version {found.patterns_version}." if changed else "Nothing was different, nothing was stored."
-        )
-        messages.success(request, words)
-        return redirect("repository", repository=found.pk)
-    context = {"repository": found, "form": form}
+        message = f"Saved as version {stored.patterns_version}." if changed else "No changes."
+        messages.success(request, message)
+        return redirect("repository", repository=stored.pk)
+    context = {"repository": stored, "form": form}
     return render(request, "sessions/repository.html", context, status=422 if form.errors else 200)

@@ -1,4 +1,4 @@
-"""Signing in and out, and one's own password."""
+"""Sign-in, sign-out, and a person's own password."""
 
 from typing import Any, cast
 
@@ -24,7 +24,7 @@ class SignInForm(AuthenticationForm):
 
 
 class SignIn(views.LoginView):
-    """The sign-in page; people who are signed in already go on to where they wanted."""
+    """The sign-in page. People who are signed in are redirected."""
 
     template_name = "registration/sign_in.html"
     authentication_form = SignInForm
@@ -32,46 +32,54 @@ class SignIn(views.LoginView):
 
 
 class PasswordForm(PasswordChangeForm):
-    """The present password, and the new one twice."""
+    """The current password, and the new one twice."""
 
     request: HttpRequest
 
     def clean_old_password(self) -> str:
-        """Check the present password as the sign-in does: wrong ones are counted, and lock the name after the fifth."""
+        """Check the current password as the sign-in does.
+
+        Wrong passwords count, and the fifth locks the name.
+        """
         password = str(self.cleaned_data["old_password"])
-        if authenticate(self.request, username=self.user.get_username(), password=password) != self.user:
-            raise forms.ValidationError(self.error_messages["password_incorrect"], code="password_incorrect")
+        if (
+            authenticate(self.request, username=self.user.get_username(), password=password)
+            != self.user
+        ):
+            raise forms.ValidationError(
+                self.error_messages["password_incorrect"], code="password_incorrect"
+            )
         return password
 
     def clean(self) -> dict[str, Any] | None:
-        """Refuse the password that somebody else knows."""
+        """Reject the current password as the new one, because another person may know it."""
         cleaned = super().clean()
         old, new = (self.cleaned_data.get(name) for name in ("old_password", "new_password1"))
         if new and new == old:
-            self.add_error("new_password1", "This is the present password. Choose another.")
+            self.add_error("new_password1", "This is your current password. Choose another.")
         return cleaned
 
     def save(self, commit: bool = True) -> User:
-        """Store it through the verb, so that the change is in the book."""
+        """Store the password through `people`, which journals the change."""
         people.change_password(self.user, self.cleaned_data["new_password1"])
         return self.user
 
 
 class ChangePassword(views.PasswordChangeView):
-    """A person's own new password; every other sign-in of theirs ends with it."""
+    """Change a person's own password, and end their other sign-ins."""
 
     template_name = "sessions/password.html"
     form_class = PasswordForm
     success_url = reverse_lazy("password")
 
     def get_form(self, form_class: Any = None) -> PasswordForm:
-        """The form, which counts wrong passwords by where the request comes from."""
+        """Return the form with its request, since wrong passwords count by client address."""
         form = cast(PasswordForm, super().get_form(form_class))
         form.request = self.request
         return form
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """Show the layout of the person's project around the form, and who else set the password."""
+        """Add the layout of the person's project, and who else set the password."""
         user = cast(User, self.request.user)
         is_own = people.has_own_password(user)
         if is_own:
@@ -79,7 +87,7 @@ class ChangePassword(views.PasswordChangeView):
         return super().get_context_data(is_own=is_own, giver=people.password_giver(user), **kwargs)
 
     def form_valid(self, form: PasswordChangeForm) -> HttpResponse:
-        """Store it and say so; somebody who had to do this first goes on to the first page."""
+        """Store the password; people who had to replace it go on to the home page."""
         if not people.has_own_password(cast(User, self.request.user)):
             self.success_url = reverse_lazy("home")
         messages.success(self.request, "Your password was changed. Other browsers were signed out.")

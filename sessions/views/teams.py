@@ -1,4 +1,4 @@
-"""The teams of the current project: whom rules may ask for leave. For its administrators."""
+"""Teams, which rules can ask for approval. For administrators."""
 
 from uuid import UUID
 
@@ -21,7 +21,9 @@ class TeamForm(forms.Form):
 
     name = forms.CharField(
         max_length=64,
-        widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "off", "spellcheck": "false"}),
+        widget=forms.TextInput(
+            attrs={"autocomplete": "off", "autocapitalize": "off", "spellcheck": "false"}
+        ),
         help_text="As rules write it: a-z, 0-9 and -",
     )
 
@@ -29,73 +31,81 @@ class TeamForm(forms.Form):
 @require_http_methods(["GET", "HEAD", "POST"])
 @requires("administrator")
 def teams_page(request: MemberRequest) -> HttpResponse:
-    """List the teams with their members; POST makes one."""
+    """List the teams with their members; POST creates one."""
     project = request.membership.project
     form = TeamForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
         try:
             with transaction.atomic(durable=True):
-                teams.create(project, form.cleaned_data["name"], actor=people.pseudonym_of(request.user))
+                teams.create(
+                    project, form.cleaned_data["name"], actor=people.pseudonym_of(request.user)
+                )
         except RefusedError as refusal:
             form.add_error("name", str(refusal))
         else:
             return redirect("teams")
-    found = project.teams.prefetch_related("members__membership__user").order_by("name")
-    everybody = list(project.memberships.select_related("user").order_by("user__username"))
-    context = {"form": form, "teams": [_shown(team, everybody) for team in found]}
+    rows = project.teams.prefetch_related("members__membership__user").order_by("name")
+    memberships = list(project.memberships.select_related("user").order_by("user__username"))
+    context = {"form": form, "teams": [_shown(team, memberships) for team in rows]}
     return render(request, "sessions/teams.html", context, status=422 if form.errors else 200)
 
 
 @require_POST
 @requires("administrator")
 def add_to_team(request: MemberRequest, team: UUID) -> HttpResponse:
-    """Put a member of the project into a team."""
-    found, membership = _both(request, team)
+    """Add a member of the project to a team."""
+    stored, membership = _both(request, team)
     with transaction.atomic(durable=True):
-        teams.add(found, membership, actor=people.pseudonym_of(request.user))
-    messages.success(request, f"{membership.user.get_username()} belongs to {found.name} now.")
+        teams.add(stored, membership, actor=people.pseudonym_of(request.user))
+    messages.success(request, f"{membership.user.get_username()} belongs to {stored.name} now.")
     return redirect("teams")
 
 
 @require_POST
 @requires("administrator")
 def remove_from_team(request: MemberRequest, team: UUID) -> HttpResponse:
-    """Take somebody out of a team."""
-    found, membership = _both(request, team)
+    """Remove a member from a team."""
+    stored, membership = _both(request, team)
     with transaction.atomic(durable=True):
-        teams.remove(found, membership, actor=people.pseudonym_of(request.user))
-    messages.success(request, f"{membership.user.get_username()} no longer belongs to {found.name}.")
+        teams.remove(stored, membership, actor=people.pseudonym_of(request.user))
+    messages.success(
+        request, f"{membership.user.get_username()} no longer belongs to {stored.name}."
+    )
     return redirect("teams")
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @requires("administrator")
 def dissolve_team(request: MemberRequest, team: UUID) -> HttpResponse:
-    """Ask, then remove a team."""
-    found = get_object_or_404(request.membership.project.teams, pk=team)
+    """Confirm, then delete a team."""
+    stored = get_object_or_404(request.membership.project.teams, pk=team)
     if request.method != "POST":
-        return render(request, "sessions/dissolve_team.html", {"team": found, "members": found.members.count()})
+        return render(
+            request,
+            "sessions/dissolve_team.html",
+            {"team": stored, "members": stored.members.count()},
+        )
     with transaction.atomic(durable=True):
-        teams.dissolve(found, actor=people.pseudonym_of(request.user))
-    messages.success(request, f"The team {found.name} is no more.")
+        teams.dissolve(stored, actor=people.pseudonym_of(request.user))
+    messages.success(request, f"The team {stored.name} is deleted.")
     return redirect("teams")
 
 
 def _both(request: MemberRequest, team: UUID) -> tuple[Team, Membership]:
-    """The team of the path and the member of the form, both of this project."""
+    """Return the team of the path and the member of the form, both of this project."""
     project = request.membership.project
     try:
         member = UUID(request.POST.get("member", ""))
     except ValueError:
         member = UUID(int=0)
-    found = get_object_or_404(project.teams, pk=team)
-    return found, get_object_or_404(project.memberships.select_related("user"), pk=member)
+    stored = get_object_or_404(project.teams, pk=team)
+    return stored, get_object_or_404(project.memberships.select_related("user"), pk=member)
 
 
-def _shown(team: Team, everybody: list[Membership]) -> dict[str, object]:
-    inside = {one.membership_id for one in team.members.all()}
+def _shown(team: Team, memberships: list[Membership]) -> dict[str, object]:
+    member_ids = {membership.membership_id for membership in team.members.all()}
     return {
         "team": team,
-        "members": [one for one in everybody if one.pk in inside],
-        "others": [one for one in everybody if one.pk not in inside],
+        "members": [membership for membership in memberships if membership.pk in member_ids],
+        "others": [membership for membership in memberships if membership.pk not in member_ids],
     }

@@ -1,4 +1,4 @@
-"""The agents of the current project and their tokens, for its administrators."""
+"""Agents of the current project and their tokens, for administrators."""
 
 from typing import Any, cast
 from uuid import UUID
@@ -30,26 +30,28 @@ LIFETIMES = [
 ]
 SCOPES = [
     ("agent", "agent: records what it does"),
-    ("import", "import: brings in old trajectories, unredacted, as observed"),
-    ("audit", "audit: reads, and is told who decided; writes nothing"),
+    ("import", "import: imports old trajectories, unredacted, as observed"),
+    ("audit", "audit: reads only, and sees who decided"),
 ]
 
 
 class TokenForm(forms.Form):
-    """Which agent, whose, until when, for what."""
+    """Agent, owner, lifetime and scope of a new token."""
 
     agent = forms.CharField(
         label="Agent",
         max_length=64,
-        widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "off", "spellcheck": "false"}),
-        help_text="A new name makes a new agent.",
+        widget=forms.TextInput(
+            attrs={"autocomplete": "off", "autocapitalize": "off", "spellcheck": "false"}
+        ),
+        help_text="A new name creates a new agent.",
     )
     owner = forms.ModelChoiceField(
         User.objects.none(),
         to_field_name="username",
         required=False,
         empty_label="nobody",
-        help_text="Answers for the agent.",
+        help_text="The person responsible for the agent.",
     )
     expires = forms.ChoiceField(choices=LIFETIMES, initial="90d")
     scope = forms.ChoiceField(choices=SCOPES)
@@ -61,13 +63,13 @@ class TokenForm(forms.Form):
 
 
 class CharterForm(forms.Form):
-    """The charter, and the version it was read at."""
+    """The charter, and the version that was shown."""
 
     charter = forms.CharField(
         required=False,
         strip=False,
         widget=forms.Textarea(attrs={"rows": 14, "spellcheck": "true"}),
-        help_text="What the agent is for, and its standing orders. Every version is kept in the journal.",
+        help_text="What the agent is for, and its standing orders. Every version is kept.",
     )
     version = forms.IntegerField(min_value=0, widget=forms.HiddenInput())
 
@@ -79,13 +81,15 @@ def tokens_page(request: MemberRequest) -> HttpResponse:
     project = request.membership.project
     form = TokenForm(project, request.POST or None)
     if request.method == "POST" and form.is_valid():
-        wanted = form.cleaned_data
+        fields = form.cleaned_data
         try:
             with transaction.atomic(durable=True):
                 actor = people.pseudonym_of(request.user)
-                agent = agents.ensure(project, wanted["agent"], wanted["owner"], actor=actor)
-                expires_in = tokens.lifetime(wanted["expires"])
-                token = tokens.issue(agent, scope=wanted["scope"], expires_in=expires_in, actor=actor)
+                agent = agents.ensure(project, fields["agent"], fields["owner"], actor=actor)
+                expires_in = tokens.lifetime(fields["expires"])
+                token = tokens.issue(
+                    agent, scope=fields["scope"], expires_in=expires_in, actor=actor
+                )
         except RefusedError as refusal:
             form.add_error("agent", str(refusal))
         else:
@@ -94,11 +98,13 @@ def tokens_page(request: MemberRequest) -> HttpResponse:
             return response
     rows = Paginator(_rows(project), PAGE).get_page(request.GET.get("page"))
     context = {"form": form, "rows": rows, "now": timezone.now(), "shown": once.take(request)}
-    return once.cleared(render(request, "sessions/tokens.html", context, status=422 if form.errors else 200))
+    return once.cleared(
+        render(request, "sessions/tokens.html", context, status=422 if form.errors else 200)
+    )
 
 
 def _rows(project: Project) -> "QuerySet[Agent]":
-    """Every agent by name, once for each of its tokens, newest first; one without a token once."""
+    """Return every agent by name, once per token, newest first; once without a token."""
     return (
         project.agents.select_related("owner")
         .annotate(
@@ -121,7 +127,9 @@ class TeamForm(forms.Form):
         label="Team",
         required=False,
         max_length=64,
-        widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "off", "spellcheck": "false"}),
+        widget=forms.TextInput(
+            attrs={"autocomplete": "off", "autocapitalize": "off", "spellcheck": "false"}
+        ),
         help_text="Agents of one team may work in each other's sessions. Leave it empty for none.",
     )
 
@@ -129,29 +137,43 @@ class TeamForm(forms.Form):
 @require_http_methods(["POST"])
 @requires("administrator")
 def change_team(request: MemberRequest, agent: UUID) -> HttpResponse:
-    """Put an agent into a team, or into none."""
-    found = get_object_or_404(request.membership.project.agents.select_related("owner"), pk=agent)
+    """Put an agent into a team, or out of its team."""
+    stored = get_object_or_404(request.membership.project.agents.select_related("owner"), pk=agent)
     form = TeamForm(request.POST)
     if form.is_valid():
         try:
             with transaction.atomic(durable=True):
-                agents.set_team(found, form.cleaned_data["team"], actor=people.pseudonym_of(request.user))
+                agents.set_team(
+                    stored, form.cleaned_data["team"], actor=people.pseudonym_of(request.user)
+                )
         except RefusedError as refusal:
             form.add_error("team", str(refusal))
         else:
-            team = f"in the team {found.team}" if found.team else "in no team"
-            messages.success(request, f"{found.name} is {team}.")
+            team = f"in the team {stored.team}" if stored.team else "in no team"
+            messages.success(request, f"{stored.name} is {team}.")
             return redirect("agent", agent)
-    return _agent_page(request, found, _charter_form(found), form)
+    return _agent_page(request, stored, _charter_form(stored), form)
 
 
 def _charter_form(agent: Agent, sent: Any = None) -> CharterForm:
     return CharterForm(sent, initial={"charter": agent.charter, "version": agent.charter_version})
 
 
-def _agent_page(request: MemberRequest, agent: Agent, form: CharterForm, team: TeamForm) -> HttpResponse:
-    mates = request.membership.project.agents.filter(team=agent.team).exclude(pk=agent.pk) if agent.team else []
-    context = {"agent": agent, "form": form, "team": team, "mates": mates, "most": agents.CHARTER_CHARACTERS}
+def _agent_page(
+    request: MemberRequest, agent: Agent, form: CharterForm, team: TeamForm
+) -> HttpResponse:
+    teammates = (
+        request.membership.project.agents.filter(team=agent.team).exclude(pk=agent.pk)
+        if agent.team
+        else []
+    )
+    context = {
+        "agent": agent,
+        "form": form,
+        "team": team,
+        "mates": teammates,
+        "most": agents.CHARTER_CHARACTERS,
+    }
     refused = form.errors or team.errors
     return render(request, "sessions/agent.html", context, status=422 if refused else 200)
 
@@ -159,32 +181,37 @@ def _agent_page(request: MemberRequest, agent: Agent, form: CharterForm, team: T
 @require_http_methods(["GET", "HEAD", "POST"])
 @requires("administrator")
 def agent_page(request: MemberRequest, agent: UUID) -> HttpResponse:
-    """An agent's team and charter; POST stores the charter's next version."""
-    found = get_object_or_404(request.membership.project.agents.select_related("owner"), pk=agent)
-    form = _charter_form(found, request.POST or None)
+    """Show an agent's team and charter; POST stores the charter's next version."""
+    stored = get_object_or_404(request.membership.project.agents.select_related("owner"), pk=agent)
+    form = _charter_form(stored, request.POST or None)
     if request.method == "POST" and form.is_valid():
         charter, version = form.cleaned_data["charter"], form.cleaned_data["version"]
         try:
             with transaction.atomic(durable=True):
-                agents.set_charter(found, charter, version=version, actor=people.pseudonym_of(request.user))
+                agents.set_charter(
+                    stored, charter, version=version, actor=people.pseudonym_of(request.user)
+                )
         except RefusedError as refusal:
             form.add_error("charter", str(refusal))
         else:
-            messages.success(request, f"The charter of {found.name} is at version {found.charter_version}.")
+            messages.success(
+                request, f"The charter of {stored.name} is at version {stored.charter_version}."
+            )
             return redirect("agent", agent)
-    return _agent_page(request, found, form, TeamForm(initial={"team": found.team}))
+    return _agent_page(request, stored, form, TeamForm(initial={"team": stored.team}))
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @requires("administrator")
 def revoke_token(request: MemberRequest, token: UUID) -> HttpResponse:
-    """Ask, then end a token."""
-    found = get_object_or_404(request.membership.project.tokens.select_related("agent"), pk=token)
+    """Confirm, then revoke a token."""
+    stored = get_object_or_404(request.membership.project.tokens.select_related("agent"), pk=token)
     if request.method != "POST":
-        return render(request, "sessions/revoke_token.html", {"token": found})
+        return render(request, "sessions/revoke_token.html", {"token": stored})
     with transaction.atomic(durable=True):
-        tokens.revoke(found, actor=people.pseudonym_of(request.user))
+        tokens.revoke(stored, actor=people.pseudonym_of(request.user))
     messages.success(
-        request, f"gbk_{found.public_id} of {found.agent.name} is revoked: no request with it is answered."
+        request,
+        f"gbk_{stored.public_id} of {stored.agent.name} is revoked. Requests with it fail now.",
     )
     return redirect("tokens")

@@ -195,10 +195,10 @@ def _nothing_can_be_done(origin: Origin, path: Path, bundle: ImportedBundle, vot
         ),
         lambda: policies.activate(archive, policies.load(archive, RULES), "enforce", user),
     ):
-        with pytest.raises(RefusedError, match="nobody acts there"), transaction.atomic():
+        with pytest.raises(RefusedError, match="is a read-only archive of imported bundles"), transaction.atomic():
             deed()
     stop = {"scope": "session", "subject": bundle.session_id.hex, "reason": "stop it all"}
-    assert "nobody acts there" in here.post(reverse("stop"), stop).text
+    assert "is a read-only archive of imported bundles" in here.post(reverse("stop"), stop).text
     for law, write in (
         ("imported_effect_never_moves", lambda: Effect.objects.filter(id=lost.id).update(state="superseded")),
         ("project_stays_what_it_is", lambda: Project.objects.filter(id=archive.id).update(archive=False)),
@@ -270,7 +270,7 @@ def test_the_file_is_the_same_for_the_same_content_and_names_nobody(
     assert "harbour drill" in readme
     position = origin.effect("ok").plan_position
     erasing = origin.desk.house.client("administrator").get(reverse("erase_body", args=[position])).text
-    assert "3 exported bundles of its session</b> hold it" in erasing
+    assert "3 exported bundles of its session</b>\nalso contain it" in erasing
     assert "## What is unknown" in readme
     assert re.search(r"- e_\d+ git.push: dispatched under leave bypassed", readme)
     rows = orjson.loads(held["schema.json"])

@@ -21,7 +21,7 @@ def store(house: House, charter: str, version: int) -> object:
 def test_a_charter_is_stored_as_a_version_and_kept_in_the_journal(house: House) -> None:
     client, url = house.client("administrator"), reverse("agent", args=[house.agent.pk])
     assert url in client.get(reverse("tokens")).text
-    assert "no charter yet" in client.get(url).text
+    assert "no charter" in client.get(url).text
     answer = client.post(url, {"charter": CHARTER.replace("\n", "\r\n"), "version": 0}, follow=True)
     assert "at version 1" in answer.text
     assert "Never on a Friday." in answer.text
@@ -45,7 +45,7 @@ def test_of_two_who_edit_at_once_the_second_is_told(house: House) -> None:
     client, url = house.client("administrator"), reverse("agent", args=[house.agent.pk])
     answer = client.post(url, {"charter": "Deploy whenever.", "version": 0})
     assert answer.status_code == 422
-    assert "Somebody else has changed the charter" in answer.text
+    assert "Another person changed the charter" in answer.text
     assert "Deploy whenever." in answer.text, "what was written is not lost"
     assert Agent.objects.get(pk=house.agent.pk).charter == CHARTER
 

@@ -93,7 +93,7 @@ def test_a_thing_of_another_of_ones_projects_says_so_and_opens_there(house: Hous
     for what, url in things(house, book).items():
         shown = page(both, url, 409)
         assert f"<h1>This {what} belongs to another of your projects</h1>" in shown
-        assert "It belongs to <b>default</b>, and you are in <b>payments</b> now." in shown
+        assert "It belongs to <b>default</b>. You are in <b>payments</b> now." in shown
         assert "<b>payments</b>" in page(both, url, 409)  # looking has switched nothing
         assert "another of your projects" not in opened(both, shown, house.project)
         switch(both, house.other)

@@ -33,7 +33,7 @@ def test_an_administrator_erases_a_body_from_the_effect_page(house: House, book:
     assert Body.objects.filter(entry=position).exists()
     done = client.post(url, {"reason": "request 17"}, follow=True)
     assert done.redirect_chain == [(page, 302)]
-    assert "is destroyed" in done.text
+    assert "is erased" in done.text
     assert "Erased: request 17." in done.text
     assert "git push origin main" not in done.text
     assert not Body.objects.filter(entry=position).exists()

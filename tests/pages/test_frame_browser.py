@@ -147,15 +147,15 @@ def test_keys_move_about_until_they_are_turned_off(server: Server, browser_page:
     page.keyboard.type("g?jk")
     assert page.locator("#go").input_value() == "g?jk"
     page.goto(f"{server.url}/settings/shortcuts/")
-    page.get_by_label("Single keys move about").uncheck()
-    page.get_by_role("button", name="Store keys").click()
+    page.get_by_label("Enable keyboard shortcuts").uncheck()
+    page.get_by_role("button", name="Save").click()
     expect(page.locator("html")).to_have_attribute("data-keys", "off")
     page.keyboard.press("?")
     page.keyboard.press("g")
     page.keyboard.press("t")
     expect(page).to_have_url(re.compile("/settings/shortcuts/$"))
-    page.get_by_label("Single keys move about").check()
-    page.get_by_role("button", name="Store keys").click()
+    page.get_by_label("Enable keyboard shortcuts").check()
+    page.get_by_role("button", name="Save").click()
     expect(page.locator("html")).to_have_attribute("data-keys", "on")
     page.wait_for_load_state("load")
     page.keyboard.press("?")
@@ -224,7 +224,7 @@ def test_the_chosen_theme_beats_the_systems(server: Server, new_page: Callable[.
     page.goto(f"{server.url}/settings/appearance/")
     for theme, colour in (("Dark", "rgb(14, 18, 21)"), ("As the system", "rgb(255, 255, 255)")):
         page.get_by_label(theme).check()
-        page.get_by_role("button", name="Store appearance").click()
+        page.get_by_role("button", name="Save").click()
         expect(page.locator("body")).to_have_css("background-color", colour)
 
 

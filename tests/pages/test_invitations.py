@@ -64,7 +64,7 @@ def test_a_known_name_keeps_its_password_and_belongs_only_after_its_own_yes(hous
     page = client.get("/", follow=True).text
     assert "You are invited as <b>reviewer</b>" in page
     assert not Membership.objects.filter(project=house.project, user=house.neighbour.user).exists()
-    assert "You belong to default now, as reviewer." in answer(client, "accept", "neighbour").text
+    assert "You joined default as reviewer." in answer(client, "accept", "neighbour").text
     assert Membership.objects.get(project=house.project, user=house.neighbour.user).role == "reviewer"
     assert not Invitation.objects.exists()
     entry = Entry.objects.get(kind="admin.member_added", project=house.project.id, subject__isnull=False,
@@ -86,7 +86,7 @@ def test_a_new_person_joins_after_replacing_the_first_password(house: House) -> 
     assert client.get(reverse("invitations"))["Location"] == reverse("password")
     assert answer(client, "accept", "zoe").redirect_chain[-1][0] == reverse("password")
     user = User.objects.get(username="zoe")
-    with pytest.raises(RefusedError, match="Somebody else set your password"), transaction.atomic():
+    with pytest.raises(RefusedError, match="Another person set your password"), transaction.atomic():
         invitations.accept(Invitation.objects.get().pk, user)
     assert change(client, shown, NEW).status_code == 302
     answer(client, "accept", "zoe")
@@ -107,7 +107,7 @@ def test_a_declined_invitation_makes_no_member(house: House) -> None:
 def test_an_invitation_of_another_person_is_nobodys_business(house: House, verb: str) -> None:
     invite(house, "neighbour", "administrator")
     page = answer(house.client("viewer"), verb, "neighbour").text
-    assert "This invitation was withdrawn, or you answered it before." in page
+    assert "This invitation was withdrawn or already answered." in page
     assert Invitation.objects.count() == 1
     assert Membership.objects.get(project=house.project, user__username="viewer").role == "viewer"
 
@@ -143,4 +143,4 @@ def test_a_person_without_a_project_finds_their_invitations(house: House) -> Non
     Person.objects.create(user=lost, pseudonym="p_lost", password_is_own=True)
     client = house.client("lost")
     assert reverse("invitations") in client.get("/sessions/").text
-    assert "No invitation waits for you." in client.get(reverse("invitations")).text
+    assert "You have no open invitations." in client.get(reverse("invitations")).text

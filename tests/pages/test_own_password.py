@@ -92,9 +92,9 @@ def test_a_first_password_is_replaced_before_anything_else(house: House) -> None
     client = sign_in("zoe", shown[1])
     assert client.get("/", follow=True).redirect_chain[-1][0] == "/settings/password/"
     page = client.get("/settings/password/").text
-    assert "<b>administrator</b> set your present password" in page
+    assert "<b>administrator</b> set your current password" in page
     same = change(client, shown[1], shown[1])
-    assert "This is the present password. Choose another." in same.text
+    assert "This is your current password. Choose another." in same.text
     assert client.get("/help/").status_code == 302
     answer = change(client, shown[1], NEW)
     assert (answer.status_code, answer["Location"]) == (302, "/")
@@ -107,7 +107,7 @@ def test_a_reset_says_who_did_it_and_its_password_opens_nothing_else(house: Hous
     shown = given(house)
     client = sign_in("reviewer", shown)
     assert client.get("/sessions/")["Location"] == "/settings/password/"
-    assert "<b>administrator</b> set your present password" in client.get("/settings/password/").text
+    assert "<b>administrator</b> set your current password" in client.get("/settings/password/").text
     assert change(client, shown, NEW).status_code == 302
     assert client.get("/sessions/").status_code == 200
     page = client.get("/settings/password/").text
@@ -124,7 +124,7 @@ def test_a_command_on_the_machine_makes_a_password_that_is_replaced_too(house: H
     call_command("changepassword", "reviewer")
     client = sign_in("reviewer", "typed-at-a-terminal-9")
     assert client.get("/sessions/")["Location"] == "/settings/password/"
-    assert "A command on the server set your present password" in client.get("/settings/password/").text
+    assert "A command on the server set your current password" in client.get("/settings/password/").text
     assert change(client, "typed-at-a-terminal-9", NEW).status_code == 302
     assert client.get("/sessions/").status_code == 200
 
@@ -158,7 +158,7 @@ def test_verb_and_schema_refuse_an_exemption_under_a_given_password(house: House
     ends_at_us = now_us() + 60_000_000
     wanted: dict[str, Any] = {"tool": "git.push", "reason": "for the test of it", "ends_at_us": ends_at_us, **proved()}
     given(house, "operator")
-    with pytest.raises(RefusedError, match="Somebody else set your password"), transaction.atomic():
+    with pytest.raises(RefusedError, match="Another person set your password"), transaction.atomic():
         exemptions.grant(house.project, user=operator, **wanted)
     columns = {
         "id": UUID(int=1).hex if connection.vendor == "sqlite" else UUID(int=1),

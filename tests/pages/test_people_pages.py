@@ -223,8 +223,8 @@ def test_revoking_asks_first_and_is_final(house: House) -> None:
 def test_patterns_are_stored_as_a_new_version(house: House) -> None:
     client = house.client("administrator")
     url = reverse("repository", args=[house.repository.pk])
-    assert "Stored as version 2" in text(client.post(url, {"production": "trunk", "protected": "v*"}, follow=True))
-    assert "nothing was stored" in text(client.post(url, {"production": "trunk", "protected": "v*"}, follow=True))
+    assert "Saved as version 2" in text(client.post(url, {"production": "trunk", "protected": "v*"}, follow=True))
+    assert "No changes." in text(client.post(url, {"production": "trunk", "protected": "v*"}, follow=True))
     answer = client.post(url, {"production": "ok\nnot ok", "protected": "kept as typed"})
     assert answer.status_code == 422
     assert "Line 2" in text(answer)

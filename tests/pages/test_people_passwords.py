@@ -46,7 +46,7 @@ def test_the_new_password_is_shown_once_and_every_sign_in_with_the_old_one_ends(
 def test_ones_own_password_is_not_reset_there(house: House) -> None:
     administrator = house.client("administrator")
     answer = administrator.post(reset(house, "administrator"), follow=True)
-    assert "Your own password is changed under your name" in answer.text
+    assert "Change your password under your name" in answer.text
     assert User.objects.get(username="administrator").check_password(PASSWORD)
     assert reset(house, "administrator") not in answer.text
     assert reset(house, "viewer") in answer.text

@@ -91,9 +91,9 @@ def test_who_became_the_last_administrator_meanwhile_stays(house: House) -> None
 def test_who_is_gone_meanwhile_is_given_no_role(house: House) -> None:
     as_read_before = Membership.objects.get(pk=house.members["viewer"].pk)
     people.remove(house.members["viewer"], actor="gatebook")
-    with refused("does not belong to the project any more"):
+    with refused("no longer belongs to the project"):
         people.change_role(as_read_before, "reviewer", actor="gatebook")
-    with refused("does not belong to the project any more"):
+    with refused("no longer belongs to the project"):
         people.remove(as_read_before, actor="gatebook")
 
 
@@ -188,10 +188,10 @@ def test_the_command_prints_only_the_token(house: House) -> None:
     ("options", "sentence"),
     [
         (["--project", "nowhere"], "no project 'nowhere'"),
-        (["--owner", "nobody"], "Nobody is called 'nobody'"),
+        (["--owner", "nobody"], "There is no person 'nobody'"),
         (["--owner", "neighbour"], "does not belong to default"),
-        (["--expires", "soon"], "write hours, days or weeks"),
-        (["--expires", "0d"], "write hours, days or weeks"),
+        (["--expires", "soon"], "Write hours, days or weeks"),
+        (["--expires", "0d"], "Write hours, days or weeks"),
     ],
 )
 def test_the_command_says_what_is_wrong(house: House, options: list[str], sentence: str) -> None:

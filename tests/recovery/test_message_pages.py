@@ -130,7 +130,7 @@ def test_the_page_tells_of_the_agents_capacity(house: House, worker: Caller) -> 
     worker.post("/capacity", {"session": "s-1", "context_left_tokens": 1_000, "context_total_tokens": 200_000})
     page = house.client("viewer").get(urls()["session_messages"]).content.decode()
     assert "1,000 of 200,000 tokens" in page or "1\u202f000" in page
-    assert "its plans are paced, for want of context" in page
+    assert "plans are throttled, because little context is left" in page
 
 
 def test_the_pages_of_a_long_box_go_on(house: House, worker: Caller) -> None:

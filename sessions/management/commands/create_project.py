@@ -1,4 +1,4 @@
-"""`manage.py create_project NAME --administrator USER`: another wall in the house."""
+"""`manage.py create_project NAME --administrator USER`: create another project."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -13,11 +13,13 @@ class Command(BaseCommand):
     """Create a project and its first administrator."""
 
     help = "Create a project with its first administrator. A new person's password is printed once."
-    requires_system_checks: list[str] = []  # they are of the code, and take half of a start
+    requires_system_checks: list[str] = []  # they check code, and take half of the start-up
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("name", help="1 to 64 characters")
-        parser.add_argument("--administrator", required=True, metavar="USER", help="a known person, or a new name")
+        parser.add_argument(
+            "--administrator", required=True, metavar="USER", help="an existing or a new person"
+        )
 
     def handle(self, *args: Any, **options: Any) -> str:
         name, username = options["name"].strip(), options["administrator"]
@@ -26,7 +28,9 @@ class Command(BaseCommand):
         password = None if people.known(username) else people.generated_password()
         try:
             with transaction.atomic(durable=True):
-                people.add(projects.create(name), username, "administrator", password, must_replace=True)
+                people.add(
+                    projects.create(name), username, "administrator", password, must_replace=True
+                )
         except ValueError as error:
             raise CommandError(str(error)) from error
         if password is None:

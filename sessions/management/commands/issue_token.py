@@ -1,4 +1,4 @@
-"""`manage.py issue_token --agent NAME`: prints a new agent token and nothing else."""
+"""`manage.py issue_token --agent NAME`: issue an agent token and print only that."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -13,20 +13,29 @@ from sessions.models import SCOPES
 
 
 class Command(BaseCommand):
-    """Issue a token, creating the agent when the project does not know it yet."""
+    """Issue a token, and create the agent if the project has none of that name."""
 
-    help = "Issue an agent token and print it. It is shown this once; only a keyed hash of it is stored."
-    requires_system_checks: list[str] = []  # they are of the code, and take half of a start
+    help = "Issue an agent token and print it once. Gatebook stores only a keyed hash."
+    requires_system_checks: list[str] = []  # they check code, and take half of the start-up
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--agent", required=True, metavar="NAME", help="the agent the token is for")
-        parser.add_argument("--project", default=projects.DEFAULT_NAME, metavar="NAME", help="default: %(default)s")
-        parser.add_argument("--owner", metavar="USER", help="the person who answers for the agent")
         parser.add_argument(
-            "--expires", default="90d", metavar="90d", help="12h, 90d, 2w or never; default: %(default)s"
+            "--agent", required=True, metavar="NAME", help="the agent the token is for"
         )
         parser.add_argument(
-            "--team", metavar="NAME", help="agents of one team may work in each other's sessions; '' takes it out"
+            "--project", default=projects.DEFAULT_NAME, metavar="NAME", help="default: %(default)s"
+        )
+        parser.add_argument("--owner", metavar="USER", help="the person responsible for the agent")
+        parser.add_argument(
+            "--expires",
+            default="90d",
+            metavar="90d",
+            help="12h, 90d, 2w or never; default: %(default)s",
+        )
+        parser.add_argument(
+            "--team",
+            metavar="NAME",
+            help="agents of one team may work in each other's sessions; '' for no team",
         )
         parser.add_argument("--scope", default="agent", choices=SCOPES, help="default: %(default)s")
 
@@ -34,19 +43,25 @@ class Command(BaseCommand):
         project = projects.named(options["project"])
         if project is None:
             raise CommandError(
-                f"There is no project {options['project']!r}. `manage.py create_project --help` says how to make one."
+                f"There is no project {options['project']!r}."
+                " Create it with `manage.py create_project`."
             )
         owner = None
         if options["owner"]:
             owner = User.objects.filter(username=options["owner"]).first()
             if owner is None:
-                raise CommandError(f"Nobody is called {options['owner']!r}. Add the person to {project.name} first.")
+                raise CommandError(
+                    f"There is no person {options['owner']!r}."
+                    f" Add the person to {project.name} first."
+                )
         try:
             expires_in = tokens.lifetime(options["expires"])
             with transaction.atomic(durable=True):
                 agent = agents.ensure(project, options["agent"], owner)
                 if options["team"] is not None:
                     agents.set_team(agent, options["team"])
-                return tokens.issue(agent, scope=options["scope"], expires_in=expires_in, actor=SYSTEM_SOURCE)
+                return tokens.issue(
+                    agent, scope=options["scope"], expires_in=expires_in, actor=SYSTEM_SOURCE
+                )
         except ValueError as error:
             raise CommandError(str(error)) from error
