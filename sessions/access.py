@@ -22,7 +22,7 @@ from sessions.models import ROLES, Membership, Person, Project
 PROJECT = "project"  # key in the login session: the project that a person last chose
 OF_PROJECT: Final = "project"  # query parameter of links to lists: the project's name
 IN_PROJECT: Final = "in_project"  # hidden field of forms: the id of the project of their page
-_NOBODYS_WORDS: Final = {  # what a form sends that nobody typed, or that is shown to nobody
+_UNTYPED_FIELDS: Final = {  # what a form sends that nobody typed, or that is shown to nobody
     *(
         "csrfmiddlewaretoken",
         IN_PROJECT,
@@ -75,12 +75,12 @@ def attach(request: HttpRequest) -> Membership | None:
     return current
 
 
-def _of_person(user: int) -> "QuerySet[Membership]":
+def _query_memberships(user: int) -> "QuerySet[Membership]":
     memberships = Membership.objects.filter(user_id=user)
     return memberships.select_related("project", "user__person").order_by("project__name")
 
 
-MEMBERSHIPS: Final = Compiled(_of_person, user=int)
+MEMBERSHIPS: Final = Compiled(_query_memberships, user=int)
 
 
 def choose(request: MemberRequest, project: UUID) -> Project | None:
@@ -122,7 +122,7 @@ def requires(
                 return render(request, "sessions/no_project.html", status=403)
             if shown_elsewhere(request, membership):
                 return other_project(cast(MemberRequest, request))
-            named = _named_by_link(request, membership)
+            named = _project_of_link(request, membership)
             if named is not None:
                 return elsewhere(cast(MemberRequest, request), named, "link")
             if not may(membership, role):
@@ -152,7 +152,7 @@ def shown_elsewhere(request: HttpRequest, current: Membership) -> bool:
     return any(shown != str(current.project_id) for shown in request.POST.getlist(IN_PROJECT))
 
 
-def _named_by_link(request: HttpRequest, current: Membership) -> Project | None:
+def _project_of_link(request: HttpRequest, current: Membership) -> Project | None:
     """Return the project that a link names, if it is not the current one.
 
     Raises Http404 for a project that the person does not belong to.
@@ -205,7 +205,7 @@ def other_project(request: MemberRequest) -> HttpResponse:
         "typed": [
             (name.replace("_", " "), value)
             for name, values in request.POST.lists()
-            if name not in _NOBODYS_WORDS and not name.startswith("seen")
+            if name not in _UNTYPED_FIELDS and not name.startswith("seen")
             for value in values
             if value.strip()
         ],

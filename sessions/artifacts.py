@@ -91,7 +91,7 @@ def store(
             "opened_position": position,
             "created_at_us": origin.received_us,
             "stored_at_us": origin.received_us
-            if _is_here(origin.project, values["sha256"], values["size"])
+            if _has_content(origin.project, values["sha256"], values["size"])
             else None,
         },
     )
@@ -103,7 +103,7 @@ def path(project: UUID, sha256: str) -> Path:
     return Path(settings.MEDIA_ROOT) / str(project) / sha256[:2] / sha256
 
 
-def _is_here(project: UUID, sha256: str, size: int) -> bool:
+def _has_content(project: UUID, sha256: str, size: int) -> bool:
     """Return True when bytes of that hash and size are stored."""
     try:
         return path(project, sha256).stat().st_size == size

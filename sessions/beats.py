@@ -59,7 +59,7 @@ def beat(
     silence.
     """
     heard = leases.hear(project, agent, beats)
-    _count((applied.lease, applied.at_us, 1, int(applied.progressed)) for applied in heard)
+    _add_counts((applied.lease, applied.at_us, 1, int(applied.progressed)) for applied in heard)
     leases.tell_heard(project, heard, received_us)
     return {(applied.lease, applied.epoch): applied for applied in heard}
 
@@ -77,10 +77,12 @@ def tell_lost(
     overtaken = [
         (rows[lease], epoch) for lease, epoch in lost if lease in rows and epoch < rows[lease].epoch
     ]
-    entries.append([_still_beating(lease, epoch, agent) for lease, epoch in overtaken], received_us)
+    entries.append(
+        [_build_lost_heartbeat(lease, epoch, agent) for lease, epoch in overtaken], received_us
+    )
 
 
-def _still_beating(lease: Lease, epoch: int, agent: UUID) -> Draft:
+def _build_lost_heartbeat(lease: Lease, epoch: int, agent: UUID) -> Draft:
     facts = {"given": epoch, "present": lease.epoch, "kept": False, "kind": "lease.beat"}
     return Draft(
         project=lease.project_id,
@@ -110,10 +112,10 @@ def progressed(
     present = holding.get("task", holding.get("session"))
     if given is not None and present is not None and present != given:
         raise Overtaken
-    _count((lease, at_us, 0, 1) for lease, _, _, at_us in moved)
+    _add_counts((lease, at_us, 0, 1) for lease, _, _, at_us in moved)
 
 
-def _count(counts: Iterable[tuple[UUID, int, int, int]]) -> None:
+def _add_counts(counts: Iterable[tuple[UUID, int, int, int]]) -> None:
     """Add to the per-minute counts of leases: (lease, time, heartbeats, progress)."""
     rows: list[dict[str, Any]] = [
         {

@@ -54,7 +54,7 @@ def report(origin: Origin, session: UUID | None, values: dict[str, int | None]) 
 
     `values` has FIELDS, None where not reported. Raises Repeated.
     """
-    pace = _pace(values, origin.received_us)
+    pace = _throttle_window(values, origin.received_us)
     facts: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
     if pace is not None:
         facts["paced"] = pace[0]
@@ -83,7 +83,7 @@ def report(origin: Origin, session: UUID | None, values: dict[str, int | None]) 
     return row
 
 
-def _pace(values: dict[str, int | None], now_us: int) -> tuple[str, int, int] | None:
+def _throttle_window(values: dict[str, int | None], now_us: int) -> tuple[str, int, int] | None:
     """Return why, from when and until when (µs) a report throttles plans, or None.
 
     It may begin later, because the reported time runs out.

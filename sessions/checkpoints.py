@@ -68,7 +68,7 @@ def keep(reports: Sequence[Report]) -> None:
     """
     if not reports:
         return
-    new = {row.id: row for row in map(_row, reports)}
+    new = {row.id: row for row in map(_build_row, reports)}
     marks_by_session: dict[UUID, list[tuple[str, UUID]]] = {}
     sessions = {fact.session for fact in reports}
     for session, mark, row_id in Checkpoint.objects.filter(session__in=sessions).values_list(
@@ -87,7 +87,7 @@ def keep(reports: Sequence[Report]) -> None:
         Checkpoint.objects.filter(id__in=surplus - new.keys()).delete()
 
 
-def _row(fact: Report) -> Checkpoint:
+def _build_row(fact: Report) -> Checkpoint:
     return Checkpoint(
         id=identity(fact.session, fact.origin),
         project_id=fact.origin.project,

@@ -52,13 +52,13 @@ def claim(origin: Origin, wish: Wish) -> Lease | None:
     At equal priority an orphaned session comes before a task, and older work before newer. Raises
     Lost when this same command claimed before and has lost the lease since.
     """
-    _alone(origin)
+    _lock_command(origin)
     earlier = entries.look(origin.draft("lease.acquired"), origin.received_us)
     if earlier is not None:
-        return _claimed_before(origin, wish, earlier.status, earlier.position)
+        return _load_claimed_lease(origin, wish, earlier.status, earlier.position)
     taken: set[UUID] = set()
     for _ in range(_TRIES):
-        candidate = _next(origin, wish, taken)
+        candidate = _pick_candidate(origin, wish, taken)
         if candidate is None:
             return None
         subject = (
@@ -73,7 +73,7 @@ def claim(origin: Origin, wish: Wish) -> Lease | None:
     return None
 
 
-def _alone(origin: Origin) -> None:
+def _lock_command(origin: Origin) -> None:
     """Wait for the same command where it is still running.
 
     The rows that it is about to claim are locked, and would be skipped.
@@ -86,7 +86,7 @@ def _alone(origin: Origin) -> None:
 _LOCK: Final = 0x636C  # namespace of these advisory locks
 
 
-def _claimed_before(origin: Origin, wish: Wish, status: Status, position: int) -> Lease:
+def _load_claimed_lease(origin: Origin, wish: Wish, status: Status, position: int) -> Lease:
     if status is Status.CONFLICT:
         raise Repeated
     subject = Entry.objects.values_list("subject", flat=True).get(position=position)
@@ -97,14 +97,14 @@ def _claimed_before(origin: Origin, wish: Wish, status: Status, position: int) -
     return lease
 
 
-def _next(origin: Origin, wish: Wish, taken: set[UUID]) -> Task | Session | None:
+def _pick_candidate(origin: Origin, wish: Wish, taken: set[UUID]) -> Task | Session | None:
     """Return the most urgent candidate, its row locked.
 
     Skips rows that other claims lock.
     """
     finders: dict[str, Callable[[Origin, Wish], QuerySet[Any]]] = {
-        "session": _orphans,
-        "task": _tasks,
+        "session": _orphaned_sessions,
+        "task": _ready_tasks,
     }
     ready = [
         find(origin, wish).exclude(id__in=taken)
@@ -138,7 +138,7 @@ _IS_HANDED_OUT: Final = (
 )
 
 
-def _tasks(origin: Origin, wish: Wish) -> QuerySet[Any]:
+def _ready_tasks(origin: Origin, wish: Wish) -> QuerySet[Any]:
     of_task = Lease.objects.filter(task=OuterRef("pk"), kind="task")
     live = Q(released_at_us=None, expires_at_us__gt=DatabaseNow())
     foreign = Lease.objects.filter(live, session=OuterRef("session"), kind="session").exclude(
@@ -148,18 +148,20 @@ def _tasks(origin: Origin, wish: Wish) -> QuerySet[Any]:
     ran_out = Q(state="running") & Exists(of_task.filter(released_at_us=None))
     rows: QuerySet[Any] = Task.objects.filter(
         Q(state="pending") | ran_out,
-        _speaks(origin, "session__"),
+        _is_own_or_team(origin, "session__"),
         ~Exists(of_task.filter(live)),
         ~Exists(foreign),
         ~Exists(subtasks),
         *_IS_HANDED_OUT,
         project=origin.project,
     )
-    ready: QuerySet[Any] = _fitting(rows, "session__", wish).annotate(urgency=F("priority"))
+    ready: QuerySet[Any] = _filter_by_criteria(rows, "session__", wish).annotate(
+        urgency=F("priority")
+    )
     return ready
 
 
-def _orphans(origin: Origin, wish: Wish) -> QuerySet[Any]:
+def _orphaned_sessions(origin: Origin, wish: Wish) -> QuerySet[Any]:
     unaccepted = Handoff.objects.filter(session=OuterRef("session"), accepted_at_us=None).exclude(
         written_position=None
     )
@@ -176,19 +178,19 @@ def _orphans(origin: Origin, wish: Wish) -> QuerySet[Any]:
     )
     urgency = Coalesce(Subquery(open_tasks.values("priority")[:1]), Value(0))
     rows: QuerySet[Any] = Session.objects.filter(
-        Exists(orphaned), _speaks(origin, ""), project=origin.project
+        Exists(orphaned), _is_own_or_team(origin, ""), project=origin.project
     )
-    ready: QuerySet[Any] = _fitting(rows, "", wish).annotate(urgency=urgency)
+    ready: QuerySet[Any] = _filter_by_criteria(rows, "", wish).annotate(urgency=urgency)
     return ready
 
 
-def _speaks(origin: Origin, session: str) -> Q:
+def _is_own_or_team(origin: Origin, session: str) -> Q:
     """Return the condition for sessions of the worker or of its team."""
     own = Q(**{f"{session}agent": origin.agent})
     return own | Q(**{f"{session}agent__team": origin.team}) if origin.team else own
 
 
-def _fitting(rows: QuerySet[Any], session: str, wish: Wish) -> QuerySet[Any]:
+def _filter_by_criteria(rows: QuerySet[Any], session: str, wish: Wish) -> QuerySet[Any]:
     """Keep rows of open sessions that match the repository and labels.
 
     Sessions that were only reported are excluded.

@@ -54,7 +54,7 @@ def record(origin: Origin, session: UUID, key: str, effect: UUID | None) -> Deci
     draft = origin.draft(
         "decision.recorded", session=session, effect=effect, subject=identity(session, key)
     )
-    return _told(draft, Report(session, key, origin, 0, effect=effect))
+    return _append_and_apply(draft, Report(session, key, origin, 0, effect=effect))
 
 
 def conclude(origin: Origin, decision: Decision, status: str) -> Decision:
@@ -69,10 +69,10 @@ def conclude(origin: Origin, decision: Decision, status: str) -> Decision:
         effect=decision.effect,
         subject=decision.id,
     )
-    return _told(draft, Report(decision.session_id, decision.key, origin, 0, status))
+    return _append_and_apply(draft, Report(decision.session_id, decision.key, origin, 0, status))
 
 
-def _told(draft: entries.Draft, fact: Report) -> Decision:
+def _append_and_apply(draft: entries.Draft, fact: Report) -> Decision:
     appended = entries.append([draft], fact.origin.received_us)[0]
     if appended.status is not Status.CREATED:
         raise Repeated
@@ -91,7 +91,7 @@ def apply(reports: Sequence[Report]) -> dict[UUID, Decision]:
         identifier = identity(fact.session, fact.key)
         row = rows.get(identifier)
         if row is None:
-            row = rows[identifier] = _new(fact)
+            row = rows[identifier] = _build_row(fact)
         mark = fact.origin.mark
         if fact.status == "open" and earlier(mark, row.recorded_mark):
             row.recorded_mark, row.recorded_position, row.effect = mark, fact.position, fact.effect
@@ -108,7 +108,7 @@ def apply(reports: Sequence[Report]) -> dict[UUID, Decision]:
     return rows
 
 
-def _new(fact: Report) -> Decision:
+def _build_row(fact: Report) -> Decision:
     return Decision(
         id=identity(fact.session, fact.key),
         project_id=fact.origin.project,

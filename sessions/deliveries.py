@@ -61,7 +61,7 @@ def missing(directory: UUID, project: UUID, recipient: Agent | None, limit: int)
 
     Of an agent's inbox only unread messages, of the shared inbox all.
     """
-    rows = _of_box(project, recipient)
+    rows = _query_inbox(project, recipient)
     if recipient is not None:
         rows = rows.filter(read_at_us__isnull=True)
     rows = rows.exclude(
@@ -85,10 +85,10 @@ def unread_of_all(directory: UUID, agent: Agent) -> Iterator[Delivery]:
 
 def at(project: UUID, recipient: Agent | None, position: int) -> Message | None:
     """Return the message of an inbox whose handle has this number, or None."""
-    rows = _of_box(project, recipient).filter(opened_position=position)
+    rows = _query_inbox(project, recipient).filter(opened_position=position)
     return rows.select_related("from_agent", "session", "in_reply_to").first()
 
 
-def _of_box(project: UUID, recipient: Agent | None) -> "QuerySet[Message]":
+def _query_inbox(project: UUID, recipient: Agent | None) -> "QuerySet[Message]":
     box = Q(recipient__isnull=True) if recipient is None else Q(recipient=recipient)
     return Message.objects.filter(box, project=project)

@@ -59,7 +59,7 @@ def size_of(sections: Mapping[str, Any]) -> int:
 def write(origin: Origin, session: UUID, size: int, waits_on: list[dict[str, str]]) -> Handoff:
     """Write a handoff by command. The session's row must be locked. Raises Repeated."""
     key = f"{origin.source}/{origin.key}"
-    return _told("handoff.written", Report(session, key, origin, 0, size, waits_on))
+    return _append_and_apply("handoff.written", Report(session, key, origin, 0, size, waits_on))
 
 
 def accept(origin: Origin, handoff: Handoff) -> Handoff:
@@ -68,10 +68,10 @@ def accept(origin: Origin, handoff: Handoff) -> Handoff:
     The caller has checked that it is not accepted. The session's row must be locked. Raises
     Repeated.
     """
-    return _told("handoff.accepted", Report(handoff.session_id, handoff.key, origin, 0))
+    return _append_and_apply("handoff.accepted", Report(handoff.session_id, handoff.key, origin, 0))
 
 
-def _told(kind: str, fact: Report) -> Handoff:
+def _append_and_apply(kind: str, fact: Report) -> Handoff:
     identifier = identity(fact.session, fact.key)
     facts = as_facts(fact.size, fact.waits_on)
     draft = fact.origin.draft(kind, facts=facts, session=fact.session, subject=identifier)
@@ -100,8 +100,8 @@ def apply(reports: Sequence[Report]) -> dict[UUID, Handoff]:
         identifier = identity(fact.session, fact.key)
         row = rows.get(identifier)
         if row is None:
-            row = rows[identifier] = _new(fact)
-        if fact.size is not None and _stands(
+            row = rows[identifier] = _build_row(fact)
+        if fact.size is not None and _replaces(
             fact.origin.latest_mark(fact.position), row.written_mark
         ):
             row.written_mark, row.written_position = (
@@ -119,11 +119,11 @@ def apply(reports: Sequence[Report]) -> dict[UUID, Handoff]:
         row.version += 1
         row.save()
     for session in sorted({row.session_id for row in rows.values()}):
-        _wait_for_latest(session)
+        _set_acceptance_deadline(session)
     return rows
 
 
-def _wait_for_latest(session: UUID) -> None:
+def _set_acceptance_deadline(session: UUID) -> None:
     """Set a deadline only for the latest handoff of a session, unless accepted."""
     written = Handoff.objects.filter(session=session, written_position__isnull=False)
     latest = written.order_by(ByCodePoint("written_mark").desc()).first()
@@ -136,7 +136,7 @@ def _wait_for_latest(session: UUID) -> None:
             )
 
 
-def _stands(mark: str, other: str) -> bool:
+def _replaces(mark: str, other: str) -> bool:
     """Return True when the writing under `mark` replaces the one under `other`.
 
     A command replaces a report; otherwise the first counts.
@@ -146,7 +146,7 @@ def _stands(mark: str, other: str) -> bool:
     return mark < other
 
 
-def _new(fact: Report) -> Handoff:
+def _build_row(fact: Report) -> Handoff:
     return Handoff(
         id=identity(fact.session, fact.key),
         project_id=fact.origin.project,

@@ -58,7 +58,7 @@ def invite(project: Project, username: str, role: str, *, actor: str) -> str:
 def accept(invitation: UUID, user: User) -> Membership:
     """Join the project of an invitation to `user`. Raises RefusedError if it is gone."""
     people.expect_own_password(user)
-    stored = _of(invitation, user)
+    stored = _lock_invitation(invitation, user)
     administrators = Membership.objects.filter(project=stored.project, role="administrator")
     if (
         stored.invited_by != SYSTEM_SOURCE
@@ -78,7 +78,7 @@ def accept(invitation: UUID, user: User) -> Membership:
 @transaction.atomic(savepoint=False)
 def decline(invitation: UUID, user: User) -> None:
     """Decline an invitation to `user`. Raises RefusedError if it is gone."""
-    stored = _of(invitation, user)
+    stored = _lock_invitation(invitation, user)
     _record(stored, "admin.invitation_declined", people.pseudonym_of(user))
     stored.delete()
 
@@ -113,7 +113,7 @@ def _is_unused(user: User) -> bool:
     return not user.memberships.exists() and not Invitation.objects.filter(user=user).exists()
 
 
-def _of(invitation: UUID, user: User) -> Invitation:
+def _lock_invitation(invitation: UUID, user: User) -> Invitation:
     waiting = Invitation.objects.select_for_update(of=("self",)).filter(user=user, pk=invitation)
     stored = waiting.select_related("project").first()
     if stored is None:

@@ -53,13 +53,13 @@ def acquire(
     gone since.
     """
     identity = subject.identity(origin.project)
-    before = _locked(identity)
+    before = _lock_lease(identity)
     draft = origin.draft("lease.acquired", session=subject.session, subject=identity)
     earlier = entries.look(draft, origin.received_us)
     if earlier is not None:
-        return _taken_before(origin, before, earlier, process), False
+        return _load_acquired_lease(origin, before, earlier, process), False
     if before is None:
-        return _first(origin, subject, process, ttl_s), True
+        return _insert_lease(origin, subject, process, ttl_s), True
     is_renewal = before.agent_id == origin.agent and before.process == process
     if is_renewal and before.released_at_us is None:
         last(origin.project, origin.agent, identity, before.epoch, ttl_s)
@@ -73,7 +73,7 @@ def acquire(
     if takeover:
         free |= Q(agent=origin.agent)
     updated = Lease.objects.filter(free, id=identity, epoch=before.epoch).update(
-        **_fresh(origin, process, ttl_s),
+        **_new_holder_columns(origin, process, ttl_s),
         epoch=F("epoch") + 1,
         takeovers=F("takeovers") + 1,
         version=F("version") + 1,
@@ -82,11 +82,11 @@ def acquire(
         raise Held(before)
     if before.released_at_us is None:
         reason = "takeover" if is_live(before, origin.received_us) else "expired"
-        _tell("lease.lost", before, origin.received_us, {"why": reason})
-    return _opened(origin, subject, before), True
+        _append_entry("lease.lost", before, origin.received_us, {"why": reason})
+    return _record_acquisition(origin, subject, before), True
 
 
-def _taken_before(
+def _load_acquired_lease(
     origin: Origin, lease: Lease | None, acquisition: Appended, process: str
 ) -> Lease:
     """Return the lease that a repeated command acquired the first time.
@@ -105,7 +105,7 @@ def _taken_before(
     return lease
 
 
-def _first(origin: Origin, subject: Subject, process: str, ttl_s: int) -> Lease:
+def _insert_lease(origin: Origin, subject: Subject, process: str, ttl_s: int) -> Lease:
     """Store the first lease on `subject`.
 
     Raises Overtaken where another transaction stored one first: the endpoint runs the command
@@ -132,7 +132,7 @@ def _first(origin: Origin, subject: Subject, process: str, ttl_s: int) -> Lease:
     )
     if not stored:
         raise Overtaken
-    return _opened(origin, subject, None)
+    return _record_acquisition(origin, subject, None)
 
 
 _INSERT: Final = """INSERT INTO agent_sessions_lease (
@@ -144,7 +144,7 @@ VALUES (%s, %s, %s, %s, %s, %s, %s, %s, 1, %s,
 ON CONFLICT DO NOTHING"""
 
 
-def _fresh(origin: Origin, process: str, ttl_s: int) -> dict[str, Any]:
+def _new_holder_columns(origin: Origin, process: str, ttl_s: int) -> dict[str, Any]:
     """Return the columns of a lease that begins now."""
     now = DatabaseNow()
     return {
@@ -172,7 +172,7 @@ def _microseconds(seconds: int) -> Value:
     return Value(seconds * US, output_field=BigIntegerField())
 
 
-def _opened(origin: Origin, subject: Subject, before: Lease | None) -> Lease:
+def _record_acquisition(origin: Origin, subject: Subject, before: Lease | None) -> Lease:
     """Journal an acquisition, raise the session's fence, and set the lease's handle."""
     lease = read().get(id=subject.identity(origin.project))
     facts = {
@@ -193,7 +193,9 @@ def _opened(origin: Origin, subject: Subject, before: Lease | None) -> Lease:
     if lease.kind == "session" and lease.session_id is not None:
         resumed = sessions.leased(lease.session_id, lease.epoch, again=before is not None)
         if resumed:
-            _tell("session.resumed", lease, origin.received_us, {"takeovers": lease.takeovers})
+            _append_entry(
+                "session.resumed", lease, origin.received_us, {"takeovers": lease.takeovers}
+            )
     return lease
 
 
@@ -245,7 +247,7 @@ def let_go(project: UUID, session: UUID, epoch: int, reason: str, user: User) ->
         silent_since_us=None,
         version=F("version") + 1,
     )
-    draft = _draft("lease.released", row, {"why": "person"}, row.epoch)
+    draft = _build_entry("lease.released", row, {"why": "person"}, row.epoch)
     draft.actor = pseudonym_of(user)
     draft.text = as_text({"kind": draft.kind, "lease": row.id, "epoch": epoch, "reason": reason})
     entries.append([draft], now)
@@ -261,7 +263,7 @@ def end_of_session(session: UUID, received_us: int) -> None:
     open_leases = Lease.objects.filter(session=session, released_at_us=None)
     for lease in open_leases.select_for_update(no_key=True).order_by("id"):
         Lease.objects.filter(id=lease.id).update(released_at_us=DatabaseNow(), silent_since_us=None)
-        _tell("lease.released", lease, received_us, {"why": "session_ended"})
+        _append_entry("lease.released", lease, received_us, {"why": "session_ended"})
 
 
 def last(project: UUID, agent: UUID, lease: UUID, epoch: int, ttl_s: int) -> None:
@@ -319,7 +321,7 @@ def hear(project: UUID, agent: UUID, beats: Sequence[Beat]) -> list[Heard]:
     rows = sql.rows(
         _SELECT_HELD.format(among=_AMONG[vendor]), [vendor_id(project), vendor_id(agent), among]
     )
-    stored = {_uuid(row[0]): row for row in rows}
+    stored = {_to_uuid(row[0]): row for row in rows}
     given: dict[UUID, dict[str, Any]] = {}
     for beat in beats:
         row = stored.get(beat.lease)
@@ -342,13 +344,13 @@ def hear(project: UUID, agent: UUID, beats: Sequence[Beat]) -> list[Heard]:
     for identity, beat_at_us, expires_at_us in sql.rows(
         text, [orjson.dumps(list(given.values())).decode()]
     ):
-        lease = _uuid(identity)
+        lease = _to_uuid(identity)
         _, epoch, session, silent, _ = stored[lease]
         silence = None if silent is None else beat_at_us - silent
         applied.append(
             Heard(
                 lease,
-                None if session is None else _uuid(session),
+                None if session is None else _to_uuid(session),
                 epoch,
                 beat_at_us,
                 expires_at_us,
@@ -374,7 +376,7 @@ def move(session: UUID, task: UUID | None) -> list[tuple[UUID, str, int, int]]:
     lock = " ORDER BY id FOR NO KEY UPDATE" if vendor == "postgresql" else ""
     text = _PROGRESS.format(now=clock.SQL[vendor], most=_MOST[vendor], lock=lock)
     moved = sql.rows(text, [vendor_id(session), vendor_id(task or NOTHING)])
-    return [(_uuid(lease), kind, epoch, now) for lease, kind, epoch, now in moved]
+    return [(_to_uuid(lease), kind, epoch, now) for lease, kind, epoch, now in moved]
 
 
 def fall_silent(most: int, received_us: int) -> int:
@@ -394,7 +396,7 @@ def fall_silent(most: int, received_us: int) -> int:
         silent_since_us=F("beat_at_us")
     )
     drafts = [
-        _draft("session.silent", lease, {"since_us": lease.beat_at_us}, lease.beat_at_us)
+        _build_entry("session.silent", lease, {"since_us": lease.beat_at_us}, lease.beat_at_us)
         for lease in silent
     ]
     entries.append(drafts, received_us)
@@ -413,7 +415,7 @@ def tell_heard(project: UUID, heard: Sequence[Heard], received_us: int) -> None:
         )
     }
     drafts = [
-        _draft(
+        _build_entry(
             "session.heard",
             rows[heartbeat.lease],
             {"silent_us": heartbeat.silent_us},
@@ -424,15 +426,15 @@ def tell_heard(project: UUID, heard: Sequence[Heard], received_us: int) -> None:
     entries.append(drafts, received_us)
 
 
-def _locked(lease: UUID) -> Lease | None:
+def _lock_lease(lease: UUID) -> Lease | None:
     return read().select_for_update(no_key=True, of=("self",)).filter(id=lease).first()
 
 
-def _tell(kind: str, lease: Lease, received_us: int, facts: dict[str, Any]) -> None:
-    entries.append([_draft(kind, lease, facts, lease.epoch)], received_us)
+def _append_entry(kind: str, lease: Lease, received_us: int, facts: dict[str, Any]) -> None:
+    entries.append([_build_entry(kind, lease, facts, lease.epoch)], received_us)
 
 
-def _draft(kind: str, lease: Lease, facts: dict[str, Any], discriminator: int) -> Draft:
+def _build_entry(kind: str, lease: Lease, facts: dict[str, Any], discriminator: int) -> Draft:
     """Build a system entry about a lease and its epoch.
 
     `discriminator` distinguishes the entry from others of its kind.
@@ -453,6 +455,6 @@ def _draft(kind: str, lease: Lease, facts: dict[str, Any], discriminator: int) -
     )
 
 
-def _uuid(value: UUID | str) -> UUID:
+def _to_uuid(value: UUID | str) -> UUID:
     """Return a UUID column as plain SQL returns it on either vendor."""
     return value if isinstance(value, UUID) else UUID(value)

@@ -21,7 +21,7 @@ def change(
     Fields are title, cursor, status with waiting_on, merge_into and merge_intent. `meant` gives the
     id of the session that `merge_into` names. The row must be locked. Raises Repeated.
     """
-    return _told(origin, "session.changed", session, values, meant)
+    return _append_and_apply(origin, "session.changed", session, values, meant)
 
 
 def merge(origin: Origin, session: Session, into: UUID) -> Session:
@@ -29,10 +29,12 @@ def merge(origin: Origin, session: Session, into: UUID) -> Session:
 
     Raises Repeated.
     """
-    return _told(origin, "session.merged", session, {"into": str(into)}, {str(into): into})
+    return _append_and_apply(
+        origin, "session.merged", session, {"into": str(into)}, {str(into): into}
+    )
 
 
-def _told(
+def _append_and_apply(
     origin: Origin,
     kind: str,
     session: Session,

@@ -56,7 +56,7 @@ def send(
 ) -> Message:
     """Send a message by command, to one agent or (None) to all. Raises Repeated."""
     identifier = identity(origin.project, origin.source, origin.key)
-    facts = _facts(recipient, in_reply_to)
+    facts = _message_facts(recipient, in_reply_to)
     draft = origin.draft("message.sent", facts=facts, session=session, subject=identifier)
     appended = entries.append([draft], origin.received_us)[0]
     if appended.status is not Status.CREATED:
@@ -68,7 +68,7 @@ def send(
         session_id=session,
         from_agent_id=origin.agent,
         in_reply_to_id=in_reply_to,
-        size=_size(subject, body),
+        size=_text_size(subject, body),
         opened_position=appended.position,
         sent_at_us=origin.received_us,
     )
@@ -91,7 +91,7 @@ def write(
     actor = pseudonym_of(user)
     event_id = entries.keyed_digest("message", actor, key)
     content = {"to": recipient.name, "subject": subject, "body": body}
-    message, _created = _post(
+    message, _created = _send_without_token(
         event_id, actor, recipient.project_id, recipient, session, content, user
     )
     return message
@@ -110,10 +110,10 @@ def dropped(
         "body": body,
         "file": True,
     }
-    return _post(event_id, SYSTEM_SOURCE, project, recipient, None, content, None)
+    return _send_without_token(event_id, SYSTEM_SOURCE, project, recipient, None, content, None)
 
 
-def _post(
+def _send_without_token(
     event_id: str,
     actor: str,
     project: UUID,
@@ -134,7 +134,7 @@ def _post(
         text=orjson.dumps(
             {"kind": "message.sent", **content}, option=orjson.OPT_SORT_KEYS
         ).decode(),
-        facts=_facts(recipient, None),
+        facts=_message_facts(recipient, None),
         session=session.id if session else None,
         subject=identifier,
     )
@@ -147,7 +147,7 @@ def _post(
         recipient=recipient,
         session=session,
         from_user=user,
-        size=_size(content["subject"], content["body"]),
+        size=_text_size(content["subject"], content["body"]),
         opened_position=appended.position,
         sent_at_us=received_us,
     )
@@ -173,7 +173,7 @@ def mark_read(origin: Origin, message: Message) -> int:
         return before
     if entries.append([draft], origin.received_us)[0].status is not Status.CREATED:
         raise Repeated
-    _note(locked, origin.agent, origin.received_us)
+    _store_read(locked, origin.agent, origin.received_us)
     return origin.received_us
 
 
@@ -193,11 +193,11 @@ def mark_put_away(message: Message, agent: UUID) -> bool:
         session=locked.session_id,
         subject=locked.id,
     )
-    _note(locked, agent, received_us)
+    _store_read(locked, agent, received_us)
     return True
 
 
-def _note(locked: Message, agent: UUID, received_us: int) -> None:
+def _store_read(locked: Message, agent: UUID, received_us: int) -> None:
     if locked.recipient_id is None:
         Reading.objects.create(message=locked, agent_id=agent, read_at_us=received_us)
     else:
@@ -327,7 +327,7 @@ def read_by(agent: UUID, rows: Sequence[Message]) -> dict[UUID, int]:
     return times
 
 
-def _facts(recipient: Agent | None, in_reply_to: UUID | None) -> str:
+def _message_facts(recipient: Agent | None, in_reply_to: UUID | None) -> str:
     facts = {"box": recipient.id.hex if recipient else SHARED}
     if in_reply_to is not None:
         facts["in_reply_to"] = in_reply_to.hex
@@ -338,7 +338,7 @@ def _read_facts(agent: UUID) -> str:
     return orjson.dumps({"agent": agent.hex}).decode()
 
 
-def _size(subject: str, body: str) -> int:
+def _text_size(subject: str, body: str) -> int:
     return len(subject.encode("utf-8", "surrogatepass")) + len(
         body.encode("utf-8", "surrogatepass")
     )

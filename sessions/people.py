@@ -109,12 +109,12 @@ def change_role(membership: Membership, role: str, *, actor: str) -> None:
     been removed.
     """
     check_role(role)
-    _lock(membership)
+    _lock_member(membership)
     before = membership.role
     if before == role:
         return
     if before == "administrator":
-        _keep_one_administrator(membership)
+        _require_other_administrator(membership)
     membership.role = role
     membership.save(update_fields=["role"])
     facts = {"person": pseudonym_of(membership.user), "role": role, "role_before": before}
@@ -127,9 +127,9 @@ def remove(membership: Membership, *, actor: str) -> None:
 
     Raises RefusedError as change_role does.
     """
-    _lock(membership)
+    _lock_member(membership)
     if membership.role == "administrator":
-        _keep_one_administrator(membership)
+        _require_other_administrator(membership)
     teams.leave_all(membership, actor=actor)
     facts = {"person": pseudonym_of(membership.user), "role_before": membership.role}
     _record(membership, "admin.member_removed", actor, facts)
@@ -158,7 +158,7 @@ def reset_password(membership: Membership, by: User, *, actor: str) -> str:
     pseudonym_of(user)
     user.set_password(password)
     user.save(update_fields=["password"])
-    _give_password(user, actor)
+    _record_given_password(user, actor)
     _record(membership, "admin.password_reset", actor, {"person": pseudonym_of(user)})
     return password
 
@@ -171,7 +171,7 @@ def change_password(user: User, password: str) -> None:
     """
     person = pseudonym_of(user)
     user.set_password(password)
-    _keep_own_password(user)
+    _store_own_password(user)
     for membership in Membership.objects.filter(user=user).select_related("user").order_by("id"):
         _record(membership, "admin.password_changed", person, {"person": person})
 
@@ -182,7 +182,7 @@ def rehash_password(user: User, password: str) -> None:
     is_own = has_own_password(user)
     user.set_password(password)
     if is_own:
-        _keep_own_password(user)
+        _store_own_password(user)
     else:
         given = list(
             Person.objects.filter(user=user).values("password_given_by", "password_given_at")
@@ -258,17 +258,17 @@ def give_first_password(user: User, password: str, *, actor: str) -> None:
     """Give an unused account another first password."""
     user.set_password(password)
     user.save(update_fields=["password"])
-    _give_password(user, actor)
+    _record_given_password(user, actor)
 
 
-def _keep_own_password(user: User) -> None:
+def _store_own_password(user: User) -> None:
     """Store the password set on `user` as their own; keep who set the last one."""
     given = Person.objects.filter(user=user).values("password_given_by", "password_given_at").get()
     user.save(update_fields=["password"])
     Person.objects.filter(user=user).update(password_is_own=True, **given)
 
 
-def _give_password(user: User, actor: str) -> None:
+def _record_given_password(user: User, actor: str) -> None:
     """Record that `actor` set the password of `user`, and so knows it."""
     Person.objects.filter(user=user).update(
         password_is_own=actor == SYSTEM_SOURCE,
@@ -291,7 +291,7 @@ def create(username: str, password: str | None, *, actor: str) -> User:
     user.set_password(password)
     user.save()
     pseudonym_of(user)
-    _give_password(user, actor)
+    _record_given_password(user, actor)
     return user
 
 
@@ -301,7 +301,7 @@ def check_role(role: str) -> None:
         raise RefusedError(f"There is no role {role!r}. Choose one of {', '.join(ROLES)}.")
 
 
-def _lock(membership: Membership) -> None:
+def _lock_member(membership: Membership) -> None:
     """Lock the member and the project's administrators; reload the member's role.
 
     Locks in one order, so that two administrators who remove or demote each other cannot both
@@ -319,7 +319,7 @@ def _lock(membership: Membership) -> None:
     membership.role = roles[membership.pk]
 
 
-def _keep_one_administrator(membership: Membership) -> None:
+def _require_other_administrator(membership: Membership) -> None:
     remaining = Membership.objects.filter(
         project=membership.project_id, role="administrator"
     ).exclude(pk=membership.pk)

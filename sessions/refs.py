@@ -77,7 +77,7 @@ def moved(text: str, branch: Callable[[], str] = _not_reported) -> tuple[str, ..
     of_tag = False
     for at, word in enumerate(words):
         if of_tag:
-            names_moved.append(_named(TAGS + word))
+            names_moved.append(_full_name(TAGS + word))
             of_tag = False
         elif word == "tag" and at + 1 < len(words):
             of_tag = True
@@ -86,35 +86,39 @@ def moved(text: str, branch: Callable[[], str] = _not_reported) -> tuple[str, ..
             if option not in _NARROW:
                 names_moved.append(_WIDE.get(word, ANY))
         else:
-            names_moved.append(_of_refspec(word, branch))
+            names_moved.append(_parse_refspec(word, branch))
     unique = tuple(dict.fromkeys(names_moved))
     # Options alone push the refs that the repository's configuration names.
     unread = not unique or ANY in unique or len(unique) > MOST or len(" ".join(unique)) > LONGEST
     return (ANY,) if unread else unique
 
 
-def _of_refspec(word: str, branch: Callable[[], str]) -> str:
+def _parse_refspec(word: str, branch: Callable[[], str]) -> str:
     source, colon, target = word.removeprefix("+").rpartition(":")
     if colon:
-        return _named(target) if target else (ANY if source else HEADS + ANY)
+        return _full_name(target) if target else (ANY if source else HEADS + ANY)
     if target in ("HEAD", "@"):
         current = branch()
-        return _named(current if current.startswith(HEADS) else HEADS + current) if current else ANY
-    return _named(target)
+        return (
+            _full_name(current if current.startswith(HEADS) else HEADS + current)
+            if current
+            else ANY
+        )
+    return _full_name(target)
 
 
-def _named(name: str) -> str:
+def _full_name(name: str) -> str:
     """Return the full name of one ref or pattern of refs; ANY for an invalid name."""
     if name.count("*") == 1 and name.startswith("refs/"):
-        return name if _is_name(name.replace("*", "x")) else ANY
-    if name == "HEAD" or not _is_name(name):
+        return name if _is_ref_name(name.replace("*", "x")) else ANY
+    if name == "HEAD" or not _is_ref_name(name):
         return ANY
     if name.startswith("refs/"):
         return name
     return f"refs/{name}" if name.startswith(_ROOTS) else HEADS + name
 
 
-def _is_name(name: str) -> bool:
+def _is_ref_name(name: str) -> bool:
     return name not in ("", "@", "refs") and not (_NO_NAME.search(name) or _ENCODED.search(name))
 
 
@@ -179,12 +183,12 @@ def class_of(refs: Iterable[str], production: Sequence[str], protected: Sequence
     mistaken for others, has the worst class.
     """
     patterns = {"production": production, "protected": protected, "other": (ANY,)}
-    classes = {_class_of(ref, patterns) for ref in refs}
+    classes = {_classify_ref(ref, patterns) for ref in refs}
     return next((ref_class for ref_class in patterns if ref_class in classes), "")
 
 
-def _class_of(ref: str, patterns: dict[str, Sequence[str]]) -> str:
-    spelled = [fold(name) for name in _spelled(ref)]
+def _classify_ref(ref: str, patterns: dict[str, Sequence[str]]) -> str:
+    spelled = [fold(name) for name in _ref_spellings(ref)]
     if "*" in ref or not spelled[0].isascii():
         return next(ref_class for ref_class, globs in patterns.items() if globs)
     return next(
@@ -194,7 +198,7 @@ def _class_of(ref: str, patterns: dict[str, Sequence[str]]) -> str:
     )
 
 
-def _spelled(ref: str) -> Iterator[str]:
+def _ref_spellings(ref: str) -> Iterator[str]:
     """Yield a ref's names and its branch's: `main` of refs/remotes/origin/main."""
     yield from names(ref)
     if not ref.startswith((HEADS, TAGS)):

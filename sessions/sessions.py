@@ -23,7 +23,7 @@ from sessions.origin import Origin, Repeated
 from sessions.speakers import Standing
 
 # Fields that the first `session.started` sets and later ones cannot change.
-_FIRST: Final = ("title", "branch", "mode", "labels")
+_START_FIELDS: Final = ("title", "branch", "mode", "labels")
 _STATUS_OF_KIND: Final = {
     "session.waiting": "waiting",
     "session.resumed": "running",
@@ -155,7 +155,7 @@ def open_session(origin: Origin, values: Mapping[str, Any]) -> Opened:
         row.opened_position = appended.position
         row.save(update_fields=["opened_position"])
     fact = Report(session, values["key"], origin, "session.started", appended.position, described)
-    _apply(
+    _apply_facts(
         row, [fact], {values.get("parent") or "": parent, values.get("branched_from") or "": source}
     )
     return Opened(row, True, True, False)
@@ -192,7 +192,7 @@ def end(origin: Origin, session: Session, status: str) -> Session:
     )[0]
     if appended.status is not Status.CREATED:
         raise Repeated
-    _apply(
+    _apply_facts(
         row,
         [Report(row.id, row.key, origin, "session.ended", appended.position, {"status": status})],
         {},
@@ -395,10 +395,10 @@ def report(reports: Sequence[Report], meant: Mapping[str, UUID]) -> None:
     for fact in reports:
         by_session.setdefault(fact.session, []).append(fact)
     for session, facts in sorted(by_session.items()):
-        _apply(Session.objects.get(id=session), facts, meant)
+        _apply_facts(Session.objects.get(id=session), facts, meant)
 
 
-def _apply(row: Session, facts: Sequence[Report], meant: Mapping[str, UUID | None]) -> None:
+def _apply_facts(row: Session, facts: Sequence[Report], meant: Mapping[str, UUID | None]) -> None:
     """Fold facts into a session's row.
 
     The first start describes the session, the latest report sets its status, the first end is
@@ -418,7 +418,7 @@ def _apply(row: Session, facts: Sequence[Report], meant: Mapping[str, UUID | Non
             row.started_mark = mark
             row.started_at_us = told_us
             row.agent_id = fact.origin.agent  # until now, the agent that first named the session
-            for name in _FIRST:
+            for name in _START_FIELDS:
                 setattr(row, name, fact.values.get(name) or _DEFAULTS[name])
             opened_as = row.title = column_text(row.title)
             parent = meant.get(fact.values.get("parent") or "")

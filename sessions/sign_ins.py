@@ -51,36 +51,38 @@ def counted_name(request: HttpRequest, credentials: dict[str, Any] | None = None
 
 
 @receiver(user_logged_in, dispatch_uid="gatebook.signed_in")
-def _signed_in(sender: object, request: HttpRequest, user: User, **_: object) -> None:
-    _note(user, "access.signed_in", request, actor=True)
+def _on_signed_in(sender: object, request: HttpRequest, user: User, **_: object) -> None:
+    _record_event(user, "access.signed_in", request, actor=True)
 
 
 @receiver(user_login_failed, dispatch_uid="gatebook.sign_in_failed")
-def _failed(
+def _on_sign_in_failed(
     sender: object, credentials: dict[str, Any], request: HttpRequest | None = None, **_: object
 ) -> None:
     if request is not None and getattr(request, CHECKED, False):
-        _note(_user(credentials.get("username")), "access.sign_in_failed", request)
+        _record_event(_find_user(credentials.get("username")), "access.sign_in_failed", request)
 
 
 @receiver(user_locked_out, dispatch_uid="gatebook.locked_out")
-def _locked_out(sender: object, request: HttpRequest, username: str | None, **_: object) -> None:
-    user = _user(username)
+def _on_locked_out(sender: object, request: HttpRequest, username: str | None, **_: object) -> None:
+    user = _find_user(username)
     if not getattr(request, CHECKED, False):
-        _log(user, "access.refused_while_locked", request)
+        _write_log(user, "access.refused_while_locked", request)
         return
     # The signal precedes that of the wrong password which locks the name, so record both here.
-    _note(user, "access.sign_in_failed", request)
+    _record_event(user, "access.sign_in_failed", request)
     setattr(request, CHECKED, False)
-    _note(user, "access.locked_out", request)
+    _record_event(user, "access.locked_out", request)
 
 
-def _user(name: object) -> User | None:
+def _find_user(name: object) -> User | None:
     return User.objects.filter(username=name).first()
 
 
-def _note(user: User | None, kind: str, request: HttpRequest, *, actor: bool = False) -> None:
-    _log(user, kind, request)
+def _record_event(
+    user: User | None, kind: str, request: HttpRequest, *, actor: bool = False
+) -> None:
+    _write_log(user, kind, request)
     if user is None:
         return
     with transaction.atomic():
@@ -102,7 +104,7 @@ def _note(user: User | None, kind: str, request: HttpRequest, *, actor: bool = F
             )
 
 
-def _log(user: User | None, kind: str, request: HttpRequest) -> None:
+def _write_log(user: User | None, kind: str, request: HttpRequest) -> None:
     write_log = log.info if kind == "access.signed_in" else log.warning
     name = "(unknown)" if user is None else user.get_username()
     write_log(

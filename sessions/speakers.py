@@ -79,7 +79,7 @@ class Ground(NamedTuple):
         return Standing.LEASE_LOST if is_others else Standing.SPEAKS
 
 
-_READ: Final = """SELECT session.id, session.agent_id, owner.team,
+_SELECT_CONTEXTS: Final = """SELECT session.id, session.agent_id, owner.team,
   lease.id, lease.task_id, lease.agent_id, lease.epoch,
   lease.released_at_us IS NULL AND lease.expires_at_us > {now}
 FROM agent_sessions_session session JOIN agent_sessions_agent owner ON owner.id = session.agent_id
@@ -91,23 +91,27 @@ _AT_ONCE: Final = 500  # sessions in one statement
 
 def read(sessions: Collection[UUID]) -> dict[UUID, Ground]:
     """Load what decides for each stored session. One query per 500 sessions."""
-    return _read(sessions, "", [])
+    return _load_contexts(sessions, "", [])
 
 
-def _read(sessions: Collection[UUID], condition: str, parameters: list[Any]) -> dict[UUID, Ground]:
+def _load_contexts(
+    sessions: Collection[UUID], condition: str, parameters: list[Any]
+) -> dict[UUID, Ground]:
     grounds: dict[UUID, Ground] = {}
     ordered = sorted(sessions)
     for start in range(0, len(ordered), _AT_ONCE):
         part = ordered[start : start + _AT_ONCE]
         marks = ", ".join(["%s"] * len(part))
-        text = _READ.format(now=clock.SQL[connection.vendor], only=condition, marks=marks)
+        text = _SELECT_CONTEXTS.format(
+            now=clock.SQL[connection.vendor], only=condition, marks=marks
+        )
         rows = sql.rows(text, [*parameters, *map(vendor_id, part)])
         for session, agent, team, lease, task, holder, epoch, is_live in rows:
-            identity = _uuid(session)
-            ground = grounds.get(identity) or Ground(_uuid(agent), team, ())
+            identity = _to_uuid(session)
+            ground = grounds.get(identity) or Ground(_to_uuid(agent), team, ())
             if lease is not None:
                 holding = Holding(
-                    None if task is None else _uuid(task), _uuid(holder), epoch, bool(is_live)
+                    None if task is None else _to_uuid(task), _to_uuid(holder), epoch, bool(is_live)
                 )
                 ground = ground._replace(leases=(*ground.leases, holding))
             grounds[identity] = ground
@@ -153,14 +157,14 @@ def weigh(
     origin: Origin, session: UUID, task: UUID | None = None, also: UUID | None = None
 ) -> Standing:
     """Return whether a command's sender may write for a stored session. One query."""
-    return _weighed(origin, session, task, also)[0]
+    return _load_status_and_epoch(origin, session, task, also)[0]
 
 
-def _weighed(
+def _load_status_and_epoch(
     origin: Origin, session: UUID, task: UUID | None, also: UUID | None
 ) -> tuple[Standing, int | None]:
     """Return whether the sender may write, and the epoch that fences the command."""
-    ground = _read([session], _ONLY, [vendor_id(task or NOTHING)]).get(session)
+    ground = _load_contexts([session], _ONLY, [vendor_id(task or NOTHING)]).get(session)
     if ground is None:
         return Standing.SPEAKS, None
     return ground.weigh(origin.agent, origin.team, origin.lease_epoch, task, also), ground.epoch(
@@ -193,7 +197,7 @@ def expect(
     Where the sender gave another epoch than the current one, fencing (sessions/fences.py) reports
     the stale epoch instead.
     """
-    standing, epoch = _weighed(origin, session, task, also)
+    standing, epoch = _load_status_and_epoch(origin, session, task, also)
     if standing is not Standing.LEASE_LOST or origin.lease_epoch in (None, epoch):
         refuse(origin, session, kind, standing, task=task, effect=effect)
 
@@ -230,5 +234,5 @@ def refuse(
     raise NotAllowed(origin, draft, standing, session, task)
 
 
-def _uuid(value: UUID | str) -> UUID:
+def _to_uuid(value: UUID | str) -> UUID:
     return value if isinstance(value, UUID) else UUID(value)

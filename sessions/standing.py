@@ -61,10 +61,10 @@ def standing_of(request: Any) -> Standing:
     return status
 
 
-def _read(project: UUID, now: int) -> "QuerySet[Any]":
+def _query_status(project: UUID, now: int) -> "QuerySet[Any]":
     return Project.objects.filter(pk=project).values_list(
         *(part(project, now) for part in _parts.values())
     )
 
 
-_STANDING: Final = Compiled(_read, project=UUID, now=int)
+_STANDING: Final = Compiled(_query_status, project=UUID, now=int)

@@ -73,7 +73,7 @@ def create(origin: Origin, session: Session, values: Mapping[str, Any]) -> tuple
     if parent:
         parent_task = find(session, parent)
         identifier = identity(session.id, values["key"])
-        if parent_task is not None and identifier in _upwards(parent_task.id):
+        if parent_task is not None and identifier in _load_ancestors(parent_task.id):
             raise Circle(parent)
         if parent_task is None:
             raise (
@@ -88,7 +88,7 @@ def create(origin: Origin, session: Session, values: Mapping[str, Any]) -> tuple
         ):
             raise Repeated
         return stored, False
-    report = _command(origin, "task.created", session.id, values["key"], values)
+    report = _append_command(origin, "task.created", session.id, values["key"], values)
     return apply([report])[report.session, report.key], True
 
 
@@ -99,13 +99,13 @@ def change(origin: Origin, task: Task, values: Mapping[str, Any]) -> Task:
 
     Raises Repeated.
     """
-    report = _command(origin, "task.changed", task.session_id, task.key, values)
+    report = _append_command(origin, "task.changed", task.session_id, task.key, values)
     return apply([report])[report.session, report.key]
 
 
 def finish(origin: Origin, task: Task) -> Task:
     """Mark a task as done by command. Raises Repeated."""
-    report = _command(origin, "task.done", task.session_id, task.key, {})
+    report = _append_command(origin, "task.done", task.session_id, task.key, {})
     return apply([report])[report.session, report.key]
 
 
@@ -117,17 +117,20 @@ def find(session: Session, reference: str) -> Task | None:
     return Task.objects.filter(session=session, id__in=wanted).first()
 
 
-_UPWARDS: Final = """WITH RECURSIVE up (id, parent_id) AS (
+_SELECT_ANCESTORS: Final = """WITH RECURSIVE up (id, parent_id) AS (
   SELECT id, parent_id FROM agent_sessions_task WHERE id = %s
   UNION SELECT task.id, task.parent_id FROM agent_sessions_task task
     JOIN up ON task.id = up.parent_id
 ) SELECT id, parent_id FROM up"""
 
 
-def _upwards(task: UUID) -> set[UUID]:
+def _load_ancestors(task: UUID) -> set[UUID]:
     """Return a task and its ancestors, including parents that are not stored."""
     identifiers = {
-        value for row in sql.rows(_UPWARDS, [vendor_id(task)]) for value in row if value is not None
+        value
+        for row in sql.rows(_SELECT_ANCESTORS, [vendor_id(task)])
+        for value in row
+        if value is not None
     }
     return {value if isinstance(value, UUID) else UUID(value) for value in identifiers}
 
@@ -154,7 +157,7 @@ def count_changes(tasks: Iterable[UUID], now_us: int) -> None:
     rows.update(version=F("version") + 1, updated_at_us=Greatest("updated_at_us", now_us))
 
 
-def _command(
+def _append_command(
     origin: Origin, kind: str, session: UUID, key: str, values: Mapping[str, Any]
 ) -> Report:
     facts = orjson.dumps({"state": values["state"]} if values.get("state") else {}).decode()
@@ -174,10 +177,10 @@ def apply(reports: Sequence[Report]) -> dict[tuple[UUID, str], Task]:
     """
     tasks: dict[tuple[UUID, str], Task] = {}
     for fact in reports:
-        task = tasks.get((fact.session, fact.key)) or _load(fact)
+        task = tasks.get((fact.session, fact.key)) or _load_or_build(fact)
         tasks[fact.session, fact.key] = task
         task.updated_at_us = max(task.updated_at_us, fact.origin.received_us)
-        _hear(task, fact)
+        _apply_fact(task, fact)
     for _key, task in sorted(tasks.items()):
         for name in _CREATED:
             history = task.said.get(name, {})
@@ -193,13 +196,13 @@ def apply(reports: Sequence[Report]) -> dict[tuple[UUID, str], Task]:
     return tasks
 
 
-def _hear(task: Task, fact: Report) -> None:
+def _apply_fact(task: Task, fact: Report) -> None:
     """Apply one fact to a task's field history."""
     mark, latest = fact.origin.mark, fact.origin.latest_mark(fact.position)
     if fact.kind == "task.created" and earlier(mark, task.created_mark):
         task.created_mark = mark
         parent = fact.values.get("parent")
-        parent_id = _parent(fact.session, parent) if parent else None
+        parent_id = _resolve_parent(fact.session, parent) if parent else None
         task.parent_id = parent_id if parent_id != task.id else None
     verb = "changed" if fact.kind == "task.changed" else "created"
     for name in _CREATED:
@@ -237,7 +240,7 @@ def ensure(origin: Origin, session: UUID, key: str, position: int) -> UUID:
     return task.id
 
 
-def _load(fact: Report) -> Task:
+def _load_or_build(fact: Report) -> Task:
     task = Task.objects.filter(id=identity(fact.session, fact.key)).first()
     if task is not None:
         return task
@@ -253,7 +256,7 @@ def _load(fact: Report) -> Task:
     )
 
 
-def _parent(session: UUID, reference: str) -> UUID:
+def _resolve_parent(session: UUID, reference: str) -> UUID:
     """Return the id of a parent named by key, or by the id of a stored task.
 
     A parent that no fact has named yet is only referenced.

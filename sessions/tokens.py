@@ -117,23 +117,29 @@ def authenticate(header: str | None) -> Bearer | None:
     ):
         return None
     token, project, redacts, agent, agent_name, scope = row[:6]
-    expires_at, revoked_at, used_at = (_moment(value) for value in row[7:10])
+    expires_at, revoked_at, used_at = (_parse_timestamp(value) for value in row[7:10])
     now = timezone.now()
     if revoked_at is not None or (expires_at is not None and expires_at <= now):
         return None
     bearer = Bearer(
-        _uuid(token), _uuid(project), bool(redacts), _uuid(agent), agent_name, scope, row[10]
+        _to_uuid(token),
+        _to_uuid(project),
+        bool(redacts),
+        _to_uuid(agent),
+        agent_name,
+        scope,
+        row[10],
     )
     if used_at is None or now - used_at >= _USED_PRECISION:
         AgentToken.objects.filter(pk=bearer.token).update(used_at=now)
     return bearer
 
 
-def _uuid(value: UUID | str) -> UUID:
+def _to_uuid(value: UUID | str) -> UUID:
     return value if isinstance(value, UUID) else UUID(value)
 
 
-def _moment(value: datetime | str | None) -> datetime | None:
+def _parse_timestamp(value: datetime | str | None) -> datetime | None:
     """Return a timestamp of raw SQL: aware on PostgreSQL, UTC text or naive on SQLite."""
     if value is None:
         return None

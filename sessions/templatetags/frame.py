@@ -20,38 +20,38 @@ register = template.Library()
 
 
 @dataclass(frozen=True)
-class Room:
+class NavItem:
     """An item of the navigation: label, URL name, required role, and letter after `g`."""
 
     name: str
     url_name: str
     role: str = "viewer"
     key: str = ""
-    also: tuple[str, ...] = ()  # other paths that belong to the room
+    also: tuple[str, ...] = ()  # other paths where the item is current
 
 
-ROOMS = (
-    Room("Approvals", "inbox", key="a"),
-    Room("Stuck", "stuck", key="b", also=("/stuck/",)),
-    Room("Sessions", "sessions", key="s", also=("/sessions/", "/tasks/")),
-    Room("Audit", "audit", key="u", also=("/audit/", "/effects/", "/journal/")),
-    Room("Incidents", "incidents", also=("/incidents/",)),
-    Room("Policies", "policies", key="l", also=("/approvals/policies/",)),
-    Room("Tools", "tools", key="t"),
+MAIN_NAV = (
+    NavItem("Approvals", "inbox", key="a"),
+    NavItem("Stuck", "stuck", key="b", also=("/stuck/",)),
+    NavItem("Sessions", "sessions", key="s", also=("/sessions/", "/tasks/")),
+    NavItem("Search", "audit", key="u", also=("/audit/", "/effects/", "/journal/")),
+    NavItem("Incidents", "incidents", also=("/incidents/",)),
+    NavItem("Policies", "policies", key="l", also=("/approvals/policies/",)),
+    NavItem("Tools", "tools", key="t"),
 )
-_COUNTED = {"a": "waiting", "b": "stuck"}
+_COUNT_OF_KEY = {"a": "waiting", "b": "stuck"}
 
-ADMINISTRATION = (
-    Room("People", "people", "administrator", key="p"),
-    Room("Teams", "teams", "administrator", also=("/settings/teams/",)),
-    Room("Tokens", "tokens", "administrator", key="k"),
-    Room("Repositories", "repositories", "administrator", key="r"),
-    Room("Notices", "notices", "administrator", key="n"),
+ADMIN_NAV = (
+    NavItem("People", "people", "administrator", key="p"),
+    NavItem("Teams", "teams", "administrator", also=("/settings/teams/",)),
+    NavItem("Tokens", "tokens", "administrator", key="k"),
+    NavItem("Repositories", "repositories", "administrator", key="r"),
+    NavItem("Notifications", "notices", "administrator", key="n"),
 )
 
 
-class _Door(NamedTuple):
-    room: Room
+class _NavLink(NamedTuple):
+    item: NavItem
     url: str
 
 
@@ -59,16 +59,16 @@ class _Door(NamedTuple):
 def rail(context: dict[str, Any]) -> SafeString:
     """Render the navigation for this member's role, with the current item marked."""
     request = context["request"]
-    # Of a poll the path is that of the page that polls.
+    # A poll passes the path of the page that polls.
     standing, path = standing_of(request), context.get("path", request.path)
     matching = [
-        room
-        for room in _rooms(request.membership.role)
-        if path.startswith((room.url, *room.room.also))
+        link
+        for link in _nav_links(request.membership.role)
+        if path.startswith((link.url, *link.item.also))
     ]
-    # Of rooms whose doors stand within each other's paths only the innermost is marked.
+    # Of items whose paths contain each other only the longest path is current.
     current = max(matching, key=lambda link: len(link.url), default=None)
-    return _rail(
+    return _render_rail(
         request.membership.role,
         current.url if current is not None else "",
         exact=current is not None and current.url == path,
@@ -79,32 +79,32 @@ def rail(context: dict[str, Any]) -> SafeString:
 
 
 @lru_cache(maxsize=256)
-def _rail(role: str, current: str, *, exact: bool, since: str, **counts: int) -> SafeString:
+def _render_rail(role: str, current: str, *, exact: bool, since: str, **counts: int) -> SafeString:
     """Render the navigation for a role. Cached, since most pages share it."""
     groups: dict[bool, list[dict[str, Any]]] = {}
-    for link in _rooms(role):
-        room = link.room
-        shown = {
-            "name": room.name,
+    for link in _nav_links(role):
+        item = link.item
+        entry = {
+            "name": item.name,
             "url": link.url,
-            "key": room.key,
+            "key": item.key,
             "current": link.url == current,
             "exact": exact,
+            "waiting": counts.get(_COUNT_OF_KEY.get(item.key, ""), 0),
         }
-        shown["waiting"] = counts.get(_COUNTED.get(room.key, ""), 0)
-        groups.setdefault(room in ROOMS, []).append(shown)
-    shown = {"groups": list(groups.values()), "since": since, "waiting": counts["waiting"]}
-    return SafeString(get_template("_rail.html").render(shown))
+        groups.setdefault(item in MAIN_NAV, []).append(entry)
+    context = {"groups": list(groups.values()), "since": since, "waiting": counts["waiting"]}
+    return SafeString(get_template("_rail.html").render(context))
 
 
 @lru_cache(maxsize=8)
-def _rooms(role: str) -> tuple[_Door, ...]:
+def _nav_links(role: str) -> tuple[_NavLink, ...]:
     """Return the navigation items that a role may open."""
     member = Membership(role=role)
     return tuple(
-        _Door(room, reverse(room.url_name))
-        for room in (*ROOMS, *ADMINISTRATION)
-        if may(member, room.role)
+        _NavLink(item, reverse(item.url_name))
+        for item in (*MAIN_NAV, *ADMIN_NAV)
+        if may(member, item.role)
     )
 
 

@@ -46,7 +46,7 @@ def erase_body(request: MemberRequest, position: int) -> HttpResponse:
         raise Http404
     form = ErasureForm(request.POST or None)
     if request.method != "POST" or not form.is_valid():
-        context = {"entry": entry, "form": form, "taken": _taken(entry)}
+        context = {"entry": entry, "form": form, "taken": _count_exports(entry)}
         return render(
             request, "sessions/erase_body.html", context, status=422 if form.errors else 200
         )
@@ -64,7 +64,7 @@ def erase_body(request: MemberRequest, position: int) -> HttpResponse:
     return redirect("effect", entry.effect) if entry.effect else redirect("home")
 
 
-def _taken(entry: Entry) -> int:
+def _count_exports(entry: Entry) -> int:
     """Count the exported files that hold the entry's text, which no erasure reaches."""
     if entry.session is None:
         return 0

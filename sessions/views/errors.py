@@ -37,12 +37,12 @@ WORDS: Final[dict[outages.Outage, str]] = {
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Return 404: the same page for missing objects and for other projects' objects."""
-    return _page(request, "404.html", 404)
+    return _render_page(request, "404.html", 404)
 
 
 def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Return 403."""
-    return _page(request, "403.html", 403)
+    return _render_page(request, "403.html", 403)
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
@@ -52,7 +52,7 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 def form_only(request: HttpRequest, refused: HttpResponse) -> HttpResponse:
     """Return 405 for a GET of a form's address. Django's own answer is an empty page."""
-    answer = _page(request, "405.html", 405)
+    answer = _render_page(request, "405.html", 405)
     answer.headers["Allow"] = refused.headers.get("Allow", "POST")
     return answer
 
@@ -85,7 +85,7 @@ def unavailable(request: HttpRequest, error: BaseException | None) -> HttpRespon
     )
 
 
-def _page(request: HttpRequest, template: str, status: int) -> HttpResponse:
+def _render_page(request: HttpRequest, template: str, status: int) -> HttpResponse:
     user = getattr(request, "user", None)
     if user is not None and user.is_authenticated and not hasattr(request, "membership"):
         attach(request)

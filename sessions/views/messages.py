@@ -91,41 +91,41 @@ class About:
 @member
 def session_messages(request: MemberRequest, session: UUID) -> HttpResponse:
     """Show the messages about a session and their recipients, newest first."""
-    return _page(request, _of_session(request, session), _empty())
+    return _render_page(request, _about_session(request, session), _empty_form())
 
 
 @require_safe
 @member
 def agent_messages(request: MemberRequest, agent: UUID) -> HttpResponse:
     """Show the messages in an agent's inbox, newest first."""
-    return _page(request, _of_agent(request, agent), _empty())
+    return _render_page(request, _about_agent(request, agent), _empty_form())
 
 
 @require_safe
 @member
 def shared_messages(request: MemberRequest) -> HttpResponse:
     """Show the messages to all agents of the project, newest first."""
-    return _page(request, About(), _empty())
+    return _render_page(request, About(), _empty_form())
 
 
 @require_POST
 @requires("operator")
 def send_to_session(request: MemberRequest, session: UUID) -> HttpResponse:
     """Send a message to the agent of a session, about that session."""
-    return _send(request, _of_session(request, session))
+    return _send(request, _about_session(request, session))
 
 
 @require_POST
 @requires("operator")
 def send_to_agent(request: MemberRequest, agent: UUID) -> HttpResponse:
     """Send a message to an agent, about no session."""
-    return _send(request, _of_agent(request, agent))
+    return _send(request, _about_agent(request, agent))
 
 
 def _send(request: MemberRequest, about: About) -> HttpResponse:
     form = MessageForm(request.POST)
     if not form.is_valid():
-        return _page(request, about, form, 422)
+        return _render_page(request, about, form, 422)
     content, agent = form.cleaned_data, about.agent
     if agent is None:
         raise Http404
@@ -141,12 +141,12 @@ def _send(request: MemberRequest, about: About) -> HttpResponse:
             )
     except RefusedError as refused:
         form.add_error("body", str(refused))
-        return _page(request, about, form, 422)
+        return _render_page(request, about, form, 422)
     alerts.success(request, f"Sent as {sent}. The list shows when {agent.name} has read it.")
     return redirect(about.url)
 
 
-def _page(
+def _render_page(
     request: MemberRequest, about: About, form: MessageForm, status: int = 200
 ) -> HttpResponse:
     before = request.GET.get("before", "")
@@ -169,11 +169,11 @@ def _page(
     return render(request, "sessions/messages.html", context, status=status)
 
 
-def _empty() -> MessageForm:
+def _empty_form() -> MessageForm:
     return MessageForm(initial={"key": uuid7().hex})
 
 
-def _of_session(request: MemberRequest, identity: UUID) -> About:
+def _about_session(request: MemberRequest, identity: UUID) -> About:
     session = (
         request.membership.project.sessions.select_related("agent").filter(id=identity).first()
     )
@@ -182,7 +182,7 @@ def _of_session(request: MemberRequest, identity: UUID) -> About:
     return About(session.agent, session)
 
 
-def _of_agent(request: MemberRequest, identity: UUID) -> About:
+def _about_agent(request: MemberRequest, identity: UUID) -> About:
     agent = request.membership.project.agents.filter(id=identity).first()
     if agent is None:
         raise Http404

@@ -46,7 +46,7 @@ def teams_page(request: MemberRequest) -> HttpResponse:
             return redirect("teams")
     rows = project.teams.prefetch_related("members__membership__user").order_by("name")
     memberships = list(project.memberships.select_related("user").order_by("user__username"))
-    context = {"form": form, "teams": [_shown(team, memberships) for team in rows]}
+    context = {"form": form, "teams": [_team_row(team, memberships) for team in rows]}
     return render(request, "sessions/teams.html", context, status=422 if form.errors else 200)
 
 
@@ -54,7 +54,7 @@ def teams_page(request: MemberRequest) -> HttpResponse:
 @requires("administrator")
 def add_to_team(request: MemberRequest, team: UUID) -> HttpResponse:
     """Add a member of the project to a team."""
-    stored, membership = _both(request, team)
+    stored, membership = _load_team_and_member(request, team)
     with transaction.atomic(durable=True):
         teams.add(stored, membership, actor=people.pseudonym_of(request.user))
     messages.success(request, f"{membership.user.get_username()} belongs to {stored.name} now.")
@@ -65,7 +65,7 @@ def add_to_team(request: MemberRequest, team: UUID) -> HttpResponse:
 @requires("administrator")
 def remove_from_team(request: MemberRequest, team: UUID) -> HttpResponse:
     """Remove a member from a team."""
-    stored, membership = _both(request, team)
+    stored, membership = _load_team_and_member(request, team)
     with transaction.atomic(durable=True):
         teams.remove(stored, membership, actor=people.pseudonym_of(request.user))
     messages.success(
@@ -91,7 +91,7 @@ def dissolve_team(request: MemberRequest, team: UUID) -> HttpResponse:
     return redirect("teams")
 
 
-def _both(request: MemberRequest, team: UUID) -> tuple[Team, Membership]:
+def _load_team_and_member(request: MemberRequest, team: UUID) -> tuple[Team, Membership]:
     """Return the team of the path and the member of the form, both of this project."""
     project = request.membership.project
     try:
@@ -102,7 +102,7 @@ def _both(request: MemberRequest, team: UUID) -> tuple[Team, Membership]:
     return stored, get_object_or_404(project.memberships.select_related("user"), pk=member)
 
 
-def _shown(team: Team, memberships: list[Membership]) -> dict[str, object]:
+def _team_row(team: Team, memberships: list[Membership]) -> dict[str, object]:
     member_ids = {membership.membership_id for membership in team.members.all()}
     return {
         "team": team,

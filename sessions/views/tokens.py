@@ -96,14 +96,14 @@ def tokens_page(request: MemberRequest) -> HttpResponse:
             response = redirect("tokens")
             once.put(request, response, token, kind="token", name=agent.name)
             return response
-    rows = Paginator(_rows(project), PAGE).get_page(request.GET.get("page"))
+    rows = Paginator(_query_token_rows(project), PAGE).get_page(request.GET.get("page"))
     context = {"form": form, "rows": rows, "now": timezone.now(), "shown": once.take(request)}
     return once.cleared(
         render(request, "sessions/tokens.html", context, status=422 if form.errors else 200)
     )
 
 
-def _rows(project: Project) -> "QuerySet[Agent]":
+def _query_token_rows(project: Project) -> "QuerySet[Agent]":
     """Return every agent by name, once per token, newest first; once without a token."""
     return (
         project.agents.select_related("owner")

@@ -252,7 +252,7 @@ def test_the_journey_of_an_investigator_without_javascript(shelf: Shelf, new_pag
     with page.expect_download() as raw:
         page.get_by_role("link", name="Download the plan as stored").click()
     assert "pytest -q error" in raw.value.path().read_text()
-    page.get_by_role("link", name="Audit").click()
+    page.locator("#rail").get_by_role("link", name="Search").click()
     page.get_by_label("Query", exact=True).fill("state:failed tool:deploy.run")
     page.get_by_role("button", name="Search", exact=True).click()
     expect(page.locator(".timeline tbody tr")).to_have_count(1)
