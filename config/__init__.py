@@ -1,1 +1,1 @@
-"""Wiring only: settings, doors, server and supervisor. Nothing imports this package."""
+"""Settings, URLs, web server and supervisor. Nothing imports this package."""

@@ -1,4 +1,4 @@
-"""Every door for agents: what config/wsgi.py serves below /api/, without middleware."""
+"""URLs of the agents' API. config/wsgi.py serves them without middleware."""
 
 from django.urls import include, path
 

@@ -1,4 +1,4 @@
-"""Makes the wiring an app of Django, so that it may bring system checks and the command `setup`. It has no tables."""
+"""Django app of the configuration: system checks and commands. No tables."""
 
 from django.apps import AppConfig
 

@@ -1,7 +1,7 @@
-"""The Celery application: chores that take no arguments and do whatever is due.
+"""Celery application. Its jobs take no arguments and do whatever is due.
 
-Each chore is also a management command, so losing a message (the file broker may, on a SIGKILL) loses nothing: the
-next tick does the same work.
+Each job is also a management command. Losing a message (the file broker may, on a SIGKILL) loses
+nothing: the next tick does the same work.
 """
 
 import os
@@ -27,14 +27,14 @@ from django.conf import settings
 
 FILE_BROKER = "filesystem://"
 LOOK_UP_S = 0.5
-LOOKS, LOOK_AGAIN_S = 20, 0.05  # at a file that another process is writing
-CLOCK_STEP_S = 5.0  # a wall clock that moves by more against the monotonic one was set
+LOOKS, LOOK_AGAIN_S = 20, 0.05  # reads of a file that another process is writing
+CLOCK_STEP_S = 5.0  # the wall clock was set if it moves by more against the monotonic clock
 
 log = structlog.get_logger("gatebook.jobs")
 
 
 def broker_options(url: str, folder: Path) -> dict[str, Any]:
-    """Return the transport options for `url`; the folders of the file broker are made below `folder`."""
+    """Return the transport options for `url`; create the file broker's folders."""
     if not url.startswith(FILE_BROKER):
         return {}
     messages, control = folder / "messages", folder / "control"
@@ -49,42 +49,48 @@ def broker_options(url: str, folder: Path) -> dict[str, Any]:
 
 
 class FileChannel(filesystem.Channel):
-    """The file broker's channel, in which a message is there whole or not at all.
+    """Channel of the file broker that writes each message atomically.
 
-    kombu opens the file first and writes afterwards. A worker that looked in between took an empty message, and died of
-    it; as it did of an exchange's file that the clock, which starts beside it, had only just made.
+    kombu opens the file first and writes afterwards. A worker that read in between got an empty
+    message and crashed. The same happened with an exchange's file that the job clock, which starts
+    at the same time, had just created.
     """
 
     def _queue_bind(self, *binding: Any) -> None:
         for _ in range(LOOKS):
             try:
                 super()._queue_bind(*binding)
-            except ValueError:  # nothing in it yet
+            except ValueError:  # the file is still empty
                 time.sleep(LOOK_AGAIN_S)
             else:
                 return
-        (Path(self.control_folder) / f"{binding[0]}.exchange").unlink(missing_ok=True)  # whoever made it fell there
+        # The process that created the file died while it wrote.
+        (Path(self.control_folder) / f"{binding[0]}.exchange").unlink(missing_ok=True)
         super()._queue_bind(*binding)
 
     def _put(self, queue: str, payload: Any, **kwargs: Any) -> None:  # type: ignore[override]  # stubs differ in names
         name = f"{round(time.monotonic() * 1000)}_{uuid.uuid4()}.{queue}.msg"
         path = Path(self.data_folder_out) / name
-        unfinished = path.with_name(f".{name}.new")  # a name that no queue answers to
+        unfinished = path.with_name(f".{name}.new")  # a name that no queue matches
         try:
             unfinished.write_text(dumps(payload), encoding="utf-8")
             unfinished.replace(path)
         except OSError as error:
-            raise ChannelError(f"Cannot add a message to {self.data_folder_out}: {error.strerror}") from error
+            raise ChannelError(
+                f"Cannot add a message to {self.data_folder_out}: {error.strerror}"
+            ) from error
 
     def _get(self, queue: str, timeout: float | None = None) -> Any:
         try:
             return super()._get(queue)
-        except ValueError:  # torn by a power cut; it is out of the folder already, and the next tick does its work
+        except ValueError:
+            # The message was cut by a power failure and is already removed. The next tick does its
+            # work.
             raise Empty from None
 
 
 class FileTransport(filesystem.Transport):
-    """The file broker, looking up from its folder often enough: Celery notices a SIGTERM only between two looks."""
+    """File broker that polls often: Celery handles SIGTERM only between two polls."""
 
     Channel = FileChannel
 
@@ -93,10 +99,11 @@ class FileTransport(filesystem.Transport):
 
 
 class MonotonicScheduler(Scheduler):
-    """Sends each job once per period by the monotonic clock, and logs when the wall clock is set.
+    """Sends each job once per period by the monotonic clock; logs when the wall clock is set.
 
-    Celery's own scheduler computes the next run from the wall clock. After a step of two hours back it sends nothing
-    for two hours. This scheduler stores nothing: after a restart every job waits one period.
+    Celery's own scheduler computes the next run from the wall clock. After a step of two hours back
+    it sends nothing for two hours. This scheduler stores nothing: after a restart every job waits
+    one period.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -127,7 +134,7 @@ class MonotonicScheduler(Scheduler):
 
 
 def _wall_offset() -> float:
-    """Seconds between the wall clock and the monotonic clock: constant until somebody sets the wall clock."""
+    """Return wall clock minus monotonic clock: constant until the wall clock is set."""
     return time.time() - time.monotonic()
 
 
@@ -138,7 +145,8 @@ def _keep_our_logging(**kwargs: object) -> None:
 
 TRANSPORT_ALIASES["filesystem"] = f"{__name__}:{FileTransport.__name__}"
 
-# Celery warns root of messages that carry code; ours are JSON, and the web server beside it has no less power.
+# Celery warns root about messages that carry code. Ours are JSON, and the web server has the same
+# privileges.
 warnings.filterwarnings("ignore", category=SecurityWarning)
 
 app = Celery("gatebook")
@@ -152,20 +160,53 @@ app.conf.update(
     worker_enable_remote_control=False,
     beat_scheduler=f"{__name__}:{MonotonicScheduler.__name__}",
     beat_schedule={
-        # A message that waited longer than its period is worth nothing: the next one does the same work.
-        "outbox-deliver": {"task": "journal.tasks.deliver_outbox", "schedule": 5.0, "options": {"expires": 5.0}},
-        "notices-send": {"task": "approvals.tasks.send_notices", "schedule": 5.0, "options": {"expires": 5.0}},
-        # Whoever reads treats a passed deadline as passed; this writes it down and lets people and agents hear of it.
-        "gates-sweep": {"task": "approvals.tasks.sweep_gates", "schedule": 5.0, "options": {"expires": 5.0}},
-        # Whoever reads derives what is stuck; this records it, and lets people hear of it.
-        "stuck-sweep": {"task": "inquiry.tasks.sweep", "schedule": 5.0, "options": {"expires": 5.0}},
-        # Searches look at what is newer than the index themselves, and that should be little.
-        "words-index": {"task": "inquiry.tasks.index_words", "schedule": 3.0, "options": {"expires": 3.0}},
-        # Ten seconds of a run at most, and where it ended the next goes on.
-        "questions-watch": {"task": "inquiry.tasks.watch_questions", "schedule": 60.0, "options": {"expires": 60.0}},
-        # One after the other, by one worker; the others go on with what people and agents wait for.
-        "exports-run": {"task": "inquiry.tasks.run_exports", "schedule": 5.0, "options": {"expires": 5.0}},
-        "prune-answers": {"task": "ingest.tasks.prune_answers", "schedule": 3600.0, "options": {"expires": 3600.0}},
+        # A message older than its period is useless: the next one does the same work.
+        "outbox-deliver": {
+            "task": "journal.tasks.deliver_outbox",
+            "schedule": 5.0,
+            "options": {"expires": 5.0},
+        },
+        "notices-send": {
+            "task": "approvals.tasks.send_notices",
+            "schedule": 5.0,
+            "options": {"expires": 5.0},
+        },
+        # Readers treat a passed deadline as passed. This job records it and notifies people and
+        # agents.
+        "gates-sweep": {
+            "task": "approvals.tasks.sweep_gates",
+            "schedule": 5.0,
+            "options": {"expires": 5.0},
+        },
+        # Readers derive what is stuck. This job records it and notifies people.
+        "stuck-sweep": {
+            "task": "inquiry.tasks.sweep",
+            "schedule": 5.0,
+            "options": {"expires": 5.0},
+        },
+        # Searches read what is newer than the index themselves, which should be little.
+        "words-index": {
+            "task": "inquiry.tasks.index_words",
+            "schedule": 3.0,
+            "options": {"expires": 3.0},
+        },
+        # A run takes at most 10 s, and the next continues where it ended.
+        "questions-watch": {
+            "task": "inquiry.tasks.watch_questions",
+            "schedule": 60.0,
+            "options": {"expires": 60.0},
+        },
+        # One at a time, by one worker; the other worker serves what people and agents wait for.
+        "exports-run": {
+            "task": "inquiry.tasks.run_exports",
+            "schedule": 5.0,
+            "options": {"expires": 5.0},
+        },
+        "prune-answers": {
+            "task": "ingest.tasks.prune_answers",
+            "schedule": 3600.0,
+            "options": {"expires": 3600.0},
+        },
     },
 )
 app.autodiscover_tasks()

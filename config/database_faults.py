@@ -1,4 +1,4 @@
-"""Sentences for the faults of a database that an operator meets at a terminal: away, wrong password, not migrated."""
+"""Error texts for database faults at a terminal."""
 
 import logging
 import sys
@@ -11,15 +11,21 @@ from journal import outages
 
 _START: Final = "Start the database, or correct DATABASE_URL."
 _SETUP: Final = "Run `manage.py setup`; after an upgrade also."
-# By SQLSTATE; errors of a connection that was refused carry none, so their words decide.
+# By SQLSTATE. Refused connections carry none, so the text of the error decides.
 _BY_STATE: Final = {
     "28P01": "The database refuses the password. Correct the password in DATABASE_URL.",
-    "28000": "The database refuses this role. Correct the role in DATABASE_URL, or let it in (pg_hba.conf).",
+    "28000": (
+        "The database refuses this role."
+        " Correct the role in DATABASE_URL, or allow it in pg_hba.conf."
+    ),
     "3D000": "The database of DATABASE_URL does not exist. Create it, or correct the name.",
     "42P01": f"The database lacks tables of this version. {_SETUP}",
     "42703": f"The database lacks columns of this version. {_SETUP}",
     "42883": f"The database lacks functions of this version. {_SETUP}",
-    "42501": "The role of DATABASE_URL lacks a right. Run `manage.py setup` with DATABASE_OWNER_URL set.",
+    "42501": (
+        "The role of DATABASE_URL lacks a privilege."
+        " Run `manage.py setup` with DATABASE_OWNER_URL set."
+    ),
     "53300": "The database has no connection free. Raise max_connections, or stop what holds them.",
 }
 _BY_WORDS: Final = (
@@ -40,16 +46,16 @@ _SQLITE_NOT_A_DATABASE, _SQLITE_CANNOT_OPEN = 26, 14
 
 
 def sentence_for(error: BaseException) -> str | None:
-    """What is wrong with the database and what to do, as one line; None for every other error."""
+    """Return a database error and what to do about it, in one line; else None."""
     if isinstance(error, NotSupportedError):
         return f"{_first_line(error)} Move the data to a newer server and point DATABASE_URL there."
     if not isinstance(error, DatabaseError | InterfaceError):
         return None
     cause = error.__cause__
     if type(cause).__name__ == "PoolTimeout":
-        # The pool says only that it waited.
-        found = _why_no_connection()
-        return _BY_OUTAGE["busy"] if found is None else _of_postgresql(found)
+        # The pool reports only that it waited.
+        reason = _why_no_connection()
+        return _BY_OUTAGE["busy"] if reason is None else _of_postgresql(reason)
     code = getattr(cause, "sqlite_errorcode", None)
     if code is not None:
         return _of_sqlite(error, code & 0xFF)
@@ -57,8 +63,11 @@ def sentence_for(error: BaseException) -> str | None:
 
 
 def run_with_sentences(work: Callable[[], None]) -> None:
-    """Run `work`; end the process with a sentence and code 1 on such a fault. `--traceback` shows all of it."""
-    # The pool logs each failed attempt; one sentence at the end says the same.
+    """Run `work`; on a database fault exit with a sentence and code 1.
+
+    `--traceback` shows the traceback instead.
+    """
+    # The pool logs each failed attempt; one sentence at the end is enough.
     logging.getLogger("psycopg.pool").addFilter(lambda _record: False)
     try:
         work()
@@ -93,18 +102,25 @@ def _of_sqlite(error: BaseException, code: int) -> str | None:
     if words.startswith("no such column") or "has no column named" in words:
         return f"{_BY_STATE['42703']} SQLite says: {words}."
     if code == _SQLITE_NOT_A_DATABASE:
-        return f"{path} is no SQLite database. Correct DATABASE_URL, or restore the file from a backup."
+        return (
+            f"{path} is not an SQLite database."
+            " Correct DATABASE_URL, or restore the file from a backup."
+        )
     if code == _SQLITE_CANNOT_OPEN:
-        return f"{path} cannot be opened. Check that its folder exists and that you may write there."
+        return (
+            f"{path} cannot be opened. Check that its folder exists and that you may write there."
+        )
     outage = outages.outage_of(error)
     return None if outage is None else _BY_OUTAGE[outage]
 
 
 def _why_no_connection() -> BaseException | None:
-    """Connect once without the pool; the error of that, None when it succeeds."""
+    """Connect once without the pool; return the error, or None when it succeeds."""
     import psycopg
 
-    parameters = {name: value for name, value in connection.get_connection_params().items() if name != "pool"}
+    parameters = {
+        name: value for name, value in connection.get_connection_params().items() if name != "pool"
+    }
     for ours in ("cursor_factory", "context", "prepare_threshold", "server_side_binding"):
         parameters.pop(ours, None)
     try:
@@ -115,12 +131,15 @@ def _why_no_connection() -> BaseException | None:
 
 
 def _wrapped(error: BaseException) -> BaseException:
-    made = DatabaseError(str(error))
-    made.__cause__ = error
-    return made
+    wrapper = DatabaseError(str(error))
+    wrapper.__cause__ = error
+    return wrapper
 
 
 def _first_line(error: BaseException) -> str:
-    """The first line of an error's words. They name host, role and database, and never a password."""
+    """Return the first line of an error.
+
+    It names host, role and database, never a password.
+    """
     line = next(iter(str(error).strip().splitlines()), type(error).__name__)
     return f"{line.removesuffix('.')}."

@@ -1,6 +1,6 @@
-"""Announces to the application that its process is about to end, so that no request goes on waiting.
+"""Shutdown callbacks, so that no request waits on when the process ends.
 
-The web server answers SIGTERM by waiting for the requests that are under way, and is killed when it takes too long.
+On SIGTERM the web server waits for running requests, and is killed when that takes too long.
 """
 
 import threading
@@ -10,11 +10,11 @@ _callbacks: list[Callable[[], None]] = []
 
 
 def before_end(callback: Callable[[], None]) -> None:
-    """Call `callback`, in a thread of its own, when the web server begins to stop."""
+    """Register `callback` to run in its own thread when the web server begins to stop."""
     _callbacks.append(callback)
 
 
 def announce_end() -> None:
-    """Call what was registered. Returns at once."""
+    """Run the registered callbacks. Returns at once."""
     for callback in _callbacks:
         threading.Thread(target=callback, name="before-end", daemon=True).start()

@@ -1,7 +1,7 @@
-"""What Gatebook refuses to start on: settings under which an answered 2xx could be lost or history be changed.
+"""Start-up checks: settings that could lose an answered 2xx or change history.
 
-`refusals` is asked by the supervisor before anything is served; the same findings appear in
-`manage.py check --database default`.
+The supervisor calls `refusals` before it serves anything; `manage.py check --database default`
+reports the same findings.
 """
 
 import os
@@ -17,40 +17,74 @@ OLDEST_POSTGRESQL = 14
 SQLITE_FULL = 2
 MIGRATIONS = "django_migrations"
 MOUNTS = Path("/proc/self/mounts")
-# File systems whose locks or write order hold only within one machine, by the type the kernel gives them.
+# File systems whose locks or write order hold only on one machine, by the kernel's type name.
 NETWORK_FILE_SYSTEMS = frozenset(
-    {"9p", "afs", "beegfs", "ceph", "cifs", "coda", "davfs", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4"}
+    {
+        "9p",
+        "afs",
+        "beegfs",
+        "ceph",
+        "cifs",
+        "coda",
+        "davfs",
+        "glusterfs",
+        "gpfs",
+        "lustre",
+        "ncpfs",
+        "nfs",
+        "nfs4",
+    }
     | {"smb", "smb2", "smb3", "smbfs", "vboxsf", "prl_fs"}
 )
 NETWORK_FUSE = frozenset(
-    {"sshfs", "glusterfs", "s3fs", "rclone", "gcsfuse", "davfs2", "juicefs", "moosefs", "cephfs", "curlftpfs"}
+    {
+        "sshfs",
+        "glusterfs",
+        "s3fs",
+        "rclone",
+        "gcsfuse",
+        "davfs2",
+        "juicefs",
+        "moosefs",
+        "cephfs",
+        "curlftpfs",
+    }
     | {"smbnetfs", "goofys", "blobfuse", "blobfuse2", "vmhgfs-fuse", "grpcfuse"}
 )
 
 
 def refusals(connection: BaseDatabaseWrapper) -> list[str]:
-    """Return one sentence per reason not to start on this database, each saying what to change; empty when it is safe.
+    """Return one sentence per reason not to start on this database.
 
-    Raises OperationalError when the database cannot be reached at all.
+    Each sentence says what to change. Raises OperationalError when the database cannot be reached.
     """
     try:
         connection.ensure_connection()
     except NotSupportedError as reason:
-        return [f"{reason}. Move the data to PostgreSQL {OLDEST_POSTGRESQL} or newer and point DATABASE_URL there."]
-    return [*unsafe_settings(connection), *unguarded_history(connection), *foreign_schema(connection)]
+        return [
+            f"{reason}. Move the data to PostgreSQL {OLDEST_POSTGRESQL} or newer and point "
+            "DATABASE_URL there."
+        ]
+    return [
+        *unsafe_settings(connection),
+        *unguarded_history(connection),
+        *foreign_schema(connection),
+    ]
 
 
 def unsafe_settings(connection: BaseDatabaseWrapper) -> list[str]:
-    """Return the sentences about the database itself, without looking at tables."""
+    """Return the sentences about the database itself, without reading tables."""
     if connection.vendor == "postgresql":
         return _postgresql(connection)
     if connection.vendor == "sqlite":
         return _sqlite(connection)
-    return [f"Gatebook runs on SQLite and PostgreSQL, not on {connection.vendor}. Change DATABASE_URL."]
+    return [
+        f"Gatebook runs on SQLite and PostgreSQL, not on {connection.vendor}. Change DATABASE_URL."
+    ]
 
 
 def unguarded_history(connection: BaseDatabaseWrapper) -> list[str]:
-    """Return a sentence naming the triggers of the law that the database lacks, if it lacks any."""
+    """Return a sentence that names missing triggers, if any."""
     from journal import triggers
 
     missing = triggers.missing(connection)
@@ -63,20 +97,21 @@ def unguarded_history(connection: BaseDatabaseWrapper) -> list[str]:
 
 
 def foreign_schema(connection: BaseDatabaseWrapper) -> list[str]:
-    """Return a sentence that names the first differences between the tables and what this version makes."""
+    """Return a sentence that names the first differences from this version's tables."""
     from journal import inventory
 
-    found = inventory.differences(connection)
-    if not found:
+    differences = inventory.differences(connection)
+    if not differences:
         return []
     return [
-        f"The tables are not those of this version: {inventory.sentence(found)}. "
-        "Start the version of Gatebook that made this database, or begin with an empty one and import bundles."
+        f"The tables are not those of this version: {inventory.sentence(differences)}. "
+        "Start the version of Gatebook that made this database, or begin with an empty one and "
+        "import bundles."
     ]
 
 
 def network_file_system(path: str | os.PathLike[str], mounts: str) -> str | None:
-    """Return the type of the network file system that `path` lies on, or None when it lies on a local one.
+    """Return the type of the network file system of `path`; None for a local one.
 
     `mounts` is the text of /proc/self/mounts; later lines hide earlier ones at the same place.
     """
@@ -97,7 +132,7 @@ def network_file_system(path: str | os.PathLike[str], mounts: str) -> str | None
 
 
 def _postgresql(connection: BaseDatabaseWrapper) -> list[str]:
-    found: list[str] = []
+    sentences: list[str] = []
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT current_setting('fsync'), current_setting('synchronous_commit'), "
@@ -106,66 +141,79 @@ def _postgresql(connection: BaseDatabaseWrapper) -> list[str]:
         )
         fsync, synchronous_commit, full_page_writes, encoding, version = cursor.fetchone()
     if version < OLDEST_POSTGRESQL * 10000:
-        found.append(
+        sentences.append(
             f"PostgreSQL {version // 10000} is too old. "
-            f"Move the data to PostgreSQL {OLDEST_POSTGRESQL} or newer and point DATABASE_URL there."
+            f"Move the data to PostgreSQL {OLDEST_POSTGRESQL} or newer and point DATABASE_URL "
+            "there."
         )
     for name, value in (("fsync", fsync), ("full_page_writes", full_page_writes)):
         if value == "off":
-            found.append(
-                f"PostgreSQL runs with {name} off, so a crash can lose or corrupt what was answered as stored. "
-                f"Set {name} = on in postgresql.conf and reload the server."
+            sentences.append(
+                f"PostgreSQL runs with {name} off, so a crash can lose or corrupt what was "
+                f"answered as stored. Set {name} = on in postgresql.conf and reload the server."
             )
     if synchronous_commit == "off":
-        found.append(
-            "PostgreSQL runs with synchronous_commit off, so a crash can lose what was answered as stored. "
-            "Set synchronous_commit = on in postgresql.conf (or ALTER ROLE … RESET synchronous_commit) and reload."
+        sentences.append(
+            "PostgreSQL runs with synchronous_commit off, so a crash can lose what was answered "
+            "as stored. Set synchronous_commit = on in postgresql.conf (or ALTER ROLE … RESET "
+            "synchronous_commit) and reload."
         )
     if encoding != "UTF8":
-        found.append(
+        sentences.append(
             f"The database is encoded in {encoding} and cannot hold every text. "
             "Create one with ENCODING 'UTF8' and point DATABASE_URL there."
         )
-    return found
+    return sentences
 
 
 def _sqlite(connection: BaseDatabaseWrapper) -> list[str]:
-    found: list[str] = []
+    sentences: list[str] = []
     with connection.cursor() as cursor:
         cursor.execute("PRAGMA synchronous")
         (synchronous,) = cursor.fetchone()
     if synchronous < SQLITE_FULL:
-        found.append(
-            "SQLite runs with synchronous below FULL, so a power cut can lose what was answered as stored. "
-            "Remove the PRAGMA synchronous from the connection's options, or set it to FULL."
+        sentences.append(
+            "SQLite runs with synchronous below FULL, so a power cut can lose what was answered "
+            "as stored. Remove the PRAGMA synchronous from the connection's options, or set it "
+            "to FULL."
         )
     mounts = MOUNTS.read_text(encoding="utf-8", errors="surrogateescape") if MOUNTS.exists() else ""
     name = str(connection.settings_dict["NAME"])
     kind = network_file_system(name, mounts)
     if kind:
-        found.append(
-            f"The SQLite file {name} lies on a network file system ({kind}), where its locks do not hold. "
-            "Set GATEBOOK_VAR to a folder on a local disk, or use PostgreSQL by DATABASE_URL."
+        sentences.append(
+            f"The SQLite file {name} lies on a network file system ({kind}), where its locks do "
+            "not hold. Set GATEBOOK_VAR to a folder on a local disk, or use PostgreSQL by "
+            "DATABASE_URL."
         )
-    return found
+    return sentences
 
 
 def register() -> None:
-    """Add the findings to Django's system checks; they run where a database is asked for (`check --database`)."""
+    """Add the findings to Django's system checks (`check --database`)."""
     checks.register(_check, checks.Tags.database)
 
 
 def _check(
-    *, app_configs: Sequence[AppConfig] | None = None, databases: Sequence[str] | None = None, **kwargs: object
+    *,
+    app_configs: Sequence[AppConfig] | None = None,
+    databases: Sequence[str] | None = None,
+    **kwargs: object,
 ) -> list[checks.CheckMessage]:
     if DEFAULT_DB_ALIAS not in (databases or ()):
         return []
     connection = connections[DEFAULT_DB_ALIAS]
-    found: list[checks.CheckMessage] = [
+    messages: list[checks.CheckMessage] = [
         checks.Error(sentence, id="gatebook.E001") for sentence in unsafe_settings(connection)
     ]
-    # A warning only: `migrate` runs these checks too, and it is what puts missing triggers (and tables) in place.
-    found += [checks.Warning(sentence, id="gatebook.W001") for sentence in unguarded_history(connection)]
-    if MIGRATIONS in connection.introspection.table_names():  # an empty database is no other version's
-        found += [checks.Warning(sentence, id="gatebook.W002") for sentence in foreign_schema(connection)]
-    return found
+    # Only a warning, because `migrate`, which installs missing triggers and tables, runs these
+    # checks too.
+    messages += [
+        checks.Warning(sentence, id="gatebook.W001") for sentence in unguarded_history(connection)
+    ]
+    if MIGRATIONS in connection.introspection.table_names():
+        # An empty database is not another version's.
+        messages += [
+            checks.Warning(sentence, id="gatebook.W002") for sentence in foreign_schema(connection)
+        ]
+    return messages

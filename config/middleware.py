@@ -1,4 +1,4 @@
-"""What every page of people passes through besides Django's own: no caching, busy answers, the end of a sign-in."""
+"""Middleware of the pages: no caching, busy answers, the end of sign-ins."""
 
 import time
 from collections.abc import Callable
@@ -21,15 +21,15 @@ GetResponse = Callable[[HttpRequest], HttpResponse]
 
 SIGNED_IN_S = "signed_in_s"
 SEEN_S = "seen_s"
-# The clock of a sign-in is written at most this often, so that reading pages does not queue for the one writer.
+# The sign-in's clock is written at most this often, so that reading pages rarely needs the writer.
 SEEN_PRECISION_S = 60
-COUNTS = "/counts/"  # which every open page polls, whether or not anybody is there
+COUNTS = "/counts/"  # polled by every open page, even without a person
 
 
 class NoStoreMiddleware:
-    """Forbids every cache to keep a page; a view that has said something stricter or looser itself is left alone.
+    """Forbid caching of pages, unless the view has set Cache-Control itself.
 
-    Stands below whitenoise, so static files keep their long life.
+    Stands below whitenoise, so that static files keep their long lifetime.
     """
 
     def __init__(self, get_response: GetResponse) -> None:
@@ -42,9 +42,10 @@ class NoStoreMiddleware:
 
 
 class SignInClockMiddleware:
-    """Ends a sign-in after 30 idle minutes and, used or not, after 12 hours (settings.SIGN_IN_*_S).
+    """End a sign-in after 30 idle minutes, and after 12 hours in any case.
 
-    An ended sign-in is forgotten on the server too: its cookie is worth nothing afterwards.
+    The times are settings.SIGN_IN_*_S. The server deletes an ended sign-in, so that its cookie is
+    worthless.
     """
 
     def __init__(self, get_response: GetResponse) -> None:
@@ -56,7 +57,10 @@ class SignInClockMiddleware:
             now = int(time.time())
             signed_in = session.setdefault(SIGNED_IN_S, now)
             seen = session.setdefault(SEEN_S, now)
-            if now - seen > settings.SIGN_IN_IDLE_S or now - signed_in > settings.SIGN_IN_ABSOLUTE_S:
+            if (
+                now - seen > settings.SIGN_IN_IDLE_S
+                or now - signed_in > settings.SIGN_IN_ABSOLUTE_S
+            ):
                 session.flush()
             elif now - seen >= SEEN_PRECISION_S and request.path != COUNTS:
                 session[SEEN_S] = now
@@ -70,9 +74,9 @@ def _start_clock(sender: object, request: HttpRequest, **kwargs: object) -> None
 
 
 class OwnPasswordMiddleware:
-    """Leads whoever signed in with a password that somebody else set to the page that replaces it, and nowhere else.
+    """Redirect people to replace a password that another person set.
 
-    Until then nobody knows who is signed in: the person, or the one who set the password.
+    Until they replace it, the user may be that other person.
     """
 
     def __init__(self, get_response: GetResponse) -> None:
@@ -87,14 +91,14 @@ class OwnPasswordMiddleware:
 
 
 def _open_to_all() -> tuple[str, ...]:
-    """What is served whoever asks: it shows nothing of any project."""
+    """Return the paths that anybody may open; they show nothing of any project."""
     return "/healthz", "/readyz", *(reverse(name) for name in ("password", "sign_in", "sign_out"))
 
 
 class BusyMiddleware:
-    """Answers 503 when the database had no turn or no connection for the page in time, or was lost meanwhile.
+    """Answer 503 when the database was too busy for the page, or was lost.
 
-    An empty 405 becomes a page: people load the address of a form that was refused again.
+    An empty 405 becomes a page, because people reload the address of a rejected form.
     """
 
     def __init__(self, get_response: GetResponse) -> None:

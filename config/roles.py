@@ -1,19 +1,25 @@
-"""Two roles on PostgreSQL: the owner migrates, the application may add to history and never change it.
+"""Grants for two PostgreSQL roles, owner and application.
 
-With `DATABASE_OWNER_URL` set, `manage.py setup` runs as the owner and then grants the role of `DATABASE_URL` what it
-needs. The triggers refuse changes anyway; the grants also keep a hijacked application from dropping the triggers.
+The owner migrates. The application adds to history and never changes it.
+
+With `DATABASE_OWNER_URL` set, `manage.py setup` runs as the owner and then grants the role of
+`DATABASE_URL` what it needs. Triggers reject changes of history anyway; the grants also keep a
+compromised application from dropping the triggers.
 """
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from journal import triggers
 
-# A body goes when an erasure names it; the trigger sees to that, so the application may delete there.
+# The application may delete bodies; a trigger requires an erasure that names them.
 ERASABLE = frozenset({"journal_body"})
 
 
 def grant(connection: BaseDatabaseWrapper, role: str) -> None:
-    """Give `role` what the application needs, and no more on the tables of history. Idempotent; run it as the owner."""
+    """Grant `role` what the application needs, with append-only access to history.
+
+    Idempotent. Run it as the owner.
+    """
     name = connection.ops.quote_name(role)
     statements = [
         f"GRANT USAGE ON SCHEMA public TO {name}",

@@ -1,10 +1,11 @@
-"""The supervisor: `python -m config.run` serves Gatebook until Ctrl-C.
+"""Supervisor: `python -m config.run` serves Gatebook until Ctrl-C.
 
-It starts the web server (config/web), the Celery worker and its clock (beat), each in its own process group. SIGINT or
-SIGTERM becomes SIGTERM to all groups and, four seconds later, SIGKILL to what is left. When a child ends by itself the
-others are stopped too and the exit code is 1: nothing goes on half alive.
+It starts the web server (config/web), the Celery worker and the job clock (beat), each in its own
+process group. SIGINT or SIGTERM becomes SIGTERM to all groups and, four seconds later, SIGKILL to
+what is left. When a child ends by itself, the supervisor stops the others and exits with code 1.
 
-    --demo COMMAND…   once /readyz answers, run COMMAND with `--url … --token …` added; its end stops nothing
+With `--demo COMMAND…` it runs COMMAND with `--url … --token …` added once /readyz answers. The end
+of that command stops nothing.
 """
 
 import argparse
@@ -32,9 +33,11 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass
 class Child:
-    """One program in its own process group. `vital` means that the house closes when it ends.
+    """One program in its own process group.
 
-    `environment` is all that the program gets to see of it; None hands our own on.
+    When a `vital` child ends, all are stopped.
+
+    `environment` is the program's whole environment; None passes our own on.
     """
 
     name: str
@@ -54,13 +57,13 @@ class Child:
         )
 
     def signal(self, number: signal.Signals) -> None:
-        """Send `number` to the whole group, also when only grandchildren are left of it."""
+        """Send `number` to the whole group, also when only grandchildren are left."""
         if self.process is not None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, number)
 
     def gone(self) -> bool:
-        """Whether no process of the group is left."""
+        """Return whether the group has no process left."""
         if self.process is None:
             return True
         self.process.poll()
@@ -74,7 +77,10 @@ class Child:
 
 
 def _die_with_parent(parent: int) -> Callable[[], None] | None:
-    """On Linux, make a child fall with a supervisor that was itself killed; elsewhere it would keep the port."""
+    """On Linux, make a child end with a killed supervisor.
+
+    Elsewhere it would keep the port.
+    """
     if sys.platform != "linux":
         return None
     prctl = ctypes.CDLL(None).prctl
@@ -88,18 +94,18 @@ def _die_with_parent(parent: int) -> Callable[[], None] | None:
 
 
 class Supervisor:
-    """Starts children, watches them, and stops all of them together."""
+    """Starts children, watches them, and stops them together."""
 
     def __init__(self, children: list[Child]) -> None:
         self.children = children
         self.stopping = False
 
     def ask_to_stop(self, _number: int = 0, _frame: FrameType | None = None) -> None:
-        """A signal handler: the watch ends at its next look."""
+        """Handle a signal: the watch ends at its next poll."""
         self.stopping = True
 
     def start(self) -> None:
-        """Start every child. Signals that arrive from now on lead to a stop."""
+        """Start every child. Signals stop the supervisor from now on."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self.ask_to_stop)
         for child in self.children:
@@ -111,14 +117,17 @@ class Supervisor:
         self.children.append(child)
 
     def fallen(self) -> Child | None:
-        """Return a vital child that has ended by itself, if there is one."""
+        """Return a vital child that has ended by itself, or None."""
         for child in self.children:
             if child.process is not None and child.process.poll() is not None and child.vital:
                 return child
         return None
 
     def watch(self, until: Callable[[], bool] = lambda: False) -> bool:
-        """Watch until `until()`, a signal, or the fall of a vital child. True only when `until()` came first."""
+        """Watch until `until()`, a signal, or the end of a vital child.
+
+        Returns True only when `until()` came first.
+        """
         while not self.stopping:
             if self.fallen() is not None:
                 return False
@@ -128,10 +137,16 @@ class Supervisor:
         return False
 
     def stop(self) -> int:
-        """Stop every child within five seconds and return the exit code: 0 after a signal, 1 after a fall."""
+        """Stop every child within five seconds and return the exit code.
+
+        0 after a signal, 1 when a vital child ended.
+        """
         fallen = None if self.stopping else self.fallen()
         if fallen is not None and fallen.process is not None:
-            say(f"{fallen.name} ended by itself (exit code {fallen.process.returncode}); stopping everything")
+            say(
+                f"{fallen.name} ended by itself (exit code {fallen.process.returncode}); "
+                "stopping everything"
+            )
         for child in self.children:
             child.signal(signal.SIGTERM)
         deadline = time.monotonic() + KILL_AFTER_S
@@ -148,13 +163,16 @@ class Supervisor:
 
 
 def say(text: str) -> None:
-    """Tell the person at the terminal; the children's logs go to the same place as JSON lines."""
+    """Write a line to the terminal; the children's JSON logs go there too."""
     sys.stderr.write(f"gatebook: {text}\n")
     sys.stderr.flush()
 
 
 def web_server(host: str, port: int, vendor: str, threads: int) -> Child:
-    """Return the child that serves HTTP. SQLite has one writer and its queue lives in one process, so one worker."""
+    """Return the child that serves HTTP.
+
+    SQLite allows one writer at a time and its queue is in one process, so one worker.
+    """
     workers = 1 if vendor == "sqlite" else 2
     options = {
         "--host": host,
@@ -163,31 +181,44 @@ def web_server(host: str, port: int, vendor: str, threads: int) -> Child:
         "--blocking-threads": str(threads),
         "--workers-kill-timeout": "3",
     }
-    command = [sys.executable, "-m", "config.web", *(part for pair in options.items() for part in pair)]
-    # glibc's allocator gives every thread arenas of its own, and batches wear holes into each: in a run of equal work
-    # memory grew by half and went on growing; with two arenas it levels out. Other allocators ignore the variable.
+    command = [
+        sys.executable,
+        "-m",
+        "config.web",
+        *(part for pair in options.items() for part in pair),
+    ]
+    # glibc's allocator gives every thread its own arenas, and batches fragment each: under constant
+    # work memory grew by half and kept growing. With two arenas it levels out. Other allocators
+    # ignore the variable.
     environment = {"MALLOC_ARENA_MAX": "2", **os.environ}
     return Child("web server", [*command, "config.wsgi:application"], environment=environment)
 
 
 def job_children(folder: Path) -> list[Child]:
-    """Return the Celery worker and its clock: two children, because a clock inside the worker could die unseen."""
+    """Return the Celery worker and its clock.
+
+    Two children, because a clock inside the worker could die unnoticed.
+    """
     temporary = folder / "tmp"
     temporary.mkdir(parents=True, exist_ok=True, mode=0o700)
-    # Jobs answer no requests: to check all pages would load them into both, at twice the time of their start.
+    # Jobs serve no pages. System checks would import all pages and double the start-up time.
     celery = [sys.executable, "-m", "celery", "-A", "config.celery", "--quiet", "--skip-checks"]
     quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
     # The file broker moves each message through the temporary folder.
     environment = {**os.environ, "TMPDIR": str(temporary)}
     return [
-        Child("job worker", [*celery, "worker", "-P", "threads", "-c", "2", *quiet], environment=environment),
+        Child(
+            "job worker",
+            [*celery, "worker", "-P", "threads", "-c", "2", *quiet],
+            environment=environment,
+        ),
         Child("job clock", [*celery, "beat", "--pidfile="], environment=environment),
     ]
 
 
 def is_ready(url: str) -> bool:
-    """Return whether the server says that it can do its work."""
-    # No proxy: the address is this machine's own.
+    """Return whether /readyz answers 200."""
+    # No proxy, because the address is this machine's.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(f"{url}/readyz", timeout=0.5) as answer:
@@ -197,12 +228,15 @@ def is_ready(url: str) -> bool:
 
 
 def _opened(supervisor: Supervisor, url: str) -> bool | None:
-    """Watch until the server is ready (True) or patience ends (False); None when it was stopped or fell before."""
+    """Watch until the server is ready (True) or READY_WITHIN_S is over (False).
+
+    Returns None when a signal or the end of a child came first.
+    """
     patience = time.monotonic() + READY_WITHIN_S
     ready = False
 
     def settled() -> bool:
-        # Asked once: agents that waited for it come at this moment, and a second answer may be late.
+        # Checked once: waiting agents connect at this moment and may delay a second answer.
         nonlocal ready
         ready = is_ready(url)
         return ready or time.monotonic() > patience
@@ -219,19 +253,25 @@ def _port(text: str) -> int:
 
 
 def _refuse_taken_port(host: str, port: int) -> None:
-    """Exit with a sentence when somebody listens there already; their /readyz must not be taken for ours."""
+    """Exit with a sentence when the port is taken.
+
+    Another server's /readyz must not be taken for ours.
+    """
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        # As the server will: connections of an earlier run that are still closing do not count.
+        # As the server does: connections of an earlier run that are still closing do not count.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
         except OSError as reason:
-            say(f"cannot listen on {host} port {port}: {reason.strerror}. Choose another with PORT=8001.")
+            say(
+                f"cannot listen on {host} port {port}: {reason.strerror}. Choose another with "
+                "PORT=8001."
+            )
             raise SystemExit(1) from None
 
 
 def _refuse_unsafe_start() -> str:
-    """Exit with a sentence for each reason not to start; return the database's vendor when there is none."""
+    """Exit with a sentence for each reason not to start; else return the database vendor."""
     import django
 
     django.setup()
@@ -242,10 +282,12 @@ def _refuse_unsafe_start() -> str:
     try:
         reasons = installation.refusals() or durability.refusals(connection)
     except Exception as reason:
-        # Whatever it is, the operator needs a sentence and not a traceback.
-        said = database_faults.sentence_for(reason)
+        # The operator needs a sentence for any error, not a traceback.
+        fault = database_faults.sentence_for(reason)
         reasons = [
-            said or f"The database cannot be used: {reason}. Check DATABASE_URL, and run `manage.py setup` first."
+            fault
+            or f"The database cannot be used: {reason}."
+            " Check DATABASE_URL, and run `manage.py setup` first."
         ]
     finally:
         connection.close()
@@ -256,14 +298,21 @@ def _refuse_unsafe_start() -> str:
     return connection.vendor
 
 
-# What the demo agent, which knows Gatebook over HTTP alone, has no business with.
-_SECRETS = ("DATABASE_URL", "GATEBOOK_PEPPER", "GATEBOOK_SECRET_KEY", "GATEBOOK_SMTP", "CELERY_BROKER_URL")
+# The demo agent uses only HTTP and must not see these.
+_SECRETS = (
+    "DATABASE_URL",
+    "GATEBOOK_PEPPER",
+    "GATEBOOK_SECRET_KEY",
+    "GATEBOOK_SMTP",
+    "CELERY_BROKER_URL",
+)
 
 
 def _forget_owner() -> None:
-    """Begin again without the owner's address, where it is set: only `setup` and `migrate` use that role.
+    """Restart without DATABASE_OWNER_URL, which only `setup` and `migrate` use.
 
-    Nothing that serves may have its password, and the kernel shows a process's first environment while it lives.
+    No serving process may have that password, and the kernel shows a process's first environment
+    while it lives.
     """
     if "DATABASE_OWNER_URL" in os.environ:
         kept = {name: value for name, value in os.environ.items() if name != "DATABASE_OWNER_URL"}
@@ -283,15 +332,20 @@ def _demo_token() -> str:
 
 
 def main() -> int:
-    """Run the house until it is told to stop or a part of it falls; return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m config.run", description=(__doc__ or "").partition("\n")[0])
+    """Run until a signal or the end of a vital child; return the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m config.run", description=(__doc__ or "").partition("\n")[0]
+    )
     parser.add_argument("--demo", nargs=argparse.REMAINDER, default=[], metavar="COMMAND")
     demo = parser.parse_args().demo
     _forget_owner()
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
-    # Without cached modules every worker of the web server imports for seconds.
+    # Without cached modules every web worker takes seconds to import.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    host, port = os.environ.get("GATEBOOK_HOST") or "127.0.0.1", _port(os.environ.get("PORT") or "8000")
+    host, port = (
+        os.environ.get("GATEBOOK_HOST") or "127.0.0.1",
+        _port(os.environ.get("PORT") or "8000"),
+    )
     _refuse_taken_port(host, port)
     vendor = _refuse_unsafe_start()
 
@@ -300,12 +354,19 @@ def main() -> int:
     url = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"  # noqa: S104 - compared, not bound
     token = _demo_token() if demo else ""
     supervisor = Supervisor(
-        [web_server(host, port, vendor, settings.WEB_THREADS), *job_children(settings.CELERY_FOLDER)]
+        [
+            web_server(host, port, vendor, settings.WEB_THREADS),
+            *job_children(settings.CELERY_FOLDER),
+        ]
     )
     supervisor.start()
     try:
         if (ready := _opened(supervisor, url)) is not None:
-            say(f"serving {url} (Ctrl-C stops it)" if ready else f"not ready yet; ask {url}/readyz why")
+            say(
+                f"serving {url} (Ctrl-C stops it)"
+                if ready
+                else f"not ready yet; ask {url}/readyz why"
+            )
             if demo:
                 kept = {name: value for name, value in os.environ.items() if name not in _SECRETS}
                 command = [*demo, "--url", url, "--token", token]

@@ -1,4 +1,4 @@
-"""All settings of Gatebook, read from the environment. docs/operating.md lists the variables an operator may set."""
+"""Django settings from the environment. docs/operating.md lists the variables."""
 
 import os
 import sys
@@ -16,54 +16,64 @@ def _flag(name: str) -> bool:
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 VAR_DIR = Path(os.environ.get("GATEBOOK_VAR") or BASE_DIR / "var").absolute()
-# The database, its log and the artifacts are for this user's eyes only; made first, because its parts are made open.
+# Only this user may read the database, its log and the artifacts. Created first, because its
+# contents are created with open permissions.
 VAR_DIR.mkdir(parents=True, exist_ok=True, mode=0o700)
 DEBUG = False
 
-# True when people reach Gatebook over https: through a proxy that sets X-Forwarded-Proto on every request.
+# True when Gatebook is behind an https proxy that sets X-Forwarded-Proto on every request.
 HTTPS = _flag("GATEBOOK_HTTPS")
 
-# --- keys -----------------------------------------------------------------------------------------------------------
+# --- keys -----------------------------------------------------------------------------------------
 _keys, _new_keys = keys.load(VAR_DIR / "keys", os.environ)
-# They live in this process alone until `manage.py setup` stores them.
+# They exist only in this process until `manage.py setup` stores them.
 GATEBOOK_NEW_KEYS = _new_keys
 SECRET_KEY: str | bytes = _keys["secret_key"].hex()
 GATEBOOK_PEPPER: bytes = _keys["pepper"]
 
-# --- databases ------------------------------------------------------------------------------------------------------
-# Most of them wait for people and hold no connection (approvals/waker.py): a parked thread costs little.
+# --- databases ------------------------------------------------------------------------------------
+# Most threads wait for people without a connection (approvals/waker.py), which costs little.
 WEB_THREADS = int(os.environ.get("GATEBOOK_THREADS") or 256)
-# What clients may take of one process (config/web/limits.py). No thread waits for a client.
+# Limits of clients per process (config/web/limits.py). No thread waits for a client.
 GATEBOOK_CONNECTIONS = int(os.environ.get("GATEBOOK_CONNECTIONS") or 4096)
 GATEBOOK_CONNECTIONS_PER_ADDRESS = int(os.environ.get("GATEBOOK_CONNECTIONS_PER_ADDRESS") or 256)
-# Their connections are not counted; the clients are that they name in X-Forwarded-For.
+# Proxies' connections are not counted; the clients in their X-Forwarded-For are.
 GATEBOOK_PROXIES = frozenset(
-    address.strip() for address in os.environ.get("GATEBOOK_PROXIES", "127.0.0.1,::1").split(",") if address.strip()
+    address.strip()
+    for address in os.environ.get("GATEBOOK_PROXIES", "127.0.0.1,::1").split(",")
+    if address.strip()
 )
-# A client has so long for its request line and headers, and must move so many bytes of a body or response in that time.
+# The time for a request line and headers, and the bytes of a body or response that a client must
+# move in that time.
 GATEBOOK_CLIENT_TIMEOUT_S = float(os.environ.get("GATEBOOK_CLIENT_TIMEOUT_S") or 10)
 GATEBOOK_CLIENT_BYTES_PER_S = int(os.environ.get("GATEBOOK_CLIENT_BYTES_PER_S") or 8192)
-# Bodies that arrive and responses that are read slowly may lie in files below var/spool, so many bytes in all.
+# Total bytes of arriving bodies and slowly read responses in files below var/spool.
 GATEBOOK_SPOOL_BYTES = int(os.environ.get("GATEBOOK_SPOOL_BYTES") or 1024 * 1024 * 1024)
-# Of one process to PostgreSQL. Whoever finds none free waits a few seconds for one and is then answered 503.
+# Connections of one process to PostgreSQL. A request that gets none in a few seconds is answered
+# 503.
 POOL_SIZE = min(WEB_THREADS + 2, 24)
-# A command of the owner (migrations) may use another role than the application, which may only insert into history.
+# Owner commands (migrations) may use another role. The application's may only insert into history.
 _owner_url = os.environ.get("DATABASE_OWNER_URL", "")
 _as_owner = bool(_owner_url) and len(sys.argv) > 1 and sys.argv[1] in {"migrate", "setup"}
 try:
     DATABASES = {
         "default": databases.entry(
-            _owner_url if _as_owner else os.environ.get("DATABASE_URL", ""), VAR_DIR, BASE_DIR, POOL_SIZE
+            _owner_url if _as_owner else os.environ.get("DATABASE_URL", ""),
+            VAR_DIR,
+            BASE_DIR,
+            POOL_SIZE,
         )
     }
 except ValueError as _reason:
-    # Every program begins here, and who starts one needs the sentence and not a traceback.
+    # All programs load this module. Show the sentence, not a traceback.
     raise SystemExit(f"gatebook: {_reason}") from None
-# Whom `manage.py setup` grants the application's rights to; empty where one role does everything.
-APPLICATION_ROLE = (urlsplit(os.environ.get("DATABASE_URL", "")).username or "") if _as_owner else ""
+# The role that `manage.py setup` grants the application's rights; empty with a single role.
+APPLICATION_ROLE = (
+    (urlsplit(os.environ.get("DATABASE_URL", "")).username or "") if _as_owner else ""
+)
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-# --- the rooms ------------------------------------------------------------------------------------------------------
+# --- the rooms ------------------------------------------------------------------------------------
 INSTALLED_APPS = [
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -117,19 +127,25 @@ TEMPLATES = [
     }
 ]
 
-# --- people ---------------------------------------------------------------------------------------------------------
-AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "sessions.signed_in.MemberBackend"]
+# --- people ---------------------------------------------------------------------------------------
+AUTHENTICATION_BACKENDS = [
+    "axes.backends.AxesStandaloneBackend",
+    "sessions.signed_in.MemberBackend",
+]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
-    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
+    {
+        "NAME": "django.contrib.auth.password_validation.MinimumLengthValidator",
+        "OPTIONS": {"min_length": 12},
+    },
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
     {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
 ]
 LOGIN_URL = "/sign-in/"
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/sign-in/"
-# Five wrong passwords for one name from one address lock that pair for 15 minutes; never the name alone, by which
-# anybody could lock anybody out.
+# Five wrong passwords for one name from one address lock that pair for 15 minutes. The name alone
+# is never locked, because anybody could then lock anybody out.
 AXES_FAILURE_LIMIT = 5
 AXES_COOLOFF_TIME = 0.25
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
@@ -139,14 +155,20 @@ AXES_HTTP_RESPONSE_CODE = 429
 AXES_VERBOSE = False
 AXES_CLIENT_IP_CALLABLE = "sessions.sign_ins.address_of"
 AXES_USERNAME_CALLABLE = "sessions.sign_ins.counted_name"
-# What forms send beside a password is stored with a wrong one; of secrets nothing is.
-AXES_SENSITIVE_PARAMETERS = ["username", "ip_address", "old_password", "new_password1", "new_password2"]
-# Of a proxy that adds the address of its client to X-Forwarded-For, which it must do on every request.
+# The rest of the form is stored with a wrong password, but no secrets.
+AXES_SENSITIVE_PARAMETERS = [
+    "username",
+    "ip_address",
+    "old_password",
+    "new_password1",
+    "new_password2",
+]
+# Set for a proxy that appends its client's address to X-Forwarded-For on every request.
 GATEBOOK_FORWARDED_FOR = _flag("GATEBOOK_FORWARDED_FOR")
 SIGN_IN_IDLE_S = 30 * 60
 SIGN_IN_ABSOLUTE_S = 12 * 60 * 60
 
-# --- browsers -------------------------------------------------------------------------------------------------------
+# --- browsers -------------------------------------------------------------------------------------
 ALLOWED_HOSTS = [
     "localhost",
     "127.0.0.1",
@@ -174,7 +196,7 @@ SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_AGE = SIGN_IN_ABSOLUTE_S
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
-# The prefix makes browsers refuse the cookie from any other host or over http; it needs https, so plain names without.
+# The prefix makes browsers reject the cookie from any other host or over http. It requires https.
 SESSION_COOKIE_NAME = "__Host-gatebook" if HTTPS else "gatebook"
 CSRF_COOKIE_NAME = "__Host-gatebook-csrf" if HTTPS else "gatebook-csrf"
 CSRF_COOKIE_HTTPONLY = True
@@ -182,10 +204,10 @@ SECURE_SSL_REDIRECT = HTTPS
 SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
 SECURE_HSTS_SECONDS = 365 * 24 * 60 * 60 if HTTPS else 0
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if HTTPS else None
-# Whether HSTS covers the operator's other hosts, and a browser's preload list, is not for one service to decide.
+# The operator decides whether HSTS covers other hosts and a browser's preload list.
 SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
 
-# --- language, time, files ------------------------------------------------------------------------------------------
+# --- language, time, files ------------------------------------------------------------------------
 LANGUAGE_CODE = "en"
 USE_I18N = False
 USE_TZ = True
@@ -198,38 +220,47 @@ STORAGES = {
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
 }
 MEDIA_ROOT = VAR_DIR / "artifacts"
-# The most bytes of one artifact that are stored here; larger ones are known by their hash alone.
+# The most bytes stored of one artifact. Larger ones are known only by their hash.
 GATEBOOK_ARTIFACT_BYTES = int(os.environ.get("GATEBOOK_ARTIFACT_BYTES") or 64 * 1024 * 1024)
-# How long a person's page may search before it is stopped with a sentence.
+# Seconds that a page may search before it stops with a message.
 GATEBOOK_SEARCH_TIMEOUT_S = float(os.environ.get("GATEBOOK_SEARCH_TIMEOUT_S") or 5)
-# How many queries in the search's language run at once; 0 for what inquiry/turns.py thinks right.
+# How many search queries run at once; 0 for the default of inquiry/turns.py.
 GATEBOOK_SEARCH_PLACES = max(int(os.environ.get("GATEBOOK_SEARCH_PLACES") or 0), 0)
-# Artifact bytes are streamed by their own door; this bounds what a form may carry.
+# The limit of forms. Artifact bytes have their own streaming endpoint.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 4 * 1024 * 1024
 
-# --- notices --------------------------------------------------------------------------------------------------------
-# Where people reach Gatebook: links in notices begin with it.
-GATEBOOK_URL = (os.environ.get("GATEBOOK_URL") or f"http://127.0.0.1:{os.environ.get('PORT') or 8000}").rstrip("/")
-# Without a mail server notices by e-mail become files.
+# --- notices --------------------------------------------------------------------------------------
+# The public address, for links in notifications.
+GATEBOOK_URL = (
+    os.environ.get("GATEBOOK_URL") or f"http://127.0.0.1:{os.environ.get('PORT') or 8000}"
+).rstrip("/")
+# Without a mail server, e-mail notifications are written to files.
 _smtp = urlsplit(os.environ.get("GATEBOOK_SMTP", ""))
-EMAIL_BACKEND = f"django.core.mail.backends.{'smtp' if _smtp.hostname else 'filebased'}.EmailBackend"
+EMAIL_BACKEND = (
+    f"django.core.mail.backends.{'smtp' if _smtp.hostname else 'filebased'}.EmailBackend"
+)
 EMAIL_FILE_PATH = VAR_DIR / "mail"
-EMAIL_HOST, EMAIL_PORT = _smtp.hostname or "", _smtp.port or (465 if _smtp.scheme == "smtps" else 587)
+EMAIL_HOST, EMAIL_PORT = (
+    _smtp.hostname or "",
+    _smtp.port or (465 if _smtp.scheme == "smtps" else 587),
+)
 EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = unquote(_smtp.username or ""), unquote(_smtp.password or "")
 EMAIL_USE_SSL, EMAIL_USE_TLS = _smtp.scheme == "smtps", _smtp.scheme == "smtp+tls"
 EMAIL_TIMEOUT = 5
 DEFAULT_FROM_EMAIL = os.environ.get("GATEBOOK_MAIL_FROM") or "gatebook@localhost"
-# Webhooks go to these hosts alone (`host` or `host:port`, by commas), and to public addresses alone.
+# Webhooks go only to these hosts (`host` or `host:port`, by commas), at public addresses.
 GATEBOOK_WEBHOOK_HOSTS = frozenset(
-    host.strip().lower() for host in os.environ.get("GATEBOOK_WEBHOOK_HOSTS", "").split(",") if host.strip()
+    host.strip().lower()
+    for host in os.environ.get("GATEBOOK_WEBHOOK_HOSTS", "").split(",")
+    if host.strip()
 )
-# For trials: also to this machine itself, and over plain http.
+# For trials: also to this machine, and over plain http.
 GATEBOOK_WEBHOOK_LOOPBACK = _flag("GATEBOOK_WEBHOOK_LOOPBACK")
 
-# --- jobs -----------------------------------------------------------------------------------------------------------
+# --- jobs -----------------------------------------------------------------------------------------
 CELERY_BROKER_URL = os.environ.get("CELERY_BROKER_URL") or "filesystem://"
 CELERY_FOLDER = VAR_DIR / "celery"
 
-# --- logs -----------------------------------------------------------------------------------------------------------
+# --- logs -----------------------------------------------------------------------------------------
 LOGGING = logs.logging_config(os.environ.get("GATEBOOK_LOG_LEVEL", "INFO").upper())
 logs.configure_structlog()

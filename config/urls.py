@@ -1,4 +1,4 @@
-"""Every door for people and for watching machines on one page. The agents' doors are in agents_urls.py."""
+"""URLs of pages and health checks. The agents' URLs are in agents_urls.py."""
 
 from django.urls import include, path
 

@@ -1,4 +1,4 @@
-"""The WSGI application that config/web serves: agents' requests by a short way, people's by the whole of Django."""
+"""WSGI application. Agents' requests skip the middleware that people's use."""
 
 import gc
 import multiprocessing
@@ -29,10 +29,10 @@ AGENTS_PREFIX = "/api/"
 
 
 class AgentsHandler(WSGIHandler):
-    """Django without middleware and with the agents' own URLconf, for whatever stands below /api/.
+    """Django without middleware and with the agents' URLconf, for /api/.
 
-    Sessions, cookies and CSRF have no meaning for agents, and walking the stack costs more than storing an event.
-    Errors take the shape that the URLconf's handler404 and handler500 give them.
+    Agents need no login sessions, cookies or CSRF tokens, and the middleware costs more than
+    storing an event. The URLconf's handler404 and handler500 shape the errors.
     """
 
     def load_middleware(self, is_async: bool = False) -> None:
@@ -64,17 +64,21 @@ def _dispatcher() -> Callable[[dict[str, Any], Any], Iterable[bytes]]:
 
 application = _dispatcher()
 
-if multiprocessing.parent_process() is not None:  # a worker of the web server, not a test that imports us
+if multiprocessing.parent_process() is not None:
+    # This is a worker of the web server, and not a test that imports the module.
     if settings.GATEBOOK_NEW_KEYS:
-        raise SystemExit(f"gatebook: no key {', '.join(settings.GATEBOOK_NEW_KEYS)} is stored; run `manage.py setup`")
+        raise SystemExit(
+            f"gatebook: no key {', '.join(settings.GATEBOOK_NEW_KEYS)} is stored; run `manage.py "
+            "setup`"
+        )
     idle.share()
     if connection.vendor == "sqlite":
         checkpoints.begin(str(connection.settings_dict["NAME"]))
     before_end(waker.drain)
     waker.start()
 
-# What is loaded by now stays for good, and a batch makes tens of thousands of objects of which hardly any stand in a
-# cycle: looking for cycles less often takes a fifth off a batch's Python time.
+# What is loaded now stays. A batch creates tens of thousands of objects, hardly any in cycles:
+# collecting less often saves a fifth of a batch's Python time.
 gc.collect()
 gc.freeze()
 gc.set_threshold(20_000, 20, 50)

@@ -1,4 +1,4 @@
-"""The only writer of Agent."""
+"""The one writer of Agent."""
 
 import re
 

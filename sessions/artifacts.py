@@ -1,4 +1,4 @@
-"""The only writer of Artifact and of stored bytes.
+"""The one writer of Artifact and of stored bytes.
 
 Files are named by their content and written atomically.
 """

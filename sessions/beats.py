@@ -1,4 +1,4 @@
-"""The only writer of BeatMinute: counts heartbeats and progress, which never mix.
+"""The one writer of BeatMinute: counts heartbeats and progress, which never mix.
 
 A heartbeat shows that a process runs. Progress is what a process that merely runs cannot report: a
 checkpoint, a decision, a changed task, a change of an effect, or a new progress token.

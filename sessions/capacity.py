@@ -1,4 +1,4 @@
-"""The only writer of Capacity: agents' free capacity, and throttled plans.
+"""The one writer of Capacity: agents' free capacity, and throttled plans.
 
 Only new plans are throttled. Dispatching an approved effect, reporting an outcome and probing
 always work.

@@ -1,4 +1,4 @@
-"""The only writer of Checkpoint: session state in the agent's words.
+"""The one writer of Checkpoint: session state in the agent's words.
 
 The latest five per session are kept.
 

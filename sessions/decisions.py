@@ -1,4 +1,4 @@
-"""The only writer of Decision: what an agent chose, and how that ended."""
+"""The one writer of Decision: what an agent chose, and how that ended."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

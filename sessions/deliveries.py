@@ -1,4 +1,4 @@
-"""The only writer of Delivery: which messages are files in which folder."""
+"""The one writer of Delivery: which messages are files in which folder."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from uuid import UUID

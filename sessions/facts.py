@@ -1,4 +1,4 @@
-"""The only writer of ObservedFact: named values as sources reported them.
+"""The one writer of ObservedFact: named values as sources reported them.
 
 The latest report of each source counts.
 """

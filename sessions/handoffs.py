@@ -1,4 +1,4 @@
-"""The only writer of Handoff: five sections for the next worker, accepted once."""
+"""The one writer of Handoff: five sections for the next worker, accepted once."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

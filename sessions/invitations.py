@@ -1,4 +1,4 @@
-"""The only writer of Invitation: people join a project only when they accept.
+"""The one writer of Invitation: people join a project only when they accept.
 
 Usernames belong to the whole installation, and inviting does not reveal whether a name is taken: a
 password is shown either way, and an existing account keeps its own. So administrators can neither

@@ -1,4 +1,4 @@
-"""The only writer of Item: which things of a task are done, failed or pending."""
+"""The one writer of Item: which things of a task are done, failed or pending."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The only writer of Lease: acquire, renew, release and take over leases.
+"""The one writer of Lease: acquire, renew, release and take over leases.
 
 The database's clock and one row's lock decide: the statement that writes also compares. A holder
 that loses a lease learns so from the epoch, since a write under a lower epoch is rejected.

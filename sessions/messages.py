@@ -1,4 +1,4 @@
-"""The only writer of Message and Reading: an inbox per agent and one for all.
+"""The one writer of Message and Reading: an inbox per agent and one for all.
 
 Messages are in journal order. A message is unread until it is marked, so that a reader that crashes
 between reading and marking gets it again.

@@ -1,4 +1,4 @@
-"""The only writer of users, Person and Membership: accounts, pseudonyms and roles."""
+"""The one writer of users, Person and Membership: accounts, pseudonyms and roles."""
 
 import secrets
 from datetime import UTC, datetime, timedelta

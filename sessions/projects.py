@@ -1,4 +1,4 @@
-"""The only writer of Project."""
+"""The one writer of Project."""
 
 from uuid import UUID
 

@@ -1,4 +1,4 @@
-"""The only writer of Repository: which of its refs are production or protected."""
+"""The one writer of Repository: which of its refs are production or protected."""
 
 from typing import Any
 from uuid import UUID

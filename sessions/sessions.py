@@ -1,4 +1,4 @@
-"""The only writer of Session: open, touch and end sessions, and apply facts.
+"""The one writer of Session: open, touch and end sessions, and apply facts.
 
 Facts arrive as commands or as reports (evidence); the row is folded from both.
 """

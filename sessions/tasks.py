@@ -1,4 +1,4 @@
-"""The only writer of Task: the tree of a session's work."""
+"""The one writer of Task: the tree of a session's work."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress

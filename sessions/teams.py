@@ -1,4 +1,4 @@
-"""The only writer of Team and TeamMember, which rules can ask for approval."""
+"""The one writer of Team and TeamMember, which rules can ask for approval."""
 
 import re
 from typing import Final

@@ -1,4 +1,4 @@
-"""The only writer of AgentToken: issue, authenticate and revoke bearer tokens.
+"""The one writer of AgentToken: issue, authenticate and revoke bearer tokens.
 
 A token is `gbk_<8 characters>_<43 characters>`: a public id to find the row by, and 32 random bytes
 of which only an HMAC under the installation's pepper is stored. The plaintext is returned once, to

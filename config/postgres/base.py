@@ -1,12 +1,12 @@
-"""The PostgreSQL backend: Django's own, which hands out no connection that the server has ended meanwhile.
+"""PostgreSQL backend: Django's, never using connections the server closed.
 
-After a restart of PostgreSQL every connection that lay idle in the pool is dead, and each would cost somebody a
-request. A dead one can be told without asking the server: while nothing is under way there is nothing to read but its
-end.
+After a restart of PostgreSQL every idle connection of the pool is dead, and each would cost a
+request. A dead connection is recognised without asking the server: an idle one has nothing to read
+except its end.
 
-Of those that lie idle the one used last goes out first. What a connection knows (prepared statements with their plans,
-the server's own memory of tables) costs more to learn than most statements cost; handed out in turn, two dozen of them
-would have to learn it two dozen times, and forget none.
+The idle connection used last is taken first. What a connection has learned (prepared statements
+with plans, the server's caches) costs more to rebuild than most statements cost. In rotation, two
+dozen connections would each have to learn it.
 """
 
 import select
@@ -19,29 +19,29 @@ from psycopg_pool import ConnectionPool
 
 
 class LastUsedFirst(deque[Any]):
-    """The idle connections of a pool, which takes from the left: whoever comes back stands there."""
+    """Idle connections of a pool, which takes from the left: returned ones go there."""
 
-    def append(self, one: Any, /) -> None:
-        """Put `one` where it is taken first."""
-        self.appendleft(one)
+    def append(self, connection: Any, /) -> None:
+        """Insert a connection where it is taken first."""
+        self.appendleft(connection)
 
 
 class DatabaseWrapper(django_postgresql.DatabaseWrapper):
-    """Looks at what the pool gives before it is used."""
+    """Checks the pool's connections before use."""
 
     @property
     def pool(self) -> Any:
-        """The pool of this process, None where there is none; what lies idle in it is taken as LastUsedFirst says."""
-        found = super().pool
-        # psycopg_pool knows no other order than by turns. A pool is empty until it is opened, which comes after this.
-        if found is not None and not isinstance(found._pool, LastUsedFirst):
-            with found._lock:
-                if not isinstance(found._pool, LastUsedFirst):
-                    found._pool = LastUsedFirst(found._pool)
-        return found
+        """Return this process's pool, or None; its idle connections are LastUsedFirst."""
+        pool = super().pool
+        # psycopg_pool only rotates. A pool is empty until it is opened, which happens later.
+        if pool is not None and not isinstance(pool._pool, LastUsedFirst):
+            with pool._lock:
+                if not isinstance(pool._pool, LastUsedFirst):
+                    pool._pool = LastUsedFirst(pool._pool)
+        return pool
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
-        """A connection that is not known to be dead; when one is, all that lie idle are looked through."""
+        """Return a connection that is not known to be dead; check all idle ones if one is."""
         while True:
             connection = super().get_new_connection(conn_params)
             if self.pool is None or not has_ended(connection):
@@ -51,11 +51,14 @@ class DatabaseWrapper(django_postgresql.DatabaseWrapper):
 
 
 def has_ended(connection: "psycopg.Connection[Any]") -> bool:
-    """Whether an idle connection is of no use any more. The server is asked only when it has said something unasked."""
+    """Return whether an idle connection is dead.
+
+    Queries the server only when it has sent something unasked.
+    """
     try:
-        said = select.poll()
-        said.register(connection.fileno(), select.POLLIN)
-        if said.poll(0):
+        poll = select.poll()
+        poll.register(connection.fileno(), select.POLLIN)
+        if poll.poll(0):
             ConnectionPool.check_connection(connection)
     except psycopg.Error:
         return True

@@ -1,8 +1,8 @@
-"""The SQLite backend: Django's own, with durable settings on every connection and a fair queue of writers.
+"""SQLite backend: Django's, with durable settings and a fair queue of writers.
 
-A connection takes its place in the queue before it begins a transaction, or before a single writing statement
-outside one, and leaves it as soon as SQLite says that no transaction is open any more: after a commit, a rollback, a
-close, a failed BEGIN, or an error on which SQLite itself has rolled back. That question is asked of SQLite after every
+A connection enters the queue before it begins a transaction, or before a single writing statement
+outside one. It leaves as soon as SQLite reports no open transaction: after a commit, a rollback, a
+close, a failed BEGIN, or an error on which SQLite itself rolled back. SQLite is asked after every
 operation, so no path can keep the turn by mistake.
 """
 
@@ -18,16 +18,17 @@ from config.sqlite import checkpoints, idle, queue
 from config.sqlite.schema import SchemaEditor
 
 CACHE_KIB = 16384
-# After so many changed rows a connection gives its cache back: another's commit makes it worthless anyway, and sixteen
-# idle connections held fifty megabytes of such pages.
+# After so many changed rows a connection frees its cache. Another connection's commit invalidates
+# it anyway, and sixteen idle connections held 50 MB of such pages.
 MANY_ROWS = 500
-# The write-ahead log may grow under long readers; after a checkpoint it is cut back to this.
+# The write-ahead log may grow under long readers. A checkpoint truncates it to this size.
 LOG_LIMIT_BYTES = 64 * 1024 * 1024
-# Pages in the log before they are copied into the database, 4 KiB each. The same few pages change again and again; at
-# the usual 1,000 each of them is copied more often. In a web server a thread does it (checkpoints.py).
+# Log pages (4 KiB) before a commit copies them into the database. The same few pages change again
+# and again; at the default of 1,000 each is copied more often. In a web server a thread copies
+# (checkpoints.py).
 CHECKPOINT_PAGES = 4_000
 
-# Stands for a script: it ends the open transaction first and may then do anything.
+# Stands for a script, which ends the open transaction and may then do anything.
 ANYTHING = "BEGIN"
 READS_ONLY = frozenset({"SELECT", "EXPLAIN", "PRAGMA", "VALUES", "ATTACH", "DETACH"})
 ENDS = frozenset({"COMMIT", "END", "ROLLBACK", "RELEASE"})
@@ -36,18 +37,21 @@ _WRITING_WORD = re.compile(r"\b(?:INSERT|UPDATE|DELETE|REPLACE)\b", re.IGNORECAS
 
 
 def takes_the_turn(statement: str) -> bool:
-    """Return whether `statement`, run outside a transaction, writes or opens one. When in doubt, True."""
+    """Return whether `statement`, outside a transaction, writes or opens one.
+
+    True when unsure.
+    """
     if statement.startswith("SELECT"):
         return False
-    found = _FIRST_WORD.match(statement)
-    word = found.group(1).upper() if found else ""
+    match = _FIRST_WORD.match(statement)
+    word = match.group(1).upper() if match else ""
     if word == "WITH":
         return _WRITING_WORD.search(statement) is not None
     return word not in READS_ONLY and word not in ENDS
 
 
 class Cursor(django_sqlite.SQLiteCursorWrapper):
-    """Django's cursor, waiting for the turn before it writes outside a transaction."""
+    """Django's cursor, which waits for its turn to write outside a transaction."""
 
     connection: "Connection"
 
@@ -79,13 +83,13 @@ class Cursor(django_sqlite.SQLiteCursorWrapper):
 
 
 class Connection(sqlite3.Connection):
-    """A connection that holds at most one place in its database's queue of writers."""
+    """A connection with at most one place in its database's queue of writers."""
 
     place: queue.Place
     wait_s: float
     rows_when_shrunk: int = 0
     is_open: bool = False
-    file: tuple[int, int] | None = None  # which one it has open
+    file: tuple[int, int] | None = None  # device and inode of the open file
 
     def __init__(self, database: str, timeout: float = 5.0, **kwargs: Any) -> None:
         self.place = queue.Place(queue.for_database(database))
@@ -94,9 +98,9 @@ class Connection(sqlite3.Connection):
         self.is_open, self.file = True, idle.file_at(database)
 
     def enters(self, statement: str) -> bool:
-        """Wait for the turn if `statement` needs it. False when it only reads and so can neither begin nor end one.
+        """Wait for the turn if `statement` needs it; False when it only reads.
 
-        After True the caller runs the statement and calls `settle`, whatever comes of it.
+        After True the caller runs the statement and calls `settle` in every case.
         """
         if self.in_transaction:
             return True
@@ -109,7 +113,10 @@ class Connection(sqlite3.Connection):
         return True
 
     def settle(self) -> None:
-        """Leave the queue unless a transaction is open. Called after everything that may have ended one."""
+        """Leave the queue unless a transaction is open.
+
+        Call it after everything that may have ended one.
+        """
         if not self.in_transaction:
             self.place.leave()
             if self.total_changes > self.rows_when_shrunk + MANY_ROWS:
@@ -119,7 +126,7 @@ class Connection(sqlite3.Connection):
     def cursor(self, factory: Any = Cursor) -> Any:
         return super().cursor(factory)
 
-    # The next three make a plain cursor of sqlite3's own, so they must ask for the turn themselves.
+    # The next three use sqlite3's own cursor, so they wait for the turn themselves.
 
     def execute(self, *arguments: Any) -> sqlite3.Cursor:
         self.enters(arguments[0])
@@ -159,17 +166,17 @@ class Connection(sqlite3.Connection):
         try:
             super().close()
         finally:
-            # Closing rolls back, and a connection that could not even close is never used again.
+            # Closing rolls back, and a connection that failed to close is never used again.
             self.place.leave()
 
     def __del__(self) -> None:
-        # A thread that ended with an open transaction: its connection is collected without a close.
+        # A thread ended with an open transaction, so its connection is collected without a close.
         if hasattr(self, "place"):
             self.place.leave()
 
 
 class DatabaseWrapper(django_sqlite.DatabaseWrapper):
-    """Django's wrapper over connections that queue, each set up so that what is committed is on the disk."""
+    """Django's wrapper over queueing connections, set up so that commits are durable."""
 
     display_name = "SQLite"
     SchemaEditorClass = SchemaEditor
@@ -185,11 +192,12 @@ class DatabaseWrapper(django_sqlite.DatabaseWrapper):
         for pragma in (
             "journal_mode = WAL",
             "synchronous = FULL",
-            # Without it INSERT OR REPLACE deletes rows past the append-only triggers.
+            # Without it INSERT OR REPLACE deletes rows without the append-only triggers.
             "recursive_triggers = ON",
             f"cache_size = -{CACHE_KIB}",
-            # Each IN list of a CHECK constraint makes a small temporary table per row; past a dozen of them SQLite goes
-            # to temporary files, and an effect's UPDATE took 440 µs where it takes 35 in memory.
+            # Each IN list of a CHECK constraint makes a small temporary table per row. Past a dozen
+            # SQLite uses temporary files, and an effect's UPDATE took 440 µs where it takes 35 in
+            # memory.
             "temp_store = MEMORY",
             f"journal_size_limit = {LOG_LIMIT_BYTES}",
             f"wal_autocheckpoint = {checkpoints.pages(CHECKPOINT_PAGES)}",
@@ -203,8 +211,10 @@ class DatabaseWrapper(django_sqlite.DatabaseWrapper):
             self.close_at = time.monotonic()  # at the end of the request
 
     def _close(self) -> None:
-        # Within a block the wrapper keeps what it has, and SQLite rolls back by closing.
-        if self.connection is not None and (self.in_atomic_block or not idle.give_back(self.connection)):
+        # Inside a transaction the wrapper keeps its connection, and SQLite rolls back on close.
+        if self.connection is not None and (
+            self.in_atomic_block or not idle.give_back(self.connection)
+        ):
             with self.wrap_database_errors:
                 self.connection.close()
 

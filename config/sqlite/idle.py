@@ -1,8 +1,9 @@
-"""Open connections that wait for the next request of a web server, whichever of its threads that comes to.
+"""Connection pool for SQLite: connections wait for the next request of any thread.
 
-The one used last goes out first: its statements are prepared and its pages at hand. Kept by threads instead, they
-stayed with the first sixteen of the hundreds that a burst of requests had called up, and every request that came to
-another thread opened a connection of its own, which takes longer than most commands.
+The connection used last is taken first, since its statements are prepared and its pages cached.
+When threads kept their connections, these stayed with the first sixteen of hundreds of threads that
+a burst had started. Every request in another thread opened a connection of its own, which takes
+longer than most commands.
 """
 
 import os
@@ -14,41 +15,44 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from config.sqlite.base import Connection
 
-MOST: Final = 64  # those beyond, of a burst or of many who waited, are closed
-WITH_PAGES: Final = 16  # the others give their cache back and hold 0.7 MB. A hundred with theirs held a gigabyte.
+MOST: Final = 64  # further connections, of a burst or of many waiters, are closed
+# Further connections free their caches and hold 0.7 MB each. A hundred with caches held 1 GB.
+WITH_PAGES: Final = 16
 
-_waiting: "deque[Connection] | None" = None  # those with their pages, which go out first
-_bare: "deque[Connection]" = deque()  # and those without: what a burst left behind takes no pages from those in use
+_waiting: "deque[Connection] | None" = None  # with cached pages; taken first
+# Without cached pages: left by a burst, and never used before the others.
+_bare: "deque[Connection]" = deque()
 _mutex = threading.Lock()
 
 
 def share() -> None:
-    """From now on connections of this process wait here between requests. Without it a thread keeps its own."""
+    """Pool this process's connections between requests, not one per thread."""
     global _waiting
     if _waiting is None:
         _waiting = deque()
 
 
 def shared() -> bool:
-    """Whether connections of this process wait here."""
+    """Return whether connections of this process are pooled."""
     return _waiting is not None
 
 
 def take(database: str) -> "Connection | None":
-    """An open connection to the file that stands at `database` now, None when none waits."""
+    """Return a pooled connection to the file that is at `database` now, or None."""
     if not (_waiting or _bare):
         return None
     file = file_at(database)
     with _mutex:
-        found = _waiting.pop() if _waiting else _bare.pop() if _bare else None
-    if found is not None and (file is None or found.file != file):  # another book was put in its place
-        found.close()
+        connection = _waiting.pop() if _waiting else _bare.pop() if _bare else None
+    if connection is not None and (file is None or connection.file != file):
+        # Another file has replaced the one that it has open.
+        connection.close()
         return None
-    return found
+    return connection
 
 
 def give_back(connection: "Connection") -> bool:
-    """Let `connection` wait for the next request. False when it must be closed instead."""
+    """Return `connection` to the pool. False when it must be closed instead."""
     if _waiting is None or not connection.is_open or connection.in_transaction:
         return False
     with _mutex:
@@ -64,15 +68,16 @@ def give_back(connection: "Connection") -> bool:
 
 
 def file_at(database: str) -> tuple[int, int] | None:
-    """Which file that is, whatever its name: device and number; None of what is no file."""
+    """Return device and inode of a file, whatever its name; None for no file."""
     try:
-        found = Path(database).stat()
+        status = Path(database).stat()
     except OSError:
         return None
-    return (found.st_dev, found.st_ino)
+    return (status.st_dev, status.st_ino)
 
 
-_left_to_parents: "list[deque[Connection]]" = []  # what another process opened is neither used nor closed here
+# Connections of the parent process are neither used nor closed here.
+_left_to_parents: "list[deque[Connection]]" = []
 
 
 def _forget_after_fork() -> None:

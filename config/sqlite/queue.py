@@ -1,9 +1,9 @@
-"""A fair queue of writers: SQLite lets one connection write at a time and keeps no order among those who wait.
+"""Fair queue of writers: SQLite allows one at a time, in no order of waiters.
 
-Left to itself SQLite polls: a person's form waited seconds behind importers that kept stepping in front of it.
-Here the next to write is the one who asked first, and a person's request goes before those of agents: it is short, and
-somebody watches it. One queue stands for one database file in one process; other
-processes are kept apart by SQLite's own lock and its busy timeout.
+By itself SQLite polls: a person's form waited seconds behind importers that kept overtaking it.
+Here writers go first come, first served, except that people's requests, which are short, go before
+those of agents. One queue serves one database file in one process; SQLite's own lock and busy
+timeout separate processes.
 """
 
 import os
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-# So many people in a row, then an agent that waits: nobody starves, whoever comes in crowds.
+# After so many people in a row a waiting agent writes, so that nobody starves.
 PEOPLE_IN_A_ROW = 3
 
 _asks_for = threading.local()
@@ -21,7 +21,7 @@ _asks_for = threading.local()
 
 @contextmanager
 def for_a_person() -> Iterator[None]:
-    """Within this context the thread asks for a person: its writes go before those of agents."""
+    """Within this context the thread writes for a person, before agents."""
     _asks_for.person = True
     try:
         yield
@@ -30,12 +30,12 @@ def for_a_person() -> Iterator[None]:
 
 
 class BlockedError(Exception):
-    """The turn did not come: in time, or because waiting for oneself would never end."""
+    """The turn did not come in time, or this thread would wait for itself."""
 
 
 @dataclass(eq=False)
 class Place:
-    """One connection's place in a queue of writers. Held from `take` to `leave`; may be taken again afterwards."""
+    """One connection's place in a queue of writers, from `take` to `leave`. Reusable."""
 
     queue: "WriterQueue"
     turn: threading.Event = field(default_factory=threading.Event)
@@ -43,29 +43,33 @@ class Place:
 
     @property
     def held(self) -> bool:
-        """Whether this place holds the turn now."""
+        """Return whether this place has the turn now."""
         return self.queue.holder is self
 
     def take(self, timeout_s: float) -> None:
-        """Wait for the turn, first come first served, at most `timeout_s` seconds; no-op when it is held already.
+        """Wait for the turn at most `timeout_s` seconds; no-op when it is held already.
 
-        Raises BlockedError when the time is over, and at once when the same thread holds the turn by another place.
+        Raises BlockedError on timeout, and at once when this thread has the turn by another place.
         """
         if not self.held:
             self.queue.take(self, timeout_s)
 
     def leave(self) -> None:
-        """Give the turn to whoever has waited longest; no-op when it is not held. Any thread may call it."""
+        """Pass the turn to the next waiter; no-op when it is not held.
+
+        Any thread may call it.
+        """
         if self.held:
             self.queue.leave(self)
 
 
 class WriterQueue:
-    """Who writes now and who waits, in the order of asking."""
+    """The current writer and the waiting ones, in their order of arrival."""
 
     def __init__(self) -> None:
-        # Whoever has it may come again: a connection that is collected gives its turn back, and the collector runs at
-        # any allocation, within this mutex too. So nothing is allocated there between a look and what follows from it.
+        # Reentrant, because a collected connection releases its turn, and the collector may run at
+        # any allocation, also within this mutex. So nothing is allocated there between a check and
+        # what follows.
         self.mutex = threading.RLock()
         self.holder: Place | None = None
         self.waiting: deque[Place] = deque()
@@ -82,12 +86,14 @@ class WriterQueue:
                 self.holder = place
                 return
             if self.holder.thread == place.thread:
-                raise BlockedError("this thread is already writing through another connection to the same database")
+                raise BlockedError(
+                    "this thread is already writing through another connection to the same database"
+                )
             line.append(place)
         if place.turn.wait(timeout_s):
             return
         with self.mutex:
-            # The turn may have come between the end of the wait and here: then it is ours and must not be lost.
+            # The turn may have come after the timeout. Then it is ours and must not be lost.
             if self.holder is not place:
                 line.remove(place)
                 raise BlockedError(f"waited {timeout_s:g} s for the turn to write")
@@ -102,7 +108,7 @@ class WriterQueue:
                 self.holder.turn.set()
 
     def _next(self) -> Place | None:
-        """Who writes next; call with the mutex held."""
+        """Return the next writer. Call with the mutex held."""
         if self.people and (self.people_in_a_row < PEOPLE_IN_A_ROW or not self.waiting):
             self.people_in_a_row += 1
             return self.people.popleft()
@@ -115,14 +121,14 @@ _queues_mutex = threading.Lock()
 
 
 def for_database(name: str) -> WriterQueue:
-    """Return this process's one queue for the database file `name`; different spellings of a path share it."""
+    """Return this process's queue for a database file; spellings of a path share it."""
     key = name if name.startswith("file:") or name == ":memory:" else os.path.realpath(name)
     with _queues_mutex:
         return _queues.setdefault(key, WriterQueue())
 
 
 def _forget_after_fork() -> None:
-    # Threads do not survive a fork: whoever held a turn or a mutex will never give it back in the child.
+    # Threads do not survive a fork, so their turns and mutexes are never released in the child.
     global _queues_mutex
     _queues_mutex = threading.Lock()
     _queues.clear()

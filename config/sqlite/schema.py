@@ -1,4 +1,4 @@
-"""How SQLite's tables are changed: as Django does it, in a database whose triggers on one table read another."""
+"""Schema changes in SQLite, where triggers on one table read another."""
 
 from typing import Any, Self
 
@@ -6,22 +6,22 @@ from django.db.backends.sqlite3.schema import DatabaseSchemaEditor
 
 
 class SchemaEditor(DatabaseSchemaEditor):
-    """Django's own, which rebuilds a table under another name, drops the old one and renames the new.
+    """Django's editor, which rebuilds a table, drops the old one and renames the new.
 
-    Between the two a trigger that reads the table reads nothing, and SQLite would refuse the renaming; it does not look
-    while `legacy_alter_table` is on. What names the table goes on naming it.
+    In between, a trigger that reads the table finds none, and SQLite would refuse the renaming. It
+    does not check while `legacy_alter_table` is on. References to the table keep its name.
     """
 
     def __enter__(self) -> Self:
-        self._look_away(on=True)
+        self._skip_rename_checks(on=True)
         return super().__enter__()
 
     def __exit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> None:
         try:
             super().__exit__(exc_type, exc_value, traceback)
         finally:
-            self._look_away(on=False)
+            self._skip_rename_checks(on=False)
 
-    def _look_away(self, *, on: bool) -> None:
+    def _skip_rename_checks(self, *, on: bool) -> None:
         with self.connection.cursor() as cursor:
             cursor.execute(f"PRAGMA legacy_alter_table = {'ON' if on else 'OFF'}")

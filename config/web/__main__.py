@@ -1,7 +1,9 @@
-"""`python -m config.web MODULE:APPLICATION`: bind, start the workers, and end when one of them does.
+"""`python -m config.web MODULE:APPLICATION`: bind and run the workers.
 
-SIGTERM and SIGINT end it: each worker answers what it has received whole; one that takes longer than
-`--workers-kill-timeout` is killed.
+Ends when a worker ends.
+
+On SIGTERM or SIGINT each worker answers the requests that it has received completely. A worker that
+takes longer than `--workers-kill-timeout` is killed.
 """
 
 import argparse
@@ -27,7 +29,8 @@ def bind(host: str, port: int, backlog: int) -> socket.socket:
     """Return a socket that listens on `host` and `port`."""
     listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    # Connections inherit it. Left to itself the system buffers four megabytes for each client that does not read.
+    # Connections inherit this. By default the system buffers 4 MB for each client that does not
+    # read.
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
     listening.bind((host, port))
     listening.listen(backlog)
@@ -35,7 +38,10 @@ def bind(host: str, port: int, backlog: int) -> socket.socket:
 
 
 def serve(listening: socket.socket, application: str, threads: int, parent: int) -> None:
-    """Serve in this process. What it imports is loaded here and not by the parent, which holds no database."""
+    """Serve in this process. Only the child imports the application.
+
+    So the parent uses no database.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != parent:
@@ -50,8 +56,10 @@ def serve(listening: socket.socket, application: str, threads: int, parent: int)
 
 
 def main() -> int:
-    """Run the workers; return 0 after a signal and 1 after the fall of one."""
-    parser = argparse.ArgumentParser(prog="python -m config.web", description=(__doc__ or "").partition("\n")[0])
+    """Run the workers; return 0 after a signal and 1 when a worker ended by itself."""
+    parser = argparse.ArgumentParser(
+        prog="python -m config.web", description=(__doc__ or "").partition("\n")[0]
+    )
     parser.add_argument("application")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
@@ -59,17 +67,19 @@ def main() -> int:
     parser.add_argument("--blocking-threads", type=int, default=16)
     parser.add_argument("--backlog", type=int, default=2048)
     parser.add_argument("--workers-kill-timeout", type=float, default=3.0)
-    told = parser.parse_args()
+    options = parser.parse_args()
     stopping = False
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         nonlocal stopping
         stopping = True
 
-    listening = bind(told.host, told.port, told.backlog)
+    listening = bind(options.host, options.port, options.backlog)
     fork = multiprocessing.get_context("fork")
-    arguments = listening, told.application, told.blocking_threads, os.getpid()
-    workers: list[BaseProcess] = [fork.Process(target=serve, args=arguments) for _ in range(told.workers)]
+    arguments = listening, options.application, options.blocking_threads, os.getpid()
+    workers: list[BaseProcess] = [
+        fork.Process(target=serve, args=arguments) for _ in range(options.workers)
+    ]
     for worker in workers:
         worker.start()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -79,7 +89,7 @@ def main() -> int:
         wait([worker.sentinel for worker in workers], POLL_S)
     for worker in workers:
         worker.terminate()
-    until = time.monotonic() + told.workers_kill_timeout
+    until = time.monotonic() + options.workers_kill_timeout
     for worker in workers:
         worker.join(max(0.0, until - time.monotonic()))
         if worker.is_alive():

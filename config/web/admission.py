@@ -1,4 +1,7 @@
-"""What a client may send: how large a body, and whether its sender is known. Here the server knows the application."""
+"""Request admission: the largest body per path, and whether its sender is known.
+
+This is the only module of the server that knows the application.
+"""
 
 import re
 from typing import Final
@@ -24,9 +27,9 @@ def find_most_bytes(path: str) -> int:
 
 
 def is_known(path: str, authorization: str, cookie: str) -> bool:
-    """Return whether a valid token, or for pages a sign-in, comes with a request. What it may do is not decided here.
+    """Return whether a request has a valid token or, for pages, a sign-in.
 
-    Runs in a thread of the application and gives its database connection back.
+    Checks no permissions. Runs in a thread of the application and closes its database connection.
     """
     try:
         if path.startswith(AGENTS_PREFIX):
@@ -34,8 +37,8 @@ def is_known(path: str, authorization: str, cookie: str) -> bool:
         key = parse_cookie(cookie).get(settings.SESSION_COOKIE_NAME)
         return bool(key) and SESSION_KEY in SessionStore(key)
     except DataError:
-        return False  # no sign-in has a key that the database does not take
+        return False  # no sign-in has a key that the database rejects
     except (DatabaseError, InterfaceError):
-        return True  # the view meets the same trouble, and its answer says so
+        return True  # the view will report the same fault
     finally:
         connection.close()

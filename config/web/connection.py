@@ -1,7 +1,7 @@
-"""One connection: receives requests, one after the other, hands each to a thread when it is whole, sends responses.
+"""One connection: receives requests, passes them to threads, sends responses.
 
-All of it runs in the loop's thread. A request waits in `_requests` from its head to the end of its response; the first
-one is received, answered and sent, those behind it were sent early (pipelining) and wait.
+All of it runs in the loop's thread. A request stays in `_requests` from its head to the end of its
+response. The first one is received, answered and sent; pipelined requests wait behind it.
 """
 
 import asyncio
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("gatebook.web")
 
-# What a connection waits for. In the first four it is received from; the client has to do something.
+# What a connection waits for. In the first four it receives, and the client has to act.
 OPENING: Final = "opening"
 IDLE: Final = "idle"  # for the first byte of the next request
 HEAD: Final = "head"  # for the rest of a head
 BODY: Final = "body"  # for the rest of a body
-LINGER: Final = "linger"  # for the client to read the last response and to hang up
-CHECK: Final = "check"  # for a thread to say whether the sender is known
+LINGER: Final = "linger"  # for the client to read the last response and disconnect
+CHECK: Final = "check"  # for a thread that checks whether the sender is known
 WORK: Final = "work"  # for the application
 SEND: Final = "send"  # for the client to read
 WAITING: Final = frozenset({IDLE, HEAD, BODY, SEND, LINGER})
@@ -50,27 +50,51 @@ BROKEN: Final = (
     "body_incomplete",
     "The body did not arrive whole. Nothing was recorded. Send the request again.",
 )
-MALFORMED: Final = (400, "bad_request", "This is not a valid HTTP/1.1 request. Check method, path and headers.")
+MALFORMED: Final = (
+    400,
+    "bad_request",
+    "This is not a valid HTTP/1.1 request. Check method, path and headers.",
+)
 UPGRADE: Final = (
     400,
     "upgrade_refused",
     "A request with a body asks for another protocol. Send it without the header Upgrade.",
 )
-LONG_HEAD: Final = (431, "head_too_large", "Request line and headers are too long. Shorten the address or the headers.")
+LONG_HEAD: Final = (
+    431,
+    "head_too_large",
+    "Request line and headers are too long. Shorten the address or the headers.",
+)
 TOO_LARGE: Final = (413, "body_too_large", "The form is too large. Send less text.")
-UNKNOWN: Final = (403, "sign_in_first", "This form is too large for a client that is not signed in. Sign in first.")
-NO_ROOM: Final = (503, "unavailable", "The server stores too many large requests at the moment. Send it again later.")
-CROWDED: Final = (503, "unavailable", "Too many connections are open at the moment. Send the request again later.")
+UNKNOWN: Final = (
+    403,
+    "sign_in_first",
+    "This form is too large for a client that is not signed in. Sign in first.",
+)
+NO_ROOM: Final = (
+    503,
+    "unavailable",
+    "The server stores too many large requests at the moment. Send it again later.",
+)
+CROWDED: Final = (
+    503,
+    "unavailable",
+    "Too many connections are open at the moment. Send the request again later.",
+)
 FAILED: Final = (500, "server_error", "Gatebook failed to answer. The operator's log says why.")
 TOO_MANY: Final = (
     429,
     "too_many_connections",
-    "Too many requests of one address are open at once. Wait for responses, or use fewer connections.",
+    "Too many requests of one address are open at once. Wait for responses, or use fewer "
+    "connections.",
 )
 RETRY: Final = [("Retry-After", "5")]
-# By the code of a request that is not received.
+# By code, the refusals of requests whose body is not received.
 CUT: Final = {
-    **{refusal[1]: (refusal, None) for refusal in (MALFORMED, BROKEN, UPGRADE, LONG_HEAD, TOO_LARGE, UNKNOWN)},
+    **{
+        refusal[1]: (refusal, None)
+        for refusal in (MALFORMED, BROKEN, UPGRADE, LONG_HEAD, TOO_LARGE, UNKNOWN)
+    },
     NO_ROOM[1]: (NO_ROOM, RETRY),
 }
 
@@ -83,7 +107,7 @@ class Connection(asyncio.BufferedProtocol):
         self._socket = accepted
         self._lock = threading.Lock()
         self._answered = False  # a thread has sent the whole response to the first request
-        self.place = place  # of its address, given back when the connection ends
+        self.place = place  # counted for its address until the connection ends
         self.state = OPENING
         self.deadline = math.inf
         self.lost = False
@@ -91,8 +115,8 @@ class Connection(asyncio.BufferedProtocol):
         self._requests: deque[Request] = deque()
         self._incoming: Request | None = None
         self._in_head = False
-        self._head_read = 0  # bytes since the last ones of a body
-        self._body_read = 0  # bytes of the body that arrives
+        self._head_read = 0  # bytes since the last body bytes
+        self._body_read = 0  # bytes of the arriving body
         self._fault: tuple[int, str, str] | None = None  # why nothing more is received
         self._paused = self._full = self._ended = False
         self._content: Content | None = None
@@ -101,18 +125,23 @@ class Connection(asyncio.BufferedProtocol):
         self._stopping = False
         self.transport: asyncio.Transport
 
-    # --- what the loop calls ------------------------------------------------------------------------------------------
+    # --- what the loop calls ----------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self.transport.set_write_buffer_limits(high=0)  # so that `resume_writing` means that all was sent
+        # `resume_writing` then means that everything was sent.
+        self.transport.set_write_buffer_limits(high=0)
         self._wait(HEAD)
         if self._stopping:
             transport.close()
 
     def get_buffer(self, _hint: int) -> memoryview:
-        known = self.state == BODY and self._requests[0].known
-        return self.worker.buffer if known or self.state == LINGER else self.worker.buffer[:SMALL_READ]
+        is_known = self.state == BODY and self._requests[0].known
+        return (
+            self.worker.buffer
+            if is_known or self.state == LINGER
+            else self.worker.buffer[:SMALL_READ]
+        )
 
     def buffer_updated(self, size: int) -> None:
         if self.state == LINGER:
@@ -124,7 +153,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self.finish_answered()
         self._parse(size)
-        # The parser keeps what it has of a header, also of one behind the last chunk.
+        # The parser buffers partial headers, also of a trailer after the last chunk.
         body_read = 0 if self._incoming is None else self._incoming.body.size
         if self._in_head or (self._incoming is not None and body_read == self._body_read):
             self._head_read += size
@@ -150,7 +179,8 @@ class Connection(asyncio.BufferedProtocol):
         return not self.transport.is_closing()
 
     def connection_lost(self, _error: Exception | None) -> None:
-        with self._lock:  # no thread sends any more when the socket is closed and its number used again
+        with self._lock:
+            # No thread may send once the socket is closed and its number reused.
             self.lost = True
         self._drop_content()
         for request in self._requests:
@@ -166,7 +196,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.state == SEND:
             self._send()
 
-    # --- what the parser calls ----------------------------------------------------------------------------------------
+    # --- what the parser calls --------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
         self._incoming = Request(Bytes(self.worker.spool, self.limits.memory_bytes), self.peer)
@@ -180,7 +210,7 @@ class Connection(asyncio.BufferedProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         request = self._incoming
         if request is None or not self._in_head:
-            return  # behind a chunked body: what is checked before it is not said behind it
+            return  # ignore trailers: the checks cover only the head
         request.size += len(name) + len(value) + 4
         if request.size <= self.limits.head_bytes:
             request.headers.append((name, value))
@@ -198,19 +228,24 @@ class Connection(asyncio.BufferedProtocol):
         for name, value in request.headers:
             lower = name.lower()
             if lower == b"content-length":
-                request.length = int(value)  # the parser has refused all but digits, and blanks behind them
+                # The parser accepts only digits and trailing blanks.
+                request.length = int(value)
             elif lower == b"expect":
-                request.expects = value.strip().lower() == b"100-continue" and request.version != "1.0"
+                request.expects = (
+                    value.strip().lower() == b"100-continue" and request.version != "1.0"
+                )
             elif lower == b"transfer-encoding":
                 request.chunked = True
-                # Another coding would be taken for content, and HTTP/1.0 has none, so a proxy may see another end.
+                # Another coding would be taken for content, and HTTP/1.0 has none: a proxy may see
+                # another end.
                 doubtful |= value.strip().lower() != b"chunked" or request.version == "1.0"
             elif lower == b"host":
                 hosts += 1
         if doubtful or hosts > 1 or (hosts == 0 and request.version != "1.0"):
             request.cut = MALFORMED[1]
         elif self._parser.should_upgrade() and (request.chunked or request.length):
-            request.cut = UPGRADE[1]  # the parser takes what follows for the other protocol, and not for a body
+            # The parser takes the following bytes for the other protocol, not for a body.
+            request.cut = UPGRADE[1]
         elif request.size > self.limits.head_bytes:
             request.cut = LONG_HEAD[1]
         elif request.length is not None and request.length > request.most:
@@ -244,20 +279,22 @@ class Connection(asyncio.BufferedProtocol):
             request.cut = BROKEN[1]
         request.complete = not request.cut
 
-    # --- receiving ----------------------------------------------------------------------------------------------------
+    # --- receiving --------------------------------------------------------------------------------
 
     def _parse(self, size: int) -> None:
         try:
             self._parser.feed_data(self.worker.buffer[:size])
         except httptools.HttpParserUpgrade:
-            # Another protocol is asked for. The request is answered as if it were not, and nothing behind it is read.
+            # The request asks for another protocol. Answer it normally, and read nothing after it.
             self._last_request()
         except httptools.HttpParserError:
-            # Behind a request that ends the connection nothing is expected.
+            # After a request that ends the connection, nothing more is expected.
             if self._incoming is None and self._requests and not self._requests[-1].keep_alive:
                 self._pause()
             else:
-                self._stop_receiving(BROKEN if self._incoming is not None and not self._in_head else MALFORMED)
+                self._stop_receiving(
+                    BROKEN if self._incoming is not None and not self._in_head else MALFORMED
+                )
 
     def _last_request(self) -> None:
         self._requests[-1].keep_alive = False
@@ -278,7 +315,7 @@ class Connection(asyncio.BufferedProtocol):
             self.transport.resume_reading()
 
     def _wait(self, state: str) -> None:
-        """Enter `state` and say until when it may last, or by when bytes must have moved."""
+        """Enter `state` and set its deadline, or the time by which bytes must have moved."""
         self.state = state
         limits = self.limits
         if state in (HEAD, BODY):
@@ -287,11 +324,11 @@ class Connection(asyncio.BufferedProtocol):
             self.deadline = self.worker.now + limits.idle_s
         else:
             self.deadline = self.worker.now + limits.linger_s if state == LINGER else math.inf
-        known = state == BODY and self._requests[0].known
-        self.worker.note_waiting(self, state in WAITING and not known)
+        is_known = state == BODY and self._requests[0].known
+        self.worker.note_waiting(self, state in WAITING and not is_known)
 
     def _advance(self) -> None:
-        """Do what can be done for the first request that has no response yet."""
+        """Do what is possible for the first request without a response."""
         if self.state not in (IDLE, HEAD, BODY) or self.transport.is_closing():
             return
         request = self._requests[0] if self._requests else None
@@ -311,7 +348,10 @@ class Connection(asyncio.BufferedProtocol):
             self._start(request)
         elif request.cut:
             self._refuse_cut(request)
-        elif not request.known and max(request.length or 0, request.body.size) > self.limits.stranger_bytes:
+        elif (
+            not request.known
+            and max(request.length or 0, request.body.size) > self.limits.stranger_bytes
+        ):
             self._check(request)
         else:
             if self.state != BODY:
@@ -336,31 +376,38 @@ class Connection(asyncio.BufferedProtocol):
     def _check(self, request: Request) -> None:
         self._pause()
         self._wait(CHECK)
-        told = request.find(b"authorization"), request.find(b"cookie")
+        credentials = request.find(b"authorization"), request.find(b"cookie")
 
         def check() -> None:
-            known = False  # also where the look-up fails, by a cookie that no database takes for instance
+            # Also False where the lookup fails, for example for an invalid cookie.
+            is_known = False
             try:
-                known = admission.is_known(request.path, *told)
+                is_known = admission.is_known(request.path, *credentials)
             finally:
-                self.worker.call(self._checked, request, known)
+                self.worker.call(self._checked, request, is_known)
 
         self.worker.threads.submit(check)
 
-    def _checked(self, request: Request, known: bool) -> None:
+    def _checked(self, request: Request, is_known: bool) -> None:
         if self.lost or self.transport.is_closing():
             return
-        request.known = known
-        if not known:
+        request.known = is_known
+        if not is_known:
             request.cut = UNKNOWN[1]
         self.state = HEAD
         self._advance()
 
     def _refuse_cut(self, request: Request) -> None:
-        """Answer a request whose body is not received: agents get the answer of the view, which finds it unreadable."""
+        """Answer a request whose body is not received.
+
+        Agents get the answer of the view, which finds the body unreadable.
+        """
         self._pause()
         request.keep_alive = False
-        if request.path.startswith(admission.AGENTS_PREFIX) and request.cut in (TOO_LARGE[1], UNKNOWN[1]):
+        if request.path.startswith(admission.AGENTS_PREFIX) and request.cut in (
+            TOO_LARGE[1],
+            UNKNOWN[1],
+        ):
             self._start(request)
         else:
             self.refuse(*CUT[request.cut])
@@ -372,31 +419,40 @@ class Connection(asyncio.BufferedProtocol):
         self._wait(WORK)
         self.worker.threads.submit(self.worker.answer, self, request)
 
-    def refuse(self, refusal: tuple[int, str, str], headers: list[tuple[str, str]] | None = None) -> None:
+    def refuse(
+        self, refusal: tuple[int, str, str], headers: list[tuple[str, str]] | None = None
+    ) -> None:
         """Send a response of the server's own and end the connection."""
         self.worker.refusals[refusal[1]] += 1
         self.transport.write(self._make_refusal(refusal, headers))
         self._linger()
 
-    def _make_refusal(self, refusal: tuple[int, str, str], headers: list[tuple[str, str]] | None = None) -> bytes:
+    def _make_refusal(
+        self, refusal: tuple[int, str, str], headers: list[tuple[str, str]] | None = None
+    ) -> bytes:
         request = self._requests[0] if self._requests else None
         data = make_refusal(request.path if request else "", *refusal, headers)
         return data[: data.index(b"\r\n\r\n") + 4] if request and request.method == "HEAD" else data
 
-    # --- sending ------------------------------------------------------------------------------------------------------
+    # --- sending ----------------------------------------------------------------------------------
 
     def send_at_once(self, request: Request, data: bytes, keep_alive: bool) -> None:
-        """Send a whole response from the thread that made it, without waking the loop if the client takes all of it.
+        """Send a whole response from the thread that made it.
 
-        The loop learns of it from the next bytes that arrive, or when it next looks at all connections.
+        The loop is not woken if the client takes all of it. It learns of the response with the next
+        bytes that arrive, or at its next check of all connections.
         """
         sent = 0
         with self._lock:
-            if keep_alive and request.keep_alive and not (self._stopping or self.lost or self._full):
+            if (
+                keep_alive
+                and request.keep_alive
+                and not (self._stopping or self.lost or self._full)
+            ):
                 try:
                     sent = self._socket.send(data)
                 except OSError:
-                    sent = 0  # the loop meets the same error
+                    sent = 0  # the loop will get the same error
                 if sent == len(data):
                     self._answered = True
                     self._give_place_back(request)
@@ -408,14 +464,16 @@ class Connection(asyncio.BufferedProtocol):
             self.worker.call(self.respond, request, data[sent:], None, keep_alive)
 
     def finish_answered(self) -> None:
-        """Go on when a thread has sent the whole response."""
+        """Continue when a thread has sent the whole response."""
         with self._lock:
             answered = self._answered and not self.lost
         if answered:
             self._finish()
 
-    def respond(self, request: Request, data: bytes, content: Content | None, keep_alive: bool) -> None:
-        """Send `data`, a head and perhaps all of its content, and then what `content` gives."""
+    def respond(
+        self, request: Request, data: bytes, content: Content | None, keep_alive: bool
+    ) -> None:
+        """Send `data`, a head and perhaps its content, and then what `content` returns."""
         if self.lost:
             if content is not None:
                 content.close()
@@ -434,7 +492,10 @@ class Connection(asyncio.BufferedProtocol):
             self._send()
 
     def fail(self, request: Request) -> None:
-        """Say that the application failed; break off a response that has begun; send one that was made whole."""
+        """Report that the application failed; break off a response that has begun.
+
+        A response that is complete is still sent.
+        """
         if self.lost or self._answered or not self._requests or self._requests[0] is not request:
             return
         if self.state == WORK:
@@ -443,9 +504,9 @@ class Connection(asyncio.BufferedProtocol):
             self._reset()
 
     def _reset(self) -> None:
-        """End the connection by an error: for HTTP/1.0 an orderly end would be that of the response.
+        """Reset the connection: for HTTP/1.0 an orderly end would end the response.
 
-        Also the system forgets what it holds for this client, instead of offering it for minutes.
+        The system also frees what it holds for this client, instead of offering it for minutes.
         """
         with suppress(OSError):
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -470,7 +531,7 @@ class Connection(asyncio.BufferedProtocol):
             if data:
                 self._write(data)
                 if not self._full:
-                    self.worker.call(self.send_more)  # others have their turn first
+                    self.worker.call(self.send_more)  # other connections go first
                 return
             if not complete:
                 return
@@ -478,7 +539,7 @@ class Connection(asyncio.BufferedProtocol):
         self._finish()
 
     def _finish(self) -> None:
-        """The response is sent: go on with the next request, or end."""
+        """Continue with the next request after a sent response, or end."""
         self._answered = False
         request = self._requests.popleft()
         self._give_up(request)
@@ -496,7 +557,10 @@ class Connection(asyncio.BufferedProtocol):
         self._advance()
 
     def _linger(self) -> None:
-        """Send no more, and discard for a moment what arrives: closed at once, the client could lose the response."""
+        """Send no more, and discard input for a while.
+
+        Closing at once could lose the response.
+        """
         self._wait(LINGER)
         if self._ended:
             self.transport.close()
@@ -519,10 +583,10 @@ class Connection(asyncio.BufferedProtocol):
         place, request.place = request.place, ""
         self.worker.addresses.give_back(place or "")
 
-    # --- time ---------------------------------------------------------------------------------------------------------
+    # --- time -------------------------------------------------------------------------------------
 
     def look(self, now: float) -> None:
-        """Act when the deadline has passed: in a state that moves bytes, unless enough of them did."""
+        """Act on a passed deadline, unless enough bytes moved in a state that moves bytes."""
         self.finish_answered()
         if now < self.deadline or self.lost:
             return
@@ -550,9 +614,11 @@ class Connection(asyncio.BufferedProtocol):
             self.transport.close()
 
     def stop(self) -> None:
-        """End the connection, or where a request arrives or is answered, let that end it."""
+        """End the connection, or let the request under way end it."""
         with self._lock:
             self._stopping = True
         self.finish_answered()
-        if self.state in (IDLE, HEAD, LINGER) or (self.state == BODY and not self._requests[0].known):
+        if self.state in (IDLE, HEAD, LINGER) or (
+            self.state == BODY and not self._requests[0].known
+        ):
             self.transport.close()

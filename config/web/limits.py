@@ -1,4 +1,7 @@
-"""What one client may take: connections, time, bytes. Set by the environment; docs/operating.md lists the variables."""
+"""Limits per client: connections, time, bytes.
+
+docs/operating.md lists the variables.
+"""
 
 import ipaddress
 import resource
@@ -10,9 +13,9 @@ from typing import Final
 
 from django.conf import settings
 
-# Files of the database, of logs and of what views open come on top of connections and of their spooled bodies.
+# File descriptors for the database, logs and views, besides connections and spooled bodies.
 FILES_FOR_OTHERS: Final = 512
-IPV6_NETWORK: Final = 64  # a client on IPv6 has a whole network of addresses
+IPV6_NETWORK: Final = 64  # an IPv6 client owns a whole network
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,25 +25,27 @@ class Limits:
     connections: int
     connections_per_address: int
     proxies: frozenset[str]
-    timeout_s: float  # to send a whole head; also the time in which each part of a body or response must move
-    bytes_per_s: int  # the least that a body or response moves in that time
+    timeout_s: float  # for a whole head, and for each `window_bytes` of a body or response
+    bytes_per_s: int  # the least that a body or response must move
     spool_bytes: int
-    idle_s: float = 75.0  # longer than proxies keep a connection, so that they close it and we do not
+    # Longer than proxies keep a connection, so that they close it first.
+    idle_s: float = 75.0
     head_bytes: int = 65_536
     stranger_bytes: int = 8_192  # of a body, before its sender is known
     memory_bytes: int = 131_072  # of a body; the rest goes to a file
     pipelined: int = 64
-    linger_s: float = 2.0  # what a refused client still sends is thrown away, so that it can read the refusal
+    # A refused client's input is discarded for this time, so that it can read the refusal.
+    linger_s: float = 2.0
     linger_bytes: int = 4 * 1024 * 1024
 
     @property
     def window_bytes(self) -> int:
-        """What a body or response must move within `timeout_s`."""
+        """Return the bytes that a body or response must move within `timeout_s`."""
         return int(self.bytes_per_s * self.timeout_s)
 
 
 def read_limits() -> Limits:
-    """Return the limits that the settings ask for, as far as the system's limit of open files allows."""
+    """Return the limits of the settings, lowered to the system's limit of open files."""
     return Limits(
         connections=min(settings.GATEBOOK_CONNECTIONS, _raise_file_limit()),
         connections_per_address=settings.GATEBOOK_CONNECTIONS_PER_ADDRESS,
@@ -52,7 +57,7 @@ def read_limits() -> Limits:
 
 
 def _raise_file_limit() -> int:
-    """Raise the soft limit of open files to the hard one; return how many connections fit below it."""
+    """Raise the soft limit of open files; return how many connections fit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
@@ -62,12 +67,15 @@ def _raise_file_limit() -> int:
             pass
     if soft == resource.RLIM_INFINITY:
         return 1_000_000
-    # Each connection may have a spooled file besides its socket.
+    # Each connection may have a spooled file as well as its socket.
     return max((soft - FILES_FOR_OTHERS) // 2, soft // 4)
 
 
 class Addresses:
-    """How many places each address holds. A proxy holds none itself: its clients do, by the address it forwards."""
+    """Counts the places that each address uses.
+
+    A proxy uses none itself. Its clients do, by the address that it forwards.
+    """
 
     def __init__(self, most: int, proxies: frozenset[str]) -> None:
         self._most = most
@@ -80,7 +88,7 @@ class Addresses:
         return address in self._proxies
 
     def take(self, address: str) -> str | None:
-        """Take a place for `address`. Return the name to give it back by, or None when the address has no place left.
+        """Take a place for `address`; return the name to give it back by, or None if full.
 
         The name is empty where no place is counted.
         """
@@ -102,7 +110,7 @@ class Addresses:
                     del self._held[name]
 
     def find_client(self, forwarded: str) -> str:
-        """Return the last address of an X-Forwarded-For header that is no proxy of ours; empty when there is none."""
+        """Return the last address in X-Forwarded-For that is not our proxy, or ""."""
         for part in reversed(forwarded.split(",")):
             address = part.strip()
             if address.startswith("["):

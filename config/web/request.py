@@ -1,4 +1,4 @@
-"""One HTTP request as it arrives, and the WSGI environment that is made of it."""
+"""One HTTP request as it arrives, and its WSGI environment."""
 
 import io
 import sys
@@ -18,16 +18,18 @@ BASE: Final = {
     "wsgi.multiprocess": False,
     "wsgi.run_once": False,
 }
-# Of these the server makes something itself, or they are meant for it alone.
-_OWN: Final = frozenset({b"content-length", b"transfer-encoding", b"trailer", b"te", b"keep-alive", b"upgrade"})
+# Headers that the server handles itself, or that are meant only for it.
+_OWN: Final = frozenset(
+    {b"content-length", b"transfer-encoding", b"trailer", b"te", b"keep-alive", b"upgrade"}
+)
 
 
 class BodyIncompleteError(OSError):
-    """The body did not arrive whole, so none of it is given to anybody."""
+    """The body did not arrive completely, so the application gets none of it."""
 
 
 class Unread(io.RawIOBase):
-    """The stream of a body that did not arrive whole: every read fails."""
+    """Stream of an incomplete body: every read fails."""
 
     def readable(self) -> bool:
         return True
@@ -37,10 +39,22 @@ class Unread(io.RawIOBase):
 
 
 class Request:
-    """What has arrived of a request. `complete` once all of it has."""
+    """The received part of a request. `complete` once all of it has arrived."""
 
     __slots__ = (
-        *("method", "url", "headers", "version", "keep_alive", "length", "chunked", "expects", "path", "query", "size"),
+        *(
+            "method",
+            "url",
+            "headers",
+            "version",
+            "keep_alive",
+            "length",
+            "chunked",
+            "expects",
+            "path",
+            "query",
+            "size",
+        ),
         *("body", "most", "complete", "cut", "known", "started", "place", "peer"),
     )
 
@@ -52,34 +66,38 @@ class Request:
         self.keep_alive = False
         self.length: int | None = None  # as announced
         self.chunked = False
-        self.expects = False  # an answer before it sends its body
+        self.expects = False  # a "100 Continue" before it sends its body
         self.size = 0  # of the head
         self.body = body
         self.most = 0
         self.complete = False
-        self.cut = ""  # why the rest of the body is not received: a code
-        self.known = False  # whether its sender is, or need not be
-        self.started = False  # a thread has it now, and frees its body
+        self.cut = ""  # the code of why the rest of the body is not received
+        self.known = False  # its sender is known, or need not be
+        self.started = False  # a thread has it now and will free its body
         self.place: str | None = None
         self.peer = peer
 
     def find(self, name: bytes) -> str:
-        """Return the value of a header, that of equal names joined; empty when it was not sent."""
-        return ", ".join(value.decode("latin-1") for sent, value in self.headers if sent.lower() == name)
+        """Return the value of a header, joined for equal names; empty if not sent."""
+        return ", ".join(
+            value.decode("latin-1") for sent, value in self.headers if sent.lower() == name
+        )
 
     def read_url(self) -> None:
-        """Find path and query in the target, which may also be a whole address."""
+        """Parse path and query from the target, which may also be an absolute address."""
         target = self.url.partition(b"#")[0]
         if not target.startswith(b"/") and b"://" in target:
             rest = target.partition(b"://")[2]
-            cut = min((at for at in (rest.find(b"/"), rest.find(b"?")) if at >= 0), default=len(rest))
+            cut = min(
+                (at for at in (rest.find(b"/"), rest.find(b"?")) if at >= 0), default=len(rest)
+            )
             target = rest[cut:] if rest[cut : cut + 1] == b"/" else b"/" + rest[cut:]
         path, _, query = target.partition(b"?")
         self.path = (unquote_to_bytes(path) if b"%" in path else path).decode("latin-1")
         self.query = query.decode("latin-1")
 
     def make_environ(self, server: tuple[str, str]) -> dict[str, Any]:
-        """Return the WSGI environment. It always has a counted body, also where the client sent chunks."""
+        """Return the WSGI environment. Its body has a length, also for chunked requests."""
         environ: dict[str, Any] = {
             **BASE,
             "REQUEST_METHOD": self.method,
@@ -112,7 +130,7 @@ class Request:
 def _name_variable(name: bytes) -> str | None:
     """Return the variable of a header; None for one that the application does not get.
 
-    A name with an underscore would end in the variable of another header, of one that a proxy sets for instance.
+    A name with an underscore could set another header's variable, for example one of a proxy.
     """
     lower = name.lower()
     if b"_" in lower or lower in _OWN:

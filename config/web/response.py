@@ -1,4 +1,4 @@
-"""The response of the WSGI application, made ready in its thread so that the loop only has to send it."""
+"""The application's response, prepared in its thread for the loop to send."""
 
 import os
 import time
@@ -18,7 +18,7 @@ _NO_CONTENT: Final = frozenset({204, 304})
 
 
 class FileWrapper:
-    """What `wsgi.file_wrapper` makes of a file: the loop sends it, if it is one of the system."""
+    """`wsgi.file_wrapper`: the loop sends the file itself, if the system has it open."""
 
     def __init__(self, file: BinaryIO, block_size: int = 65_536) -> None:
         self.file, self.block_size = file, block_size
@@ -33,7 +33,7 @@ class FileWrapper:
         raise StopIteration
 
     def open_again(self, length: int) -> FromFile | None:
-        """Return the next `length` bytes of it under a descriptor of their own; None when it is no file."""
+        """Return the next `length` bytes under a new descriptor; None when it is no file."""
         try:
             offset, descriptor = self.file.tell(), self.file.fileno()
         except (AttributeError, OSError, ValueError):
@@ -42,7 +42,7 @@ class FileWrapper:
 
 
 class Response:
-    """Status and headers as the application gave them, and the bytes that are sent before its content."""
+    """Status and headers of the application, and the bytes before its content."""
 
     def __init__(self, request: Request) -> None:
         self.status, self.headers = "", Headers()
@@ -51,7 +51,9 @@ class Response:
         self._old = request.version == "1.0"
         self.chunked = False
 
-    def start(self, status: str, headers: Headers, _exc_info: object = None) -> Callable[[bytes], object]:
+    def start(
+        self, status: str, headers: Headers, _exc_info: object = None
+    ) -> Callable[[bytes], object]:
         """The `start_response` of WSGI."""
         self.status, self.headers = status, headers
 
@@ -62,20 +64,24 @@ class Response:
 
     @property
     def has_content(self) -> bool:
-        """Whether bytes follow the head."""
+        """Return whether bytes follow the head."""
         return not self._head_only and int(self.status[:3]) not in _NO_CONTENT
 
     @property
     def length(self) -> int | None:
-        """The Content-Length that the application gave."""
-        return next((int(value) for name, value in self.headers if name.lower() == "content-length"), None)
+        """Return the application's Content-Length."""
+        return next(
+            (int(value) for name, value in self.headers if name.lower() == "content-length"), None
+        )
 
     def drop_length(self) -> None:
-        """Forget the Content-Length that the application gave."""
-        self.headers = [(name, value) for name, value in self.headers if name.lower() != "content-length"]
+        """Remove the application's Content-Length."""
+        self.headers = [
+            (name, value) for name, value in self.headers if name.lower() != "content-length"
+        ]
 
     def make_head(self, size: int | None) -> bytes:
-        """Return the head. `size` is that of the content where it is known; otherwise it is sent in chunks."""
+        """Return the head. Content of unknown `size` is sent in chunks."""
         empty = int(self.status[:3]) in _NO_CONTENT
         if empty:
             self.drop_length()
@@ -104,12 +110,23 @@ class Response:
         return b"%x\r\n%s\r\n" % (len(data), data) if self.chunked else data
 
 
-def make_refusal(path: str, status: int, code: str, detail: str, headers: Headers | None = None) -> bytes:
-    """Return a whole response of the server's own, in the form that agents or people expect. The connection ends."""
+def make_refusal(
+    path: str, status: int, code: str, detail: str, headers: Headers | None = None
+) -> bytes:
+    """Return a complete response of the server's own, as agents or people expect it.
+
+    The connection ends after it.
+    """
     phrase = HTTPStatus(status).phrase
     if path.startswith(AGENTS_PREFIX):
         kind = "application/problem+json"
-        problem = {"type": "about:blank", "title": phrase, "status": status, "code": code, "detail": detail}
+        problem = {
+            "type": "about:blank",
+            "title": phrase,
+            "status": status,
+            "code": code,
+            "detail": detail,
+        }
         content = orjson.dumps(problem)
     else:
         kind, content = "text/plain; charset=utf-8", f"{detail}\n".encode()
@@ -131,8 +148,8 @@ _date: tuple[int, str] = (0, "")
 
 def _format_date(second: int) -> str:
     global _date
-    known, text = _date
-    if known != second:
+    cached_second, text = _date
+    if cached_second != second:
         text = formatdate(second, usegmt=True)
         _date = (second, text)
     return text

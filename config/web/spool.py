@@ -1,4 +1,4 @@
-"""Bytes that wait: of a body that is arriving, or of a response that is read slowly. Many of them lie in a file."""
+"""Buffers of arriving bodies and slowly read responses; large ones are in files."""
 
 import io
 import os
@@ -9,15 +9,18 @@ from typing import BinaryIO, cast
 
 
 class Full(Exception):
-    """So many bytes lie in files that no more may be added."""
+    """The files hold as many bytes as allowed."""
 
 
 class Closed(Exception):
-    """The client has gone: what is added reaches nobody."""
+    """The client is gone, so nothing can be sent to it."""
 
 
 class Spool:
-    """The folder for such files, and how many bytes lie there. The files have no name, so none outlives its process."""
+    """The folder of the files and the count of their bytes.
+
+    The files have no name, so none outlives its process.
+    """
 
     def __init__(self, folder: Path, most: int) -> None:
         self._folder = folder
@@ -43,12 +46,12 @@ class Spool:
 
 
 class Bytes:
-    """Bytes in the order of `add`; the first `memory` of them in memory, the others in a file of `spool`."""
+    """Bytes in the order of `add`: the first `memory` in memory, the rest in a file."""
 
     def __init__(self, spool: Spool, memory: int) -> None:
         self.size = 0
         self._spool, self._memory = spool, memory
-        self._first = bytearray()  # not a list of parts: a client may send one byte at a time
+        self._first = bytearray()  # no list: a client may send single bytes
         self._file: BinaryIO | None = None
         self._in_file = 0
 
@@ -67,7 +70,7 @@ class Bytes:
         self.size += len(data)
 
     def stream(self) -> BinaryIO:
-        """Return all of it as a stream that begins at its first byte. `close` ends what it rests on."""
+        """Return all bytes as a stream from the start. `close` invalidates it."""
         if self._file is None:
             return io.BytesIO(self._first)
         self._file.seek(0)
@@ -106,7 +109,7 @@ class _Chain(io.RawIOBase):
 
 
 class Outgoing:
-    """The content of a response that is produced in a thread and sent by the loop, each at its own pace."""
+    """Content of a response that a thread produces and the loop sends at its own pace."""
 
     def __init__(self, spool: Spool, memory: int) -> None:
         self._spool, self._memory = spool, memory
@@ -139,7 +142,7 @@ class Outgoing:
                 rest = rest[done:]
 
     def take(self, most: int) -> bytes:
-        """Return what comes next, and nothing when nothing more is there yet."""
+        """Return the next bytes, or none when no more are there yet."""
         with self._lock:
             if self._parts:
                 data, self._parts, self._waiting = b"".join(self._parts), [], 0
@@ -153,7 +156,7 @@ class Outgoing:
             return data
 
     def close(self) -> None:
-        """Free memory and file; from now on `add` raises Closed."""
+        """Free memory and file. `add` raises Closed from now on."""
         with self._lock:
             self._closed = True
             self._parts, self._waiting = [], 0
@@ -169,13 +172,13 @@ class Outgoing:
 
 
 class FromFile:
-    """The content of a response that is an open file: sent by the loop, without passing through a thread."""
+    """Content of a response from an open file, sent by the loop without a thread."""
 
     def __init__(self, descriptor: int, offset: int, length: int) -> None:
         self._descriptor, self._offset, self._left = descriptor, offset, length
 
     def take(self, most: int) -> bytes:
-        """Return what comes next, and nothing at the end. Raises OSError when the file is shorter than it was."""
+        """Return the next bytes, or none at the end. Raises OSError for a cut file."""
         if not self._left:
             return b""
         data = os.pread(self._descriptor, min(most, self._left), self._offset)

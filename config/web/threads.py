@@ -1,4 +1,4 @@
-"""The threads in which the application runs. They are started when they are needed, and stay."""
+"""The threads that run the application. They are started on demand and kept."""
 
 import threading
 from collections import deque
@@ -13,10 +13,10 @@ Task: TypeAlias = tuple[Callable[..., None], tuple[Any, ...]]
 
 
 class Threads:
-    """At most `most` threads, which run what is submitted in its order.
+    """At most `most` threads, which run submitted tasks in their order.
 
-    The thread that became idle last gets the next task: after a crowd the same few are used again, with what they have
-    at hand, and not each of hundreds in turn.
+    The thread that became idle last gets the next task. After a burst the same few threads are
+    reused, with their warm caches, and not each of hundreds in turn.
     """
 
     def __init__(self, most: int) -> None:
@@ -27,7 +27,7 @@ class Threads:
         self._idle: list[_Thread] = []
 
     def submit(self, work: Callable[..., None], *arguments: Any) -> None:
-        """Let a thread call `work`."""
+        """Run `work` in a thread."""
         with self._lock:
             if self._idle:
                 self._idle.pop().give((work, arguments))
@@ -40,7 +40,8 @@ class Threads:
         thread.give((work, arguments))
         try:
             threading.Thread(target=thread.run, name=f"web-{self._count}", daemon=True).start()
-        except RuntimeError as error:  # the system grants no more threads: let those do it that there are
+        except RuntimeError as error:
+            # The system grants no more threads: the existing ones take the task.
             log.error("thread_not_started", error=str(error)[:300])
             with self._lock:
                 self._count -= 1
@@ -52,7 +53,7 @@ class Threads:
                     raise
 
     def take(self, thread: "_Thread") -> Task | None:
-        """Return the task that has waited longest; None when none waits, and `thread` is given the next."""
+        """Return the oldest waiting task; None when none waits and `thread` becomes idle."""
         with self._lock:
             if self._tasks:
                 return self._tasks.popleft()
@@ -79,7 +80,7 @@ class _Thread:
                 work, arguments = task
                 try:
                     work(*arguments)
-                except BaseException as error:  # a thread that ended would be missing for ever
+                except BaseException as error:  # an ended thread is never replaced
                     log.error("thread_failed", error=f"{type(error).__name__}: {error}"[:300])
                 del work, arguments
                 task = self._threads.take(self)

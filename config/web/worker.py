@@ -1,4 +1,4 @@
-"""One process that serves: its loop, its threads, its connections."""
+"""One serving process: its loop, threads and connections."""
 
 import asyncio
 import signal
@@ -33,25 +33,29 @@ LOG_EVERY_S: Final = 60
 class Worker:
     """Serves `application` on a listening socket until SIGTERM or SIGINT."""
 
-    def __init__(self, application: Application, listening: socket.socket, threads: int, limits: Limits) -> None:
+    def __init__(
+        self, application: Application, listening: socket.socket, threads: int, limits: Limits
+    ) -> None:
         self.application, self.limits = application, limits
         self.threads = Threads(threads)
         self.addresses = Addresses(limits.connections_per_address, limits.proxies)
         self.spool = Spool(settings.VAR_DIR / "spool", limits.spool_bytes)
-        self.buffer = memoryview(bytearray(READ_BYTES))  # of all connections: what is read is parsed at once
+        # One buffer for all connections, because input is parsed at once.
+        self.buffer = memoryview(bytearray(READ_BYTES))
         self.now = time.monotonic()
         self._listening = listening
         self._name = listening.getsockname()[0], str(listening.getsockname()[1])
         self._connections: set[Connection] = set()
-        self._waiting: dict[Connection, None] = {}  # those that may be closed when there are too many, oldest first
+        # Connections that may be closed when there are too many, oldest first.
+        self._waiting: dict[Connection, None] = {}
         self._opening: set[asyncio.Task[Any]] = set()
         self._stopping = False
-        self.refusals: Counter[str] = Counter()  # by code, since the log was told of them
+        self.refusals: Counter[str] = Counter()  # by code, since the last log line
         self.loop: asyncio.AbstractEventLoop
         self._over: asyncio.Event
 
     def run(self) -> None:
-        """Serve until the process is asked to end and all that was received is answered."""
+        """Serve until the process is asked to end and all received requests are answered."""
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(self._serve())
 
@@ -66,11 +70,11 @@ class Worker:
         looking.cancel()
 
     def call(self, work: Callable[..., object], *arguments: Any) -> None:
-        """Let the loop call `work`. For threads, and for the loop's own when others are to have their turn first."""
+        """Call `work` in the loop. For threads, and to let other connections go first."""
         with suppress(RuntimeError):  # the loop has ended
             self.loop.call_soon_threadsafe(work, *arguments)
 
-    # --- connections --------------------------------------------------------------------------------------------------
+    # --- connections ------------------------------------------------------------------------------
 
     def _accept(self) -> None:
         for _ in range(ACCEPTED_AT_ONCE):
@@ -78,7 +82,7 @@ class Worker:
                 accepted, address = self._listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
-            except OSError as error:  # no file is left, or no memory
+            except OSError as error:  # out of file descriptors or memory
                 log.error("connection_not_accepted", error=str(error)[:300])
                 if not self._make_room():
                     self.loop.remove_reader(self._listening)
@@ -95,7 +99,11 @@ class Worker:
         accepted.setblocking(False)
         place: str | None = "" if self.addresses.is_proxy(peer) else self.addresses.take(peer)
         refusal = TOO_MANY if place is None else None
-        if refusal is None and len(self._connections) >= self.limits.connections and not self._make_room():
+        if (
+            refusal is None
+            and len(self._connections) >= self.limits.connections
+            and not self._make_room()
+        ):
             refusal = CROWDED
             self.addresses.give_back(place or "")
         if refusal is not None or place is None:
@@ -119,7 +127,7 @@ class Worker:
             self.forget(connection)
 
     def note_waiting(self, connection: Connection, waits: bool) -> None:
-        """Note whether a connection waits for a client of whom nothing is known; the longest waiting stands first."""
+        """Note whether a connection waits for an unknown client, oldest first."""
         self._waiting.pop(connection, None)
         if waits:
             self._waiting[connection] = None
@@ -128,7 +136,7 @@ class Worker:
         """Close the connection that has waited longest for its client. False when none waits."""
         if not self._waiting:
             for connection in list(self._connections):
-                connection.finish_answered()  # those that threads have answered wait too
+                connection.finish_answered()  # answered connections wait too
         oldest = next(iter(self._waiting), None)
         if oldest is None:
             return False
@@ -138,7 +146,7 @@ class Worker:
         return True
 
     def forget(self, connection: Connection) -> None:
-        """A connection has ended."""
+        """Remove a connection that has ended."""
         self._waiting.pop(connection, None)
         if connection in self._connections:
             self._connections.discard(connection)
@@ -151,7 +159,8 @@ class Worker:
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             before, self.now = self.now, time.monotonic()
-            late = max(0.0, self.now - before - LOOK_EVERY_S)  # nothing was received in this time, whoever sent
+            # Nothing was received while the loop was late.
+            late = max(0.0, self.now - before - LOOK_EVERY_S)
             if self.refusals and self.now - logged_at >= LOG_EVERY_S:
                 # A line for each would let any client fill the log.
                 log.warning("clients_refused", connections=len(self._connections), **self.refusals)
@@ -177,7 +186,7 @@ class Worker:
         if not self._connections:
             self._over.set()
 
-    # --- in threads ---------------------------------------------------------------------------------------------------
+    # --- in threads -------------------------------------------------------------------------------
 
     def answer(self, connection: Connection, request: Request) -> None:
         """Run the application for `request` and hand its response to the loop. Runs in a thread."""
@@ -198,7 +207,9 @@ class Worker:
         finally:
             request.body.close()
 
-    def _hand_over(self, connection: Connection, request: Request, response: Response, result: Any) -> None:
+    def _hand_over(
+        self, connection: Connection, request: Request, response: Response, result: Any
+    ) -> None:
         if not response.has_content:
             content = _join(result)
             head = response.make_head(None if content is None else len(content))
@@ -216,8 +227,10 @@ class Worker:
             return
         self._stream(connection, request, response, result)
 
-    def _stream(self, connection: Connection, request: Request, response: Response, result: Any) -> None:
-        """Put the parts of a response where the loop finds them, as fast as they are made."""
+    def _stream(
+        self, connection: Connection, request: Request, response: Response, result: Any
+    ) -> None:
+        """Pass the parts of a response to the loop as fast as they are made."""
         content = Outgoing(self.spool, self.limits.memory_bytes)
         head, missing = response.make_head(None), response.length
         self.call(connection.respond, request, head, content, response.keep_alive)
@@ -244,5 +257,5 @@ class Worker:
 
 
 def _join(result: Any) -> bytes | None:
-    """Return the content where all of it is at hand; None where it is still made."""
+    """Return the content where it is complete; None where it is still being made."""
     return None if getattr(result, "streaming", not isinstance(result, list)) else b"".join(result)

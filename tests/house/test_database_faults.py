@@ -105,7 +105,7 @@ def test_a_database_without_our_tables_is_a_sentence(tmp_path: Path) -> None:
 def test_a_file_that_is_no_database_is_a_sentence(tmp_path: Path) -> None:
     file = tmp_path / "text.sqlite3"
     file.write_text("no database " * 100)
-    assert is_one_sentence(run(tmp_path, f"sqlite:///{file}", *ISSUE), f"{file} is no SQLite database. Correct")
+    assert is_one_sentence(run(tmp_path, f"sqlite:///{file}", *ISSUE), f"{file} is not an SQLite database. Correct")
     assert "Traceback" in run(tmp_path, f"sqlite:///{file}", *ISSUE, "--traceback").stderr
 
 

@@ -115,7 +115,7 @@ def test_a_command_where_nothing_was_set_up_is_refused_and_setup_is_not(
 def test_a_key_is_replaced_by_a_command_that_says_what_is_lost(made: Settings, tmp_path: Path) -> None:
     with transaction.atomic():
         project = projects.ensure_default()
-    with pytest.raises(CommandError, match="nothing is to be replaced"):
+    with pytest.raises(CommandError, match="nothing to replace"):
         call_command("replace_key", "pepper", "--accept-loss")
     made.GATEBOOK_PEPPER, made.GATEBOOK_NEW_KEYS = OTHER, {"pepper": OTHER}
     with pytest.raises(CommandError, match="Every agent token stops working"):

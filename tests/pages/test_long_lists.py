@@ -63,7 +63,9 @@ def test_an_agent_without_a_token_is_in_the_list(house: House) -> None:
     agents.ensure(house.project, "idle")
     text = house.client("administrator").get(TOKENS).text
     assert re.search(
-        r'idle</\w+></a>[^\n]*</th>\s*<td[^\n]*\s*<td[^\n]*colspan="7"><span class="quiet">none', text, re.DOTALL
+        r'idle</\w+></a>\s*<a [^<]*<span[^<]*<span[^<]*</span></span>\s*</a>\s*</th>'
+        r'\s*<td[^\n]*\s*<td[^\n]*colspan="7"><span class="quiet">none',
+        text,
     )
     assert text.count(f"gbk_{house.token.public_id}</code>") == 1
     assert house.other_token.public_id not in text

@@ -74,7 +74,7 @@ def test_a_name_that_nobody_has_may_be_a_password_and_is_kept_nowhere(house: Hou
     assert attempt(typed, "x") == 429
     assert kinds(house) == []
     assert typed not in caplog.text
-    assert "(nobody's)" in caplog.text
+    assert "(unknown)" in caplog.text
     assert typed not in str(list(AccessAttempt.objects.values()))
 
 

@@ -1,4 +1,4 @@
-"""`manage.py record_schema`: what the migrations make, written down as the schema that this version expects."""
+"""`manage.py record_schema`: record the schema that the migrations create."""
 
 from typing import Any
 
@@ -11,12 +11,14 @@ from journal import inventory
 
 class Command(BaseCommand):
     help = (
-        "Migrates an empty database and records its tables, constraints and indexes in journal/expected/. "
-        "For developers: `make schema` does it on SQLite and on PostgreSQL."
+        "Migrates an empty database and records its tables, constraints and indexes in "
+        "journal/expected/. For developers: `make schema` does it on SQLite and on PostgreSQL."
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
         if connection.introspection.table_names():
-            raise CommandError("The database is not empty. Run `make schema`, which makes databases of its own.")
+            raise CommandError(
+                "The database is not empty. Run `make schema`, which makes databases of its own."
+            )
         call_command("migrate", interactive=False, verbosity=0)
         self.stdout.write(str(inventory.write(connection)))

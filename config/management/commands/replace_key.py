@@ -1,4 +1,4 @@
-"""`manage.py replace_key`: work on with another key where the one that the database was written with is lost."""
+"""`manage.py replace_key`: replace a lost key that the database was written with."""
 
 from typing import Any
 
@@ -13,21 +13,26 @@ from sessions.models import Project
 from sessions.records import record
 
 LOST = {
-    "secret_key": "Everybody is signed out and forms that are open must be sent again. Nothing else is lost.",
+    "secret_key": (
+        "Everybody is signed out, and open forms must be sent again. Nothing else is lost."
+    ),
     "pepper": (
-        "Every agent token stops working: issue new ones. Webhooks sign with new secrets. Effects that were planned "
-        "before can be neither dispatched nor planned again under their keys: supersede them and plan under new keys. "
+        "Every agent token stops working: issue new ones. Webhooks sign with new secrets. "
+        "Effects planned before can be neither dispatched nor planned again under their keys: "
+        "supersede them and plan under new keys. "
         "Equal secrets before and after are marked differently. Everything recorded stays readable."
     ),
 }
 
 
 class Command(BaseCommand):
-    help = "Replaces a key that is lost by the one in use now, or by a new one. Says what is lost with it."
+    help = "Replace a lost key by the one in use, or by a new one, and list what is lost with it."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("key", choices=fingerprints.KEYS)
-        parser.add_argument("--accept-loss", action="store_true", help="do it; without this the loss is only named")
+        parser.add_argument(
+            "--accept-loss", action="store_true", help="do it; without this the loss is only listed"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         name: str = options["key"]
@@ -35,16 +40,26 @@ class Command(BaseCommand):
             raise CommandError("Nothing is set up in this database. Run `manage.py setup`.")
         if name not in fingerprints.foreign_keys():
             raise CommandError(
-                f"The key {name} in use is the one that the database knows; nothing is to be replaced. To use another, "
-                f"set {keys.KEY_VARIABLES[name]}, or move {settings.VAR_DIR / 'keys' / name} away, and repeat this."
+                f"The database was written with the key {name} in use; nothing to replace. "
+                f"To use another key, set {keys.KEY_VARIABLES[name]}, "
+                f"or move {settings.VAR_DIR / 'keys' / name} away, and run this again."
             )
         if not options["accept_loss"]:
-            raise CommandError(f"{LOST[name]} To go on add --accept-loss.")
+            raise CommandError(f"{LOST[name]} To continue, add --accept-loss.")
         if name in settings.GATEBOOK_NEW_KEYS:
             keys.store(settings.VAR_DIR / "keys", name, settings.GATEBOOK_NEW_KEYS[name])
         with transaction.atomic(durable=True):
             fingerprints.replace(name)
             for project in Project.objects.order_by("created_at"):
                 facts = {"key": name}
-                record(project.id, "admin.key_replaced", actor=SYSTEM_SOURCE, subject=None, facts=facts, words=facts)
-        self.stdout.write(f"The key {name} is replaced. {LOST[name]} Restart Gatebook on every node.")
+                record(
+                    project.id,
+                    "admin.key_replaced",
+                    actor=SYSTEM_SOURCE,
+                    subject=None,
+                    facts=facts,
+                    words=facts,
+                )
+        self.stdout.write(
+            f"The key {name} is replaced. {LOST[name]} Restart Gatebook on every node."
+        )
