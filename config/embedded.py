@@ -173,8 +173,15 @@ def _start_server(folder: Path) -> None:
         _run(
             folder,
             "initdb",
-            *("-D", str(data), "-U", SUPERUSER, "--auth=trust", "--encoding=UTF8"),
-            *("--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"),
+            "-D",
+            str(data),
+            "-U",
+            SUPERUSER,
+            "--auth=trust",
+            "--encoding=UTF8",
+            "--locale-provider=builtin",
+            "--builtin-locale=C.UTF-8",
+            "--locale=C",
         )
     _forget_foreign_pid(folder)
     if _run(folder, "pg_ctl", "-D", str(data), "status", check=False) != 0:
@@ -183,18 +190,16 @@ def _start_server(folder: Path) -> None:
         _run(
             folder,
             "pg_ctl",
-            *(
-                "-D",
-                str(data),
-                "-l",
-                str(folder / "log"),
-                "-w",
-                "-t",
-                str(START_WAIT_S),
-                "-o",
-                options,
-                "start",
-            ),
+            "-D",
+            str(data),
+            "-l",
+            str(folder / "log"),
+            "-w",
+            "-t",
+            str(START_WAIT_S),
+            "-o",
+            options,
+            "start",
         )
     _make_database(folder)
 

@@ -73,7 +73,7 @@ APPLICATION_ROLE = (
 )
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-# --- the rooms ------------------------------------------------------------------------------------
+# --- apps -----------------------------------------------------------------------------------------
 INSTALLED_APPS = [
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -229,7 +229,7 @@ GATEBOOK_SEARCH_PLACES = max(int(os.environ.get("GATEBOOK_SEARCH_PLACES") or 0),
 # The limit of forms. Artifact bytes have their own streaming endpoint.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 4 * 1024 * 1024
 
-# --- notices --------------------------------------------------------------------------------------
+# --- notifications --------------------------------------------------------------------------------
 # The public address, for links in notifications.
 GATEBOOK_URL = (
     os.environ.get("GATEBOOK_URL") or f"http://127.0.0.1:{os.environ.get('PORT') or 8000}"

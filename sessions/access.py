@@ -22,20 +22,27 @@ from sessions.models import ROLES, Membership, Person, Project
 PROJECT = "project"  # key in the login session: the project that a person last chose
 OF_PROJECT: Final = "project"  # query parameter of links to lists: the project's name
 IN_PROJECT: Final = "in_project"  # hidden field of forms: the id of the project of their page
-_UNTYPED_FIELDS: Final = {  # what a form sends that nobody typed, or that is shown to nobody
-    *(
-        "csrfmiddlewaretoken",
-        IN_PROJECT,
-        "password",
-        "code",
-        "settled",
-        "from",
-        "list",
-        "version",
-        "scope",
-        "subject",
-    ),
-    *("gate", "member", "do", "answer", "insists", "hidden_seen", "all_read", "incident", "key"),
+# Form fields that the person did not type, or that must not be shown.
+_UNTYPED_FIELDS: Final = {
+    "csrfmiddlewaretoken",
+    IN_PROJECT,
+    "password",
+    "code",
+    "settled",
+    "from",
+    "list",
+    "version",
+    "scope",
+    "subject",
+    "gate",
+    "member",
+    "do",
+    "answer",
+    "insists",
+    "hidden_seen",
+    "all_read",
+    "incident",
+    "key",
 }
 P = ParamSpec("P")
 

@@ -143,7 +143,7 @@ def fresh_of(session: UUID | Session, name: str, now_us: int) -> list[ObservedFa
 def drift(session: UUID | Session, now_us: int, fresh_facts: Sequence[Any]) -> dict[str, list[Any]]:
     """Return the conflicts, as `drifting`, among all fresh facts of a session.
 
-    `known` are the facts that `fresh` returned. One query where there are more than these, else
+    `fresh_facts` are those that `fresh` returned. One query where there are more than these, else
     none.
     """
     if len(fresh_facts) < MOST:

@@ -64,9 +64,9 @@ def _not_reported() -> str:
 
 
 def moved(text: str, branch: Callable[[], str] = _not_reported) -> tuple[str, ...]:
-    """Return the full names of the refs that git moves on the remote for `said`.
+    """Return the full names of the refs that git moves on the remote for `text`.
 
-    `said` is what follows the remote in `git push`: names, refspecs and options. A plain name is a
+    `text` is what follows the remote in `git push`: names, refspecs and options. A plain name is a
     branch. A name with `*` stands for several refs. `branch` returns the reported branch of HEAD,
     and is called only for HEAD. Empty for a text without words.
     """
@@ -136,7 +136,7 @@ def is_clear(refs: Sequence[str]) -> bool:
 
 
 def possible(ref: str, text: str) -> tuple[str, ...]:
-    """Return the refs that git may move where `moved` returns `ref` for `said`.
+    """Return the refs that git may move where `moved` returns `ref` for `text`.
 
     A short name can match several refs: a plain name can be a tag, and `heads/new` a branch called
     heads/new.
@@ -151,7 +151,7 @@ def possible(ref: str, text: str) -> tuple[str, ...]:
 
 
 def asked(text: str) -> tuple[str, ...]:
-    """Return the full names of the branches and tags that a search for `said` means."""
+    """Return the full names of the branches and tags that a search for `text` means."""
     candidates = (
         candidate for ref in moved(text) if ref != ANY for candidate in possible(ref, text)
     )

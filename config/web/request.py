@@ -42,20 +42,25 @@ class Request:
     """The received part of a request. `complete` once all of it has arrived."""
 
     __slots__ = (
-        *(
-            "method",
-            "url",
-            "headers",
-            "version",
-            "keep_alive",
-            "length",
-            "chunked",
-            "expects",
-            "path",
-            "query",
-            "size",
-        ),
-        *("body", "most", "complete", "cut", "known", "started", "place", "peer"),
+        "body",
+        "chunked",
+        "complete",
+        "cut",
+        "expects",
+        "headers",
+        "keep_alive",
+        "known",
+        "length",
+        "method",
+        "most",
+        "path",
+        "peer",
+        "place",
+        "query",
+        "size",
+        "started",
+        "url",
+        "version",
     )
 
     def __init__(self, body: Bytes, peer: str) -> None:
