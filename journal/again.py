@@ -13,7 +13,10 @@ T = TypeVar("T")
 
 def asked(error: BaseException) -> bool:
     """Whether `error` is PostgreSQL's wish to be sent the whole transaction again; nothing of it was kept."""
-    return isinstance(error, OperationalError) and getattr(error.__cause__, "sqlstate", None) in _ASKED_BY
+    return (
+        isinstance(error, OperationalError)
+        and getattr(error.__cause__, "sqlstate", None) in _ASKED_BY
+    )
 
 
 def durably(work: Callable[[], T], *overtaken: type[Exception]) -> T:

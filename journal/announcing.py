@@ -17,4 +17,7 @@ ALL: Final = "*"  # concerns whoever waits
 def announce(payloads: Sequence[str]) -> None:
     """Notify each of `payloads`: a gate's id (32 hex characters), or ALL."""
     if payloads and connection.vendor == "postgresql":
-        sql.rows("SELECT pg_notify(%s, payload) FROM unnest(%s::text[]) payload", [CHANNEL, list(payloads)])
+        sql.rows(
+            "SELECT pg_notify(%s, payload) FROM unnest(%s::text[]) payload",
+            [CHANNEL, list(payloads)],
+        )

@@ -15,4 +15,6 @@ class JournalConfig(AppConfig):
         """Install the triggers whenever a migration may have rebuilt (and so stripped) a table."""
         from journal import triggers
 
-        post_migrate.connect(triggers.install_after_migrate, sender=self, dispatch_uid="journal.triggers")
+        post_migrate.connect(
+            triggers.install_after_migrate, sender=self, dispatch_uid="journal.triggers"
+        )

@@ -32,8 +32,13 @@ CHORES: Final = {
     "exports": Job("Exports", 5 * _SECOND_US),
     "pruning": Job("Pruning", 3_600 * _SECOND_US),
 }
-_HOLDING: Final = ("sweeper", "waker")  # whose absence is an outage of our own: nobody looked, or nobody could beat
-LATE_US: Final = 60_000_000  # silent for longer than this, and than three of its usual intervals, it is late
+_HOLDING: Final = (
+    "sweeper",
+    "waker",
+)  # whose absence is an outage of our own: nobody looked, or nobody could beat
+LATE_US: Final = (
+    60_000_000  # silent for longer than this, and than three of its usual intervals, it is late
+)
 CLOCK: Final = "clock"  # not a job: the row that records how far the wall clock was set back
 CLOCK_STEP_US: Final = 5_000_000  # clocks of several machines differ by less
 
@@ -129,18 +134,18 @@ def _record_end(name: str, error: BaseException | None) -> None:
 
 def lateness(pulses: str, now_us: int) -> list[Lateness]:
     """How each job stands, from the words that `inquiry/stuck/pulses.py` writes for one statement to read."""
-    known = {one.name: one for one in _read(pulses)}
-    found = []
+    heartbeats = {heartbeat.name: heartbeat for heartbeat in _read(pulses)}
+    states = []
     for name, job in CHORES.items():
-        pulse = known.get(name)
+        pulse = heartbeats.get(name)
         if pulse is None:
-            found.append(Lateness(name, job.label, None, late=False))
+            states.append(Lateness(name, job.label, None, late=False))
             continue
         # A job that fails runs and does nothing: only what it achieved counts.
         achieved_us = pulse.succeeded_us if pulse.error else pulse.beat_us
         late = now_us - achieved_us > max(LATE_US, 3 * max(pulse.every_us, job.every_us))
         ahead_us = pulse.beat_us - now_us
-        found.append(
+        states.append(
             Lateness(
                 name,
                 job.label,
@@ -152,20 +157,26 @@ def lateness(pulses: str, now_us: int) -> list[Lateness]:
                 ahead_us if ahead_us > CLOCK_STEP_US else 0,
             )
         )
-    return found
+    return states
 
 
 def clock_step(pulses: str, now_us: int) -> ClockStep | None:
     """The last backward step of the wall clock, until the clock reads again what it read before the step."""
-    for one in _read(pulses):
-        if one.name == CLOCK and now_us < one.beat_us + one.every_us:
-            return ClockStep(one.every_us, max(now_us - one.beat_us, 0), one.beat_us + one.every_us - now_us)
+    for heartbeat in _read(pulses):
+        if heartbeat.name == CLOCK and now_us < heartbeat.beat_us + heartbeat.every_us:
+            return ClockStep(
+                heartbeat.every_us,
+                max(now_us - heartbeat.beat_us, 0),
+                heartbeat.beat_us + heartbeat.every_us - now_us,
+            )
     return None
 
 
 def held_until(pulses: str) -> int:
     """Until when alarms are held after an outage of our own; a moment that has passed where they are not."""
-    return max([0, *(one.held_us for one in _read(pulses) if one.name in _HOLDING)])
+    return max(
+        [0, *(heartbeat.held_us for heartbeat in _read(pulses) if heartbeat.name in _HOLDING)]
+    )
 
 
 def _ago(at_us: int, now_us: int) -> int | None:
@@ -173,9 +184,9 @@ def _ago(at_us: int, now_us: int) -> int | None:
 
 
 def _read(pulses: str) -> list[_Pulse]:
-    found = []
+    heartbeats = []
     for word in pulses.split():
         name, beat_us, every_us, held_us, succeeded_us, failed_us, error = word.split(":")
         times = (int(beat_us), int(every_us), int(held_us), int(succeeded_us), int(failed_us))
-        found.append(_Pulse(name, *times, error))
-    return found
+        heartbeats.append(_Pulse(name, *times, error))
+    return heartbeats

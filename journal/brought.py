@@ -17,23 +17,23 @@ _ACTOR: Final = "bundle:"
 _LONGEST: Final = 160  # of a source
 
 
-def source(bundle: str, told: str) -> str:
+def source(bundle: str, name: str) -> str:
     """The source of an entry that the bundle called `bundle` (8 hex characters) brought, of the source it had there."""
-    whole = f"{_PREFIX}{bundle}:{told}"
-    if len(whole) <= _LONGEST:
-        return whole
-    return f"{whole[: _LONGEST - 17]}~{hashlib.sha256(whole.encode()).hexdigest()[:16]}"
+    qualified = f"{_PREFIX}{bundle}:{name}"
+    if len(qualified) <= _LONGEST:
+        return qualified
+    return f"{qualified[: _LONGEST - 17]}~{hashlib.sha256(qualified.encode()).hexdigest()[:16]}"
 
 
-def actor(told: str) -> str:
+def actor(name: str) -> str:
     """Who acted, as the book of origin calls them: nobody of this one, whatever they are called here."""
-    return f"{_ACTOR}{told}"[:64]
+    return f"{_ACTOR}{name}"[:64]
 
 
-def facts(told: dict[str, Any], position: int, received_us: int) -> str:
+def facts(original: dict[str, Any], position: int, received_us: int) -> str:
     """The facts of an entry with where the book of origin has it, as canonical JSON."""
     origin = {"position": position, "received_us": received_us}
-    return orjson.dumps({**told, "origin": origin}, option=orjson.OPT_SORT_KEYS).decode()
+    return orjson.dumps({**original, "origin": origin}, option=orjson.OPT_SORT_KEYS).decode()
 
 
 def was_brought(source: str) -> bool:

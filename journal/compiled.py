@@ -47,12 +47,17 @@ class Compiled:
     def rows(self, **values: Any) -> list[Any]:
         """All rows for these values, as the query set would give them. One query."""
         connection: Any = connections[DEFAULT_DB_ALIAS]
-        given = [_filled(values[name]) if type(kind) is list else (values[name],) for name, kind in self._kinds.items()]
+        given = [
+            _filled(values[name]) if type(kind) is list else (values[name],)
+            for name, kind in self._kinds.items()
+        ]
         key = (connection.vendor, *map(len, given))
         made = self._made.get(key)
         if made is None:
             made = self._make(connection, list(map(len, given)))
-            if max(map(len, given), default=0) <= _LENGTHS[-1]:  # longer ones have a length each: too many to keep
+            if (
+                max(map(len, given), default=0) <= _LENGTHS[-1]
+            ):  # longer ones have a length each: too many to keep
                 self._made[key] = made
         parameters = list(made.parameters)
         for at, name, place, adapted in made.places:
@@ -66,19 +71,26 @@ class Compiled:
     def _make(self, connection: Any, lengths: Sequence[int]) -> _Made:
         number = count()
         stand_ins: dict[str, Any] = {}
-        known: dict[Any, tuple[int, int]] = {}  # by what is found among the parameters
+        places_of: dict[Any, tuple[int, int]] = {}  # by what is found among the parameters
         for at, ((name, kind), length) in enumerate(zip(self._kinds.items(), lengths, strict=True)):
             make = _STAND_INS[kind[0] if isinstance(kind, list) else kind]
             made = [make(next(number)) for _ in range(length)]
             stand_ins[name] = made if isinstance(kind, list) else made[0]
             as_text = isinstance(made[0], UUID) and not connection.features.has_native_uuid_field
-            known |= {one.hex if as_text else one: (at, place) for place, one in enumerate(made)}
+            places_of |= {
+                stand_in.hex if as_text else stand_in: (at, place)
+                for place, stand_in in enumerate(made)
+            }
         rows = self._build(**stand_ins)
         compiler: Any = rows.query.get_compiler(DEFAULT_DB_ALIAS)
         text, parameters = compiler.as_sql()
-        places = [(at, *known[one], _adapted(one)) for at, one in enumerate(parameters) if _is_one_of(one, known)]
+        places = [
+            (at, *places_of[stand_in], _adapted(stand_in))
+            for at, stand_in in enumerate(parameters)
+            if _is_one_of(stand_in, places_of)
+        ]
         for at, name in enumerate(self._kinds):
-            if all(found != at for _at, found, *_ in places):
+            if all(owner != at for _at, owner, *_ in places):
                 raise ValueError(f"the query compares nothing with {name!r}")
         return _Made(rows, compiler, text, tuple(parameters), tuple(places))
 
@@ -88,8 +100,12 @@ def _filled(values: Sequence[Any]) -> Sequence[Any]:
     return [*values, *[values[-1]] * (length - len(values))]
 
 
-def _is_one_of(parameter: Any, known: Mapping[Any, Any]) -> bool:
-    return isinstance(parameter, UUID | int | str) and type(parameter) is not bool and parameter in known
+def _is_one_of(parameter: Any, stand_ins: Mapping[Any, Any]) -> bool:
+    return (
+        isinstance(parameter, UUID | int | str)
+        and type(parameter) is not bool
+        and parameter in stand_ins
+    )
 
 
 def _adapted(stand_in: Any) -> Callable[[Any], Any]:

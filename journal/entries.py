@@ -93,22 +93,32 @@ def append(drafts: Sequence[Draft], received_us: int) -> list[Appended]:
     fresh = list(first.values())
     positions = _insert([drafts[index] for index in fresh], received_us)
     created: dict[int, int] = {
-        index: position for index, position in zip(fresh, positions, strict=True) if position is not None
+        index: position
+        for index, position in zip(fresh, positions, strict=True)
+        if position is not None
     }
     for index, position in created.items():
         fates[index] = Appended(Status.CREATED, position)
-    known = [index for index in fresh if index not in created]
+    existing = [index for index in fresh if index not in created]
     for index in repeats:
         draft = drafts[index]
         original = first[draft.project, draft.source, draft.event_id]
         if original in created:
             same = drafts[original].text == draft.text
-            fates[index] = Appended(Status.DUPLICATE if same else Status.CONFLICT, created[original])
+            fates[index] = Appended(
+                Status.DUPLICATE if same else Status.CONFLICT, created[original]
+            )
         else:
-            known.append(index)  # the first of them may be the conflict: what is stored decides, not its neighbour
-    for index, fate in zip(known, _compare([drafts[index] for index in known]), strict=True):
+            existing.append(
+                index
+            )  # the first of them may be the conflict: what is stored decides, not its neighbour
+    for index, fate in zip(existing, _compare([drafts[index] for index in existing]), strict=True):
         fates[index] = fate
-    conflicts = [drafts[i] for i, fate in enumerate(fates) if fate is not None and fate.status is Status.CONFLICT]
+    conflicts = [
+        drafts[i]
+        for i, fate in enumerate(fates)
+        if fate is not None and fate.status is Status.CONFLICT
+    ]
     if conflicts:
         _insert(_unique(_conflict(draft) for draft in conflicts), received_us)
     return [fate for fate in fates if fate is not None]
@@ -157,20 +167,30 @@ def record(
     return append([draft], received_us)[0]
 
 
-def bring(drafts: Sequence[Draft], kept: Sequence[tuple[bytes | None, bytes | None]], received_us: int) -> list[int]:
+def bring(
+    drafts: Sequence[Draft], kept: Sequence[tuple[bytes | None, bytes | None]], received_us: int
+) -> list[int]:
     """Append entries of another book with the commitments they had there, and return their positions, same order.
 
     `kept` has for each the commitment and the salt, None where no body came with it: none is stored then. Their keys
     must be new. Must run inside a transaction.
     """
     made = [
-        Entry(**dict(zip(_NAMES, _read(draft), strict=True)), facts=draft.facts, received_us=received_us, body_commit=c)
-        for draft, (c, _) in zip(drafts, kept, strict=True)
+        Entry(
+            **dict(zip(_NAMES, _read(draft), strict=True)),
+            facts=draft.facts,
+            received_us=received_us,
+            body_commit=digest,
+        )
+        for draft, (digest, _) in zip(drafts, kept, strict=True)
     ]
     Entry.objects.bulk_create(made, batch_size=500)
-    told = zip(made, drafts, kept, strict=True)
-    Body.objects.bulk_create([Body(entry=one, salt=s, text=d.text) for one, d, (_, s) in told if s], batch_size=500)
-    return [one.position for one in made]
+    triples = zip(made, drafts, kept, strict=True)
+    Body.objects.bulk_create(
+        [Body(entry=entry, salt=s, text=d.text) for entry, d, (_, s) in triples if s],
+        batch_size=500,
+    )
+    return [entry.position for entry in made]
 
 
 def destroy_body(position: int) -> None:
@@ -182,7 +202,9 @@ def destroy_body(position: int) -> None:
 def _conflict(draft: Draft) -> Draft:
     """The evidence that a key came again with other content."""
     event_id = keyed_digest("conflict", draft.source, draft.event_id, draft.text)
-    facts = orjson.dumps({"key": keyed_digest("key", draft.source, draft.event_id), "kind": draft.kind}).decode()
+    facts = orjson.dumps(
+        {"key": keyed_digest("key", draft.source, draft.event_id), "kind": draft.kind}
+    ).decode()
     return Draft(
         project=draft.project,
         source=SYSTEM_SOURCE,
@@ -265,7 +287,13 @@ def _insert(drafts: Sequence[Draft], received_us: int) -> list[int | None]:
 
 
 def _insert_one_postgresql(draft: Draft, received_us: int, salt: bytes) -> list[int | None]:
-    values: list[Any] = [*_read(draft), received_us, draft.facts, commitment(salt, draft.text), SCHEMA_VERSION]
+    values: list[Any] = [
+        *_read(draft),
+        received_us,
+        draft.facts,
+        commitment(salt, draft.text),
+        SCHEMA_VERSION,
+    ]
     new = sql.rows(_INSERT_ONE_POSTGRESQL, [*values, salt, draft.text])
     return [int(new[0][0]) if new else None]
 
@@ -288,16 +316,35 @@ def _insert_postgresql(drafts: Sequence[Draft], received_us: int, salts: bytes) 
 
 
 def _insert_sqlite(drafts: Sequence[Draft], received_us: int, salts: bytes) -> list[int | None]:
-    base = int(sql.rows("SELECT COALESCE((SELECT seq FROM sqlite_sequence WHERE name = 'journal_entry'), 0)")[0][0]) + 1
+    base = (
+        int(
+            sql.rows(
+                "SELECT COALESCE((SELECT seq FROM sqlite_sequence WHERE name = 'journal_entry'), 0)"
+            )[0][0]
+        )
+        + 1
+    )
     entries, bodies = [], []
     for position, draft in enumerate(drafts, base):
         salt = salts[32 * (position - base) : 32 * (position - base) + 32]
         sent = [value.hex if isinstance(value, UUID) else value for value in _read(draft)]
-        entries.append([position, *sent, received_us, draft.facts, commitment(salt, draft.text), SCHEMA_VERSION])
+        entries.append(
+            [
+                position,
+                *sent,
+                received_us,
+                draft.facts,
+                commitment(salt, draft.text),
+                SCHEMA_VERSION,
+            ]
+        )
         bodies.append((position, salt, draft.text))
     positions: list[int | None] = list(range(base, base + len(drafts)))
     if sql.write_each(_INSERT_SQLITE, entries) < len(drafts):
-        new = {row[0] for row in sql.rows("SELECT position FROM journal_entry WHERE position >= %s", [base])}
+        new = {
+            row[0]
+            for row in sql.rows("SELECT position FROM journal_entry WHERE position >= %s", [base])
+        }
         bodies = [body for body in bodies if body[0] in new]
         positions = [position if position in new else None for position in positions]
     sql.write_each(_INSERT_BODY_SQLITE, bodies)
@@ -321,9 +368,11 @@ def _compare(drafts: Sequence[Draft], *, missing_ok: bool = False) -> list[Appen
     return fates
 
 
-def _stored(drafts: Sequence[Draft]) -> dict[tuple[UUID, str, str], tuple[int, bytes | None, bytes]]:
+def _stored(
+    drafts: Sequence[Draft],
+) -> dict[tuple[UUID, str, str], tuple[int, bytes | None, bytes]]:
     """The stored (position, salt, commitment) by key; a bounded number of parameters per statement."""
-    found: dict[tuple[UUID, str, str], tuple[int, bytes | None, bytes]] = {}
+    stored: dict[tuple[UUID, str, str], tuple[int, bytes | None, bytes]] = {}
     groups: dict[tuple[UUID, str], list[str]] = {}
     for draft in drafts:
         groups.setdefault((draft.project, draft.source), []).append(draft.event_id)
@@ -339,5 +388,9 @@ def _stored(drafts: Sequence[Draft]) -> dict[tuple[UUID, str, str], tuple[int, b
                     [project if connection.vendor == "postgresql" else project.hex, source, *part],
                 )
                 for event_id, position, salt, commit in cursor.fetchall():
-                    found[project, source, event_id] = (position, bytes(salt) if salt else None, bytes(commit or b""))
-    return found
+                    stored[project, source, event_id] = (
+                        position,
+                        bytes(salt) if salt else None,
+                        bytes(commit or b""),
+                    )
+    return stored

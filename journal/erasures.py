@@ -28,9 +28,13 @@ def erase(project: UUID, position: int, *, reason: str, actor: str, now_us: int)
     """
     entry = Entry.objects.filter(project=project, position=position, body__isnull=False).first()
     if entry is None:
-        raise NothingToErase(f"Entry {position} has no body in this project; it may have been erased before.")
+        raise NothingToErase(
+            f"Entry {position} has no body in this project; it may have been erased before."
+        )
     try:
-        erasure = Erasure.objects.create(entry=entry, project=project, reason=reason, actor=actor, erased_at_us=now_us)
+        erasure = Erasure.objects.create(
+            entry=entry, project=project, reason=reason, actor=actor, erased_at_us=now_us
+        )
     except IntegrityError:
         raise NothingToErase(f"Entry {position} is named for erasure already.") from None
     entries.destroy_body(position)
@@ -39,7 +43,9 @@ def erase(project: UUID, position: int, *, reason: str, actor: str, now_us: int)
         project,
         "erasure.executed",
         event_id=entries.keyed_digest("erasure", str(project), str(position)),
-        text=orjson.dumps({"entry": position, "reason": reason}, option=orjson.OPT_SORT_KEYS).decode(),
+        text=orjson.dumps(
+            {"entry": position, "reason": reason}, option=orjson.OPT_SORT_KEYS
+        ).decode(),
         received_us=now_us,
         actor=actor,
         facts=facts,

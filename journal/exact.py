@@ -27,5 +27,10 @@ def dumps(value: Any, option: int = 0) -> bytes:
         separators = (",", ": ") if indent else (",", ":")
         sorts = bool(option & orjson.OPT_SORT_KEYS)
         return json.dumps(
-            value, ensure_ascii=False, allow_nan=False, sort_keys=sorts, indent=indent, separators=separators
+            value,
+            ensure_ascii=False,
+            allow_nan=False,
+            sort_keys=sorts,
+            indent=indent,
+            separators=separators,
         ).encode()

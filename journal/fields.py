@@ -49,7 +49,9 @@ class TransactionIdField(models.BigIntegerField):  # type: ignore[type-arg]  # i
         """The column type per vendor."""
         return "xid8" if connection.vendor == "postgresql" else super().db_type(connection)
 
-    def from_db_value(self, value: Any, _expression: Any, _connection: BaseDatabaseWrapper) -> int | None:
+    def from_db_value(
+        self, value: Any, _expression: Any, _connection: BaseDatabaseWrapper
+    ) -> int | None:
         """Xid8 arrives as text from the driver; callers always see an integer or None."""
         return None if value is None else int(value)
 
@@ -82,5 +84,7 @@ class OneOf(In):
         _list, values = self.process_rhs(compiler, connection)
         if len(values) == 1:
             return f"{column} = %s", (*column_parameters, *values)
-        quoted = ",".join('"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"' for value in values)
+        quoted = ",".join(
+            '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"' for value in values
+        )
         return f"{column} = ANY (%s::text[])", (*column_parameters, f"{{{quoted}}}")

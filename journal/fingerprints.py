@@ -22,7 +22,11 @@ TABLE: Final = "journal_fingerprint"
 
 def of_key(name: str) -> str:
     """The fingerprint of the key `name` of this process."""
-    key = bytes.fromhex(str(settings.SECRET_KEY)) if name == "secret_key" else settings.GATEBOOK_PEPPER
+    key = (
+        bytes.fromhex(str(settings.SECRET_KEY))
+        if name == "secret_key"
+        else settings.GATEBOOK_PEPPER
+    )
     return hmac.new(key, f"gatebook fingerprint of {name}".encode(), hashlib.sha256).hexdigest()
 
 
@@ -33,10 +37,18 @@ def recorded() -> dict[str, str]:
     return dict(Fingerprint.objects.values_list("name", "value"))
 
 
-def foreign_keys(known: dict[str, str] | None = None) -> list[str]:
+def foreign_keys(recorded_values: dict[str, str] | None = None) -> list[str]:
     """Return the names of the keys of this process that are not those of the database. `known` is what it holds."""
-    values = dict(Fingerprint.objects.values_list("name", "value")) if known is None else known
-    return [name for name in KEYS if name in values and not hmac.compare_digest(values[name], of_key(name))]
+    values = (
+        dict(Fingerprint.objects.values_list("name", "value"))
+        if recorded_values is None
+        else recorded_values
+    )
+    return [
+        name
+        for name in KEYS
+        if name in values and not hmac.compare_digest(values[name], of_key(name))
+    ]
 
 
 @transaction.atomic(savepoint=False)
@@ -44,10 +56,14 @@ def record() -> dict[str, str]:
     """Record what is not yet recorded: the keys of this process, and an id; return all that is recorded now."""
     wanted = {INSTALLATION: secrets.token_hex(32), **{name: of_key(name) for name in KEYS}}
     for name, value in wanted.items():
-        Fingerprint.objects.get_or_create(name=name, defaults={"value": value, "recorded_at_us": now_us()})
+        Fingerprint.objects.get_or_create(
+            name=name, defaults={"value": value, "recorded_at_us": now_us()}
+        )
     return recorded()
 
 
 def replace(name: str) -> None:
     """Let the key `name` of this process take the place of the one that the database knows."""
-    Fingerprint.objects.update_or_create(name=name, defaults={"value": of_key(name), "recorded_at_us": now_us()})
+    Fingerprint.objects.update_or_create(
+        name=name, defaults={"value": of_key(name), "recorded_at_us": now_us()}
+    )

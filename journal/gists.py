@@ -15,16 +15,36 @@ from journal.models import Body
 
 CHARACTERS: Final = 120  # of a line
 # Arguments that say by themselves what would run, the most telling first, in the words of the tools of many agents.
-RUNS: Final = ("command", "cmd", "commands", "code", "script", "sql", "query", "url", "file_path", "path")
+RUNS: Final = (
+    "command",
+    "cmd",
+    "commands",
+    "code",
+    "script",
+    "sql",
+    "query",
+    "url",
+    "file_path",
+    "path",
+)
 TELLING: Final = (*RUNS, "pattern", "prompt", "subject")
-TALK: Final = ("description", "why", "thought", "explanation")  # what an agent says about a call, after the call
+TALK: Final = (
+    "description",
+    "why",
+    "thought",
+    "explanation",
+)  # what an agent says about a call, after the call
 _EXITS: Final = ("exit", "exit_code", "exitcode", "returncode", "return_code")
 _OUTPUTS: Final = ("error", "stderr", "output", "stdout", "content", "text", "message")
-_WHOLE: Final = 8192  # characters of a body that a list reads; of longer ones it reads the beginning
+_WHOLE: Final = (
+    8192  # characters of a body that a list reads; of longer ones it reads the beginning
+)
 _BEGINNING: Final = 1024
 _SHORT: Final = 100  # characters of an argument that tells more than a long one
 _HEAD: Final = Case(
-    When(length__lte=_WHOLE, then="text"), default=Substr("text", 1, _BEGINNING), output_field=TextField()
+    When(length__lte=_WHOLE, then="text"),
+    default=Substr("text", 1, _BEGINNING),
+    output_field=TextField(),
 )
 
 
@@ -76,11 +96,15 @@ def gist(value: Any) -> str:
     """One line of at most CHARACTERS that tells this call from its neighbours: short and simple arguments first."""
     if not isinstance(value, dict):
         return "" if value is None else _line(value)
-    told = sorted(value.items(), key=lambda named: _is_nested(named[1]))
-    pieces = [(_line(name), _line(piece)) for name, piece in told if piece not in (None, "", [], {})]
+    ordered = sorted(value.items(), key=lambda named: _is_nested(named[1]))
+    pieces = [
+        (_line(name), _line(piece)) for name, piece in ordered if piece not in (None, "", [], {})
+    ]
     if len(pieces) == 1:
         return pieces[0][1]
-    pieces.sort(key=lambda piece: (piece[0] not in TELLING, piece[0] in TALK, len(piece[1]) > _SHORT))
+    pieces.sort(
+        key=lambda piece: (piece[0] not in TELLING, piece[0] in TALK, len(piece[1]) > _SHORT)
+    )
     named = [f"{name}={line}" for name, line in pieces]
     if pieces and pieces[0][0] in TELLING:
         named[0] = pieces[0][1]
@@ -89,7 +113,9 @@ def gist(value: Any) -> str:
 
 def _is_nested(value: Any) -> bool:
     """True for an object, and for a list with one: brackets tell less than words."""
-    return isinstance(value, dict) or (isinstance(value, list) and any(isinstance(one, dict | list) for one in value))
+    return isinstance(value, dict) or (
+        isinstance(value, list) and any(isinstance(item, dict | list) for item in value)
+    )
 
 
 def said(text: str) -> str:
@@ -97,19 +123,29 @@ def said(text: str) -> str:
     body = parsed(text) or parsed(closed(text))
     value = body.get("result")
     if value is None:
-        return _line(next((body[name] for name in ("detail", "reason") if isinstance(body.get(name), str)), ""))
+        return _line(
+            next(
+                (body[name] for name in ("detail", "reason") if isinstance(body.get(name), str)), ""
+            )
+        )
     if not isinstance(value, dict):
         return _line(value)
     codes = [f"exit {_line(value[name])}" for name in _EXITS if name in value]
     texts = [_line(value[name]) for name in _OUTPUTS if value.get(name)]
-    rest = [f"{name}={_line(one)}" for name, one in value.items() if name not in (*_EXITS, *_OUTPUTS)]
+    rest = [
+        f"{name}={_line(piece)}"
+        for name, piece in value.items()
+        if name not in (*_EXITS, *_OUTPUTS)
+    ]
     return _cut("  ".join([*codes, *texts, *rest]))
 
 
 def _line(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     lines = text[: 4 * CHARACTERS].strip().splitlines()
-    return _cut(" ⏎ ".join(line.strip() for line in lines if line.strip()), len(text) > 4 * CHARACTERS)
+    return _cut(
+        " ⏎ ".join(line.strip() for line in lines if line.strip()), len(text) > 4 * CHARACTERS
+    )
 
 
 def _cut(line: str, more: bool = False) -> str:
@@ -122,7 +158,10 @@ def closed(text: str) -> str:
     """Close the brackets and strings that a cut left open, dropping a half-written last piece, so that it parses."""
     stack: list[str] = []
     in_string = escaped = False
-    complete, closers = 0, ""  # the longest beginning that ends with a whole value, and what closes it
+    complete, closers = (
+        0,
+        "",
+    )  # the longest beginning that ends with a whole value, and what closes it
     for index, character in enumerate(text):
         if in_string:
             if escaped:

@@ -36,7 +36,9 @@ def derived(parent: UUID, *names: str) -> UUID:
 
     The names are joined with NUL, which no identifier may hold. An id is no secret.
     """
-    digest = hashlib.blake2b("\0".join(names).encode(), key=parent.int.to_bytes(16, "big"), digest_size=16).digest()
+    digest = hashlib.blake2b(
+        "\0".join(names).encode(), key=parent.int.to_bytes(16, "big"), digest_size=16
+    ).digest()
     number = int.from_bytes(digest, "big")
     if (parent.int >> 76) & 0xF == 8:  # itself derived
         number = (parent.int & _FIRST_SIX_BYTES) | (number & ~_FIRST_SIX_BYTES)

@@ -62,10 +62,10 @@ def differences(connection: BaseDatabaseWrapper) -> list[str]:
     name = f"{connection.alias} {connection.settings_dict['NAME']}"
     if name in _agreed:
         return []
-    found = compared(expected(connection.vendor), read(connection))
-    if not found:
+    differing = compared(expected(connection.vendor), read(connection))
+    if not differing:
         _agreed.add(name)
-    return found
+    return differing
 
 
 def forget() -> None:
@@ -73,29 +73,34 @@ def forget() -> None:
     _agreed.clear()
 
 
-def sentence(found: list[str]) -> str:
+def sentence(differing: list[str]) -> str:
     """Name the first of the differences and how many more there are."""
-    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-    return f"{', '.join(found[:_NAMED])}{more}"
+    more = f" and {len(differing) - _NAMED} more" if len(differing) > _NAMED else ""
+    return f"{', '.join(differing[:_NAMED])}{more}"
 
 
 def compared(wanted: Mapping[str, str], present: Mapping[str, str]) -> list[str]:
     """Return the differences between two inventories, tables first."""
-    tables, existing = ({_table(item) for item in one if not _is_function(item)} for one in (wanted, present))
-    found = [f"the table {table} is missing" for table in sorted(tables - existing)]
-    found += [f"the table {table} is not expected" for table in sorted(existing - tables)]
+    tables, existing = (
+        {_table(item) for item in inventory if not _is_function(item)}
+        for inventory in (wanted, present)
+    )
+    differing = [f"the table {table} is missing" for table in sorted(tables - existing)]
+    differing += [f"the table {table} is not expected" for table in sorted(existing - tables)]
     for item in sorted(wanted.keys() | present.keys()):
         if not _is_function(item) and _table(item) not in tables & existing:
             continue
         if item.startswith("index ") and not wanted.get(item, "").startswith("CREATE UNIQUE"):
             continue
         if item not in present:
-            found.append(f"the {item} is missing")
+            differing.append(f"the {item} is missing")
         elif item not in wanted:
-            found.append(f"the {item} is not expected")
+            differing.append(f"the {item} is not expected")
         elif plain(wanted[item]) != plain(present[item]):
-            found.append(f"the {item} is another: {_brief(present[item])} instead of {_brief(wanted[item])}")
-    return found
+            differing.append(
+                f"the {item} is another: {_brief(present[item])} instead of {_brief(wanted[item])}"
+            )
+    return differing
 
 
 def plain(definition: str) -> str:
@@ -115,9 +120,13 @@ def expected(vendor: str) -> Mapping[str, str]:
 
 def read(connection: BaseDatabaseWrapper) -> dict[str, str]:
     """The inventory of a database as it is: item -> definition."""
-    found = _postgresql(connection) if connection.vendor == "postgresql" else _sqlite(connection)
-    prefixes = tuple(f"{app.label}_" for app in apps.get_app_configs() if Path(app.path).parent == settings.BASE_DIR)
-    return {item: definition for item, definition in found if _table(item).startswith(prefixes)}
+    items = _postgresql(connection) if connection.vendor == "postgresql" else _sqlite(connection)
+    prefixes = tuple(
+        f"{app.label}_"
+        for app in apps.get_app_configs()
+        if Path(app.path).parent == settings.BASE_DIR
+    )
+    return {item: definition for item, definition in items if _table(item).startswith(prefixes)}
 
 
 def write(connection: BaseDatabaseWrapper) -> Path:
@@ -142,37 +151,43 @@ def _brief(definition: str) -> str:
 
 
 def _postgresql(connection: BaseDatabaseWrapper) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
+    items: list[tuple[str, str]] = []
     with connection.cursor() as cursor:
         for query in (_COLUMNS, _CONSTRAINTS, _INDEXES):
             cursor.execute(query)
-            found += cursor.fetchall()
+            items += cursor.fetchall()
         cursor.execute(_FUNCTIONS)
-        found += [(item, hashlib.sha256(body.encode()).hexdigest()) for item, body in cursor.fetchall()]
-    return found
+        items += [
+            (item, hashlib.sha256(body.encode()).hexdigest()) for item, body in cursor.fetchall()
+        ]
+    return items
 
 
 def _sqlite(connection: BaseDatabaseWrapper) -> list[tuple[str, str]]:
     with connection.cursor() as cursor:
         cursor.execute("SELECT type, name, tbl_name, sql FROM sqlite_master WHERE sql IS NOT NULL")
         rows = cursor.fetchall()
-    virtual = [name for kind, name, _, sql in rows if kind == "table" and sql.startswith("CREATE VIRTUAL")]
-    own = tuple(f"{name}_" for name in virtual)  # the tables that a virtual one keeps its content in
+    virtual = [
+        name for kind, name, _, sql in rows if kind == "table" and sql.startswith("CREATE VIRTUAL")
+    ]
+    own = tuple(
+        f"{name}_" for name in virtual
+    )  # the tables that a virtual one keeps its content in
     expected_triggers = triggers.tables(connection)
-    found: list[tuple[str, str]] = []
+    items: list[tuple[str, str]] = []
     for kind, name, table, sql in rows:
         definition = " ".join(sql.split())
         if table.startswith(own):
             continue
         if name in virtual:
-            found.append((f"column {name}.{name}", definition))
+            items.append((f"column {name}.{name}", definition))
         elif kind == "table":
-            found += _parts(name, definition)
+            items += _parts(name, definition)
         elif kind == "index":
-            found.append((f"index {table}.{name}", definition))
+            items.append((f"index {table}.{name}", definition))
         elif name not in expected_triggers:
-            found.append((f"trigger {table}.{name}", definition))
-    return found
+            items.append((f"trigger {table}.{name}", definition))
+    return items
 
 
 def _parts(table: str, sql: str) -> Iterator[tuple[str, str]]:

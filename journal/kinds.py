@@ -7,14 +7,38 @@ from typing import Final
 
 _FAMILIES: Final = frozenset(
     {
-        *("access", "admin", "alert", "control", "erasure", "exemption", "gate", "hold", "incident", "integrity"),
+        *(
+            "access",
+            "admin",
+            "alert",
+            "control",
+            "erasure",
+            "exemption",
+            "gate",
+            "hold",
+            "incident",
+            "integrity",
+        ),
         *("lease", "policy", "query"),
     }
 )
 _KINDS: Final = frozenset(
     {
-        *("effect.granted", "effect.withheld", "effect.replanned", "effect.resolved", "effect.named"),
-        *("session.silent", "session.heard", "session.resumed", "session.stuck", "session.recovered", "session.named"),
+        *(
+            "effect.granted",
+            "effect.withheld",
+            "effect.replanned",
+            "effect.resolved",
+            "effect.named",
+        ),
+        *(
+            "session.silent",
+            "session.heard",
+            "session.resumed",
+            "session.stuck",
+            "session.recovered",
+            "session.named",
+        ),
     }
 )
 

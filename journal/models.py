@@ -13,7 +13,12 @@ from journal.fields import CurrentTransactionId, TransactionIdField
 SCHEMA_VERSION = 1
 models.BinaryField.register_lookup(Length)  # for body_salt_is_32_bytes
 
-COMMON = ("effect.planned", "effect.dispatched", "effect.acknowledged", "effect.failed")  # most entries are of these
+COMMON = (
+    "effect.planned",
+    "effect.dispatched",
+    "effect.acknowledged",
+    "effect.failed",
+)  # most entries are of these
 LANES = {
     "command": "command lane: the agent asked and obeyed",
     "evidence": "evidence lane: reported after the event",
@@ -41,32 +46,58 @@ class Entry(models.Model):
     producer_seq = models.BigIntegerField(null=True)
     occurred_us = models.BigIntegerField(null=True)  # the producer's clock, display only
     received_us = models.BigIntegerField()  # the server's clock
-    facts = models.TextField(default="{}")  # JSON, closed vocabulary: all that a replay of state needs
+    facts = models.TextField(
+        default="{}"
+    )  # JSON, closed vocabulary: all that a replay of state needs
     body_commit = models.BinaryField(null=True)  # SHA-256(salt ‖ text)
     txid = TransactionIdField(null=True, db_default=CurrentTransactionId())
     schema_version = models.SmallIntegerField(default=SCHEMA_VERSION)
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["project", "source", "event_id"], name="entry_id_is_used_once_per_source"),
-            models.CheckConstraint(condition=Q(lane__one_of=list(LANES)), name="entry_lane_is_known"),
-            models.CheckConstraint(condition=Q(kind__contains="."), name="entry_kind_is_subject_dot_verb"),
+            models.UniqueConstraint(
+                fields=["project", "source", "event_id"], name="entry_id_is_used_once_per_source"
+            ),
+            models.CheckConstraint(
+                condition=Q(lane__one_of=list(LANES)), name="entry_lane_is_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(kind__contains="."), name="entry_kind_is_subject_dot_verb"
+            ),
             models.CheckConstraint(condition=~Q(event_id=""), name="entry_has_an_id"),
             models.CheckConstraint(condition=~Q(source=""), name="entry_has_a_source"),
         ]
         indexes = [
-            models.Index(fields=["session", "position"], name="entry_by_session", condition=Q(session__isnull=False)),
-            models.Index(fields=["effect", "position"], name="entry_by_effect", condition=Q(effect__isnull=False)),
+            models.Index(
+                fields=["session", "position"],
+                name="entry_by_session",
+                condition=Q(session__isnull=False),
+            ),
+            models.Index(
+                fields=["effect", "position"],
+                name="entry_by_effect",
+                condition=Q(effect__isnull=False),
+            ),
             models.Index(fields=["received_us"], name="entry_by_received_us"),
-            models.Index(fields=["session", "position"], name="entry_of_control", condition=Q(kind="control.fired")),
+            models.Index(
+                fields=["session", "position"],
+                name="entry_of_control",
+                condition=Q(kind="control.fired"),
+            ),
             models.Index(  # who came next after an attempt was dispatched: one row for each epoch of a lease
                 fields=["subject", "lease_epoch"],
                 name="entry_of_acquisition",
                 condition=Q(kind="lease.acquired", lane="command"),
             ),
             # What investigators ask for by its kind is rare; the mass is found by session, effect or time.
-            models.Index(fields=["project", "kind", "position"], name="entry_by_kind", condition=~Q(kind__in=COMMON)),
-            models.Index(fields=["session", "effect"], name="entry_of_claim", condition=Q(lane="claim")),
+            models.Index(
+                fields=["project", "kind", "position"],
+                name="entry_by_kind",
+                condition=~Q(kind__in=COMMON),
+            ),
+            models.Index(
+                fields=["session", "effect"], name="entry_of_claim", condition=Q(lane="claim")
+            ),
             models.Index(  # what people did: their pseudonyms begin so, and no agent's name in the journal does
                 fields=["project", "actor", "position"],
                 name="entry_by_person",
@@ -81,7 +112,9 @@ class Entry(models.Model):
 class Body(models.Model):
     """The whole item as sent (strictly parsed, redacted, sorted keys): the only home of free text."""
 
-    entry = models.OneToOneField(Entry, primary_key=True, on_delete=models.PROTECT, related_name="body")
+    entry = models.OneToOneField(
+        Entry, primary_key=True, on_delete=models.PROTECT, related_name="body"
+    )
     salt = models.BinaryField()  # 32 random bytes; destroyed with the text on erasure
     text = models.TextField()
 
@@ -97,7 +130,9 @@ class Body(models.Model):
 class Erasure(models.Model):
     """Names a body that may be destroyed, why, and by whose word. Written before anything is destroyed."""
 
-    entry = models.OneToOneField(Entry, primary_key=True, on_delete=models.PROTECT, related_name="erasure")
+    entry = models.OneToOneField(
+        Entry, primary_key=True, on_delete=models.PROTECT, related_name="erasure"
+    )
     project = models.UUIDField()
     reason = models.CharField(max_length=200)  # a legal ground or ticket, no personal data
     actor = models.CharField(max_length=64)
@@ -121,7 +156,9 @@ class Fingerprint(models.Model):
 
     class Meta:
         constraints = [
-            models.CheckConstraint(condition=Q(value__length=64), name="fingerprint_is_64_characters"),
+            models.CheckConstraint(
+                condition=Q(value__length=64), name="fingerprint_is_64_characters"
+            ),
         ]
 
     def __str__(self) -> str:
@@ -143,11 +180,15 @@ class Outbox(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["project", "deduplication_key"], name="outbox_says_a_thing_once"),
+            models.UniqueConstraint(
+                fields=["project", "deduplication_key"], name="outbox_says_a_thing_once"
+            ),
             models.CheckConstraint(condition=Q(tries__gte=0), name="outbox_tries_are_counted"),
         ]
         indexes = [
-            models.Index(fields=["due_at_us"], name="outbox_due", condition=Q(sent_at_us__isnull=True)),
+            models.Index(
+                fields=["due_at_us"], name="outbox_due", condition=Q(sent_at_us__isnull=True)
+            ),
         ]
 
     def __str__(self) -> str:

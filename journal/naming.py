@@ -12,12 +12,16 @@ from journal.entries import SYSTEM_SOURCE, Draft
 _SORTED: Final = orjson.OPT_SORT_KEYS
 
 
-def name(project: UUID, kind: str, things: Mapping[UUID, Mapping[str, UUID]], received_us: int) -> dict[UUID, int]:
+def name(
+    project: UUID, kind: str, things: Mapping[UUID, Mapping[str, UUID]], received_us: int
+) -> dict[UUID, int]:
     """Append an entry of `kind` for each thing, and return its position by id. To name one again appends nothing.
 
     `things` holds, by id, the columns of the entry that say what it is of.
     """
-    fates = entries.append([_draft(project, kind, thing, about) for thing, about in things.items()], received_us)
+    fates = entries.append(
+        [_draft(project, kind, thing, about) for thing, about in things.items()], received_us
+    )
     return {thing: fate.position for thing, fate in zip(things, fates, strict=True)}
 
 

@@ -18,7 +18,9 @@ def order_key(lane: str, producer_seq: int | None, source: str, event_id: str) -
     return SEPARATOR.join((rank, sequence, source, event_id))
 
 
-def latest_key(lane: str, position: int, producer_seq: int | None, source: str, event_id: str) -> str:
+def latest_key(
+    lane: str, position: int, producer_seq: int | None, source: str, event_id: str
+) -> str:
     """Return the order key for what the latest fact keeps; greater is later. `position` is that of the entry."""
     if lane == "command":
         return SEPARATOR.join(("2", f"{position:019d}", source, event_id))
@@ -58,6 +60,6 @@ def is_of_a_command(mark: str) -> bool:
     return mark[:1] in ("0", "2")
 
 
-def earlier(one: str, other: str) -> bool:
+def earlier(mark: str, other: str) -> bool:
     """True when the mark `one` wins a register that the first fact keeps; an empty mark is none."""
-    return bool(one) and (not other or one < other)
+    return bool(mark) and (not other or mark < other)

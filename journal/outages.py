@@ -45,8 +45,8 @@ def outage_of(error: BaseException | None) -> Outage | None:
     state = getattr(cause, "sqlstate", "")
     if state is None:  # the driver itself: the server closed the connection, or does not answer
         return "lost" if type(cause).__name__ in ("OperationalError", "InterfaceError") else None
-    found = [prefix for prefix in _STATES if state.startswith(prefix)]
-    return _STATES[max(found, key=len)] if found else None
+    prefixes = [prefix for prefix in _STATES if state.startswith(prefix)]
+    return _STATES[max(prefixes, key=len)] if prefixes else None
 
 
 def drop_read_only_connection(outage: Outage | None) -> None:
@@ -54,7 +54,11 @@ def drop_read_only_connection(outage: Outage | None) -> None:
 
     A pool would lend it out for an hour more after a failover.
     """
-    if outage == "read_only" and connection.vendor == "postgresql" and not connection.in_atomic_block:
+    if (
+        outage == "read_only"
+        and connection.vendor == "postgresql"
+        and not connection.in_atomic_block
+    ):
         lent = connection.connection
         if lent is not None:
             lent.close()

@@ -23,9 +23,9 @@ _senders: dict[str, list[Sender]] = {}
 
 def register(topic: str, sender: Sender) -> None:
     """Let `sender` have what is noted under `topic`; a room above does so when it is made ready."""
-    known = _senders.setdefault(topic, [])
-    if sender not in known:
-        known.append(sender)
+    senders = _senders.setdefault(topic, [])
+    if sender not in senders:
+        senders.append(sender)
 
 
 def _to_all(row: Outbox) -> None:
@@ -76,13 +76,17 @@ def is_due(now: int, *, claim_us: int = 0, first: Q | None = None) -> Q:
     Without the second part deliveries would stop for as long as the clock was set back. `claim_us` is how far a claim
     moves a time; `first` restricts what is said of first deliveries to those that wait for nothing.
     """
-    found = Q(due_at_us__lte=now) | Q(tries__gt=0, due_at_us__gt=now + max(LONGEST_WAIT_US, claim_us) + CLOCK_STEP_US)
-    found |= Q(first or Q(), tries=0, due_at_us__gt=now + CLOCK_STEP_US)
+    condition = Q(due_at_us__lte=now) | Q(
+        tries__gt=0, due_at_us__gt=now + max(LONGEST_WAIT_US, claim_us) + CLOCK_STEP_US
+    )
+    condition |= Q(first or Q(), tries=0, due_at_us__gt=now + CLOCK_STEP_US)
     tries = 1
     while wait_us(tries) < LONGEST_WAIT_US:
-        found |= Q(tries=tries, due_at_us__gt=now + max(wait_us(tries), claim_us) + CLOCK_STEP_US)
+        condition |= Q(
+            tries=tries, due_at_us__gt=now + max(wait_us(tries), claim_us) + CLOCK_STEP_US
+        )
         tries += 1
-    return found
+    return condition
 
 
 def _words(error: Exception) -> str:

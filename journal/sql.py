@@ -17,25 +17,25 @@ from django.db import DEFAULT_DB_ALIAS, connection, connections
 
 def rows(text: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
     """Run a statement that gives rows, and return them all."""
-    here = connections[DEFAULT_DB_ALIAS]
-    with here.wrap_database_errors:
-        found: list[tuple[Any, ...]] = _run(here, text, parameters).fetchall()
-    return found
+    database = connections[DEFAULT_DB_ALIAS]
+    with database.wrap_database_errors:
+        fetched: list[tuple[Any, ...]] = _run(database, text, parameters).fetchall()
+    return fetched
 
 
 def write(text: str, parameters: Sequence[Any] = ()) -> int:
     """Run a statement that writes, and return how many rows it wrote."""
-    here = connections[DEFAULT_DB_ALIAS]
-    with here.wrap_database_errors:
-        return int(_run(here, text, parameters).rowcount)
+    database = connections[DEFAULT_DB_ALIAS]
+    with database.wrap_database_errors:
+        return int(_run(database, text, parameters).rowcount)
 
 
 def write_each(text: str, parameters: Iterable[Sequence[Any]]) -> int:
     """Run a statement for each of `parameters`, on SQLite, and return how many rows were written together."""
-    here: Any = connections[DEFAULT_DB_ALIAS]
-    here.validate_no_broken_transaction()
-    with here.wrap_database_errors:
-        return int(here.connection.executemany(_question_marks(text), parameters).rowcount)
+    database: Any = connections[DEFAULT_DB_ALIAS]
+    database.validate_no_broken_transaction()
+    with database.wrap_database_errors:
+        return int(database.connection.executemany(_question_marks(text), parameters).rowcount)
 
 
 def vendor_id(value: UUID) -> UUID | str:
@@ -69,13 +69,13 @@ def _is_postgresql() -> bool:
     return connection.vendor == "postgresql"
 
 
-def _run(here: Any, text: str, parameters: Sequence[Any]) -> Any:
-    here.validate_no_broken_transaction()
-    raw = here.connection
+def _run(database: Any, text: str, parameters: Sequence[Any]) -> Any:
+    database.validate_no_broken_transaction()
+    raw = database.connection
     if raw is None:
-        here.ensure_connection()
-        raw = here.connection
-    if here.vendor != "postgresql":
+        database.ensure_connection()
+        raw = database.connection
+    if database.vendor != "postgresql":
         return raw.execute(_question_marks(text), parameters)
     cursor = getattr(raw, "plain_cursor", None)
     if cursor is None:

@@ -11,7 +11,12 @@ log = structlog.get_logger("gatebook.notice")
 
 def tell_operator(row: Outbox) -> None:
     """Say a violation or conflict where an operator looks: one structured log line, ids only."""
-    log.warning(row.topic, project=str(row.project), entry=row.entry_id, deduplication_key=row.deduplication_key)
+    log.warning(
+        row.topic,
+        project=str(row.project),
+        entry=row.entry_id,
+        deduplication_key=row.deduplication_key,
+    )
 
 
 outbox.register("integrity", tell_operator)

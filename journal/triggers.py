@@ -64,7 +64,9 @@ END $$;
 
 
 def _changes(table: str) -> str:
-    function = "journal_refuse_unnamed_erasure" if table == "journal_body" else "journal_refuse_change"
+    function = (
+        "journal_refuse_unnamed_erasure" if table == "journal_body" else "journal_refuse_change"
+    )
     return f"BEFORE UPDATE OR DELETE ON {table} FOR EACH ROW EXECUTE FUNCTION {function}()"
 
 
@@ -98,7 +100,10 @@ def _skipped(table: str, condition: str) -> str:
 
 _SQLITE = {
     **{f"{table}_never_changes": (table, _refused(table, "UPDATE")) for table in HISTORY},
-    **{f"{table}_never_goes": (table, _refused(table, "DELETE")) for table in ("journal_entry", "journal_erasure")},
+    **{
+        f"{table}_never_goes": (table, _refused(table, "DELETE"))
+        for table in ("journal_entry", "journal_erasure")
+    },
     "journal_body_never_goes": (
         "journal_body",
         """BEFORE DELETE ON journal_body
@@ -185,7 +190,9 @@ def _missing_on_postgresql(connection: BaseDatabaseWrapper) -> list[str]:
     return absent
 
 
-_FUNCTION: Final = re.compile(r"FUNCTION (\w+)\(\) RETURNS trigger LANGUAGE plpgsql AS \$\$(.*?)\$\$", re.DOTALL)
+_FUNCTION: Final = re.compile(
+    r"FUNCTION (\w+)\(\) RETURNS trigger LANGUAGE plpgsql AS \$\$(.*?)\$\$", re.DOTALL
+)
 _CALLED: Final = re.compile(r"EXECUTE FUNCTION (\w+)\(\)")
 
 

@@ -26,7 +26,9 @@ _HIDDEN_CATEGORIES = frozenset(["Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs"])
 _MARKS = frozenset(["Mn", "Me"])
 _STACK = 4  # combining marks that one letter may carry; no living script needs more
 _PRESENTATION = frozenset("\ufe0e\ufe0f")  # text or emoji form of the sign before it
-_SIGNS = frozenset(["So", "Sm"])  # that have both forms; "<", "+" and their like are signs too, but have one
+_SIGNS = frozenset(
+    ["So", "Sm"]
+)  # that have both forms; "<", "+" and their like are signs too, but have one
 _SIGNS_TOO = frozenset("\u203c\u2049")  # two exclamation marks, and one with a question mark
 _ON_KEYS = frozenset("0123456789#*")
 _KEYCAP = "\u20e3"  # draws the key around what has a selector between the two
@@ -53,7 +55,11 @@ def markup(form: str, *parts: str) -> SafeString:
 
     `form` is ours and written out where this is called; it is markup already.
     """
-    return SafeString(form.format(*[part if isinstance(part, SafeString) else html.escape(part) for part in parts]))
+    return SafeString(
+        form.format(
+            *[part if isinstance(part, SafeString) else html.escape(part) for part in parts]
+        )
+    )
 
 
 class Piece(NamedTuple):
@@ -101,34 +107,34 @@ def render_lines(text: str) -> SafeString:
 
     A run of blanks that stands as its count ends a line where line breaks are in it; the numbers go on behind it.
     """
-    found: list[str] = []
+    elements: list[str] = []
     line: list[str] = []
-    number = here = 1  # the line that is being written, and the one that the text has come to
+    number = reached = 1  # the line that is being written, and the one that the text has come to
 
     def end() -> None:
         nonlocal number
-        found.append(f'<span class="ln" data-n="{number}">{"".join(line)}</span>')
+        elements.append(f'<span class="ln" data-n="{number}">{"".join(line)}</span>')
         line.clear()
-        number = here
+        number = reached
 
     for piece in pieces(text):
         breaks = piece.raw.count("\n")
         if piece.shown:
             line.append(_markup(piece))
-            here += breaks
+            reached += breaks
             if breaks:
                 end()
             continue
-        *whole, last = piece.raw.split("\n")
-        for part in whole:
-            here += 1
+        *complete, last = piece.raw.split("\n")
+        for part in complete:
+            reached += 1
             line.append(html.escape(part) + "\n")
             end()
         if last:
             line.append(html.escape(last))
-    if line or not found:
+    if line or not elements:
         end()
-    return SafeString("".join(found))
+    return SafeString("".join(elements))
 
 
 def byte_length(text: str) -> int:
@@ -146,8 +152,12 @@ def _join(text: str, limit: int | None, *, one_line: bool) -> SafeString:
         return shown
     rest = byte_length(text[len(head) :])
     if one_line:
-        return markup('{}<span class="token is-quiet" title="{} more bytes">…</span>', shown, str(rest))
-    return markup('{}<span class="token is-quiet">[cut here: {} more bytes]</span>', shown, f"{rest:,}")
+        return markup(
+            '{}<span class="token is-quiet" title="{} more bytes">…</span>', shown, str(rest)
+        )
+    return markup(
+        '{}<span class="token is-quiet">[cut here: {} more bytes]</span>', shown, f"{rest:,}"
+    )
 
 
 def _markup(piece: Piece) -> SafeString:
@@ -170,7 +180,11 @@ def _blank(run: str) -> Piece:
 
 def _joins(before: str, after: str) -> bool:
     """True between two pictures, as in a family: there a joiner can hide nothing."""
-    picture = unicodedata.category(before) == "So" or before == "\ufe0f" or "\U0001f3fb" <= before <= "\U0001f3ff"
+    picture = (
+        unicodedata.category(before) == "So"
+        or before == "\ufe0f"
+        or "\U0001f3fb" <= before <= "\U0001f3ff"
+    )
     return picture and after != "" and unicodedata.category(after) == "So"
 
 

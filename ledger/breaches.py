@@ -31,7 +31,9 @@ RAN_ALL_THE_SAME: Final = Q(leave="bypassed") | Exists(
         effect=OuterRef("id"),
         kind="integrity.violation",
         lane="system",
-        facts__endswith=facts_of(BREACH)[1:],  # of one that a bundle brought, its origin stands before
+        facts__endswith=facts_of(BREACH)[
+            1:
+        ],  # of one that a bundle brought, its origin stands before
     )
 )
 
@@ -45,10 +47,12 @@ def of(effect: Effect) -> list[str]:
 
 def told(project: UUID, effects: Iterable[UUID]) -> dict[UUID, list[str]]:
     """What was found of each effect, in the order it was found; effects without a breach are left out. One query."""
-    entries = Entry.objects.filter(project=project, effect__in=list(effects), kind="integrity.violation", lane="system")
-    found: dict[UUID, list[str]] = {}
+    entries = Entry.objects.filter(
+        project=project, effect__in=list(effects), kind="integrity.violation", lane="system"
+    )
+    labels: dict[UUID, list[str]] = {}
     for entry in entries.order_by("position").only("effect", "facts"):
         name = orjson.loads(entry.facts)["violation"]
         if entry.effect is not None:
-            found.setdefault(entry.effect, []).append(WORDS.get(name, name))
-    return found
+            labels.setdefault(entry.effect, []).append(WORDS.get(name, name))
+    return labels

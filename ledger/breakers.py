@@ -53,16 +53,16 @@ def count(row: EffectRow, attempt: AttemptRow, *, went_well: bool, now_us: int) 
     limits = declared.tool(row.project_id, row.tool)
     if limits.breaker_failures is None or limits.breaker_pause_s is None:
         return
-    mine = Breaker.objects.filter(project=row.project_id, tool=row.tool)
+    breakers_of_tool = Breaker.objects.filter(project=row.project_id, tool=row.tool)
     if went_well:
         # Unlocked at first: those that never fail would else wait for each other at the row.
-        if not mine.filter(failures__gt=0).exists():
+        if not breakers_of_tool.filter(failures__gt=0).exists():
             return
-        breaker = mine.select_for_update().get()
+        breaker = breakers_of_tool.select_for_update().get()
         _went_well(breaker, row, attempt, now_us)
         return
     Breaker.objects.get_or_create(project_id=row.project_id, tool=row.tool)
-    breaker = mine.select_for_update().get()
+    breaker = breakers_of_tool.select_for_update().get()
     breaker.failures += 1
     moved = ""
     if breaker.opened_at_us is None and breaker.failures >= limits.breaker_failures:
@@ -114,7 +114,9 @@ def admit(row: EffectRow, now_us: int) -> None:
 def _check(breaker: Breaker, effect: UUID, now_us: int) -> None:
     if breaker.trial == effect:
         return
-    until_us = max(_end(breaker, breaker.until_us, now_us), _end(breaker, breaker.trial_until_us, now_us))
+    until_us = max(
+        _end(breaker, breaker.until_us, now_us), _end(breaker, breaker.trial_until_us, now_us)
+    )
     if now_us < until_us:
         raise Paused(breaker.tool, breaker.failures, until_us, now_us)
 
@@ -133,19 +135,28 @@ def forget(project: UUID, tools: Iterable[str]) -> None:
 
 def shown(project: UUID, now_us: int) -> dict[str, Shown]:
     """Every breaker of the project that has counted something, by tool."""
-    found = {}
-    for one in Breaker.objects.filter(project=project, failures__gt=0).order_by("tool")[:1000]:
+    states = {}
+    for breaker in Breaker.objects.filter(project=project, failures__gt=0).order_by("tool")[:1000]:
         state = "closed"
-        if one.opened_at_us is not None and now_us < _end(one, one.until_us, now_us):
+        if breaker.opened_at_us is not None and now_us < _end(breaker, breaker.until_us, now_us):
             state = "open"
-        elif one.opened_at_us is not None:
-            state = "trying" if one.trial is not None and now_us < _end(one, one.trial_until_us, now_us) else "due"
-        until_us = {"open": one.until_us, "trying": one.trial_until_us}.get(state)
-        found[one.tool] = Shown(one.tool, state, one.failures, one.opened_at_us, until_us)
-    return found
+        elif breaker.opened_at_us is not None:
+            state = (
+                "trying"
+                if breaker.trial is not None
+                and now_us < _end(breaker, breaker.trial_until_us, now_us)
+                else "due"
+            )
+        until_us = {"open": breaker.until_us, "trying": breaker.trial_until_us}.get(state)
+        states[breaker.tool] = Shown(
+            breaker.tool, state, breaker.failures, breaker.opened_at_us, until_us
+        )
+    return states
 
 
-def _fire(breaker: Breaker, moved: str, row: EffectRow, now_us: int, *, pause_s: int | None = None) -> None:
+def _fire(
+    breaker: Breaker, moved: str, row: EffectRow, now_us: int, *, pause_s: int | None = None
+) -> None:
     """Put into the book that the breaker did something. The tool's name stands in the body, where it can be erased."""
     facts = {"control": "breaker", "moved": moved, "failures": breaker.failures, "pause_s": pause_s}
     facts = {name: value for name, value in facts.items() if value is not None}
@@ -153,7 +164,9 @@ def _fire(breaker: Breaker, moved: str, row: EffectRow, now_us: int, *, pause_s:
         row.project_id,
         "control.fired",
         event_id=uuid7().hex,
-        text=orjson.dumps({"kind": "control.fired", "tool": row.tool, **facts}, option=orjson.OPT_SORT_KEYS).decode(),
+        text=orjson.dumps(
+            {"kind": "control.fired", "tool": row.tool, **facts}, option=orjson.OPT_SORT_KEYS
+        ).decode(),
         received_us=now_us,
         facts=orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode(),
         session=row.session_id,

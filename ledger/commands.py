@@ -26,8 +26,12 @@ from sessions.fences import Stale
 from sessions.origin import Origin, Repeated
 from sessions.speakers import Standing
 
-Decide = Callable[[EffectRow | None], Grant]  # what leave an effect gets that needs it; None where it is new
-Check = Callable[[EffectRow], Refusal | None]  # a last look at an effect, its row locked, before its leave is used
+Decide = Callable[
+    [EffectRow | None], Grant
+]  # what leave an effect gets that needs it; None where it is new
+Check = Callable[
+    [EffectRow], Refusal | None
+]  # a last look at an effect, its row locked, before its leave is used
 
 
 @dataclass(slots=True)
@@ -58,24 +62,25 @@ class Answered:
 _PLANNED_LIST: Final = ", ".join(columns(EffectRow))
 
 
-def plan(origin: Origin, wish: Plan, decide: Decide, observe: Observe) -> Answered:
+def plan(origin: Origin, plan: Plan, decide: Decide, observe: Observe) -> Answered:
     """Write down an intention before it happens; the effect is released only by what `decide` answers.
 
     `decide` is asked only when leave is needed. The session row must be locked by the caller, so that two plans of one
     intent cannot miss each other.
     """
-    identity = derived(wish.session, wish.effect_key)
-    own, others = _related(identity, wish)
-    if own is not None and own.planned_mark and own.intent_digest != wish.intent_digest:
+    identity = derived(plan.session, plan.effect_key)
+    own, others = _related(identity, plan)
+    if own is not None and own.planned_mark and own.intent_digest != plan.intent_digest:
         trace(origin, own, "key_reuse")
         sentence = "This effect key stands for another tool or other arguments; use a new key for a new intent."
         return Answered(own, 422, Refusal("key_reuse", sentence))
-    ambiguous = _still_open(own, others, wish, origin.received_us)
+    ambiguous = _still_open(own, others, plan, origin.received_us)
     if own is None or not is_of_a_command(own.planned_mark):
-        return _first_plan(origin, wish, decide, observe, own, identity, ambiguous)
+        return _first_plan(origin, plan, decide, observe, own, identity, ambiguous)
     origin.lane = "evidence"  # asked again: kept, but the plan that was accepted stands
     appended = entries.append(
-        [origin.draft("effect.planned", session=own.session_id, effect=identity)], origin.received_us
+        [origin.draft("effect.planned", session=own.session_id, effect=identity)],
+        origin.received_us,
     )
     if appended[0].status is Status.CONFLICT:
         raise Repeated
@@ -90,16 +95,22 @@ def plan(origin: Origin, wish: Plan, decide: Decide, observe: Observe) -> Answer
         return Answered(own, 200, open_effect=own.id if unsettled else ambiguous if asks else None)
     if doubtful:
         give_up(own, load_attempts([own.id])[own.id], origin.received_us, observe)
-        if own.state == "acknowledged":  # an attempt before the last had happened: there is nothing to ask leave for
-            return Answered(own, 200, open_effect=own.id if unsettled else None, position=appended[0].position)
+        if (
+            own.state == "acknowledged"
+        ):  # an attempt before the last had happened: there is nothing to ask leave for
+            return Answered(
+                own, 200, open_effect=own.id if unsettled else None, position=appended[0].position
+            )
     # The same intent; what does not belong to it (free text, preconditions) is from now on as it was asked last.
     own.plan_position, own.replanned = appended[0].position, True
-    said = fold.said_by_plan(own)
+    plan_fields = fold.said_by_plan(own)
     grant = decide(own)
-    if fold.said_by_plan(own) != said:
-        fold.gives_way(own, said, appended[0].position)
+    if fold.said_by_plan(own) != plan_fields:
+        fold.gives_way(own, plan_fields, appended[0].position)
     leaves.change_leave(own, grant, origin.received_us)
-    return Answered(own, 200, open_effect=own.id if unsettled else None, position=appended[0].position)
+    return Answered(
+        own, 200, open_effect=own.id if unsettled else None, position=appended[0].position
+    )
 
 
 def needs_leave(row: EffectRow, now_us: int) -> bool:
@@ -119,13 +130,17 @@ def _asks_again(row: EffectRow, now_us: int) -> tuple[bool, bool]:
 
     As the verdict table says of what was tried before.
     """
-    found = cases.judge(row.project_id, [row], now_us, None)[row.id]
-    said = found.verdict
-    asks = said.row != "11" and (said.asks_leave or said.answer == "ask")  # 11 speaks of its compensation
-    return asks, bool(found.in_doubt)
+    evaluation = cases.judge(row.project_id, [row], now_us, None)[row.id]
+    decision = evaluation.verdict
+    asks = decision.row != "11" and (
+        decision.asks_leave or decision.answer == "ask"
+    )  # 11 speaks of its compensation
+    return asks, bool(evaluation.in_doubt)
 
 
-def give_up(row: EffectRow, attempts: dict[int, AttemptRow], received_us: int, observe: Observe) -> None:
+def give_up(
+    row: EffectRow, attempts: dict[int, AttemptRow], received_us: int, observe: Observe
+) -> None:
     """Wait no longer for the word of whoever made the last attempt: leave then speaks of the next one.
 
     Whether it happened is as unknown as before, and any word that still comes counts before this one.
@@ -139,7 +154,9 @@ def give_up(row: EffectRow, attempts: dict[int, AttemptRow], received_us: int, o
         row.project_id,
         "effect.failed",
         event_id=event_id,
-        text=leaves.as_text({"effect": row.id, "attempt": last.number, "reason": "error", "given_up": True}),
+        text=leaves.as_text(
+            {"effect": row.id, "attempt": last.number, "reason": "error", "given_up": True}
+        ),
         received_us=received_us,
         facts=facts,
         session=row.session_id,
@@ -162,7 +179,7 @@ def give_up(row: EffectRow, attempts: dict[int, AttemptRow], received_us: int, o
 
 def _first_plan(
     origin: Origin,
-    wish: Plan,
+    plan: Plan,
     decide: Decide,
     observe: Observe,
     own: EffectRow | None,
@@ -170,11 +187,13 @@ def _first_plan(
     ambiguous: UUID | None,
 ) -> Answered:
     released = ambiguous is None and (own is None or own.leave == "held")
-    facts: dict[str, Any] = {"intent": wish.intent_digest}
+    facts: dict[str, Any] = {"intent": plan.intent_digest}
     grant = decide(own) if released else None
     if grant is not None:
-        facts |= leaves.said_of(grant, wish.values)
-    draft = origin.draft("effect.planned", facts=leaves.as_text(facts), session=wish.session, effect=identity)
+        facts |= leaves.said_of(grant, plan.values)
+    draft = origin.draft(
+        "effect.planned", facts=leaves.as_text(facts), session=plan.session, effect=identity
+    )
     appended = entries.append([draft], origin.received_us)[0]
     if appended.status is not Status.CREATED:
         raise Repeated
@@ -183,25 +202,37 @@ def _first_plan(
         own = EffectRow(
             id=identity,
             project_id=origin.project,
-            session_id=wish.session,
+            session_id=plan.session,
             agent_id=origin.agent,
-            effect_key=wish.effect_key,
+            effect_key=plan.effect_key,
             opened_position=appended.position,
             received_us=origin.received_us,
             changed_us=origin.received_us,
         )
     attempts = load_attempts([identity])[identity] if own.attempt_count else {}
-    values = {"tool": wish.tool, "intent_digest": wish.intent_digest, **wish.values}
+    values = {"tool": plan.tool, "intent_digest": plan.intent_digest, **plan.values}
     if grant is not None:
         own.leave, own.leave_basis, own.leave_ref, own.leave_until_us = grant
     post(own, attempts, fact_of(origin, "effect.planned", appended.position, 1, values), observe)
     if grant is None and ambiguous is None and needs_leave(own, origin.received_us):
         leaves.change_leave(own, decide(own), origin.received_us)  # reported before, and rejected
-    return Answered(own, 201 if created else 200, created=created, open_effect=ambiguous, position=appended.position)
+    return Answered(
+        own,
+        201 if created else 200,
+        created=created,
+        open_effect=ambiguous,
+        position=appended.position,
+    )
 
 
 def acknowledge(
-    origin: Origin, effect: UUID, *, attempt: int, outcome: str, external_reference: str, observe: Observe
+    origin: Origin,
+    effect: UUID,
+    *,
+    attempt: int,
+    outcome: str,
+    external_reference: str,
+    observe: Observe,
 ) -> Answered:
     """Record the outcome of an open attempt; for one that is no longer open it is kept as late evidence (202)."""
     facts = {"outcome": outcome}
@@ -211,19 +242,37 @@ def acknowledge(
 
 def fail(origin: Origin, effect: UUID, *, attempt: int, reason: str, observe: Observe) -> Answered:
     """Record that an attempt failed: rejected (nothing happened), timeout or error (nobody knows)."""
-    return _answer_attempt(origin, effect, "effect.failed", attempt, {"reason": reason}, {"reason": reason}, observe)
+    return _answer_attempt(
+        origin, effect, "effect.failed", attempt, {"reason": reason}, {"reason": reason}, observe
+    )
 
 
-def supersede(origin: Origin, effect: UUID, observe: Observe, check: Check | None = None) -> Answered:
+def supersede(
+    origin: Origin, effect: UUID, observe: Observe, check: Check | None = None
+) -> Answered:
     """Withdraw an effect that has not happened. One that may have happened cannot be wished away: 409.
 
     `check` may refuse what could be withdrawn.
     """
     row, attempts = locked(origin, effect)
-    speakers.expect(origin, row.session_id, "effect.superseded", task=row.task_id, effect=row.id, also=planner(row))
-    if row.state not in ("planned", "superseded") and (row.state, row.failure_reason) != ("failed", "rejected"):
+    speakers.expect(
+        origin,
+        row.session_id,
+        "effect.superseded",
+        task=row.task_id,
+        effect=row.id,
+        also=planner(row),
+    )
+    if row.state not in ("planned", "superseded") and (row.state, row.failure_reason) != (
+        "failed",
+        "rejected",
+    ):
         return Answered(row, 409, leaves.wrong_state(row))
-    if row.attempt_count > 1 and row.state == "failed" and cases.may_have_happened(row, origin.received_us):
+    if (
+        row.attempt_count > 1
+        and row.state == "failed"
+        and cases.may_have_happened(row, origin.received_us)
+    ):
         return Answered(row, 409, leaves.wrong_state(row))
     refused = check(row) if check is not None else None
     if refused is not None:
@@ -254,13 +303,17 @@ def _answer_attempt(
     position = _append(origin, kind, row, attempt, facts)
     post(row, attempts, fact_of(origin, kind, position, attempt, values), observe)
     if stale is not None:
-        told = fences.fenced(origin, row.session_id, stale, kept=True, effect=row.id, attempt=attempt, kind=kind)
-        entries.append([told], origin.received_us)
+        rejection = fences.fenced(
+            origin, row.session_id, stale, kept=True, effect=row.id, attempt=attempt, kind=kind
+        )
+        entries.append([rejection], origin.received_us)
     if not late:
         went_well = kind == "effect.acknowledged" and values["outcome"] == "ok"
         breakers.count(row, attempts[attempt], went_well=went_well, now_us=origin.received_us)
         if origin.lease_epoch is not None:
-            beats.progressed(origin.project, row.session_id, task=row.task_id)  # last: see sessions/beats.py
+            beats.progressed(
+                origin.project, row.session_id, task=row.task_id
+            )  # last: see sessions/beats.py
     return Answered(row, 202 if late else 200, attempt=attempts[attempt])
 
 
@@ -268,16 +321,30 @@ def post(row: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: O
     """Fold a fact, whose entry is in the journal, into a locked effect, and write what follows from it."""
     rows, tried = {row.id: row}, {row.id: attempts}
     before = undoing.of(rows, tried)
-    names = fold.apply(row, attempts, fact, observe) + effects.claims(row, fact) + undoing.settle(row, rows, tried)
-    elsewhere = undoing.carry(rows, tried, before) if row.compensates_id is not None or before else []
+    names = (
+        fold.apply(row, attempts, fact, observe)
+        + effects.claims(row, fact)
+        + undoing.settle(row, rows, tried)
+    )
+    elsewhere = (
+        undoing.carry(rows, tried, before) if row.compensates_id is not None or before else []
+    )
     names += [stopped.BREACH for _ in stopped.breaching(rows, tried, [(row.id, fact)])]
-    effects.write(rows.values(), [one for numbered in tried.values() for one in numbered.values()])
+    effects.write(
+        rows.values(), [violation for numbered in tried.values() for violation in numbered.values()]
+    )
     breaches = [effects.Breach(row, name) for name in dict.fromkeys(names)]
-    effects.tell(breaches + [effects.Breach(*one) for one in elsewhere], fact.received_us)
+    effects.tell(
+        breaches + [effects.Breach(*violation) for violation in elsewhere], fact.received_us
+    )
 
 
-def _append(origin: Origin, kind: str, row: EffectRow, attempt: int | None, facts: dict[str, Any]) -> int:
-    draft = origin.draft(kind, facts=leaves.as_text(facts), session=row.session_id, effect=row.id, attempt=attempt)
+def _append(
+    origin: Origin, kind: str, row: EffectRow, attempt: int | None, facts: dict[str, Any]
+) -> int:
+    draft = origin.draft(
+        kind, facts=leaves.as_text(facts), session=row.session_id, effect=row.id, attempt=attempt
+    )
     appended = entries.append([draft], origin.received_us)[0]
     if appended.status is not Status.CREATED:
         raise Repeated
@@ -299,40 +366,50 @@ def trace(origin: Origin, row: EffectRow, refusal: str) -> None:
     )
 
 
-def _related(identity: UUID, wish: Plan) -> tuple[EffectRow | None, list[EffectRow]]:
+def _related(identity: UUID, plan: Plan) -> tuple[EffectRow | None, list[EffectRow]]:
     """In one reading: the effect itself, and open effects of the same intent in its session."""
     lock = " FOR UPDATE" if connection.vendor == "postgresql" else ""
     states = ", ".join(f"'{state}'" for state in OPEN)
-    found = sql.rows(
+    records = sql.rows(
         f"SELECT {_PLANNED_LIST} FROM ledger_effect WHERE id = %s"
         f" OR (session_id = %s AND intent_digest = %s AND (state IN ({states}) OR outcome = 'unknown'))"  # as its index
         f" ORDER BY id{lock}",
-        [vendor_id(identity), vendor_id(wish.session), wish.intent_digest],
+        [vendor_id(identity), vendor_id(plan.session), plan.intent_digest],
     )
-    rows = [effects.effect_row(values) for values in found]
+    rows = [effects.effect_row(values) for values in records]
     own = next((row for row in rows if row.id == identity), None)
     return own, [row for row in rows if row.id != identity]
 
 
-def _still_open(own: EffectRow | None, others: list[EffectRow], wish: Plan, now_us: int) -> UUID | None:
+def _still_open(
+    own: EffectRow | None, others: list[EffectRow], plan: Plan, now_us: int
+) -> UUID | None:
     """The effect of the same intent that is to be settled first: what may have happened, what has leave, the oldest.
 
     What was only ever planned waits for those before it and for none after it. So of names that were given to one
     intent while nobody knew how it stood, one goes on, whoever asks, and never do two wait for each other.
     """
-    turn = wish.values.get("turn") or ""
-    found: list[tuple[int, int, UUID]] = []
+    turn = plan.values.get("turn") or ""
+    candidates: list[tuple[int, int, UUID]] = []
     for row in others:
         waits = row.state == "planned" and needs_leave(row, now_us)
-        if (turn and row.turn == turn) or (waits and own is not None and own.opened_position < row.opened_position):
+        if (turn and row.turn == turn) or (
+            waits and own is not None and own.opened_position < row.opened_position
+        ):
             continue
         doubtful = cases.is_in_doubt(row)
         if row.state == "failed" and row.attempt_count > 1 and not doubtful:
-            doubtful = cases.may_have_happened(row, now_us)  # one before the last, which was rejected
-        again = row.state == "failed" and row.leave in ("granted", "pending") and not leaves.lapsed(row, now_us)
+            doubtful = cases.may_have_happened(
+                row, now_us
+            )  # one before the last, which was rejected
+        again = (
+            row.state == "failed"
+            and row.leave in ("granted", "pending")
+            and not leaves.lapsed(row, now_us)
+        )
         if doubtful or again or row.state == "planned":
-            found.append((0 if doubtful else 2 if waits else 1, row.opened_position, row.id))
-    return min(found)[2] if found else None
+            candidates.append((0 if doubtful else 2 if waits else 1, row.opened_position, row.id))
+    return min(candidates)[2] if candidates else None
 
 
 def planner(row: EffectRow) -> UUID | None:
@@ -351,9 +428,13 @@ def lost_lease(origin: Origin, row: EffectRow, kind: str, attempt: int) -> Stale
         return None
     if not tried.is_of(origin.actor, row.id, attempt):
         standing = Standing.OTHER_AGENT if standing is Standing.OTHER_AGENT else Standing.LEASE_LOST
-        speakers.refuse(origin, row.session_id, kind, standing, task=row.task_id, effect=row.id, attempt=attempt)
+        speakers.refuse(
+            origin, row.session_id, kind, standing, task=row.task_id, effect=row.id, attempt=attempt
+        )
     if stale is None and standing is Standing.LEASE_LOST:
-        stale = Stale(origin.lease_epoch, fences.epoch(origin.project, row.session_id, row.task_id) or 0)
+        stale = Stale(
+            origin.lease_epoch, fences.epoch(origin.project, row.session_id, row.task_id) or 0
+        )
     return stale
 
 

@@ -24,7 +24,16 @@ MAX_KEY_WINDOW_S: Final = 365 * 24 * 3600
 MAX_ATTEMPTS: Final = 100
 MAX_PROBES: Final = 100
 _KEYS: Final = (
-    *("class", "reversibility", "deadline_s", "request_lifetime_s", "key_window_s", "probe", "undo", "max_attempts"),
+    *(
+        "class",
+        "reversibility",
+        "deadline_s",
+        "request_lifetime_s",
+        "key_window_s",
+        "probe",
+        "undo",
+        "max_attempts",
+    ),
     *("max_probes", "breaker", "description"),
 )
 
@@ -72,19 +81,28 @@ def read(text: str) -> list[Declaration]:
         raise FaultyFileError("Line 1: the key `tools` is missing.")
     tools = top["tools"]
     if not isinstance(tools, MappingNode):
-        raise FaultyFileError(f"Line {_line(tools)}: `tools` must map each tool's name to its declaration.")
+        raise FaultyFileError(
+            f"Line {_line(tools)}: `tools` must map each tool's name to its declaration."
+        )
     named = _mapping(tools, "`tools`", None)
     if len(named) > MAX_TOOLS:
         raise FaultyFileError(f"The file declares {len(named)} tools; {MAX_TOOLS} is the most.")
-    return sorted((_declaration(name, node) for name, node in named.items()), key=lambda one: one.name)
+    return sorted(
+        (_declaration(name, node) for name, node in named.items()),
+        key=lambda declaration: declaration.name,
+    )
 
 
 def _declaration(name: str, node: Node) -> Declaration:
     if not name or len(name) > 100 or not name.isprintable() or name != name.strip():
-        raise FaultyFileError(f"Line {_line(node)}: the name of a tool is 1 to 100 printable characters.")
+        raise FaultyFileError(
+            f"Line {_line(node)}: the name of a tool is 1 to 100 printable characters."
+        )
     about = f"tool {name!r}"
     if not isinstance(node, MappingNode):
-        raise FaultyFileError(f"Line {_line(node)}: {about} must be a mapping; its `class` at least is needed.")
+        raise FaultyFileError(
+            f"Line {_line(node)}: {about} must be a mapping; its `class` at least is needed."
+        )
     values = _mapping(node, about, _KEYS)
     if "class" not in values:
         raise FaultyFileError(
@@ -94,7 +112,9 @@ def _declaration(name: str, node: Node) -> Declaration:
     harmless = tool_class == "read_only"
     reversibility = "read" if harmless else "irreversible"
     if "reversibility" in values:
-        reversibility = _choice(values["reversibility"], about, "reversibility", states.REVERSIBILITIES)
+        reversibility = _choice(
+            values["reversibility"], about, "reversibility", states.REVERSIBILITIES
+        )
         if (reversibility == "read") != harmless:
             raise FaultyFileError(
                 f"Line {_line(values['reversibility'])}: {about} is {tool_class} and says reversibility "
@@ -104,7 +124,9 @@ def _declaration(name: str, node: Node) -> Declaration:
     if "deadline_s" in values:
         deadline_s = _seconds(values["deadline_s"], about, "deadline_s", MAX_DEADLINE_S)
     if "request_lifetime_s" in values:
-        request_lifetime_s = _seconds(values["request_lifetime_s"], about, "request_lifetime_s", MAX_REQUEST_LIFETIME_S)
+        request_lifetime_s = _seconds(
+            values["request_lifetime_s"], about, "request_lifetime_s", MAX_REQUEST_LIFETIME_S
+        )
     description = _description(values["description"], about) if "description" in values else ""
     failures, pause_s = _breaker(values["breaker"], about) if "breaker" in values else (None, None)
     return Declaration(
@@ -132,33 +154,41 @@ class _Recovery(TypedDict, total=False):
 
 def _recovery(values: dict[str, Node], about: str, tool_class: str) -> _Recovery:
     """What may be known and done of an effect after a crash; a class brings what belongs to it."""
-    found: _Recovery = {
+    recovery: _Recovery = {
         "probe": tool_class in CAN_BE_LOOKED_UP,
         "undo": "key" if tool_class == "compensable" else "",
     }
     if "key_window_s" in values:
-        found["key_window_s"] = _seconds(values["key_window_s"], about, "key_window_s", MAX_KEY_WINDOW_S)
+        recovery["key_window_s"] = _seconds(
+            values["key_window_s"], about, "key_window_s", MAX_KEY_WINDOW_S
+        )
         if tool_class != "keyed":
-            raise FaultyFileError(f"Line {_line(values['key_window_s'])}: {about} has key_window_s and is not keyed.")
+            raise FaultyFileError(
+                f"Line {_line(values['key_window_s'])}: {about} has key_window_s and is not keyed."
+            )
     if "probe" in values:
-        found["probe"] = _scalar(values["probe"], about, "probe", "bool", lambda text: text.lower() in _YES)
-        if not found["probe"] and tool_class in CAN_BE_LOOKED_UP:
+        recovery["probe"] = _scalar(
+            values["probe"], about, "probe", "bool", lambda text: text.lower() in _YES
+        )
+        if not recovery["probe"] and tool_class in CAN_BE_LOOKED_UP:
             raise FaultyFileError(
                 f"Line {_line(values['probe'])}: {about} is {tool_class}, so it can be looked up; without `probe` it "
                 "is another class."
             )
     if "undo" in values:
-        found["undo"] = _choice(values["undo"], about, "undo", states.UNDOES[1:])
-    said = [key for key in ("probe", "undo") if key in values]
-    if tool_class == "opaque" and said and found[said[0]]:
+        recovery["undo"] = _choice(values["undo"], about, "undo", states.UNDOES[1:])
+    given = [key for key in ("probe", "undo") if key in values]
+    if tool_class == "opaque" and given and recovery[given[0]]:
         raise FaultyFileError(
-            f"Line {_line(values[said[0]])}: {about} is opaque and has {said[0]}; say `probeable` or `compensable`."
+            f"Line {_line(values[given[0]])}: {about} is opaque and has {given[0]}; say `probeable` or `compensable`."
         )
     if "max_attempts" in values:
-        found["max_attempts"] = _count(values["max_attempts"], about, "max_attempts", MAX_ATTEMPTS)
+        recovery["max_attempts"] = _count(
+            values["max_attempts"], about, "max_attempts", MAX_ATTEMPTS
+        )
     if "max_probes" in values:
-        found["max_probes"] = _count(values["max_probes"], about, "max_probes", MAX_PROBES)
-    return found
+        recovery["max_probes"] = _count(values["max_probes"], about, "max_probes", MAX_PROBES)
+    return recovery
 
 
 _YES: Final = ("true", "yes", "on")
@@ -175,7 +205,9 @@ def _breaker(node: Node, about: str) -> tuple[int, int]:
     """After how many failures in a row plans pause, and for how many seconds."""
     keys = ("failures", "pause_s")
     if not isinstance(node, MappingNode):
-        raise FaultyFileError(f"Line {_line(node)}: the breaker of {about} must be a mapping with {', '.join(keys)}.")
+        raise FaultyFileError(
+            f"Line {_line(node)}: the breaker of {about} must be a mapping with {', '.join(keys)}."
+        )
     values = _mapping(node, f"the breaker of {about}", keys)
     for key in keys:
         if key not in values:
@@ -186,49 +218,65 @@ def _breaker(node: Node, about: str) -> tuple[int, int]:
             f"Line {_line(values['failures'])}: the breaker of {about} has failures {failures}; it is 1 to"
             f" {MAX_BREAKER_FAILURES}."
         )
-    return failures, _seconds(values["pause_s"], f"the breaker of {about}", "pause_s", MAX_BREAKER_PAUSE_S)
+    return failures, _seconds(
+        values["pause_s"], f"the breaker of {about}", "pause_s", MAX_BREAKER_PAUSE_S
+    )
 
 
-def _mapping(node: MappingNode, about: str, known: tuple[str, ...] | None) -> dict[str, Node]:
+def _mapping(node: MappingNode, about: str, allowed: tuple[str, ...] | None) -> dict[str, Node]:
     """The values of a mapping by key; every key is text, known, and there once."""
-    found: dict[str, Node] = {}
+    values: dict[str, Node] = {}
     for key, value in node.value:
         if not isinstance(key, ScalarNode) or not key.tag.endswith(":str"):
-            raise FaultyFileError(f"Line {_line(key)}: every key of {about} must be text; put it in quotes.")
-        if key.value in found:
+            raise FaultyFileError(
+                f"Line {_line(key)}: every key of {about} must be text; put it in quotes."
+            )
+        if key.value in values:
             raise FaultyFileError(f"Line {_line(key)}: {about} has `{key.value}` twice.")
-        if known is not None and key.value not in known:
-            near = difflib.get_close_matches(key.value, known, 1, 0.5)
-            hint = f"did you mean `{near[0]}`?" if near else f"it may have {', '.join(known)}."
-            raise FaultyFileError(f"Line {_line(key)}: {about} has the unknown key {key.value!r}; {hint}")
-        found[key.value] = value
-    return found
+        if allowed is not None and key.value not in allowed:
+            near = difflib.get_close_matches(key.value, allowed, 1, 0.5)
+            hint = f"did you mean `{near[0]}`?" if near else f"it may have {', '.join(allowed)}."
+            raise FaultyFileError(
+                f"Line {_line(key)}: {about} has the unknown key {key.value!r}; {hint}"
+            )
+        values[key.value] = value
+    return values
 
 
 def _choice(node: Node, about: str, key: str, choices: tuple[str, ...]) -> str:
     value = _scalar(node, about, key, "str", lambda text: text)
     if value not in choices:
-        raise FaultyFileError(f"Line {_line(node)}: {about} has {key} {value!r}; choose one of {', '.join(choices)}.")
+        raise FaultyFileError(
+            f"Line {_line(node)}: {about} has {key} {value!r}; choose one of {', '.join(choices)}."
+        )
     return value
 
 
 def _seconds(node: Node, about: str, key: str, most: int) -> int:
     value = _scalar(node, about, key, "int", _integer)
     if not 1 <= value <= most:
-        raise FaultyFileError(f"Line {_line(node)}: {about} has {key} {value}; it is 1 to {most} seconds.")
+        raise FaultyFileError(
+            f"Line {_line(node)}: {about} has {key} {value}; it is 1 to {most} seconds."
+        )
     return value
 
 
 def _description(node: Node, about: str) -> str:
     value = _scalar(node, about, "description", "str", lambda text: text.strip())
     if len(value) > 300 or not value.replace("\n", " ").isprintable():
-        raise FaultyFileError(f"Line {_line(node)}: the description of {about} is at most 300 printable characters.")
+        raise FaultyFileError(
+            f"Line {_line(node)}: the description of {about} is at most 300 printable characters."
+        )
     return " ".join(value.split())
 
 
 def _integer(text: str) -> int:
     """Decimal digits only: YAML's octal and sexagesimal numbers surprise everybody."""
-    if not (text.isascii() and text.isdigit()) or len(text) > 12 or (text[0] == "0" and text != "0"):
+    if (
+        not (text.isascii() and text.isdigit())
+        or len(text) > 12
+        or (text[0] == "0" and text != "0")
+    ):
         raise ValueError(text)
     return int(text)
 

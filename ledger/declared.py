@@ -63,7 +63,7 @@ def tool(project: UUID, name: str) -> Declared:
     kept = _kept.get(project)
     if kept is None or now - kept[0] > KEPT_S:
         rows = Tool.objects.filter(project=project).values_list("name", *Declared._fields)
-        kept = (now, {name: Declared(*said) for name, *said in rows})
+        kept = (now, {name: Declared(*columns) for name, *columns in rows})
         with _lock:
             _kept[project] = kept
     return kept[1].get(name, UNDECLARED)

@@ -35,9 +35,16 @@ def dispatch(
     """
     row, attempts = commands.locked(origin, effect)
     speakers.expect(
-        origin, row.session_id, "effect.dispatched", task=row.task_id, effect=row.id, also=commands.planner(row)
+        origin,
+        row.session_id,
+        "effect.dispatched",
+        task=row.task_id,
+        effect=row.id,
+        also=commands.planner(row),
     )
-    origin.received_us = max(origin.received_us, now_us())  # whoever waited for the row acts after whoever had it
+    origin.received_us = max(
+        origin.received_us, now_us()
+    )  # whoever waited for the row acts after whoever had it
     if row.intent_digest != asked(row.tool):
         commands.trace(origin, row, "INTENT_MISMATCH")
         sentence = "These are not the arguments that were planned; plan them as a new effect and ask for leave."
@@ -55,11 +62,13 @@ def dispatch(
         if not same_asker and replays is None:
             return Answered(row, 409, leaves.ALREADY_DISPATCHED)
         if same_asker:
-            draft = origin.draft("effect.dispatched", session=row.session_id, effect=row.id, attempt=current.number)
-            known = entries.look(draft, origin.received_us)
-            if known is None:  # another agent's key may read the same
+            draft = origin.draft(
+                "effect.dispatched", session=row.session_id, effect=row.id, attempt=current.number
+            )
+            repeated = entries.look(draft, origin.received_us)
+            if repeated is None:  # another agent's key may read the same
                 return Answered(row, 409, leaves.ALREADY_DISPATCHED)
-            if known.status is Status.CONFLICT:
+            if repeated.status is Status.CONFLICT:
                 raise Repeated
             return Answered(row, 200, attempt=current)
     following = table.FIRST
@@ -68,7 +77,9 @@ def dispatch(
         refused = following.refusal
         if refused is None and following.again:
             refused = again(row)
-            if refused is not None and refused.code == "GATE_GONE":  # what it had serves no more: it is asked for anew
+            if (
+                refused is not None and refused.code == "GATE_GONE"
+            ):  # what it had serves no more: it is asked for anew
                 commands.give_up(row, attempts, origin.received_us, observe)
                 leaves.change_leave(row, Grant("held", "revoked"), origin.received_us)
         if refused is not None:
@@ -81,14 +92,22 @@ def dispatch(
         return Answered(row, 409, leaves.COMPENSATION_OPEN)
     number = row.attempt_count + 1
     facts = leaves.as_text(following.facts) if following.facts else "{}"
-    draft = origin.draft("effect.dispatched", facts=facts, session=row.session_id, effect=row.id, attempt=number)
+    draft = origin.draft(
+        "effect.dispatched", facts=facts, session=row.session_id, effect=row.id, attempt=number
+    )
     appended = entries.append([draft], origin.received_us)[0]
     if appended.status is Status.DUPLICATE:
-        return Answered(row, 409, leaves.ALREADY_DISPATCHED)  # this key opened an attempt that is closed by now
+        return Answered(
+            row, 409, leaves.ALREADY_DISPATCHED
+        )  # this key opened an attempt that is closed by now
     if appended.status is Status.CONFLICT:
         raise Repeated
     fact = commands.fact_of(
-        origin, "effect.dispatched", appended.position, number, {"process": process, **following.values}
+        origin,
+        "effect.dispatched",
+        appended.position,
+        number,
+        {"process": process, **following.values},
     )
     commands.post(row, attempts, fact, observe)
     return Answered(row, 200, created=True, attempt=attempts[number], position=appended.position)

@@ -50,11 +50,22 @@ _INSERT_SET: Final = (
     f" FROM {given(EffectRow, _EFFECT)} ORDER BY id"
     " ON CONFLICT (id) DO NOTHING"
 )
-_ATTEMPT_FIXED: Final = ("project_id", "effect_id", "number", "remote_key", "replaces", "verdict_row")
-_ATTEMPT_ASSIGNED: Final = ", ".join(f"{name} = excluded.{name}" for name in _ATTEMPT if name not in _ATTEMPT_FIXED)
+_ATTEMPT_FIXED: Final = (
+    "project_id",
+    "effect_id",
+    "number",
+    "remote_key",
+    "replaces",
+    "verdict_row",
+)
+_ATTEMPT_ASSIGNED: Final = ", ".join(
+    f"{name} = excluded.{name}" for name in _ATTEMPT if name not in _ATTEMPT_FIXED
+)
 _ATTEMPT_CONFLICT: Final = f" ON CONFLICT (effect_id, number) DO UPDATE SET {_ATTEMPT_ASSIGNED}"
 _ATTEMPT_MARKS: Final = ", ".join(["%s"] * len(_ATTEMPT))
-_ATTEMPT_ROW: Final = f"INSERT INTO ledger_attempt ({_ATTEMPT_LIST}) VALUES ({_ATTEMPT_MARKS}){_ATTEMPT_CONFLICT}"
+_ATTEMPT_ROW: Final = (
+    f"INSERT INTO ledger_attempt ({_ATTEMPT_LIST}) VALUES ({_ATTEMPT_MARKS}){_ATTEMPT_CONFLICT}"
+)
 _ATTEMPT_SET: Final = (
     f"INSERT INTO ledger_attempt ({_ATTEMPT_LIST}) SELECT {_ATTEMPT_LIST}"
     f" FROM {given(AttemptRow, _ATTEMPT)} ORDER BY effect_id, number{_ATTEMPT_CONFLICT}"
@@ -116,10 +127,12 @@ def record(reports: Sequence[Report], observe: Observe) -> dict[UUID, EffectRow]
     for report in reports:
         grouped.setdefault(report.effect.int, []).append(report)
     by_effect = {group[0].effect: group for group in grouped.values()}
-    told = {identity: [report.fact for report in group] for identity, group in by_effect.items()}
+    facts_by_effect = {
+        identity: [report.fact for report in group] for identity, group in by_effect.items()
+    }
     rows = load(by_effect)
-    attempts = bearing(rows, told)
-    repeated = retold.repeated(rows, told)
+    attempts = bearing(rows, facts_by_effect)
+    repeated = retold.repeated(rows, facts_by_effect)
     compensations = undoing.of(rows, attempts)
     names: dict[UUID, list[str]] = {}
     for identity, group in by_effect.items():
@@ -127,18 +140,24 @@ def record(reports: Sequence[Report], observe: Observe) -> dict[UUID, EffectRow]
         if row is None:
             row = rows[identity] = _stub(group[0])
         numbered = attempts.setdefault(identity, {})
-        found = names[identity] = []
-        for fact in sorted(told[identity], key=_plans_first):
+        violations = names[identity] = []
+        for fact in sorted(facts_by_effect[identity], key=_plans_first):
             if fact.position in repeated:
                 fact.values |= judgement.of(row)._asdict()
-            found += fold.apply(row, numbered, fact, observe) + claims(row, fact)
-    for identity, found in names.items():
-        found += undoing.settle(rows[identity], rows, attempts)
-    breaches = [Breach(rows[identity], name) for identity, found in names.items() for name in dict.fromkeys(found)]
-    breaches += [Breach(*one) for one in undoing.carry(rows, attempts, compensations)]
+            violations += fold.apply(row, numbered, fact, observe) + claims(row, fact)
+    for identity, violations in names.items():
+        violations += undoing.settle(rows[identity], rows, attempts)
+    breaches = [
+        Breach(rows[identity], name)
+        for identity, violations in names.items()
+        for name in dict.fromkeys(violations)
+    ]
+    breaches += [Breach(*pair) for pair in undoing.carry(rows, attempts, compensations)]
     facts = [(report.effect, report.fact) for report in reports]
     breaches += [Breach(row, stopped.BREACH) for row in stopped.breaching(rows, attempts, facts)]
-    write(rows.values(), [attempt for numbered in attempts.values() for attempt in numbered.values()])
+    write(
+        rows.values(), [attempt for numbered in attempts.values() for attempt in numbered.values()]
+    )
     tell(breaches, now_us())
     return rows
 
@@ -185,9 +204,18 @@ def write(rows: Iterable[EffectRow], attempts: Iterable[AttemptRow]) -> None:
         (new if row.version == 0 else replanned if row.replanned else moved).append(row)
         row.version += 1
     # The attempt that closes is written before the one that opens: at most one is open at any moment.
-    tries = sorted((row for row in attempts if row.stored != as_stored(row)), key=_by_effect_and_number)
-    if connection.vendor == "postgresql" and len(moved) == len(tries) == 1 and not new and not replanned:
-        written = sql.write(_MOVE_AND_TRY, [*parameters(moved, _MOVED)[0], *parameters(tries, _ATTEMPT)[0]])
+    tries = sorted(
+        (row for row in attempts if row.stored != as_stored(row)), key=_by_effect_and_number
+    )
+    if (
+        connection.vendor == "postgresql"
+        and len(moved) == len(tries) == 1
+        and not new
+        and not replanned
+    ):
+        written = sql.write(
+            _MOVE_AND_TRY, [*parameters(moved, _MOVED)[0], *parameters(tries, _ATTEMPT)[0]]
+        )
         tries = []
     else:
         written = _store(_INSERT_ROW, _INSERT_SET, new, _EFFECT)
@@ -204,13 +232,13 @@ def _keep_what_gave_way(rows: Iterable[EffectRow]) -> None:
     """Put what plans said into the book before another one's columns have overwritten it: as of then, it stands."""
     drafts = []
     for row in rows:
-        for said in row.gave_way or ():
-            facts = orjson.dumps(said, option=orjson.OPT_SORT_KEYS).decode()
+        for plan in row.gave_way or ():
+            facts = orjson.dumps(plan, option=orjson.OPT_SORT_KEYS).decode()
             drafts.append(
                 Draft(
                     project=row.project_id,
                     source=entries.SYSTEM_SOURCE,
-                    event_id=entries.keyed_digest("replanned", str(row.id), str(said["by"])),
+                    event_id=entries.keyed_digest("replanned", str(row.id), str(plan["by"])),
                     kind=REPLANNED,
                     lane="system",
                     actor=entries.SYSTEM_SOURCE,
@@ -231,7 +259,10 @@ _by_effect_and_number: Final = attrgetter("effect_id.int", "number")
 
 
 def _store(
-    row_text: str, set_text: str, rows: Sequence[EffectRow] | Sequence[AttemptRow], names: tuple[str, ...]
+    row_text: str,
+    set_text: str,
+    rows: Sequence[EffectRow] | Sequence[AttemptRow],
+    names: tuple[str, ...],
 ) -> int:
     """Write `rows` in the way that costs least, and return how many were written."""
     if not rows:
@@ -266,7 +297,9 @@ def tell(breaches: Sequence[Breach], received_us: int) -> None:
             effect.project_id,
             "integrity.violation",
             event_id=event_id,
-            text=orjson.dumps({"effect": effect.id, "violation": breach.name}, option=orjson.OPT_SORT_KEYS).decode(),
+            text=orjson.dumps(
+                {"effect": effect.id, "violation": breach.name}, option=orjson.OPT_SORT_KEYS
+            ).decode(),
             received_us=received_us,
             facts=facts_of(breach.name),
             session=effect.session_id,

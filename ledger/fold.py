@@ -32,7 +32,17 @@ _UNSAID: Final = {
     for column in fields(EffectRow)
     if column.name
     in {
-        *("tool", "claimed_class", "intent_digest", "call_id", "turn", "task_id", "repository_id", "ref", "ref_class"),
+        *(
+            "tool",
+            "claimed_class",
+            "intent_digest",
+            "call_id",
+            "turn",
+            "task_id",
+            "repository_id",
+            "ref",
+            "ref_class",
+        ),
         *(
             "moved_refs",
             "ref_patterns_version",
@@ -80,7 +90,9 @@ class Fact:
     values: dict[str, Any] = field(default_factory=dict)
 
 
-def apply(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe) -> list[str]:
+def apply(
+    effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe
+) -> list[str]:
     """Set the marks of `fact` on `effect` and `attempts` (by number) and return the violations it shows by itself.
 
     Call `settle` when all facts are in. A kind the fold does not know moves nothing.
@@ -98,13 +110,25 @@ def apply(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observ
     denied = _denies_a_person(effect, fact)
     effect.violates = effect.violates or reused or twice or denied
     handler(effect, attempts, fact, observe)
-    return ["key_reuse"] if reused else ["found_twice"] if twice else ["rejected_after_all"] if denied else []
+    return (
+        ["key_reuse"]
+        if reused
+        else ["found_twice"]
+        if twice
+        else ["rejected_after_all"]
+        if denied
+        else []
+    )
 
 
 def _denies_a_person(effect: EffectRow, fact: Fact) -> bool:
     """True for a clean rejection of the attempt that a person said had happened, also where it moves no mark."""
     rejects: bool = fact.kind == "effect.failed" and fact.values["reason"] == "rejected"
-    return rejects and effect.resolution == "happened" and attempt_of(effect.resolved_mark) == fact.attempt
+    return (
+        rejects
+        and effect.resolution == "happened"
+        and attempt_of(effect.resolved_mark) == fact.attempt
+    )
 
 
 def _is_told_by_a_person(effect: EffectRow, attempt: int) -> bool:
@@ -112,16 +136,18 @@ def _is_told_by_a_person(effect: EffectRow, attempt: int) -> bool:
     return effect.resolution == "happened" and attempt_of(effect.resolved_mark) == attempt
 
 
-def _planned(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe) -> None:
+def _planned(
+    effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe
+) -> None:
     by_command, wins = fact.lane == "command", earlier(fact.mark, effect.planned_mark)
-    said, asks_on = fact.values, False
+    columns, asks_on = fact.values, False
     if effect.planned_mark:
         judged = judgement.standing(effect, fact.values, wins=wins, by_command=by_command)
         if not wins and judged == judgement.of(effect):
             return
         gives_way(effect, said_by_plan(effect), fact.position)
         # What a losing plan said may not show through where the winning one is silent; but for what was said of it.
-        said = (_UNSAID | fact.values if wins else {}) | judged._asdict()
+        columns = (_UNSAID | fact.values if wins else {}) | judged._asdict()
         # A command that plans anew what was reported asks for the next attempt; of those before it says nothing.
         asks_on = by_command
     effect.replanned = True
@@ -130,8 +156,10 @@ def _planned(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, obs
         effect.planned_at_us = fact.told_us
         effect.plan_position = fact.position
         effect.lane = fact.lane
-        effect.agent_id = fact.agent or effect.agent_id  # until a plan is heard, whoever spoke of the effect first
-    for name, value in said.items():
+        effect.agent_id = (
+            fact.agent or effect.agent_id
+        )  # until a plan is heard, whoever spoke of the effect first
+    for name, value in columns.items():
         setattr(effect, name, value)
     if effect.leave_basis in _OBSERVED_BASES[1:] and effect.leave in _SEEN and not asks_on:
         # It happened before this was heard: what the policy says of the plan is only known now.
@@ -141,20 +169,32 @@ def _planned(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, obs
 # What the book keeps of a plan that another takes the place of: ids, enums and numbers, by column. Its words stand in
 # its body; its intent, and when and by whom it was told, in its entry.
 KEPT_OF_PLANS: Final = (
-    *("task_id", "repository_id", "parent_effect_id", "compensates_id", "undoes", "claimed_class", "redactions"),
+    *(
+        "task_id",
+        "repository_id",
+        "parent_effect_id",
+        "compensates_id",
+        "undoes",
+        "claimed_class",
+        "redactions",
+    ),
     *("ref_class", "ref_patterns_version", "judged", "judged_by", "judged_as", "enforced"),
 )
 
 
 def said_by_plan(effect: EffectRow) -> dict[str, Any]:
     """What the plan that stands says, as the book keeps it."""
-    said = {name: getattr(effect, name) for name in KEPT_OF_PLANS}
-    return {name: value for name, value in said.items() if value or (name == "undoes" and value is not None)}
+    columns = {name: getattr(effect, name) for name in KEPT_OF_PLANS}
+    return {
+        name: value
+        for name, value in columns.items()
+        if value or (name == "undoes" and value is not None)
+    }
 
 
-def gives_way(effect: EffectRow, said: dict[str, Any], position: int) -> None:
+def gives_way(effect: EffectRow, replaced: dict[str, Any], position: int) -> None:
     """Remember what a plan said until the one at `position` took its place (see effects.write)."""
-    effect.gave_way = [*(effect.gave_way or ()), {"by": position, **said}]
+    effect.gave_way = [*(effect.gave_way or ()), {"by": position, **replaced}]
 
 
 _SEEN: Final = ("observed", "bypassed")
@@ -164,7 +204,10 @@ def _see(effect: EffectRow, attempts: dict[int, AttemptRow], seen: Observation) 
     """Let the effect, and those of its attempts that happened without a command, stand under what was observed."""
     if effect.leave_basis == "exemption":
         effect.leave_ref = ""
-    effect.leave, effect.leave_basis = seen.leave, seen.basis  # whether it is a breach, `settle` says at the end
+    effect.leave, effect.leave_basis = (
+        seen.leave,
+        seen.basis,
+    )  # whether it is a breach, `settle` says at the end
     if effect.spent_by:  # several attempts told of at once: which of them had leave nobody can say
         attempts[effect.spent_by].leave, effect.spent_by = seen.leave, 0
     for row in attempts.values():
@@ -196,7 +239,9 @@ def _may_be_judged_otherwise(effect: EffectRow, plan: Fact) -> bool:
     return judged != judgement.of(effect)
 
 
-def _attempt(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe) -> AttemptRow:
+def _attempt(
+    effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe
+) -> AttemptRow:
     """The attempt a moving fact speaks of. A new one happened: the effect's leave is spent or found wanting."""
     row = attempts.get(fact.attempt)
     if row is None and effect.leave_aside:
@@ -234,7 +279,9 @@ def _attempt(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, obs
     return row
 
 
-def _will_tell(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, row: AttemptRow) -> bool:
+def _will_tell(
+    effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, row: AttemptRow
+) -> bool:
     """True for an acknowledgement that will say what state the effect is in (see marks.tells)."""
     if fact.kind != "effect.acknowledged":
         return False
@@ -253,12 +300,20 @@ def _is_believed(effect: EffectRow, fact: Fact, row: AttemptRow) -> bool:
     if row.acknowledged_mark and knows != (row.outcome != "unknown"):
         return knows
     commanded = fact.lane == "command" or is_of_a_command(row.acknowledged_mark)
-    if effect.undoes and knows and row.acknowledged_mark and fact.values["outcome"] != row.outcome and not commanded:
+    if (
+        effect.undoes
+        and knows
+        and row.acknowledged_mark
+        and fact.values["outcome"] != row.outcome
+        and not commanded
+    ):
         return row.outcome == "ok"
     return earlier(fact.mark, row.acknowledged_mark)
 
 
-def _dispatched(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe) -> None:
+def _dispatched(
+    effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe
+) -> None:
     row = _attempt(effect, attempts, fact, observe)
     if not earlier(fact.mark, row.dispatched_mark):
         return
@@ -274,19 +329,23 @@ def _dispatched(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, 
         row.remote_key = fact.values["remote_key"]
 
 
-def _acknowledged(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe) -> None:
+def _acknowledged(
+    effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe
+) -> None:
     row = _attempt(effect, attempts, fact, observe)
     if not _is_believed(effect, fact, row):
         return
     row.acknowledged_mark = fact.mark
     row.acknowledged_at_us = fact.told_us
     row.outcome = fact.values["outcome"]
-    told = effect.told_reference if _is_told_by_a_person(effect, row.number) else ""
-    row.external_reference = told or fact.values.get("external_reference") or ""
+    reference = effect.told_reference if _is_told_by_a_person(effect, row.number) else ""
+    row.external_reference = reference or fact.values.get("external_reference") or ""
     row.answer_position = fact.position
 
 
-def _failed(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe) -> None:
+def _failed(
+    effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe
+) -> None:
     row = _attempt(effect, attempts, fact, observe)
     if not earlier(fact.mark, row.failed_mark):
         return
@@ -297,32 +356,44 @@ def _failed(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, obse
         row.answer_position = fact.position
 
 
-def _probed(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe) -> None:
+def _probed(
+    effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe
+) -> None:
     """A look at the remote. One that found it tells that it happened; the others move nothing, and are read with it."""
     if fact.values.get("found") == "hit":
-        said = {"outcome": "ok", "external_reference": fact.values.get("external_reference")}
-        _acknowledged(effect, attempts, replace(fact, kind="effect.acknowledged", values=said), observe)
+        values = {"outcome": "ok", "external_reference": fact.values.get("external_reference")}
+        _acknowledged(
+            effect, attempts, replace(fact, kind="effect.acknowledged", values=values), observe
+        )
 
 
-def _superseded(effect: EffectRow, _attempts: dict[int, AttemptRow], fact: Fact, _observe: Observe) -> None:
+def _superseded(
+    effect: EffectRow, _attempts: dict[int, AttemptRow], fact: Fact, _observe: Observe
+) -> None:
     if earlier(fact.mark, effect.superseded_mark):
         effect.superseded_mark = fact.mark
 
 
-def _resolved(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, _observe: Observe) -> None:
+def _resolved(
+    effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, _observe: Observe
+) -> None:
     """A person said what became of an attempt of which nobody could know. No agent's report is that word."""
     if fact.lane != "system":
         return
     answer, row = fact.values["answer"], attempts.get(fact.attempt)
     if fact.mark > effect.resolved_mark:
         effect.resolved_mark, effect.resolution = fact.mark, answer
-        effect.told_reference = fact.values.get("external_reference") or "" if answer == "happened" else ""
+        effect.told_reference = (
+            fact.values.get("external_reference") or "" if answer == "happened" else ""
+        )
     if row is None:
         return
     if answer == "not_happened" and earlier(fact.mark, row.failed_mark):
         row.failed_mark = fact.mark
         row.failed_at_us = fact.told_us
-        row.failure_reason = "rejected"  # nothing happened: what follows is what follows a clean rejection
+        row.failure_reason = (
+            "rejected"  # nothing happened: what follows is what follows a clean rejection
+        )
     if answer == "happened":
         row.external_reference = fact.values.get("external_reference") or row.external_reference
         if effect.leave not in MOVED:  # asked for since, for the next attempt

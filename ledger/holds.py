@@ -46,12 +46,16 @@ def _number(project: UUID) -> int:
     return int.from_bytes(project.bytes[-4:], "big", signed=True)
 
 
-def stopping(project: UUID, session: UUID, agent: UUID, tool: str, effect: UUID | None) -> Hold | None:
+def stopping(
+    project: UUID, session: UUID, agent: UUID, tool: str, effect: UUID | None
+) -> Hold | None:
     """The stop that covers this effect, if any: the widest first."""
     return covering(live(project), session, agent, tool, effect)
 
 
-def covering(standing: Iterable[Hold], session: UUID, agent: UUID, tool: str, effect: UUID | None) -> Hold | None:
+def covering(
+    stops: Iterable[Hold], session: UUID, agent: UUID, tool: str, effect: UUID | None
+) -> Hold | None:
     """The same among stops that were read already."""
     covers = {
         "project": "",
@@ -60,16 +64,20 @@ def covering(standing: Iterable[Hold], session: UUID, agent: UUID, tool: str, ef
         "session": session.hex,
         "effect": effect.hex if effect is not None else None,
     }
-    found = [hold for hold in standing if covers[hold.scope] == hold.subject]
-    return min(found, key=lambda hold: HOLD_SCOPES.index(hold.scope), default=None)
+    matching = [hold for hold in stops if covers[hold.scope] == hold.subject]
+    return min(matching, key=lambda hold: HOLD_SCOPES.index(hold.scope), default=None)
 
 
 def live(project: UUID) -> list[Hold]:
     """Every stop in force in the project, the latest first."""
-    if not sql.rows(_ANY, [sql.vendor_id(project)]):  # so it is nearly always, and whoever is woken asks
+    if not sql.rows(
+        _ANY, [sql.vendor_id(project)]
+    ):  # so it is nearly always, and whoever is woken asks
         return []
     return list(
-        Hold.objects.filter(project=project, lifted_at_us__isnull=True).select_related("set_by").order_by("-set_at_us")
+        Hold.objects.filter(project=project, lifted_at_us__isnull=True)
+        .select_related("set_by")
+        .order_by("-set_at_us")
     )
 
 
@@ -91,9 +99,15 @@ _ANY_SINCE = "SELECT 1 FROM ledger_hold WHERE project_id = %s AND (lifted_at_us 
 
 def since(project: UUID, at_us: int) -> list[Hold]:
     """Every stop of the project that was in force at `at_us` or has been set since."""
-    if not sql.rows(_ANY_SINCE, [sql.vendor_id(project), at_us]):  # so it is nearly always, and every report asks
+    if not sql.rows(
+        _ANY_SINCE, [sql.vendor_id(project), at_us]
+    ):  # so it is nearly always, and every report asks
         return []
-    return list(Hold.objects.filter(Q(lifted_at_us__isnull=True) | Q(lifted_at_us__gt=at_us), project=project))
+    return list(
+        Hold.objects.filter(
+            Q(lifted_at_us__isnull=True) | Q(lifted_at_us__gt=at_us), project=project
+        )
+    )
 
 
 @transaction.atomic(savepoint=False)
@@ -106,13 +120,17 @@ def put(project: Project, scope: str, subject: str, reason: str, user: User) -> 
     projects.expect_life(project)
     words = _checked(reason)
     if scope not in HOLD_SCOPES:
-        raise RefusedError(f"There is no hold on a {scope!r}: choose one of {', '.join(HOLD_SCOPES)}.")
+        raise RefusedError(
+            f"There is no hold on a {scope!r}: choose one of {', '.join(HOLD_SCOPES)}."
+        )
     if not _exists(project, scope, subject):
         raise RefusedError(f"This project has no such {scope}.")
     alone(project.id)
-    standing = Hold.objects.filter(project=project, scope=scope, subject=subject, lifted_at_us__isnull=True).first()
-    if standing is not None:
-        return standing
+    existing = Hold.objects.filter(
+        project=project, scope=scope, subject=subject, lifted_at_us__isnull=True
+    ).first()
+    if existing is not None:
+        return existing
     identity, now = uuid7(), now_us()
     position = _record(project.id, "hold.set", identity, scope, subject, words, user, now)
     return Hold.objects.create(
@@ -132,7 +150,9 @@ def lift(hold: Hold, reason: str, user: User) -> bool:
     words = _checked(reason)
     alone(hold.project_id)
     now = now_us()
-    lifted = Hold.objects.filter(id=hold.id, lifted_at_us__isnull=True).update(lifted_at_us=now, lifted_by=user)
+    lifted = Hold.objects.filter(id=hold.id, lifted_at_us__isnull=True).update(
+        lifted_at_us=now, lifted_by=user
+    )
     if lifted:
         _record(hold.project_id, "hold.lifted", hold.id, hold.scope, hold.subject, words, user, now)
     return bool(lifted)
@@ -141,7 +161,9 @@ def lift(hold: Hold, reason: str, user: User) -> bool:
 def _checked(reason: str) -> str:
     words = reason.strip()
     if not LEAST_REASON <= len(words) <= MOST_REASON:
-        raise RefusedError(f"Say why, in {LEAST_REASON} to {MOST_REASON} characters; others will act on it.")
+        raise RefusedError(
+            f"Say why, in {LEAST_REASON} to {MOST_REASON} characters; others will act on it."
+        )
     return words
 
 
@@ -162,7 +184,16 @@ def _exists(project: Project, scope: str, subject: str) -> bool:
     return subject == identity.hex and bool(list(tables[scope]))
 
 
-def _record(project: UUID, kind: str, hold: UUID, scope: str, subject: str, reason: str, user: User, now: int) -> int:
+def _record(
+    project: UUID,
+    kind: str,
+    hold: UUID,
+    scope: str,
+    subject: str,
+    reason: str,
+    user: User,
+    now: int,
+) -> int:
     identity = UUID(hex=subject) if scope in ("effect", "session", "agent") else None
     facts = {"scope": scope, "thing": identity.hex if identity is not None else ""}
     appended = entries.record(
@@ -170,7 +201,8 @@ def _record(project: UUID, kind: str, hold: UUID, scope: str, subject: str, reas
         kind,
         event_id=uuid7().hex,
         text=orjson.dumps(
-            {"kind": kind, "scope": scope, "subject": subject, "reason": reason}, option=orjson.OPT_SORT_KEYS
+            {"kind": kind, "scope": scope, "subject": subject, "reason": reason},
+            option=orjson.OPT_SORT_KEYS,
         ).decode(),
         received_us=now,
         actor=pseudonym_of(user),

@@ -33,22 +33,24 @@ def said_of(plan: Mapping[str, Any]) -> Judgement:
     return Judgement(**{name: plan[name] for name in Judgement._fields if name in plan})
 
 
-def standing(effect: EffectRow, plan: Mapping[str, Any], *, wins: bool, by_command: bool) -> Judgement:
+def standing(
+    effect: EffectRow, plan: Mapping[str, Any], *, wins: bool, by_command: bool
+) -> Judgement:
     """What stands once another `plan` of an effect that has one was told; `wins` is whether it takes that one's place.
 
     A command was given leave, or not, for what it asked: what is reported beside it moves nothing. Which of several
     reported plans ran, nobody can say: so the strictest judgement stands, whichever of them comes first by its mark.
     """
-    said, stands = said_of(plan), of(effect)
+    reported, current = said_of(plan), of(effect)
     if by_command:
-        return said if wins else stands
+        return reported if wins else current
     if is_of_a_command(effect.planned_mark):
-        return stands
-    if said.strictness != stands.strictness:
-        return max(said, stands, key=_strictness)
-    if said.strictness:
-        return min(said, stands)  # two rules alike: always the same of them
-    return said if wins else stands
+        return current
+    if reported.strictness != current.strictness:
+        return max(reported, current, key=_strictness)
+    if reported.strictness:
+        return min(reported, current)  # two rules alike: always the same of them
+    return reported if wins else current
 
 
 def _strictness(judgement: Judgement) -> int:

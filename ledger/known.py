@@ -41,30 +41,35 @@ class Look:
 
 def is_in_doubt(row: Row) -> bool:
     """True when the effect was released and nothing is known of its end, as far as its row says."""
-    return row.state == "dispatched" or (row.state in ("failed", "acknowledged") and row.outcome == "unknown")
+    return row.state == "dispatched" or (
+        row.state in ("failed", "acknowledged") and row.outcome == "unknown"
+    )
 
 
-def sent_at_latest(one: Tried) -> int | None:
+def sent_at_latest(attempt: Tried) -> int | None:
     """A moment after which the attempt was not begun: its dispatch, or when it was first heard of."""
-    return one.received_us if one.received_us is not None else one.heard_us
+    return attempt.received_us if attempt.received_us is not None else attempt.heard_us
 
 
 def compensations_of(effects: Sequence[Row]) -> dict[UUID, list[Effect]]:
     """Commanded compensations of what is in doubt, or to be undone, by the effect they undo; in order of opening."""
-    asked = [
+    targets = [
         row.id
         for row in effects
-        if row.attempt_count and (row.state in ("dispatched", "failed") or is_in_doubt(row) or row.resolution)
+        if row.attempt_count
+        and (row.state in ("dispatched", "failed") or is_in_doubt(row) or row.resolution)
     ]
-    found: dict[UUID, list[Effect]] = {}
-    for row in _COMPENSATIONS.rows(effects=asked) if asked else ():
+    compensations: dict[UUID, list[Effect]] = {}
+    for row in _COMPENSATIONS.rows(effects=targets) if targets else ():
         if row.compensates_id is not None:
-            found.setdefault(row.compensates_id, []).append(row)
-    return found
+            compensations.setdefault(row.compensates_id, []).append(row)
+    return compensations
 
 
 def _compensations(effects: Sequence[UUID]) -> "QuerySet[Effect]":
-    return Effect.objects.filter(compensates__in=effects, lane="command").order_by("opened_position")
+    return Effect.objects.filter(compensates__in=effects, lane="command").order_by(
+        "opened_position"
+    )
 
 
 _ANSWERED: Final = Q(failure_reason="rejected") | (~Q(acknowledged_mark="") & ~Q(outcome="unknown"))
@@ -80,10 +85,10 @@ def attempts_of(effects: Sequence[Row]) -> dict[UUID, list[Tried]]:
 
     What an effect has many of may hide no other's, nor an answer what is in doubt.
     """
-    found: dict[UUID, list[Tried]] = {}
+    attempts: dict[UUID, list[Tried]] = {}
     for row in _ATTEMPTS.rows(effects=[row.id for row in effects]) if effects else ():
-        found.setdefault(row.effect_id, []).append(row)
-    return found
+        attempts.setdefault(row.effect_id, []).append(row)
+    return attempts
 
 
 def _attempts(effects: Sequence[UUID]) -> "QuerySet[Attempt]":
@@ -93,19 +98,23 @@ def _attempts(effects: Sequence[UUID]) -> "QuerySet[Attempt]":
 
 def looks_of(effects: Sequence[UUID]) -> dict[UUID, list[Look]]:
     """What was reported of looks, from the facts of the journal."""
-    found: dict[UUID, list[Look]] = {}
+    probes: dict[UUID, list[Look]] = {}
     if not effects:
-        return found
+        return probes
     for position, effect, facts in _PROBES.rows(effects=effects):
-        said = orjson.loads(facts)
+        values = orjson.loads(facts)
         if effect is not None:
-            look = Look(said["attempt"], said["found"], said.get("began_us"), position)
-            found.setdefault(effect, []).append(look)
-    return found
+            look = Look(values["attempt"], values["found"], values.get("began_us"), position)
+            probes.setdefault(effect, []).append(look)
+    return probes
 
 
 def _probes(effects: Sequence[UUID]) -> "QuerySet[Entry, tuple[int, UUID | None, str]]":
-    entries = Entry.objects.filter(effect__in=effects, kind="effect.probed").exclude(lane="claim").order_by("-position")
+    entries = (
+        Entry.objects.filter(effect__in=effects, kind="effect.probed")
+        .exclude(lane="claim")
+        .order_by("-position")
+    )
     return entries.values_list("position", "effect", "facts")[:_MOST_PROBES]
 
 
@@ -113,10 +122,10 @@ def reported_late(effects: Sequence[UUID]) -> set[UUID]:
     """Effects of which somebody without a say reported that they happened."""
     if not effects:
         return set()
-    said = [(effect, orjson.loads(facts)) for effect, facts in _FENCED.rows(effects=effects)]
+    reports = [(effect, orjson.loads(facts)) for effect, facts in _FENCED.rows(effects=effects)]
     return {
         effect
-        for effect, facts in said
+        for effect, facts in reports
         if effect is not None
         and facts.get("kind") == "effect.acknowledged"
         and not facts.get("kept")
@@ -146,24 +155,39 @@ SELECT mine.id FROM ledger_effect mine WHERE mine.id IN ({marks}) AND EXISTS (
 
 
 def overtaken_of(effects: Sequence[Row], attempts: Mapping[UUID, Sequence[Tried]]) -> set[UUID]:
-    found = {row.id for row in effects if any(sent_at_latest(one) is None for one in attempts.get(row.id, ())[:1])}
+    overtaken = {
+        row.id
+        for row in effects
+        if any(sent_at_latest(attempt) is None for attempt in attempts.get(row.id, ())[:1])
+    }
     named = [row.id for row in effects if row.resource]
     unnamed = [row.id for row in effects if not row.resource]
-    for ids, column, more in ((named, "resource", "AND other.resource <> ''"), (unnamed, "tool", "")):
+    for ids, column, condition in (
+        (named, "resource", "AND other.resource <> ''"),
+        (unnamed, "tool", ""),
+    ):
         for start in range(0, len(ids), 500):
             part = ids[start : start + 500]
             text = _LATER.format(
-                marks=", ".join(["%s"] * len(part)), column=column, named=more, most=_NEWEST_ON_RESOURCE
+                marks=", ".join(["%s"] * len(part)),
+                column=column,
+                named=condition,
+                most=_NEWEST_ON_RESOURCE,
             )
-            found |= _ids(text, part)
-            rest = [one for one in part if one not in found]
-            more_of_them = _MORE.format(
-                marks=", ".join(["%s"] * len(rest)), column=column, named=more, most=_NEWEST_ON_RESOURCE
+            overtaken |= _ids(text, part)
+            remaining = [attempt for attempt in part if attempt not in overtaken]
+            query = _MORE.format(
+                marks=", ".join(["%s"] * len(remaining)),
+                column=column,
+                named=condition,
+                most=_NEWEST_ON_RESOURCE,
             )
-            crowded = _ids(more_of_them, rest) if rest else set()
+            crowded = _ids(query, remaining) if remaining else set()
             if crowded:
-                found |= _released_since([row for row in effects if row.id in crowded], attempts, column)
-    return found
+                overtaken |= _released_since(
+                    [row for row in effects if row.id in crowded], attempts, column
+                )
+    return overtaken
 
 
 # Those on whose resource more were planned than are looked at: one of long ago may have been released just now.
@@ -182,10 +206,20 @@ ORDER BY attempt.id LIMIT {most}
 """
 
 
-def _released_since(effects: Sequence[Row], attempts: Mapping[UUID, Sequence[Tried]], column: str) -> set[UUID]:
+def _released_since(
+    effects: Sequence[Row], attempts: Mapping[UUID, Sequence[Tried]], column: str
+) -> set[UUID]:
     """Those of `effects` that another release overtook, by all releases since; where these are too many, every one."""
-    own = {row.id: max(attempts[row.id], key=_sent) for row in effects if attempts.get(row.id)}
-    since = min((one.id for one in own.values() if isinstance(one, Attempt)), default=0) - _AT_ONCE
+    last_attempts = {
+        row.id: max(attempts[row.id], key=_sent) for row in effects if attempts.get(row.id)
+    }
+    since = (
+        min(
+            (attempt.id for attempt in last_attempts.values() if isinstance(attempt, Attempt)),
+            default=0,
+        )
+        - _AT_ONCE
+    )
     text = _SINCE.format(column=column, most=_RELEASES_READ + 1)
     released = sql.rows(text, [since, vendor_id(effects[0].project_id)])
     if len(released) > _RELEASES_READ:
@@ -197,16 +231,21 @@ def _released_since(effects: Sequence[Row], attempts: Mapping[UUID, Sequence[Tri
         row.id
         for row in effects
         for other, at_us in touched.get(getattr(row, column), ())
-        if other != row.id and (row.id not in own or at_us >= _sent(own[row.id]))
+        if other != row.id
+        and (row.id not in last_attempts or at_us >= _sent(last_attempts[row.id]))
     }
 
 
-def _sent(one: Tried) -> int:
-    return sent_at_latest(one) or 0
+def _sent(attempt: Tried) -> int:
+    return sent_at_latest(attempt) or 0
 
 
-def _ids(text: str, of: Sequence[UUID]) -> set[UUID]:
-    return {found for row in sql.rows(text, [vendor_id(one) for one in of]) if (found := as_uuid(row[0])) is not None}
+def _ids(text: str, effects: Sequence[UUID]) -> set[UUID]:
+    return {
+        identity
+        for row in sql.rows(text, [vendor_id(effect) for effect in effects])
+        if (identity := as_uuid(row[0])) is not None
+    }
 
 
 def guarded_of(effects: Sequence[Row]) -> set[UUID]:
@@ -228,10 +267,17 @@ def leases_of(effects: Sequence[Row]) -> Mapping[UUID, Lease]:
         return {}
     sessions = list({row.session_id for row in effects})
     tasks = list({row.task_id for row in effects if row.task_id is not None})
-    held = _LEASES_WITH_TASKS.rows(sessions=sessions, tasks=tasks) if tasks else _LEASES.rows(sessions=sessions)
-    of = {lease.task_id or lease.session_id: lease for lease in held}
-    found = {row.id: of.get(row.task_id) or of.get(row.session_id) for row in effects}
-    return {effect: lease for effect, lease in found.items() if lease is not None}
+    acquired = (
+        _LEASES_WITH_TASKS.rows(sessions=sessions, tasks=tasks)
+        if tasks
+        else _LEASES.rows(sessions=sessions)
+    )
+    lease_by_subject = {lease.task_id or lease.session_id: lease for lease in acquired}
+    leases = {
+        row.id: lease_by_subject.get(row.task_id) or lease_by_subject.get(row.session_id)
+        for row in effects
+    }
+    return {effect: lease for effect, lease in leases.items() if lease is not None}
 
 
 def _of_sessions(sessions: Sequence[UUID]) -> "QuerySet[Lease]":
@@ -239,28 +285,38 @@ def _of_sessions(sessions: Sequence[UUID]) -> "QuerySet[Lease]":
 
 
 def _of_both(sessions: Sequence[UUID], tasks: Sequence[UUID]) -> "QuerySet[Lease]":
-    return Lease.objects.filter(Q(session__in=sessions, kind="session") | Q(task__in=tasks, kind="task"))
+    return Lease.objects.filter(
+        Q(session__in=sessions, kind="session") | Q(task__in=tasks, kind="task")
+    )
 
 
 def acquisitions_after(
     attempts: Mapping[UUID, Sequence[Tried]], leases: Mapping[UUID, Lease]
 ) -> dict[tuple[UUID, int], int]:
     """When leases were acquired next after attempts in doubt were dispatched, by lease and epoch; by the journal."""
-    asked = {
-        (lease.id, one.lease_epoch + 1)
+    wanted = {
+        (lease.id, attempt.lease_epoch + 1)
         for effect, tried in attempts.items()
         if (lease := leases.get(effect)) is not None
-        for one in tried
-        if one.lease_epoch is not None and one.lease_epoch < lease.epoch
+        for attempt in tried
+        if attempt.lease_epoch is not None and attempt.lease_epoch < lease.epoch
     }
-    if not asked:
+    if not wanted:
         return {}
-    found = _ACQUIRED.rows(leases=list({lease for lease, _ in asked}), epochs=list({epoch for _, epoch in asked}))
-    return {(lease, epoch): at_us for lease, epoch, at_us in found if (lease, epoch) in asked}
+    acquisitions = _ACQUIRED.rows(
+        leases=list({lease for lease, _ in wanted}), epochs=list({epoch for _, epoch in wanted})
+    )
+    return {
+        (lease, epoch): at_us for lease, epoch, at_us in acquisitions if (lease, epoch) in wanted
+    }
 
 
-def _acquired(leases: Sequence[UUID], epochs: Sequence[int]) -> "QuerySet[Entry, tuple[UUID | None, int | None, int]]":
-    entries = Entry.objects.filter(kind="lease.acquired", lane="command", subject__in=leases, lease_epoch__in=epochs)
+def _acquired(
+    leases: Sequence[UUID], epochs: Sequence[int]
+) -> "QuerySet[Entry, tuple[UUID | None, int | None, int]]":
+    entries = Entry.objects.filter(
+        kind="lease.acquired", lane="command", subject__in=leases, lease_epoch__in=epochs
+    )
     return entries.values_list("subject", "lease_epoch", "received_us")
 
 

@@ -47,8 +47,8 @@ def give_leave(row: EffectRow, grant: Grant, received_us: int) -> None:
 def change_leave(row: EffectRow, grant: Grant, received_us: int) -> None:
     """Let a locked effect stand under `grant`, given or withheld, and say so in the book."""
     kind = "effect.withheld" if grant.leave in _WITHHELD else "effect.granted"
-    said = said_of(grant, {name: getattr(row, name) for name in _JUDGEMENT})
-    facts = as_text(said | ({"plan": row.plan_position} if row.plan_position is not None else {}))
+    record = said_of(grant, {name: getattr(row, name) for name in _JUDGEMENT})
+    facts = as_text(record | ({"plan": row.plan_position} if row.plan_position is not None else {}))
     entries.record(
         row.project_id,
         kind,
@@ -68,9 +68,14 @@ _JUDGEMENT: Final = ("judged", "judged_by", "judged_as", "enforced")
 
 def said_of(grant: Grant, judgement: Mapping[str, Any]) -> dict[str, Any]:
     """What the book keeps of leave: the word, its basis, what it refers to and until when, and what the policy said."""
-    said = {"leave": grant.leave, "basis": grant.basis, "ref": grant.ref, "until_us": grant.until_us}
-    said |= {name: judgement.get(name) for name in _JUDGEMENT}
-    return {name: value for name, value in said.items() if value}
+    record = {
+        "leave": grant.leave,
+        "basis": grant.basis,
+        "ref": grant.ref,
+        "until_us": grant.until_us,
+    }
+    record |= {name: judgement.get(name) for name in _JUDGEMENT}
+    return {name: value for name, value in record.items() if value}
 
 
 COMPENSATION_OPEN: Final = Refusal(
@@ -87,14 +92,18 @@ _GONE: Final = ("cancelled", "revoked", "lapsed", "returned")
 
 def wrong_state(row: EffectRow) -> Refusal:
     """The command does not apply in this state."""
-    sentence = f"The effect is {row.state}; this command does not apply to it. Read it and decide anew."
+    sentence = (
+        f"The effect is {row.state}; this command does not apply to it. Read it and decide anew."
+    )
     return Refusal("WRONG_STATE", sentence)
 
 
 def none_given(row: EffectRow) -> Refusal:
     """The refusal that fits the leave."""
     if row.leave == "pending":
-        return Refusal("GATE_PENDING", "People have not ruled yet; wait and ask again.", "not_resolved")
+        return Refusal(
+            "GATE_PENDING", "People have not ruled yet; wait and ask again.", "not_resolved"
+        )
     if row.leave == "refused" and row.leave_basis == "expired":
         sentence = "Nobody ruled in time, and that is a no; do not act. Supersede the effect, or plan another."
         return Refusal("GATE_EXPIRED", sentence, "expired")
@@ -102,7 +111,9 @@ def none_given(row: EffectRow) -> Refusal:
         sentence = "Leave was refused; do not act. Supersede the effect or plan another."
         return Refusal("GATE_DENIED", sentence, "denied")
     if row.leave_basis in _GONE:
-        sentence = f"The leave is gone ({row.leave_basis}); do not act. Plan the effect again to ask anew."
+        sentence = (
+            f"The leave is gone ({row.leave_basis}); do not act. Plan the effect again to ask anew."
+        )
         return Refusal("GATE_GONE", sentence, row.leave_basis)
     sentence = "This effect has no leave; plan it again and act only when the answer is proceed."
     return Refusal("NO_LEAVE", sentence, "not_resolved")

@@ -22,14 +22,23 @@ def load(identities: Iterable[UUID]) -> dict[UUID, EffectRow]:
 
     A second query only where a person said of any that it happened: for the reference that they named.
     """
-    found = select("ledger_effect", _EFFECT_LIST, "id", sorted(identities, key=_number), "id")
-    rows = {row.id: row for row in map(effect_row, found)}
-    words = {position_of(row.resolved_mark): row for row in rows.values() if row.resolution == "happened"}
-    if words:
-        effects = [row.id for row in words.values()]
-        said = Entry.objects.filter(position__in=list(words), effect__in=effects, kind="effect.resolved", lane="system")
-        for position, text in said.filter(body__isnull=False).values_list("position", "body__text"):
-            words[position].told_reference = orjson.loads(text).get("reference", "")
+    records = select("ledger_effect", _EFFECT_LIST, "id", sorted(identities, key=_number), "id")
+    rows = {row.id: row for row in map(effect_row, records)}
+    by_position = {
+        position_of(row.resolved_mark): row for row in rows.values() if row.resolution == "happened"
+    }
+    if by_position:
+        effects = [row.id for row in by_position.values()]
+        entries = Entry.objects.filter(
+            position__in=list(by_position),
+            effect__in=effects,
+            kind="effect.resolved",
+            lane="system",
+        )
+        for position, text in entries.filter(body__isnull=False).values_list(
+            "position", "body__text"
+        ):
+            by_position[position].told_reference = orjson.loads(text).get("reference", "")
     return rows
 
 
@@ -42,8 +51,14 @@ def effect_row(values: Sequence[object]) -> EffectRow:
     if connection.vendor != "postgresql":
         for name in _EFFECT_UUIDS:
             setattr(row, name, as_uuid(getattr(row, name)))
-        row.violates, row.compensated, row.enforced = bool(row.violates), bool(row.compensated), bool(row.enforced)
+        row.violates, row.compensated, row.enforced = (
+            bool(row.violates),
+            bool(row.compensated),
+            bool(row.enforced),
+        )
     return row
 
 
-_EFFECT_UUIDS: Final = [name for name in _EFFECT if name == "id" or (name.endswith("_id") and name != "call_id")]
+_EFFECT_UUIDS: Final = [
+    name for name in _EFFECT if name == "id" or (name.endswith("_id") and name != "call_id")
+]

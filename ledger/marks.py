@@ -11,7 +11,10 @@ from ledger.states import OUTCOME_OF_REASON
 
 
 def settle(
-    effect: EffectRow, attempts: dict[int, AttemptRow], deadline_s: int, spared: Callable[[], int] = lambda: 0
+    effect: EffectRow,
+    attempts: dict[int, AttemptRow],
+    deadline_s: int,
+    spared: Callable[[], int] = lambda: 0,
 ) -> list[str]:
     """Derive state, outcome and the rest from the marks; return the names of the violations that the marks show.
 
@@ -26,12 +29,16 @@ def settle(
         row.replaced = silent and number < highest
         if row.failure_reason and not row.acknowledged_mark:
             row.outcome = OUTCOME_OF_REASON[row.failure_reason]
-    acknowledged = [row for _, row in sorted(attempts.items()) if tells(row, effect.undone, highest)]
+    acknowledged = [
+        row for _, row in sorted(attempts.items()) if tells(row, effect.undone, highest)
+    ]
     last = attempts.get(highest)
     answered = acknowledged[-1] if acknowledged else last
     effect.state = _state(effect, attempts, acknowledged, last)
     effect.outcome = answered.outcome if answered is not None else ""
-    reason = "rejected" if highest <= effect.undone else last.failure_reason if last is not None else ""
+    reason = (
+        "rejected" if highest <= effect.undone else last.failure_reason if last is not None else ""
+    )
     if effect.state == "failed":
         effect.outcome = OUTCOME_OF_REASON[reason]
     if effect.state == "acknowledged" and effect.resolution == "happened":
@@ -45,7 +52,9 @@ def settle(
     effect.dispatched_at_us = last.dispatched_at_us if last is not None else None
     effect.settled_at_us = None
     if answered is not None:
-        effect.settled_at_us = answered.acknowledged_at_us if acknowledged else answered.failed_at_us
+        effect.settled_at_us = (
+            answered.acknowledged_at_us if acknowledged else answered.failed_at_us
+        )
     effect.deadline_us = None
     if effect.state == "dispatched" and last is not None and last.received_us is not None:
         effect.deadline_us = last.received_us + deadline_s * 1_000_000
@@ -53,22 +62,33 @@ def settle(
     # What is held against somebody is never taken back. So it is told only where no later fact can show it otherwise:
     # an attempt whose outcome nobody knows may still turn out to have come to nothing, and one that is being undone, to
     # have been undone before the next.
-    known = [row.number for row in acknowledged if row.outcome != "unknown"]
-    first = known[0] if known else 0
-    if len(known) > 1 or (effect.resolution == "happened" and first > resolved):
-        still = spared()
-        beyond = [number for number in known if number > still]
-        if len(beyond) > 1 or (effect.resolution == "happened" and first > resolved and not 0 < resolved <= still):
+    known_attempts = [row.number for row in acknowledged if row.outcome != "unknown"]
+    first = known_attempts[0] if known_attempts else 0
+    if len(known_attempts) > 1 or (effect.resolution == "happened" and first > resolved):
+        spared_through = spared()
+        beyond = [number for number in known_attempts if number > spared_through]
+        if len(beyond) > 1 or (
+            effect.resolution == "happened"
+            and first > resolved
+            and not 0 < resolved <= spared_through
+        ):
             violations.append("acknowledged_twice")
     # That it did not happen is said of the attempt and of those before it.
-    if 0 < first <= max((number for number, row in attempts.items() if is_of_a_person(row.failed_mark)), default=0):
+    if (
+        0
+        < first
+        <= max(
+            (number for number, row in attempts.items() if is_of_a_person(row.failed_mark)),
+            default=0,
+        )
+    ):
         violations.append("happened_after_all")
-    said = attempts.get(resolved) if effect.resolution == "happened" else None
-    if said is not None and said.failure_reason == "rejected":
+    resolved_attempt = attempts.get(resolved) if effect.resolution == "happened" else None
+    if resolved_attempt is not None and resolved_attempt.failure_reason == "rejected":
         violations.append("rejected_after_all")
-    if _is_withdrawn_wrongly(effect, attempts, known):
+    if _is_withdrawn_wrongly(effect, attempts, known_attempts):
         violations.append("withdrawn_after_dispatch")
-    if effect.resolution == "abandoned" and known:
+    if effect.resolution == "abandoned" and known_attempts:
         violations.append("happened_after_abandoned")
     if effect.leave == "bypassed":
         violations.append("executed_without_leave")
@@ -78,7 +98,9 @@ def settle(
 
 def once_more_is_spent(effect: EffectRow) -> bool:
     """True when the one attempt that a person's "it did not happen" is good for has been made: there is no second."""
-    return effect.resolution == "not_happened" and effect.attempt_count > attempt_of(effect.resolved_mark)
+    return effect.resolution == "not_happened" and effect.attempt_count > attempt_of(
+        effect.resolved_mark
+    )
 
 
 def tells(row: AttemptRow, undone: int, highest: int) -> bool:
@@ -97,7 +119,10 @@ def says(row: AttemptRow, outcome: str, undone: int, highest: int) -> bool:
 
 
 def _is_withdrawn(
-    effect: EffectRow, attempts: dict[int, AttemptRow], acknowledged: list[AttemptRow], last: AttemptRow | None
+    effect: EffectRow,
+    attempts: dict[int, AttemptRow],
+    acknowledged: list[AttemptRow],
+    last: AttemptRow | None,
 ) -> bool:
     """True where a withdrawal stands: nothing of the effect may have happened.
 
@@ -117,7 +142,9 @@ def _is_in_doubt(effect: EffectRow, row: AttemptRow) -> bool:
     return row.number > max(effect.undone, denied) and row.failure_reason != "rejected"
 
 
-def _is_withdrawn_wrongly(effect: EffectRow, attempts: dict[int, AttemptRow], known: list[int]) -> bool:
+def _is_withdrawn_wrongly(
+    effect: EffectRow, attempts: dict[int, AttemptRow], known_attempts: list[int]
+) -> bool:
     """True for a reported withdrawal of what was dispatched, and for any of what is known to have happened.
 
     Also where the attempt turns out to have been rejected: the report came without knowing, or should have been a
@@ -125,11 +152,14 @@ def _is_withdrawn_wrongly(effect: EffectRow, attempts: dict[int, AttemptRow], kn
     """
     if not effect.superseded_mark:
         return False
-    return bool(known or (attempts and not is_of_a_command(effect.superseded_mark)))
+    return bool(known_attempts or (attempts and not is_of_a_command(effect.superseded_mark)))
 
 
 def _state(
-    effect: EffectRow, attempts: dict[int, AttemptRow], acknowledged: list[AttemptRow], last: AttemptRow | None
+    effect: EffectRow,
+    attempts: dict[int, AttemptRow],
+    acknowledged: list[AttemptRow],
+    last: AttemptRow | None,
 ) -> str:
     """The first match wins; protocol.md, "Marks"."""
     if effect.resolution == "abandoned" or _is_withdrawn(effect, attempts, acknowledged, last):

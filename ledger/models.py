@@ -15,12 +15,14 @@ from sessions.models import REF_CLASSES, Agent, Project, Repository, Session, Ta
 
 def _pairs(column: str, allowed: dict[str, tuple[str, ...]]) -> Q:
     """The condition that `column` holds only what `allowed` names for each state."""
-    alike: dict[tuple[str, ...], list[str]] = {}  # states by what they allow: the shorter, the sooner it is checked
+    alike: dict[
+        tuple[str, ...], list[str]
+    ] = {}  # states by what they allow: the shorter, the sooner it is checked
     for state, values in allowed.items():
         alike.setdefault(values, []).append(state)
     condition = Q()
-    for values, of in alike.items():
-        condition |= Q(state__one_of=of) & Q(**{f"{column}__one_of": values})
+    for values, names in alike.items():
+        condition |= Q(state__one_of=names) & Q(**{f"{column}__one_of": values})
     return condition
 
 
@@ -28,16 +30,28 @@ class Effect(models.Model):
     """One externally visible action: one row per (session, effect_key)."""
 
     id = models.UUIDField(primary_key=True)  # derived from (session, effect_key)
-    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="effects", db_index=False)
-    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="effects", db_index=False)
-    agent = models.ForeignKey(Agent, on_delete=models.PROTECT, related_name="effects", db_index=False)
-    task = models.ForeignKey(Task, null=True, on_delete=models.PROTECT, related_name="effects", db_index=False)
+    project = models.ForeignKey(
+        Project, on_delete=models.PROTECT, related_name="effects", db_index=False
+    )
+    session = models.ForeignKey(
+        Session, on_delete=models.PROTECT, related_name="effects", db_index=False
+    )
+    agent = models.ForeignKey(
+        Agent, on_delete=models.PROTECT, related_name="effects", db_index=False
+    )
+    task = models.ForeignKey(
+        Task, null=True, on_delete=models.PROTECT, related_name="effects", db_index=False
+    )
     effect_key = models.CharField(max_length=300)
-    opened_position = models.BigIntegerField()  # journal position of its first fact to arrive: the handle e_<n>
+    opened_position = (
+        models.BigIntegerField()
+    )  # journal position of its first fact to arrive: the handle e_<n>
 
     # From the winning plan; empty while only later facts have arrived.
     tool = models.CharField(max_length=100, default="", blank=True)
-    claimed_class = models.CharField(max_length=11, default="", blank=True)  # the agent's claim: shown, never used
+    claimed_class = models.CharField(
+        max_length=11, default="", blank=True
+    )  # the agent's claim: shown, never used
     intent_digest = models.CharField(max_length=67, default="", blank=True)  # v1:<64 hex>
     call_id = models.CharField(max_length=200, default="", blank=True)
     turn = models.CharField(max_length=200, default="", blank=True)
@@ -45,16 +59,30 @@ class Effect(models.Model):
         Repository, null=True, on_delete=models.PROTECT, related_name="effects", db_index=False
     )
     ref = models.CharField(max_length=200, default="", blank=True)  # as it was sent
-    moved_refs = models.CharField(max_length=300, default="", blank=True)  # what git moves for it (sessions/refs.py)
+    moved_refs = models.CharField(
+        max_length=300, default="", blank=True
+    )  # what git moves for it (sessions/refs.py)
     ref_class = models.CharField(max_length=10, default="", blank=True)  # stamped at arrival
-    ref_patterns_version = models.IntegerField(null=True)  # … by this version of the repository's patterns
+    ref_patterns_version = models.IntegerField(
+        null=True
+    )  # … by this version of the repository's patterns
     environment = models.CharField(max_length=64, default="", blank=True)
     resource = models.CharField(max_length=300, default="", blank=True)
     parent_effect = models.ForeignKey(
-        "self", null=True, on_delete=models.PROTECT, related_name="child_effects", db_constraint=False, db_index=False
+        "self",
+        null=True,
+        on_delete=models.PROTECT,
+        related_name="child_effects",
+        db_constraint=False,
+        db_index=False,
     )
     compensates = models.ForeignKey(
-        "self", null=True, on_delete=models.PROTECT, related_name="compensations", db_constraint=False, db_index=False
+        "self",
+        null=True,
+        on_delete=models.PROTECT,
+        related_name="compensations",
+        db_constraint=False,
+        db_index=False,
     )
     # What acknowledging it undoes of `compensates`: all of it (null), its attempts up to this one, so that it can be
     # done anew, or only what a look found too many of (0).
@@ -62,10 +90,18 @@ class Effect(models.Model):
     lane = models.CharField(max_length=8, default="evidence")  # of the plan
     plan_position = models.BigIntegerField(null=True)  # journal position of the winning plan
     redactions = models.IntegerField(default=0)
-    judged = models.CharField(max_length=5, default="", blank=True)  # what the policy in force said of it
-    judged_by = models.CharField(max_length=96, default="", blank=True)  # … by which rule: set@version/rule
-    judged_as = models.CharField(max_length=24, default="", blank=True)  # … of a tool declared so: class/reversibility
-    enforced = models.BooleanField(default=False)  # … and whether its word counted, or the project only observed
+    judged = models.CharField(
+        max_length=5, default="", blank=True
+    )  # what the policy in force said of it
+    judged_by = models.CharField(
+        max_length=96, default="", blank=True
+    )  # … by which rule: set@version/rule
+    judged_as = models.CharField(
+        max_length=24, default="", blank=True
+    )  # … of a tool declared so: class/reversibility
+    enforced = models.BooleanField(
+        default=False
+    )  # … and whether its word counted, or the project only observed
 
     # Leave: permission to dispatch. `leave_ref` is opaque here.
     leave = models.CharField(max_length=8, default="held")
@@ -90,47 +126,67 @@ class Effect(models.Model):
     # The server's clock: what rules use; the order of delivery, so no part of state.
     received_us = models.BigIntegerField()
     changed_us = models.BigIntegerField()
-    deadline_us = models.BigIntegerField(null=True)  # past it, a dispatched effect is shown as unknown
+    deadline_us = models.BigIntegerField(
+        null=True
+    )  # past it, a dispatched effect is shown as unknown
 
     planned_mark = models.CharField(max_length=260, default="", blank=True)
     superseded_mark = models.CharField(max_length=260, default="", blank=True)
     resolved_mark = models.CharField(max_length=260, default="", blank=True)
     resolution = models.CharField(max_length=12, default="", blank=True)
     compensated = models.BooleanField(default=False)  # a compensating effect was acknowledged
-    undone = models.IntegerField(default=0)  # attempts up to this one were undone, so that it can be done anew
-    imported = models.BooleanField(db_default=False, default=False)  # a bundle's word, leave and all; never moves
+    undone = models.IntegerField(
+        default=0
+    )  # attempts up to this one were undone, so that it can be done anew
+    imported = models.BooleanField(
+        db_default=False, default=False
+    )  # a bundle's word, leave and all; never moves
     version = models.IntegerField(default=1)
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["session", "effect_key"], name="effect_key_is_unique_in_session"),
+            models.UniqueConstraint(
+                fields=["session", "effect_key"], name="effect_key_is_unique_in_session"
+            ),
             models.UniqueConstraint(
                 fields=["compensates"],
                 # Later attempts are guarded by the verb: a report of one must never be refused.
-                condition=Q(lane="command", state__in=["planned", "dispatched"], attempt_count__lte=1),
+                condition=Q(
+                    lane="command", state__in=["planned", "dispatched"], attempt_count__lte=1
+                ),
                 name="compensation_is_open_once",
             ),
             models.CheckConstraint(condition=~Q(effect_key=""), name="effect_has_a_key"),
-            models.CheckConstraint(condition=Q(leave__one_of=states.LEAVES), name="effect_leave_is_known"),
-            models.CheckConstraint(condition=Q(leave_basis__one_of=states.BASES), name="effect_leave_basis_is_known"),
             models.CheckConstraint(
-                condition=Q(leave_aside__one_of=["", *states.STILL]), name="effect_leave_aside_is_of_the_next_attempt"
+                condition=Q(leave__one_of=states.LEAVES), name="effect_leave_is_known"
             ),
             models.CheckConstraint(
-                condition=Q(leave="held") | ~Q(leave_basis=""), name="effect_leave_has_a_basis_once_it_is_not_held"
+                condition=Q(leave_basis__one_of=states.BASES), name="effect_leave_basis_is_known"
             ),
             models.CheckConstraint(
-                condition=_pairs("leave", states.LEAVE_OF_STATE), name="effect_moves_only_with_leave"
+                condition=Q(leave_aside__one_of=["", *states.STILL]),
+                name="effect_leave_aside_is_of_the_next_attempt",
             ),
             models.CheckConstraint(
-                condition=_pairs("outcome", states.OUTCOME_OF_STATE), name="effect_outcome_fits_its_state"
+                condition=Q(leave="held") | ~Q(leave_basis=""),
+                name="effect_leave_has_a_basis_once_it_is_not_held",
+            ),
+            models.CheckConstraint(
+                condition=_pairs("leave", states.LEAVE_OF_STATE),
+                name="effect_moves_only_with_leave",
+            ),
+            models.CheckConstraint(
+                condition=_pairs("outcome", states.OUTCOME_OF_STATE),
+                name="effect_outcome_fits_its_state",
             ),
             models.CheckConstraint(
                 # Held again is only what a gate gave back (cancelled, lapsed, returned …); the basis says so.
                 condition=Q(attempt_count=0) | ~Q(leave="held") | ~Q(leave_basis=""),
                 name="effect_with_an_attempt_is_not_held",
             ),
-            models.CheckConstraint(condition=Q(attempt_count__gte=0), name="effect_attempts_are_counted"),
+            models.CheckConstraint(
+                condition=Q(attempt_count__gte=0), name="effect_attempts_are_counted"
+            ),
             models.CheckConstraint(
                 condition=Q(state__one_of=["planned", "superseded", "compensated"])
                 | Q(attempt_count__gte=1)
@@ -141,13 +197,22 @@ class Effect(models.Model):
                 condition=Q(undoes__isnull=True) | Q(undoes__gte=0, compensates__isnull=False),
                 name="effect_undoes_what_it_compensates",
             ),
-            models.CheckConstraint(condition=Q(undone__gte=0), name="effect_undone_attempts_are_counted"),
-            models.CheckConstraint(condition=Q(judged__one_of=states.JUDGED), name="effect_judgement_is_known"),
-            models.CheckConstraint(condition=Q(failure_reason__one_of=states.REASONS), name="effect_reason_is_known"),
             models.CheckConstraint(
-                condition=Q(resolution__one_of=states.RESOLUTIONS), name="effect_resolution_is_known"
+                condition=Q(undone__gte=0), name="effect_undone_attempts_are_counted"
             ),
-            models.CheckConstraint(condition=Q(ref_class__one_of=["", *REF_CLASSES]), name="effect_ref_class_is_known"),
+            models.CheckConstraint(
+                condition=Q(judged__one_of=states.JUDGED), name="effect_judgement_is_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(failure_reason__one_of=states.REASONS), name="effect_reason_is_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(resolution__one_of=states.RESOLUTIONS),
+                name="effect_resolution_is_known",
+            ),
+            models.CheckConstraint(
+                condition=Q(ref_class__one_of=["", *REF_CLASSES]), name="effect_ref_class_is_known"
+            ),
             models.CheckConstraint(
                 condition=Q(planned_mark="") | (~Q(tool="") & ~Q(intent_digest="")),
                 name="effect_plan_names_tool_and_intent",
@@ -175,7 +240,9 @@ class Effect(models.Model):
             models.Index(
                 fields=["session", "intent_digest"],
                 name="effect_open_intent",
-                condition=Q(state__in=states.OPEN) | Q(outcome="unknown") | Q(resolution="compensate"),
+                condition=Q(state__in=states.OPEN)
+                | Q(outcome="unknown")
+                | Q(resolution="compensate"),
             ),
             # What may have happened, whoever did it: plans of every session look here for their own intent.
             models.Index(
@@ -208,8 +275,16 @@ class Effect(models.Model):
                 name="effect_by_resource",
                 condition=~Q(resource=""),
             ),
-            models.Index(fields=["compensates"], name="effect_by_compensated", condition=Q(compensates__isnull=False)),
-            models.Index(fields=["project", "opened_position"], name="effect_violations", condition=Q(violates=True)),
+            models.Index(
+                fields=["compensates"],
+                name="effect_by_compensated",
+                condition=Q(compensates__isnull=False),
+            ),
+            models.Index(
+                fields=["project", "opened_position"],
+                name="effect_violations",
+                condition=Q(violates=True),
+            ),
             models.Index(
                 fields=["project", "opened_position"],
                 name="effect_judged_to_need_leave",
@@ -221,12 +296,21 @@ class Effect(models.Model):
                 condition=~Q(leave_ref=""),
             ),
             models.Index(  # with all that retries are grouped by, so that no row has to be fetched for it
-                fields=["project", "opened_position", "attempt_count", "received_us", "repository", "session"],
+                fields=[
+                    "project",
+                    "opened_position",
+                    "attempt_count",
+                    "received_us",
+                    "repository",
+                    "session",
+                ],
                 name="effect_tried_again",
                 condition=Q(attempt_count__gt=1),
             ),
             models.Index(
-                fields=["project", "opened_position"], name="effect_without_leave", condition=Q(leave="bypassed")
+                fields=["project", "opened_position"],
+                name="effect_without_leave",
+                condition=Q(leave="bypassed"),
             ),
         ]
 
@@ -241,56 +325,85 @@ class Attempt(models.Model):
     project = models.ForeignKey(  # its effect's, which has the constraint
         Project, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
     )
-    effect = models.ForeignKey(Effect, on_delete=models.PROTECT, related_name="attempts", db_index=False)
+    effect = models.ForeignKey(
+        Effect, on_delete=models.PROTECT, related_name="attempts", db_index=False
+    )
     number = models.IntegerField()
     remote_key = models.CharField(max_length=64)  # offered to the remote for deduplication
-    replaces = models.IntegerField(null=True)  # the attempt in whose place it was opened, not knowing what became of it
-    verdict_row = models.CharField(max_length=3, default="", blank=True)  # … by this row of ledger/verdicts.py
-    process = models.CharField(max_length=64, default="", blank=True)  # random, made at the worker's start
+    replaces = models.IntegerField(
+        null=True
+    )  # the attempt in whose place it was opened, not knowing what became of it
+    verdict_row = models.CharField(
+        max_length=3, default="", blank=True
+    )  # … by this row of ledger/verdicts.py
+    process = models.CharField(
+        max_length=64, default="", blank=True
+    )  # random, made at the worker's start
     lease_epoch = models.BigIntegerField(null=True)
     lane = models.CharField(max_length=8, default="evidence")  # of the dispatch
     leave = models.CharField(max_length=8)  # what it ran under
     is_open = models.BooleanField(default=False)  # dispatched, the highest, and nothing heard since
-    replaced = models.BooleanField(default=False)  # a later attempt was dispatched while nothing was heard of this one
+    replaced = models.BooleanField(
+        default=False
+    )  # a later attempt was dispatched while nothing was heard of this one
     outcome = models.CharField(max_length=7, default="", blank=True)
     failure_reason = models.CharField(max_length=8, default="", blank=True)
     external_reference = models.CharField(max_length=300, default="", blank=True)
     dispatch_key = models.CharField(
         max_length=64, default="", blank=True
     )  # the entry id a repeated dispatch must bring
-    received_us = models.BigIntegerField(null=True)  # the server's clock at that dispatch: the deadline counts from it
-    heard_us = models.BigIntegerField(null=True)  # the server's clock at the first fact of it that was no import
+    received_us = models.BigIntegerField(
+        null=True
+    )  # the server's clock at that dispatch: the deadline counts from it
+    heard_us = models.BigIntegerField(
+        null=True
+    )  # the server's clock at the first fact of it that was no import
     dispatched_at_us = models.BigIntegerField(null=True)
     acknowledged_at_us = models.BigIntegerField(null=True)
     failed_at_us = models.BigIntegerField(null=True)
-    answer_position = models.BigIntegerField(null=True)  # journal position of the acknowledgement or failure that won
+    answer_position = models.BigIntegerField(
+        null=True
+    )  # journal position of the acknowledgement or failure that won
     dispatched_mark = models.CharField(max_length=260, default="", blank=True)
     acknowledged_mark = models.CharField(max_length=260, default="", blank=True)
     failed_mark = models.CharField(max_length=260, default="", blank=True)
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["effect", "number"], name="attempt_number_is_unique_in_effect"),
             models.UniqueConstraint(
-                fields=["effect"], condition=Q(is_open=True), name="effect_has_at_most_one_open_attempt"
+                fields=["effect", "number"], name="attempt_number_is_unique_in_effect"
+            ),
+            models.UniqueConstraint(
+                fields=["effect"],
+                condition=Q(is_open=True),
+                name="effect_has_at_most_one_open_attempt",
             ),
             models.CheckConstraint(condition=Q(number__gte=1), name="attempt_numbers_start_at_one"),
-            models.CheckConstraint(condition=Q(leave__one_of=states.MOVED), name="attempt_moves_only_with_leave"),
+            models.CheckConstraint(
+                condition=Q(leave__one_of=states.MOVED), name="attempt_moves_only_with_leave"
+            ),
             models.CheckConstraint(
                 condition=Q(replaces__isnull=True, verdict_row="")
                 | Q(replaces=models.F("number") - 1, verdict_row__one_of=REPLAYS, lane="command"),
                 name="attempt_replaces_by_a_row_of_the_table",
             ),
             models.CheckConstraint(
-                condition=Q(lane="evidence") | Q(lane="command", leave="used"), name="command_dispatch_uses_its_leave"
+                condition=Q(lane="evidence") | Q(lane="command", leave="used"),
+                name="command_dispatch_uses_its_leave",
             ),
             models.CheckConstraint(
                 condition=Q(is_open=False)
-                | (~Q(dispatched_mark="") & Q(acknowledged_mark="", failed_mark="", replaced=False)),
+                | (
+                    ~Q(dispatched_mark="") & Q(acknowledged_mark="", failed_mark="", replaced=False)
+                ),
                 name="open_attempt_was_dispatched_and_not_answered",
             ),
-            models.CheckConstraint(condition=Q(outcome__one_of=states.OUTCOMES), name="attempt_outcome_is_known"),
-            models.CheckConstraint(condition=Q(failure_reason__one_of=states.REASONS), name="attempt_reason_is_known"),
+            models.CheckConstraint(
+                condition=Q(outcome__one_of=states.OUTCOMES), name="attempt_outcome_is_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(failure_reason__one_of=states.REASONS), name="attempt_reason_is_known"
+            ),
             models.CheckConstraint(
                 condition=~Q(dispatched_mark="") | ~Q(acknowledged_mark="") | ~Q(failed_mark=""),
                 name="attempt_has_a_mark",

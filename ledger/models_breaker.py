@@ -16,12 +16,16 @@ class Breaker(models.Model):
     opened_at_us = models.BigIntegerField(null=True)  # since when plans pause; null: they do not
     until_us = models.BigIntegerField(null=True)  # from then on one plan is let through
     trial = models.UUIDField(null=True)  # the effect that was
-    trial_until_us = models.BigIntegerField(null=True)  # when another may be, should nothing be heard of it
+    trial_until_us = models.BigIntegerField(
+        null=True
+    )  # when another may be, should nothing be heard of it
 
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["project", "tool"], name="breaker_is_one_of_a_tool"),
-            models.CheckConstraint(condition=Q(failures__gte=0), name="breaker_failures_are_counted"),
+            models.CheckConstraint(
+                condition=Q(failures__gte=0), name="breaker_failures_are_counted"
+            ),
             models.CheckConstraint(
                 condition=Q(opened_at_us__isnull=True, until_us__isnull=True)
                 | Q(opened_at_us__isnull=False, until_us__isnull=False),

@@ -13,13 +13,21 @@ class Hold(models.Model):
     """A stop that a person set on an effect, session, agent, tool or the whole project, until one lifts it."""
 
     id = models.UUIDField(primary_key=True, default=uuid7)
-    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="holds", db_index=False)
+    project = models.ForeignKey(
+        Project, on_delete=models.PROTECT, related_name="holds", db_index=False
+    )
     scope = models.CharField(max_length=7)
-    subject = models.CharField(max_length=100, default="", blank=True)  # id (32 hex) of effect, session or agent; tool
+    subject = models.CharField(
+        max_length=100, default="", blank=True
+    )  # id (32 hex) of effect, session or agent; tool
     set_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     set_at_us = models.BigIntegerField()
-    opened_position = models.BigIntegerField()  # journal position of hold.set, whose body has the reason
-    lifted_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+")
+    opened_position = (
+        models.BigIntegerField()
+    )  # journal position of hold.set, whose body has the reason
+    lifted_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
+    )
     lifted_at_us = models.BigIntegerField(null=True)
 
     class Meta:
@@ -29,7 +37,9 @@ class Hold(models.Model):
                 condition=Q(lifted_at_us__isnull=True),
                 name="thing_is_held_once",
             ),
-            models.CheckConstraint(condition=Q(scope__in=states.HOLD_SCOPES), name="hold_scope_is_known"),
+            models.CheckConstraint(
+                condition=Q(scope__in=states.HOLD_SCOPES), name="hold_scope_is_known"
+            ),
             models.CheckConstraint(
                 condition=Q(scope="project", subject="") | (~Q(scope="project") & ~Q(subject="")),
                 name="hold_names_what_it_stops",

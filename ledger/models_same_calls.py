@@ -17,11 +17,15 @@ class SameCall(models.Model):
     project = models.ForeignKey(
         Project, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
     )
-    effect = models.ForeignKey(Effect, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False)
+    effect = models.ForeignKey(
+        Effect, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
+    )
     session = models.ForeignKey(
         Session, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
     )
-    other = models.ForeignKey(Effect, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False)
+    other = models.ForeignKey(
+        Effect, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
+    )
     other_session = models.ForeignKey(
         Session, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
     )
@@ -30,7 +34,9 @@ class SameCall(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["effect", "other"], name="same_call_is_named_once"),
-            models.CheckConstraint(condition=~Q(session=F("other_session")), name="same_call_is_of_another_session"),
+            models.CheckConstraint(
+                condition=~Q(session=F("other_session")), name="same_call_is_of_another_session"
+            ),
         ]
         indexes = [
             models.Index(fields=["other"], name="same_call_by_other"),

@@ -12,15 +12,21 @@ class Tool(models.Model):
     """What the operator declares of a tool (tools.yaml). Undeclared means opaque and mutating."""
 
     id = models.UUIDField(primary_key=True, default=uuid7)
-    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="tools", db_index=False)
+    project = models.ForeignKey(
+        Project, on_delete=models.PROTECT, related_name="tools", db_index=False
+    )
     name = models.CharField(max_length=100)
     tool_class = models.CharField(max_length=11, default="opaque")
     reversibility = models.CharField(max_length=12, default="irreversible")
     deadline_s = models.IntegerField(default=states.DEFAULT_DEADLINE_S)
     request_lifetime_s = models.IntegerField(default=states.DEFAULT_REQUEST_LIFETIME_S)
-    key_window_s = models.IntegerField(default=0)  # how long the remote deduplicates our key; 0: it is not told
+    key_window_s = models.IntegerField(
+        default=0
+    )  # how long the remote deduplicates our key; 0: it is not told
     probe = models.BooleanField(default=False)  # what happened can be looked up
-    undo = models.CharField(max_length=9, default="", blank=True)  # by our key, by the remote's reference, or not
+    undo = models.CharField(
+        max_length=9, default="", blank=True
+    )  # by our key, by the remote's reference, or not
     max_attempts = models.IntegerField(default=states.DEFAULT_MAX_ATTEMPTS)
     max_probes = models.IntegerField(default=states.DEFAULT_MAX_PROBES)
     description = models.CharField(max_length=300, default="", blank=True)
@@ -30,7 +36,9 @@ class Tool(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["project", "name"], name="tool_name_is_unique_in_project"),
+            models.UniqueConstraint(
+                fields=["project", "name"], name="tool_name_is_unique_in_project"
+            ),
             models.CheckConstraint(
                 condition=Q(breaker_failures__isnull=True, breaker_pause_s__isnull=True)
                 | Q(
@@ -41,12 +49,16 @@ class Tool(models.Model):
                 ),
                 name="tool_breaker_is_whole",
             ),
-            models.CheckConstraint(condition=Q(tool_class__in=states.TOOL_CLASSES), name="tool_class_is_known"),
             models.CheckConstraint(
-                condition=Q(reversibility__in=states.REVERSIBILITIES), name="tool_reversibility_is_known"
+                condition=Q(tool_class__in=states.TOOL_CLASSES), name="tool_class_is_known"
             ),
             models.CheckConstraint(
-                condition=Q(deadline_s__gt=0, request_lifetime_s__gt=0), name="tool_times_are_positive"
+                condition=Q(reversibility__in=states.REVERSIBILITIES),
+                name="tool_reversibility_is_known",
+            ),
+            models.CheckConstraint(
+                condition=Q(deadline_s__gt=0, request_lifetime_s__gt=0),
+                name="tool_times_are_positive",
             ),
             models.CheckConstraint(
                 condition=Q(key_window_s__gte=0, max_attempts__gte=1, max_probes__gte=1),

@@ -15,7 +15,9 @@ from sessions.origin import Origin, Repeated
 FOUND: Final = ("hit", "miss", "error", "several")
 
 
-def facts_of(attempt: int, found: str, received_us: int, began_us: int | None, *, live: bool) -> dict[str, Any]:
+def facts_of(
+    attempt: int, found: str, received_us: int, began_us: int | None, *, live: bool
+) -> dict[str, Any]:
     """What the book keeps of a look. `began_us` is the sender's word on when it began.
 
     A look did not begin before what is kept as `began_us`: the earlier of the sender's word and its arrival, so that no
@@ -23,8 +25,8 @@ def facts_of(attempt: int, found: str, received_us: int, began_us: int | None, *
     of a report from later nothing is known.
     """
     since = min(began_us, received_us) if began_us is not None else received_us if live else None
-    said = {"attempt": attempt, "found": found, "began_us": since}
-    return {name: value for name, value in said.items() if value is not None}
+    values = {"attempt": attempt, "found": found, "began_us": since}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def probe(
@@ -49,7 +51,11 @@ def probe(
     origin.lane = "evidence"
     facts = facts_of(attempt, found, origin.received_us, began_us, live=True)
     draft = origin.draft(
-        fold.PROBED, facts=leaves.as_text(facts), session=row.session_id, effect=row.id, attempt=attempt
+        fold.PROBED,
+        facts=leaves.as_text(facts),
+        session=row.session_id,
+        effect=row.id,
+        attempt=attempt,
     )
     appended = entries.append([draft], origin.received_us)[0]
     if appended.status is Status.CONFLICT:
@@ -57,12 +63,25 @@ def probe(
     if appended.status is Status.CREATED:
         values = {"found": found, "external_reference": external_reference}
         was_open = attempts[attempt].is_open
-        commands.post(row, attempts, commands.fact_of(origin, fold.PROBED, appended.position, attempt, values), observe)
-        if was_open and found == "hit":  # nobody told of the attempt, and yet its tool did what it is for
+        commands.post(
+            row,
+            attempts,
+            commands.fact_of(origin, fold.PROBED, appended.position, attempt, values),
+            observe,
+        )
+        if (
+            was_open and found == "hit"
+        ):  # nobody told of the attempt, and yet its tool did what it is for
             breakers.count(row, attempts[attempt], went_well=True, now_us=origin.received_us)
         if stale is not None:
-            told = fences.fenced(
-                origin, row.session_id, stale, kept=True, effect=row.id, attempt=attempt, kind=fold.PROBED
+            rejection = fences.fenced(
+                origin,
+                row.session_id,
+                stale,
+                kept=True,
+                effect=row.id,
+                attempt=attempt,
+                kind=fold.PROBED,
             )
-            entries.append([told], origin.received_us)
+            entries.append([rejection], origin.received_us)
     return Answered(row, 200, attempt=attempts[attempt])

@@ -24,34 +24,43 @@ class Next:
 
 FIRST: Final = Next()
 NEEDS_LEAVE: Final = Refusal(
-    "NO_LEAVE", "To act again needs leave of its own; plan the effect again, then dispatch it.", "already_used"
+    "NO_LEAVE",
+    "To act again needs leave of its own; plan the effect again, then dispatch it.",
+    "already_used",
 )
 _BEING_UNDONE: Final = Refusal(
     "COMPENSATION_OPEN", "A compensation of this effect is open; do not act, settle that one first."
 )
-_LEASE_HELD: Final = Refusal("LEASE_HELD", "Another worker holds the lease; leave this to them while it lasts.")
+_LEASE_HELD: Final = Refusal(
+    "LEASE_HELD", "Another worker holds the lease; leave this to them while it lasts."
+)
 
 
 def following(row: EffectRow, process: str, replays: int | None, now_us: int) -> Next:
     """The attempt that follows those of a locked effect; `replays` names the one in doubt that it is to replace."""
     asker = process if replays is not None else None
-    judged = cases.judge(row.project_id, [row], now_us, asker)[row.id]
-    found = judged.verdict
-    if found.row == "11":  # what may be done now is said of its compensation, and not of it
+    evaluation = cases.judge(row.project_id, [row], now_us, asker)[row.id]
+    decision = evaluation.verdict
+    if decision.row == "11":  # what may be done now is said of its compensation, and not of it
         return Next(_BEING_UNDONE)
-    kept = {"row": found.row, "reason": found.reason, "table": verdicts.VERSION, "inputs": judged.case.as_dict()}
-    if found.answer == "execute" and replays in (None, row.attempt_count):
-        return Next(facts=kept)
+    evidence = {
+        "row": decision.row,
+        "reason": decision.reason,
+        "table": verdicts.VERSION,
+        "inputs": evaluation.case.as_dict(),
+    }
+    if decision.answer == "execute" and replays in (None, row.attempt_count):
+        return Next(facts=evidence)
     if replays is None:
         return Next(_not_asked_for(row))
-    if replays != row.attempt_count or found.answer != "replay":
-        return Next(_no_replay(row, judged))
-    if found.asks_leave:
+    if replays != row.attempt_count or decision.answer != "replay":
+        return Next(_no_replay(row, evaluation))
+    if decision.asks_leave:
         return Next(NEEDS_LEAVE)
     number = row.attempt_count + 1
-    key = fold.remote_key(row.id, number) if found.remote_key == "new" else judged.remote_key
-    values = {"replaces": replays, "verdict_row": found.row, "remote_key": key}
-    return Next(facts=kept | {"replaces": replays}, values=values, again=row.leave == "used")
+    key = fold.remote_key(row.id, number) if decision.remote_key == "new" else evaluation.remote_key
+    values = {"replaces": replays, "verdict_row": decision.row, "remote_key": key}
+    return Next(facts=evidence | {"replaces": replays}, values=values, again=row.leave == "used")
 
 
 def _not_asked_for(row: EffectRow) -> Refusal:

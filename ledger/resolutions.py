@@ -31,7 +31,9 @@ from sessions.people import REPLACE_IT_FIRST, has_own_password, pseudonym_of
 
 ANSWERS: Final = RESOLUTIONS[1:]
 LEAST_RATIONALE: Final = 10
-HISTORY: Final = "A bundle brought it: what became of it is said in the book of origin, and shown here."
+HISTORY: Final = (
+    "A bundle brought it: what became of it is said in the book of origin, and shown here."
+)
 MOST_RATIONALE: Final = 4000
 MOST_EVIDENCE: Final = 4000
 MOST_REFERENCE: Final = 300
@@ -73,32 +75,46 @@ class Standing(NamedTuple):
     only: tuple[str, ...] = ANSWERS
 
 
-def standing(case: Case, found: Verdict, deadline_us: int | None, now: int) -> Standing:
+def standing(case: Case, decision: Verdict, deadline_us: int | None, now: int) -> Standing:
     """Whether people may answer what `case` is, of which `found` is the verdict. Pure."""
     bare = verdicts.verdict(replace(case, on_hold=False, lease_elsewhere=False), now)
     if case.state in ("compensated", "superseded"):
         return Standing(f"It is {case.state}; there is nothing left to say.")
     if case.state == "acknowledged" and case.outcome != "unknown":
-        if bare.reason == "UNDO_FAILED":  # it was to be undone, and that came to nothing: it can be let stand
+        if (
+            bare.reason == "UNDO_FAILED"
+        ):  # it was to be undone, and that came to nothing: it can be let stand
             return Standing(only=("happened",))
         return Standing("It is known what became of it: it was acknowledged.")
-    clean = case.state == "failed" and case.failure_reason == "rejected" and not case.earlier_in_doubt
+    clean = (
+        case.state == "failed" and case.failure_reason == "rejected" and not case.earlier_in_doubt
+    )
     if clean or case.attempts == 0:
-        if bare.answer == "escalate":  # nothing of it happened, and nobody may do it: it can only be let go
+        if (
+            bare.answer == "escalate"
+        ):  # nothing of it happened, and nobody may do it: it can only be let go
             return Standing(only=("abandoned",))
         if case.attempts == 0:
             return Standing("It was never dispatched, so nothing of it can have happened.")
-        return Standing("It is known that its last attempt did not happen; an agent may ask for another.")
+        return Standing(
+            "It is known that its last attempt did not happen; an agent may ask for another."
+        )
     if case.compensation is not None:
-        return Standing("Its compensation is under way, and decides. If nobody knows of that, answer there.")
+        return Standing(
+            "Its compensation is under way, and decides. If nobody knows of that, answer there."
+        )
     if case.state == "dispatched" and deadline_us is not None and now <= deadline_us:
         if bare.answer != "escalate":
-            return Standing("It is under way: its deadline has not passed, and agents can still find out.")
+            return Standing(
+                "It is under way: its deadline has not passed, and agents can still find out."
+            )
         return Standing(against="Its deadline has not passed: an answer may be on its way.")
-    if found.reason == "LEASE_HELD":
+    if decision.reason == "LEASE_HELD":
         return Standing(against="A worker that is alive holds the lease, and may still know.")
     if bare.reason == "RESOLVED":
-        return Standing(against="Somebody has asked for its compensation already; another answer takes its place.")
+        return Standing(
+            against="Somebody has asked for its compensation already; another answer takes its place."
+        )
     if bare.answer != "escalate":
         return Standing(against="The table can settle this without people, as the verdict says.")
     if bare.reason == "UNDO_FAILED":  # to ask for the same again would change nothing
@@ -106,7 +122,7 @@ def standing(case: Case, found: Verdict, deadline_us: int | None, now: int) -> S
     return Standing()
 
 
-def resolve(project: UUID, effect: UUID, said: Word, user: User) -> Resolved:
+def resolve(project: UUID, effect: UUID, resolution: Word, user: User) -> Resolved:
     """Take a person's word on the last attempt of an effect. Must run inside a transaction.
 
     Refusals: stale_view (the effect is another than the page showed), not_asked, insist, rationale_required,
@@ -121,20 +137,20 @@ def resolve(project: UUID, effect: UUID, said: Word, user: User) -> Resolved:
         return Resolved(row, Refusal("not_asked", HISTORY))
     if not has_own_password(user):
         return Resolved(row, Refusal("own_password", REPLACE_IT_FIRST))
-    case, found = judged(stored, now)
-    refusal = _refused(row, said, standing(case, found, row.deadline_us, now))
+    case, decision = judged(stored, now)
+    refusal = _refused(row, resolution, standing(case, decision, row.deadline_us, now))
     if refusal is not None:
         return Resolved(row, refusal)
     attempts = load_attempts([effect]).get(effect, {})
-    position = _record(row, said, found, user, now)
-    _fold(row, attempts, position, said, now)
+    position = _record(row, resolution, decision, user, now)
+    _fold(row, attempts, position, resolution, now)
     return Resolved(row, None, position)
 
 
 def judged(effect: Effect, now: int) -> tuple[Case, Verdict]:
     """What is known of an effect, and what the table says of it to whoever holds no lease."""
-    found = cases.judge(effect.project_id, [effect], now)[effect.id]
-    return found.case, found.verdict
+    evaluation = cases.judge(effect.project_id, [effect], now)[effect.id]
+    return evaluation.case, evaluation.verdict
 
 
 def is_by(effect: Effect | EffectRow, user: User) -> bool:
@@ -142,11 +158,15 @@ def is_by(effect: Effect | EffectRow, user: User) -> bool:
 
     No query for the many effects of which nobody ever said anything.
     """
-    about = [one for one in (effect.id if effect.resolved_mark else None, effect.compensates_id) if one is not None]
+    about = [
+        identity
+        for identity in (effect.id if effect.resolved_mark else None, effect.compensates_id)
+        if identity is not None
+    ]
     if not about:
         return False
-    said = Entry.objects.filter(effect__in=about, kind=fold.RESOLVED, lane="system")
-    return said.filter(actor=pseudonym_of(user)).exists()
+    resolutions = Entry.objects.filter(effect__in=about, kind=fold.RESOLVED, lane="system")
+    return resolutions.filter(actor=pseudonym_of(user)).exists()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +189,11 @@ def told(effect: Effect) -> list[Said]:
     if not effect.resolved_mark:
         return []
     person = Person.objects.filter(pseudonym=OuterRef("actor")).values("user__username")[:1]
-    entries = Entry.objects.filter(project=effect.project_id, effect=effect.id, kind=fold.RESOLVED, lane="system")
+    entries = Entry.objects.filter(
+        project=effect.project_id, effect=effect.id, kind=fold.RESOLVED, lane="system"
+    )
     rows = entries.annotate(who=Subquery(person), text=F("body__text")).order_by("-position")
-    return [_said(one) for one in rows]
+    return [_said(entry) for entry in rows]
 
 
 def _said(entry: Any) -> Said:
@@ -189,42 +211,59 @@ def _said(entry: Any) -> Said:
     )
 
 
-def _refused(row: EffectRow, said: Word, asked: Standing) -> Refusal | None:
-    if row.version != said.seen_version:
-        return Refusal("stale_view", "The effect changed since your page was made. Look at what is new, then answer.")
-    if asked.refused:
-        return Refusal("not_asked", asked.refused)
-    if said.answer not in asked.only:
-        return Refusal("not_asked", f"This answer does not fit here: choose {' or '.join(asked.only)}.")
-    if asked.against and not said.insists:
-        return Refusal("insist", f"{asked.against} Tick that you answer all the same, or wait.")
-    return wanting(said)
+def _refused(row: EffectRow, resolution: Word, prompt: Standing) -> Refusal | None:
+    if row.version != resolution.seen_version:
+        return Refusal(
+            "stale_view",
+            "The effect changed since your page was made. Look at what is new, then answer.",
+        )
+    if prompt.refused:
+        return Refusal("not_asked", prompt.refused)
+    if resolution.answer not in prompt.only:
+        return Refusal(
+            "not_asked", f"This answer does not fit here: choose {' or '.join(prompt.only)}."
+        )
+    if prompt.against and not resolution.insists:
+        return Refusal("insist", f"{prompt.against} Tick that you answer all the same, or wait.")
+    return wanting(resolution)
 
 
-def wanting(said: Word) -> Refusal | None:
+def wanting(resolution: Word) -> Refusal | None:
     """What is missing of the words themselves."""
-    if not LEAST_RATIONALE <= len(said.rationale) <= MOST_RATIONALE:
+    if not LEAST_RATIONALE <= len(resolution.rationale) <= MOST_RATIONALE:
         sentence = f"Say how you know, in {LEAST_RATIONALE} to {MOST_RATIONALE} characters; others will rely on it."
         return Refusal("rationale_required", sentence)
-    if len(said.reference) > MOST_REFERENCE or not said.reference.isprintable():
-        return Refusal("reference", f"A reference is one line of at most {MOST_REFERENCE} printable characters.")
-    if len(said.evidence) > MOST_EVIDENCE:
-        return Refusal("evidence", f"Evidence has at most {MOST_EVIDENCE} characters; keep what is longer elsewhere.")
+    if len(resolution.reference) > MOST_REFERENCE or not resolution.reference.isprintable():
+        return Refusal(
+            "reference",
+            f"A reference is one line of at most {MOST_REFERENCE} printable characters.",
+        )
+    if len(resolution.evidence) > MOST_EVIDENCE:
+        return Refusal(
+            "evidence",
+            f"Evidence has at most {MOST_EVIDENCE} characters; keep what is longer elsewhere.",
+        )
     return None
 
 
-def _record(row: EffectRow, said: Word, judged: Verdict, user: User, now: int) -> int:
+def _record(row: EffectRow, resolution: Word, decision: Verdict, user: User, now: int) -> int:
     facts = {
-        "answer": said.answer,
-        "seen": said.seen_version,
-        "row": judged.row,
-        "reason": judged.reason,
+        "answer": resolution.answer,
+        "seen": resolution.seen_version,
+        "row": decision.row,
+        "reason": decision.reason,
         "table": verdicts.VERSION,
-        "insists": said.insists,
-        "step_up": said.step_up,
-        "named": bool(said.reference),  # a replay reads no words, and this one goes before those of agents
+        "insists": resolution.insists,
+        "step_up": resolution.step_up,
+        "named": bool(
+            resolution.reference
+        ),  # a replay reads no words, and this one goes before those of agents
     }
-    words = {"reference": said.reference, "rationale": said.rationale, "evidence": said.evidence}
+    words = {
+        "reference": resolution.reference,
+        "rationale": resolution.rationale,
+        "evidence": resolution.evidence,
+    }
     appended = entries.record(
         row.project_id,
         fold.RESOLVED,
@@ -240,7 +279,9 @@ def _record(row: EffectRow, said: Word, judged: Verdict, user: User, now: int) -
     return appended.position
 
 
-def _fold(row: EffectRow, attempts: dict[int, AttemptRow], position: int, said: Word, now: int) -> None:
+def _fold(
+    row: EffectRow, attempts: dict[int, AttemptRow], position: int, resolution: Word, now: int
+) -> None:
     fact = Fact(
         kind=fold.RESOLVED,
         mark=person_key(row.attempt_count, position, SYSTEM_SOURCE, row.id.hex),
@@ -250,14 +291,27 @@ def _fold(row: EffectRow, attempts: dict[int, AttemptRow], position: int, said: 
         received_us=now,
         told_us=now,
         attempt=row.attempt_count,
-        values={"answer": said.answer, "external_reference": said.reference},
+        values={"answer": resolution.answer, "external_reference": resolution.reference},
     )
     rows, tried = {row.id: row}, {row.id: attempts}
     before = undoing.of(rows, tried)
     names = fold.apply(row, attempts, fact, _nothing_observed) + undoing.settle(row, rows, tried)
     elsewhere = undoing.carry(rows, tried, before)
-    effects.write(rows.values(), [one for numbered in tried.values() for one in numbered.values()])
-    effects.tell([effects.Breach(*one) for one in [*((row, name) for name in names), *elsewhere]], now)
+    effects.write(
+        rows.values(),
+        [
+            attempts_by_number
+            for numbered in tried.values()
+            for attempts_by_number in numbered.values()
+        ],
+    )
+    effects.tell(
+        [
+            effects.Breach(*attempts_by_number)
+            for attempts_by_number in [*((row, name) for name in names), *elsewhere]
+        ],
+        now,
+    )
 
 
 def _nothing_observed(leave: str, imports: bool, judged: str) -> Observation:

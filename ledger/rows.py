@@ -72,9 +72,15 @@ class EffectRow:
     version: int = 0  # 0: not stored yet
     replanned: bool = False  # no column: the plan's columns changed and must be written too
     spent_by: int = 0  # no column: the attempt by which the leave that was given is used now
-    recalled: bool = False  # no column: leave that had been set aside counts now, for the attempt it was for
-    told_reference: str = ""  # no column: what a person who said that it happened named; their entry's body has it
-    gave_way: list[dict[str, Any]] | None = None  # no column: what plans said that others took the place of
+    recalled: bool = (
+        False  # no column: leave that had been set aside counts now, for the attempt it was for
+    )
+    told_reference: str = (
+        ""  # no column: what a person who said that it happened named; their entry's body has it
+    )
+    gave_way: list[dict[str, Any]] | None = (
+        None  # no column: what plans said that others took the place of
+    )
 
     @property
     def enforced_judgement(self) -> str:
@@ -115,7 +121,9 @@ class AttemptRow:
     dispatched_mark: str = ""
     acknowledged_mark: str = ""
     failed_mark: str = ""
-    stored: tuple[object, ...] = field(default=(), compare=False)  # no column: the columns as they are in the table
+    stored: tuple[object, ...] = field(
+        default=(), compare=False
+    )  # no column: the columns as they are in the table
 
 
 _POSTGRESQL_TYPES: Final[dict[object, str]] = {
@@ -139,7 +147,11 @@ def columns(row: type[EffectRow] | type[AttemptRow]) -> tuple[str, ...]:
 def _types(row: type[EffectRow] | type[AttemptRow]) -> dict[str, str]:
     """What PostgreSQL calls the type of each column, by name."""
     stored = columns(row)
-    return {column.name: _POSTGRESQL_TYPES[column.type] for column in fields(row) if column.name in stored}
+    return {
+        column.name: _POSTGRESQL_TYPES[column.type]
+        for column in fields(row)
+        if column.name in stored
+    }
 
 
 def given(row: type[EffectRow] | type[AttemptRow], names: tuple[str, ...]) -> str:
@@ -171,19 +183,21 @@ def _reader(row: Any, names: tuple[str, ...]) -> tuple[Callable[[Any], tuple[Any
     return attrgetter(*names), [index for index, name in enumerate(names) if name in uuids]
 
 
-def parameters(rows: Sequence[EffectRow] | Sequence[AttemptRow], names: tuple[str, ...]) -> list[list[Any]]:
+def parameters(
+    rows: Sequence[EffectRow] | Sequence[AttemptRow], names: tuple[str, ...]
+) -> list[list[Any]]:
     """The values of `names` of each row as plain SQL takes them on either vendor (UUIDs as 32 hex characters)."""
     if not rows:
         return []
     read, uuids = _reader(cast(Any, type(rows[0])), names)
-    found = []
+    records = []
     for row in rows:
         values = list(read(row))
         for index in uuids:
             if values[index] is not None:
                 values[index] = values[index].hex
-        found.append(values)
-    return found
+        records.append(values)
+    return records
 
 
 @lru_cache(maxsize=8192)

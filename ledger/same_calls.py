@@ -56,35 +56,39 @@ def unknown(project: UUID, session: UUID, tool: str, intent: str, most: int = MO
     """Effects of other sessions with the same intent of whose outcome nobody knows, the oldest first; by one index."""
     if is_harmless(project, tool):
         return []
-    asked = [vendor_id(project), intent, vendor_id(session)]
-    found = sql.rows(f"{UNKNOWN_SQL} ORDER BY opened_position LIMIT {most}", asked)
-    return [one for row in found if (one := as_uuid(row[0])) is not None]
+    conditions = [vendor_id(project), intent, vendor_id(session)]
+    records = sql.rows(f"{UNKNOWN_SQL} ORDER BY opened_position LIMIT {most}", conditions)
+    return [effect for row in records if (effect := as_uuid(row[0])) is not None]
 
 
 def link(effect: UUID, project: UUID, session: UUID, others: Sequence[UUID], position: int) -> None:
     """Let effects name each other for good; what is named already stays."""
-    found = Effect.objects.filter(id__in=others).values_list("id", "session")
+    sessions = Effect.objects.filter(id__in=others).values_list("id", "session")
     rows = [
         SameCall(
             project_id=project, effect_id=effect, session_id=session,
             other_id=other, other_session_id=its_session, position=position,
         )
-        for other, its_session in found
+        for other, its_session in sessions
     ]  # fmt: skip
     SameCall.objects.bulk_create(rows, ignore_conflicts=True)
 
 
 def of_effects(effects: Iterable[UUID], until: int | None = None) -> dict[UUID, list[Link]]:
     """What each effect is named with, in the order of the journal, up to a position. One query."""
-    asked = set(effects)
-    rows = SameCall.objects.filter(Q(effect__in=asked) | Q(other__in=asked)) if asked else SameCall.objects.none()
-    found: dict[UUID, list[Link]] = {}
+    effect_ids = set(effects)
+    rows = (
+        SameCall.objects.filter(Q(effect__in=effect_ids) | Q(other__in=effect_ids))
+        if effect_ids
+        else SameCall.objects.none()
+    )
+    links: dict[UUID, list[Link]] = {}
     for row in _read(rows, until):
-        if row.effect_id in asked:
-            found.setdefault(row.effect_id, []).append(Link(row.other, True, row.position))
-        if row.other_id in asked:
-            found.setdefault(row.other_id, []).append(Link(row.effect, False, row.position))
-    return found
+        if row.effect_id in effect_ids:
+            links.setdefault(row.effect_id, []).append(Link(row.other, True, row.position))
+        if row.other_id in effect_ids:
+            links.setdefault(row.other_id, []).append(Link(row.effect, False, row.position))
+    return links
 
 
 def is_named(**by: str) -> Exists:
@@ -105,12 +109,12 @@ def was_unknown(effect: UUID) -> bool:
 def of_session(session: UUID, most: int, until: int | None = None) -> list[tuple[Effect, Link]]:
     """What was done here and elsewhere, the newest first: effects of the session, each with the other one."""
     rows = SameCall.objects.filter(Q(session=session) | Q(other_session=session))
-    found = []
+    pairs = []
     for row in reversed(_read(rows, until)[-most:]):
-        mine = row.session_id == session
-        own, other = (row.effect, row.other) if mine else (row.other, row.effect)
-        found.append((own, Link(other, mine, row.position)))
-    return found
+        is_own = row.session_id == session
+        own, other = (row.effect, row.other) if is_own else (row.other, row.effect)
+        pairs.append((own, Link(other, is_own, row.position)))
+    return pairs
 
 
 def _read(rows: Any, until: int | None) -> list[SameCall]:
@@ -121,5 +125,5 @@ def _read(rows: Any, until: int | None) -> list[SameCall]:
 
 def told(links: Mapping[UUID, Sequence[Link]], effect: UUID) -> dict[str, Any]:
     """The part of an answer about an effect that names the others; nothing where there are none."""
-    found = links.get(effect)
-    return {"same_calls": [one.told() for one in found]} if found else {}
+    own_links = links.get(effect)
+    return {"same_calls": [own_link.told() for own_link in own_links]} if own_links else {}

@@ -17,9 +17,13 @@ def to_settle(session: UUID) -> "QuerySet[Effect]":
     """
     undoing = Effect.objects.filter(compensates=OuterRef("id"), lane="command")
     fenced = Entry.objects.filter(effect=OuterRef("id"), kind="integrity.fenced", lane="system")
-    held = leases.read().filter(Q(session=OuterRef("session"), kind="session") | Q(task=OuterRef("task"), kind="task"))
+    held = leases.read().filter(
+        Q(session=OuterRef("session"), kind="session") | Q(task=OuterRef("task"), kind="task")
+    )
     rows = Effect.objects.filter(MAY_BE_OPEN, session=session).filter(NEEDS_SETTLING)
-    return rows.annotate(has_undoing=Exists(undoing), has_fenced=Exists(fenced), has_lease=Exists(held))
+    return rows.annotate(
+        has_undoing=Exists(undoing), has_fenced=Exists(fenced), has_lease=Exists(held)
+    )
 
 
 # The condition of the index effect_open_intent, word for word and with its constants: SQLite sees it in no other form.
@@ -35,7 +39,9 @@ MAY_BE_OPEN: Final = Func(
 
 # Released and unanswered, or answered and still not known; or not begun, and nobody has said no.
 IN_DOUBT: Final = (
-    Q(state="dispatched") | Q(state="failed", outcome="unknown") | Q(state="acknowledged", outcome="unknown")
+    Q(state="dispatched")
+    | Q(state="failed", outcome="unknown")
+    | Q(state="acknowledged", outcome="unknown")
 )
 # A rejected one may have been undone so that it is done anew, and an attempt before the rejected one may have happened.
 _HALF_WAY: Final = Q(state="failed", attempt_count__gt=1) | Q(state="failed", undone__gt=0)

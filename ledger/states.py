@@ -30,23 +30,48 @@ OUTCOME_OF_STATE: Final[dict[str, tuple[str, ...]]] = {
     "superseded": OUTCOMES,
 }
 STATES: Final = tuple(LEAVE_OF_STATE)
-OPEN: Final = ("planned", "dispatched", "failed")  # states in which an intent may still come to pass
+OPEN: Final = (
+    "planned",
+    "dispatched",
+    "failed",
+)  # states in which an intent may still come to pass
 
 # Why an attempt failed -> what is known of the world. Only a clean rejection says that nothing happened.
-OUTCOME_OF_REASON: Final[dict[str, str]] = {"rejected": "error", "timeout": "unknown", "error": "unknown"}
+OUTCOME_OF_REASON: Final[dict[str, str]] = {
+    "rejected": "error",
+    "timeout": "unknown",
+    "error": "unknown",
+}
 REASONS: Final = ("", *OUTCOME_OF_REASON)
 RESOLUTIONS: Final = ("", "happened", "not_happened", "compensate", "abandoned")
 BASES: Final = (
     *("", "ruling", "policy", "exemption", "observe", "import"),
     *("cancelled", "revoked", "lapsed", "returned", "expired"),
 )
-JUDGED: Final = ("", "allow", "ask", "deny")  # what the policy in force said of a plan; empty where none was asked
+JUDGED: Final = (
+    "",
+    "allow",
+    "ask",
+    "deny",
+)  # what the policy in force said of a plan; empty where none was asked
 HOLD_SCOPES: Final = ("project", "tool", "agent", "session", "effect")
 
-TOOL_CLASSES: Final = ("read_only", "natural", "keyed", "joint", "probeable", "compensable", "opaque")
+TOOL_CLASSES: Final = (
+    "read_only",
+    "natural",
+    "keyed",
+    "joint",
+    "probeable",
+    "compensable",
+    "opaque",
+)
 REVERSIBILITIES: Final = ("read", "reversible", "compensable", "irreversible")
 DEFAULT_REQUEST_LIFETIME_S: Final = 300
 DEFAULT_DEADLINE_S: Final = 300
 DEFAULT_MAX_ATTEMPTS: Final = 3
 DEFAULT_MAX_PROBES: Final = 5
-UNDOES: Final = ("", "key", "reference")  # what undoing needs: our key, the remote's reference, or there is no way
+UNDOES: Final = (
+    "",
+    "key",
+    "reference",
+)  # what undoing needs: our key, the remote's reference, or there is no way

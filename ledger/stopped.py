@@ -38,26 +38,43 @@ def breaching(
     between two moves of a stop: who told of an attempt is asked about with each fact, and what only a plan tells (tool,
     agent) once it is heard.
     """
-    told = [one for effect, fact in facts for one in _told(rows[effect], attempts.get(effect, {}), fact)]
-    if not told:
+    executions = [
+        execution
+        for effect, fact in facts
+        for execution in _told(rows[effect], attempts.get(effect, {}), fact)
+    ]
+    if not executions:
         return []
-    stops = holds.since(told[0].row.project_id, min(one.heard_us for one in told))
-    found: dict[UUID, EffectRow] = {}
-    for row, heard_us, agent in told if stops else ():
-        standing = [one for one in stops if one.set_at_us <= heard_us < (one.lifted_at_us or heard_us + 1)]
+    stops = holds.since(
+        executions[0].row.project_id, min(execution.heard_us for execution in executions)
+    )
+    violating: dict[UUID, EffectRow] = {}
+    for row, heard_us, agent in executions if stops else ():
+        in_force = [
+            execution
+            for execution in stops
+            if execution.set_at_us <= heard_us < (execution.lifted_at_us or heard_us + 1)
+        ]
         agents = {agent, row.agent_id if row.planned_mark else agent}
-        if any(holds.covering(standing, row.session_id, one, row.tool, row.id) for one in agents):
+        if any(
+            holds.covering(in_force, row.session_id, execution, row.tool, row.id)
+            for execution in agents
+        ):
             row.violates = True
-            found[row.id] = row
-    return list(found.values())
+            violating[row.id] = row
+    return list(violating.values())
 
 
 def _told(row: EffectRow, attempts: Mapping[int, AttemptRow], fact: Fact) -> list[_Told]:
     if fact.kind == "effect.planned":
-        asked, agent = list(attempts.values()) if row.replanned else [], row.agent_id
+        candidates, agent = list(attempts.values()) if row.replanned else [], row.agent_id
     elif fact.kind in _MOVING and not fact.imports:
-        found = attempts.get(fact.attempt)  # none where a look found nothing of it
-        asked, agent = [found] if found is not None else [], fact.agent or row.agent_id
+        attempt = attempts.get(fact.attempt)  # none where a look found nothing of it
+        candidates, agent = [attempt] if attempt is not None else [], fact.agent or row.agent_id
     else:
         return []
-    return [_Told(row, one.heard_us, agent) for one in asked if one.lane == "evidence" and one.heard_us is not None]
+    return [
+        _Told(row, candidate.heard_us, agent)
+        for candidate in candidates
+        if candidate.lane == "evidence" and candidate.heard_us is not None
+    ]

@@ -43,31 +43,42 @@ class Change:
 
 
 @transaction.atomic(savepoint=False)
-def declare(project: Project, declarations: Iterable[Declaration], *, actor: str = SYSTEM_SOURCE) -> Change:
+def declare(
+    project: Project, declarations: Iterable[Declaration], *, actor: str = SYSTEM_SOURCE
+) -> Change:
     """Make `declarations` the whole list of the project's tools, and say in the journal what changed.
 
     A tool that is no longer declared becomes what every unknown tool is, opaque and irreversible: the strictest there
     is, so leaving a line out never makes anything laxer. Effects already dispatched keep their deadline.
     """
-    wanted = {one.name: one for one in declarations}
-    known = {tool.name: tool for tool in Tool.objects.select_for_update().filter(project=project).order_by("name")}
+    wanted = {declaration.name: declaration for declaration in declarations}
+    existing = {
+        tool.name: tool
+        for tool in Tool.objects.select_for_update().filter(project=project).order_by("name")
+    }
     change = Change(
-        added=sorted(wanted.keys() - known.keys()),
-        changed=sorted(name for name in wanted.keys() & known.keys() if _differs(known[name], wanted[name])),
-        removed=sorted(known.keys() - wanted.keys()),
+        added=sorted(wanted.keys() - existing.keys()),
+        changed=sorted(
+            name
+            for name in wanted.keys() & existing.keys()
+            if _differs(existing[name], wanted[name])
+        ),
+        removed=sorted(existing.keys() - wanted.keys()),
     )
     if not change:
         return change
-    before = _deadlines_before(known, wanted)
+    before = _deadlines_before(existing, wanted)
     for name in change.added:
         Tool.objects.create(project=project, **asdict(wanted[name]))
     for name in change.changed:
-        tool = known[name]
+        tool = existing[name]
         for column in _COLUMNS:
             setattr(tool, column, getattr(wanted[name], column))
         tool.save()
     Tool.objects.filter(project=project, name__in=change.removed).delete()
-    breakers.forget(project.id, known.keys() - {name for name in wanted if wanted[name].breaker_failures})
+    breakers.forget(
+        project.id, existing.keys() - {name for name in wanted if wanted[name].breaker_failures}
+    )
     record(
         project.id,
         "admin.tools_loaded",
@@ -89,10 +100,12 @@ def name_digest(name: str) -> str:
     return keyed_digest("tool", name)[:16]
 
 
-def _deadlines_before(known: Mapping[str, Tool], wanted: Mapping[str, Declaration]) -> dict[str, int]:
+def _deadlines_before(
+    existing: Mapping[str, Tool], wanted: Mapping[str, Declaration]
+) -> dict[str, int]:
     """The deadline until now of each tool whose deadline is another from now on, in seconds."""
-    before = {name: tool.deadline_s for name, tool in known.items()}
-    after = {name: one.deadline_s for name, one in wanted.items()}
+    before = {name: tool.deadline_s for name, tool in existing.items()}
+    after = {name: declaration.deadline_s for name, declaration in wanted.items()}
     return {
         name_digest(name): before.get(name, DEFAULT_DEADLINE_S)
         for name in before.keys() | after.keys()

@@ -21,30 +21,36 @@ as_stored: Final = attrgetter(*ATTEMPT)  # the columns of an attempt as one valu
 _number: Final = attrgetter("int")
 
 
-def bearing(rows: Mapping[UUID, EffectRow], facts: Mapping[UUID, Sequence[Fact]]) -> dict[UUID, dict[int, AttemptRow]]:
+def bearing(
+    rows: Mapping[UUID, EffectRow], facts: Mapping[UUID, Sequence[Fact]]
+) -> dict[UUID, dict[int, AttemptRow]]:
     """The attempts of locked effects, by effect and number, as far as `facts` (by effect) and `fold.settle` ask.
 
     Of an effect with more than a few: those that a fact names, the newest, and the last two that were acknowledged;
     all of them only where a fact may change the leave that each of them ran under, or each may say that what it undoes
     is not undone, or that what was withdrawn may have happened.
     """
-    whole: list[UUID] = []
-    found: dict[UUID, dict[int, AttemptRow]] = {}
+    fully_read: list[UUID] = []
+    attempts: dict[UUID, dict[int, AttemptRow]] = {}
     for identity, row in rows.items():
-        said = facts.get(identity, ())
-        numbers = {fact.attempt for fact in said} | {row.attempt_count}
+        effect_facts = facts.get(identity, ())
+        numbers = {fact.attempt for fact in effect_facts} | {row.attempt_count}
         some = row.attempt_count > FEW and len(numbers) <= _MOST_NAMED and not row.undoes
-        withdrawn = row.superseded_mark or any(fact.kind == "effect.superseded" for fact in said)
-        if some and not withdrawn and not fold.may_change_every_attempt(row, said):
-            found[identity] = _some(row, sorted(numbers))
+        withdrawn = row.superseded_mark or any(
+            fact.kind == "effect.superseded" for fact in effect_facts
+        )
+        if some and not withdrawn and not fold.may_change_every_attempt(row, effect_facts):
+            attempts[identity] = _some(row, sorted(numbers))
         elif row.attempt_count:
-            whole.append(identity)
-    return found | load_attempts(whole)
+            fully_read.append(identity)
+    return attempts | load_attempts(fully_read)
 
 
 def is_of(actor: str, effect: UUID, attempt: int) -> bool:
     """True when the agent that is this actor in the journal dispatched the attempt."""
-    entries = Entry.objects.filter(effect=effect, attempt=attempt, kind="effect.dispatched", actor=actor)
+    entries = Entry.objects.filter(
+        effect=effect, attempt=attempt, kind="effect.dispatched", actor=actor
+    )
     return entries.filter(lane__in=("command", "evidence")).exists()
 
 
@@ -66,9 +72,11 @@ def _some(effect: EffectRow, numbers: list[int]) -> dict[int, AttemptRow]:
         f"SELECT {_LIST} FROM ledger_attempt WHERE effect_id = %s AND acknowledged_mark <> '' AND outcome <> 'unknown'"
         " ORDER BY number DESC LIMIT 2"
     )
-    found = [_row(values) for values in sql.rows(of_these, [key, *numbers])]
-    found += [_row(values) for values in sql.rows(answered, [key]) if values[_NUMBER] not in numbers]
-    return {row.number: row for row in found}
+    attempts = [_row(values) for values in sql.rows(of_these, [key, *numbers])]
+    attempts += [
+        _row(values) for values in sql.rows(answered, [key]) if values[_NUMBER] not in numbers
+    ]
+    return {row.number: row for row in attempts}
 
 
 _NUMBER: Final = ATTEMPT.index("number")
@@ -76,26 +84,35 @@ _NUMBER: Final = ATTEMPT.index("number")
 
 def _row(values: Sequence[object]) -> AttemptRow:
     named = dict(zip(ATTEMPT, values, strict=True))
-    named["project_id"], named["effect_id"] = as_uuid(named["project_id"]), as_uuid(named["effect_id"])
+    named["project_id"], named["effect_id"] = (
+        as_uuid(named["project_id"]),
+        as_uuid(named["effect_id"]),
+    )
     named["is_open"], named["replaced"] = bool(named["is_open"]), bool(named["replaced"])
     row = AttemptRow(**named)  # type: ignore[arg-type]  # the columns are those of the dataclass, in its order
     row.stored = as_stored(row)
     return row
 
 
-def select(table: str, names: str, column: str, keys: list[UUID], order: str) -> list[tuple[object, ...]]:
+def select(
+    table: str, names: str, column: str, keys: list[UUID], order: str
+) -> list[tuple[object, ...]]:
     """The rows whose `column` is one of `keys`, locked on PostgreSQL; a bounded number of parameters on SQLite."""
-    found: list[tuple[object, ...]] = []
+    records: list[tuple[object, ...]] = []
     if connection.vendor == "postgresql":
         # Joined, not `= ANY`: a guess about how often each key occurs must never make it read the whole table.
         lock = f" FOR UPDATE OF {table}" if order == "id" else ""
         if len(keys) == 1:
-            return sql.rows(f"SELECT {names} FROM {table} WHERE {column} = %s ORDER BY {order}{lock}", keys)
+            return sql.rows(
+                f"SELECT {names} FROM {table} WHERE {column} = %s ORDER BY {order}{lock}", keys
+            )
         wanted = "unnest(%s::uuid[]) AS wanted(key)"
         query = f"SELECT {names} FROM {wanted} JOIN {table} ON {table}.{column} = wanted.key ORDER BY {order}{lock}"
         return sql.rows(query, [[key.hex for key in keys]])
     for start in range(0, len(keys), 500):
         part = [key.hex for key in keys[start : start + 500]]
         marks = ", ".join(["%s"] * len(part))
-        found += sql.rows(f"SELECT {names} FROM {table} WHERE {column} IN ({marks}) ORDER BY {order}", part)
-    return found
+        records += sql.rows(
+            f"SELECT {names} FROM {table} WHERE {column} IN ({marks}) ORDER BY {order}", part
+        )
+    return records

@@ -10,10 +10,14 @@ from journal.triggers import Law
 _NEEDED = "attempt_needs_the_leave_of_its_effect"
 _KEPT = "attempt_keeps_its_leave"
 _FORGED = f"{_NEEDED}: an attempt is stored only under the leave that its effect stands under"
-_CHANGED = f"{_KEPT}: the leave that an attempt ran under, its number and its effect are never changed"
+_CHANGED = (
+    f"{_KEPT}: the leave that an attempt ran under, its number and its effect are never changed"
+)
 
 _NAMED = "attempt_names_what_it_replaces"
-_UNNAMED = f"{_NAMED}: an attempt that follows one in doubt says that it takes its place, and by which row"
+_UNNAMED = (
+    f"{_NAMED}: an attempt that follows one in doubt says that it takes its place, and by which row"
+)
 # The one before was neither answered nor undone, nor did a person say that it did not happen.
 _FOLLOWS_DOUBT = (
     "EXISTS (SELECT 1 FROM {schema}ledger_attempt before WHERE before.effect_id = NEW.effect_id"
@@ -24,9 +28,7 @@ _FOLLOWS_DOUBT = (
 _MAY_FOLLOW = "NEW.lane = 'command' AND NEW.number > 1 AND NEW.replaces IS NULL"
 
 # What happened without a command may turn out to have needed leave once its plan is heard, and the other way round.
-_OTHER = (
-    "(NEW.leave <> OLD.leave AND NOT (NEW.leave IN ('observed', 'bypassed') AND OLD.leave IN ('observed', 'bypassed')))"
-)
+_OTHER = "(NEW.leave <> OLD.leave AND NOT (NEW.leave IN ('observed', 'bypassed') AND OLD.leave IN ('observed', 'bypassed')))"
 
 # What a bundle brought ran under the leaves that another book saw, one after the other; its effect moves no more.
 _UNDER = "AND (leave = NEW.leave OR imported)"
@@ -35,7 +37,10 @@ _UNDER = "AND (leave = NEW.leave OR imported)"
 # is refused by the same comparison.
 LAW = Law(
     postgresql={
-        _NEEDED: ("ledger_attempt", "AFTER INSERT ON ledger_attempt FOR EACH ROW EXECUTE FUNCTION ledger_need_leave()"),
+        _NEEDED: (
+            "ledger_attempt",
+            "AFTER INSERT ON ledger_attempt FOR EACH ROW EXECUTE FUNCTION ledger_need_leave()",
+        ),
         _NAMED: (
             "ledger_attempt",
             f"AFTER INSERT ON ledger_attempt FOR EACH ROW WHEN ({_MAY_FOLLOW})"

@@ -41,7 +41,7 @@ class Undoing(NamedTuple):
 
 def happened(row: EffectRow | Effect, tried: Iterable[AttemptRow]) -> bool:
     """True when a compensation was acknowledged, whatever came of it."""
-    return row.resolution == "happened" or any(one.acknowledged_mark for one in tried)
+    return row.resolution == "happened" or any(attempt.acknowledged_mark for attempt in tried)
 
 
 def went_well(row: EffectRow | Effect, tried: Iterable[AttemptRow]) -> bool:
@@ -50,35 +50,43 @@ def went_well(row: EffectRow | Effect, tried: Iterable[AttemptRow]) -> bool:
     A command's word decides. Among reports one that says that it went wrong is enough for no, of whichever attempt:
     what is taken for undone is done again.
     """
-    known = [one for one in tried if one.acknowledged_mark and one.outcome != "unknown"]
-    commanded = [one.outcome for one in known if is_of_a_command(one.acknowledged_mark)]
+    answered = [
+        attempt for attempt in tried if attempt.acknowledged_mark and attempt.outcome != "unknown"
+    ]
+    commanded = [
+        attempt.outcome for attempt in answered if is_of_a_command(attempt.acknowledged_mark)
+    ]
     if is_of_a_command(row.superseded_mark):  # withdrawn
         return False
     if row.resolution == "happened" or "ok" in commanded:
         return True
-    return bool(known) and all(one.outcome == "ok" for one in known)
+    return bool(answered) and all(attempt.outcome == "ok" for attempt in answered)
 
 
 def went_wrong(row: EffectRow | Effect, tried: Iterable[AttemptRow]) -> bool:
     """True when no later report can show that it went well: it was acknowledged as wrong, or withdrawn by a command."""
     tried = list(tried)
-    known = any(one.acknowledged_mark and one.outcome != "unknown" for one in tried)
-    return (known or is_of_a_command(row.superseded_mark)) and not went_well(row, tried)
+    is_answered = any(
+        attempt.acknowledged_mark and attempt.outcome != "unknown" for attempt in tried
+    )
+    return (is_answered or is_of_a_command(row.superseded_mark)) and not went_well(row, tried)
 
 
-def of(rows: Mapping[UUID, EffectRow], attempts: Mapping[UUID, Mapping[int, AttemptRow]]) -> dict[UUID, Undoing]:
+def of(
+    rows: Mapping[UUID, EffectRow], attempts: Mapping[UUID, Mapping[int, AttemptRow]]
+) -> dict[UUID, Undoing]:
     """What those of `rows` that are compensations do, by their ids."""
-    found = {}
+    compensations = {}
     for row in rows.values():
         if row.compensates_id is None:
             continue
         tried, through = attempts.get(row.id, {}).values(), row.undoes
         if through is None:
-            found[row.id] = Undoing(row.compensates_id, None, happened=happened(row, tried))
+            compensations[row.id] = Undoing(row.compensates_id, None, happened=happened(row, tried))
         elif through:
             well, wrong = went_well(row, tried), went_wrong(row, tried)
-            found[row.id] = Undoing(row.compensates_id, through, well=well, wrong=wrong)
-    return found
+            compensations[row.id] = Undoing(row.compensates_id, through, well=well, wrong=wrong)
+    return compensations
 
 
 def settle(row: EffectRow, rows: Rows, attempts: Attempts) -> list[str]:
@@ -87,95 +95,139 @@ def settle(row: EffectRow, rows: Rows, attempts: Attempts) -> list[str]:
     `rows` and `attempts` are what was read so far; the effect's compensations are read where two attempts happened.
     """
     deadline_s = declared.tool(row.project_id, row.tool).deadline_s
-    return fold.settle(row, attempts.setdefault(row.id, {}), deadline_s, lambda: _spared(row.id, rows, attempts))
+    return fold.settle(
+        row, attempts.setdefault(row.id, {}), deadline_s, lambda: _spared(row.id, rows, attempts)
+    )
 
 
 def _spared(target: UUID, rows: Rows, attempts: Attempts) -> int:
     """The attempts up to which an effect may still turn out to have been undone before it was done again."""
-    known = of(rows, attempts) | _others(target, rows)
-    return max((one.through or 0 for one in known.values() if one.target == target and not one.wrong), default=0)
+    compensations = of(rows, attempts) | _others(target, rows)
+    return max(
+        (
+            compensation.through or 0
+            for compensation in compensations.values()
+            if compensation.target == target and not compensation.wrong
+        ),
+        default=0,
+    )
 
 
 def _others(target: UUID, rows: Rows) -> dict[UUID, Undoing]:
     """What stored compensations of a part of `target` do that are not among `rows`."""
     stored = Effect.objects.filter(compensates=target, undoes__gt=0).exclude(id__in=list(rows))
-    tried = {one.id: one for one in stored}
+    tried = {stored_row.id: stored_row for stored_row in stored}
     attempts = load_attempts(tried)
-    found = {}
-    for identity, one in tried.items():
-        mine = attempts.get(identity, {}).values()
-        well, wrong = went_well(one, mine), went_wrong(one, mine)
-        found[identity] = Undoing(target, one.undoes, well=well, wrong=wrong)
-    return found
+    compensations = {}
+    for identity, stored_row in tried.items():
+        attempts_of_row = attempts.get(identity, {}).values()
+        well, wrong = (
+            went_well(stored_row, attempts_of_row),
+            went_wrong(stored_row, attempts_of_row),
+        )
+        compensations[identity] = Undoing(target, stored_row.undoes, well=well, wrong=wrong)
+    return compensations
 
 
-def carry(rows: Rows, attempts: Attempts, before: Mapping[UUID, Undoing]) -> list[tuple[EffectRow, str]]:
+def carry(
+    rows: Rows, attempts: Attempts, before: Mapping[UUID, Undoing]
+) -> list[tuple[EffectRow, str]]:
     """Carry what compensations among `rows` did over to what they name; return the violations that this shows there.
 
     `before` is what the stored ones among them did by the facts of then (`of`). What is named is stored since it was
     named, and joins `rows` where it changes.
     """
     now = of(rows, attempts)
-    found: list[tuple[EffectRow, str]] = []
+    violations: list[tuple[EffectRow, str]] = []
     _carry_whole(rows, attempts, before, now)
     moved = {
-        one.target
+        compensation.target
         for identity in before.keys() | now.keys()
         if _effect_of(before.get(identity)) != _effect_of(now.get(identity))
-        for one in (before.get(identity), now.get(identity))
-        if one is not None and one.through is not None
+        for compensation in (before.get(identity), now.get(identity))
+        if compensation is not None and compensation.through is not None
     }
     if not moved:
-        return found
-    read = load(moved - rows.keys())
-    tried = attempts | bearing(read, {})
-    for identity in sorted(moved & (rows.keys() | read.keys())):
-        row = rows[identity] if identity in rows else read[identity]
-        was, row.undone = row.undone, max((one.undone for one in now.values() if one.target == identity), default=0)
+        return violations
+    loaded = load(moved - rows.keys())
+    tried = attempts | bearing(loaded, {})
+    for identity in sorted(moved & (rows.keys() | loaded.keys())):
+        row = rows[identity] if identity in rows else loaded[identity]
+        was, row.undone = (
+            row.undone,
+            max(
+                (
+                    compensation.undone
+                    for compensation in now.values()
+                    if compensation.target == identity
+                ),
+                default=0,
+            ),
+        )
         if row.undone < was:  # what went well no more may have been undone by another as well
-            row.undone = max(row.undone, *(one.undone for one in _others(identity, rows).values()), 0)
+            row.undone = max(
+                row.undone,
+                *(compensation.undone for compensation in _others(identity, rows).values()),
+                0,
+            )
         names = settle(row, rows, tried)
         if row.undone != was or names:
             rows[identity], attempts[identity] = row, tried.get(identity, {})
-        found += [(row, name) for name in names]
-    return found
+        violations += [(row, name) for name in names]
+    return violations
 
 
-def _effect_of(one: Undoing | None) -> tuple[UUID, int, bool] | None:
+def _effect_of(compensation: Undoing | None) -> tuple[UUID, int, bool] | None:
     """What a compensation of a part changes of what it names, None where nothing."""
-    if one is None or not one.through or not (one.well or one.wrong):
+    if (
+        compensation is None
+        or not compensation.through
+        or not (compensation.well or compensation.wrong)
+    ):
         return None
-    return one.target, one.undone, one.wrong
+    return compensation.target, compensation.undone, compensation.wrong
 
 
-def _carry_whole(rows: Rows, attempts: Attempts, before: Mapping[UUID, Undoing], now: Mapping[UUID, Undoing]) -> None:
+def _carry_whole(
+    rows: Rows, attempts: Attempts, before: Mapping[UUID, Undoing], now: Mapping[UUID, Undoing]
+) -> None:
     """Where another plan has won and names another effect, the former is no longer compensated, unless by others."""
-    left = {one.target for identity, one in before.items() if rows[identity].compensates_id != one.target}
-    targets = {one.target for one in now.values() if one.through is None and one.happened}
-    absent = (targets | left) - rows.keys()
+    released = {
+        compensation.target
+        for identity, compensation in before.items()
+        if rows[identity].compensates_id != compensation.target
+    }
+    targets = {
+        compensation.target
+        for compensation in now.values()
+        if compensation.through is None and compensation.happened
+    }
+    absent = (targets | released) - rows.keys()
     if absent:
-        read = load(absent)
-        rows.update(read)
-        attempts.update(bearing(read, {}))
+        loaded = load(absent)
+        rows.update(loaded)
+        attempts.update(bearing(loaded, {}))
     for identity in targets & rows.keys():
         row = rows[identity]
         if not row.compensated:
             row.compensated = True
             settle(row, rows, attempts)
-    for identity in left & rows.keys() - targets:
+    for identity in released & rows.keys() - targets:
         row = rows[identity]
         if row.compensated and not _compensated_by_others(identity, before):
             row.compensated = False
             settle(row, rows, attempts)
 
 
-def _compensated_by_others(identity: UUID, known: Iterable[UUID]) -> bool:
+def _compensated_by_others(identity: UUID, excluded: Iterable[UUID]) -> bool:
     """True when an effect that is not among `known` compensates this one and happened."""
-    others = Effect.objects.filter(compensates=identity).exclude(id__in=list(known))
+    others = Effect.objects.filter(compensates=identity).exclude(id__in=list(excluded))
     return others.filter(Q(resolution="happened") | Q(attempts__acknowledged_mark__gt="")).exists()
 
 
 def another_is_open(row: EffectRow) -> bool:
     """True when another command's compensation of the same effect is planned or dispatched (the schema allows one)."""
-    others = Effect.objects.filter(compensates=row.compensates_id, lane="command").exclude(id=row.id)
+    others = Effect.objects.filter(compensates=row.compensates_id, lane="command").exclude(
+        id=row.id
+    )
     return others.filter(state__in=("planned", "dispatched")).exists()

@@ -98,7 +98,10 @@ WORDS: Final = {
 _REASONS: Final = {
     "HELD": ("on hold", "A person has stopped it."),
     "LEASE_HELD": ("lease held", "Another worker that is alive has the work."),
-    "NOT_DISPATCHED": ("not dispatched", "It was planned, leave needs no ruling, and nothing of it was dispatched."),
+    "NOT_DISPATCHED": (
+        "not dispatched",
+        "It was planned, leave needs no ruling, and nothing of it was dispatched.",
+    ),
     "GATE_PENDING": ("people are asked", "People have not ruled yet."),
     "GATE_DENIED": ("denied", "Leave was refused."),
     "GATE_EXPIRED": ("nobody ruled", "Nobody ruled in time, and that is a no."),
@@ -110,14 +113,20 @@ _REASONS: Final = {
     "CLOSED": ("closed", "It was undone or given up."),
     "REJECTED_CLEAN": ("did not happen", "Its last attempt did not happen."),
     "ATTEMPTS_SPENT": ("attempts spent", "Its last attempt did not happen, and no other is left."),
-    "COMP_RESUME": ("its compensation", "Its compensation is open, and this is what holds for that."),
+    "COMP_RESUME": (
+        "its compensation",
+        "Its compensation is open, and this is what holds for that.",
+    ),
     "RESOLVED": ("a person asked", "A person asked for its compensation."),
     "EVIDENCE": ("late evidence", "A worker that had lost its say reported that it happened."),
     "HARMLESS": ("changes nothing", "Its tool changes nothing, so it may run again."),
     "GUARDED_PUT": ("guarded", "It sets a state, and its plan says what must still be true."),
     "PUT_LATEST": ("nothing newer", "It sets a state, and nothing later touched the resource."),
     "STALE_PUT": ("overtaken", "It sets a state, and a later effect on the same resource exists."),
-    "KEY_LIVE": ("remote knows the key", "The remote still knows its key, and does the same thing once."),
+    "KEY_LIVE": (
+        "remote knows the key",
+        "The remote still knows its key, and does the same thing once.",
+    ),
     "KEY_EXPIRED": ("key forgotten", "The remote has forgotten its key."),
     "REF_PROBE": ("look it up", "Finding the remote's record decides."),
     "FENCE_WAIT": ("fence", "It was not found, and a request that was sent may still arrive."),
@@ -140,34 +149,34 @@ _OPAQUE: Final = {
 }
 
 
-def short(found: Verdict) -> str:
+def short(verdict: Verdict) -> str:
     """The words beside the verb of a chip: done, fence, undecidable."""
-    if found.reason in _LOOKED and found.answer == "skip":
+    if verdict.reason in _LOOKED and verdict.answer == "skip":
         return "found"
-    if found.reason in _LOOKED and found.answer == "replay":
+    if verdict.reason in _LOOKED and verdict.answer == "replay":
         return "looked up, absent"
-    if found.reason == "PROBE_FAILED" and found.answer == "probe":
+    if verdict.reason == "PROBE_FAILED" and verdict.answer == "probe":
         return "look again"
-    return _REASONS[found.reason][0]
+    return _REASONS[verdict.reason][0]
 
 
-def because(found: Verdict, tool_class: str = "opaque") -> str:
+def because(verdict: Verdict, tool_class: str = "opaque") -> str:
     """Why, in one sentence. `tool_class` is that of the declaration, empty for a tool that nobody declared."""
-    if found.reason in _LOOKED and found.answer == "skip":
+    if verdict.reason in _LOOKED and verdict.answer == "skip":
         return "A look found it: it happened."
-    if found.reason in _LOOKED and found.answer == "replay":
+    if verdict.reason in _LOOKED and verdict.answer == "replay":
         return "It was looked up after every request had died, and it was not there."
-    if found.reason in _LOOKED and found.answer == "escalate":
-        return f"{_REASONS[found.reason][1].removesuffix('.')}, and it cannot be looked up: nobody can know."
-    if found.row == "11" and found.beneath:
-        return f"Its compensation is open. Of that: {_REASONS[found.beneath][1]}"
-    if found.row == "26" and tool_class in _OPAQUE:
+    if verdict.reason in _LOOKED and verdict.answer == "escalate":
+        return f"{_REASONS[verdict.reason][1].removesuffix('.')}, and it cannot be looked up: nobody can know."
+    if verdict.row == "11" and verdict.beneath:
+        return f"Its compensation is open. Of that: {_REASONS[verdict.beneath][1]}"
+    if verdict.row == "26" and tool_class in _OPAQUE:
         return _OPAQUE[tool_class]
-    return _REASONS[found.reason][1]
+    return _REASONS[verdict.reason][1]
 
 
-def changes(found: Verdict) -> str:
+def changes(verdict: Verdict) -> str:
     """What would change the verdict."""
-    if found.answer == "escalate" and found.reason != "INTENT_MISMATCH":
+    if verdict.answer == "escalate" and verdict.reason != "INTENT_MISMATCH":
         return _PERSON
-    return BY_NUMBER[found.row].changes
+    return BY_NUMBER[verdict.row].changes

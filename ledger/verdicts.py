@@ -12,12 +12,22 @@ from typing import Any, Final, NamedTuple
 VERSION: Final = 2
 ANSWERS: Final = ("execute", "wait", "ask", "skip", "replay", "probe", "compensate", "escalate")
 PROBES: Final = ("", "hit", "miss", "several", "error")
-MARGIN_S: Final = 60  # before a remote forgets our key we stop relying on it: clocks differ, requests travel
+MARGIN_S: Final = (
+    60  # before a remote forgets our key we stop relying on it: clocks differ, requests travel
+)
 _PROBE_PAUSE_S: Final = 15  # doubled after each failure, to an hour at most
 _GONE: Final = ("cancelled", "revoked", "lapsed", "returned")
 # Under leave that people gave for one attempt, only these rows may act again; everything else asks them again.
 UNDER_USED_LEAVE: Final = ("13", "14", "17", "21")
-REPLAYS: Final = ("13", "14", "15", "17", "18", "19", "21")  # rows by which an attempt follows one that is in doubt
+REPLAYS: Final = (
+    "13",
+    "14",
+    "15",
+    "17",
+    "18",
+    "19",
+    "21",
+)  # rows by which an attempt follows one that is in doubt
 _GIVEN_BY_PEOPLE: Final = ("ruling", "exemption")
 CAN_BE_LOOKED_UP: Final = ("joint", "probeable")
 
@@ -30,7 +40,9 @@ class Means:
     request_lifetime_s: int = 300
     key_window_s: int = 0  # how long the remote deduplicates our key; 0: it is not told
     probe: bool = False  # what happened can be looked up by our key or by the remote's reference
-    cancel_by: str = ""  # what undoing needs: "key" (ours), "reference" (the remote's), or nothing can undo it
+    cancel_by: str = (
+        ""  # what undoing needs: "key" (ours), "reference" (the remote's), or nothing can undo it
+    )
     max_attempts: int = 3
     max_probes: int = 5
 
@@ -53,14 +65,20 @@ class Case:
     attempts: int = 0
     earlier_in_doubt: bool = False  # an attempt before the last may have happened
     keys_in_doubt: int = 1  # under so many remote keys attempts may have happened
-    first_us: int | None = None  # the key in doubt was not used before this: the remote's window counts from here
+    first_us: int | None = (
+        None  # the key in doubt was not used before this: the remote's window counts from here
+    )
     last_us: int | None = None  # nothing was sent after this: the fence counts from here
     reference: bool = False  # the remote's own name of it is known
     precondition: bool = False  # the plan says what must still be true
-    later_on_resource: bool = False  # another effect on the same resource was released later, or may have been
+    later_on_resource: bool = (
+        False  # another effect on the same resource was released later, or may have been
+    )
     resolution: str = ""  # what a person answered last, to an effect of which nobody could know
     resolved_attempt: int = 0  # … and about which attempt
-    late_evidence: bool = False  # somebody without a say (a fenced worker) reported that it happened
+    late_evidence: bool = (
+        False  # somebody without a say (a fenced worker) reported that it happened
+    )
     probe: str = ""  # what the last look found
     probed_us: int | None = None  # that look did not begin before this; None: nobody knows
     probe_errors: int = 0  # failed looks in a row
@@ -73,21 +91,23 @@ class Case:
 
     def as_dict(self) -> dict[str, Any]:
         """The inputs as they are kept beside the verdict; what is as nobody said it is left out."""
-        said = _said(asdict(self))
+        inputs = _said(asdict(self))
         if self.compensation is not None:
-            said["compensation"] = self.compensation.as_dict()
-        return said
+            inputs["compensation"] = self.compensation.as_dict()
+        return inputs
 
 
 _NOBODY_SAID: Final = asdict(Case())
 
 
 def _said(values: dict[str, Any]) -> dict[str, Any]:
-    said = {name: value for name, value in values.items() if value != _NOBODY_SAID[name]}
-    if "means" in said:
+    inputs = {name: value for name, value in values.items() if value != _NOBODY_SAID[name]}
+    if "means" in inputs:
         plain = _NOBODY_SAID["means"]
-        said["means"] = {name: value for name, value in said["means"].items() if value != plain[name]}
-    return said
+        inputs["means"] = {
+            name: value for name, value in inputs["means"].items() if value != plain[name]
+        }
+    return inputs
 
 
 class Verdict(NamedTuple):
@@ -125,12 +145,14 @@ def verdict(case: Case, now_us: int) -> Verdict:
         return Verdict("escalate", "UNDO_FAILED", "11b") if case.undoing_failed else _TO_BE_UNDONE
     if case.late_evidence:
         return Verdict("skip", "EVIDENCE", "12")
-    found = _in_doubt(case, now_us)
-    if found.answer != "replay":
-        return found
+    decision = _in_doubt(case, now_us)
+    if decision.answer != "replay":
+        return decision
     if case.failure_reason == "rejected" and case.attempts >= case.means.max_attempts:
-        return Verdict("escalate", "ATTEMPTS_SPENT", "9b")  # the last was refused, and one before may have happened
-    return _with_leave(found, case, now_us)
+        return Verdict(
+            "escalate", "ATTEMPTS_SPENT", "9b"
+        )  # the last was refused, and one before may have happened
+    return _with_leave(decision, case, now_us)
 
 
 _TO_BE_UNDONE: Final = Verdict("compensate", "RESOLVED", "11b")
@@ -144,9 +166,13 @@ def _not_begun(case: Case, now_us: int) -> Verdict:
             return Verdict("skip", "GATE_EXPIRED", "4")
         return Verdict("wait", "GATE_PENDING", "3", case.leave_until_us)
     if case.leave == "refused":
-        return Verdict("skip", "GATE_EXPIRED" if case.leave_basis == "expired" else "GATE_DENIED", "4")
+        return Verdict(
+            "skip", "GATE_EXPIRED" if case.leave_basis == "expired" else "GATE_DENIED", "4"
+        )
     if case.leave == "granted":
-        if not case.same_intent:  # also where rules gave leave: they gave it for the intent that was planned
+        if (
+            not case.same_intent
+        ):  # also where rules gave leave: they gave it for the intent that was planned
             return Verdict("escalate", "INTENT_MISMATCH", "6")
         if over:
             return Verdict("ask", "GATE_GONE", "6b")
@@ -241,38 +267,50 @@ def _absent(case: Case, reason: str, row: str) -> Verdict:
     return Verdict("replay", "PROBED_ABSENT", "21", remote_key="same")
 
 
-def _with_leave(found: Verdict, case: Case, now_us: int) -> Verdict:
+def _with_leave(decision: Verdict, case: Case, now_us: int) -> Verdict:
     """A replay, as far as leave allows it: what people gave for one attempt serves again by few rows only."""
     if not case.same_intent:
         return Verdict("escalate", "INTENT_MISMATCH", "6")
     over = _over(case, now_us)
     if case.leave == "pending" and not over:
         return Verdict("wait", "GATE_PENDING", "3", case.leave_until_us)
-    if case.leave in ("pending", "refused"):  # a no; but unlike what was not begun it may have happened
+    if case.leave in (
+        "pending",
+        "refused",
+    ):  # a no; but unlike what was not begun it may have happened
         expired = case.leave == "pending" or case.leave_basis == "expired"
         return Verdict("escalate", "GATE_EXPIRED" if expired else "GATE_DENIED", "4")
     if case.leave == "granted" and not over:
-        return found
-    serves = case.leave_basis not in _GIVEN_BY_PEOPLE or found.row in UNDER_USED_LEAVE
-    return found if case.leave == "used" and serves else found._replace(asks_leave=True)
+        return decision
+    serves = case.leave_basis not in _GIVEN_BY_PEOPLE or decision.row in UNDER_USED_LEAVE
+    return decision if case.leave == "used" and serves else decision._replace(asks_leave=True)
 
 
-def is_safe(found: Verdict) -> bool:
+def is_safe(decision: Verdict) -> bool:
     """True when the work may go on without a person: nothing escalates, no gate is open, nothing is held."""
-    return found.answer != "escalate" and (found.beneath or found.reason) not in ("GATE_PENDING", "HELD")
+    return decision.answer != "escalate" and (decision.beneath or decision.reason) not in (
+        "GATE_PENDING",
+        "HELD",
+    )
 
 
-def sentence(found: Verdict, handle: str = "The effect") -> str:
+def sentence(decision: Verdict, handle: str = "The effect") -> str:
     """The verdict for people and agents: what is known, and what to do."""
-    if found.row == "11":
-        return f"{handle} is being undone; settle its compensation first. {_WORDS[found.beneath]}"
-    words = _WORDS[found.reason]
-    if found.answer == "escalate":
-        words += " A person must say what became of it." if found.row != "6" else ""
-    elif found.answer == "replay":
-        words += f" Dispatch it again with `replays`, under the {found.remote_key} remote key"
-        words += ", after planning it again: this needs leave of its own." if found.asks_leave else "."
-    elif found.answer == "probe":
+    if decision.row == "11":
+        return (
+            f"{handle} is being undone; settle its compensation first. {_WORDS[decision.beneath]}"
+        )
+    words = _WORDS[decision.reason]
+    if decision.answer == "escalate":
+        words += " A person must say what became of it." if decision.row != "6" else ""
+    elif decision.answer == "replay":
+        words += f" Dispatch it again with `replays`, under the {decision.remote_key} remote key"
+        words += (
+            ", after planning it again: this needs leave of its own."
+            if decision.asks_leave
+            else "."
+        )
+    elif decision.answer == "probe":
         words += " Look whether it happened, and report what you found."
     return f"{handle}: {words}"
 

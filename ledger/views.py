@@ -15,7 +15,11 @@ def tools_page(request: MemberRequest) -> HttpResponse:
     """List the declared tools by name, then the undeclared ones that were used."""
     project = request.membership.project
     declared = list(project.tools.order_by("name"))
-    paused = breakers.shown(project.id, now_us()) if any(tool.breaker_failures for tool in declared) else {}
+    paused = (
+        breakers.shown(project.id, now_us())
+        if any(tool.breaker_failures for tool in declared)
+        else {}
+    )
     for tool in declared:
         tool.breaker = paused.get(tool.name)  # type: ignore[attr-defined]  # for the page alone
     context = {
@@ -30,4 +34,6 @@ def tools_page(request: MemberRequest) -> HttpResponse:
 @member
 def verdicts_page(request: MemberRequest) -> HttpResponse:
     """The verdict table, row by row, with what would change each verdict."""
-    return render(request, "ledger/verdicts.html", {"rows": verdict_words.ROWS, "version": verdicts.VERSION})
+    return render(
+        request, "ledger/verdicts.html", {"rows": verdict_words.ROWS, "version": verdicts.VERSION}
+    )

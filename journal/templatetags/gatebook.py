@@ -129,7 +129,9 @@ def outcome(word: str) -> SafeString:
 
 
 @register.inclusion_tag("_untrusted.html")
-def untrusted(text: object, label: str = "from agent", limit: int | None = agents_text.LIMIT) -> dict[str, object]:
+def untrusted(
+    text: object, label: str = "from agent", limit: int | None = agents_text.LIMIT
+) -> dict[str, object]:
     """`{% untrusted text %}`: a labelled block of agents' text, with a warning when it holds hidden characters.
 
     `label` is ours, never the agent's. `limit` is in characters; None shows everything.
@@ -182,11 +184,20 @@ def moment(when: int | datetime | None, form: str = "") -> SafeString:
     day, clock = iso[:10], iso[11:19] if form in ("", "zone", "until") else iso[11:23]
     clock += " UTC" if form == "zone" else ""
     if form == "time":
-        return markup('<time datetime="{}" data-form="time" title="{} UTC">{}</time>', iso, f"{day} {clock}", clock)
+        return markup(
+            '<time datetime="{}" data-form="time" title="{} UTC">{}</time>',
+            iso,
+            f"{day} {clock}",
+            clock,
+        )
     if form == "day":
         return markup('<time datetime="{}" data-form="day">{}</time>', iso, day)
     return markup(
-        '<time datetime="{}" data-form="{}"><span class="day">{}</span> {}</time>', iso, form or "s", day, clock
+        '<time datetime="{}" data-form="{}"><span class="day">{}</span> {}</time>',
+        iso,
+        form or "s",
+        day,
+        clock,
     )
 
 
@@ -201,10 +212,16 @@ def elapsed(microseconds: int | None) -> str:
     if seconds < 60:
         return f"{seconds:.1f} s"
     whole = int(seconds)
-    for size, word, smaller, small_word in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+    for size, word, smaller, small_word in (
+        (86_400, "d", 3600, "h"),
+        (3600, "h", 60, "min"),
+        (60, "min", 1, "s"),
+    ):
         if whole >= size:
             rest = whole % size // smaller
-            return f"{whole // size} {word} {rest} {small_word}" if rest else f"{whole // size} {word}"
+            return (
+                f"{whole // size} {word} {rest} {small_word}" if rest else f"{whole // size} {word}"
+            )
     return f"{whole} s"
 
 

@@ -20,8 +20,12 @@ class Command(BaseCommand):
     help = "Destroy the body of a journal entry for good. The entry, its commitment and the reason stay."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("position", type=int, help="the entry's position in the journal, as pages show it")
-        parser.add_argument("--reason", required=True, help="a legal ground or ticket, without personal data")
+        parser.add_argument(
+            "position", type=int, help="the entry's position in the journal, as pages show it"
+        )
+        parser.add_argument(
+            "--reason", required=True, help="a legal ground or ticket, without personal data"
+        )
 
     def handle(self, *args: Any, **options: Any) -> str:
         position, reason = options["position"], options["reason"].strip()
@@ -32,7 +36,9 @@ class Command(BaseCommand):
             raise CommandError(f"There is no entry at position {position}.")
         try:
             with transaction.atomic(durable=True):
-                erasures.erase(entry.project, position, reason=reason, actor=SYSTEM_SOURCE, now_us=now_us())
+                erasures.erase(
+                    entry.project, position, reason=reason, actor=SYSTEM_SOURCE, now_us=now_us()
+                )
         except erasures.NothingToErase as nothing:
             raise CommandError(str(nothing)) from nothing
         return f"The body of entry {position} ({entry.kind}) is destroyed. The entry and its commitment stay."

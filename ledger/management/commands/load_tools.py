@@ -22,9 +22,13 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("file", metavar="FILE", help="a tools.yaml")
-        parser.add_argument("--project", default=projects.DEFAULT_NAME, metavar="NAME", help="default: %(default)s")
         parser.add_argument(
-            "--unless-declared", action="store_true", help="change nothing where the project has declared tools"
+            "--project", default=projects.DEFAULT_NAME, metavar="NAME", help="default: %(default)s"
+        )
+        parser.add_argument(
+            "--unless-declared",
+            action="store_true",
+            help="change nothing where the project has declared tools",
         )
 
     def handle(self, *args: Any, **options: Any) -> str:
@@ -51,5 +55,7 @@ class Command(BaseCommand):
             if names:
                 lines.append(f"{word}: {', '.join(names)}.")
         if change.removed:
-            lines.append(f"No longer declared, so opaque and irreversible from now on: {', '.join(change.removed)}.")
+            lines.append(
+                f"No longer declared, so opaque and irreversible from now on: {', '.join(change.removed)}."
+            )
         return "\n".join(lines)
