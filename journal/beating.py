@@ -32,13 +32,13 @@ CHORES: Final = {
     "exports": Job("Exports", 5 * _SECOND_US),
     "pruning": Job("Pruning", 3_600 * _SECOND_US),
 }
+# whose absence is an outage of our own: nobody looked, or nobody could beat
 _HOLDING: Final = (
     "sweeper",
     "waker",
-)  # whose absence is an outage of our own: nobody looked, or nobody could beat
-LATE_US: Final = (
-    60_000_000  # silent for longer than this, and than three of its usual intervals, it is late
 )
+# silent for longer than this, and than three of its usual intervals, it is late
+LATE_US: Final = 60_000_000
 CLOCK: Final = "clock"  # not a job: the row that records how far the wall clock was set back
 CLOCK_STEP_US: Final = 5_000_000  # clocks of several machines differ by less
 

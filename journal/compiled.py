@@ -55,9 +55,8 @@ class Compiled:
         made = self._made.get(key)
         if made is None:
             made = self._make(connection, list(map(len, given)))
-            if (
-                max(map(len, given), default=0) <= _LENGTHS[-1]
-            ):  # longer ones have a length each: too many to keep
+            # longer ones have a length each: too many to keep
+            if max(map(len, given), default=0) <= _LENGTHS[-1]:
                 self._made[key] = made
         parameters = list(made.parameters)
         for at, name, place, adapted in made.places:

@@ -109,9 +109,8 @@ def append(drafts: Sequence[Draft], received_us: int) -> list[Appended]:
                 Status.DUPLICATE if same else Status.CONFLICT, created[original]
             )
         else:
-            existing.append(
-                index
-            )  # the first of them may be the conflict: what is stored decides, not its neighbour
+            # the first of them may be the conflict: what is stored decides, not its neighbour
+            existing.append(index)
     for index, fate in zip(existing, _compare([drafts[index] for index in existing]), strict=True):
         fates[index] = fate
     conflicts = [

@@ -28,17 +28,17 @@ RUNS: Final = (
     "path",
 )
 TELLING: Final = (*RUNS, "pattern", "prompt", "subject")
+# what an agent says about a call, after the call
 TALK: Final = (
     "description",
     "why",
     "thought",
     "explanation",
-)  # what an agent says about a call, after the call
+)
 _EXITS: Final = ("exit", "exit_code", "exitcode", "returncode", "return_code")
 _OUTPUTS: Final = ("error", "stderr", "output", "stdout", "content", "text", "message")
-_WHOLE: Final = (
-    8192  # characters of a body that a list reads; of longer ones it reads the beginning
-)
+# characters of a body that a list reads; of longer ones it reads the beginning
+_WHOLE: Final = 8192
 _BEGINNING: Final = 1024
 _SHORT: Final = 100  # characters of an argument that tells more than a long one
 _HEAD: Final = Case(
@@ -158,10 +158,11 @@ def closed(text: str) -> str:
     """Close the brackets and strings that a cut left open, dropping a half-written last piece, so that it parses."""
     stack: list[str] = []
     in_string = escaped = False
+    # the longest beginning that ends with a whole value, and what closes it
     complete, closers = (
         0,
         "",
-    )  # the longest beginning that ends with a whole value, and what closes it
+    )
     for index, character in enumerate(text):
         if in_string:
             if escaped:

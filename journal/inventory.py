@@ -170,9 +170,8 @@ def _sqlite(connection: BaseDatabaseWrapper) -> list[tuple[str, str]]:
     virtual = [
         name for kind, name, _, sql in rows if kind == "table" and sql.startswith("CREATE VIRTUAL")
     ]
-    own = tuple(
-        f"{name}_" for name in virtual
-    )  # the tables that a virtual one keeps its content in
+    # the tables that a virtual one keeps its content in
+    own = tuple(f"{name}_" for name in virtual)
     expected_triggers = triggers.tables(connection)
     items: list[tuple[str, str]] = []
     for kind, name, table, sql in rows:

@@ -13,12 +13,13 @@ from journal.fields import CurrentTransactionId, TransactionIdField
 SCHEMA_VERSION = 1
 models.BinaryField.register_lookup(Length)  # for body_salt_is_32_bytes
 
+# most entries are of these
 COMMON = (
     "effect.planned",
     "effect.dispatched",
     "effect.acknowledged",
     "effect.failed",
-)  # most entries are of these
+)
 LANES = {
     "command": "command lane: the agent asked and obeyed",
     "evidence": "evidence lane: reported after the event",
@@ -46,9 +47,8 @@ class Entry(models.Model):
     producer_seq = models.BigIntegerField(null=True)
     occurred_us = models.BigIntegerField(null=True)  # the producer's clock, display only
     received_us = models.BigIntegerField()  # the server's clock
-    facts = models.TextField(
-        default="{}"
-    )  # JSON, closed vocabulary: all that a replay of state needs
+    # JSON, closed vocabulary: all that a replay of state needs
+    facts = models.TextField(default="{}")
     body_commit = models.BinaryField(null=True)  # SHA-256(salt ‖ text)
     txid = TransactionIdField(null=True, db_default=CurrentTransactionId())
     schema_version = models.SmallIntegerField(default=SCHEMA_VERSION)

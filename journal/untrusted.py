@@ -26,9 +26,8 @@ _HIDDEN_CATEGORIES = frozenset(["Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs"])
 _MARKS = frozenset(["Mn", "Me"])
 _STACK = 4  # combining marks that one letter may carry; no living script needs more
 _PRESENTATION = frozenset("\ufe0e\ufe0f")  # text or emoji form of the sign before it
-_SIGNS = frozenset(
-    ["So", "Sm"]
-)  # that have both forms; "<", "+" and their like are signs too, but have one
+# that have both forms; "<", "+" and their like are signs too, but have one
+_SIGNS = frozenset(["So", "Sm"])
 _SIGNS_TOO = frozenset("\u203c\u2049")  # two exclamation marks, and one with a question mark
 _ON_KEYS = frozenset("0123456789#*")
 _KEYCAP = "\u20e3"  # draws the key around what has a selector between the two

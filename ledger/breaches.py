@@ -31,9 +31,8 @@ RAN_ALL_THE_SAME: Final = Q(leave="bypassed") | Exists(
         effect=OuterRef("id"),
         kind="integrity.violation",
         lane="system",
-        facts__endswith=facts_of(BREACH)[
-            1:
-        ],  # of one that a bundle brought, its origin stands before
+        # of one that a bundle brought, its origin stands before
+        facts__endswith=facts_of(BREACH)[1:],
     )
 )
 

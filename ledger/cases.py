@@ -47,9 +47,8 @@ class Judged:
         )
 
 
-Dead = Mapping[
-    int, int | None
-]  # when everything sent by an attempt is dead, by number; None where nobody can say
+# when everything sent by an attempt is dead, by number; None where nobody can say
+Dead = Mapping[int, int | None]
 
 
 def judge(
@@ -95,9 +94,8 @@ def judge(
     return {row.id: evaluate_row(row, same_intent, 1) for row in effects}
 
 
-_DEEPEST: Final = (
-    3  # compensations of compensations that are looked at; each is judged by itself all the same
-)
+# compensations of compensations that are looked at; each is judged by itself all the same
+_DEEPEST: Final = 3
 
 
 def _open_ones(undoing: Mapping[UUID, Sequence[Row]]) -> list[Row]:

@@ -1,7 +1,9 @@
-"""The command lane of the ledger: the agent asks and obeys. Compare-and-set, then the fold; a refusal is an answer.
+"""Commands on effects: plan, acknowledge, fail and supersede.
 
-Every verb must run inside the door's transaction. A refusal that leaves a trace is returned (the door commits it); an
-exception leaves nothing. `Repeated` means that the key of the command is in the book already.
+A command compares the stored state, appends its journal entry and folds that into the effect.
+Every function must run inside the endpoint's transaction. A refusal that leaves a trace is
+returned, so that the endpoint commits it; an exception leaves nothing. `Repeated` means that the
+journal already holds the command's key.
 """
 
 from collections.abc import Callable
@@ -26,28 +28,26 @@ from sessions.fences import Stale
 from sessions.origin import Origin, Repeated
 from sessions.speakers import Standing
 
-Decide = Callable[
-    [EffectRow | None], Grant
-]  # what leave an effect gets that needs it; None where it is new
-Check = Callable[
-    [EffectRow], Refusal | None
-]  # a last look at an effect, its row locked, before its leave is used
+# Decides the permission of an effect that needs one; the row is None for a new effect.
+Decide = Callable[[EffectRow | None], Grant]
+# Checks a locked effect before its permission is used.
+Check = Callable[[EffectRow], Refusal | None]
 
 
 @dataclass(slots=True)
 class Plan:
-    """An intention, read and resolved by the door."""
+    """An intention, parsed and resolved by the endpoint."""
 
     session: UUID
     effect_key: str
     tool: str
     intent_digest: str
-    values: dict[str, Any]  # the other columns a plan sets, by name
+    values: dict[str, Any]  # the other columns that a plan sets, by name
 
 
 @dataclass(slots=True)
 class Answered:
-    """What became of a command. `status` is the HTTP status; `refusal` a code of protocol.md with its sentence."""
+    """The result of a command. `status` is the HTTP status, `refusal` a code of protocol.md."""
 
     effect: EffectRow
     status: int = 200
@@ -56,28 +56,31 @@ class Answered:
     attempt: AttemptRow | None = None
     open_effect: UUID | None = None
     position: int = 0  # of the plan's or dispatch's entry
-    same_calls: tuple[UUID, ...] = ()  # of other sessions, which may have done the same
+    same_calls: tuple[UUID, ...] = ()  # effects of other sessions that may have done the same
 
 
 _PLANNED_LIST: Final = ", ".join(columns(EffectRow))
 
 
 def plan(origin: Origin, plan: Plan, decide: Decide, observe: Observe) -> Answered:
-    """Write down an intention before it happens; the effect is released only by what `decide` answers.
+    """Record an intention before it happens; only the grant of `decide` releases the effect.
 
-    `decide` is asked only when leave is needed. The session row must be locked by the caller, so that two plans of one
-    intent cannot miss each other.
+    `decide` is called only when permission is needed. The caller must have locked the session row,
+    so that two plans of one intent see each other.
     """
     identity = derived(plan.session, plan.effect_key)
     own, others = _related(identity, plan)
     if own is not None and own.planned_mark and own.intent_digest != plan.intent_digest:
         trace(origin, own, "key_reuse")
-        sentence = "This effect key stands for another tool or other arguments; use a new key for a new intent."
+        sentence = (
+            "This effect key belongs to another tool or other arguments."
+            " Use a new key for a new intent."
+        )
         return Answered(own, 422, Refusal("key_reuse", sentence))
     ambiguous = _still_open(own, others, plan, origin.received_us)
     if own is None or not is_of_a_command(own.planned_mark):
         return _first_plan(origin, plan, decide, observe, own, identity, ambiguous)
-    origin.lane = "evidence"  # asked again: kept, but the plan that was accepted stands
+    origin.lane = "evidence"  # a repeated plan is stored, but the accepted plan stays in force
     appended = entries.append(
         [origin.draft("effect.planned", session=own.session_id, effect=identity)],
         origin.received_us,
@@ -88,20 +91,19 @@ def plan(origin: Origin, plan: Plan, decide: Decide, observe: Observe) -> Answer
     asks, unsettled = needs_leave(own, origin.received_us), False
     if doubtful or own.state == "failed":
         asks, unsettled = _asks_again(own, origin.received_us)
-    # Delivered twice is not asked twice: what was decided when the request came first stands, and what became of it.
+    # A repeated delivery is not decided twice: the first decision and its outcome stay.
     decided = appended[0].status is Status.DUPLICATE and bool(own.leave_basis)
     if not asks or decided or ambiguous is not None:
-        # What may have happened is settled first, also where only an attempt before the last, a rejected one, may have.
+        # Settle first what may have happened, including attempts before a rejected last one.
         return Answered(own, 200, open_effect=own.id if unsettled else ambiguous if asks else None)
     if doubtful:
         give_up(own, load_attempts([own.id])[own.id], origin.received_us, observe)
-        if (
-            own.state == "acknowledged"
-        ):  # an attempt before the last had happened: there is nothing to ask leave for
+        # An attempt before the last happened, so no permission is needed.
+        if own.state == "acknowledged":
             return Answered(
                 own, 200, open_effect=own.id if unsettled else None, position=appended[0].position
             )
-    # The same intent; what does not belong to it (free text, preconditions) is from now on as it was asked last.
+    # Values outside the intent (free text, preconditions) are replaced by those of this plan.
     own.plan_position, own.replanned = appended[0].position, True
     plan_fields = fold.said_by_plan(own)
     grant = decide(own)
@@ -114,9 +116,9 @@ def plan(origin: Origin, plan: Plan, decide: Decide, observe: Observe) -> Answer
 
 
 def needs_leave(row: EffectRow, now_us: int) -> bool:
-    """True when nothing of the effect is under way, and leave for its next attempt is neither given nor asked for.
+    """True if the next attempt needs permission and none is granted, requested or denied.
 
-    Nor refused: a no stands for this effect, also when it was said of an attempt after the first.
+    A denial applies to the effect, including a denial of an attempt after the first.
     """
     over = row.leave == "granted" and leaves.lapsed(row, now_us)
     standing = row.leave in ("granted", "pending", "refused") and not over
@@ -126,24 +128,23 @@ def needs_leave(row: EffectRow, now_us: int) -> bool:
 
 
 def _asks_again(row: EffectRow, now_us: int) -> tuple[bool, bool]:
-    """Whether leave for another attempt is to be asked for, and whether any attempt may have happened.
+    """Return whether to request permission for another attempt, and whether any may have happened.
 
-    As the verdict table says of what was tried before.
+    Follows the verdict table.
     """
     evaluation = cases.judge(row.project_id, [row], now_us, None)[row.id]
     decision = evaluation.verdict
-    asks = decision.row != "11" and (
-        decision.asks_leave or decision.answer == "ask"
-    )  # 11 speaks of its compensation
+    # Row 11 is about the compensation, not about this effect.
+    asks = decision.row != "11" and (decision.asks_leave or decision.answer == "ask")
     return asks, bool(evaluation.in_doubt)
 
 
 def give_up(
     row: EffectRow, attempts: dict[int, AttemptRow], received_us: int, observe: Observe
 ) -> None:
-    """Wait no longer for the word of whoever made the last attempt: leave then speaks of the next one.
+    """Stop waiting for a report on the last attempt, so that permission applies to the next one.
 
-    Whether it happened is as unknown as before, and any word that still comes counts before this one.
+    The outcome stays unknown, and any later report takes precedence over this entry.
     """
     last = attempts[row.attempt_count]
     if last.failed_mark:
@@ -215,7 +216,8 @@ def _first_plan(
         own.leave, own.leave_basis, own.leave_ref, own.leave_until_us = grant
     post(own, attempts, fact_of(origin, "effect.planned", appended.position, 1, values), observe)
     if grant is None and ambiguous is None and needs_leave(own, origin.received_us):
-        leaves.change_leave(own, decide(own), origin.received_us)  # reported before, and rejected
+        # Reported earlier, and rejected.
+        leaves.change_leave(own, decide(own), origin.received_us)
     return Answered(
         own,
         201 if created else 200,
@@ -234,14 +236,14 @@ def acknowledge(
     external_reference: str,
     observe: Observe,
 ) -> Answered:
-    """Record the outcome of an open attempt; for one that is no longer open it is kept as late evidence (202)."""
+    """Record the outcome of an open attempt; a closed one keeps it as late evidence (202)."""
     facts = {"outcome": outcome}
     values = {"outcome": outcome, "external_reference": external_reference}
     return _answer_attempt(origin, effect, "effect.acknowledged", attempt, facts, values, observe)
 
 
 def fail(origin: Origin, effect: UUID, *, attempt: int, reason: str, observe: Observe) -> Answered:
-    """Record that an attempt failed: rejected (nothing happened), timeout or error (nobody knows)."""
+    """Record a failed attempt: rejected (nothing happened), timeout or error (unknown)."""
     return _answer_attempt(
         origin, effect, "effect.failed", attempt, {"reason": reason}, {"reason": reason}, observe
     )
@@ -250,9 +252,9 @@ def fail(origin: Origin, effect: UUID, *, attempt: int, reason: str, observe: Ob
 def supersede(
     origin: Origin, effect: UUID, observe: Observe, check: Check | None = None
 ) -> Answered:
-    """Withdraw an effect that has not happened. One that may have happened cannot be wished away: 409.
+    """Withdraw an effect that has not happened; one that may have happened gets 409.
 
-    `check` may refuse what could be withdrawn.
+    `check` may refuse the withdrawal.
     """
     row, attempts = locked(origin, effect)
     speakers.expect(
@@ -295,7 +297,10 @@ def _answer_attempt(
     stale = lost_lease(origin, row, kind, attempt)
     current = attempts.get(attempt)
     if current is None:
-        sentence = f"Attempt {attempt} was never dispatched here; dispatch first, or report it to /events as evidence."
+        sentence = (
+            f"Attempt {attempt} was never dispatched."
+            " Dispatch it first, or report it as evidence to POST /events."
+        )
         return Answered(row, 409, Refusal("NOT_DISPATCHED", sentence))
     late = not current.is_open or stale is not None
     if late:
@@ -311,14 +316,13 @@ def _answer_attempt(
         went_well = kind == "effect.acknowledged" and values["outcome"] == "ok"
         breakers.count(row, attempts[attempt], went_well=went_well, now_us=origin.received_us)
         if origin.lease_epoch is not None:
-            beats.progressed(
-                origin.project, row.session_id, task=row.task_id
-            )  # last: see sessions/beats.py
+            # Last, because of the lock order that sessions/beats.py describes.
+            beats.progressed(origin.project, row.session_id, task=row.task_id)
     return Answered(row, 202 if late else 200, attempt=attempts[attempt])
 
 
 def post(row: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe) -> None:
-    """Fold a fact, whose entry is in the journal, into a locked effect, and write what follows from it."""
+    """Fold a recorded fact into a locked effect, and store all consequences."""
     rows, tried = {row.id: row}, {row.id: attempts}
     before = undoing.of(rows, tried)
     names = (
@@ -352,7 +356,7 @@ def _append(
 
 
 def trace(origin: Origin, row: EffectRow, refusal: str) -> None:
-    """Keep a refused command as evidence; its key is not consumed."""
+    """Record a refused command as evidence; its key stays unused."""
     entries.record(
         row.project_id,
         "integrity.conflict",
@@ -367,12 +371,14 @@ def trace(origin: Origin, row: EffectRow, refusal: str) -> None:
 
 
 def _related(identity: UUID, plan: Plan) -> tuple[EffectRow | None, list[EffectRow]]:
-    """In one reading: the effect itself, and open effects of the same intent in its session."""
+    """Load the effect and the open effects of the same intent in its session, in one query."""
     lock = " FOR UPDATE" if connection.vendor == "postgresql" else ""
     states = ", ".join(f"'{state}'" for state in OPEN)
     records = sql.rows(
+        # The condition repeats that of the index on unsettled intents.
         f"SELECT {_PLANNED_LIST} FROM ledger_effect WHERE id = %s"
-        f" OR (session_id = %s AND intent_digest = %s AND (state IN ({states}) OR outcome = 'unknown'))"  # as its index
+        f" OR (session_id = %s AND intent_digest = %s"
+        f" AND (state IN ({states}) OR outcome = 'unknown'))"
         f" ORDER BY id{lock}",
         [vendor_id(identity), vendor_id(plan.session), plan.intent_digest],
     )
@@ -384,10 +390,11 @@ def _related(identity: UUID, plan: Plan) -> tuple[EffectRow | None, list[EffectR
 def _still_open(
     own: EffectRow | None, others: list[EffectRow], plan: Plan, now_us: int
 ) -> UUID | None:
-    """The effect of the same intent that is to be settled first: what may have happened, what has leave, the oldest.
+    """Return the effect of the same intent that must be settled first, if any.
 
-    What was only ever planned waits for those before it and for none after it. So of names that were given to one
-    intent while nobody knew how it stood, one goes on, whoever asks, and never do two wait for each other.
+    Effects that may have happened come first, then those with permission, then the oldest.
+    An effect that was only planned waits for earlier ones and never for later ones. So of several
+    effect keys for one intent exactly one proceeds, and no two wait for each other.
     """
     turn = plan.values.get("turn") or ""
     candidates: list[tuple[int, int, UUID]] = []
@@ -399,9 +406,8 @@ def _still_open(
             continue
         doubtful = cases.is_in_doubt(row)
         if row.state == "failed" and row.attempt_count > 1 and not doubtful:
-            doubtful = cases.may_have_happened(
-                row, now_us
-            )  # one before the last, which was rejected
+            # An attempt before the last one, which was rejected.
+            doubtful = cases.may_have_happened(row, now_us)
         again = (
             row.state == "failed"
             and row.leave in ("granted", "pending")
@@ -413,14 +419,14 @@ def _still_open(
 
 
 def planner(row: EffectRow) -> UUID | None:
-    """The agent that planned an effect; None while no plan of it was heard."""
+    """Return the agent that planned an effect; None while its plan has not arrived."""
     return row.agent_id if row.planned_mark else None
 
 
 def lost_lease(origin: Origin, row: EffectRow, kind: str, attempt: int) -> Stale | None:
-    """What an agent that answers for an attempt has lost, which it still answers for where the attempt is its own.
+    """Return the lost lease of an agent that reports on its own attempt, or None.
 
-    None where nothing is lost. Raises NotAllowed for the attempt of another agent.
+    Raises NotAllowed for the attempt of another agent.
     """
     standing = speakers.weigh(origin, row.session_id, row.task_id, planner(row))
     stale = fences.outdated(origin.project, row.session_id, origin.lease_epoch, row.task_id)
@@ -439,7 +445,7 @@ def lost_lease(origin: Origin, row: EffectRow, kind: str, attempt: int) -> Stale
 
 
 def locked(origin: Origin, effect: UUID) -> tuple[EffectRow, dict[int, AttemptRow]]:
-    """An effect of the caller's project, locked, and its attempts by number. Raises LookupError."""
+    """Lock an effect of the caller's project and load its attempts. Raises LookupError."""
     row = effects.load([effect]).get(effect)
     if row is None or row.project_id != origin.project:
         raise LookupError(effect)
@@ -454,7 +460,7 @@ def fact_of(
     attempt: int,
     values: dict[str, Any],
 ) -> Fact:
-    """The fact that a command is, about an attempt, as the fold reads it; its entry is at `position`."""
+    """Build the fact of a command about an attempt; its entry is at `position`."""
     return Fact(
         kind=kind,
         mark=origin.mark,

@@ -42,9 +42,8 @@ def dispatch(
         effect=row.id,
         also=commands.planner(row),
     )
-    origin.received_us = max(
-        origin.received_us, now_us()
-    )  # whoever waited for the row acts after whoever had it
+    # whoever waited for the row acts after whoever had it
+    origin.received_us = max(origin.received_us, now_us())
     if row.intent_digest != asked(row.tool):
         commands.trace(origin, row, "INTENT_MISMATCH")
         sentence = "These are not the arguments that were planned; plan them as a new effect and ask for leave."
@@ -77,9 +76,8 @@ def dispatch(
         refused = following.refusal
         if refused is None and following.again:
             refused = again(row)
-            if (
-                refused is not None and refused.code == "GATE_GONE"
-            ):  # what it had serves no more: it is asked for anew
+            # what it had serves no more: it is asked for anew
+            if refused is not None and refused.code == "GATE_GONE":
                 commands.give_up(row, attempts, origin.received_us, observe)
                 leaves.change_leave(row, Grant("held", "revoked"), origin.received_us)
         if refused is not None:
@@ -97,9 +95,8 @@ def dispatch(
     )
     appended = entries.append([draft], origin.received_us)[0]
     if appended.status is Status.DUPLICATE:
-        return Answered(
-            row, 409, leaves.ALREADY_DISPATCHED
-        )  # this key opened an attempt that is closed by now
+        # this key opened an attempt that is closed by now
+        return Answered(row, 409, leaves.ALREADY_DISPATCHED)
     if appended.status is Status.CONFLICT:
         raise Repeated
     fact = commands.fact_of(

@@ -1,9 +1,10 @@
-"""What a fact does. State is a pure function of marks; a fact only sets marks, each once, the first by its order key.
+"""Fold: apply one fact to an effect and its attempts.
 
-The command lane (after its compare-and-set), the evidence lane and as-of views all come through here. Because a mark is
-kept by the smallest order key and never by arrival (of acknowledgements, by the smallest of those that know the
-outcome), the same facts give the same state in every order of delivery and however often they are repeated. Only the
-columns of `FOLLOW_DELIVERY` depend on it.
+State is a pure function of marks. A fact only sets marks, and each mark keeps the fact with the
+smallest order key, regardless of arrival (of acknowledgements: the smallest of those that know the
+outcome). So the same facts give the same state in every order of delivery, however often they are
+repeated; only the columns of `FOLLOW_DELIVERY` depend on delivery. Commands (after their
+compare-and-set), evidence and as-of views all use this module.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,62 +20,66 @@ from ledger.marks import settle as settle
 from ledger.rows import AttemptRow, EffectRow
 from ledger.states import MOVED
 
-# The server's clocks, and pointers into the journal: no part of state.
+# Server clocks and journal positions: not part of the state.
 FOLLOW_DELIVERY: Final = frozenset(
     {
-        *("received_us", "heard_us", "changed_us", "deadline_us"),
-        *("opened_position", "plan_position", "answer_position", "version", "gave_way"),
+        "received_us",
+        "heard_us",
+        "changed_us",
+        "deadline_us",
+        "opened_position",
+        "plan_position",
+        "answer_position",
+        "version",
+        "gave_way",
     }
 )
-# What a plan says of its effect, and what each column is while no plan has said it.
+# The columns that a plan sets, with their values while no plan has set them.
+_PLAN_COLUMNS: Final = {
+    "tool",
+    "claimed_class",
+    "intent_digest",
+    "call_id",
+    "turn",
+    "task_id",
+    "repository_id",
+    "ref",
+    "ref_class",
+    "moved_refs",
+    "ref_patterns_version",
+    "environment",
+    "resource",
+    "parent_effect_id",
+    "compensates_id",
+    "undoes",
+    "redactions",
+    "judged",
+    "judged_by",
+    "judged_as",
+    "enforced",
+}
 _UNSAID: Final = {
-    column.name: column.default
-    for column in fields(EffectRow)
-    if column.name
-    in {
-        *(
-            "tool",
-            "claimed_class",
-            "intent_digest",
-            "call_id",
-            "turn",
-            "task_id",
-            "repository_id",
-            "ref",
-            "ref_class",
-        ),
-        *(
-            "moved_refs",
-            "ref_patterns_version",
-            "environment",
-            "resource",
-            "parent_effect_id",
-            "compensates_id",
-            "undoes",
-            "redactions",
-        ),
-        *("judged", "judged_by", "judged_as", "enforced"),
-    }
+    column.name: column.default for column in fields(EffectRow) if column.name in _PLAN_COLUMNS
 }
 
 
 class Observation(NamedTuple):
-    """What it means that something happened without a command: the leave it ran under, and the basis."""
+    """The permission and basis of something that happened without a command."""
 
     leave: str
     basis: str
 
 
-# (present leave, from an import, what an enforced policy said of the plan or "") -> Observation
+# (current permission, from an import, outcome of an enforced policy or "") -> Observation
 Observe = Callable[[str, bool, str], Observation]
-# Bases of what happened without a command, from the lightest to the weightiest; any other basis is a command's or a
-# ruling's, and stands.
+# Bases of what happened without a command, from the weakest to the strongest. Any other basis is
+# that of a command or a ruling, and stays.
 _OBSERVED_BASES: Final = ("import", "observe", "policy")
 
 
 @dataclass(slots=True)
 class Fact:
-    """One fact about an effect, as the fold reads it. `values` holds the fields of its kind, already checked."""
+    """One fact about an effect. `values` holds the validated fields of its kind."""
 
     kind: str
     mark: str
@@ -93,9 +98,9 @@ class Fact:
 def apply(
     effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe
 ) -> list[str]:
-    """Set the marks of `fact` on `effect` and `attempts` (by number) and return the violations it shows by itself.
+    """Set the marks of `fact` on `effect` and `attempts` (by number); return its own violations.
 
-    Call `settle` when all facts are in. A kind the fold does not know moves nothing.
+    Call `settle` when all facts are applied. A fact of an unknown kind changes nothing.
     """
     effect.changed_us = max(effect.changed_us, fact.received_us)
     handler = _HANDLERS.get(fact.kind)
@@ -122,7 +127,7 @@ def apply(
 
 
 def _denies_a_person(effect: EffectRow, fact: Fact) -> bool:
-    """True for a clean rejection of the attempt that a person said had happened, also where it moves no mark."""
+    """True if a "rejected" report contradicts a human "happened" resolution."""
     rejects: bool = fact.kind == "effect.failed" and fact.values["reason"] == "rejected"
     return (
         rejects
@@ -132,7 +137,7 @@ def _denies_a_person(effect: EffectRow, fact: Fact) -> bool:
 
 
 def _is_told_by_a_person(effect: EffectRow, attempt: int) -> bool:
-    """True when a person said of this attempt that it happened."""
+    """True if a person stated that this attempt happened."""
     return effect.resolution == "happened" and attempt_of(effect.resolved_mark) == attempt
 
 
@@ -146,9 +151,9 @@ def _planned(
         if not wins and judged == judgement.of(effect):
             return
         gives_way(effect, said_by_plan(effect), fact.position)
-        # What a losing plan said may not show through where the winning one is silent; but for what was said of it.
+        # Values of the losing plan must not fill gaps of the winning one, except the policy result.
         columns = (_UNSAID | fact.values if wins else {}) | judged._asdict()
-        # A command that plans anew what was reported asks for the next attempt; of those before it says nothing.
+        # A command that re-plans a reported effect requests permission for the next attempt only.
         asks_on = by_command
     effect.replanned = True
     if wins:
@@ -156,34 +161,36 @@ def _planned(
         effect.planned_at_us = fact.told_us
         effect.plan_position = fact.position
         effect.lane = fact.lane
-        effect.agent_id = (
-            fact.agent or effect.agent_id
-        )  # until a plan is heard, whoever spoke of the effect first
+        # Until a plan arrives, the agent is that of the first fact.
+        effect.agent_id = fact.agent or effect.agent_id
     for name, value in columns.items():
         setattr(effect, name, value)
     if effect.leave_basis in _OBSERVED_BASES[1:] and effect.leave in _SEEN and not asks_on:
-        # It happened before this was heard: what the policy says of the plan is only known now.
+        # It happened before its plan arrived, so the policy outcome is known only now.
         _see(effect, attempts, observe("held", False, effect.enforced_judgement))
 
 
-# What the book keeps of a plan that another takes the place of: ids, enums and numbers, by column. Its words stand in
-# its body; its intent, and when and by whom it was told, in its entry.
+# What the journal keeps of a replaced plan: ids, enums and numbers, by column. Its texts are in its
+# body; its intent, time and agent are in its entry.
 KEPT_OF_PLANS: Final = (
-    *(
-        "task_id",
-        "repository_id",
-        "parent_effect_id",
-        "compensates_id",
-        "undoes",
-        "claimed_class",
-        "redactions",
-    ),
-    *("ref_class", "ref_patterns_version", "judged", "judged_by", "judged_as", "enforced"),
+    "task_id",
+    "repository_id",
+    "parent_effect_id",
+    "compensates_id",
+    "undoes",
+    "claimed_class",
+    "redactions",
+    "ref_class",
+    "ref_patterns_version",
+    "judged",
+    "judged_by",
+    "judged_as",
+    "enforced",
 )
 
 
 def said_by_plan(effect: EffectRow) -> dict[str, Any]:
-    """What the plan that stands says, as the book keeps it."""
+    """Return the current plan's values as the journal keeps them."""
     columns = {name: getattr(effect, name) for name in KEPT_OF_PLANS}
     return {
         name: value
@@ -193,7 +200,7 @@ def said_by_plan(effect: EffectRow) -> dict[str, Any]:
 
 
 def gives_way(effect: EffectRow, replaced: dict[str, Any], position: int) -> None:
-    """Remember what a plan said until the one at `position` took its place (see effects.write)."""
+    """Archive the plan that the one at `position` replaces (see effects.write)."""
     effect.gave_way = [*(effect.gave_way or ()), {"by": position, **replaced}]
 
 
@@ -201,14 +208,13 @@ _SEEN: Final = ("observed", "bypassed")
 
 
 def _see(effect: EffectRow, attempts: dict[int, AttemptRow], seen: Observation) -> None:
-    """Let the effect, and those of its attempts that happened without a command, stand under what was observed."""
+    """Set the observed permission on the effect and on its attempts made without a command."""
     if effect.leave_basis == "exemption":
         effect.leave_ref = ""
-    effect.leave, effect.leave_basis = (
-        seen.leave,
-        seen.basis,
-    )  # whether it is a breach, `settle` says at the end
-    if effect.spent_by:  # several attempts told of at once: which of them had leave nobody can say
+    # `settle` decides at the end whether this is a violation.
+    effect.leave, effect.leave_basis = seen.leave, seen.basis
+    # Several attempts were reported at once: which of them had permission is unknown.
+    if effect.spent_by:
         attempts[effect.spent_by].leave, effect.spent_by = seen.leave, 0
     for row in attempts.values():
         if row.leave in _SEEN:
@@ -216,10 +222,10 @@ def _see(effect: EffectRow, attempts: dict[int, AttemptRow], seen: Observation) 
 
 
 def may_change_every_attempt(effect: EffectRow, facts: Iterable[Fact]) -> bool:
-    """False when none of `facts` can move the leave under which attempts ran that it does not name (see `_see`).
+    """False if no fact can change the permission of attempts that it does not name (see `_see`).
 
-    So it is where every attempt was observed already, and no import turns out to have been live, and no plan wins or
-    is judged more strictly than what stands.
+    That is the case when every attempt was observed, no import turns out to be live, and no plan
+    wins or gets a stricter policy outcome than the current one.
     """
     if effect.leave not in _SEEN or effect.leave_aside:
         return True
@@ -242,27 +248,28 @@ def _may_be_judged_otherwise(effect: EffectRow, plan: Fact) -> bool:
 def _attempt(
     effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe
 ) -> AttemptRow:
-    """The attempt a moving fact speaks of. A new one happened: the effect's leave is spent or found wanting."""
+    """Return the attempt of a fact. A new attempt uses the effect's permission or lacks one."""
     row = attempts.get(fact.attempt)
     if row is None and effect.leave_aside:
-        # The attempt after the one that was rejected, and then had happened: leave is judged as it stood for this one.
+        # A rejected attempt turned out to have happened: restore the permission for the next one.
         effect.leave, effect.leave_until_us = effect.leave_aside, effect.leave_aside_until_us
         effect.leave_aside, effect.leave_aside_until_us, effect.recalled = "", None, True
     if effect.leave in _SEEN and effect.leave_basis in _OBSERVED_BASES:
-        # Import and live evidence of one effect may arrive either way round: the weightier basis stays.
+        # Imported and live evidence of an effect arrive in any order: the stronger basis stays.
         if effect.leave_basis == "import" and not fact.imports:
             _see(effect, attempts, observe("held", False, effect.enforced_judgement))
     elif row is not None:
-        # Leave asked for since a rejection is for the next attempt: a late word on this one does not spend it.
+        # Permission requested after a rejection is for the next attempt: a late report on this
+        # attempt does not use it.
         if effect.leave not in MOVED and _will_tell(effect, attempts, fact, row):
             effect.leave_aside, effect.leave_aside_until_us = effect.leave, effect.leave_until_us
             effect.leave = row.leave
     elif effect.leave == "used" and fact.values.get("replaces"):
-        pass  # the table lets it act again under the leave that the attempt before it used
+        pass  # the verdict table allows a second attempt under the permission already used
     elif effect.leave == "granted" and not effect.lapsed(fact.received_us):
         effect.leave, effect.spent_by = "used", fact.attempt
     elif effect.leave in ("granted", "used"):
-        # Its time was over, or another attempt used it: leave is for one.
+        # The permission expired or another attempt used it: a permission covers one attempt.
         _see(effect, attempts, observe("held", fact.imports, effect.enforced_judgement))
     elif effect.leave not in MOVED:
         _see(effect, attempts, observe(effect.leave, fact.imports, effect.enforced_judgement))
@@ -282,7 +289,7 @@ def _attempt(
 def _will_tell(
     effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, row: AttemptRow
 ) -> bool:
-    """True for an acknowledgement that will say what state the effect is in (see marks.tells)."""
+    """True if this acknowledgement will determine the effect's state (see marks.tells)."""
     if fact.kind != "effect.acknowledged":
         return False
     outcome = fact.values["outcome"] if _is_believed(effect, fact, row) else row.outcome
@@ -290,11 +297,11 @@ def _will_tell(
 
 
 def _is_believed(effect: EffectRow, fact: Fact, row: AttemptRow) -> bool:
-    """True for an acknowledgement that stands for its attempt, whatever was told of it before.
+    """True if this acknowledgement counts for its attempt, whatever was reported before.
 
-    Whoever knows the outcome is believed before whoever does not, also a report before a command: "unknown" contradicts
-    nobody. Of two that know, and of two that do not, the first by its mark stands; but of reports of what undoes a part
-    of another effect, so that it can be done anew, the one that says that it went wrong.
+    A known outcome takes precedence over "unknown", even a report over a command. Among equals the
+    first by its mark counts. Exception: among reports on a partial compensation (`undoes`), the
+    report that it went wrong counts.
     """
     knows: bool = fact.values["outcome"] != "unknown"
     if row.acknowledged_mark and knows != (row.outcome != "unknown"):
@@ -359,7 +366,7 @@ def _failed(
 def _probed(
     effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe
 ) -> None:
-    """A look at the remote. One that found it tells that it happened; the others move nothing, and are read with it."""
+    """Apply a probe result: a hit acknowledges the attempt, any other result moves no mark."""
     if fact.values.get("found") == "hit":
         values = {"outcome": "ok", "external_reference": fact.values.get("external_reference")}
         _acknowledged(
@@ -377,7 +384,7 @@ def _superseded(
 def _resolved(
     effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, _observe: Observe
 ) -> None:
-    """A person said what became of an attempt of which nobody could know. No agent's report is that word."""
+    """Apply a person's resolution of an unknown outcome. Reports of agents never count as one."""
     if fact.lane != "system":
         return
     answer, row = fact.values["answer"], attempts.get(fact.attempt)
@@ -391,12 +398,10 @@ def _resolved(
     if answer == "not_happened" and earlier(fact.mark, row.failed_mark):
         row.failed_mark = fact.mark
         row.failed_at_us = fact.told_us
-        row.failure_reason = (
-            "rejected"  # nothing happened: what follows is what follows a clean rejection
-        )
+        row.failure_reason = "rejected"  # nothing happened, as after a clean rejection
     if answer == "happened":
         row.external_reference = fact.values.get("external_reference") or row.external_reference
-        if effect.leave not in MOVED:  # asked for since, for the next attempt
+        if effect.leave not in MOVED:  # requested later, for the next attempt
             effect.leave_aside, effect.leave_aside_until_us = effect.leave, effect.leave_until_us
             effect.leave = row.leave
 
@@ -412,9 +417,9 @@ _HANDLERS = {
     "effect.failed": _failed,
     "effect.superseded": _superseded,
 }
-KINDS = frozenset(_HANDLERS) - {RESOLVED}  # what agents may tell
+KINDS = frozenset(_HANDLERS) - {RESOLVED}  # what agents may report
 
 
 def remote_key(effect: UUID, attempt: int) -> str:
-    """The key offered to the remote for this attempt; another attempt has another."""
+    """Return the key that the remote sees for this attempt; every attempt has its own."""
     return f"gbk-{effect.hex}-{attempt}"

@@ -70,9 +70,8 @@ def covering(
 
 def live(project: UUID) -> list[Hold]:
     """Every stop in force in the project, the latest first."""
-    if not sql.rows(
-        _ANY, [sql.vendor_id(project)]
-    ):  # so it is nearly always, and whoever is woken asks
+    # so it is nearly always, and whoever is woken asks
+    if not sql.rows(_ANY, [sql.vendor_id(project)]):
         return []
     return list(
         Hold.objects.filter(project=project, lifted_at_us__isnull=True)
@@ -99,9 +98,8 @@ _ANY_SINCE = "SELECT 1 FROM ledger_hold WHERE project_id = %s AND (lifted_at_us 
 
 def since(project: UUID, at_us: int) -> list[Hold]:
     """Every stop of the project that was in force at `at_us` or has been set since."""
-    if not sql.rows(
-        _ANY_SINCE, [sql.vendor_id(project), at_us]
-    ):  # so it is nearly always, and every report asks
+    # so it is nearly always, and every report asks
+    if not sql.rows(_ANY_SINCE, [sql.vendor_id(project), at_us]):
         return []
     return list(
         Hold.objects.filter(

@@ -1,6 +1,6 @@
-"""Leave, as the ledger knows it: what was given, what a refusal says, and what an agent may do now.
+"""Permission: grants, refusals, and what an agent may do now.
 
-Who decides about leave is approvals' matter; `basis` and `ref` are words the ledger keeps and does not read.
+The approvals app decides about permission. `basis` and `ref` are opaque to the ledger.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from ledger.rows import EffectRow
 
 
 class Grant(NamedTuple):
-    """Leave for one attempt, as approvals decided it. `ref` is opaque to the ledger."""
+    """Permission for one attempt, as approvals decided. `ref` is opaque to the ledger."""
 
     leave: str
     basis: str
@@ -25,7 +25,7 @@ class Grant(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """A code of protocol.md with its sentence, and as `reason` why leave was not there, in a word of approvals.md."""
+    """A code of protocol.md, its message, and the reason of a missing permission (approvals.md)."""
 
     code: str
     sentence: str
@@ -33,19 +33,19 @@ class Refusal(NamedTuple):
 
 
 def lapsed(row: EffectRow, now_us: int) -> bool:
-    """True when leave was given and its time is over; whoever reads treats a passed deadline as passed."""
+    """True if permission was granted and has expired; no entry marks the expiry."""
     return row.lapsed(now_us)
 
 
 def give_leave(row: EffectRow, grant: Grant, received_us: int) -> None:
-    """Let a locked effect stand under `grant`; the entry that says why is the caller's."""
+    """Store `grant` on a locked effect; the caller records the entry with the reason."""
     row.leave, row.leave_basis, row.leave_ref, row.leave_until_us = grant
     row.changed_us = max(row.changed_us, received_us)
     effects.write([row], [])
 
 
 def change_leave(row: EffectRow, grant: Grant, received_us: int) -> None:
-    """Let a locked effect stand under `grant`, given or withheld, and say so in the book."""
+    """Store `grant` on a locked effect, and record the change in the journal."""
     kind = "effect.withheld" if grant.leave in _WITHHELD else "effect.granted"
     record = said_of(grant, {name: getattr(row, name) for name in _JUDGEMENT})
     facts = as_text(record | ({"plan": row.plan_position} if row.plan_position is not None else {}))
@@ -67,7 +67,7 @@ _JUDGEMENT: Final = ("judged", "judged_by", "judged_as", "enforced")
 
 
 def said_of(grant: Grant, judgement: Mapping[str, Any]) -> dict[str, Any]:
-    """What the book keeps of leave: the word, its basis, what it refers to and until when, and what the policy said."""
+    """Return the journal facts of a grant and its policy result, without empty values."""
     record = {
         "leave": grant.leave,
         "basis": grant.basis,
@@ -84,45 +84,48 @@ COMPENSATION_OPEN: Final = Refusal(
 )
 ALREADY_DISPATCHED: Final = Refusal(
     "ALREADY_DISPATCHED",
-    "Another process or key dispatched an attempt before; do not act, report what you know of it.",
+    "Already dispatched by another process or idempotency key. Do not act."
+    " If you know the outcome, acknowledge or fail that attempt.",
     "already_used",
 )
 _GONE: Final = ("cancelled", "revoked", "lapsed", "returned")
 
 
 def wrong_state(row: EffectRow) -> Refusal:
-    """The command does not apply in this state."""
+    """Return the refusal of a command that the current state does not allow."""
     sentence = (
-        f"The effect is {row.state}; this command does not apply to it. Read it and decide anew."
+        f"This command does not apply in state {row.state}."
+        " Read the effect and decide from its current state."
     )
     return Refusal("WRONG_STATE", sentence)
 
 
 def none_given(row: EffectRow) -> Refusal:
-    """The refusal that fits the leave."""
+    """Return the refusal that fits the effect's permission."""
     if row.leave == "pending":
-        return Refusal(
-            "GATE_PENDING", "People have not ruled yet; wait and ask again.", "not_resolved"
-        )
+        return Refusal("GATE_PENDING", "Approval is pending. Wait, then retry.", "not_resolved")
     if row.leave == "refused" and row.leave_basis == "expired":
-        sentence = "Nobody ruled in time, and that is a no; do not act. Supersede the effect, or plan another."
+        sentence = (
+            "The approval request expired. Do not act. Supersede the effect or plan a new one."
+        )
         return Refusal("GATE_EXPIRED", sentence, "expired")
     if row.leave == "refused":
-        sentence = "Leave was refused; do not act. Supersede the effect or plan another."
+        sentence = "Approval was denied. Do not act. Supersede the effect or plan a new one."
         return Refusal("GATE_DENIED", sentence, "denied")
     if row.leave_basis in _GONE:
         sentence = (
-            f"The leave is gone ({row.leave_basis}); do not act. Plan the effect again to ask anew."
+            f"The permission no longer applies ({row.leave_basis}). Do not act."
+            " Plan the effect again to request approval."
         )
         return Refusal("GATE_GONE", sentence, row.leave_basis)
-    sentence = "This effect has no leave; plan it again and act only when the answer is proceed."
+    sentence = "This effect has no permission. Plan it again, and act only on `proceed`."
     return Refusal("NO_LEAVE", sentence, "not_resolved")
 
 
 def answer(effect: EffectRow, open_effect: UUID | None = None) -> str:
-    """What the agent may do now: proceed | wait | blocked | done | ambiguous.
+    """Return what the agent may do now: proceed | wait | blocked | done | ambiguous.
 
-    Follows from state and leave alone, but for `open_effect`: what has to be settled first, this one or another.
+    Depends on state and permission only, and on `open_effect`: the effect to settle first.
     """
     if effect.state in ("compensated", "superseded"):
         return "done"
@@ -135,11 +138,11 @@ def answer(effect: EffectRow, open_effect: UUID | None = None) -> str:
     if effect.leave == "granted":
         return "wait" if lapsed(effect, now_us()) else "proceed"
     if effect.leave == "pending":
-        return "blocked" if lapsed(effect, now_us()) else "wait"  # nobody ruled in time
+        return "blocked" if lapsed(effect, now_us()) else "wait"  # an expired request blocks
     gone = effect.leave == "held" and effect.leave_basis in _GONE
     return "blocked" if gone or effect.leave == "refused" or effect.state == "failed" else "wait"
 
 
 def as_text(facts: dict[str, Any]) -> str:
-    """Facts as the book keeps them: JSON with sorted keys."""
+    """Serialize facts for the journal: JSON with sorted keys."""
     return orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode()

@@ -1,4 +1,4 @@
-"""What follows from the marks that facts have set: state, outcome and the rest, and the violations they show.
+"""Derive state, outcome, permission and violations from the marks that facts have set.
 
 Pure; ledger/fold.py sets the marks.
 """
@@ -16,10 +16,11 @@ def settle(
     deadline_s: int,
     spared: Callable[[], int] = lambda: 0,
 ) -> list[str]:
-    """Derive state, outcome and the rest from the marks; return the names of the violations that the marks show.
+    """Derive state, outcome and the rest from the marks; return the violations that they show.
 
-    `deadline_s` is how long a dispatch of the effect's tool may take; `spared` tells up to which attempt it may still
-    turn out to have been undone, and is asked only where it matters.
+    `deadline_s` is the maximum duration of a dispatch of the effect's tool. `spared` returns the
+    attempt up to which the effect may still turn out to have been undone; it is called only where
+    that matters.
     """
     highest = max(attempts, default=0)
     resolved = attempt_of(effect.resolved_mark)
@@ -59,9 +60,9 @@ def settle(
     if effect.state == "dispatched" and last is not None and last.received_us is not None:
         effect.deadline_us = last.received_us + deadline_s * 1_000_000
     violations = []
-    # What is held against somebody is never taken back. So it is told only where no later fact can show it otherwise:
-    # an attempt whose outcome nobody knows may still turn out to have come to nothing, and one that is being undone, to
-    # have been undone before the next.
+    # A violation is never withdrawn. So it is recorded only where no later fact can contradict it:
+    # an attempt of unknown outcome may still turn out not to have happened, and one that is being
+    # undone may have been undone before the next.
     known_attempts = [row.number for row in acknowledged if row.outcome != "unknown"]
     first = known_attempts[0] if known_attempts else 0
     if len(known_attempts) > 1 or (effect.resolution == "happened" and first > resolved):
@@ -73,7 +74,7 @@ def settle(
             and not 0 < resolved <= spared_through
         ):
             violations.append("acknowledged_twice")
-    # That it did not happen is said of the attempt and of those before it.
+    # "It did not happen" applies to the attempt and to those before it.
     if (
         0
         < first
@@ -97,17 +98,17 @@ def settle(
 
 
 def once_more_is_spent(effect: EffectRow) -> bool:
-    """True when the one attempt that a person's "it did not happen" is good for has been made: there is no second."""
+    """True if the one retry after a person's "it did not happen" was used."""
     return effect.resolution == "not_happened" and effect.attempt_count > attempt_of(
         effect.resolved_mark
     )
 
 
 def tells(row: AttemptRow, undone: int, highest: int) -> bool:
-    """True where the acknowledgement of an attempt says what state the effect is in.
+    """True if the acknowledgement of an attempt determines the effect's state.
 
-    One that is undone says nothing more; nor does an outcome that nobody knows, once another attempt was made, or
-    anybody said that this one failed.
+    An undone attempt does not. Nor does an unknown outcome, once another attempt was made or this
+    one was reported as failed.
     """
     return bool(row.acknowledged_mark) and says(row, row.outcome, undone, highest)
 
@@ -124,10 +125,10 @@ def _is_withdrawn(
     acknowledged: list[AttemptRow],
     last: AttemptRow | None,
 ) -> bool:
-    """True where a withdrawal stands: nothing of the effect may have happened.
+    """True if a withdrawal counts: nothing of the effect may have happened.
 
-    A withdrawal by command was accepted where the table knew that nothing had happened: after it only the last attempt
-    counts. A report of one is compared with every attempt.
+    A withdrawal by command was accepted because nothing had happened: after it only the last
+    attempt counts. A reported withdrawal is checked against every attempt.
     """
     if not effect.superseded_mark or acknowledged or effect.resolution == "happened":
         return False
@@ -137,7 +138,7 @@ def _is_withdrawn(
 
 
 def _is_in_doubt(effect: EffectRow, row: AttemptRow) -> bool:
-    """True for an attempt that may have happened: it was neither rejected nor undone, nor denied by a person."""
+    """True if an attempt may have happened: not rejected, not undone, not denied by a person."""
     denied = attempt_of(effect.resolved_mark) if effect.resolution == "not_happened" else 0
     return row.number > max(effect.undone, denied) and row.failure_reason != "rejected"
 
@@ -145,10 +146,10 @@ def _is_in_doubt(effect: EffectRow, row: AttemptRow) -> bool:
 def _is_withdrawn_wrongly(
     effect: EffectRow, attempts: dict[int, AttemptRow], known_attempts: list[int]
 ) -> bool:
-    """True for a reported withdrawal of what was dispatched, and for any of what is known to have happened.
+    """True for a reported withdrawal after a dispatch, and for any withdrawal of what happened.
 
-    Also where the attempt turns out to have been rejected: the report came without knowing, or should have been a
-    command, and no later fact takes a violation back.
+    Also if the attempt turns out to be rejected: the report came too early, or should have been a
+    command, and no later fact withdraws a violation.
     """
     if not effect.superseded_mark:
         return False
@@ -161,7 +162,7 @@ def _state(
     acknowledged: list[AttemptRow],
     last: AttemptRow | None,
 ) -> str:
-    """The first match wins; protocol.md, "Marks"."""
+    """Return the state; the first match counts (protocol.md, "Marks")."""
     if effect.resolution == "abandoned" or _is_withdrawn(effect, attempts, acknowledged, last):
         return "superseded"
     if effect.compensated:

@@ -43,15 +43,13 @@ class Effect(models.Model):
         Task, null=True, on_delete=models.PROTECT, related_name="effects", db_index=False
     )
     effect_key = models.CharField(max_length=300)
-    opened_position = (
-        models.BigIntegerField()
-    )  # journal position of its first fact to arrive: the handle e_<n>
+    # journal position of its first fact to arrive: the handle e_<n>
+    opened_position = models.BigIntegerField()
 
     # From the winning plan; empty while only later facts have arrived.
     tool = models.CharField(max_length=100, default="", blank=True)
-    claimed_class = models.CharField(
-        max_length=11, default="", blank=True
-    )  # the agent's claim: shown, never used
+    # the agent's claim: shown, never used
+    claimed_class = models.CharField(max_length=11, default="", blank=True)
     intent_digest = models.CharField(max_length=67, default="", blank=True)  # v1:<64 hex>
     call_id = models.CharField(max_length=200, default="", blank=True)
     turn = models.CharField(max_length=200, default="", blank=True)
@@ -59,13 +57,11 @@ class Effect(models.Model):
         Repository, null=True, on_delete=models.PROTECT, related_name="effects", db_index=False
     )
     ref = models.CharField(max_length=200, default="", blank=True)  # as it was sent
-    moved_refs = models.CharField(
-        max_length=300, default="", blank=True
-    )  # what git moves for it (sessions/refs.py)
+    # what git moves for it (sessions/refs.py)
+    moved_refs = models.CharField(max_length=300, default="", blank=True)
     ref_class = models.CharField(max_length=10, default="", blank=True)  # stamped at arrival
-    ref_patterns_version = models.IntegerField(
-        null=True
-    )  # … by this version of the repository's patterns
+    # … by this version of the repository's patterns
+    ref_patterns_version = models.IntegerField(null=True)
     environment = models.CharField(max_length=64, default="", blank=True)
     resource = models.CharField(max_length=300, default="", blank=True)
     parent_effect = models.ForeignKey(
@@ -90,18 +86,14 @@ class Effect(models.Model):
     lane = models.CharField(max_length=8, default="evidence")  # of the plan
     plan_position = models.BigIntegerField(null=True)  # journal position of the winning plan
     redactions = models.IntegerField(default=0)
-    judged = models.CharField(
-        max_length=5, default="", blank=True
-    )  # what the policy in force said of it
-    judged_by = models.CharField(
-        max_length=96, default="", blank=True
-    )  # … by which rule: set@version/rule
-    judged_as = models.CharField(
-        max_length=24, default="", blank=True
-    )  # … of a tool declared so: class/reversibility
-    enforced = models.BooleanField(
-        default=False
-    )  # … and whether its word counted, or the project only observed
+    # what the policy in force said of it
+    judged = models.CharField(max_length=5, default="", blank=True)
+    # … by which rule: set@version/rule
+    judged_by = models.CharField(max_length=96, default="", blank=True)
+    # … of a tool declared so: class/reversibility
+    judged_as = models.CharField(max_length=24, default="", blank=True)
+    # … and whether its word counted, or the project only observed
+    enforced = models.BooleanField(default=False)
 
     # Leave: permission to dispatch. `leave_ref` is opaque here.
     leave = models.CharField(max_length=8, default="held")
@@ -126,21 +118,18 @@ class Effect(models.Model):
     # The server's clock: what rules use; the order of delivery, so no part of state.
     received_us = models.BigIntegerField()
     changed_us = models.BigIntegerField()
-    deadline_us = models.BigIntegerField(
-        null=True
-    )  # past it, a dispatched effect is shown as unknown
+    # past it, a dispatched effect is shown as unknown
+    deadline_us = models.BigIntegerField(null=True)
 
     planned_mark = models.CharField(max_length=260, default="", blank=True)
     superseded_mark = models.CharField(max_length=260, default="", blank=True)
     resolved_mark = models.CharField(max_length=260, default="", blank=True)
     resolution = models.CharField(max_length=12, default="", blank=True)
     compensated = models.BooleanField(default=False)  # a compensating effect was acknowledged
-    undone = models.IntegerField(
-        default=0
-    )  # attempts up to this one were undone, so that it can be done anew
-    imported = models.BooleanField(
-        db_default=False, default=False
-    )  # a bundle's word, leave and all; never moves
+    # attempts up to this one were undone, so that it can be done anew
+    undone = models.IntegerField(default=0)
+    # a bundle's word, leave and all; never moves
+    imported = models.BooleanField(db_default=False, default=False)
     version = models.IntegerField(default=1)
 
     class Meta:
@@ -330,40 +319,32 @@ class Attempt(models.Model):
     )
     number = models.IntegerField()
     remote_key = models.CharField(max_length=64)  # offered to the remote for deduplication
-    replaces = models.IntegerField(
-        null=True
-    )  # the attempt in whose place it was opened, not knowing what became of it
-    verdict_row = models.CharField(
-        max_length=3, default="", blank=True
-    )  # … by this row of ledger/verdicts.py
-    process = models.CharField(
-        max_length=64, default="", blank=True
-    )  # random, made at the worker's start
+    # the attempt in whose place it was opened, not knowing what became of it
+    replaces = models.IntegerField(null=True)
+    # … by this row of ledger/verdicts.py
+    verdict_row = models.CharField(max_length=3, default="", blank=True)
+    # random, made at the worker's start
+    process = models.CharField(max_length=64, default="", blank=True)
     lease_epoch = models.BigIntegerField(null=True)
     lane = models.CharField(max_length=8, default="evidence")  # of the dispatch
     leave = models.CharField(max_length=8)  # what it ran under
     is_open = models.BooleanField(default=False)  # dispatched, the highest, and nothing heard since
-    replaced = models.BooleanField(
-        default=False
-    )  # a later attempt was dispatched while nothing was heard of this one
+    # a later attempt was dispatched while nothing was heard of this one
+    replaced = models.BooleanField(default=False)
     outcome = models.CharField(max_length=7, default="", blank=True)
     failure_reason = models.CharField(max_length=8, default="", blank=True)
     external_reference = models.CharField(max_length=300, default="", blank=True)
-    dispatch_key = models.CharField(
-        max_length=64, default="", blank=True
-    )  # the entry id a repeated dispatch must bring
-    received_us = models.BigIntegerField(
-        null=True
-    )  # the server's clock at that dispatch: the deadline counts from it
-    heard_us = models.BigIntegerField(
-        null=True
-    )  # the server's clock at the first fact of it that was no import
+    # the entry id a repeated dispatch must bring
+    dispatch_key = models.CharField(max_length=64, default="", blank=True)
+    # the server's clock at that dispatch: the deadline counts from it
+    received_us = models.BigIntegerField(null=True)
+    # the server's clock at the first fact of it that was no import
+    heard_us = models.BigIntegerField(null=True)
     dispatched_at_us = models.BigIntegerField(null=True)
     acknowledged_at_us = models.BigIntegerField(null=True)
     failed_at_us = models.BigIntegerField(null=True)
-    answer_position = models.BigIntegerField(
-        null=True
-    )  # journal position of the acknowledgement or failure that won
+    # journal position of the acknowledgement or failure that won
+    answer_position = models.BigIntegerField(null=True)
     dispatched_mark = models.CharField(max_length=260, default="", blank=True)
     acknowledged_mark = models.CharField(max_length=260, default="", blank=True)
     failed_mark = models.CharField(max_length=260, default="", blank=True)

@@ -16,9 +16,8 @@ class Breaker(models.Model):
     opened_at_us = models.BigIntegerField(null=True)  # since when plans pause; null: they do not
     until_us = models.BigIntegerField(null=True)  # from then on one plan is let through
     trial = models.UUIDField(null=True)  # the effect that was
-    trial_until_us = models.BigIntegerField(
-        null=True
-    )  # when another may be, should nothing be heard of it
+    # when another may be, should nothing be heard of it
+    trial_until_us = models.BigIntegerField(null=True)
 
     class Meta:
         constraints = [

@@ -17,14 +17,12 @@ class Hold(models.Model):
         Project, on_delete=models.PROTECT, related_name="holds", db_index=False
     )
     scope = models.CharField(max_length=7)
-    subject = models.CharField(
-        max_length=100, default="", blank=True
-    )  # id (32 hex) of effect, session or agent; tool
+    # id (32 hex) of effect, session or agent; tool
+    subject = models.CharField(max_length=100, default="", blank=True)
     set_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     set_at_us = models.BigIntegerField()
-    opened_position = (
-        models.BigIntegerField()
-    )  # journal position of hold.set, whose body has the reason
+    # journal position of hold.set, whose body has the reason
+    opened_position = models.BigIntegerField()
     lifted_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
     )

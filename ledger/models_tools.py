@@ -20,13 +20,11 @@ class Tool(models.Model):
     reversibility = models.CharField(max_length=12, default="irreversible")
     deadline_s = models.IntegerField(default=states.DEFAULT_DEADLINE_S)
     request_lifetime_s = models.IntegerField(default=states.DEFAULT_REQUEST_LIFETIME_S)
-    key_window_s = models.IntegerField(
-        default=0
-    )  # how long the remote deduplicates our key; 0: it is not told
+    # how long the remote deduplicates our key; 0: it is not told
+    key_window_s = models.IntegerField(default=0)
     probe = models.BooleanField(default=False)  # what happened can be looked up
-    undo = models.CharField(
-        max_length=9, default="", blank=True
-    )  # by our key, by the remote's reference, or not
+    # by our key, by the remote's reference, or not
+    undo = models.CharField(max_length=9, default="", blank=True)
     max_attempts = models.IntegerField(default=states.DEFAULT_MAX_ATTEMPTS)
     max_probes = models.IntegerField(default=states.DEFAULT_MAX_PROBES)
     description = models.CharField(max_length=300, default="", blank=True)

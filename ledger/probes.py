@@ -69,9 +69,8 @@ def probe(
             commands.fact_of(origin, fold.PROBED, appended.position, attempt, values),
             observe,
         )
-        if (
-            was_open and found == "hit"
-        ):  # nobody told of the attempt, and yet its tool did what it is for
+        # nobody told of the attempt, and yet its tool did what it is for
+        if was_open and found == "hit":
             breakers.count(row, attempts[attempt], went_well=True, now_us=origin.received_us)
         if stale is not None:
             rejection = fences.fenced(

@@ -81,18 +81,16 @@ def standing(case: Case, decision: Verdict, deadline_us: int | None, now: int) -
     if case.state in ("compensated", "superseded"):
         return Standing(f"It is {case.state}; there is nothing left to say.")
     if case.state == "acknowledged" and case.outcome != "unknown":
-        if (
-            bare.reason == "UNDO_FAILED"
-        ):  # it was to be undone, and that came to nothing: it can be let stand
+        # it was to be undone, and that came to nothing: it can be let stand
+        if bare.reason == "UNDO_FAILED":
             return Standing(only=("happened",))
         return Standing("It is known what became of it: it was acknowledged.")
     clean = (
         case.state == "failed" and case.failure_reason == "rejected" and not case.earlier_in_doubt
     )
     if clean or case.attempts == 0:
-        if (
-            bare.answer == "escalate"
-        ):  # nothing of it happened, and nobody may do it: it can only be let go
+        # nothing of it happened, and nobody may do it: it can only be let go
+        if bare.answer == "escalate":
             return Standing(only=("abandoned",))
         if case.attempts == 0:
             return Standing("It was never dispatched, so nothing of it can have happened.")
@@ -255,9 +253,8 @@ def _record(row: EffectRow, resolution: Word, decision: Verdict, user: User, now
         "table": verdicts.VERSION,
         "insists": resolution.insists,
         "step_up": resolution.step_up,
-        "named": bool(
-            resolution.reference
-        ),  # a replay reads no words, and this one goes before those of agents
+        # a replay reads no words, and this one goes before those of agents
+        "named": bool(resolution.reference),
     }
     words = {
         "reference": resolution.reference,

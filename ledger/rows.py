@@ -72,15 +72,12 @@ class EffectRow:
     version: int = 0  # 0: not stored yet
     replanned: bool = False  # no column: the plan's columns changed and must be written too
     spent_by: int = 0  # no column: the attempt by which the leave that was given is used now
-    recalled: bool = (
-        False  # no column: leave that had been set aside counts now, for the attempt it was for
-    )
-    told_reference: str = (
-        ""  # no column: what a person who said that it happened named; their entry's body has it
-    )
-    gave_way: list[dict[str, Any]] | None = (
-        None  # no column: what plans said that others took the place of
-    )
+    # no column: leave that had been set aside counts now, for the attempt it was for
+    recalled: bool = False
+    # no column: what a person who said that it happened named; their entry's body has it
+    told_reference: str = ""
+    # no column: what plans said that others took the place of
+    gave_way: list[dict[str, Any]] | None = None
 
     @property
     def enforced_judgement(self) -> str:
@@ -121,9 +118,8 @@ class AttemptRow:
     dispatched_mark: str = ""
     acknowledged_mark: str = ""
     failed_mark: str = ""
-    stored: tuple[object, ...] = field(
-        default=(), compare=False
-    )  # no column: the columns as they are in the table
+    # no column: the columns as they are in the table
+    stored: tuple[object, ...] = field(default=(), compare=False)
 
 
 _POSTGRESQL_TYPES: Final[dict[object, str]] = {

@@ -30,11 +30,12 @@ OUTCOME_OF_STATE: Final[dict[str, tuple[str, ...]]] = {
     "superseded": OUTCOMES,
 }
 STATES: Final = tuple(LEAVE_OF_STATE)
+# states in which an intent may still come to pass
 OPEN: Final = (
     "planned",
     "dispatched",
     "failed",
-)  # states in which an intent may still come to pass
+)
 
 # Why an attempt failed -> what is known of the world. Only a clean rejection says that nothing happened.
 OUTCOME_OF_REASON: Final[dict[str, str]] = {
@@ -48,12 +49,13 @@ BASES: Final = (
     *("", "ruling", "policy", "exemption", "observe", "import"),
     *("cancelled", "revoked", "lapsed", "returned", "expired"),
 )
+# what the policy in force said of a plan; empty where none was asked
 JUDGED: Final = (
     "",
     "allow",
     "ask",
     "deny",
-)  # what the policy in force said of a plan; empty where none was asked
+)
 HOLD_SCOPES: Final = ("project", "tool", "agent", "session", "effect")
 
 TOOL_CLASSES: Final = (
@@ -70,8 +72,9 @@ DEFAULT_REQUEST_LIFETIME_S: Final = 300
 DEFAULT_DEADLINE_S: Final = 300
 DEFAULT_MAX_ATTEMPTS: Final = 3
 DEFAULT_MAX_PROBES: Final = 5
+# what undoing needs: our key, the remote's reference, or there is no way
 UNDOES: Final = (
     "",
     "key",
     "reference",
-)  # what undoing needs: our key, the remote's reference, or there is no way
+)

@@ -12,13 +12,13 @@ from typing import Any, Final, NamedTuple
 VERSION: Final = 2
 ANSWERS: Final = ("execute", "wait", "ask", "skip", "replay", "probe", "compensate", "escalate")
 PROBES: Final = ("", "hit", "miss", "several", "error")
-MARGIN_S: Final = (
-    60  # before a remote forgets our key we stop relying on it: clocks differ, requests travel
-)
+# before a remote forgets our key we stop relying on it: clocks differ, requests travel
+MARGIN_S: Final = 60
 _PROBE_PAUSE_S: Final = 15  # doubled after each failure, to an hour at most
 _GONE: Final = ("cancelled", "revoked", "lapsed", "returned")
 # Under leave that people gave for one attempt, only these rows may act again; everything else asks them again.
 UNDER_USED_LEAVE: Final = ("13", "14", "17", "21")
+# rows by which an attempt follows one that is in doubt
 REPLAYS: Final = (
     "13",
     "14",
@@ -27,7 +27,7 @@ REPLAYS: Final = (
     "18",
     "19",
     "21",
-)  # rows by which an attempt follows one that is in doubt
+)
 _GIVEN_BY_PEOPLE: Final = ("ruling", "exemption")
 CAN_BE_LOOKED_UP: Final = ("joint", "probeable")
 
@@ -40,9 +40,8 @@ class Means:
     request_lifetime_s: int = 300
     key_window_s: int = 0  # how long the remote deduplicates our key; 0: it is not told
     probe: bool = False  # what happened can be looked up by our key or by the remote's reference
-    cancel_by: str = (
-        ""  # what undoing needs: "key" (ours), "reference" (the remote's), or nothing can undo it
-    )
+    # what undoing needs: "key" (ours), "reference" (the remote's), or nothing can undo it
+    cancel_by: str = ""
     max_attempts: int = 3
     max_probes: int = 5
 
@@ -65,20 +64,17 @@ class Case:
     attempts: int = 0
     earlier_in_doubt: bool = False  # an attempt before the last may have happened
     keys_in_doubt: int = 1  # under so many remote keys attempts may have happened
-    first_us: int | None = (
-        None  # the key in doubt was not used before this: the remote's window counts from here
-    )
+    # the key in doubt was not used before this: the remote's window counts from here
+    first_us: int | None = None
     last_us: int | None = None  # nothing was sent after this: the fence counts from here
     reference: bool = False  # the remote's own name of it is known
     precondition: bool = False  # the plan says what must still be true
-    later_on_resource: bool = (
-        False  # another effect on the same resource was released later, or may have been
-    )
+    # another effect on the same resource was released later, or may have been
+    later_on_resource: bool = False
     resolution: str = ""  # what a person answered last, to an effect of which nobody could know
     resolved_attempt: int = 0  # … and about which attempt
-    late_evidence: bool = (
-        False  # somebody without a say (a fenced worker) reported that it happened
-    )
+    # somebody without a say (a fenced worker) reported that it happened
+    late_evidence: bool = False
     probe: str = ""  # what the last look found
     probed_us: int | None = None  # that look did not begin before this; None: nobody knows
     probe_errors: int = 0  # failed looks in a row
@@ -149,9 +145,8 @@ def verdict(case: Case, now_us: int) -> Verdict:
     if decision.answer != "replay":
         return decision
     if case.failure_reason == "rejected" and case.attempts >= case.means.max_attempts:
-        return Verdict(
-            "escalate", "ATTEMPTS_SPENT", "9b"
-        )  # the last was refused, and one before may have happened
+        # the last was refused, and one before may have happened
+        return Verdict("escalate", "ATTEMPTS_SPENT", "9b")
     return _with_leave(decision, case, now_us)
 
 
@@ -170,9 +165,8 @@ def _not_begun(case: Case, now_us: int) -> Verdict:
             "skip", "GATE_EXPIRED" if case.leave_basis == "expired" else "GATE_DENIED", "4"
         )
     if case.leave == "granted":
-        if (
-            not case.same_intent
-        ):  # also where rules gave leave: they gave it for the intent that was planned
+        # also where rules gave leave: they gave it for the intent that was planned
+        if not case.same_intent:
             return Verdict("escalate", "INTENT_MISMATCH", "6")
         if over:
             return Verdict("ask", "GATE_GONE", "6b")
@@ -274,10 +268,11 @@ def _with_leave(decision: Verdict, case: Case, now_us: int) -> Verdict:
     over = _over(case, now_us)
     if case.leave == "pending" and not over:
         return Verdict("wait", "GATE_PENDING", "3", case.leave_until_us)
+    # a no; but unlike what was not begun it may have happened
     if case.leave in (
         "pending",
         "refused",
-    ):  # a no; but unlike what was not begun it may have happened
+    ):
         expired = case.leave == "pending" or case.leave_basis == "expired"
         return Verdict("escalate", "GATE_EXPIRED" if expired else "GATE_DENIED", "4")
     if case.leave == "granted" and not over:
