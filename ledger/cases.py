@@ -1,6 +1,7 @@
-"""What is known of effects, made ready for the verdict table: a constant number of queries for any number of them.
+"""Build the inputs of the verdict table for many effects and evaluate it.
 
-ledger/inputs.py reads; nothing here writes, and what the book does not say reaches the table as missing.
+A constant number of queries, for any number of effects. ledger/known.py loads the rows; nothing is
+written, and what the journal does not contain stays missing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +24,7 @@ US: Final = 1_000_000
 
 
 class Doubt(NamedTuple):
-    """An attempt that may have happened, and the key under which the remote met it."""
+    """An attempt that may have happened, and its remote key."""
 
     number: int
     remote_key: str
@@ -31,23 +32,23 @@ class Doubt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A verdict and all that it depended on. `in_doubt` are the attempts that may have happened, in order."""
+    """A verdict and its inputs. `in_doubt`: the attempts that may have happened, in order."""
 
     verdict: Verdict
     case: Case
     in_doubt: tuple[Doubt, ...] = ()
-    attempt: int = 0  # that a probe or an answer is about; 0 where there is none
-    compensation: UUID | None = None  # the open effect that row 11 speaks of
+    attempt: int = 0  # the attempt to probe or report on; 0 if there is none
+    compensation: UUID | None = None  # the open compensation of row 11
 
     @property
     def remote_key(self) -> str:
-        """The key to look for; of a replay with the same key, the one it uses again."""
+        """The key to probe for; of a replay with the same key, that key."""
         return next(
             (doubt.remote_key for doubt in self.in_doubt if doubt.number == self.attempt), ""
         )
 
 
-# when everything sent by an attempt is dead, by number; None where nobody can say
+# By attempt number: the end of its in-flight window; None if unknown.
 Dead = Mapping[int, int | None]
 
 
@@ -60,55 +61,51 @@ def judge(
     same_intent: bool = True,
     stops: Sequence[Hold] | None = None,
 ) -> dict[UUID, Judged]:
-    """The verdict on each of `effects`, all of one project, for a worker that calls itself `process`.
+    """Return the verdict on each of `effects`, all of one project, for the worker `process`.
 
-    A lease that `process` holds is its own; to a worker without a name every live lease is somebody else's. With None
-    no lease is looked at: the door has compared epochs already. Who knows the `stops` in force spares a query.
+    A lease of `process` is its own. For "" every live lease belongs to another worker. For None
+    leases are ignored: the endpoint has compared epochs. Passing `stops` in force saves a query.
     """
     undoing = inputs.compensations_of([row for row in effects if getattr(row, "has_undoing", True)])
-    related = newest = _open_ones(undoing)
-    for _ in range(_DEEPEST):  # what undoes may be undone itself, and so on
+    related = newest = _open_rows(undoing)
+    for _ in range(_MAX_DEPTH):  # a compensation may itself be compensated, and so on
         below = inputs.compensations_of(newest)
-        newest = _open_ones(below)
+        newest = _open_rows(below)
         undoing |= below
         related += newest
     facts = _Facts.read(project, [*effects, *related], process, stops)
 
     def evaluate_row(row: Row, intent_matches: bool, depth: int) -> Judged:
         compensations = undoing.get(row.id, [])
-        open_compensations = (
-            [other for other in compensations if _is_open(other)] if depth <= _DEEPEST + 1 else []
-        )
-        inner = (
-            evaluate_row(open_compensations[-1], True, depth + 1).case
-            if open_compensations
-            else None
-        )
-        evaluation = _judge_one(row, facts, now_us, intent_matches, inner, compensations)
-        return (
-            replace(evaluation, compensation=open_compensations[-1].id)
-            if open_compensations and evaluation.verdict.row == "11"
-            else evaluation
-        )
+        open_compensations: list[Row] = []
+        if depth <= _MAX_DEPTH + 1:
+            open_compensations = [row for row in compensations if _is_open(row)]
+        if not open_compensations:
+            return _evaluate_effect(row, facts, now_us, intent_matches, None, compensations)
+        last = open_compensations[-1]
+        inner = evaluate_row(last, True, depth + 1).case
+        evaluation = _evaluate_effect(row, facts, now_us, intent_matches, inner, compensations)
+        is_row_11 = evaluation.verdict.row == "11"
+        return replace(evaluation, compensation=last.id) if is_row_11 else evaluation
 
     return {row.id: evaluate_row(row, same_intent, 1) for row in effects}
 
 
-# compensations of compensations that are looked at; each is judged by itself all the same
-_DEEPEST: Final = 3
+# Levels of compensations that are evaluated with an effect.
+_MAX_DEPTH: Final = 3
 
 
-def _open_ones(undoing: Mapping[UUID, Sequence[Row]]) -> list[Row]:
+def _open_rows(undoing: Mapping[UUID, Sequence[Row]]) -> list[Row]:
     return [row for rows in undoing.values() for row in rows if _is_open(row)]
 
 
 def may_have_happened(row: Row, now_us: int) -> bool:
-    """True when any attempt of the effect is in doubt, also one before the last."""
+    """True if any attempt of the effect is in doubt, including earlier ones."""
     return bool(judge(row.project_id, [row], now_us, None)[row.id].in_doubt)
 
 
 def _is_open(compensation: Row) -> bool:
-    """True while a compensation may still come to pass: planned with leave or a hope of it, or in doubt."""
+    """True while a compensation may still happen: planned and not denied, or in doubt."""
     if compensation.state == "planned":
         return compensation.leave != "refused"
     if compensation.state == "failed" and compensation.failure_reason == "rejected":
@@ -119,7 +116,7 @@ def _is_open(compensation: Row) -> bool:
 
 @dataclass(slots=True)
 class _Facts:
-    """What was read for a set of effects."""
+    """What was loaded for a set of effects."""
 
     attempts: dict[UUID, list[Tried]]
     looks: dict[UUID, list[Look]]
@@ -139,7 +136,7 @@ class _Facts:
         process: str | None,
         stops: Sequence[Hold] | None,
     ) -> "_Facts":
-        """Read for `effects` what their verdicts ask for; what no row of the table would look at is left unread."""
+        """Load the inputs of the verdicts on `effects`, and nothing that no row would use."""
         tried = [row for row in effects if row.state in ("dispatched", "failed", "acknowledged")]
         doubtful = [
             row for row in tried if not (row.state == "acknowledged" and row.outcome != "unknown")
@@ -163,7 +160,7 @@ class _Facts:
         )
 
 
-def _judge_one(
+def _evaluate_effect(
     row: Row,
     facts: _Facts,
     now_us: int,
@@ -174,17 +171,17 @@ def _judge_one(
     means = declared.tool(row.project_id, row.tool).means
     tried = facts.attempts.get(row.id, [])
     lease = facts.leases.get(row.id)
-    looks = _counting_looks(facts.looks.get(row.id, []), undoing)
+    looks = _valid_probes(facts.looks.get(row.id, []), undoing)
     dead_us = {
-        attempt.number: _dead_after(
+        attempt.number: _window_end_of(
             attempt, lease, facts.acquired, now_us, means.request_lifetime_s
         )
         for attempt in tried
     }
-    doubts = _in_doubt(row, tried, looks, dead_us)
-    target = _to_look_for(doubts, tried, looks, dead_us)
-    last_probe = _last_look(target, tried, looks)
-    # Where as many are in doubt as are read, there may be more of them that nobody looked at.
+    doubts = _uncertain_attempts(row, tried, looks, dead_us)
+    target = _attempt_to_probe(doubts, tried, looks, dead_us)
+    last_probe = _last_probe_of(target, tried, looks)
+    # If every loaded attempt is unanswered, there may be more that were not loaded.
     crowded = len(tried) >= inputs.MOST_ATTEMPTS and all(
         _is_unanswered(attempt) for attempt in tried
     )
@@ -204,8 +201,8 @@ def _judge_one(
         attempts=row.attempt_count,
         earlier_in_doubt=crowded or any(doubt.number < row.attempt_count for doubt in doubts),
         keys_in_doubt=max(len({doubt.remote_key for doubt in doubts}), 1),
-        first_us=_first_use(target, tried) if len(tried) < inputs.MOST_ATTEMPTS else None,
-        last_us=_latest(window_ends, means.request_lifetime_s),
+        first_us=_first_use_of(target, tried) if len(tried) < inputs.MOST_ATTEMPTS else None,
+        last_us=_last_sent(window_ends, means.request_lifetime_s),
         reference=bool(row.external_reference),
         precondition=row.id in facts.guarded,
         later_on_resource=row.id in facts.overtaken,
@@ -214,14 +211,13 @@ def _judge_one(
         late_evidence=row.id in facts.late,
         probe=last_probe.found if last_probe is not None else "",
         probed_us=last_probe.began_us if last_probe is not None else None,
-        probe_errors=_errors(target, tried, looks),
-        on_hold=_is_held(row, facts.stops),
+        probe_errors=_count_errors(target, tried, looks),
+        on_hold=_is_stopped(row, facts.stops),
         lease_elsewhere=lease_elsewhere,
         lease_until_us=lease.expires_at_us if lease is not None and lease_elsewhere else None,
         means=means,
         compensation=compensation,
-        undoing_failed=compensation is None
-        and any(_came_to_nothing(attempt) for attempt in undoing),
+        undoing_failed=compensation is None and any(_has_failed(attempt) for attempt in undoing),
     )
     decision = verdicts.verdict(case, now_us)
     return Judged(
@@ -229,10 +225,10 @@ def _judge_one(
     )
 
 
-def _in_doubt(
+def _uncertain_attempts(
     row: Row, tried: Sequence[Tried], looks: Sequence[Look], dead_us: Dead
 ) -> list[Doubt]:
-    """The attempts that may have happened, in order, one for each that is neither answered nor settled otherwise."""
+    """Return the attempts that may have happened, in order."""
     denied = attempt_of(row.resolved_mark) if row.resolution == "not_happened" else 0
     settled = max(row.undone, denied)
     unanswered = [
@@ -243,10 +239,10 @@ def _in_doubt(
         for key in {attempt.remote_key for attempt in unanswered}
         if _is_absent(key, unanswered, tried, looks, dead_us)
     }
-    # What was looked for and is not there is settled, but for the last one: what follows from that the table says.
+    # A proven absence settles an attempt, except the last: the table decides what follows from it.
     return [
         Doubt(attempt.number, attempt.remote_key)
-        for attempt in sorted(unanswered, key=_number)
+        for attempt in sorted(unanswered, key=_number_of)
         if attempt.remote_key not in absent or attempt.number == row.attempt_count
     ]
 
@@ -264,56 +260,60 @@ def _is_absent(
     looks: Sequence[Look],
     dead_us: Dead,
 ) -> bool:
-    """True when the last look for `key` found nothing, and began after all of `silent` sent under it was dead."""
+    """True if the last probe for `key` missed and began after the window of all `uncertain`."""
     numbers = {attempt.number for attempt in tried if attempt.remote_key == key}
     of_key = [look for look in looks if look.attempt in numbers]
-    last = max(of_key, key=_by_beginning, default=None)
+    last_probe = max(of_key, key=_probe_start, default=None)
     unanswered = {attempt.number for attempt in uncertain}
     window_ends = [
         dead_us[attempt.number]
         for attempt in tried
         if attempt.remote_key == key and attempt.number in unanswered
     ]
-    if last is None or last.found != "miss" or last.began_us is None:
+    if last_probe is None or last_probe.found != "miss" or last_probe.began_us is None:
         return False
-    return all(fence is not None and last.began_us >= fence for fence in window_ends)
+    return all(end is not None and last_probe.began_us >= end for end in window_ends)
 
 
-def _to_look_for(
+def _attempt_to_probe(
     doubts: Sequence[Doubt], tried: Sequence[Tried], looks: Sequence[Look], dead_us: Dead
 ) -> Doubt | None:
-    """The attempt whose key is to be looked for next: the newest, unless that is settled and an older is not."""
+    """Return the attempt to probe next: the newest, unless it is settled and an older is not."""
     for doubt in reversed(doubts):
         if not _is_absent(doubt.remote_key, doubts, tried, looks, dead_us):
             return doubt
     return doubts[-1] if doubts else None
 
 
-def _of_key(target: Doubt | None, tried: Sequence[Tried], looks: Sequence[Look]) -> list[Look]:
-    """The looks for the key of an attempt, in the order in which they began."""
+def _probes_of_key(
+    target: Doubt | None, tried: Sequence[Tried], looks: Sequence[Look]
+) -> list[Look]:
+    """Return the probes for the key of an attempt, in the order in which they began."""
     if target is None:
         return []
     numbers = {attempt.number for attempt in tried if attempt.remote_key == target.remote_key}
-    return sorted((look for look in looks if look.attempt in numbers), key=_by_beginning)
+    return sorted((look for look in looks if look.attempt in numbers), key=_probe_start)
 
 
-def _last_look(target: Doubt | None, tried: Sequence[Tried], looks: Sequence[Look]) -> Look | None:
-    """The last look for the key of an attempt."""
-    probes = _of_key(target, tried, looks)
+def _last_probe_of(
+    target: Doubt | None, tried: Sequence[Tried], looks: Sequence[Look]
+) -> Look | None:
+    """Return the last probe for the key of an attempt."""
+    probes = _probes_of_key(target, tried, looks)
     return probes[-1] if probes else None
 
 
-def _errors(target: Doubt | None, tried: Sequence[Tried], looks: Sequence[Look]) -> int:
+def _count_errors(target: Doubt | None, tried: Sequence[Tried], looks: Sequence[Look]) -> int:
     count = 0
-    for look in reversed(_of_key(target, tried, looks)):
+    for look in reversed(_probes_of_key(target, tried, looks)):
         if look.found != "error":
             break
         count += 1
     return count
 
 
-def _counting_looks(looks: Sequence[Look], undoing: Sequence[Row]) -> list[Look]:
-    """The looks that still say something: where what was too many has been undone since, one looks anew."""
+def _valid_probes(looks: Sequence[Look], undoing: Sequence[Row]) -> list[Look]:
+    """Return the probes that still count: those after the last compensation of extras."""
     undone = [
         compensation.changed_us
         for compensation in undoing
@@ -327,16 +327,16 @@ def _counting_looks(looks: Sequence[Look], undoing: Sequence[Row]) -> list[Look]
     ]
 
 
-def _by_beginning(look: Look) -> tuple[int, int]:
+def _probe_start(look: Look) -> tuple[int, int]:
     return (look.began_us if look.began_us is not None else -1, look.position)
 
 
-def _number(attempt: Tried) -> int:
+def _number_of(attempt: Tried) -> int:
     return attempt.number
 
 
-def _first_use(target: Doubt | None, tried: Sequence[Tried]) -> int | None:
-    """A moment before which the key in doubt was not used. Of a report only its producer can know it."""
+def _first_use_of(target: Doubt | None, tried: Sequence[Tried]) -> int | None:
+    """Return a time before the first use of the key; only a report's producer can know it."""
     if target is None:
         return None
     begun = []
@@ -352,8 +352,8 @@ def _first_use(target: Doubt | None, tried: Sequence[Tried]) -> int | None:
     return None if None in begun or not begun else min(at for at in begun if at is not None)
 
 
-def _latest(window_ends: Sequence[int | None], lifetime_s: int) -> int | None:
-    """The last moment at which anything was sent, of the fences that count from such moments."""
+def _last_sent(window_ends: Sequence[int | None], lifetime_s: int) -> int | None:
+    """Return the last time at which anything was sent, from the ends of in-flight windows."""
     known_ends = [end for end in window_ends if end is not None]
     return (
         max(known_ends) - lifetime_s * US
@@ -362,18 +362,19 @@ def _latest(window_ends: Sequence[int | None], lifetime_s: int) -> int | None:
     )
 
 
-def _dead_after(
+def _window_end_of(
     attempt: Tried,
     lease: Lease | None,
     acquired: Mapping[tuple[UUID, int], int],
     now_us: int,
     lifetime_s: int,
 ) -> int | None:
-    """When everything that an attempt sent is dead: a request's life after the last moment at which it was sent.
+    """Return the end of an attempt's in-flight window: a request lifetime after the last send.
 
-    That is its dispatch, or the word that it failed. Where whoever dispatched it held a lease and is gone, it is the
-    last sign of life: the last beat under that epoch, or at the latest the first acquisition after that epoch. Later
-    acquisitions say nothing of it: otherwise workers that live shorter than a request would never settle it.
+    The last send is the dispatch or the reported failure. If the dispatching worker held a lease
+    and is gone, it is the worker's last heartbeat under that epoch, or at the latest the first
+    acquisition after that epoch. Later acquisitions do not count: otherwise workers that live
+    shorter than a request would never settle it.
     """
     sent = inputs.sent_at_latest(attempt)
     if sent is None:
@@ -393,15 +394,15 @@ def _dead_after(
     return max(signs) + lifetime_s * US
 
 
-def _is_held(row: Row, stops: Sequence[Hold]) -> bool:
+def _is_stopped(row: Row, stops: Sequence[Hold]) -> bool:
     return (
         bool(stops)
         and holds.covering(stops, row.session_id, row.agent_id, row.tool, row.id) is not None
     )
 
 
-def _came_to_nothing(compensation: Row) -> bool:
-    """True for a compensation that was denied, went wrong, or was refused until no attempt was left."""
+def _has_failed(compensation: Row) -> bool:
+    """True if a compensation was denied, failed, or was rejected until no attempts remained."""
     if compensation.state == "planned":
         return compensation.leave == "refused"
     if compensation.state == "acknowledged":

@@ -1,6 +1,6 @@
-"""The rows and entries that verdicts are made of, read set-wise: one query for each kind of thing.
+"""Load the rows and entries that verdicts depend on: one query for each kind.
 
-Nothing here writes, and nothing is guessed: what the book does not say is missing.
+Nothing is written or guessed: what the journal does not contain stays missing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,18 +20,18 @@ from ledger.models import Attempt, Effect
 from ledger.rows import AttemptRow, EffectRow, as_uuid
 from sessions.models_leases import Lease
 
-MOST_ATTEMPTS: Final = 50  # of each effect: those in doubt first, then the newest
+MOST_ATTEMPTS: Final = 50  # of each effect: unanswered ones first, then the newest
 _MOST_PROBES: Final = 2_000
 _NEWEST_ON_RESOURCE: Final = 500
 _RELEASES_READ: Final = 10_000
-_AT_ONCE: Final = 1_000  # more attempts than this are never being stored at the same moment
+_AT_ONCE: Final = 1_000  # an upper bound of the attempts that are stored at the same moment
 Row = Effect | EffectRow
 Tried = Attempt | AttemptRow
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A look that was reported. `began_us` is a moment at which it had not begun yet; None where nobody knows one."""
+    """A reported probe. It began at `began_us` or later; None: unknown."""
 
     attempt: int
     found: str
@@ -40,19 +40,19 @@ class Look:
 
 
 def is_in_doubt(row: Row) -> bool:
-    """True when the effect was released and nothing is known of its end, as far as its row says."""
+    """True if the effect was dispatched and its row shows no known outcome."""
     return row.state == "dispatched" or (
         row.state in ("failed", "acknowledged") and row.outcome == "unknown"
     )
 
 
 def sent_at_latest(attempt: Tried) -> int | None:
-    """A moment after which the attempt was not begun: its dispatch, or when it was first heard of."""
+    """Return a time after which the attempt did not begin: its dispatch or its first report."""
     return attempt.received_us if attempt.received_us is not None else attempt.heard_us
 
 
 def compensations_of(effects: Sequence[Row]) -> dict[UUID, list[Effect]]:
-    """Commanded compensations of what is in doubt, or to be undone, by the effect they undo; in order of opening."""
+    """Return planned compensations of effects in doubt or to be undone, in order of opening."""
     targets = [
         row.id
         for row in effects
@@ -81,9 +81,9 @@ _PLACE: Final = Window(
 
 
 def attempts_of(effects: Sequence[Row]) -> dict[UUID, list[Tried]]:
-    """The attempts of each effect, the newest first; of one that was tried very often, MOST_ATTEMPTS of them.
+    """Return the attempts of each effect, newest first, at most MOST_ATTEMPTS.
 
-    What an effect has many of may hide no other's, nor an answer what is in doubt.
+    Many attempts of one effect never hide those of another, and answered ones never hide others.
     """
     attempts: dict[UUID, list[Tried]] = {}
     for row in _ATTEMPTS.rows(effects=[row.id for row in effects]) if effects else ():
@@ -97,7 +97,7 @@ def _attempts(effects: Sequence[UUID]) -> "QuerySet[Attempt]":
 
 
 def looks_of(effects: Sequence[UUID]) -> dict[UUID, list[Look]]:
-    """What was reported of looks, from the facts of the journal."""
+    """Return the reported probes of each effect, from the facts of the journal."""
     probes: dict[UUID, list[Look]] = {}
     if not effects:
         return probes
@@ -119,7 +119,7 @@ def _probes(effects: Sequence[UUID]) -> "QuerySet[Entry, tuple[int, UUID | None,
 
 
 def reported_late(effects: Sequence[UUID]) -> set[UUID]:
-    """Effects of which somebody without a say reported that they happened."""
+    """Return the effects that a worker without a valid lease reported as executed."""
     if not effects:
         return set()
     reports = [(effect, orjson.loads(facts)) for effect, facts in _FENCED.rows(effects=effects)]
@@ -129,7 +129,7 @@ def reported_late(effects: Sequence[UUID]) -> set[UUID]:
         if effect is not None
         and facts.get("kind") == "effect.acknowledged"
         and not facts.get("kept")
-        and "standing" not in facts  # what another agent claims is no evidence
+        and "standing" not in facts  # a claim of another agent is no evidence
     }
 
 
@@ -138,23 +138,26 @@ def _fenced(effects: Sequence[UUID]) -> "QuerySet[Entry, tuple[UUID | None, str]
     return entries.values_list("effect", "facts")
 
 
-# Of each effect: whether another one on its resource was released after it. A resource that nobody named is all that
-# the tool touches.
+# Effects with a later dispatch on their resource. Without a resource, everything that the tool
+# touches counts as one.
 _LATER: Final = """
 SELECT mine.id FROM ledger_effect mine WHERE mine.id IN ({marks}) AND EXISTS (
   SELECT 1 FROM (
     SELECT other.id FROM ledger_effect other
-    WHERE other.project_id = mine.project_id AND other.{column} = mine.{column} AND other.id <> mine.id {named}
+    WHERE other.project_id = mine.project_id AND other.{column} = mine.{column}
+      AND other.id <> mine.id {named}
     ORDER BY other.opened_position DESC LIMIT {most}
   ) newest JOIN ledger_attempt attempt ON attempt.effect_id = newest.id
   WHERE COALESCE(attempt.received_us, attempt.heard_us) >= (
-    SELECT MAX(COALESCE(own.received_us, own.heard_us, 0)) FROM ledger_attempt own WHERE own.effect_id = mine.id
+    SELECT MAX(COALESCE(own.received_us, own.heard_us, 0))
+    FROM ledger_attempt own WHERE own.effect_id = mine.id
   ) AND attempt.failure_reason <> 'rejected'
 )
 """
 
 
 def overtaken_of(effects: Sequence[Row], attempts: Mapping[UUID, Sequence[Tried]]) -> set[UUID]:
+    """Return the effects whose resource, or tool, has a later dispatch by another effect."""
     overtaken = {
         row.id
         for row in effects
@@ -175,7 +178,7 @@ def overtaken_of(effects: Sequence[Row], attempts: Mapping[UUID, Sequence[Tried]
                 most=_NEWEST_ON_RESOURCE,
             )
             overtaken |= _ids(text, part)
-            remaining = [attempt for attempt in part if attempt not in overtaken]
+            remaining = [effect for effect in part if effect not in overtaken]
             query = _MORE.format(
                 marks=", ".join(["%s"] * len(remaining)),
                 column=column,
@@ -190,11 +193,12 @@ def overtaken_of(effects: Sequence[Row], attempts: Mapping[UUID, Sequence[Tried]
     return overtaken
 
 
-# Those on whose resource more were planned than are looked at: one of long ago may have been released just now.
+# Effects on whose resource more were planned than are loaded: an old one may be dispatched late.
 _MORE: Final = """
 SELECT mine.id FROM ledger_effect mine WHERE mine.id IN ({marks}) AND (
   SELECT other.id FROM ledger_effect other
-  WHERE other.project_id = mine.project_id AND other.{column} = mine.{column} AND other.id <> mine.id {named}
+  WHERE other.project_id = mine.project_id AND other.{column} = mine.{column}
+    AND other.id <> mine.id {named}
   ORDER BY other.opened_position DESC LIMIT 1 OFFSET {most}
 ) IS NOT NULL
 """
@@ -209,7 +213,7 @@ ORDER BY attempt.id LIMIT {most}
 def _released_since(
     effects: Sequence[Row], attempts: Mapping[UUID, Sequence[Tried]], column: str
 ) -> set[UUID]:
-    """Those of `effects` that another release overtook, by all releases since; where these are too many, every one."""
+    """Return those of `effects` that a later dispatch overtook; all if there are too many."""
     last_attempts = {
         row.id: max(attempts[row.id], key=_sent) for row in effects if attempts.get(row.id)
     }
@@ -249,7 +253,7 @@ def _ids(text: str, effects: Sequence[UUID]) -> set[UUID]:
 
 
 def guarded_of(effects: Sequence[Row]) -> set[UUID]:
-    """Effects whose plan says what must still be true. An erased plan says nothing."""
+    """Return the effects whose plan has preconditions; an erased plan has none."""
     positions = {row.plan_position: row.id for row in effects if row.plan_position is not None}
     if not positions:
         return set()
@@ -262,7 +266,7 @@ def _bodies(positions: Sequence[int]) -> "QuerySet[Body, tuple[int, str]]":
 
 
 def leases_of(effects: Sequence[Row]) -> Mapping[UUID, Lease]:
-    """The lease under which each effect is worked on: that on its task where there is one, else its session's."""
+    """Return the lease that covers each effect: its task's if there is one, else its session's."""
     if not effects:
         return {}
     sessions = list({row.session_id for row in effects})
@@ -293,7 +297,7 @@ def _of_both(sessions: Sequence[UUID], tasks: Sequence[UUID]) -> "QuerySet[Lease
 def acquisitions_after(
     attempts: Mapping[UUID, Sequence[Tried]], leases: Mapping[UUID, Lease]
 ) -> dict[tuple[UUID, int], int]:
-    """When leases were acquired next after attempts in doubt were dispatched, by lease and epoch; by the journal."""
+    """Return by lease and epoch when a lease was next acquired after an attempt's epoch."""
     wanted = {
         (lease.id, attempt.lease_epoch + 1)
         for effect, tried in attempts.items()
@@ -320,7 +324,7 @@ def _acquired(
     return entries.values_list("subject", "lease_epoch", "received_us")
 
 
-# Whoever is refused hears the verdict while nobody else can write: half of that was making SQL.
+# Compiled once: a refused dispatch computes its verdict under the write lock.
 _COMPENSATIONS: Final = Compiled(_compensations, effects=[UUID])
 _ATTEMPTS: Final = Compiled(_attempts, effects=[UUID])
 _PROBES: Final = Compiled(_probes, effects=[UUID])

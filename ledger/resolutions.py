@@ -1,7 +1,8 @@
-"""What people say of an effect of which nobody can know: it happened, it did not, compensate it, or abandon it.
+"""Resolutions: what people state about an effect of unknown outcome.
 
-It is a word about the past and never leave for the future. Of several people one is heard: whoever's page showed the
-effect as it still is. The word is an entry `effect.resolved`; what it does, the fold says.
+The answers: it happened, it did not, compensate it, or abandon it. A resolution is about the past
+and never permits another attempt. If several people answer, the first one counts; the others see a
+changed effect. Each is an entry `effect.resolved`, which the fold applies.
 """
 
 from dataclasses import dataclass, replace
@@ -31,9 +32,7 @@ from sessions.people import REPLACE_IT_FIRST, has_own_password, pseudonym_of
 
 ANSWERS: Final = RESOLUTIONS[1:]
 LEAST_RATIONALE: Final = 10
-HISTORY: Final = (
-    "A bundle brought it: what became of it is said in the book of origin, and shown here."
-)
+HISTORY: Final = "Imported from a bundle: only the original Gatebook can record its outcome."
 MOST_RATIONALE: Final = 4000
 MOST_EVIDENCE: Final = 4000
 MOST_REFERENCE: Final = 300
@@ -41,9 +40,9 @@ MOST_REFERENCE: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """What a person says, and of what: `seen_version` is that of the effect which their page showed.
+    """A person's answer about the effect as their page showed it (`seen_version`).
 
-    `insists` is their saying that they answer although others could still know; `step_up` the proof they gave.
+    `insists`: they answer although others could still know. `step_up`: how they re-authenticated.
     """
 
     answer: str
@@ -57,7 +56,7 @@ class Word:
 
 @dataclass(slots=True)
 class Resolved:
-    """What became of a word. `position` is that of its entry."""
+    """The result of a resolution. `position` is that of its entry."""
 
     effect: EffectRow
     refusal: Refusal | None = None
@@ -65,9 +64,9 @@ class Resolved:
 
 
 class Standing(NamedTuple):
-    """Whether people are asked about an effect now.
+    """Whether people may resolve an effect now.
 
-    `refused` says why they are not; `against` why they should wait, and so must insist; `only` the answers that fit.
+    `refused`: why not. `against`: why to wait unless they insist. `only`: the answers that apply.
     """
 
     refused: str = ""
@@ -76,60 +75,55 @@ class Standing(NamedTuple):
 
 
 def standing(case: Case, decision: Verdict, deadline_us: int | None, now: int) -> Standing:
-    """Whether people may answer what `case` is, of which `found` is the verdict. Pure."""
+    """Return whether people may resolve `case`, given its verdict. Pure."""
     bare = verdicts.verdict(replace(case, on_hold=False, lease_elsewhere=False), now)
     if case.state in ("compensated", "superseded"):
-        return Standing(f"It is {case.state}; there is nothing left to say.")
+        return Standing(f"Nothing to resolve: the effect is {case.state}.")
     if case.state == "acknowledged" and case.outcome != "unknown":
-        # it was to be undone, and that came to nothing: it can be let stand
+        # Its compensation failed, so a person may let it stand.
         if bare.reason == "UNDO_FAILED":
             return Standing(only=("happened",))
-        return Standing("It is known what became of it: it was acknowledged.")
+        return Standing("Its outcome is known: it was acknowledged.")
     clean = (
         case.state == "failed" and case.failure_reason == "rejected" and not case.earlier_in_doubt
     )
     if clean or case.attempts == 0:
-        # nothing of it happened, and nobody may do it: it can only be let go
+        # Nothing happened, and no attempt is allowed: it can only be abandoned.
         if bare.answer == "escalate":
             return Standing(only=("abandoned",))
         if case.attempts == 0:
-            return Standing("It was never dispatched, so nothing of it can have happened.")
-        return Standing(
-            "It is known that its last attempt did not happen; an agent may ask for another."
-        )
+            return Standing("It was never dispatched, so it cannot have happened.")
+        return Standing("Its last attempt did not happen. An agent may request another.")
     if case.compensation is not None:
-        return Standing(
-            "Its compensation is under way, and decides. If nobody knows of that, answer there."
-        )
+        return Standing("Its compensation is open. Resolve the compensation instead.")
     if case.state == "dispatched" and deadline_us is not None and now <= deadline_us:
         if bare.answer != "escalate":
-            return Standing(
-                "It is under way: its deadline has not passed, and agents can still find out."
-            )
-        return Standing(against="Its deadline has not passed: an answer may be on its way.")
+            return Standing("Its deadline has not passed, and agents can still check the outcome.")
+        return Standing(against="Its deadline has not passed; a report may still arrive.")
     if decision.reason == "LEASE_HELD":
-        return Standing(against="A worker that is alive holds the lease, and may still know.")
+        return Standing(against="A live worker holds the lease and may still know.")
     if bare.reason == "RESOLVED":
         return Standing(
-            against="Somebody has asked for its compensation already; another answer takes its place."
+            against="Its compensation was already requested; another answer replaces that request."
         )
     if bare.answer != "escalate":
-        return Standing(against="The table can settle this without people, as the verdict says.")
-    if bare.reason == "UNDO_FAILED":  # to ask for the same again would change nothing
+        return Standing(against="The verdict table can settle this without a person.")
+    if bare.reason == "UNDO_FAILED":  # requesting the same compensation again changes nothing
         return Standing(only=("happened", "not_happened", "abandoned"))
     return Standing()
 
 
 def resolve(project: UUID, effect: UUID, resolution: Word, user: User) -> Resolved:
-    """Take a person's word on the last attempt of an effect. Must run inside a transaction.
+    """Record a person's resolution of the last attempt. Must run inside a transaction.
 
-    Refusals: stale_view (the effect is another than the page showed), not_asked, insist, rationale_required,
-    reference, own_password. Raises LookupError when the project has no such effect.
+    Refusals: stale_view (the effect changed since the page was made), not_asked, insist,
+    rationale_required, reference, own_password. Raises LookupError when the project has no such
+    effect.
     """
     row = effects.load([effect]).get(effect)
     if row is None or row.project_id != project:
         raise LookupError(effect)
-    now = now_us()  # only now: whoever waited for the row speaks after whoever had it
+    now = now_us()  # after the lock: whoever waited for the row comes second
     stored = Effect.objects.get(id=effect)
     if stored.imported:
         return Resolved(row, Refusal("not_asked", HISTORY))
@@ -146,15 +140,15 @@ def resolve(project: UUID, effect: UUID, resolution: Word, user: User) -> Resolv
 
 
 def judged(effect: Effect, now: int) -> tuple[Case, Verdict]:
-    """What is known of an effect, and what the table says of it to whoever holds no lease."""
+    """Return the case and verdict of an effect for a caller without a lease."""
     evaluation = cases.judge(effect.project_id, [effect], now)[effect.id]
     return evaluation.case, evaluation.verdict
 
 
 def is_by(effect: Effect | EffectRow, user: User) -> bool:
-    """True when `user` said what became of the effect, or of what it compensates: what follows is asked on their word.
+    """True if `user` resolved the effect, or the effect that this one compensates.
 
-    No query for the many effects of which nobody ever said anything.
+    No query for effects without a resolution, which are nearly all.
     """
     about = [
         identity
@@ -169,11 +163,11 @@ def is_by(effect: Effect | EffectRow, user: User) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A word that was taken: the answer, by whom and when, and how they knew. What was erased is None."""
+    """A stored resolution: answer, person, time and rationale. An erased text is None."""
 
     answer: str
     who: str
-    actor: str  # the pseudonym of who
+    actor: str  # the person's pseudonym
     at_us: int
     position: int
     attempt: int | None
@@ -183,7 +177,7 @@ class Said:
 
 
 def told(effect: Effect) -> list[Said]:
-    """What people said of `effect`, the latest first. No query where nobody ever did."""
+    """Return the resolutions of `effect`, latest first; no query if there are none."""
     if not effect.resolved_mark:
         return []
     person = Person.objects.filter(pseudonym=OuterRef("actor")).values("user__username")[:1]
@@ -213,23 +207,26 @@ def _refused(row: EffectRow, resolution: Word, prompt: Standing) -> Refusal | No
     if row.version != resolution.seen_version:
         return Refusal(
             "stale_view",
-            "The effect changed since your page was made. Look at what is new, then answer.",
+            "The effect changed since this page was loaded. Review the changes, then answer.",
         )
     if prompt.refused:
         return Refusal("not_asked", prompt.refused)
     if resolution.answer not in prompt.only:
         return Refusal(
-            "not_asked", f"This answer does not fit here: choose {' or '.join(prompt.only)}."
+            "not_asked", f"This answer does not apply. Choose {' or '.join(prompt.only)}."
         )
     if prompt.against and not resolution.insists:
-        return Refusal("insist", f"{prompt.against} Tick that you answer all the same, or wait.")
+        return Refusal("insist", f"{prompt.against} Confirm that you answer anyway, or wait.")
     return wanting(resolution)
 
 
 def wanting(resolution: Word) -> Refusal | None:
-    """What is missing of the words themselves."""
+    """Return the refusal of an invalid rationale, reference or evidence, if any."""
     if not LEAST_RATIONALE <= len(resolution.rationale) <= MOST_RATIONALE:
-        sentence = f"Say how you know, in {LEAST_RATIONALE} to {MOST_RATIONALE} characters; others will rely on it."
+        sentence = (
+            f"Explain how you know, in {LEAST_RATIONALE} to {MOST_RATIONALE} characters."
+            " Others will rely on it."
+        )
         return Refusal("rationale_required", sentence)
     if len(resolution.reference) > MOST_REFERENCE or not resolution.reference.isprintable():
         return Refusal(
@@ -239,7 +236,7 @@ def wanting(resolution: Word) -> Refusal | None:
     if len(resolution.evidence) > MOST_EVIDENCE:
         return Refusal(
             "evidence",
-            f"Evidence has at most {MOST_EVIDENCE} characters; keep what is longer elsewhere.",
+            f"Evidence has at most {MOST_EVIDENCE} characters. Store longer evidence elsewhere.",
         )
     return None
 
@@ -253,7 +250,7 @@ def _record(row: EffectRow, resolution: Word, decision: Verdict, user: User, now
         "table": verdicts.VERSION,
         "insists": resolution.insists,
         "step_up": resolution.step_up,
-        # a replay reads no words, and this one goes before those of agents
+        # A replay reads no bodies, and this reference takes precedence over those of agents.
         "named": bool(resolution.reference),
     }
     words = {
@@ -312,7 +309,7 @@ def _fold(
 
 
 def _nothing_observed(leave: str, imports: bool, judged: str) -> Observation:
-    """A word about the past moves no leave."""
+    """Raise: a resolution never observes permission."""
     raise AssertionError("a resolution observes nothing")
 
 

@@ -1,9 +1,10 @@
-"""Which retry is legal: the verdict table of the protocol, as one pure and total function.
+"""Verdict table: which next step is allowed for an effect, as one pure and total function.
 
-`verdict(case, now_us)` reads nothing, changes nothing and always answers; the first row that fits wins. What it was
-told (`Case.as_dict`) and `VERSION` are kept beside each verdict that was acted on, so that it can be judged again.
-Where nobody can know, the answer is *escalate*: a person looks. It never guesses. docs/decisions/0015-verdicts.md says
-where a row of the table was made more exact.
+`verdict(case, now_us)` reads nothing, changes nothing and always answers; the first row that
+matches decides. Its inputs (`Case.as_dict`) and `VERSION` are stored with each verdict that was
+acted on, so that the verdict can be computed again. An outcome that no check can settle is
+*escalated* to a person; the table never guesses. docs/decisions/0015-verdicts.md lists where a row
+was made more exact.
 """
 
 from dataclasses import asdict, dataclass
@@ -12,35 +13,27 @@ from typing import Any, Final, NamedTuple
 VERSION: Final = 2
 ANSWERS: Final = ("execute", "wait", "ask", "skip", "replay", "probe", "compensate", "escalate")
 PROBES: Final = ("", "hit", "miss", "several", "error")
-# before a remote forgets our key we stop relying on it: clocks differ, requests travel
+# The key is not used in the last minute of the remote's window: clocks differ, requests travel.
 MARGIN_S: Final = 60
-_PROBE_PAUSE_S: Final = 15  # doubled after each failure, to an hour at most
+_PROBE_PAUSE_S: Final = 15  # doubled after each failure, at most one hour
 _GONE: Final = ("cancelled", "revoked", "lapsed", "returned")
-# Under leave that people gave for one attempt, only these rows may act again; everything else asks them again.
+# A permission that people gave for one attempt covers a second one by these rows only.
 UNDER_USED_LEAVE: Final = ("13", "14", "17", "21")
-# rows by which an attempt follows one that is in doubt
-REPLAYS: Final = (
-    "13",
-    "14",
-    "15",
-    "17",
-    "18",
-    "19",
-    "21",
-)
+# The rows that allow an attempt in place of one whose outcome is unknown.
+REPLAYS: Final = ("13", "14", "15", "17", "18", "19", "21")
 _GIVEN_BY_PEOPLE: Final = ("ruling", "exemption")
 CAN_BE_LOOKED_UP: Final = ("joint", "probeable")
 
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What the operator declared of a tool; times in seconds. The defaults are those of a tool nobody declared."""
+    """The declared properties of a tool, times in seconds. The defaults are those of no entry."""
 
     tool_class: str = "opaque"
     request_lifetime_s: int = 300
-    key_window_s: int = 0  # how long the remote deduplicates our key; 0: it is not told
-    probe: bool = False  # what happened can be looked up by our key or by the remote's reference
-    # what undoing needs: "key" (ours), "reference" (the remote's), or nothing can undo it
+    key_window_s: int = 0  # how long the remote deduplicates our key; 0: not declared
+    probe: bool = False  # the outcome can be checked by our key or the remote's reference
+    # What a compensation needs: "key" (ours), "reference" (the remote's), or "" (none possible).
     cancel_by: str = ""
     max_attempts: int = 3
     max_probes: int = 5
@@ -48,10 +41,10 @@ class Means:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """All that a verdict depends on. Times are microseconds of the server's clock.
+    """The inputs of a verdict. Times are microseconds of the server's clock.
 
-    An attempt is *in doubt* when it was released and neither it nor a person said whether it happened, no later look
-    proved that it did not, and it was not undone.
+    An attempt is *in doubt* if it was dispatched, neither a report nor a person settled its
+    outcome, no later probe proved its absence, and it was not undone.
     """
 
     state: str = "planned"
@@ -60,46 +53,46 @@ class Case:
     leave: str = "held"
     leave_basis: str = ""
     leave_until_us: int | None = None
-    same_intent: bool = True  # what is to run is what leave was given for
+    same_intent: bool = True  # the permission covers the intent that is to run
     attempts: int = 0
     earlier_in_doubt: bool = False  # an attempt before the last may have happened
-    keys_in_doubt: int = 1  # under so many remote keys attempts may have happened
-    # the key in doubt was not used before this: the remote's window counts from here
+    keys_in_doubt: int = 1  # the number of remote keys of attempts in doubt
+    # The key in doubt was not used before this moment: the remote's key window starts here.
     first_us: int | None = None
-    last_us: int | None = None  # nothing was sent after this: the fence counts from here
-    reference: bool = False  # the remote's own name of it is known
-    precondition: bool = False  # the plan says what must still be true
-    # another effect on the same resource was released later, or may have been
+    last_us: int | None = None  # nothing was sent after this: the in-flight window starts here
+    reference: bool = False  # the remote's reference is known
+    precondition: bool = False  # the plan has preconditions
+    # Another effect on the same resource was dispatched later, or may have been.
     later_on_resource: bool = False
-    resolution: str = ""  # what a person answered last, to an effect of which nobody could know
-    resolved_attempt: int = 0  # … and about which attempt
-    # somebody without a say (a fenced worker) reported that it happened
+    resolution: str = ""  # the last answer of a person about an unknown outcome
+    resolved_attempt: int = 0  # … and the attempt it is about
+    # A worker without a valid lease reported that it happened.
     late_evidence: bool = False
-    probe: str = ""  # what the last look found
-    probed_us: int | None = None  # that look did not begin before this; None: nobody knows
-    probe_errors: int = 0  # failed looks in a row
+    probe: str = ""  # the result of the last probe
+    probed_us: int | None = None  # that probe began at this time or later; None: unknown
+    probe_errors: int = 0  # consecutive failed probes
     on_hold: bool = False
-    lease_elsewhere: bool = False  # somebody else's lease on the work is alive
+    lease_elsewhere: bool = False  # another worker's lease on the work is live
     lease_until_us: int | None = None
     means: Means = Means()
-    compensation: "Case | None" = None  # its compensation, where one is open
-    undoing_failed: bool = False  # a compensation was denied or refused for good, and none is open
+    compensation: "Case | None" = None  # its open compensation, if any
+    undoing_failed: bool = False  # a compensation was denied or failed, and none is open
 
     def as_dict(self) -> dict[str, Any]:
-        """The inputs as they are kept beside the verdict; what is as nobody said it is left out."""
-        inputs = _said(asdict(self))
+        """Return the inputs as stored with the verdict, without default values."""
+        inputs = _without_defaults(asdict(self))
         if self.compensation is not None:
             inputs["compensation"] = self.compensation.as_dict()
         return inputs
 
 
-_NOBODY_SAID: Final = asdict(Case())
+_DEFAULTS: Final = asdict(Case())
 
 
-def _said(values: dict[str, Any]) -> dict[str, Any]:
-    inputs = {name: value for name, value in values.items() if value != _NOBODY_SAID[name]}
+def _without_defaults(values: dict[str, Any]) -> dict[str, Any]:
+    inputs = {name: value for name, value in values.items() if value != _DEFAULTS[name]}
     if "means" in inputs:
-        plain = _NOBODY_SAID["means"]
+        plain = _DEFAULTS["means"]
         inputs["means"] = {
             name: value for name, value in inputs["means"].items() if value != plain[name]
         }
@@ -107,57 +100,57 @@ def _said(values: dict[str, Any]) -> dict[str, Any]:
 
 
 class Verdict(NamedTuple):
-    """What may be done now. `until_us` says when a wait is worth asking again, or until when a replay is."""
+    """The allowed next step. `until_us`: when to ask again, or how long a replay is allowed."""
 
     answer: str
     reason: str
     row: str
     until_us: int | None = None
     remote_key: str = ""  # of a replay: "same" or "new"
-    asks_leave: bool = False  # the replay needs leave of its own first
-    beneath: str = ""  # of row 11: the reason of the compensation's own verdict
+    asks_leave: bool = False  # the replay needs its own permission first
+    beneath: str = ""  # row 11: the reason of the compensation's verdict
 
 
 def verdict(case: Case, now_us: int) -> Verdict:
-    """The first row of the table that fits `case`. Total: every case has an answer."""
+    """Return the first matching row of the table; every case has a verdict."""
     if case.on_hold:
         return Verdict("wait", "HELD", "0")
     if case.lease_elsewhere:
         return Verdict("wait", "LEASE_HELD", "1", case.lease_until_us)
     if case.state == "planned":
-        return _not_begun(case, now_us)
+        return _decide_undispatched(case, now_us)
     to_be_undone = case.resolution == "compensate" and case.resolved_attempt == case.attempts
     if case.state == "acknowledged" and case.outcome != "unknown" and not to_be_undone:
         return Verdict("skip", "DONE", "7")
     if case.state in ("compensated", "superseded"):
         return Verdict("skip", "CLOSED", "8")
     if case.state == "failed" and case.failure_reason == "rejected" and not case.earlier_in_doubt:
-        return _rejected(case, now_us)
-    # Row 10: failed by timeout or error, or acknowledged with outcome unknown, is as good as nothing heard.
+        return _decide_rejected(case, now_us)
+    # Row 10: a timeout, an error or an unknown outcome counts as no report at all.
     if case.compensation is not None:
         own = verdict(case.compensation, now_us)
         return own._replace(reason="COMP_RESUME", row="11", beneath=own.beneath or own.reason)
     if to_be_undone:
-        return Verdict("escalate", "UNDO_FAILED", "11b") if case.undoing_failed else _TO_BE_UNDONE
+        return Verdict("escalate", "UNDO_FAILED", "11b") if case.undoing_failed else _COMPENSATE
     if case.late_evidence:
         return Verdict("skip", "EVIDENCE", "12")
-    decision = _in_doubt(case, now_us)
+    decision = _decide_uncertain(case, now_us)
     if decision.answer != "replay":
         return decision
     if case.failure_reason == "rejected" and case.attempts >= case.means.max_attempts:
-        # the last was refused, and one before may have happened
+        # The last attempt was rejected, and an earlier one may have happened.
         return Verdict("escalate", "ATTEMPTS_SPENT", "9b")
-    return _with_leave(decision, case, now_us)
+    return _apply_permission(decision, case, now_us)
 
 
-_TO_BE_UNDONE: Final = Verdict("compensate", "RESOLVED", "11b")
+_COMPENSATE: Final = Verdict("compensate", "RESOLVED", "11b")
 
 
-def _not_begun(case: Case, now_us: int) -> Verdict:
-    """Rows 2 to 6b: nothing has happened, and leave says what may."""
-    over = _over(case, now_us)
+def _decide_undispatched(case: Case, now_us: int) -> Verdict:
+    """Rows 2 to 6b: nothing has happened, and the permission decides."""
+    expired = _is_expired(case, now_us)
     if case.leave == "pending":
-        if over:  # nobody ruled in time, and that is a no
+        if expired:
             return Verdict("skip", "GATE_EXPIRED", "4")
         return Verdict("wait", "GATE_PENDING", "3", case.leave_until_us)
     if case.leave == "refused":
@@ -165,46 +158,46 @@ def _not_begun(case: Case, now_us: int) -> Verdict:
             "skip", "GATE_EXPIRED" if case.leave_basis == "expired" else "GATE_DENIED", "4"
         )
     if case.leave == "granted":
-        # also where rules gave leave: they gave it for the intent that was planned
+        # A permission of a policy rule also covers only the planned intent.
         if not case.same_intent:
             return Verdict("escalate", "INTENT_MISMATCH", "6")
-        if over:
+        if expired:
             return Verdict("ask", "GATE_GONE", "6b")
         if case.leave_basis == "ruling":
             return Verdict("execute", "APPROVED", "5", case.leave_until_us)
         return Verdict("execute", "NOT_DISPATCHED", "2", case.leave_until_us)
     if case.leave == "held":
         return Verdict("ask", "GATE_GONE" if case.leave_basis in _GONE else "NO_LEAVE", "6b")
-    return Verdict("escalate", "INTENT_MISMATCH", "6")  # leave was spent, and not on this
+    return Verdict("escalate", "INTENT_MISMATCH", "6")  # the permission was used for another effect
 
 
-def _rejected(case: Case, now_us: int) -> Verdict:
-    """Rows 9 and 9b: the remote said no, so nothing happened; asked again under leave of its own."""
+def _decide_rejected(case: Case, now_us: int) -> Verdict:
+    """Rows 9 and 9b: the remote rejected it, so nothing happened; a retry needs permission."""
     if not case.same_intent:
         return Verdict("escalate", "INTENT_MISMATCH", "6")
-    # A person's word that it did not happen is good for one attempt more, and for no second.
-    said_once = case.resolution == "not_happened"
-    if case.attempts >= (case.resolved_attempt + 1 if said_once else case.means.max_attempts):
+    # A person's "it did not happen" allows exactly one more attempt.
+    is_resolved = case.resolution == "not_happened"
+    if case.attempts >= (case.resolved_attempt + 1 if is_resolved else case.means.max_attempts):
         return Verdict("skip", "ATTEMPTS_SPENT", "9b")
     if case.leave in ("pending", "granted", "refused") or case.leave_basis in _GONE:
-        return _not_begun(case, now_us)  # leave for the next attempt was asked for
+        return _decide_undispatched(case, now_us)  # permission for the next attempt was requested
     return Verdict("replay", "REJECTED_CLEAN", "9", remote_key="new", asks_leave=True)
 
 
-def _in_doubt(case: Case, now_us: int) -> Verdict:
-    """Rows 13 to 26: it was released, and whether it happened nobody has said."""
+def _decide_uncertain(case: Case, now_us: int) -> Verdict:
+    """Rows 13 to 26: it was dispatched, and its outcome is unknown."""
     means = case.means
     if means.tool_class == "read_only":
         return Verdict("replay", "HARMLESS", "13", remote_key="same")
     if means.tool_class == "natural":
-        # A guard that said no to a repetition may have met our own first writing: from then on one has to look.
+        # A precondition that rejects a repetition may have met our own first write: probe first.
         if case.precondition and case.failure_reason != "rejected":
             return Verdict("replay", "GUARDED_PUT", "14", remote_key="same")
         if not case.precondition and not case.later_on_resource:
             return Verdict("replay", "PUT_LATEST", "15", remote_key="same")
         return _looked(case, now_us, "STALE_PUT", "16")
     if means.tool_class == "keyed":
-        live_until = _after(case.first_us, means.key_window_s - MARGIN_S)
+        live_until = _moment_after(case.first_us, means.key_window_s - MARGIN_S)
         if case.keys_in_doubt == 1 and live_until is not None and now_us < live_until:
             return Verdict("replay", "KEY_LIVE", "17", live_until, remote_key="same")
         return _looked(case, now_us, "KEY_EXPIRED", "18")
@@ -217,12 +210,16 @@ def _in_doubt(case: Case, now_us: int) -> Verdict:
             if case.undoing_failed:
                 return Verdict("escalate", "UNDO_FAILED", "24")
             return Verdict("compensate", "CANCEL_THEN_REDO", "24")
-        return _looked(case, now_us) if means.probe else Verdict("escalate", "REF_LOST", "25")
+        return (
+            _looked(case, now_us) if means.probe else Verdict("escalate", "REF_LOST", "25")
+        )
     return Verdict("escalate", "UNDECIDABLE", "26")
 
 
-def _looked(case: Case, now_us: int, reason: str = "PROBED_ABSENT", row: str = "21") -> Verdict:
-    """What a look says, and whether one is to be taken. Only what was begun after the fence proves an absence."""
+def _looked(
+    case: Case, now_us: int, reason: str = "PROBED_ABSENT", row: str = "21"
+) -> Verdict:
+    """Apply the last probe, or request one. Only a probe after the window proves an absence."""
     means = case.means
     if not (means.probe or means.tool_class in CAN_BE_LOOKED_UP):
         return Verdict("escalate", reason, row)
@@ -235,54 +232,51 @@ def _looked(case: Case, now_us: int, reason: str = "PROBED_ABSENT", row: str = "
         if case.probe_errors >= means.max_probes:
             return Verdict("escalate", "PROBE_FAILED", "22")
         pause = min(_PROBE_PAUSE_S * 2 ** min(max(case.probe_errors - 1, 0), 10), 3600)
-        again = _after(case.probed_us, pause)
+        again = _moment_after(case.probed_us, pause)
         if again is not None and now_us < again:
             return Verdict("wait", "PROBE_FAILED", "22", again)
     if case.probe != "miss":
         return Verdict("probe", reason, row)
-    fence = _after(case.last_us, means.request_lifetime_s)
-    if fence is None:  # when it was released is not in the book: no fence can be drawn
+    window_end = _moment_after(case.last_us, means.request_lifetime_s)
+    if window_end is None:  # the dispatch time is unknown, so the in-flight window has no end
         return Verdict("escalate", "FENCE_UNKNOWN", row)
-    if case.probed_us is not None and case.probed_us >= fence:
-        return _absent(case, reason, row)
-    if now_us < fence:
-        return Verdict("wait", "FENCE_WAIT", "20", fence)
+    if case.probed_us is not None and case.probed_us >= window_end:
+        return _decide_after_absence(case, reason, row)
+    if now_us < window_end:
+        return Verdict("wait", "FENCE_WAIT", "20", window_end)
     return Verdict("probe", reason, row)
 
 
-def _absent(case: Case, reason: str, row: str) -> Verdict:
-    """What follows when it is proven that nothing happened."""
-    if row == "16":  # what came later on the resource must not be overwritten
+def _decide_after_absence(case: Case, reason: str, row: str) -> Verdict:
+    """Return the next step after a proven absence."""
+    if row == "16":  # later effects on the resource must not be overwritten
         return Verdict("escalate", reason, row)
-    if row == "18":  # the remote has forgotten our key: another one, whose window begins anew
+    if row == "18":  # the remote has forgotten our key: use another, with a window of its own
         return Verdict("replay", reason, row, remote_key="new")
     if case.means.tool_class == "joint":
         return Verdict("replay", reason, row, remote_key="same")
     return Verdict("replay", "PROBED_ABSENT", "21", remote_key="same")
 
 
-def _with_leave(decision: Verdict, case: Case, now_us: int) -> Verdict:
-    """A replay, as far as leave allows it: what people gave for one attempt serves again by few rows only."""
+def _apply_permission(decision: Verdict, case: Case, now_us: int) -> Verdict:
+    """Apply permission to a replay: one given by people covers few rows a second time."""
     if not case.same_intent:
         return Verdict("escalate", "INTENT_MISMATCH", "6")
-    over = _over(case, now_us)
-    if case.leave == "pending" and not over:
+    expired = _is_expired(case, now_us)
+    if case.leave == "pending" and not expired:
         return Verdict("wait", "GATE_PENDING", "3", case.leave_until_us)
-    # a no; but unlike what was not begun it may have happened
-    if case.leave in (
-        "pending",
-        "refused",
-    ):
-        expired = case.leave == "pending" or case.leave_basis == "expired"
-        return Verdict("escalate", "GATE_EXPIRED" if expired else "GATE_DENIED", "4")
-    if case.leave == "granted" and not over:
+    # A denial or an expired request. The effect may have happened, unlike one not yet begun.
+    if case.leave in ("pending", "refused"):
+        was_expired = case.leave == "pending" or case.leave_basis == "expired"
+        return Verdict("escalate", "GATE_EXPIRED" if was_expired else "GATE_DENIED", "4")
+    if case.leave == "granted" and not expired:
         return decision
     serves = case.leave_basis not in _GIVEN_BY_PEOPLE or decision.row in UNDER_USED_LEAVE
     return decision if case.leave == "used" and serves else decision._replace(asks_leave=True)
 
 
 def is_safe(decision: Verdict) -> bool:
-    """True when the work may go on without a person: nothing escalates, no gate is open, nothing is held."""
+    """True if the work can continue without a person: no escalation, open gate or stop."""
     return decision.answer != "escalate" and (decision.beneath or decision.reason) not in (
         "GATE_PENDING",
         "HELD",
@@ -290,65 +284,63 @@ def is_safe(decision: Verdict) -> bool:
 
 
 def sentence(decision: Verdict, handle: str = "The effect") -> str:
-    """The verdict for people and agents: what is known, and what to do."""
+    """Return the verdict for people and agents: what is known, and what to do."""
     if decision.row == "11":
-        return (
-            f"{handle} is being undone; settle its compensation first. {_WORDS[decision.beneath]}"
-        )
-    words = _WORDS[decision.reason]
+        words = _SENTENCES[decision.beneath]
+        return f"{handle} is being undone; settle its compensation first. {words}"
+    words = _SENTENCES[decision.reason]
     if decision.answer == "escalate":
-        words += " A person must say what became of it." if decision.row != "6" else ""
+        words += " A person must resolve it." if decision.row != "6" else ""
     elif decision.answer == "replay":
-        words += f" Dispatch it again with `replays`, under the {decision.remote_key} remote key"
-        words += (
-            ", after planning it again: this needs leave of its own."
-            if decision.asks_leave
-            else "."
-        )
+        words += f" Dispatch it again with `replays` and the {decision.remote_key} remote key"
+        words += ", after planning it again to get permission." if decision.asks_leave else "."
     elif decision.answer == "probe":
-        words += " Look whether it happened, and report what you found."
+        words += " Check the remote, and report what you found."
     return f"{handle}: {words}"
 
 
-_WORDS: Final = {
-    "HELD": "a person has stopped this; wait until the stop is lifted.",
-    "LEASE_HELD": "another worker holds the lease; leave it to them while it lasts.",
-    "NOT_DISPATCHED": "nothing was dispatched; dispatch it, then act.",
-    "GATE_PENDING": "people have not ruled yet; wait.",
-    "GATE_DENIED": "leave was refused; do not act.",
-    "GATE_EXPIRED": "nobody ruled in time, and that is a no; do not act.",
-    "APPROVED": "people gave leave; dispatch it, then act.",
-    "INTENT_MISMATCH": "leave was not given for this; plan it as a new effect.",
-    "GATE_GONE": "its leave is gone; plan it again to ask, or withdraw it.",
-    "NO_LEAVE": "it has no leave; plan it again to ask, or withdraw it.",
+_SENTENCES: Final = {
+    "HELD": "stopped by a person; wait until the stop is lifted.",
+    "LEASE_HELD": "another worker holds the lease; do not act while it is live.",
+    "NOT_DISPATCHED": "not dispatched yet; dispatch it, then act.",
+    "GATE_PENDING": "waiting for approval; wait.",
+    "GATE_DENIED": "approval was denied; do not act.",
+    "GATE_EXPIRED": "the approval request expired; do not act.",
+    "APPROVED": "approved; dispatch it, then act.",
+    "INTENT_MISMATCH": "the permission is for another intent; plan a new effect.",
+    "GATE_GONE": "its permission no longer applies; plan it again, or withdraw it.",
+    "NO_LEAVE": "it has no permission; plan it again, or withdraw it.",
     "DONE": "it is done; do not do it again.",
     "CLOSED": "it is closed; do nothing.",
-    "REJECTED_CLEAN": "it was refused, and nothing happened.",
-    "ATTEMPTS_SPENT": "every attempt was refused, and no more are allowed; do not try again.",
-    "RESOLVED": "a person decided that it is undone; compensate it.",
-    "UNDO_FAILED": "it was to be undone, and that came to nothing.",
-    "EVIDENCE": "a worker that had lost its lease reported that it happened; acknowledge it, and do not do it again.",
+    "REJECTED_CLEAN": "it was rejected, and nothing happened.",
+    "ATTEMPTS_SPENT": "it was rejected, and no attempts remain; do not try again.",
+    "RESOLVED": "a person requested its compensation; compensate it.",
+    "UNDO_FAILED": "its compensation failed.",
+    "EVIDENCE": (
+        "a worker that had lost its lease reported that it happened;"
+        " acknowledge it, and do not do it again."
+    ),
     "HARMLESS": "it changes nothing.",
-    "GUARDED_PUT": "it is guarded by its precondition.",
+    "GUARDED_PUT": "its precondition protects it.",
     "PUT_LATEST": "it sets an absolute state, and nothing newer touched the same resource.",
     "STALE_PUT": "something newer touched the same resource, or may have.",
-    "KEY_LIVE": "the remote still knows its key, and does nothing twice under it.",
+    "KEY_LIVE": "the remote still knows its key, and does nothing twice under that key.",
     "KEY_EXPIRED": "the remote may have forgotten its key.",
-    "REF_PROBE": "the remote keeps a record by which it can be found.",
-    "FENCE_WAIT": "it was not found, but a request may still be under way; wait, then look again.",
-    "PROBED_ABSENT": "whether it happened can be looked up.",
-    "PROBE_FAILED": "looking failed.",
-    "DUPLICATE_FOUND": "it was found more than once; undo what is too many.",
-    "CANCEL_THEN_REDO": "nobody knows whether it happened; undo it, then do it anew.",
-    "REF_LOST": "it could only be undone by a reference that nobody has.",
-    "FENCE_UNKNOWN": "it was not found; but nobody told when it was released, so it may still be under way.",
-    "UNDECIDABLE": "nobody can know whether it happened; do not do it again.",
+    "REF_PROBE": "the remote keeps a record by which you can find it.",
+    "FENCE_WAIT": "not found, but a request may still be in flight; wait, then check again.",
+    "PROBED_ABSENT": "you can check whether it happened.",
+    "PROBE_FAILED": "the probe failed.",
+    "DUPLICATE_FOUND": "found more than once; compensate the extra ones.",
+    "CANCEL_THEN_REDO": "its outcome is unknown; compensate it, then do it again.",
+    "REF_LOST": "only a reference could undo it, and that reference is unknown.",
+    "FENCE_UNKNOWN": ("not found, but its dispatch time is unknown, so it may still be in flight."),
+    "UNDECIDABLE": "its outcome is unknown and cannot be checked; do not do it again.",
 }
 
 
-def _over(case: Case, now_us: int) -> bool:
+def _is_expired(case: Case, now_us: int) -> bool:
     return case.leave_until_us is not None and case.leave_until_us < now_us
 
 
-def _after(start_us: int | None, seconds: int) -> int | None:
+def _moment_after(start_us: int | None, seconds: int) -> int | None:
     return None if start_us is None or seconds <= 0 else start_us + seconds * 1_000_000

@@ -137,20 +137,36 @@ class Migration(migrations.Migration):
             ],
             options={
                 "constraints": [
-                    models.UniqueConstraint(fields=("session", "effect_key"), name="effect_key_is_unique_in_session"),
+                    models.UniqueConstraint(
+                        fields=("session", "effect_key"), name="effect_key_is_unique_in_session"
+                    ),
                     models.UniqueConstraint(
                         condition=models.Q(
-                            ("attempt_count__lte", 1), ("lane", "command"), ("state__in", ["planned", "dispatched"])
+                            ("attempt_count__lte", 1),
+                            ("lane", "command"),
+                            ("state__in", ["planned", "dispatched"]),
                         ),
                         fields=("compensates",),
                         name="compensation_is_open_once",
                     ),
                     models.CheckConstraint(
-                        condition=models.Q(("effect_key", ""), _negated=True), name="effect_has_a_key"
+                        condition=models.Q(("effect_key", ""), _negated=True),
+                        name="effect_has_a_key",
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
-                            ("leave__one_of", ("held", "pending", "granted", "refused", "used", "observed", "bypassed"))
+                            (
+                                "leave__one_of",
+                                (
+                                    "held",
+                                    "pending",
+                                    "granted",
+                                    "refused",
+                                    "used",
+                                    "observed",
+                                    "bypassed",
+                                ),
+                            )
                         ),
                         name="effect_leave_is_known",
                     ),
@@ -176,22 +192,37 @@ class Migration(migrations.Migration):
                         name="effect_leave_basis_is_known",
                     ),
                     models.CheckConstraint(
-                        condition=models.Q(("leave_aside__one_of", ["", "held", "pending", "granted", "refused"])),
+                        condition=models.Q(
+                            ("leave_aside__one_of", ["", "held", "pending", "granted", "refused"])
+                        ),
                         name="effect_leave_aside_is_of_the_next_attempt",
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
-                            ("leave", "held"), models.Q(("leave_basis", ""), _negated=True), _connector="OR"
+                            ("leave", "held"),
+                            models.Q(("leave_basis", ""), _negated=True),
+                            _connector="OR",
                         ),
                         name="effect_leave_has_a_basis_once_it_is_not_held",
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
                             models.Q(
-                                ("state__one_of", ["planned", "failed", "compensated", "superseded"]),
+                                (
+                                    "state__one_of",
+                                    ["planned", "failed", "compensated", "superseded"],
+                                ),
                                 (
                                     "leave__one_of",
-                                    ("held", "pending", "granted", "refused", "used", "observed", "bypassed"),
+                                    (
+                                        "held",
+                                        "pending",
+                                        "granted",
+                                        "refused",
+                                        "used",
+                                        "observed",
+                                        "bypassed",
+                                    ),
                                 ),
                             ),
                             models.Q(
@@ -204,11 +235,18 @@ class Migration(migrations.Migration):
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
-                            models.Q(("state__one_of", ["planned", "dispatched"]), ("outcome__one_of", ("",))),
                             models.Q(
-                                ("state__one_of", ["acknowledged"]), ("outcome__one_of", ("ok", "error", "unknown"))
+                                ("state__one_of", ["planned", "dispatched"]),
+                                ("outcome__one_of", ("",)),
                             ),
-                            models.Q(("state__one_of", ["failed"]), ("outcome__one_of", ("error", "unknown"))),
+                            models.Q(
+                                ("state__one_of", ["acknowledged"]),
+                                ("outcome__one_of", ("ok", "error", "unknown")),
+                            ),
+                            models.Q(
+                                ("state__one_of", ["failed"]),
+                                ("outcome__one_of", ("error", "unknown")),
+                            ),
                             models.Q(
                                 ("state__one_of", ["compensated", "superseded"]),
                                 ("outcome__one_of", ("", "ok", "error", "unknown")),
@@ -227,7 +265,8 @@ class Migration(migrations.Migration):
                         name="effect_with_an_attempt_is_not_held",
                     ),
                     models.CheckConstraint(
-                        condition=models.Q(("attempt_count__gte", 0)), name="effect_attempts_are_counted"
+                        condition=models.Q(("attempt_count__gte", 0)),
+                        name="effect_attempts_are_counted",
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
@@ -247,31 +286,40 @@ class Migration(migrations.Migration):
                         name="effect_undoes_what_it_compensates",
                     ),
                     models.CheckConstraint(
-                        condition=models.Q(("undone__gte", 0)), name="effect_undone_attempts_are_counted"
+                        condition=models.Q(("undone__gte", 0)),
+                        name="effect_undone_attempts_are_counted",
                     ),
                     models.CheckConstraint(
                         condition=models.Q(("judged__one_of", ("", "allow", "ask", "deny"))),
                         name="effect_judgement_is_known",
                     ),
                     models.CheckConstraint(
-                        condition=models.Q(("failure_reason__one_of", ("", "rejected", "timeout", "error"))),
+                        condition=models.Q(
+                            ("failure_reason__one_of", ("", "rejected", "timeout", "error"))
+                        ),
                         name="effect_reason_is_known",
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
-                            ("resolution__one_of", ("", "happened", "not_happened", "compensate", "abandoned"))
+                            (
+                                "resolution__one_of",
+                                ("", "happened", "not_happened", "compensate", "abandoned"),
+                            )
                         ),
                         name="effect_resolution_is_known",
                     ),
                     models.CheckConstraint(
-                        condition=models.Q(("ref_class__one_of", ["", "production", "protected", "other"])),
+                        condition=models.Q(
+                            ("ref_class__one_of", ["", "production", "protected", "other"])
+                        ),
                         name="effect_ref_class_is_known",
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
                             ("planned_mark", ""),
                             models.Q(
-                                models.Q(("tool", ""), _negated=True), models.Q(("intent_digest", ""), _negated=True)
+                                models.Q(("tool", ""), _negated=True),
+                                models.Q(("intent_digest", ""), _negated=True),
                             ),
                             _connector="OR",
                         ),
@@ -281,7 +329,9 @@ class Migration(migrations.Migration):
                 "indexes": [
                     models.Index(fields=["project", "opened_position"], name="effect_by_opening"),
                     models.Index(fields=["session", "opened_position"], name="effect_by_session"),
-                    models.Index(fields=["project", "tool", "opened_position"], name="effect_by_tool"),
+                    models.Index(
+                        fields=["project", "tool", "opened_position"], name="effect_by_tool"
+                    ),
                     models.Index(
                         condition=models.Q(("state", "acknowledged"), _negated=True),
                         fields=["project", "state", "opened_position", "deadline_us"],
@@ -303,7 +353,9 @@ class Migration(migrations.Migration):
                         name="effect_open_intent",
                     ),
                     models.Index(
-                        condition=models.Q(("state", "dispatched"), ("outcome", "unknown"), _connector="OR"),
+                        condition=models.Q(
+                            ("state", "dispatched"), ("outcome", "unknown"), _connector="OR"
+                        ),
                         fields=["project", "intent_digest"],
                         name="effect_unknown_intent",
                     ),
@@ -354,7 +406,14 @@ class Migration(migrations.Migration):
                     ),
                     models.Index(
                         condition=models.Q(("attempt_count__gt", 1)),
-                        fields=["project", "opened_position", "attempt_count", "received_us", "repository", "session"],
+                        fields=[
+                            "project",
+                            "opened_position",
+                            "attempt_count",
+                            "received_us",
+                            "repository",
+                            "session",
+                        ],
                         name="effect_tried_again",
                     ),
                     models.Index(
@@ -414,13 +473,17 @@ class Migration(migrations.Migration):
             ],
             options={
                 "constraints": [
-                    models.UniqueConstraint(fields=("effect", "number"), name="attempt_number_is_unique_in_effect"),
+                    models.UniqueConstraint(
+                        fields=("effect", "number"), name="attempt_number_is_unique_in_effect"
+                    ),
                     models.UniqueConstraint(
                         condition=models.Q(("is_open", True)),
                         fields=("effect",),
                         name="effect_has_at_most_one_open_attempt",
                     ),
-                    models.CheckConstraint(condition=models.Q(("number__gte", 1)), name="attempt_numbers_start_at_one"),
+                    models.CheckConstraint(
+                        condition=models.Q(("number__gte", 1)), name="attempt_numbers_start_at_one"
+                    ),
                     models.CheckConstraint(
                         condition=models.Q(("leave__one_of", ("used", "observed", "bypassed"))),
                         name="attempt_moves_only_with_leave",
@@ -444,7 +507,9 @@ class Migration(migrations.Migration):
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
-                            ("lane", "evidence"), models.Q(("lane", "command"), ("leave", "used")), _connector="OR"
+                            ("lane", "evidence"),
+                            models.Q(("lane", "command"), ("leave", "used")),
+                            _connector="OR",
                         ),
                         name="command_dispatch_uses_its_leave",
                     ),
@@ -466,7 +531,9 @@ class Migration(migrations.Migration):
                         name="attempt_outcome_is_known",
                     ),
                     models.CheckConstraint(
-                        condition=models.Q(("failure_reason__one_of", ("", "rejected", "timeout", "error"))),
+                        condition=models.Q(
+                            ("failure_reason__one_of", ("", "rejected", "timeout", "error"))
+                        ),
                         name="attempt_reason_is_known",
                     ),
                     models.CheckConstraint(
@@ -484,7 +551,10 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="Hold",
             fields=[
-                ("id", models.UUIDField(default=journal.ids.uuid7, primary_key=True, serialize=False)),
+                (
+                    "id",
+                    models.UUIDField(default=journal.ids.uuid7, primary_key=True, serialize=False),
+                ),
                 (
                     "project",
                     models.ForeignKey(
@@ -499,7 +569,9 @@ class Migration(migrations.Migration):
                 (
                     "set_by",
                     models.ForeignKey(
-                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to=settings.AUTH_USER_MODEL
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
                     ),
                 ),
                 ("set_at_us", models.BigIntegerField()),
@@ -523,14 +595,17 @@ class Migration(migrations.Migration):
                         name="thing_is_held_once",
                     ),
                     models.CheckConstraint(
-                        condition=models.Q(("scope__in", ("project", "tool", "agent", "session", "effect"))),
+                        condition=models.Q(
+                            ("scope__in", ("project", "tool", "agent", "session", "effect"))
+                        ),
                         name="hold_scope_is_known",
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
                             models.Q(("scope", "project"), ("subject", "")),
                             models.Q(
-                                models.Q(("scope", "project"), _negated=True), models.Q(("subject", ""), _negated=True)
+                                models.Q(("scope", "project"), _negated=True),
+                                models.Q(("subject", ""), _negated=True),
                             ),
                             _connector="OR",
                         ),
@@ -550,7 +625,10 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="Tool",
             fields=[
-                ("id", models.UUIDField(default=journal.ids.uuid7, primary_key=True, serialize=False)),
+                (
+                    "id",
+                    models.UUIDField(default=journal.ids.uuid7, primary_key=True, serialize=False),
+                ),
                 (
                     "project",
                     models.ForeignKey(
@@ -577,10 +655,15 @@ class Migration(migrations.Migration):
             ],
             options={
                 "constraints": [
-                    models.UniqueConstraint(fields=("project", "name"), name="tool_name_is_unique_in_project"),
+                    models.UniqueConstraint(
+                        fields=("project", "name"), name="tool_name_is_unique_in_project"
+                    ),
                     models.CheckConstraint(
                         condition=models.Q(
-                            models.Q(("breaker_failures__isnull", True), ("breaker_pause_s__isnull", True)),
+                            models.Q(
+                                ("breaker_failures__isnull", True),
+                                ("breaker_pause_s__isnull", True),
+                            ),
                             models.Q(
                                 ("breaker_failures__gt", 0),
                                 ("breaker_failures__isnull", False),
@@ -595,14 +678,25 @@ class Migration(migrations.Migration):
                         condition=models.Q(
                             (
                                 "tool_class__in",
-                                ("read_only", "natural", "keyed", "joint", "probeable", "compensable", "opaque"),
+                                (
+                                    "read_only",
+                                    "natural",
+                                    "keyed",
+                                    "joint",
+                                    "probeable",
+                                    "compensable",
+                                    "opaque",
+                                ),
                             )
                         ),
                         name="tool_class_is_known",
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
-                            ("reversibility__in", ("read", "reversible", "compensable", "irreversible"))
+                            (
+                                "reversibility__in",
+                                ("read", "reversible", "compensable", "irreversible"),
+                            )
                         ),
                         name="tool_reversibility_is_known",
                     ),
@@ -611,11 +705,16 @@ class Migration(migrations.Migration):
                         name="tool_times_are_positive",
                     ),
                     models.CheckConstraint(
-                        condition=models.Q(("key_window_s__gte", 0), ("max_attempts__gte", 1), ("max_probes__gte", 1)),
+                        condition=models.Q(
+                            ("key_window_s__gte", 0),
+                            ("max_attempts__gte", 1),
+                            ("max_probes__gte", 1),
+                        ),
                         name="tool_window_and_counts_are_numbers",
                     ),
                     models.CheckConstraint(
-                        condition=models.Q(("undo__in", ("", "key", "reference"))), name="tool_undo_is_known"
+                        condition=models.Q(("undo__in", ("", "key", "reference"))),
+                        name="tool_undo_is_known",
                     ),
                 ],
             },
@@ -642,9 +741,12 @@ class Migration(migrations.Migration):
             ],
             options={
                 "constraints": [
-                    models.UniqueConstraint(fields=("project", "tool"), name="breaker_is_one_of_a_tool"),
+                    models.UniqueConstraint(
+                        fields=("project", "tool"), name="breaker_is_one_of_a_tool"
+                    ),
                     models.CheckConstraint(
-                        condition=models.Q(("failures__gte", 0)), name="breaker_failures_are_counted"
+                        condition=models.Q(("failures__gte", 0)),
+                        name="breaker_failures_are_counted",
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
@@ -732,7 +834,9 @@ class Migration(migrations.Migration):
                     models.Index(fields=["other_session"], name="same_call_by_other_session"),
                 ],
                 "constraints": [
-                    models.UniqueConstraint(fields=("effect", "other"), name="same_call_is_named_once"),
+                    models.UniqueConstraint(
+                        fields=("effect", "other"), name="same_call_is_named_once"
+                    ),
                     models.CheckConstraint(
                         condition=models.Q(("session", models.F("other_session")), _negated=True),
                         name="same_call_is_of_another_session",

@@ -179,7 +179,7 @@ def _nothing_can_be_done(origin: Origin, path: Path, bundle: ImportedBundle, vot
     lost = Effect.objects.get(session=bundle.session, effect_key="timeout")
     for door in ("resolve", "resolve_confirm"):
         said = {"answer": "happened", "rationale": "I saw it with my own eyes", "seen": "x"}
-        assert "A bundle brought it" in here.post(reverse(door, args=[lost.id]), said, follow=True).text
+        assert "Imported from a bundle" in here.post(reverse(door, args=[lost.id]), said, follow=True).text
     word = Word("happened", "I saw it with my own eyes", lost.version, reference="x")
     user = User.objects.get(username="archivist")
     with transaction.atomic():

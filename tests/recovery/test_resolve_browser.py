@@ -55,7 +55,7 @@ def test_everybody_can_use_every_page(
         found.extend(violations_by_day_and_night(page))
 
     page.goto(live_server_process.url + path)
-    look("Nobody can know whether it happened")
+    look("cannot tell whether it happened")
     page.goto(f"{live_server_process.url}{path}resolve/")
     look("What only a person can say")
     page.get_by_role("radio", name="Abandon").check()

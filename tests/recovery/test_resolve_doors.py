@@ -64,7 +64,7 @@ def test_people_are_not_asked_what_is_known_or_under_way(quiet: Desk, olga: Reso
 def test_whoever_answers_although_the_table_can_settle_it_must_insist(quiet: Desk, olga: Resolver) -> None:
     quiet.declare("look", "read", "read_only")
     looking = sent(quiet, "look", "look")
-    assert "The table can settle this without people" in olga.page(looking)
+    assert "The verdict table can settle this without a person" in olga.page(looking)
     refused = olga.begin(looking, "abandoned")
     assert refused.status_code == 422
     assert "Tick that you answer all the same" in refused.content.decode()
@@ -125,7 +125,7 @@ def test_looking_changes_nothing_and_hostile_words_stay_words(quiet: Desk, olga:
 def test_the_table_of_verdicts_is_a_page_for_everybody(mail: Effect, quiet: Desk) -> None:
     viewer = quiet.house.client("viewer")
     html = viewer.get(reverse("effect", args=[mail.id])).content.decode()
-    [row] = re.findall(r'<a class="chip [a-z-]+" href="(/verdicts/#[^"]+)"><b>HUMAN</b> undecidable</a>', html)
+    [row] = re.findall(r'<a class="chip [a-z-]+" href="(/verdicts/#[^"]+)"><b>NEEDS A PERSON</b> undecidable</a>', html)
     table = viewer.get(reverse("verdicts")).content.decode()
     assert f'id="{row.partition("#")[2]}"' in table
     assert re.findall(r'id="row-([0-9a-z]+)"', table)[:3] == ["0", "1", "2"]
@@ -134,7 +134,7 @@ def test_the_table_of_verdicts_is_a_page_for_everybody(mail: Effect, quiet: Desk
 def test_a_stop_keeps_nobody_from_saying_what_was(mail: Effect, olga: Resolver, quiet: Desk) -> None:
     with transaction.atomic():
         holds.put(quiet.project, "tool", "mail.send", "because", quiet.user("reviewer"))
-    assert "WAIT</b> on hold" in olga.page(mail)
+    assert "WAIT</b> stopped" in olga.page(mail)
     assert olga.say(mail, "happened").status_code == 302
 
 
@@ -146,7 +146,7 @@ def test_while_a_worker_holds_the_lease_one_must_insist(quiet: Desk, olga: Resol
     done(quiet.agent.post(f"/effects/{planned['id']}/dispatch", sending))
     Effect.objects.filter(id=planned["id"]).update(deadline_us=now_us() - 1)
     effect = Effect.objects.get(id=planned["id"])
-    assert "A worker that is alive holds the lease" in olga.page(effect)
+    assert "A live worker holds the lease" in olga.page(effect)
     assert olga.begin(effect, "happened").status_code == 422
     assert olga.say(effect, "happened", insists="1").status_code == 302
 

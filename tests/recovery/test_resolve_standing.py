@@ -27,14 +27,14 @@ def asked(case: Case, deadline_us: int | None = NOW - 1) -> Standing:
         ({"state": "acknowledged", "outcome": "unknown"}, "", ""),
         ({"on_hold": True}, "", ""),  # what was is no matter of what may be
         ({"lease_elsewhere": True}, "", "holds the lease"),
-        ({"means": Means(tool_class="read_only")}, "", "can settle this without people"),
-        ({"resolution": "compensate", "resolved_attempt": 1}, "", "asked for its compensation"),
+        ({"means": Means(tool_class="read_only")}, "", "can settle this without a person"),
+        ({"resolution": "compensate", "resolved_attempt": 1}, "", "compensation was already requested"),
         ({"state": "failed", "outcome": "error", "failure_reason": "rejected", "earlier_in_doubt": True}, "", ""),
         ({"state": "failed", "outcome": "error", "failure_reason": "rejected"}, "did not happen", ""),
         ({"state": "acknowledged", "outcome": "ok"}, "was acknowledged", ""),
-        ({"state": "superseded"}, "nothing left to say", ""),
-        ({"state": "compensated"}, "nothing left to say", ""),
-        ({"compensation": LOST}, "compensation is under way", ""),
+        ({"state": "superseded"}, "Nothing to resolve", ""),
+        ({"state": "compensated"}, "Nothing to resolve", ""),
+        ({"compensation": LOST}, "compensation is open", ""),
         ({"state": "planned", "attempts": 0, "leave": "granted"}, "never dispatched", ""),
     ],
 )
@@ -47,8 +47,8 @@ def test_of_what_people_are_asked(changes: dict[str, Any], refused: str, against
 
 
 def test_while_an_answer_may_be_on_its_way() -> None:
-    assert "may be on its way" in asked(LOST, NOW + 1).against
-    assert "under way" in asked(replace(LOST, means=Means(tool_class="read_only")), NOW + 1).refused
+    assert "may still arrive" in asked(LOST, NOW + 1).against
+    assert "can still check" in asked(replace(LOST, means=Means(tool_class="read_only")), NOW + 1).refused
 
 
 def test_of_what_was_never_dispatched_one_can_only_let_go() -> None:

@@ -79,6 +79,6 @@ def test_a_look_that_decided_says_what_it_found() -> None:
         answer: verdict_words.because(Verdict(answer, "PROBED_ABSENT", "21"))
         for answer in ("probe", "skip", "replay", "escalate")
     }
-    assert said["skip"] == "A look found it: it happened."
-    assert "it was not there" in said["replay"]
+    assert said["skip"] == "A probe found it: it happened."
+    assert "did not find it" in said["replay"]
     assert len(set(said.values())) == 4
