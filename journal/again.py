@@ -1,4 +1,4 @@
-"""Runs a transaction again when PostgreSQL asks for it, or when somebody else was quicker."""
+"""Retry a transaction on serialization failures, deadlocks and lost races."""
 
 from collections.abc import Callable
 from typing import Final, TypeVar
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def asked(error: BaseException) -> bool:
-    """Whether `error` is PostgreSQL's wish to be sent the whole transaction again; nothing of it was kept."""
+    """True if PostgreSQL asks for the whole transaction again; nothing was stored."""
     return (
         isinstance(error, OperationalError)
         and getattr(error.__cause__, "sqlstate", None) in _ASKED_BY
@@ -20,10 +20,10 @@ def asked(error: BaseException) -> bool:
 
 
 def durably(work: Callable[[], T], *overtaken: type[Exception]) -> T:
-    """Run `work` in a durable transaction of its own and return what it returns.
+    """Run `work` in its own durable transaction, with retries, and return its result.
 
-    It runs again, TRIES times in all, when it raises one of `overtaken` or the database asks for it: so it must read
-    anew what it decides by. What the last try raises is raised.
+    It is retried, at most TRIES times in all, when it raises one of `overtaken` or the database
+    requests it. So it must read again what it decides by. The last exception is raised.
     """
     for left in reversed(range(TRIES)):
         try:

@@ -1,6 +1,6 @@
-"""Tells every process what changed, when the present transaction commits: PostgreSQL's NOTIFY. Nothing on SQLite.
+"""Notify all processes of changes when the transaction commits (PostgreSQL NOTIFY).
 
-Sparingly: PostgreSQL commits transactions that notify one after another.
+Does nothing on SQLite. Use it sparingly: PostgreSQL serializes commits that notify.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from django.db import connection
 from journal import sql
 
 CHANNEL: Final = "gatebook_gates"
-ALL: Final = "*"  # concerns whoever waits
+ALL: Final = "*"  # concerns everyone who waits
 
 
 def announce(payloads: Sequence[str]) -> None:

@@ -1,18 +1,18 @@
-"""The ground floor of the house: knows no session and no effect."""
+"""Django configuration of the journal app, the lowest app: it knows no session or effect."""
 
 from django.apps import AppConfig
 from django.db.models.signals import post_migrate
 
 
 class JournalConfig(AppConfig):
-    """Keeps the triggers of the law in place after every migration and flush."""
+    """Keeps the database triggers installed after every migration and flush."""
 
     name = "journal"
     label = "journal"
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Install the triggers whenever a migration may have rebuilt (and so stripped) a table."""
+        """Reinstall triggers after migrations, which may rebuild a table without them."""
         from journal import triggers
 
         post_migrate.connect(

@@ -1,8 +1,8 @@
-"""Entries that came in a bundle: what tells them from this book's own, and the clock of the book they come from.
+"""Imported entries: how they are marked, and the clock of the Gatebook they come from.
 
-An entry of another book is stored anew: its position and `received_us` are this book's, and its source and actor say
-that a bundle brought it, which no agent's can (`gatebook` is no agent's name, and none holds a colon). What the book of
-origin had stands in its facts under `origin`: position, and the time by its server's clock, which pages go by.
+An imported entry gets a new position and `received_us`. Its source and actor mark it as imported;
+no agent's can look the same, because `gatebook` is no agent's name and no name contains a colon.
+Its facts keep, under `origin`, its original position and server time, which pages show.
 """
 
 import hashlib
@@ -14,11 +14,11 @@ from journal.entries import SYSTEM_SOURCE
 
 _PREFIX: Final = f"{SYSTEM_SOURCE}/bundle:"
 _ACTOR: Final = "bundle:"
-_LONGEST: Final = 160  # of a source
+_LONGEST: Final = 160  # the maximum length of a source
 
 
 def source(bundle: str, name: str) -> str:
-    """The source of an entry that the bundle called `bundle` (8 hex characters) brought, of the source it had there."""
+    """Return the source of an entry imported from `bundle` (8 hex digits)."""
     qualified = f"{_PREFIX}{bundle}:{name}"
     if len(qualified) <= _LONGEST:
         return qualified
@@ -26,21 +26,21 @@ def source(bundle: str, name: str) -> str:
 
 
 def actor(name: str) -> str:
-    """Who acted, as the book of origin calls them: nobody of this one, whatever they are called here."""
+    """Return the actor of an imported entry, distinct from all local ones."""
     return f"{_ACTOR}{name}"[:64]
 
 
 def facts(original: dict[str, Any], position: int, received_us: int) -> str:
-    """The facts of an entry with where the book of origin has it, as canonical JSON."""
+    """Return the facts of an imported entry with its origin, as canonical JSON."""
     origin = {"position": position, "received_us": received_us}
     return orjson.dumps({**original, "origin": origin}, option=orjson.OPT_SORT_KEYS).decode()
 
 
 def was_brought(source: str) -> bool:
-    """True for the source of an entry that a bundle brought."""
+    """True for the source of an imported entry."""
     return source.startswith(_PREFIX)
 
 
 def received_us(source: str, facts: str, received_us: int) -> int:
-    """When the book that an entry was written for received it: of one from a bundle, the book of origin."""
+    """Return when an entry was received, for an imported one at its origin."""
     return int(orjson.loads(facts)["origin"]["received_us"]) if was_brought(source) else received_us

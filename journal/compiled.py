@@ -1,4 +1,4 @@
-"""Queries that are put into SQL once a process: for those of every page, that takes longer than to answer them."""
+"""Querysets compiled to SQL once per process; on common pages compiling outweighs running."""
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
@@ -10,34 +10,34 @@ from uuid import UUID
 from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.models import QuerySet
 
-# kind of a value -> what stands for the n-th while the SQL is made: nothing that a query of ours would say of itself,
-# and small enough for every column of whole numbers.
+# Type of a value -> the placeholder value number n while SQL is compiled: none that a query of ours
+# contains itself, and small enough for every integer column.
 _STAND_INS: Final[dict[type, Callable[[int], Any]]] = {
     UUID: lambda number: UUID(int=0x51A4D1B0_0000_7000_8000_7F3E00000000 + number),
     int: lambda number: 2_113_906_500 + number,
     str: lambda number: f"stands in for {number}, 51A4D1B0",
 }
-# Lengths of sequences for which SQL is made; one that lies between is filled up with its last value.
+# Lengths of compiled sequences; other lengths are padded with the last value.
 _LENGTHS: Final = (1, 2, 4, 8, 16, 32, 50, 100)
 
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """A query set with its SQL. A place: which parameter, name and value of it, how the driver takes it."""
+    """A queryset with its SQL. A place: parameter index, name and item of it, and converter."""
 
     rows: "QuerySet[Any]"
-    compiler: Any  # which also knows how to read the rows
+    compiler: Any  # also converts the rows
     sql: str
     parameters: tuple[Any, ...]
     places: tuple[tuple[int, int, int, Callable[[Any], Any]], ...]
 
 
 class Compiled:
-    """The rows of a query set that differs from one call to the next in nothing but a few values.
+    """A queryset whose calls differ only in a few values.
 
-    `build` makes it, from a stand-in for each value, which it may compare columns with and nothing else: what it made
-    serves every later call. `kinds` names the values and says of each whether it is a UUID, an int or a str; of a
-    sequence for `__in`, which must not be empty, as a list of its kind.
+    `build` makes it from a placeholder for each value, and may only compare columns with these: the
+    result serves every later call. `kinds` names the values with their types, UUID, int or str; a
+    list of one type for a sequence in `__in`, which must not be empty.
     """
 
     def __init__(self, build: "Callable[..., QuerySet[Any]]", **kinds: type | list[Any]) -> None:
@@ -45,7 +45,7 @@ class Compiled:
         self._made: dict[tuple[str | int, ...], _Made] = {}  # by vendor and lengths of sequences
 
     def rows(self, **values: Any) -> list[Any]:
-        """All rows for these values, as the query set would give them. One query."""
+        """Return all rows for these values, as the queryset would. One query."""
         connection: Any = connections[DEFAULT_DB_ALIAS]
         given = [
             _filled(values[name]) if type(kind) is list else (values[name],)
@@ -55,7 +55,7 @@ class Compiled:
         made = self._made.get(key)
         if made is None:
             made = self._make(connection, list(map(len, given)))
-            # longer ones have a length each: too many to keep
+            # Longer ones have a length each, too many to cache.
             if max(map(len, given), default=0) <= _LENGTHS[-1]:
                 self._made[key] = made
         parameters = list(made.parameters)
@@ -70,7 +70,7 @@ class Compiled:
     def _make(self, connection: Any, lengths: Sequence[int]) -> _Made:
         number = count()
         stand_ins: dict[str, Any] = {}
-        places_of: dict[Any, tuple[int, int]] = {}  # by what is found among the parameters
+        places_of: dict[Any, tuple[int, int]] = {}  # by placeholder value
         for at, ((name, kind), length) in enumerate(zip(self._kinds.items(), lengths, strict=True)):
             make = _STAND_INS[kind[0] if isinstance(kind, list) else kind]
             made = [make(next(number)) for _ in range(length)]
@@ -108,7 +108,7 @@ def _is_one_of(parameter: Any, stand_ins: Mapping[Any, Any]) -> bool:
 
 
 def _adapted(stand_in: Any) -> Callable[[Any], Any]:
-    """How the driver takes a value where it took `stand_in`. A number's own kind says which type the server is told."""
+    """Return the converter for values in place of `stand_in`; an int's type sets its SQL type."""
     if isinstance(stand_in, int):
         return type(stand_in)
     return _as_it_is if isinstance(stand_in, UUID) else _as_text
@@ -123,7 +123,7 @@ def _as_text(value: Any) -> str:
 
 
 class _Asked:
-    """What reads the rows of a query set asks of it, with a compiler that has the SQL already."""
+    """What row iterables need of a queryset, with a compiler that has the SQL."""
 
     def __init__(self, rows: "QuerySet[Any]", compiler: Any) -> None:
         self.model, self.db = rows.model, DEFAULT_DB_ALIAS
@@ -135,5 +135,5 @@ class _Asked:
         return getattr(self._rows.query, name)
 
     def get_compiler(self, *_where: Any, **_options: Any) -> Any:
-        """The compiler, for the one query."""
+        """Return the compiler of the one query."""
         return self._compiler

@@ -1,6 +1,6 @@
-"""The one writer of Entry and Body: appends facts to the book, set-wise, and tells what was already there.
+"""The one writer of Entry and Body: appends to the journal, set-wise.
 
-SQL for both vendors stands side by side; docs/decisions/0003-write-path.md says why it is not the ORM.
+Has SQL for both vendors; docs/decisions/0003-write-path.md says why it is not the ORM.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ SYSTEM_SOURCE = "gatebook"
 
 
 class Status(StrEnum):
-    """What became of one draft."""
+    """The result for one draft."""
 
     CREATED = "created"
     DUPLICATE = "duplicate"
@@ -33,7 +33,7 @@ class Status(StrEnum):
 
 @dataclass(slots=True)
 class Draft:
-    """An entry about to be written. Ids are UUIDs, times microseconds; `text` is the body, `facts` canonical JSON."""
+    """An entry to append. Times are microseconds; `text` is the body, `facts` canonical JSON."""
 
     project: UUID
     source: str
@@ -54,35 +54,35 @@ class Draft:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What makes the entry one within its project."""
+        """The key of the entry, unique within its project."""
         return self.source, self.event_id
 
 
 @dataclass(slots=True, frozen=True)
 class Appended:
-    """The fate of a draft. `position` is that of the stored entry (for a conflict: of the one it conflicts with)."""
+    """The result for a draft. `position`: of the stored entry, which a conflict contradicts."""
 
     status: Status
     position: int
 
 
 def commitment(salt: bytes, text: str) -> bytes:
-    """SHA-256 over salt ‖ text: what remains when a body is erased."""
+    """Return SHA-256 over salt ‖ text, which remains when a body is erased."""
     return hashlib.sha256(salt + text.encode()).digest()
 
 
 def keyed_digest(*parts: str) -> str:
-    """Return 32 hex characters under the installation's pepper: an id for an entry that Gatebook itself makes."""
+    """Return 32 hex digits under the installation's pepper, for Gatebook's own entries."""
     message = "\0".join(parts).encode()
     return hmac.new(settings.GATEBOOK_PEPPER, message, hashlib.sha256).hexdigest()[:32]
 
 
 def append(drafts: Sequence[Draft], received_us: int) -> list[Appended]:
-    """Append `drafts` in order and return the fate of each, same order.
+    """Append `drafts` in order and return the result of each, in the same order.
 
-    A draft whose key is stored with equal text is a duplicate; with other text a conflict, which is itself kept as an
-    `integrity.conflict` entry. Must run inside a transaction. Positions follow the order given; rows are written sorted
-    by key, so that overlapping batches do not deadlock.
+    A draft with a stored key and equal text is a duplicate; with other text it is a conflict, which
+    is recorded as an `integrity.conflict` entry. Must run inside a transaction. Positions follow
+    the given order; rows are written sorted by key, so that overlapping batches do not deadlock.
     """
     fates: list[Appended | None] = [None] * len(drafts)
     first: dict[tuple[UUID, str, str], int] = {}
@@ -109,7 +109,7 @@ def append(drafts: Sequence[Draft], received_us: int) -> list[Appended]:
                 Status.DUPLICATE if same else Status.CONFLICT, created[original]
             )
         else:
-            # the first of them may be the conflict: what is stored decides, not its neighbour
+            # Compare with the stored entry: the first of them may itself be the conflict.
             existing.append(index)
     for index, fate in zip(existing, _compare([drafts[index] for index in existing]), strict=True):
         fates[index] = fate
@@ -124,9 +124,9 @@ def append(drafts: Sequence[Draft], received_us: int) -> list[Appended]:
 
 
 def look(draft: Draft, received_us: int) -> Appended | None:
-    """Compare `draft` with what its key holds already, without appending it; None when the key is free.
+    """Compare `draft` with the entry of its key without appending; None if the key is free.
 
-    A conflict is kept as evidence, as by `append`.
+    A conflict is recorded as evidence, as by `append`.
     """
     fates = _compare([draft], missing_ok=True)
     if fates and fates[0].status is Status.CONFLICT:
@@ -148,7 +148,7 @@ def record(
     attempt: int | None = None,
     subject: UUID | None = None,
 ) -> Appended:
-    """Append one entry in Gatebook's own name (violations, changes by people); repeating it changes nothing."""
+    """Append one entry by Gatebook itself (violations, changes by people), at most once."""
     draft = Draft(
         project=project,
         source=SYSTEM_SOURCE,
@@ -169,10 +169,10 @@ def record(
 def bring(
     drafts: Sequence[Draft], kept: Sequence[tuple[bytes | None, bytes | None]], received_us: int
 ) -> list[int]:
-    """Append entries of another book with the commitments they had there, and return their positions, same order.
+    """Import entries of another journal with their commitments; return their positions in order.
 
-    `kept` has for each the commitment and the salt, None where no body came with it: none is stored then. Their keys
-    must be new. Must run inside a transaction.
+    `kept` has the commitment and salt of each, or None for an entry without a body. The keys must
+    be new. Must run inside a transaction.
     """
     made = [
         Entry(
@@ -193,13 +193,13 @@ def bring(
 
 
 def destroy_body(position: int) -> None:
-    """Delete the body of the entry at `position`, and its salt. The database refuses it unless an erasure names it."""
+    """Delete a body and its salt; the database refuses unless an erasure names the entry."""
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM journal_body WHERE entry_id = %s", [position])
 
 
 def _conflict(draft: Draft) -> Draft:
-    """The evidence that a key came again with other content."""
+    """Build the evidence of a key that was sent again with other content."""
     event_id = keyed_digest("conflict", draft.source, draft.event_id, draft.text)
     facts = orjson.dumps(
         {"key": keyed_digest("key", draft.source, draft.event_id), "kind": draft.kind}
@@ -226,26 +226,30 @@ def _unique(drafts: Iterable[Draft]) -> list[Draft]:
 
 
 _COLUMNS = (
-    "position, project, source, claimed_source, id, kind, session, effect, attempt, subject, actor, lane, lease_epoch,"
-    " producer_seq, occurred_us, received_us, facts, body_commit, schema_version"
+    "position, project, source, claimed_source, id, kind, session, effect, attempt, subject,"
+    " actor, lane, lease_epoch, producer_seq, occurred_us, received_us, facts, body_commit,"
+    " schema_version"
 )
 
-# One statement: positions in the order sent, rows in the order of their key, bodies only for entries that are new.
+# One statement: positions in the given order, rows in key order, bodies only for new entries.
 _INSERT_POSTGRESQL = f"""
 WITH sent AS MATERIALIZED (
-  SELECT nextval('journal_entry_position_seq') AS position, given.* FROM json_to_recordset(%s::json) AS given(
-    n int, project uuid, source text, claimed_source text, id text, kind text, session uuid, effect uuid, attempt int,
-    subject uuid, actor text, lane text, lease_epoch bigint, producer_seq bigint, occurred_us bigint, facts text,
-    commit text, salt text, body text)
+  SELECT nextval('journal_entry_position_seq') AS position, given.*
+  FROM json_to_recordset(%s::json) AS given(
+    n int, project uuid, source text, claimed_source text, id text, kind text, session uuid,
+    effect uuid, attempt int, subject uuid, actor text, lane text, lease_epoch bigint,
+    producer_seq bigint, occurred_us bigint, facts text, commit text, salt text, body text)
 ), fresh AS (
   INSERT INTO journal_entry ({_COLUMNS})
-  SELECT position, project, source, claimed_source, id, kind, session, effect, attempt, subject, actor, lane,
-    lease_epoch, producer_seq, occurred_us, %s::bigint, facts, decode(commit, 'hex'), {SCHEMA_VERSION}
+  SELECT position, project, source, claimed_source, id, kind, session, effect, attempt, subject,
+    actor, lane, lease_epoch, producer_seq, occurred_us, %s::bigint, facts, decode(commit, 'hex'),
+    {SCHEMA_VERSION}
   FROM sent ORDER BY project, source, id
   ON CONFLICT (project, source, id) DO NOTHING RETURNING position
 ), bodies AS (
   INSERT INTO journal_body (entry_id, salt, text)
-  SELECT position, decode(salt, 'hex'), body FROM sent JOIN fresh USING (position) ORDER BY position
+  SELECT position, decode(salt, 'hex'), body
+  FROM sent JOIN fresh USING (position) ORDER BY position
 )
 SELECT sent.n, sent.position FROM sent JOIN fresh USING (position)
 """
@@ -267,14 +271,14 @@ _INSERT_SQLITE += " ON CONFLICT (project, source, id) DO NOTHING"
 _INSERT_BODY_SQLITE = "INSERT INTO journal_body (entry_id, salt, text) VALUES (%s, %s, %s)"
 
 
-# The columns that a draft brings, in the order of _COLUMNS, and the draft's names for them.
+# The columns that a draft has, in the order of _COLUMNS, and the names of its fields.
 _SENT = _COLUMNS.removeprefix("position, ").split(", received_us")[0].split(", ")
 _NAMES = ["event_id" if name == "id" else name for name in _SENT]
 _read = attrgetter(*_NAMES)
 
 
 def _insert(drafts: Sequence[Draft], received_us: int) -> list[int | None]:
-    """Insert what is new; the position of each draft, or None where its key was already there. Keys must differ."""
+    """Insert new entries; return each position, None for a stored key. Keys must differ."""
     if not drafts:
         return []
     salts = os.urandom(32 * len(drafts))
@@ -315,14 +319,10 @@ def _insert_postgresql(drafts: Sequence[Draft], received_us: int, salts: bytes) 
 
 
 def _insert_sqlite(drafts: Sequence[Draft], received_us: int, salts: bytes) -> list[int | None]:
-    base = (
-        int(
-            sql.rows(
-                "SELECT COALESCE((SELECT seq FROM sqlite_sequence WHERE name = 'journal_entry'), 0)"
-            )[0][0]
-        )
-        + 1
+    last = sql.rows(
+        "SELECT COALESCE((SELECT seq FROM sqlite_sequence WHERE name = 'journal_entry'), 0)"
     )
+    base = int(last[0][0]) + 1
     entries, bodies = [], []
     for position, draft in enumerate(drafts, base):
         salt = salts[32 * (position - base) : 32 * (position - base) + 32]
@@ -351,7 +351,7 @@ def _insert_sqlite(drafts: Sequence[Draft], received_us: int, salts: bytes) -> l
 
 
 def _compare(drafts: Sequence[Draft], *, missing_ok: bool = False) -> list[Appended]:
-    """Tell duplicates from conflicts by hashing each text again with the stored salt."""
+    """Tell duplicates from conflicts by hashing each text with the stored salt."""
     if not drafts:
         return []
     stored = _stored(drafts)
@@ -361,7 +361,7 @@ def _compare(drafts: Sequence[Draft], *, missing_ok: bool = False) -> list[Appen
         if missing_ok and key not in stored:
             continue
         position, salt, commit = stored[key]
-        # Once a body is erased its salt is gone and nothing can be compared: the first word stands.
+        # An erased body has no salt, so nothing can be compared: the stored entry counts.
         same = salt is None or commitment(salt, draft.text) == commit
         fates.append(Appended(Status.DUPLICATE if same else Status.CONFLICT, position))
     return fates
@@ -370,7 +370,7 @@ def _compare(drafts: Sequence[Draft], *, missing_ok: bool = False) -> list[Appen
 def _stored(
     drafts: Sequence[Draft],
 ) -> dict[tuple[UUID, str, str], tuple[int, bytes | None, bytes]]:
-    """The stored (position, salt, commitment) by key; a bounded number of parameters per statement."""
+    """Return (position, salt, commitment) by key, in batches of bounded size."""
     stored: dict[tuple[UUID, str, str], tuple[int, bytes | None, bytes]] = {}
     groups: dict[tuple[UUID, str], list[str]] = {}
     for draft in drafts:
@@ -381,7 +381,8 @@ def _stored(
                 part = ids[start : start + 500]
                 marks = ", ".join(["%s"] * len(part))
                 cursor.execute(
-                    "SELECT entry.id, entry.position, body.salt, entry.body_commit FROM journal_entry entry"
+                    "SELECT entry.id, entry.position, body.salt, entry.body_commit"
+                    " FROM journal_entry entry"
                     " LEFT JOIN journal_body body ON body.entry_id = entry.position"
                     f" WHERE entry.project = %s AND entry.source = %s AND entry.id IN ({marks})",
                     [project if connection.vendor == "postgresql" else project.hex, source, *part],

@@ -1,4 +1,4 @@
-"""The one writer of Erasure: names a body, has it destroyed with its salt, and says so in the book."""
+"""The one writer of Erasure: deletes bodies with their salts, and records it."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -11,20 +11,20 @@ from journal.models import Entry, Erasure
 
 
 class NothingToErase(Exception):
-    """No entry at that position in this project holds a body; check the position, it may have been erased before."""
+    """No entry with a body at that position in this project; it may be erased already."""
 
 
 def bring(rows: Sequence[Erasure]) -> None:
-    """Say of entries of another book, which are here without their bodies, that they were erased there, and why."""
+    """Import erasures of another journal, whose entries are here without bodies."""
     Erasure.objects.bulk_create(rows, batch_size=500)
 
 
 def erase(project: UUID, position: int, *, reason: str, actor: str, now_us: int) -> Erasure:
-    """Destroy the body and salt of the entry at `position`; the entry and its commitment stay.
+    """Delete the body and salt of the entry at `position`; entry and commitment stay.
 
-    The order is the law's: the Erasure row is written first, then the body goes, then `erasure.executed` is appended.
-    Must run inside a transaction, which ends with what is raised: NothingToErase, also when another who erases the same
-    entry was quicker.
+    The database requires this order: the Erasure row, then the deletion, then `erasure.executed`.
+    Must run inside a transaction, which any exception ends: NothingToErase, also if a concurrent
+    erasure of the same entry came first.
     """
     entry = Entry.objects.filter(project=project, position=position, body__isnull=False).first()
     if entry is None:
@@ -36,7 +36,7 @@ def erase(project: UUID, position: int, *, reason: str, actor: str, now_us: int)
             entry=entry, project=project, reason=reason, actor=actor, erased_at_us=now_us
         )
     except IntegrityError:
-        raise NothingToErase(f"Entry {position} is named for erasure already.") from None
+        raise NothingToErase(f"Entry {position} is already being erased.") from None
     entries.destroy_body(position)
     facts = orjson.dumps({"entry": position}).decode()
     entries.record(

@@ -1,7 +1,7 @@
-"""JSON with whole numbers of any size, digit for digit.
+"""JSON with integers of any size, digit for digit.
 
-orjson is fast and knows 64 bits: what is longer it reads as a float, and does not write. Agents send such numbers
-(ids of chats and of blocks), and what is shown, compared or sent on must be what they sent.
+orjson is fast but limited to 64 bits: it reads longer integers as floats, and cannot write them.
+Agents send such numbers (ids of chats and blocks), and every copy must equal what they sent.
 """
 
 import json
@@ -14,12 +14,12 @@ _LONG: Final = re.compile(r"[0-9]{19}")
 
 
 def loads(text: str) -> Any:
-    """The value of JSON that was strictly read on arrival. Raises ValueError for anything else."""
+    """Parse JSON that was strictly validated on arrival. Raises ValueError otherwise."""
     return json.loads(text) if _LONG.search(text) else orjson.loads(text)
 
 
 def dumps(value: Any, option: int = 0) -> bytes:
-    """`value` as orjson writes it; where a number is long, OPT_SORT_KEYS and OPT_INDENT_2 of `option` count."""
+    """Serialize like orjson; with long integers only sorting and indenting options apply."""
     try:
         return orjson.dumps(value, option=option)
     except TypeError:

@@ -1,4 +1,4 @@
-"""Columns and conditions that the two databases spell differently."""
+"""Columns and conditions that differ between the two databases."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from journal import clock
 
 
 class CurrentTransactionId(Func):
-    """The writing transaction's number on PostgreSQL; NULL on SQLite, whose single writer needs none."""
+    """The writing transaction's number on PostgreSQL; NULL on SQLite with its single writer."""
 
     template = "pg_current_xact_id()"
     output_field = models.BigIntegerField()
@@ -20,49 +20,49 @@ class CurrentTransactionId(Func):
     def as_sqlite(
         self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **_context: Any
     ) -> tuple[str, tuple[str | int, ...]]:
-        """SQLite commits one writer at a time, so `position` alone is commit order there."""
+        """Return NULL: SQLite has one writer, so `position` is the commit order."""
         return "NULL", ()
 
 
 class DatabaseNow(Func):
-    """The database's clock, microseconds since the epoch, in the statement that decides (journal/clock.py)."""
+    """The database's clock, in microseconds since the epoch (journal/clock.py)."""
 
     output_field = models.BigIntegerField()
 
     def as_sqlite(
         self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **_context: Any
     ) -> tuple[str, tuple[str | int, ...]]:
-        """In milliseconds."""
+        """Return the clock, which has milliseconds."""
         return clock.SQL["sqlite"], ()
 
     def as_postgresql(
         self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **_context: Any
     ) -> tuple[str, tuple[str | int, ...]]:
-        """When the statement arrived."""
+        """Return the statement's start time."""
         return clock.SQL["postgresql"], ()
 
 
-class TransactionIdField(models.BigIntegerField):  # type: ignore[type-arg]  # its set and get types cannot be named
-    """`xid8` on PostgreSQL (what sealing and as-of compare with the snapshot's horizon), a null integer on SQLite."""
+class TransactionIdField(models.BigIntegerField):  # type: ignore[type-arg]
+    """`xid8` on PostgreSQL, compared with snapshots by as-of reads; an integer on SQLite."""
 
     def db_type(self, connection: BaseDatabaseWrapper) -> str | None:
-        """The column type per vendor."""
+        """Return the column type of the vendor."""
         return "xid8" if connection.vendor == "postgresql" else super().db_type(connection)
 
     def from_db_value(
         self, value: Any, _expression: Any, _connection: BaseDatabaseWrapper
     ) -> int | None:
-        """Xid8 arrives as text from the driver; callers always see an integer or None."""
+        """Convert the driver's text to an integer or None."""
         return None if value is None else int(value)
 
 
 @models.Field.register_lookup
 class OneOf(In):
-    """`column__one_of=[…]`: what `__in` says of a column of text, for the conditions of constraints.
+    """`column__one_of=[…]`: like `__in` on text columns, for CHECK constraints.
 
-    SQLite makes a small table of an IN list anew for every row that it checks, which was half of an effect's INSERT; to
-    compare with one value after the other costs a twentieth of that. PostgreSQL reads a table's conditions again for
-    every statement that writes it, and an IN list is several times as long as an array.
+    SQLite builds a table from an IN list for every checked row, which took half of an effect's
+    INSERT; single comparisons cost a twentieth of that. PostgreSQL parses a table's constraints for
+    every writing statement, and an IN list is several times longer than an array.
     """
 
     lookup_name = "one_of"
@@ -70,7 +70,7 @@ class OneOf(In):
     def as_sqlite(
         self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **_context: Any
     ) -> tuple[str, tuple[Any, ...]]:
-        """The same as comparisons."""
+        """Compile to single comparisons."""
         column, column_parameters = self.process_lhs(compiler, connection)
         _list, values = self.process_rhs(compiler, connection)
         text = " OR ".join([f"{column} = %s"] * len(values))
@@ -79,7 +79,7 @@ class OneOf(In):
     def as_postgresql(
         self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **_context: Any
     ) -> tuple[str, tuple[Any, ...]]:
-        """The same as one array."""
+        """Compile to one array comparison."""
         column, column_parameters = self.process_lhs(compiler, connection)
         _list, values = self.process_rhs(compiler, connection)
         if len(values) == 1:

@@ -1,7 +1,8 @@
-"""The one writer of Fingerprint: which installation a database belongs to, and under which keys its rows were written.
+"""The one writer of Fingerprint: identifies the installation and its keys.
 
-A key that is replaced in silence makes every agent's token wrong and every intent another. So the database holds a
-fingerprint of each key, from which nobody can make the key, and whoever starts with another key is refused.
+A replaced key would make every agent's token invalid and change every intent digest. So the
+database stores a fingerprint of each key, which does not reveal the key, and Gatebook refuses to
+start with another key.
 """
 
 import hashlib
@@ -21,7 +22,7 @@ TABLE: Final = "journal_fingerprint"
 
 
 def of_key(name: str) -> str:
-    """The fingerprint of the key `name` of this process."""
+    """Return the fingerprint of the key `name` of this process."""
     key = (
         bytes.fromhex(str(settings.SECRET_KEY))
         if name == "secret_key"
@@ -31,14 +32,14 @@ def of_key(name: str) -> str:
 
 
 def recorded() -> dict[str, str]:
-    """What the database holds, by name; empty where it was never set up."""
+    """Return the stored fingerprints by name; empty if the database was never set up."""
     if TABLE not in connection.introspection.table_names():
         return {}
     return dict(Fingerprint.objects.values_list("name", "value"))
 
 
 def foreign_keys(recorded_values: dict[str, str] | None = None) -> list[str]:
-    """Return the names of the keys of this process that are not those of the database. `known` is what it holds."""
+    """Return the names of this process's keys that differ from the stored ones."""
     values = (
         dict(Fingerprint.objects.values_list("name", "value"))
         if recorded_values is None
@@ -53,7 +54,7 @@ def foreign_keys(recorded_values: dict[str, str] | None = None) -> list[str]:
 
 @transaction.atomic(savepoint=False)
 def record() -> dict[str, str]:
-    """Record what is not yet recorded: the keys of this process, and an id; return all that is recorded now."""
+    """Store missing fingerprints and the installation's id; return all stored ones."""
     wanted = {INSTALLATION: secrets.token_hex(32), **{name: of_key(name) for name in KEYS}}
     for name, value in wanted.items():
         Fingerprint.objects.get_or_create(
@@ -63,7 +64,7 @@ def record() -> dict[str, str]:
 
 
 def replace(name: str) -> None:
-    """Let the key `name` of this process take the place of the one that the database knows."""
+    """Replace the stored fingerprint of the key `name` by that of this process."""
     Fingerprint.objects.update_or_create(
         name=name, defaults={"value": of_key(name), "recorded_at_us": now_us()}
     )

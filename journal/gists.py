@@ -1,7 +1,7 @@
-"""What a call says in a line: the arguments that tell it from its neighbours, read from the plan as the journal has it.
+"""One-line summaries of calls and answers, from the arguments that distinguish a call.
 
-Bodies hold whatever an agent sent, and a list reads only their beginnings. Nothing here marks anything up: templates
-show every line as untrusted text.
+Bodies hold anything that an agent sent, and lists read only their beginnings. Nothing is marked up:
+templates show every line as untrusted text.
 """
 
 import json
@@ -13,8 +13,8 @@ from django.db.models.functions import Length, Substr
 
 from journal.models import Body
 
-CHARACTERS: Final = 120  # of a line
-# Arguments that say by themselves what would run, the most telling first, in the words of the tools of many agents.
+CHARACTERS: Final = 120  # of a summary
+# Arguments that say what would run, most significant first, as tools of many agents name them.
 RUNS: Final = (
     "command",
     "cmd",
@@ -28,19 +28,14 @@ RUNS: Final = (
     "path",
 )
 TELLING: Final = (*RUNS, "pattern", "prompt", "subject")
-# what an agent says about a call, after the call
-TALK: Final = (
-    "description",
-    "why",
-    "thought",
-    "explanation",
-)
+# What an agent says about a call; it comes last.
+TALK: Final = ("description", "why", "thought", "explanation")
 _EXITS: Final = ("exit", "exit_code", "exitcode", "returncode", "return_code")
 _OUTPUTS: Final = ("error", "stderr", "output", "stdout", "content", "text", "message")
-# characters of a body that a list reads; of longer ones it reads the beginning
+# Characters of a body that lists read; of longer ones they read the beginning.
 _WHOLE: Final = 8192
 _BEGINNING: Final = 1024
-_SHORT: Final = 100  # characters of an argument that tells more than a long one
+_SHORT: Final = 100  # characters up to which an argument is short
 _HEAD: Final = Case(
     When(length__lte=_WHOLE, then="text"),
     default=Substr("text", 1, _BEGINNING),
@@ -49,16 +44,16 @@ _HEAD: Final = Case(
 
 
 def plan_heads() -> Subquery:
-    """For a query of effects: the body of each one's plan, whole when short, else its beginning, for `gist_of`.
+    """Return a subquery: each effect's plan body, or its beginning if long, for `gist_of`.
 
-    NULL where the plan has not arrived or its body was erased.
+    NULL if the plan has not arrived or its body was erased.
     """
     plan = Body.objects.filter(entry_id=OuterRef("plan_position")).annotate(length=Length("text"))
     return Subquery(plan.annotate(head=_HEAD).values("head"))
 
 
 def heads(positions: Sequence[int]) -> dict[int, str]:
-    """The same of plans by their positions; those that were erased are absent. One query."""
+    """Return the same for plans by position, without erased ones. One query."""
     if not positions:
         return {}
     plans = Body.objects.filter(entry_id__in=positions).annotate(length=Length("text"), head=_HEAD)
@@ -66,17 +61,17 @@ def heads(positions: Sequence[int]) -> dict[int, str]:
 
 
 def gist_of(head: str | None) -> str | None:
-    """The gist of the call whose plan begins with `head` (see `plan_heads`)."""
+    """Return the summary of the call whose plan begins with `head` (see `plan_heads`)."""
     return None if head is None else gist(arguments_in(head))
 
 
 def beginning(text: str) -> str:
-    """The gist of the call whose plan begins with `text`, from as much of it as a list reads of what is long."""
+    """Return the summary of a call from its plan, using as much of it as lists read."""
     return gist(arguments_in(text[:_BEGINNING]))
 
 
 def parsed(text: str) -> dict[str, Any]:
-    """The body as sent; empty when it is no JSON object (bodies are strictly read on arrival, so that is rare)."""
+    """Parse a body; empty if it is no JSON object (rare: bodies are validated on arrival)."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -85,7 +80,7 @@ def parsed(text: str) -> dict[str, Any]:
 
 
 def arguments_in(text: str) -> Any:
-    """The `arguments` of a plan's body, which may be cut off anywhere; None when there are none."""
+    """Return the `arguments` of a plan body that may be cut anywhere; None if it has none."""
     body = parsed(text)
     if not body:
         body = parsed(closed(text))
@@ -93,7 +88,7 @@ def arguments_in(text: str) -> Any:
 
 
 def gist(value: Any) -> str:
-    """One line of at most CHARACTERS that tells this call from its neighbours: short and simple arguments first."""
+    """Return one line that distinguishes this call: short and simple arguments first."""
     if not isinstance(value, dict):
         return "" if value is None else _line(value)
     ordered = sorted(value.items(), key=lambda named: _is_nested(named[1]))
@@ -112,14 +107,14 @@ def gist(value: Any) -> str:
 
 
 def _is_nested(value: Any) -> bool:
-    """True for an object, and for a list with one: brackets tell less than words."""
+    """True for an object or a list with nested values, which come last."""
     return isinstance(value, dict) or (
         isinstance(value, list) and any(isinstance(item, dict | list) for item in value)
     )
 
 
 def said(text: str) -> str:
-    """The gist of an answer, whose body begins with `text`: what came back, or why it failed. Exit codes come first."""
+    """Return the summary of an answer: exit codes, then its result or why it failed."""
     body = parsed(text) or parsed(closed(text))
     value = body.get("result")
     if value is None:
@@ -155,14 +150,11 @@ def _cut(line: str, more: bool = False) -> str:
 
 
 def closed(text: str) -> str:
-    """Close the brackets and strings that a cut left open, dropping a half-written last piece, so that it parses."""
+    """Close the brackets and strings of cut JSON, without an incomplete last item."""
     stack: list[str] = []
     in_string = escaped = False
-    # the longest beginning that ends with a whole value, and what closes it
-    complete, closers = (
-        0,
-        "",
-    )
+    # The longest beginning that ends with a complete value, and what closes it.
+    complete, closers = (0, "")
     for index, character in enumerate(text):
         if in_string:
             if escaped:
@@ -182,14 +174,14 @@ def closed(text: str) -> str:
         elif character == ",":
             complete, closers = index, "".join(reversed(stack))
     if in_string and _is_value(text):
-        # Inside a string value: keep what there is of it, less an escape cut in two.
+        # Inside a string value: keep it, except a cut escape sequence.
         tail = text[: text.rfind("\\")] if "\\" in text[-6:] else text
         return tail + '"' + "".join(reversed(stack))
     return text[:complete] + closers
 
 
 def _is_value(text: str) -> bool:
-    """True when the string left open at the end of `text` is a value and not a name."""
+    """True if the string left open at the end of `text` is a value, not a name."""
     start = len(text) - 1
     while start > 0 and not (text[start] == '"' and text[start - 1] in ":,[{ "):
         start -= 1

@@ -1,4 +1,4 @@
-"""How far the book can be read: the last position that no running transaction wrote."""
+"""The settled position of the journal: no running transaction wrote below it."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ from django.db.models.expressions import RawSQL
 from django.db.models.functions import Coalesce
 
 _LAST: Final = {
-    # A visible row from beyond the snapshot is another cluster's: a dump restored here brought its number along.
+    # A visible row beyond the snapshot is of another cluster: a restored dump kept its number.
     "postgresql": (
         "SELECT position FROM journal_entry WHERE txid < pg_snapshot_xmin(pg_current_snapshot())"
         " OR (txid >= pg_snapshot_xmax(pg_current_snapshot())"
@@ -20,11 +20,11 @@ _LAST: Final = {
 
 
 def last_position() -> int:
-    """Return the last settled position of the journal, 0 when it is empty. One index probe.
+    """Return the last settled position of the journal, 0 if it is empty. One index probe.
 
-    SQLite has one writer, whose order of commits is the order of positions: nothing comes below it any more. On
-    PostgreSQL positions are handed out before they commit; an entry counts when every transaction up to its own has
-    ended. A younger one that is still running may hold a lower position, which then appears below this one.
+    SQLite has one writer, so positions follow the commit order. PostgreSQL assigns positions
+    before commit: an entry is settled when every transaction up to its own has ended. A later
+    transaction that is still running may hold a lower position, which then appears below this one.
     """
     with connection.cursor() as cursor:
         cursor.execute(_LAST[connection.vendor])
@@ -33,5 +33,6 @@ def last_position() -> int:
 
 
 def as_column() -> Coalesce:
-    """The same, read along with a row of another query: what is read after that query is not older."""
-    return Coalesce(RawSQL(_LAST[connection.vendor], [], output_field=BigIntegerField()), 0)  # noqa: S611  # our constants
+    """Return the same as a column, which is never newer than what is read later."""
+    query = _LAST[connection.vendor]
+    return Coalesce(RawSQL(query, [], output_field=BigIntegerField()), 0)  # noqa: S611  # a constant

@@ -1,7 +1,7 @@
-"""Identifiers: UUIDv7 for what is born once, derived UUIDs for what a key already names.
+"""Identifiers: UUIDv7 for new things, derived UUIDs for things that a key names.
 
-A derived id lets two writers that meet the same key agree without asking each other. It keeps the first six bytes of
-its parent, so the rows of one session lie side by side in the index instead of scattering over it.
+Writers derive equal ids from equal keys without coordination. A derived id keeps the first six
+bytes of its parent, so that the rows of a session are adjacent in the index.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ _counter = 0
 
 
 def uuid7() -> UUID:
-    """Return a UUIDv7 (RFC 9562), rising within this process."""
+    """Return a UUIDv7 (RFC 9562), increasing within this process."""
     global _last_ms, _counter
     with _lock:
         now_ms = time.time_ns() // 1_000_000
@@ -32,15 +32,15 @@ def uuid7() -> UUID:
 
 
 def derived(parent: UUID, *names: str) -> UUID:
-    """Return the UUIDv8 of `names` under `parent`: the same names give the same id, everywhere and always.
+    """Return the UUIDv8 of `names` under `parent`; equal names always give equal ids.
 
-    The names are joined with NUL, which no identifier may hold. An id is no secret.
+    The names are joined with NUL, which no identifier may contain. An id is no secret.
     """
     digest = hashlib.blake2b(
         "\0".join(names).encode(), key=parent.int.to_bytes(16, "big"), digest_size=16
     ).digest()
     number = int.from_bytes(digest, "big")
-    if (parent.int >> 76) & 0xF == 8:  # itself derived
+    if (parent.int >> 76) & 0xF == 8:  # the parent is derived too
         number = (parent.int & _FIRST_SIX_BYTES) | (number & ~_FIRST_SIX_BYTES)
     return UUID(int=(number & ~_VERSION_AND_VARIANT) | (0x8 << 76) | (0x2 << 62))
 

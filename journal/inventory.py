@@ -1,9 +1,9 @@
-"""The inventory of the schema: what the tables, constraints and indexes are, and what this version expects.
+"""Schema inventory: compare tables, constraints and indexes with what this version expects.
 
-Migrations that were rewritten leave an older database without a word: Django knows them by name alone. So the expected
-inventory is recorded from a database that the migrations have just made (`make schema` writes `journal/expected/`), and
-compared when Gatebook starts and by /readyz. Triggers and their functions are compared with their source (triggers.py).
-Tables of Django and of libraries are left out: their migrations are not ours to record.
+Django knows applied migrations only by name, so a rewritten migration leaves an older database
+unnoticed. The expected inventory is recorded from a freshly migrated database (`make schema` writes
+`journal/expected/`), and compared at start-up and by /readyz. Triggers and their functions are
+compared with their source (triggers.py). Tables of Django and of libraries are left out.
 """
 
 import hashlib
@@ -20,44 +20,47 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from journal import triggers
 
 FOLDER: Final = Path(__file__).parent / "expected"
-_NAMED: Final = 3  # differences that a sentence names
+_NAMED: Final = 3  # differences that a message lists
 _CASTS: Final = re.compile(r"::(?:text|charactervarying\d*)(?:\[\])?")
-_agreed: set[str] = set()  # databases of this process that were found as expected
+_agreed: set[str] = set()  # databases that this process found as expected
 
 _COLUMNS: Final = """
 SELECT 'column ' || c.relname || '.' || a.attname,
        format_type(a.atttypid, a.atttypmod) || CASE WHEN a.attnotnull THEN ' not null' ELSE '' END
        || COALESCE(' default ' || pg_get_expr(d.adbin, d.adrelid), '')
        || CASE a.attidentity WHEN '' THEN '' ELSE ' identity ' || a.attidentity::text END
-FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid LEFT JOIN pg_attrdef d ON d.adrelid = c.oid
-     AND d.adnum = a.attnum
+FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+     LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
 WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'p') AND a.attnum > 0
       AND NOT a.attisdropped
 """
-# From 18 on NOT NULL is a constraint with a name of the server's own choice; the column says it on every version.
+# From version 18 on NOT NULL is a constraint with a generated name; the column has it on all.
 _CONSTRAINTS: Final = """
 SELECT 'constraint ' || c.relname || '.' || o.conname, pg_get_constraintdef(o.oid)
 FROM pg_constraint o JOIN pg_class c ON c.oid = o.conrelid
 WHERE c.relnamespace = current_schema()::regnamespace AND o.contype IN ('c', 'f', 'p', 'u', 'x')
 """
 _INDEXES: Final = """
-SELECT 'index ' || t.relname || '.' || c.relname, replace(pg_get_indexdef(c.oid), current_schema() || '.', '')
+SELECT 'index ' || t.relname || '.' || c.relname,
+       replace(pg_get_indexdef(c.oid), current_schema() || '.', '')
 FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_class t ON t.oid = i.indrelid
 WHERE c.relnamespace = current_schema()::regnamespace AND i.indisvalid
-      AND NOT EXISTS (SELECT 1 FROM pg_constraint o WHERE o.conindid = c.oid AND o.contype IN ('p', 'u', 'x'))
+      AND NOT EXISTS (SELECT 1 FROM pg_constraint o
+                      WHERE o.conindid = c.oid AND o.contype IN ('p', 'u', 'x'))
 """
-# Those that triggers call are compared with their source.
+# Functions that triggers call are compared with their source.
 _FUNCTIONS: Final = """
 SELECT 'function ' || p.proname, p.prosrc FROM pg_proc p
-WHERE p.pronamespace = current_schema()::regnamespace AND p.prorettype <> 'trigger'::regtype AND p.prokind = 'f'
+WHERE p.pronamespace = current_schema()::regnamespace
+      AND p.prorettype <> 'trigger'::regtype AND p.prokind = 'f'
 """
 
 
 def differences(connection: BaseDatabaseWrapper) -> list[str]:
-    """Return what differs from the expected schema, such as "the column x.y is missing"; empty when nothing does.
+    """Return differences such as "the column x.y is missing"; empty if there are none.
 
-    A database that was found as expected is not read again by this process. Of indexes only those count that keep rows
-    unique: without another one, queries are slow and not wrong.
+    A database without differences is not read again by this process. Only unique indexes count:
+    without any other, queries are slow but not wrong.
     """
     name = f"{connection.alias} {connection.settings_dict['NAME']}"
     if name in _agreed:
@@ -69,12 +72,12 @@ def differences(connection: BaseDatabaseWrapper) -> list[str]:
 
 
 def forget() -> None:
-    """Read the schema again when it is asked for next."""
+    """Clear the cache, so that the schema is read again."""
     _agreed.clear()
 
 
 def sentence(differing: list[str]) -> str:
-    """Name the first of the differences and how many more there are."""
+    """Join the first differences and the number of others."""
     more = f" and {len(differing) - _NAMED} more" if len(differing) > _NAMED else ""
     return f"{', '.join(differing[:_NAMED])}{more}"
 
@@ -104,7 +107,7 @@ def compared(wanted: Mapping[str, str], present: Mapping[str, str]) -> list[str]
 
 
 def plain(definition: str) -> str:
-    """A definition without what a database writes in its own ways: blanks, parentheses, quotes, case, casts to text.
+    """Strip what databases print differently: blanks, parentheses, quotes, case, text casts.
 
     PostgreSQL moves the casts of a list to its items when a dump is restored.
     """
@@ -113,13 +116,13 @@ def plain(definition: str) -> str:
 
 @lru_cache
 def expected(vendor: str) -> Mapping[str, str]:
-    """The inventory of a database of `vendor` that this version has made."""
+    """Return the recorded inventory of a database of `vendor`."""
     lines = (FOLDER / f"{vendor}.txt").read_text(encoding="utf-8").splitlines()
     return dict(line.split("\t", 1) for line in lines if line and not line.startswith("#"))
 
 
 def read(connection: BaseDatabaseWrapper) -> dict[str, str]:
-    """The inventory of a database as it is: item -> definition."""
+    """Return the inventory of a database as it is: item -> definition."""
     items = _postgresql(connection) if connection.vendor == "postgresql" else _sqlite(connection)
     prefixes = tuple(
         f"{app.label}_"
@@ -130,9 +133,12 @@ def read(connection: BaseDatabaseWrapper) -> dict[str, str]:
 
 
 def write(connection: BaseDatabaseWrapper) -> Path:
-    """Record the inventory of a database as the expected one; return the file."""
+    """Record a database's inventory as the expected one; return the file."""
     path = FOLDER / f"{connection.vendor}.txt"
-    head = f"# What the migrations make on {connection.vendor}. Written by `make schema`; do not edit.\n"
+    head = (
+        f"# What the migrations make on {connection.vendor}."
+        " Written by `make schema`; do not edit.\n"
+    )
     lines = (f"{item}\t{definition}\n" for item, definition in sorted(read(connection).items()))
     path.write_text(head + "".join(lines), encoding="utf-8")
     return path
@@ -170,7 +176,7 @@ def _sqlite(connection: BaseDatabaseWrapper) -> list[tuple[str, str]]:
     virtual = [
         name for kind, name, _, sql in rows if kind == "table" and sql.startswith("CREATE VIRTUAL")
     ]
-    # the tables that a virtual one keeps its content in
+    # The content tables of virtual tables.
     own = tuple(f"{name}_" for name in virtual)
     expected_triggers = triggers.tables(connection)
     items: list[tuple[str, str]] = []
@@ -190,7 +196,7 @@ def _sqlite(connection: BaseDatabaseWrapper) -> list[tuple[str, str]]:
 
 
 def _parts(table: str, sql: str) -> Iterator[tuple[str, str]]:
-    """The columns and constraints that a CREATE TABLE of SQLite lists, each with its text."""
+    """Yield the columns and constraints of an SQLite CREATE TABLE, with their definitions."""
     depth, quote, start = 0, "", sql.index("(") + 1
     body = sql[start : sql.rindex(")")]
     parts, part = [], ""

@@ -1,7 +1,7 @@
-"""The append-only record: entries, their bodies, erasures, and the outbox of what follows from an entry.
+"""The append-only journal: entries, bodies, erasures, and the outbox of consequences.
 
-Entry, Body and Erasure never change: triggers (journal/triggers.py) refuse UPDATE, DELETE and TRUNCATE. A body may go
-only after an Erasure row names it, and none comes back.
+Entry, Body and Erasure never change: triggers (journal/triggers.py) refuse UPDATE, DELETE and
+TRUNCATE. A body can be deleted only after an Erasure row names it, and never returns.
 """
 
 from django.db import models
@@ -13,26 +13,21 @@ from journal.fields import CurrentTransactionId, TransactionIdField
 SCHEMA_VERSION = 1
 models.BinaryField.register_lookup(Length)  # for body_salt_is_32_bytes
 
-# most entries are of these
-COMMON = (
-    "effect.planned",
-    "effect.dispatched",
-    "effect.acknowledged",
-    "effect.failed",
-)
+# The most frequent kinds.
+COMMON = ("effect.planned", "effect.dispatched", "effect.acknowledged", "effect.failed")
 LANES = {
-    "command": "command lane: the agent asked and obeyed",
+    "command": "command lane: requested before the event",
     "evidence": "evidence lane: reported after the event",
-    "claim": "claim: reported by an agent that may not speak for this session; it changes nothing",
+    "claim": "claim: by an agent that may not report on this session; changes nothing",
     "system": "written by Gatebook itself",
 }
 
 
 class Entry(models.Model):
-    """One fact in the book. `(project, source, event_id)` is the idempotency table."""
+    """One fact in the journal; `(project, source, event_id)` is its idempotency key."""
 
     position = models.BigAutoField(primary_key=True)
-    project = models.UUIDField()  # no foreign key: the journal knows nobody
+    project = models.UUIDField()  # no foreign key: the journal knows no other app
     source = models.CharField(max_length=160)  # begins with the token's agent name
     claimed_source = models.CharField(max_length=160, default="", blank=True)
     event_id = models.CharField(max_length=64, db_column="id")  # made by the client
@@ -40,14 +35,14 @@ class Entry(models.Model):
     session = models.UUIDField(null=True)
     effect = models.UUIDField(null=True)
     attempt = models.IntegerField(null=True)
-    subject = models.UUIDField(null=True)  # the task, artifact, token … that `kind` speaks of
+    subject = models.UUIDField(null=True)  # the task, artifact, token … that `kind` is about
     actor = models.CharField(max_length=64)  # a pseudonym, never a name
     lane = models.CharField(max_length=8)
     lease_epoch = models.BigIntegerField(null=True)
     producer_seq = models.BigIntegerField(null=True)
     occurred_us = models.BigIntegerField(null=True)  # the producer's clock, display only
     received_us = models.BigIntegerField()  # the server's clock
-    # JSON, closed vocabulary: all that a replay of state needs
+    # JSON with a closed vocabulary: everything needed to rebuild state.
     facts = models.TextField(default="{}")
     body_commit = models.BinaryField(null=True)  # SHA-256(salt ‖ text)
     txid = TransactionIdField(null=True, db_default=CurrentTransactionId())
@@ -84,12 +79,12 @@ class Entry(models.Model):
                 name="entry_of_control",
                 condition=Q(kind="control.fired"),
             ),
-            models.Index(  # who came next after an attempt was dispatched: one row for each epoch of a lease
+            models.Index(  # the next holder after a dispatch: one row per epoch of a lease
                 fields=["subject", "lease_epoch"],
                 name="entry_of_acquisition",
                 condition=Q(kind="lease.acquired", lane="command"),
             ),
-            # What investigators ask for by its kind is rare; the mass is found by session, effect or time.
+            # Searches by kind look for rare ones; frequent ones are found by other indexes.
             models.Index(
                 fields=["project", "kind", "position"],
                 name="entry_by_kind",
@@ -98,7 +93,7 @@ class Entry(models.Model):
             models.Index(
                 fields=["session", "effect"], name="entry_of_claim", condition=Q(lane="claim")
             ),
-            models.Index(  # what people did: their pseudonyms begin so, and no agent's name in the journal does
+            models.Index(  # actions of people: only their pseudonyms begin so
                 fields=["project", "actor", "position"],
                 name="entry_by_person",
                 condition=Q(actor__gte="p_", actor__lt="q"),
@@ -110,7 +105,7 @@ class Entry(models.Model):
 
 
 class Body(models.Model):
-    """The whole item as sent (strictly parsed, redacted, sorted keys): the only home of free text."""
+    """The complete item as sent (strictly parsed, redacted, sorted keys), with all free text."""
 
     entry = models.OneToOneField(
         Entry, primary_key=True, on_delete=models.PROTECT, related_name="body"
@@ -128,7 +123,7 @@ class Body(models.Model):
 
 
 class Erasure(models.Model):
-    """Names a body that may be destroyed, why, and by whose word. Written before anything is destroyed."""
+    """Names a body to be erased, the reason and the person; written before the deletion."""
 
     entry = models.OneToOneField(
         Entry, primary_key=True, on_delete=models.PROTECT, related_name="erasure"
@@ -148,7 +143,7 @@ class Erasure(models.Model):
 
 
 class Fingerprint(models.Model):
-    """What tells this database and its keys from any other: an id, and a fingerprint of each key."""
+    """The id of the installation, and a fingerprint of each of its keys."""
 
     name = models.CharField(max_length=32, primary_key=True)
     value = models.CharField(max_length=64)
@@ -166,7 +161,7 @@ class Fingerprint(models.Model):
 
 
 class Outbox(models.Model):
-    """What follows from an entry (mail, webhooks, operators' notices), written in the entry's transaction."""
+    """A consequence of an entry (mail, webhook, operator log), stored in its transaction."""
 
     id = models.BigAutoField(primary_key=True)
     project = models.UUIDField()

@@ -1,4 +1,7 @@
-"""Gatebook's own entries for what a fact names before anybody tells of it: each has its position, and so its handle."""
+"""Entries by Gatebook for things that a fact names before their own facts arrive.
+
+Each gets a position, and so a handle.
+"""
 
 from collections.abc import Mapping
 from typing import Final
@@ -15,9 +18,9 @@ _SORTED: Final = orjson.OPT_SORT_KEYS
 def name(
     project: UUID, kind: str, things: Mapping[UUID, Mapping[str, UUID]], received_us: int
 ) -> dict[UUID, int]:
-    """Append an entry of `kind` for each thing, and return its position by id. To name one again appends nothing.
+    """Append an entry of `kind` for each thing; return its position by id.
 
-    `things` holds, by id, the columns of the entry that say what it is of.
+    `things` holds by id the columns of the entry that identify the thing.
     """
     fates = entries.append(
         [_draft(project, kind, thing, about) for thing, about in things.items()], received_us
@@ -33,7 +36,7 @@ def _draft(project: UUID, kind: str, thing: UUID, about: Mapping[str, UUID]) -> 
         kind=kind,
         lane="system",
         actor=SYSTEM_SOURCE,
-        # Two facts may name a thing at once: the text says nothing of either, so that the entries are one.
+        # Two facts may name a thing at once: an equal text makes their entries one.
         text=orjson.dumps(about, option=_SORTED).decode(),
         session=about.get("session"),
         effect=about.get("effect"),

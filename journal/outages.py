@@ -1,4 +1,4 @@
-"""Which errors of the database pass by themselves or by the operator's hand: the request may be sent again."""
+"""Temporary database errors, after which a request may be sent again."""
 
 from typing import Final, Literal
 
@@ -8,8 +8,8 @@ Outage = Literal["busy", "lost", "read_only", "full"]
 
 RETRY_AFTER_S: Final[dict[Outage, int]] = {"busy": 1, "lost": 1, "read_only": 5, "full": 5}
 
-# PostgreSQL's SQLSTATE, the longest prefix that fits. Nothing of a transaction with such an error was stored, except
-# where the connection was lost while it was committed.
+# PostgreSQL's SQLSTATE: the longest matching prefix counts. Nothing of the transaction was stored,
+# unless the connection was lost during the commit.
 _STATES: Final[dict[str, Outage]] = {
     "08": "lost",  # connection exceptions
     "57P": "lost",  # shutdown, crash, start-up, dropped database, idle session ended
@@ -33,7 +33,7 @@ _CODES: Final[dict[int, Outage]] = {
 
 
 def outage_of(error: BaseException | None) -> Outage | None:
-    """The outage that `error` reports; None for any other fault, whoever raised it."""
+    """Return the outage that `error` reports; None for any other error."""
     if not isinstance(error, DatabaseError | InterfaceError):
         return None
     cause = error.__cause__
@@ -50,9 +50,9 @@ def outage_of(error: BaseException | None) -> Outage | None:
 
 
 def drop_read_only_connection(outage: Outage | None) -> None:
-    """Close a connection to a server that became read-only, so that the next request finds its successor.
+    """Close a connection to a read-only server, so that the next request finds the new one.
 
-    A pool would lend it out for an hour more after a failover.
+    After a failover a pool would keep it for another hour.
     """
     if (
         outage == "read_only"

@@ -1,4 +1,4 @@
-"""The one writer of Outbox: what follows from an entry is noted in its transaction and sent later, at least once."""
+"""The one writer of Outbox: queues consequences of entries, sent at least once."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -14,7 +14,7 @@ from journal.models import Outbox
 from journal.text import column_text
 
 Sender = Callable[[Outbox], None]
-BACKOFF_US = 30_000_000  # doubled with each try
+BACKOFF_US = 30_000_000  # doubled with each attempt
 LONGEST_WAIT_US = 3_600_000_000
 
 
@@ -22,7 +22,7 @@ _senders: dict[str, list[Sender]] = {}
 
 
 def register(topic: str, sender: Sender) -> None:
-    """Let `sender` have what is noted under `topic`; a room above does so when it is made ready."""
+    """Register `sender` for `topic`; upper apps call it when they are ready."""
     senders = _senders.setdefault(topic, [])
     if sender not in senders:
         senders.append(sender)
@@ -34,22 +34,23 @@ def _to_all(row: Outbox) -> None:
 
 
 def put(project: UUID, *, entry: int, topic: str, deduplication_key: str, due_at_us: int) -> None:
-    """Note that `topic` follows from the entry at position `entry`; the same deduplication key is noted once."""
+    """Queue `topic` for the entry at position `entry`, once per deduplication key."""
     sql.write(_PUT, [sql.vendor_id(project), entry, topic, deduplication_key, due_at_us])
 
 
 _PUT: Final = (
-    "INSERT INTO journal_outbox (project, entry_id, topic, deduplication_key, due_at_us, tries, last_error)"
+    "INSERT INTO journal_outbox"
+    " (project, entry_id, topic, deduplication_key, due_at_us, tries, last_error)"
     " VALUES (%s, %s, %s, %s, %s, 0, '') ON CONFLICT (project, deduplication_key) DO NOTHING"
 )
 
 
 def deliver_due(senders: Mapping[str, Sender] | None = None, *, most: int = 100) -> int:
-    """Send up to `most` rows that are due and return how many were sent; without `senders`, by those registered.
+    """Send up to `most` due rows and return how many were sent, by default to all senders.
 
-    A row counts as sent only after every sender of its topic returned, so a kill in between sends it again: at least
-    once, and the receiver deduplicates by `deduplication_key`. A sender that raises is tried again later, each time
-    twice as late.
+    A row counts as sent only after every sender of its topic returned. A crash in between sends it
+    again: at least once, and receivers deduplicate by `deduplication_key`. A failed row is retried
+    later, with a doubled delay each time.
     """
     sent = 0
     due = Outbox.objects.filter(is_due(now_us()), sent_at_us__isnull=True)
@@ -57,7 +58,7 @@ def deliver_due(senders: Mapping[str, Sender] | None = None, *, most: int = 100)
         try:
             send = _to_all if senders is None else senders[row.topic]
             send(row)
-        except Exception as error:  # a broken receiver must not stop the others
+        except Exception as error:  # a failing receiver must not stop the others
             due_at_us = now_us() + wait_us(row.tries + 1)
             _update(row, sent_at_us=None, due_at_us=due_at_us, last_error=_words(error))
         else:
@@ -66,15 +67,16 @@ def deliver_due(senders: Mapping[str, Sender] | None = None, *, most: int = 100)
 
 
 def wait_us(tries: int) -> int:
-    """How long a delivery waits that failed `tries` times."""
+    """Return the delay of a delivery after `tries` failures."""
     return min(BACKOFF_US << min(tries - 1, 10), LONGEST_WAIT_US) if tries else 0
 
 
 def is_due(now: int, *, claim_us: int = 0, first: Q | None = None) -> Q:
-    """What is due: its time has come, or it waits longer than it can and the clock was set back since.
+    """Return the condition of due rows, also of those due too late since the clock was set back.
 
-    Without the second part deliveries would stop for as long as the clock was set back. `claim_us` is how far a claim
-    moves a time; `first` restricts what is said of first deliveries to those that wait for nothing.
+    Without the second part deliveries would pause for as long as the clock was set back.
+    `claim_us` is how far a claim postpones a row. `first` limits the condition on first deliveries
+    to rows that wait for nothing else.
     """
     condition = Q(due_at_us__lte=now) | Q(
         tries__gt=0, due_at_us__gt=now + max(LONGEST_WAIT_US, claim_us) + CLOCK_STEP_US
@@ -90,12 +92,12 @@ def is_due(now: int, *, claim_us: int = 0, first: Q | None = None) -> Q:
 
 
 def _words(error: Exception) -> str:
-    """What the column can hold of an error, whatever a remote put into its message."""
+    """Format an error for the column, whatever a remote put into its message."""
     return column_text(f"{type(error).__name__}: {error}".encode(errors="replace").decode())[:200]
 
 
 def _update(row: Outbox, **values: int | str | None) -> int:
-    """Guarded: another worker that was quicker keeps its word."""
+    """Update a row unless another worker changed it first."""
     with transaction.atomic():
         return Outbox.objects.filter(pk=row.pk, sent_at_us__isnull=True, tries=row.tries).update(
             tries=row.tries + 1, **values

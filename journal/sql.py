@@ -1,9 +1,10 @@
-"""Plain SQL on the connection of the present thread, for the writing modules and for what stands before every request.
+"""Plain SQL on the current thread's connection, for writers and for checks on each request.
 
-Django makes a cursor and three wrappers for every statement, which costs more than most of the statements here; and
-psycopg tells the server a type for every parameter (a number's by its size, none for None), so that one text would be
-prepared again for every mixture of them. Connections, transactions and the kinds of errors stay Django's.
-Texts mark parameters with %s and hold no other per cent sign. A UUID is given as `vendor_id` makes it.
+Django wraps every statement in a cursor and three wrappers, at a higher cost than most statements
+here. Psycopg sends a type for every parameter (a number's by its size, none for None), so one text
+would be prepared again for every mixture of them. Connections, transactions and error classes stay
+Django's. Texts mark parameters with %s and contain no other per cent sign. Pass UUIDs by
+`vendor_id`.
 """
 
 import json
@@ -16,7 +17,7 @@ from django.db import DEFAULT_DB_ALIAS, connection, connections
 
 
 def rows(text: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-    """Run a statement that gives rows, and return them all."""
+    """Run a statement and return all its rows."""
     database = connections[DEFAULT_DB_ALIAS]
     with database.wrap_database_errors:
         fetched: list[tuple[Any, ...]] = _run(database, text, parameters).fetchall()
@@ -24,14 +25,14 @@ def rows(text: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
 
 
 def write(text: str, parameters: Sequence[Any] = ()) -> int:
-    """Run a statement that writes, and return how many rows it wrote."""
+    """Run a writing statement and return the number of rows written."""
     database = connections[DEFAULT_DB_ALIAS]
     with database.wrap_database_errors:
         return int(_run(database, text, parameters).rowcount)
 
 
 def write_each(text: str, parameters: Iterable[Sequence[Any]]) -> int:
-    """Run a statement for each of `parameters`, on SQLite, and return how many rows were written together."""
+    """Run a statement for each of `parameters` (SQLite); return the number of rows written."""
     database: Any = connections[DEFAULT_DB_ALIAS]
     database.validate_no_broken_transaction()
     with database.wrap_database_errors:
@@ -39,14 +40,15 @@ def write_each(text: str, parameters: Iterable[Sequence[Any]]) -> int:
 
 
 def vendor_id(value: UUID) -> UUID | str:
-    """A UUID as SQL takes it on the present vendor."""
+    """Convert a UUID to an SQL parameter of the current vendor."""
     return value if _is_postgresql() else value.hex
 
 
 def wanted(sort: str) -> str:
-    """A table `wanted` of one column `key`, a `sort` of PostgreSQL's, for FROM; its one parameter `keys` makes.
+    """Return a FROM item: table `wanted` with the column `key` of PostgreSQL type `sort`.
 
-    To be followed by CROSS JOIN and a condition: so SQLite looks each key up, whatever its planner believes.
+    Its one parameter comes from `keys`. Follow it with CROSS JOIN and a condition, so that SQLite
+    looks up each key, whatever its planner estimates.
     """
     if _is_postgresql():
         return f"unnest(%s::{sort}[]) AS wanted(key)"
@@ -54,18 +56,18 @@ def wanted(sort: str) -> str:
 
 
 def keys(values: Iterable[int | str]) -> str:
-    """Numbers, ids as text or plain words, as `wanted` takes them and, on PostgreSQL, whatever takes an array."""
+    """Convert numbers or words to an array parameter, for `wanted` and PostgreSQL arrays."""
     return f"{{{','.join(map(str, values))}}}" if _is_postgresql() else json.dumps(list(values))
 
 
 def as_text(value: UUID) -> str:
-    """A UUID as `CAST(… AS text)` gives it: a fifth of what it costs to make a UUID of each of many."""
+    """Format a UUID as `CAST(… AS text)` returns it, five times faster than parsing many."""
     return str(value) if _is_postgresql() else value.hex
 
 
 @cache
 def _is_postgresql() -> bool:
-    """Asked for every id; a process has one database, and through Django's proxy each look costs as much as an id."""
+    """Cached: this is checked for every id, and Django's proxy costs as much as the rest."""
     return connection.vendor == "postgresql"
 
 
@@ -90,18 +92,18 @@ def _question_marks(text: str) -> str:
 
 @lru_cache(maxsize=1024)
 def _numbered(text: str) -> bytes:
-    """As the server takes it. Psycopg would make this of a long text, or of many parameters, at every execution."""
+    """Convert to PostgreSQL placeholders; cached, where psycopg would convert each time."""
     first, *rest = text.split("%s")
     return "".join([first, *(f"${number}{part}" for number, part in enumerate(rest, 1))]).encode()
 
 
 def _plain_cursor(raw: Any) -> Any:
-    """A cursor of psycopg that leaves the types of numbers and UUIDs to the server, as psycopg does those of text."""
+    """Return a psycopg cursor that leaves types of numbers and UUIDs to the server."""
     from psycopg import RawCursor
     from psycopg.adapt import Dumper
 
     class Number(Dumper):
-        """A whole number of any size."""
+        """An integer of any size."""
 
         def dump(self, obj: int) -> bytes:
             return b"%d" % obj

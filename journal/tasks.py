@@ -1,4 +1,4 @@
-"""Celery's doors to the journal's own chores; each is also a management command."""
+"""Celery tasks of the journal; each is also a management command."""
 
 import structlog
 from celery import shared_task
@@ -10,7 +10,7 @@ log = structlog.get_logger("gatebook.notice")
 
 
 def tell_operator(row: Outbox) -> None:
-    """Say a violation or conflict where an operator looks: one structured log line, ids only."""
+    """Log a violation or conflict for operators: one structured line with ids only."""
     log.warning(
         row.topic,
         project=str(row.project),
@@ -25,5 +25,5 @@ outbox.register("integrity", tell_operator)
 @shared_task
 @beating.watched("outbox")
 def deliver_outbox() -> int:
-    """Send whatever is due."""
+    """Send all due rows of the outbox."""
     return outbox.deliver_due()

@@ -1,9 +1,9 @@
-"""Free text in columns."""
+"""Free text for database columns."""
 
 
 def column_text(text: str) -> str:
-    """`text` as both databases can hold it: NUL, which PostgreSQL refuses, is shown by its symbol.
+    """Replace NUL, which PostgreSQL rejects, by its symbol.
 
-    Only titles and the like pass through here; the body keeps every character exactly.
+    Only for titles and the like; the body keeps every character.
     """
     return text.replace("\0", "\u2400")

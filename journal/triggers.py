@@ -1,8 +1,8 @@
-"""The laws that the database itself keeps by triggers, on both vendors: first of all, that history is append-only.
+"""Database triggers on both vendors, first of all for the append-only journal.
 
-Installed after every migration and flush, IF NOT EXISTS: on SQLite a later migration that adds a constraint rebuilds
-its table and drops the table's triggers without a word. The start check refuses a database where one is missing. A room
-above adds a law of its own with `guard`.
+Missing ones are installed after every migration and flush: on SQLite a migration that adds a
+constraint rebuilds its table, which silently drops the table's triggers. The start-up check refuses
+a database where one is missing. Upper apps add triggers with `guard`.
 """
 
 import hashlib
@@ -17,10 +17,10 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 @dataclass(frozen=True)
 class Law:
-    """Triggers by name, for each vendor (table, the rest of CREATE TRIGGER), and the functions they call.
+    """Triggers by name for each vendor, and the functions that they call.
 
-    Functions name tables with `{schema}.` before them: a temporary table of the same name must not stand in for one.
-    `needs` are the tables that the triggers speak of, beside those on which they stand.
+    A trigger is its table and the rest of CREATE TRIGGER. Functions prefix tables with `{schema}.`,
+    so that no temporary table can replace one. `needs`: other tables that the triggers use.
     """
 
     postgresql: Mapping[str, tuple[str, str]]
@@ -29,7 +29,7 @@ class Law:
     needs: tuple[str, ...] = ()
 
     def triggers(self, connection: BaseDatabaseWrapper) -> Mapping[str, tuple[str, str]]:
-        """Those of the vendor of `connection`."""
+        """Return the triggers of the connection's vendor."""
         return self.postgresql if connection.vendor == "postgresql" else self.sqlite
 
 
@@ -77,7 +77,7 @@ def _truncation(table: str) -> str:
 _POSTGRESQL = {
     **{f"{table}_never_changes": (table, _changes(table)) for table in HISTORY},
     **{f"{table}_is_never_truncated": (table, _truncation(table)) for table in HISTORY},
-    # Once a statement, and by one look at the range of its rows: a look for every row would cost four times as much.
+    # Once per statement, by one range lookup: a lookup for every row would cost four times as much.
     "journal_body_stays_erased": (
         "journal_body",
         "AFTER INSERT ON journal_body REFERENCING NEW TABLE AS added"
@@ -91,9 +91,9 @@ def _refused(table: str, verb: str) -> str:
         SELECT RAISE(ABORT, 'the journal is append-only: {verb} on {table} is refused'); END"""
 
 
-# INSERT OR REPLACE would overwrite a row past the DELETE trigger on any connection without recursive_triggers, so an
-# insert that meets an existing row is skipped (RAISE(IGNORE)): ON CONFLICT DO NOTHING behaves as ever, REPLACE does
-# nothing.
+# INSERT OR REPLACE would bypass the DELETE trigger on connections without recursive_triggers. So an
+# insert of an existing row is skipped (RAISE(IGNORE)): ON CONFLICT DO NOTHING works as usual, and
+# REPLACE does nothing.
 def _skipped(table: str, condition: str) -> str:
     return f"BEFORE INSERT ON {table} WHEN {condition} BEGIN SELECT RAISE(IGNORE); END"
 
@@ -120,7 +120,8 @@ _SQLITE = {
         "journal_entry",
         _skipped(
             "journal_entry",
-            "EXISTS (SELECT 1 FROM journal_entry WHERE project = NEW.project AND source = NEW.source AND id = NEW.id)"
+            "EXISTS (SELECT 1 FROM journal_entry"
+            " WHERE project = NEW.project AND source = NEW.source AND id = NEW.id)"
             " OR EXISTS (SELECT 1 FROM journal_entry WHERE position = NEW.position)",
         ),
     ),
@@ -137,21 +138,22 @@ _laws = [Law(_POSTGRESQL, _FUNCTIONS, _SQLITE)]
 
 
 def guard(law: Law) -> None:
-    """Add a law of a room above to those that are installed and looked for. Called as the room is made ready."""
+    """Register the triggers of an upper app for installation and checks."""
     if law not in _laws:
         _laws.append(law)
 
 
 def tables(connection: BaseDatabaseWrapper) -> dict[str, str]:
-    """Every trigger's name and the table it stands on."""
+    """Return every trigger's name with its table."""
     return {name: table for law in _laws for name, (table, _) in law.triggers(connection).items()}
 
 
 def missing(connection: BaseDatabaseWrapper) -> list[str]:
-    """Return the names of the triggers that are absent, disabled or not as written here; empty when the law stands.
+    """Return the names of absent, disabled or modified triggers; empty if all are in place.
 
-    PostgreSQL prints statements in words of its own, which change with its versions. So a trigger's comment there holds
-    the digest of the statement that made it and of what the server printed then; its function's text is compared.
+    PostgreSQL prints statements in its own form, which changes between versions. So a trigger's
+    comment holds the digest of its source statement and of that printed form; function sources are
+    compared directly.
     """
     if connection.vendor == "postgresql":
         return _missing_on_postgresql(connection)
@@ -168,11 +170,13 @@ def missing(connection: BaseDatabaseWrapper) -> list[str]:
 
 def _missing_on_postgresql(connection: BaseDatabaseWrapper) -> list[str]:
     with connection.cursor() as cursor:
-        # 'D' is disabled, 'R' fires for replicas alone; a trigger of that name on another table guards nothing.
+        # 'D' is disabled, 'R' fires only for replicas. A trigger on another table protects nothing.
         cursor.execute(
-            "SELECT trigger.tgname, pg_class.relname, obj_description(trigger.oid, 'pg_trigger'), called.prosrc,"
-            " pg_get_triggerdef(trigger.oid, TRUE), quote_ident(current_schema()) FROM pg_trigger trigger"
-            " JOIN pg_class ON pg_class.oid = trigger.tgrelid JOIN pg_proc called ON called.oid = trigger.tgfoid"
+            "SELECT trigger.tgname, pg_class.relname,"
+            " obj_description(trigger.oid, 'pg_trigger'), called.prosrc,"
+            " pg_get_triggerdef(trigger.oid, TRUE), quote_ident(current_schema())"
+            " FROM pg_trigger trigger JOIN pg_class ON pg_class.oid = trigger.tgrelid"
+            " JOIN pg_proc called ON called.oid = trigger.tgfoid"
             " WHERE NOT trigger.tgisinternal AND trigger.tgenabled IN ('O', 'A')"
             " AND pg_table_is_visible(pg_class.oid)"
         )
@@ -201,7 +205,7 @@ def _digest(statement: str, printed: str) -> str:
 
 
 def install(connection: BaseDatabaseWrapper) -> None:
-    """Create every missing trigger, and bring the functions up to date, of each law whose tables all exist."""
+    """Create missing triggers and update functions, for apps whose tables all exist."""
     existing = set(connection.introspection.table_names())
     absent = set(missing(connection))
     with connection.cursor() as cursor:
@@ -214,7 +218,7 @@ def install(connection: BaseDatabaseWrapper) -> None:
                 cursor.execute(law.functions.replace("{schema}", cursor.fetchone()[0]))
             for name, (table, statement) in triggers.items():
                 if name in absent:
-                    # One that is disabled, or stands elsewhere, counts as missing.
+                    # A disabled trigger, or one on another table, counts as missing.
                     cursor.execute(f"DROP TRIGGER IF EXISTS {name}{_on(connection, table)}")
                     cursor.execute(f"CREATE TRIGGER {name} {statement}")
                     if connection.vendor == "postgresql":
@@ -227,17 +231,17 @@ def install(connection: BaseDatabaseWrapper) -> None:
 
 
 def drop_for_test_flush(connection: BaseDatabaseWrapper) -> None:
-    """Remove the triggers so that a transactional test may flush; the flush's post_migrate brings them back."""
+    """Remove the triggers so that a transactional test may flush; post_migrate restores them."""
     with connection.cursor() as cursor:
         for name, table in tables(connection).items():
             cursor.execute(f"DROP TRIGGER IF EXISTS {name}{_on(connection, table)}")
 
 
 def _on(connection: BaseDatabaseWrapper, table: str) -> str:
-    """What DROP TRIGGER asks for beside the name."""
+    """Return the ON clause of DROP TRIGGER, which only PostgreSQL needs."""
     return f" ON {table}" if connection.vendor == "postgresql" else ""
 
 
 def install_after_migrate(using: str, **_signal: Any) -> None:
-    """Receiver of `post_migrate`."""
+    """Handle `post_migrate`."""
     install(connections[using])

@@ -1,8 +1,8 @@
-"""Agents' text as markup: the only producer of it, built from escaped parts alone.
+"""Render agents' text as inert markup. The only producer of such markup, from escaped parts.
 
-Whatever could hide something from a reader is shown as a token: control and format characters, bidirectional
-overrides, zero-width and other ignorable characters, blanks that are not the space bar's, stacked or stray combining
-marks, long blank runs. What a person sees is therefore all there is; `pieces` loses nothing.
+Anything that could hide text from a reader becomes a token: control and format characters,
+bidirectional overrides, zero-width and other ignorable characters, unusual blanks, stacked or stray
+combining marks, long blank runs. So what a person sees is complete; `pieces` loses nothing.
 """
 
 import html
@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString
 
 LIMIT = 4096
 BLANK_RUN = 64
-# Nothing else is a letter a reader can see and a program may skip.
+# Characters that count as letters but are invisible.
 _IGNORABLE = frozenset(
     [
         *(0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0, 0x1D159),
@@ -24,14 +24,14 @@ _IGNORABLE = frozenset(
 )
 _HIDDEN_CATEGORIES = frozenset(["Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs"])
 _MARKS = frozenset(["Mn", "Me"])
-_STACK = 4  # combining marks that one letter may carry; no living script needs more
-_PRESENTATION = frozenset("\ufe0e\ufe0f")  # text or emoji form of the sign before it
-# that have both forms; "<", "+" and their like are signs too, but have one
+_STACK = 4  # maximum of combining marks on one letter; no living script needs more
+_PRESENTATION = frozenset("\ufe0e\ufe0f")  # selects the text or emoji form of the sign before
+# Categories of signs with both forms; "<", "+" and the like are in them, but have only one.
 _SIGNS = frozenset(["So", "Sm"])
-_SIGNS_TOO = frozenset("\u203c\u2049")  # two exclamation marks, and one with a question mark
+_SIGNS_TOO = frozenset("\u203c\u2049")  # double exclamation mark, exclamation question mark
 _ON_KEYS = frozenset("0123456789#*")
-_KEYCAP = "\u20e3"  # draws the key around what has a selector between the two
-_JOINER = "\u200d"  # makes one picture of two
+_KEYCAP = "\u20e3"  # draws a key around the digit before the selector
+_JOINER = "\u200d"  # joins two pictures into one
 _NAMES = {
     "\x00": "NULL",
     "\x1b": "ESCAPE",
@@ -41,8 +41,8 @@ _NAMES = {
     "\x7f": "DELETE",
 }
 _BLANKS = r"[ \t\n]{%d,}|\t{16,}|\n{12,}"
-# Letters of Europe, dashes, quotes and the ellipsis: anybody sees them, and they take part in no picture or sign. Every
-# other character beyond ASCII is looked at one by one, which takes ten times as long as all else about a line.
+# Letters of Europe, dashes, quotes and the ellipsis are visible and never part of a picture. All
+# other characters beyond ASCII are checked one by one, which takes ten times as long as the rest.
 _SEEN = r"\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u017e\u2013\u2014\u2018\u2019\u201c-\u201e\u2026"
 _UNUSUAL = rf"[^\x20-\x7e\n\t{_SEEN}]+"
 _PAGE = re.compile(rf"{_BLANKS % BLANK_RUN}|{_UNUSUAL}")
@@ -50,9 +50,9 @@ _LINE = re.compile(rf"[ ]{{8,}}|[\n\t]+|{_UNUSUAL}")
 
 
 def markup(form: str, *parts: str) -> SafeString:
-    """As Django's `format_html` for text and markup: what is not markup is escaped. Lists do this thousands of times.
+    """Format markup like Django's `format_html`, but faster; parts that are text are escaped.
 
-    `form` is ours and written out where this is called; it is markup already.
+    `form` must be a literal of ours, which counts as markup.
     """
     return SafeString(
         form.format(
@@ -62,16 +62,16 @@ def markup(form: str, *parts: str) -> SafeString:
 
 
 class Piece(NamedTuple):
-    """A stretch of the text: `raw` as sent; `shown` is its token, or "" where the text may stand as it is."""
+    """A part of the text: `raw` as sent, and its token in `shown`, or "" if it needs none."""
 
     raw: str
     shown: str
     title: str
-    hidden: bool  # true for a character that was put there, or happens, to be invisible; false for mere blanks
+    hidden: bool  # true for invisible characters, false for plain blanks
 
 
 def pieces(text: str, *, one_line: bool = False) -> Iterator[Piece]:
-    """Cut `text` into pieces whose `raw` joined is `text` again. In one line, line breaks and tabs are tokens too."""
+    """Split `text` into pieces, which join to `text`; `one_line` also makes breaks tokens."""
     start = 0
     for match in (_LINE if one_line else _PAGE).finditer(text):
         if match.start() > start:
@@ -87,28 +87,28 @@ def pieces(text: str, *, one_line: bool = False) -> Iterator[Piece]:
 
 
 def hidden_count(text: str) -> int:
-    """How many characters of `text` a plain page would not have shown."""
+    """Count the characters of `text` that a plain page would not show."""
     return sum(len(piece.raw) for piece in pieces(text) if piece.hidden)
 
 
 def render(text: str, limit: int | None = LIMIT) -> SafeString:
-    """Return `text` as inert markup; of a text longer than `limit` characters the head and the size of the rest."""
+    """Return `text` as inert markup, cut after `limit` characters with the size of the rest."""
     return _join(text, limit, one_line=False)
 
 
 def render_line(text: str, limit: int = 120) -> SafeString:
-    """As `render`, on one line: a line break is a sign."""
+    """Return `text` as inert markup on one line; a line break becomes a sign."""
     return _join(text, limit, one_line=True)
 
 
 def render_lines(text: str) -> SafeString:
-    """The whole of `text` as `render` shows it, each line an element with its number, which is no part of the text.
+    """Return all of `text` as inert markup, each line in an element with its number.
 
-    A run of blanks that stands as its count ends a line where line breaks are in it; the numbers go on behind it.
+    A counted run of blanks with line breaks ends a line; numbering continues after it.
     """
     elements: list[str] = []
     line: list[str] = []
-    number = reached = 1  # the line that is being written, and the one that the text has come to
+    number = reached = 1  # the line being written, and the line that the text has reached
 
     def end() -> None:
         nonlocal number
@@ -137,7 +137,7 @@ def render_lines(text: str) -> SafeString:
 
 
 def byte_length(text: str) -> int:
-    """Bytes of `text` in UTF-8, counting a lone surrogate as three."""
+    """Return the UTF-8 size of `text`, counting a lone surrogate as three bytes."""
     return len(text.encode("utf-8", "surrogatepass"))
 
 
@@ -169,7 +169,7 @@ def _markup(piece: Piece) -> SafeString:
 
 
 def _blank(run: str) -> Piece:
-    """A counted run of spaces, tabs and line breaks."""
+    """Return the token of a counted run of spaces, tabs and line breaks."""
     if len(run) < 8:
         return Piece(run, run.replace("\n", "↵").replace("\t", "⇥"), "", False)
     counts = [(run.count(" "), "space"), (run.count("\t"), "tab"), (run.count("\n"), "line break")]
@@ -178,7 +178,7 @@ def _blank(run: str) -> Piece:
 
 
 def _joins(before: str, after: str) -> bool:
-    """True between two pictures, as in a family: there a joiner can hide nothing."""
+    """True between two pictures, as in a family, where a joiner hides nothing."""
     picture = (
         unicodedata.category(before) == "So"
         or before == "\ufe0f"
@@ -188,14 +188,14 @@ def _joins(before: str, after: str) -> bool:
 
 
 def _has_forms(before: str, after: str) -> bool:
-    """True where a selector of form has something to choose; behind any other character it would hide."""
+    """True where a form selector has an effect; after other characters it would hide."""
     if before.isascii():
         return before in _ON_KEYS and after == _KEYCAP
     return unicodedata.category(before) in _SIGNS or before in _SIGNS_TOO
 
 
 def _unusual(run: str, before: str) -> Iterator[Piece]:
-    """Tell what may stand from what must be shown in a run of characters beyond those that anybody sees."""
+    """Split a run of unusual characters into visible text and tokens."""
     plain: list[str] = []
     marks = 0
     for at, character in enumerate(run):

@@ -1,16 +1,16 @@
-"""The room ledger: its name and label for Django."""
+"""Django configuration of the ledger app."""
 
 from django.apps import AppConfig
 
 
 class LedgerConfig(AppConfig):
-    """Adds the law of attempts to the triggers that every database must have, and stops to a project's standing."""
+    """Registers the ledger's database triggers, and stops for the project status."""
 
     name = "ledger"
     label = "ledger"
 
     def ready(self) -> None:
-        """Tell the journal's installer, which runs after every migration, and the frame of pages what it brings."""
+        """Register triggers for installation, and the stop queries of the page header."""
         from journal import triggers
         from ledger import holds, laws_of_bundles
         from ledger.triggers import LAW

@@ -79,7 +79,7 @@ def plan(origin: Origin, plan: Plan, decide: Decide, observe: Observe) -> Answer
         return Answered(own, 422, Refusal("key_reuse", sentence))
     ambiguous = _still_open(own, others, plan, origin.received_us)
     if own is None or not is_of_a_command(own.planned_mark):
-        return _first_plan(origin, plan, decide, observe, own, identity, ambiguous)
+        return _plan_first(origin, plan, decide, observe, own, identity, ambiguous)
     origin.lane = "evidence"  # a repeated plan is stored, but the accepted plan stays in force
     appended = entries.append(
         [origin.draft("effect.planned", session=own.session_id, effect=identity)],
@@ -90,7 +90,7 @@ def plan(origin: Origin, plan: Plan, decide: Decide, observe: Observe) -> Answer
     doubtful = cases.is_in_doubt(own)
     asks, unsettled = needs_leave(own, origin.received_us), False
     if doubtful or own.state == "failed":
-        asks, unsettled = _asks_again(own, origin.received_us)
+        asks, unsettled = _retry_status(own, origin.received_us)
     # A repeated delivery is not decided twice: the first decision and its outcome stay.
     decided = appended[0].status is Status.DUPLICATE and bool(own.leave_basis)
     if not asks or decided or ambiguous is not None:
@@ -127,7 +127,7 @@ def needs_leave(row: EffectRow, now_us: int) -> bool:
     return rejected or (row.state == "planned" and (row.leave == "held" or over))
 
 
-def _asks_again(row: EffectRow, now_us: int) -> tuple[bool, bool]:
+def _retry_status(row: EffectRow, now_us: int) -> tuple[bool, bool]:
     """Return whether to request permission for another attempt, and whether any may have happened.
 
     Follows the verdict table.
@@ -178,7 +178,7 @@ def give_up(
     post(row, attempts, given_up, observe)
 
 
-def _first_plan(
+def _plan_first(
     origin: Origin,
     plan: Plan,
     decide: Decide,

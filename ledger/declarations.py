@@ -1,4 +1,4 @@
-"""Reads tools.yaml strictly: what is not understood is refused with its line, and nothing of the file is believed.
+"""Strict reader of tools.yaml: any error rejects the entire file and names its line.
 
 docs/examples/tools.yaml shows every key.
 """
@@ -24,29 +24,29 @@ MAX_KEY_WINDOW_S: Final = 365 * 24 * 3600
 MAX_ATTEMPTS: Final = 100
 MAX_PROBES: Final = 100
 _KEYS: Final = (
-    *(
-        "class",
-        "reversibility",
-        "deadline_s",
-        "request_lifetime_s",
-        "key_window_s",
-        "probe",
-        "undo",
-        "max_attempts",
-    ),
-    *("max_probes", "breaker", "description"),
+    "class",
+    "reversibility",
+    "deadline_s",
+    "request_lifetime_s",
+    "key_window_s",
+    "probe",
+    "undo",
+    "max_attempts",
+    "max_probes",
+    "breaker",
+    "description",
 )
 
 T = TypeVar("T")
 
 
 class FaultyFileError(ValueError):
-    """The file cannot be loaded; the message is a sentence that names the line and, where there is one, the tool."""
+    """The file cannot be loaded; the message names the line and the tool."""
 
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """What an operator says of one tool. Times are whole seconds."""
+    """An operator's declaration of one tool. Times are whole seconds."""
 
     name: str
     tool_class: str
@@ -54,26 +54,26 @@ class Declaration:
     deadline_s: int = states.DEFAULT_DEADLINE_S
     request_lifetime_s: int = states.DEFAULT_REQUEST_LIFETIME_S
     description: str = ""
-    breaker_failures: int | None = None  # failures in a row that pause its plans, and for how long
+    breaker_failures: int | None = None  # consecutive failures that pause its plans
     breaker_pause_s: int | None = None
-    key_window_s: int = 0  # 0: it is not told
+    key_window_s: int = 0  # 0: not declared
     probe: bool = False
-    undo: str = ""  # by our "key", by the remote's "reference", or not
+    undo: str = ""  # by our "key", by the remote's "reference", or "" for none possible
     max_attempts: int = states.DEFAULT_MAX_ATTEMPTS
     max_probes: int = states.DEFAULT_MAX_PROBES
 
 
 def read(text: str) -> list[Declaration]:
-    """The declarations in `text`, by name. Raises FaultyFileError."""
+    """Return the declarations in `text`, sorted by name. Raises FaultyFileError."""
     if len(text.encode()) > MAX_BYTES:
-        raise FaultyFileError("The file is larger than 1 MiB, which no list of tools needs.")
+        raise FaultyFileError("The file is larger than 1 MiB.")
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise FaultyFileError(f"Line {line}: this is not YAML: {error.problem}.") from error
+        raise FaultyFileError(f"Line {line}: invalid YAML: {error.problem}.") from error
     except (yaml.YAMLError, RecursionError) as error:
-        raise FaultyFileError("This is not YAML that Gatebook can read.") from error
+        raise FaultyFileError("The file is not YAML that Gatebook can read.") from error
     if not isinstance(root, MappingNode):
         raise FaultyFileError("Line 1: the file must be a mapping with the one key `tools`.")
     top = _mapping(root, "the file", ("tools",))
@@ -86,7 +86,7 @@ def read(text: str) -> list[Declaration]:
         )
     named = _mapping(tools, "`tools`", None)
     if len(named) > MAX_TOOLS:
-        raise FaultyFileError(f"The file declares {len(named)} tools; {MAX_TOOLS} is the most.")
+        raise FaultyFileError(f"The file declares {len(named)} tools; the maximum is {MAX_TOOLS}.")
     return sorted(
         (_declaration(name, node) for name, node in named.items()),
         key=lambda declaration: declaration.name,
@@ -101,12 +101,13 @@ def _declaration(name: str, node: Node) -> Declaration:
     about = f"tool {name!r}"
     if not isinstance(node, MappingNode):
         raise FaultyFileError(
-            f"Line {_line(node)}: {about} must be a mapping; its `class` at least is needed."
+            f"Line {_line(node)}: {about} must be a mapping with at least `class`."
         )
     values = _mapping(node, about, _KEYS)
     if "class" not in values:
         raise FaultyFileError(
-            f"Line {_line(node)}: {about} has no `class`; choose one of {', '.join(states.TOOL_CLASSES)}."
+            f"Line {_line(node)}: {about} has no `class`."
+            f" Choose one of {', '.join(states.TOOL_CLASSES)}."
         )
     tool_class = _choice(values["class"], about, "class", states.TOOL_CLASSES)
     harmless = tool_class == "read_only"
@@ -117,8 +118,9 @@ def _declaration(name: str, node: Node) -> Declaration:
         )
         if (reversibility == "read") != harmless:
             raise FaultyFileError(
-                f"Line {_line(values['reversibility'])}: {about} is {tool_class} and says reversibility "
-                f"{reversibility}; `read` belongs to `read_only`, and to nothing else."
+                f"Line {_line(values['reversibility'])}: {about} is {tool_class} with"
+                f" reversibility {reversibility}."
+                " Use `read` with `read_only` and with no other class."
             )
     deadline_s, request_lifetime_s = states.DEFAULT_DEADLINE_S, states.DEFAULT_REQUEST_LIFETIME_S
     if "deadline_s" in values:
@@ -143,7 +145,7 @@ def _declaration(name: str, node: Node) -> Declaration:
 
 
 class _Recovery(TypedDict, total=False):
-    """The keys that say what can still be done with a dispatched effect of which nothing more was heard."""
+    """The keys about recovery after a crash."""
 
     key_window_s: int
     probe: bool
@@ -153,7 +155,7 @@ class _Recovery(TypedDict, total=False):
 
 
 def _recovery(values: dict[str, Node], about: str, tool_class: str) -> _Recovery:
-    """What may be known and done of an effect after a crash; a class brings what belongs to it."""
+    """Return the recovery keys of a tool, with the defaults of its class."""
     recovery: _Recovery = {
         "probe": tool_class in CAN_BE_LOOKED_UP,
         "undo": "key" if tool_class == "compensable" else "",
@@ -164,7 +166,7 @@ def _recovery(values: dict[str, Node], about: str, tool_class: str) -> _Recovery
         )
         if tool_class != "keyed":
             raise FaultyFileError(
-                f"Line {_line(values['key_window_s'])}: {about} has key_window_s and is not keyed."
+                f"Line {_line(values['key_window_s'])}: {about} has key_window_s but is not keyed."
             )
     if "probe" in values:
         recovery["probe"] = _scalar(
@@ -172,15 +174,16 @@ def _recovery(values: dict[str, Node], about: str, tool_class: str) -> _Recovery
         )
         if not recovery["probe"] and tool_class in CAN_BE_LOOKED_UP:
             raise FaultyFileError(
-                f"Line {_line(values['probe'])}: {about} is {tool_class}, so it can be looked up; without `probe` it "
-                "is another class."
+                f"Line {_line(values['probe'])}: {about} is {tool_class}, which requires `probe`."
+                " Remove the key or choose another class."
             )
     if "undo" in values:
         recovery["undo"] = _choice(values["undo"], about, "undo", states.UNDOES[1:])
     given = [key for key in ("probe", "undo") if key in values]
     if tool_class == "opaque" and given and recovery[given[0]]:
         raise FaultyFileError(
-            f"Line {_line(values[given[0]])}: {about} is opaque and has {given[0]}; say `probeable` or `compensable`."
+            f"Line {_line(values[given[0]])}: {about} is opaque but has {given[0]}."
+            " Choose `probeable` or `compensable`."
         )
     if "max_attempts" in values:
         recovery["max_attempts"] = _count(
@@ -197,12 +200,12 @@ _YES: Final = ("true", "yes", "on")
 def _count(node: Node, about: str, key: str, most: int) -> int:
     value = _scalar(node, about, key, "int", _integer)
     if not 1 <= value <= most:
-        raise FaultyFileError(f"Line {_line(node)}: {about} has {key} {value}; it is 1 to {most}.")
+        raise FaultyFileError(f"Line {_line(node)}: {about} has {key} {value}. Use 1 to {most}.")
     return value
 
 
 def _breaker(node: Node, about: str) -> tuple[int, int]:
-    """After how many failures in a row plans pause, and for how many seconds."""
+    """Return the number of consecutive failures that pause plans, and the pause in seconds."""
     keys = ("failures", "pause_s")
     if not isinstance(node, MappingNode):
         raise FaultyFileError(
@@ -215,8 +218,8 @@ def _breaker(node: Node, about: str) -> tuple[int, int]:
     failures = _scalar(values["failures"], f"the breaker of {about}", "failures", "int", _integer)
     if not 1 <= failures <= MAX_BREAKER_FAILURES:
         raise FaultyFileError(
-            f"Line {_line(values['failures'])}: the breaker of {about} has failures {failures}; it is 1 to"
-            f" {MAX_BREAKER_FAILURES}."
+            f"Line {_line(values['failures'])}: the breaker of {about} has failures {failures}."
+            f" Use 1 to {MAX_BREAKER_FAILURES}."
         )
     return failures, _seconds(
         values["pause_s"], f"the breaker of {about}", "pause_s", MAX_BREAKER_PAUSE_S
@@ -224,20 +227,20 @@ def _breaker(node: Node, about: str) -> tuple[int, int]:
 
 
 def _mapping(node: MappingNode, about: str, allowed: tuple[str, ...] | None) -> dict[str, Node]:
-    """The values of a mapping by key; every key is text, known, and there once."""
+    """Return the values of a mapping by key; every key is allowed text without repetition."""
     values: dict[str, Node] = {}
     for key, value in node.value:
         if not isinstance(key, ScalarNode) or not key.tag.endswith(":str"):
             raise FaultyFileError(
-                f"Line {_line(key)}: every key of {about} must be text; put it in quotes."
+                f"Line {_line(key)}: every key of {about} must be text. Put it in quotes."
             )
         if key.value in values:
             raise FaultyFileError(f"Line {_line(key)}: {about} has `{key.value}` twice.")
         if allowed is not None and key.value not in allowed:
             near = difflib.get_close_matches(key.value, allowed, 1, 0.5)
-            hint = f"did you mean `{near[0]}`?" if near else f"it may have {', '.join(allowed)}."
+            hint = f"Did you mean `{near[0]}`?" if near else f"Use {', '.join(allowed)}."
             raise FaultyFileError(
-                f"Line {_line(key)}: {about} has the unknown key {key.value!r}; {hint}"
+                f"Line {_line(key)}: {about} has the unknown key {key.value!r}. {hint}"
             )
         values[key.value] = value
     return values
@@ -247,7 +250,7 @@ def _choice(node: Node, about: str, key: str, choices: tuple[str, ...]) -> str:
     value = _scalar(node, about, key, "str", lambda text: text)
     if value not in choices:
         raise FaultyFileError(
-            f"Line {_line(node)}: {about} has {key} {value!r}; choose one of {', '.join(choices)}."
+            f"Line {_line(node)}: {about} has {key} {value!r}. Choose one of {', '.join(choices)}."
         )
     return value
 
@@ -256,7 +259,7 @@ def _seconds(node: Node, about: str, key: str, most: int) -> int:
     value = _scalar(node, about, key, "int", _integer)
     if not 1 <= value <= most:
         raise FaultyFileError(
-            f"Line {_line(node)}: {about} has {key} {value}; it is 1 to {most} seconds."
+            f"Line {_line(node)}: {about} has {key} {value}. Use 1 to {most} seconds."
         )
     return value
 
@@ -265,13 +268,14 @@ def _description(node: Node, about: str) -> str:
     value = _scalar(node, about, "description", "str", lambda text: text.strip())
     if len(value) > 300 or not value.replace("\n", " ").isprintable():
         raise FaultyFileError(
-            f"Line {_line(node)}: the description of {about} is at most 300 printable characters."
+            f"Line {_line(node)}: the description of {about} must be at most 300 printable"
+            " characters."
         )
     return " ".join(value.split())
 
 
 def _integer(text: str) -> int:
-    """Decimal digits only: YAML's octal and sexagesimal numbers surprise everybody."""
+    """Parse decimal digits only; YAML's octal and sexagesimal numbers are rejected."""
     if (
         not (text.isascii() and text.isdigit())
         or len(text) > 12

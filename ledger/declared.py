@@ -1,4 +1,4 @@
-"""What the operator declared of tools, read often: each process keeps a project's declarations for a few seconds."""
+"""Cache of tool declarations: each process keeps a project's for a few seconds."""
 
 import threading
 from time import monotonic
@@ -21,7 +21,7 @@ _kept: dict[UUID, tuple[float, dict[str, "Declared"]]] = {}
 
 
 class Declared(NamedTuple):
-    """The declaration of one tool."""
+    """The declaration of a tool."""
 
     tool_class: str
     deadline_s: int
@@ -37,7 +37,7 @@ class Declared(NamedTuple):
 
     @property
     def means(self) -> Means:
-        """What verdicts ask of it. A compensable tool of which nothing more is said is undone by our key."""
+        """The inputs of verdicts; by default our key undoes a compensable tool."""
         return Means(
             tool_class=self.tool_class,
             request_lifetime_s=self.request_lifetime_s,
@@ -50,7 +50,7 @@ class Declared(NamedTuple):
 
     @property
     def judged_as(self) -> str:
-        """What rules see of it, as an effect keeps it: another declaration asks for another judgement."""
+        """The tool class as rules see it and effects store it; a change means a new result."""
         return f"{self.tool_class}/{self.reversibility}"
 
 
@@ -58,7 +58,7 @@ UNDECLARED: Final = Declared("opaque", DEFAULT_DEADLINE_S, "irreversible")
 
 
 def tool(project: UUID, name: str) -> Declared:
-    """The declaration in force (at most five seconds old); an undeclared tool is opaque and mutating."""
+    """Return the declaration, at most five seconds old; undeclared means opaque and mutating."""
     now = monotonic()
     kept = _kept.get(project)
     if kept is None or now - kept[0] > KEPT_S:
@@ -70,11 +70,11 @@ def tool(project: UUID, name: str) -> Declared:
 
 
 def forget() -> None:
-    """Read declarations anew at the next question."""
+    """Clear the cache."""
     with _lock:
         _kept.clear()
 
 
 def is_laxer(claimed: str, declared: str) -> bool:
-    """True when a claimed class promises more about recovery than the declared one: not to be believed."""
+    """True if a claimed class promises more about recovery than the declared one."""
     return TOOL_CLASSES.index(claimed) < TOOL_CLASSES.index(declared)

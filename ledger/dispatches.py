@@ -1,4 +1,4 @@
-"""Dispatch: leave is used and the next attempt opened in one transaction: the first, or one in place of another."""
+"""Dispatch: use the permission and open the next attempt, in one transaction."""
 
 from collections.abc import Callable
 from uuid import UUID
@@ -26,12 +26,12 @@ def dispatch(
     observe: Observe,
     replays: int | None = None,
 ) -> Answered:
-    """Use the leave and open the next attempt, in one transaction. Repeats the grant only to the very same asker.
+    """Use the permission and open the next attempt; repeat the answer to an identical request.
 
-    `asked` gives the intent digest of what is about to run, for the tool that was planned; `check` may refuse what
-    still looks granted here, and `again` what would run under leave that an attempt before it used. `replays` names
-    the attempt in doubt whose place the next one takes, as the verdict table allows. Raises LookupError when the
-    project has no such effect.
+    `asked` returns the intent digest of what is about to run, for the planned tool. `check` may
+    refuse a dispatch, and `again` one under a permission that an earlier attempt used. `replays`
+    names the attempt of unknown outcome that the next one replaces, if the verdict table allows it.
+    Raises LookupError when the project has no such effect.
     """
     row, attempts = commands.locked(origin, effect)
     speakers.expect(
@@ -42,11 +42,14 @@ def dispatch(
         effect=row.id,
         also=commands.planner(row),
     )
-    # whoever waited for the row acts after whoever had it
+    # Read the clock after the lock: the caller that waited for the row acts second.
     origin.received_us = max(origin.received_us, now_us())
     if row.intent_digest != asked(row.tool):
         commands.trace(origin, row, "INTENT_MISMATCH")
-        sentence = "These are not the arguments that were planned; plan them as a new effect and ask for leave."
+        sentence = (
+            "These arguments differ from the plan."
+            " Plan them as a new effect and request permission."
+        )
         return Answered(row, 409, Refusal("INTENT_MISMATCH", sentence, "digest_mismatch"))
     refused = check(row)
     if refused is not None:
@@ -65,7 +68,7 @@ def dispatch(
                 "effect.dispatched", session=row.session_id, effect=row.id, attempt=current.number
             )
             repeated = entries.look(draft, origin.received_us)
-            if repeated is None:  # another agent's key may read the same
+            if repeated is None:  # another agent may have chosen the same key
                 return Answered(row, 409, leaves.ALREADY_DISPATCHED)
             if repeated.status is Status.CONFLICT:
                 raise Repeated
@@ -76,7 +79,7 @@ def dispatch(
         refused = following.refusal
         if refused is None and following.again:
             refused = again(row)
-            # what it had serves no more: it is asked for anew
+            # The earlier permission no longer applies, so a new one must be requested.
             if refused is not None and refused.code == "GATE_GONE":
                 commands.give_up(row, attempts, origin.received_us, observe)
                 leaves.change_leave(row, Grant("held", "revoked"), origin.received_us)
@@ -95,7 +98,7 @@ def dispatch(
     )
     appended = entries.append([draft], origin.received_us)[0]
     if appended.status is Status.DUPLICATE:
-        # this key opened an attempt that is closed by now
+        # This key opened an attempt that is closed now.
         return Answered(row, 409, leaves.ALREADY_DISPATCHED)
     if appended.status is Status.CONFLICT:
         raise Repeated

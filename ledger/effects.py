@@ -1,6 +1,6 @@
-"""The one writer of Effect and Attempt: reads rows under lock, lets the fold change them, writes them set-wise.
+"""The one writer of Effect and Attempt: locks rows, folds facts, writes sets.
 
-Command-lane verbs (plan, dispatch, …) stand in ledger/commands.py and write through here.
+The commands (ledger/commands.py) write through this module.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,8 +29,8 @@ _EFFECT_LIST: Final = ", ".join(_EFFECT)
 _ATTEMPT_LIST: Final = ", ".join(_ATTEMPT)
 
 
-# What a move (dispatch, acknowledgement, failure …) may change. Only these are written for an effect that is stored and
-# whose plan did not change: databases then leave the other indexes and foreign keys alone.
+# The columns that a move (dispatch, acknowledgement, failure …) may change. For a stored effect
+# with an unchanged plan only these are written, so that other indexes and foreign keys stay idle.
 _MOVING: Final = (
     "leave", "leave_basis", "leave_ref", "leave_until_us", "leave_aside", "leave_aside_until_us",
     "state", "outcome", "attempt_count", "failure_reason", "external_reference", "violates",
@@ -41,10 +41,13 @@ _FIXED: Final = {"id", "project_id", "session_id", "effect_key", "opened_positio
 _CHANGING: Final = tuple(name for name in _EFFECT if name not in _FIXED)
 
 
-# Each write has two texts: one for a row at a time, on either vendor, and one for a set of rows as a JSON document,
-# which PostgreSQL takes several times quicker than row after row.
+# Each write has two statements: one for a single row, on either vendor, and one for a set of rows
+# as a JSON document, several times faster on PostgreSQL than row after row.
 _EFFECT_MARKS: Final = ", ".join(["%s"] * len(_EFFECT))
-_INSERT_ROW: Final = f"INSERT INTO ledger_effect ({_EFFECT_LIST}) VALUES ({_EFFECT_MARKS}) ON CONFLICT (id) DO NOTHING"
+_INSERT_ROW: Final = (
+    f"INSERT INTO ledger_effect ({_EFFECT_LIST}) VALUES ({_EFFECT_MARKS})"
+    " ON CONFLICT (id) DO NOTHING"
+)
 _INSERT_SET: Final = (
     f"INSERT INTO ledger_effect ({_EFFECT_LIST}) SELECT {_EFFECT_LIST}"
     f" FROM {given(EffectRow, _EFFECT)} ORDER BY id"
@@ -72,8 +75,8 @@ _ATTEMPT_SET: Final = (
 )
 
 
-def _update(names: tuple[str, ...]) -> tuple[str, str]:
-    """The two texts that change `names`."""
+def _update_statements(names: tuple[str, ...]) -> tuple[str, str]:
+    """Return the two statements that update `names`."""
     marked = ", ".join(f"{name} = %s" for name in names)
     taken = ", ".join(f"{name} = given.{name}" for name in names)
     return (
@@ -83,19 +86,19 @@ def _update(names: tuple[str, ...]) -> tuple[str, str]:
     )
 
 
-_MOVED: Final = (*_MOVING, "id", "version")  # and the version again, for its condition
-_MOVE: Final = _update(_MOVING)
-# On PostgreSQL an effect and the attempt that moved it, the commonest pair, in one statement: both or none.
+_MOVED: Final = (*_MOVING, "id", "version")  # the version a second time, for the condition
+_MOVE: Final = _update_statements(_MOVING)
+# The most common pair on PostgreSQL, an effect and its moving attempt, in one atomic statement.
 _MOVE_AND_TRY: Final = (
     f"WITH moved AS ({_MOVE[0]} RETURNING 1) INSERT INTO ledger_attempt ({_ATTEMPT_LIST})"
     f" SELECT {typed_marks(AttemptRow, _ATTEMPT)} FROM moved{_ATTEMPT_CONFLICT}"
 )
-_REPLAN: Final = _update(_CHANGING)
+_REPLAN: Final = _update_statements(_CHANGING)
 
 
 @dataclass(slots=True)
 class Report:
-    """A fact together with the effect it speaks of, which may not be stored yet."""
+    """A fact and its effect, which may not be stored yet."""
 
     effect: UUID
     project: UUID
@@ -107,23 +110,23 @@ class Report:
 
 @dataclass(slots=True)
 class Breach:
-    """Something that must not have been: kept as `integrity.violation`."""
+    """A violation, recorded as `integrity.violation`."""
 
     effect: EffectRow
     name: str
 
 
 class LostRace(Exception):
-    """Another writer stored the same new effect first; the door runs the transaction again."""
+    """Another writer stored the same new effect first; the transaction must be retried."""
 
 
 def record(reports: Sequence[Report], observe: Observe) -> dict[UUID, EffectRow]:
-    """Fold `reports` (whose entries are already in the journal) into their effects and write the result.
+    """Fold `reports`, whose entries are in the journal, into their effects; return these by id.
 
-    Returns the rows by id. Must run inside a transaction. Raises LostRace when a new effect was stored by another
-    writer meanwhile: the whole transaction is then run again, so nothing is lost.
+    Must run inside a transaction. Raises LostRace when another writer stored a new effect first:
+    the endpoint then retries the whole transaction, so nothing is lost.
     """
-    grouped: dict[int, list[Report]] = {}  # by the id's number: a UUID is slow to hash
+    grouped: dict[int, list[Report]] = {}  # by the id's integer: hashing a UUID is slow
     for report in reports:
         grouped.setdefault(report.effect.int, []).append(report)
     by_effect = {group[0].effect: group for group in grouped.values()}
@@ -138,10 +141,10 @@ def record(reports: Sequence[Report], observe: Observe) -> dict[UUID, EffectRow]
     for identity, group in by_effect.items():
         row = rows.get(identity)
         if row is None:
-            row = rows[identity] = _stub(group[0])
+            row = rows[identity] = _new_row(group[0])
         numbered = attempts.setdefault(identity, {})
         violations = names[identity] = []
-        for fact in sorted(facts_by_effect[identity], key=_plans_first):
+        for fact in sorted(facts_by_effect[identity], key=_is_not_plan):
             if fact.position in repeated:
                 fact.values |= judgement.of(row)._asdict()
             violations += fold.apply(row, numbered, fact, observe) + claims(row, fact)
@@ -162,13 +165,13 @@ def record(reports: Sequence[Report], observe: Observe) -> dict[UUID, EffectRow]
     return rows
 
 
-def _plans_first(fact: Fact) -> bool:
-    """Sorts the plans of a batch before its other facts, which then find what the plan says."""
+def _is_not_plan(fact: Fact) -> bool:
+    """Sort the plans of a batch first, so that its other facts see them."""
     return fact.kind != "effect.planned"
 
 
 def claims(row: EffectRow, plan: Fact) -> list[str]:
-    """The violation that a plan's claim to a tool class is, when the operator declared a stricter one."""
+    """Return the violation of a plan that claims a laxer tool class than was declared."""
     claimed = plan.values.get("claimed_class")
     if not claimed:
         return []
@@ -179,7 +182,7 @@ def claims(row: EffectRow, plan: Fact) -> list[str]:
     return ["class_claim"]
 
 
-def _stub(report: Report) -> EffectRow:
+def _new_row(report: Report) -> EffectRow:
     return EffectRow(
         id=report.effect,
         project_id=report.project,
@@ -193,9 +196,9 @@ def _stub(report: Report) -> EffectRow:
 
 
 def write(rows: Iterable[EffectRow], attempts: Iterable[AttemptRow]) -> None:
-    """Store rows, raising each version by one, and those attempts that changed. Raises LostRace (see `record`).
+    """Store rows with the next version, and their changed attempts. Raises LostRace.
 
-    An effect may have any number of attempts, and a fact speaks of one of them.
+    A fact is about one attempt, and an effect may have many: unchanged ones are not written.
     """
     new: list[EffectRow] = []
     moved: list[EffectRow] = []
@@ -203,7 +206,7 @@ def write(rows: Iterable[EffectRow], attempts: Iterable[AttemptRow]) -> None:
     for row in sorted(rows, key=_by_id):
         (new if row.version == 0 else replanned if row.replanned else moved).append(row)
         row.version += 1
-    # The attempt that closes is written before the one that opens: at most one is open at any moment.
+    # The closing attempt is written before the opening one: at most one is open at any moment.
     tries = sorted(
         (row for row in attempts if row.stored != as_stored(row)), key=_by_effect_and_number
     )
@@ -218,18 +221,18 @@ def write(rows: Iterable[EffectRow], attempts: Iterable[AttemptRow]) -> None:
         )
         tries = []
     else:
-        written = _store(_INSERT_ROW, _INSERT_SET, new, _EFFECT)
-        written += _store(*_MOVE, moved, _MOVED)
-        written += _store(*_REPLAN, replanned, (*_CHANGING, "id", "version"))
+        written = _write_rows(_INSERT_ROW, _INSERT_SET, new, _EFFECT)
+        written += _write_rows(*_MOVE, moved, _MOVED)
+        written += _write_rows(*_REPLAN, replanned, (*_CHANGING, "id", "version"))
     if written < len(new) + len(moved) + len(replanned):
-        raise LostRace  # before the attempts, which the schema would measure by the winner's leave
-    _store(_ATTEMPT_ROW, _ATTEMPT_SET, tries, _ATTEMPT)
+        raise LostRace  # before the attempts, whose trigger compares them with the stored effect
+    _write_rows(_ATTEMPT_ROW, _ATTEMPT_SET, tries, _ATTEMPT)
     if replanned:
-        _keep_what_gave_way(replanned)
+        _archive_replaced_plans(replanned)
 
 
-def _keep_what_gave_way(rows: Iterable[EffectRow]) -> None:
-    """Put what plans said into the book before another one's columns have overwritten it: as of then, it stands."""
+def _archive_replaced_plans(rows: Iterable[EffectRow]) -> None:
+    """Record replaced plans in the journal before their columns are overwritten (for as-of)."""
     drafts = []
     for row in rows:
         for plan in row.gave_way or ():
@@ -258,13 +261,13 @@ _by_id: Final = attrgetter("id.int")
 _by_effect_and_number: Final = attrgetter("effect_id.int", "number")
 
 
-def _store(
+def _write_rows(
     row_text: str,
     set_text: str,
     rows: Sequence[EffectRow] | Sequence[AttemptRow],
     names: tuple[str, ...],
 ) -> int:
-    """Write `rows` in the way that costs least, and return how many were written."""
+    """Write `rows` in the cheapest way, and return how many were written."""
     if not rows:
         return 0
     if len(rows) == 1:
@@ -275,21 +278,21 @@ def _store(
 
 
 def bring(rows: Sequence[Effect], attempts: Sequence[Attempt]) -> None:
-    """Store effects of a bundle and their attempts, as they stood in the book of origin; they never move here.
+    """Import effects of a bundle with their attempts; they never change afterwards.
 
-    Expects an archive. The database refuses them elsewhere, and every later change of such an effect.
+    Requires an archive. The database rejects them elsewhere, and any later change.
     """
     Effect.objects.bulk_create(rows, batch_size=200)
     Attempt.objects.bulk_create(attempts, batch_size=200)
 
 
 def facts_of(breach: str) -> str:
-    """The facts of the entry that keeps a breach of that name; as one text they can also be looked up by."""
+    """Return the facts of a violation's entry, in a form that queries can compare."""
     return orjson.dumps({"violation": breach}).decode()
 
 
 def tell(breaches: Sequence[Breach], received_us: int) -> None:
-    """Keep each breach as an `integrity.violation` entry (once) and put it in the outbox."""
+    """Record each violation once as an `integrity.violation` entry, and put it in the outbox."""
     for breach in breaches:
         effect = breach.effect
         event_id = entries.keyed_digest("violation", str(effect.id), breach.name)

@@ -58,7 +58,7 @@ _PLAN_COLUMNS: Final = {
     "judged_as",
     "enforced",
 }
-_UNSAID: Final = {
+_PLAN_DEFAULTS: Final = {
     column.name: column.default for column in fields(EffectRow) if column.name in _PLAN_COLUMNS
 }
 
@@ -112,7 +112,7 @@ def apply(
         and fact.values["intent_digest"] != effect.intent_digest
     )
     twice = fact.kind == PROBED and fact.values.get("found") == "several"
-    denied = _denies_a_person(effect, fact)
+    denied = _contradicts_resolution(effect, fact)
     effect.violates = effect.violates or reused or twice or denied
     handler(effect, attempts, fact, observe)
     return (
@@ -126,7 +126,7 @@ def apply(
     )
 
 
-def _denies_a_person(effect: EffectRow, fact: Fact) -> bool:
+def _contradicts_resolution(effect: EffectRow, fact: Fact) -> bool:
     """True if a "rejected" report contradicts a human "happened" resolution."""
     rejects: bool = fact.kind == "effect.failed" and fact.values["reason"] == "rejected"
     return (
@@ -136,7 +136,7 @@ def _denies_a_person(effect: EffectRow, fact: Fact) -> bool:
     )
 
 
-def _is_told_by_a_person(effect: EffectRow, attempt: int) -> bool:
+def _is_resolved_as_happened(effect: EffectRow, attempt: int) -> bool:
     """True if a person stated that this attempt happened."""
     return effect.resolution == "happened" and attempt_of(effect.resolved_mark) == attempt
 
@@ -145,16 +145,16 @@ def _planned(
     effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe
 ) -> None:
     by_command, wins = fact.lane == "command", earlier(fact.mark, effect.planned_mark)
-    columns, asks_on = fact.values, False
+    columns, is_replan_by_command = fact.values, False
     if effect.planned_mark:
         judged = judgement.standing(effect, fact.values, wins=wins, by_command=by_command)
         if not wins and judged == judgement.of(effect):
             return
         gives_way(effect, said_by_plan(effect), fact.position)
         # Values of the losing plan must not fill gaps of the winning one, except the policy result.
-        columns = (_UNSAID | fact.values if wins else {}) | judged._asdict()
+        columns = (_PLAN_DEFAULTS | fact.values if wins else {}) | judged._asdict()
         # A command that re-plans a reported effect requests permission for the next attempt only.
-        asks_on = by_command
+        is_replan_by_command = by_command
     effect.replanned = True
     if wins:
         effect.planned_mark = fact.mark
@@ -165,9 +165,13 @@ def _planned(
         effect.agent_id = fact.agent or effect.agent_id
     for name, value in columns.items():
         setattr(effect, name, value)
-    if effect.leave_basis in _OBSERVED_BASES[1:] and effect.leave in _SEEN and not asks_on:
+    if (
+        effect.leave_basis in _OBSERVED_BASES[1:]
+        and effect.leave in _UNCOMMANDED
+        and not is_replan_by_command
+    ):
         # It happened before its plan arrived, so the policy outcome is known only now.
-        _see(effect, attempts, observe("held", False, effect.enforced_judgement))
+        _apply_observation(effect, attempts, observe("held", False, effect.enforced_judgement))
 
 
 # What the journal keeps of a replaced plan: ids, enums and numbers, by column. Its texts are in its
@@ -204,10 +208,12 @@ def gives_way(effect: EffectRow, replaced: dict[str, Any], position: int) -> Non
     effect.gave_way = [*(effect.gave_way or ()), {"by": position, **replaced}]
 
 
-_SEEN: Final = ("observed", "bypassed")
+_UNCOMMANDED: Final = ("observed", "bypassed")
 
 
-def _see(effect: EffectRow, attempts: dict[int, AttemptRow], seen: Observation) -> None:
+def _apply_observation(
+    effect: EffectRow, attempts: dict[int, AttemptRow], seen: Observation
+) -> None:
     """Set the observed permission on the effect and on its attempts made without a command."""
     if effect.leave_basis == "exemption":
         effect.leave_ref = ""
@@ -217,28 +223,28 @@ def _see(effect: EffectRow, attempts: dict[int, AttemptRow], seen: Observation) 
     if effect.spent_by:
         attempts[effect.spent_by].leave, effect.spent_by = seen.leave, 0
     for row in attempts.values():
-        if row.leave in _SEEN:
+        if row.leave in _UNCOMMANDED:
             row.leave = seen.leave
 
 
 def may_change_every_attempt(effect: EffectRow, facts: Iterable[Fact]) -> bool:
-    """False if no fact can change the permission of attempts that it does not name (see `_see`).
+    """False if no fact can change the permission of attempts that it does not name.
 
     That is the case when every attempt was observed, no import turns out to be live, and no plan
     wins or gets a stricter policy outcome than the current one.
     """
-    if effect.leave not in _SEEN or effect.leave_aside:
+    if effect.leave not in _UNCOMMANDED or effect.leave_aside:
         return True
     imported = effect.leave_basis == "import"
     return any(
-        _may_be_judged_otherwise(effect, fact)
+        _may_change_policy_result(effect, fact)
         if fact.kind == "effect.planned"
         else imported and not fact.imports and fact.kind != "effect.superseded"
         for fact in facts
     )
 
 
-def _may_be_judged_otherwise(effect: EffectRow, plan: Fact) -> bool:
+def _may_change_policy_result(effect: EffectRow, plan: Fact) -> bool:
     if earlier(plan.mark, effect.planned_mark):
         return True
     judged = judgement.standing(effect, plan.values, wins=False, by_command=plan.lane == "command")
@@ -254,14 +260,14 @@ def _attempt(
         # A rejected attempt turned out to have happened: restore the permission for the next one.
         effect.leave, effect.leave_until_us = effect.leave_aside, effect.leave_aside_until_us
         effect.leave_aside, effect.leave_aside_until_us, effect.recalled = "", None, True
-    if effect.leave in _SEEN and effect.leave_basis in _OBSERVED_BASES:
+    if effect.leave in _UNCOMMANDED and effect.leave_basis in _OBSERVED_BASES:
         # Imported and live evidence of an effect arrive in any order: the stronger basis stays.
         if effect.leave_basis == "import" and not fact.imports:
-            _see(effect, attempts, observe("held", False, effect.enforced_judgement))
+            _apply_observation(effect, attempts, observe("held", False, effect.enforced_judgement))
     elif row is not None:
         # Permission requested after a rejection is for the next attempt: a late report on this
         # attempt does not use it.
-        if effect.leave not in MOVED and _will_tell(effect, attempts, fact, row):
+        if effect.leave not in MOVED and _will_set_state(effect, attempts, fact, row):
             effect.leave_aside, effect.leave_aside_until_us = effect.leave, effect.leave_until_us
             effect.leave = row.leave
     elif effect.leave == "used" and fact.values.get("replaces"):
@@ -270,9 +276,13 @@ def _attempt(
         effect.leave, effect.spent_by = "used", fact.attempt
     elif effect.leave in ("granted", "used"):
         # The permission expired or another attempt used it: a permission covers one attempt.
-        _see(effect, attempts, observe("held", fact.imports, effect.enforced_judgement))
+        _apply_observation(
+            effect, attempts, observe("held", fact.imports, effect.enforced_judgement)
+        )
     elif effect.leave not in MOVED:
-        _see(effect, attempts, observe(effect.leave, fact.imports, effect.enforced_judgement))
+        _apply_observation(
+            effect, attempts, observe(effect.leave, fact.imports, effect.enforced_judgement)
+        )
     if row is None:
         row = attempts[fact.attempt] = AttemptRow(
             project_id=effect.project_id,
@@ -286,17 +296,17 @@ def _attempt(
     return row
 
 
-def _will_tell(
+def _will_set_state(
     effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, row: AttemptRow
 ) -> bool:
     """True if this acknowledgement will determine the effect's state (see marks.tells)."""
     if fact.kind != "effect.acknowledged":
         return False
-    outcome = fact.values["outcome"] if _is_believed(effect, fact, row) else row.outcome
+    outcome = fact.values["outcome"] if _takes_precedence(effect, fact, row) else row.outcome
     return says(row, outcome, effect.undone, max(attempts))
 
 
-def _is_believed(effect: EffectRow, fact: Fact, row: AttemptRow) -> bool:
+def _takes_precedence(effect: EffectRow, fact: Fact, row: AttemptRow) -> bool:
     """True if this acknowledgement counts for its attempt, whatever was reported before.
 
     A known outcome takes precedence over "unknown", even a report over a command. Among equals the
@@ -340,12 +350,12 @@ def _acknowledged(
     effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe
 ) -> None:
     row = _attempt(effect, attempts, fact, observe)
-    if not _is_believed(effect, fact, row):
+    if not _takes_precedence(effect, fact, row):
         return
     row.acknowledged_mark = fact.mark
     row.acknowledged_at_us = fact.told_us
     row.outcome = fact.values["outcome"]
-    reference = effect.told_reference if _is_told_by_a_person(effect, row.number) else ""
+    reference = effect.told_reference if _is_resolved_as_happened(effect, row.number) else ""
     row.external_reference = reference or fact.values.get("external_reference") or ""
     row.answer_position = fact.position
 

@@ -1,7 +1,7 @@
-"""The one writer of Hold: a person stops an effect, a session, an agent, a tool or the project; lifting is recorded.
+"""The one writer of Hold: stops of effects, sessions, agents, tools and projects.
 
-Whoever dispatches takes `share` first and whoever sets or lifts a stop takes the same lock alone: once `put` is
-committed, no dispatch that had looked before can still come through.
+A dispatch takes the shared lock (`share`), setting or lifting a stop the exclusive one (`alone`).
+So once `put` is committed, no dispatch that checked earlier can still succeed.
 """
 
 from collections.abc import Iterable
@@ -26,37 +26,37 @@ from sessions.refused import RefusedError
 
 LEAST_REASON = 3
 MOST_REASON = 2000
-_LOCK = 0x6761  # keeps our advisory locks apart from others'
+_LOCK = 0x6761  # the namespace of our advisory locks
 
 
 def share(project: UUID) -> None:
-    """Let no stop be set or lifted, nor a policy be activated, in this project until the transaction ends."""
+    """Block stops and policy activations in this project until the transaction ends."""
     if connection.vendor == "postgresql":  # SQLite has one writer at a time
-        sql.rows("SELECT pg_advisory_xact_lock_shared(%s, %s)", [_LOCK, _number(project)])
+        sql.rows("SELECT pg_advisory_xact_lock_shared(%s, %s)", [_LOCK, _lock_number(project)])
 
 
 def alone(project: UUID) -> None:
-    """Wait until nobody in this project is between looking and acting, and keep others out until the end."""
+    """Wait for running dispatches of the project and block new ones until the transaction ends."""
     if connection.vendor == "postgresql":
-        sql.rows("SELECT pg_advisory_xact_lock(%s, %s)", [_LOCK, _number(project)])
+        sql.rows("SELECT pg_advisory_xact_lock(%s, %s)", [_LOCK, _lock_number(project)])
 
 
-def _number(project: UUID) -> int:
-    """32 signed bits of a project's id."""
+def _lock_number(project: UUID) -> int:
+    """Return the last 32 bits of a project's id as a signed number."""
     return int.from_bytes(project.bytes[-4:], "big", signed=True)
 
 
 def stopping(
     project: UUID, session: UUID, agent: UUID, tool: str, effect: UUID | None
 ) -> Hold | None:
-    """The stop that covers this effect, if any: the widest first."""
+    """Return the stop that covers this effect, if any: the widest first."""
     return covering(live(project), session, agent, tool, effect)
 
 
 def covering(
     stops: Iterable[Hold], session: UUID, agent: UUID, tool: str, effect: UUID | None
 ) -> Hold | None:
-    """The same among stops that were read already."""
+    """Return the widest of the loaded `stops` that covers this effect, if any."""
     covers = {
         "project": "",
         "tool": tool,
@@ -69,8 +69,8 @@ def covering(
 
 
 def live(project: UUID) -> list[Hold]:
-    """Every stop in force in the project, the latest first."""
-    # so it is nearly always, and whoever is woken asks
+    """Return every stop in force in the project, latest first."""
+    # Nearly every project has none, and every woken agent asks.
     if not sql.rows(_ANY, [sql.vendor_id(project)]):
         return []
     return list(
@@ -84,21 +84,24 @@ _ANY = "SELECT 1 FROM ledger_hold WHERE project_id = %s AND lifted_at_us IS NULL
 
 
 def any_in(project: UUID, _now: int) -> Exists:
-    """Whether anything of the project is stopped, to be read beside its row."""
+    """Return a subquery: whether anything in the project is stopped."""
     return Exists(Hold.objects.filter(project=project, lifted_at_us__isnull=True))
 
 
 def of_all(project: UUID, _now: int) -> Exists:
-    """Whether the whole project is."""
+    """Return a subquery: whether the entire project is stopped."""
     return Exists(Hold.objects.filter(project=project, lifted_at_us__isnull=True, scope="project"))
 
 
-_ANY_SINCE = "SELECT 1 FROM ledger_hold WHERE project_id = %s AND (lifted_at_us IS NULL OR lifted_at_us > %s) LIMIT 1"
+_ANY_SINCE = (
+    "SELECT 1 FROM ledger_hold"
+    " WHERE project_id = %s AND (lifted_at_us IS NULL OR lifted_at_us > %s) LIMIT 1"
+)
 
 
 def since(project: UUID, at_us: int) -> list[Hold]:
-    """Every stop of the project that was in force at `at_us` or has been set since."""
-    # so it is nearly always, and every report asks
+    """Return every stop of the project that was in force at `at_us` or was set later."""
+    # Nearly every project has none, and every report asks.
     if not sql.rows(_ANY_SINCE, [sql.vendor_id(project), at_us]):
         return []
     return list(
@@ -110,18 +113,18 @@ def since(project: UUID, at_us: int) -> list[Hold]:
 
 @transaction.atomic(savepoint=False)
 def put(project: Project, scope: str, subject: str, reason: str, user: User) -> Hold:
-    """Stop whatever `scope` and `subject` name (an id's 32 hex characters, a tool's name, or nothing for the project).
+    """Stop what `scope` and `subject` name: the hex id, the tool's name, or "" for the project.
 
-    Repeating it gives the stop that stands. Raises RefusedError for an empty reason, a thing that is not there, and in
-    an archive, where nothing runs.
+    Repeating it returns the existing stop. Raises RefusedError for an empty reason, an unknown
+    subject, and in an archive, where nothing runs.
     """
     projects.expect_life(project)
-    words = _checked(reason)
+    words = _validated_reason(reason)
     if scope not in HOLD_SCOPES:
         raise RefusedError(
-            f"There is no hold on a {scope!r}: choose one of {', '.join(HOLD_SCOPES)}."
+            f"Scope {scope!r} cannot be stopped. Choose one of {', '.join(HOLD_SCOPES)}."
         )
-    if not _exists(project, scope, subject):
+    if not _subject_exists(project, scope, subject):
         raise RefusedError(f"This project has no such {scope}.")
     alone(project.id)
     existing = Hold.objects.filter(
@@ -144,8 +147,8 @@ def put(project: Project, scope: str, subject: str, reason: str, user: User) -> 
 
 @transaction.atomic(savepoint=False)
 def lift(hold: Hold, reason: str, user: User) -> bool:
-    """End a stop; False when somebody was quicker. Raises RefusedError for an empty reason."""
-    words = _checked(reason)
+    """End a stop; False if it was lifted already. Raises RefusedError for an empty reason."""
+    words = _validated_reason(reason)
     alone(hold.project_id)
     now = now_us()
     lifted = Hold.objects.filter(id=hold.id, lifted_at_us__isnull=True).update(
@@ -156,16 +159,16 @@ def lift(hold: Hold, reason: str, user: User) -> bool:
     return bool(lifted)
 
 
-def _checked(reason: str) -> str:
+def _validated_reason(reason: str) -> str:
     words = reason.strip()
     if not LEAST_REASON <= len(words) <= MOST_REASON:
         raise RefusedError(
-            f"Say why, in {LEAST_REASON} to {MOST_REASON} characters; others will act on it."
+            f"Give a reason of {LEAST_REASON} to {MOST_REASON} characters; others will act on it."
         )
     return words
 
 
-def _exists(project: Project, scope: str, subject: str) -> bool:
+def _subject_exists(project: Project, scope: str, subject: str) -> bool:
     if scope == "project":
         return subject == ""
     if scope == "tool":

@@ -1,4 +1,4 @@
-"""What the policy said of an effect's plans: of several that were reported, the strictest that counts stands."""
+"""Policy results of reported plans: the strictest enforced one counts."""
 
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
@@ -10,7 +10,7 @@ _STRICTNESS: Final = {"ask": 1, "deny": 2}
 
 
 class Judgement(NamedTuple):
-    """The columns that a plan gets from the policy in force when it came; as they are where none was asked."""
+    """The policy columns of a plan; the defaults apply where no policy was evaluated."""
 
     judged: str = ""
     judged_by: str = ""
@@ -19,27 +19,27 @@ class Judgement(NamedTuple):
 
     @property
     def strictness(self) -> int:
-        """How much more than to go on the policy asked for; 0 also where its word did not count."""
+        """How restrictive the policy's outcome is; 0 if it was not enforced."""
         return _STRICTNESS.get(self.judged, 0) if self.enforced else 0
 
 
 def of(effect: EffectRow) -> Judgement:
-    """The judgement that stands."""
+    """Return the current policy result of an effect."""
     return Judgement(effect.judged, effect.judged_by, effect.judged_as, effect.enforced)
 
 
 def said_of(plan: Mapping[str, Any]) -> Judgement:
-    """What the policy said of one plan, by its columns."""
+    """Return the policy result in the columns of one plan."""
     return Judgement(**{name: plan[name] for name in Judgement._fields if name in plan})
 
 
 def standing(
     effect: EffectRow, plan: Mapping[str, Any], *, wins: bool, by_command: bool
 ) -> Judgement:
-    """What stands once another `plan` of an effect that has one was told; `wins` is whether it takes that one's place.
+    """Return the policy result after another `plan`; `wins` if it replaces the current plan.
 
-    A command was given leave, or not, for what it asked: what is reported beside it moves nothing. Which of several
-    reported plans ran, nobody can say: so the strictest judgement stands, whichever of them comes first by its mark.
+    A command was decided for what it requested, so reports never change its result. Which of
+    several reported plans ran is unknown, so the strictest result counts, whatever their order.
     """
     reported, current = said_of(plan), of(effect)
     if by_command:
@@ -49,7 +49,7 @@ def standing(
     if reported.strictness != current.strictness:
         return max(reported, current, key=_strictness)
     if reported.strictness:
-        return min(reported, current)  # two rules alike: always the same of them
+        return min(reported, current)  # of two equally strict rules always the same
     return reported if wins else current
 
 

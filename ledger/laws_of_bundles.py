@@ -1,7 +1,7 @@
-"""The law of effects that a bundle brought, kept by the database itself on both vendors.
+"""Database triggers for imported effects, on both vendors: they never change.
 
-They carry the leave that another book recorded, so this one never lets them move: not a column of theirs changes, and
-they lie in an archive, where nobody can command. Whoever forgets that they are history is refused by the database.
+They carry the permission that another Gatebook recorded. So no column of theirs may change, and
+they belong to an archive, where no command is possible.
 """
 
 from journal.triggers import Law
@@ -22,7 +22,8 @@ LAW = Law(
         ),
         _HOME: (
             _EFFECT,
-            f"AFTER INSERT ON {_EFFECT} FOR EACH ROW WHEN (NEW.imported) EXECUTE FUNCTION ledger_find_archive()",
+            f"AFTER INSERT ON {_EFFECT} FOR EACH ROW WHEN (NEW.imported)"
+            " EXECUTE FUNCTION ledger_find_archive()",
         ),
     },
     functions=f"""
@@ -46,7 +47,8 @@ END $$;
         ),
         _HOME: (
             _EFFECT,
-            f"AFTER INSERT ON {_EFFECT} WHEN NEW.imported AND NOT {_ARCHIVE.replace('{schema}', '')}"
+            f"AFTER INSERT ON {_EFFECT} WHEN NEW.imported"
+            f" AND NOT {_ARCHIVE.replace('{schema}', '')}"
             f" BEGIN SELECT RAISE(ABORT, '{_HOME_SAYS}'); END",
         ),
     },

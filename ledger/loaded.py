@@ -1,4 +1,4 @@
-"""Reads stored effects, as rows that the fold may change."""
+"""Load stored effects as rows that the fold may change."""
 
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
@@ -18,9 +18,9 @@ _EFFECT_LIST: Final = ", ".join(_EFFECT)
 
 
 def load(identities: Iterable[UUID]) -> dict[UUID, EffectRow]:
-    """Read and lock the stored rows of `identities`, in id order so that writers cannot deadlock.
+    """Load and lock the stored rows of `identities`, in id order so that writers cannot deadlock.
 
-    A second query only where a person said of any that it happened: for the reference that they named.
+    A second query loads the references of effects that a person resolved as happened.
     """
     records = select("ledger_effect", _EFFECT_LIST, "id", sorted(identities, key=_number), "id")
     rows = {row.id: row for row in map(effect_row, records)}
@@ -42,12 +42,12 @@ def load(identities: Iterable[UUID]) -> dict[UUID, EffectRow]:
     return rows
 
 
-_number: Final = attrgetter("int")  # a UUID's number: sorts as its bytes do, and quicker
+_number: Final = attrgetter("int")  # a UUID's integer: sorts as its bytes do, and faster
 
 
 def effect_row(values: Sequence[object]) -> EffectRow:
-    """Make a row of what `SELECT <columns of EffectRow>` gave back."""
-    row = EffectRow(*values)  # type: ignore[arg-type]  # the columns are those of the dataclass, in its order
+    """Build a row from the values of `SELECT <columns of EffectRow>`."""
+    row = EffectRow(*values)  # type: ignore[arg-type]  # the columns in the dataclass's order
     if connection.vendor != "postgresql":
         for name in _EFFECT_UUIDS:
             setattr(row, name, as_uuid(getattr(row, name)))

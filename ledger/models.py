@@ -1,7 +1,7 @@
 """The effect ledger: effects and their attempts.
 
-State is a function of marks; marks are set by facts; ledger/fold.py alone says how. The schema refuses an effect that
-moved without leave, whoever writes it.
+State is a function of marks, which facts set; only ledger/fold.py implements it. The schema
+rejects an effect that moved without permission, whoever writes it.
 """
 
 from django.db import models
@@ -14,10 +14,9 @@ from sessions.models import REF_CLASSES, Agent, Project, Repository, Session, Ta
 
 
 def _pairs(column: str, allowed: dict[str, tuple[str, ...]]) -> Q:
-    """The condition that `column` holds only what `allowed` names for each state."""
-    alike: dict[
-        tuple[str, ...], list[str]
-    ] = {}  # states by what they allow: the shorter, the sooner it is checked
+    """Return the condition that `column` has an allowed value in each state."""
+    # Group states by their allowed values: a shorter condition is checked faster.
+    alike: dict[tuple[str, ...], list[str]] = {}
     for state, values in allowed.items():
         alike.setdefault(values, []).append(state)
     condition = Q()
@@ -43,12 +42,12 @@ class Effect(models.Model):
         Task, null=True, on_delete=models.PROTECT, related_name="effects", db_index=False
     )
     effect_key = models.CharField(max_length=300)
-    # journal position of its first fact to arrive: the handle e_<n>
+    # The journal position of its first fact: the handle e_<n>.
     opened_position = models.BigIntegerField()
 
     # From the winning plan; empty while only later facts have arrived.
     tool = models.CharField(max_length=100, default="", blank=True)
-    # the agent's claim: shown, never used
+    # The agent's claim: shown, never used.
     claimed_class = models.CharField(max_length=11, default="", blank=True)
     intent_digest = models.CharField(max_length=67, default="", blank=True)  # v1:<64 hex>
     call_id = models.CharField(max_length=200, default="", blank=True)
@@ -57,10 +56,10 @@ class Effect(models.Model):
         Repository, null=True, on_delete=models.PROTECT, related_name="effects", db_index=False
     )
     ref = models.CharField(max_length=200, default="", blank=True)  # as it was sent
-    # what git moves for it (sessions/refs.py)
+    # What git updates for it (sessions/refs.py).
     moved_refs = models.CharField(max_length=300, default="", blank=True)
-    ref_class = models.CharField(max_length=10, default="", blank=True)  # stamped at arrival
-    # … by this version of the repository's patterns
+    ref_class = models.CharField(max_length=10, default="", blank=True)  # set on arrival
+    # The version of the repository's patterns that set it.
     ref_patterns_version = models.IntegerField(null=True)
     environment = models.CharField(max_length=64, default="", blank=True)
     resource = models.CharField(max_length=300, default="", blank=True)
@@ -80,45 +79,44 @@ class Effect(models.Model):
         db_constraint=False,
         db_index=False,
     )
-    # What acknowledging it undoes of `compensates`: all of it (null), its attempts up to this one, so that it can be
-    # done anew, or only what a look found too many of (0).
+    # What its acknowledgement undoes of `compensates`: everything (null), the attempts up to this
+    # number, for a retry, or only the extras that a probe found (0).
     undoes = models.IntegerField(null=True)
     lane = models.CharField(max_length=8, default="evidence")  # of the plan
     plan_position = models.BigIntegerField(null=True)  # journal position of the winning plan
     redactions = models.IntegerField(default=0)
-    # what the policy in force said of it
+    # The policy's outcome, its rule (set@version/rule), the tool's declaration at that time
+    # (class/reversibility), and whether the outcome was enforced or only observed.
     judged = models.CharField(max_length=5, default="", blank=True)
-    # … by which rule: set@version/rule
     judged_by = models.CharField(max_length=96, default="", blank=True)
-    # … of a tool declared so: class/reversibility
     judged_as = models.CharField(max_length=24, default="", blank=True)
-    # … and whether its word counted, or the project only observed
     enforced = models.BooleanField(default=False)
 
-    # Leave: permission to dispatch. `leave_ref` is opaque here.
+    # Permission to dispatch. `leave_ref` is opaque here.
     leave = models.CharField(max_length=8, default="held")
     leave_basis = models.CharField(max_length=9, default="", blank=True)
     leave_ref = models.CharField(max_length=64, default="", blank=True)
     leave_until_us = models.BigIntegerField(null=True)
-    # What stood for the next attempt when a late word said that one before it happened: counts if that one ran as well.
+    # The permission of the next attempt, suspended when a late report shows that an earlier one
+    # happened. It applies if the next attempt ran as well.
     leave_aside = models.CharField(max_length=8, default="", blank=True)
     leave_aside_until_us = models.BigIntegerField(null=True)
 
     # What the fold derives from the marks.
     state = models.CharField(max_length=12, default="planned")
     outcome = models.CharField(max_length=7, default="", blank=True)
-    attempt_count = models.IntegerField(default=0)  # the highest attempt any fact speaks of
+    attempt_count = models.IntegerField(default=0)  # the highest attempt of any fact
     failure_reason = models.CharField(max_length=8, default="", blank=True)
     external_reference = models.CharField(max_length=300, default="", blank=True)
     violates = models.BooleanField(default=False)  # an integrity.violation names it
-    planned_at_us = models.BigIntegerField(null=True)  # producer's clock where it told one
+    planned_at_us = models.BigIntegerField(null=True)  # the producer's clock, if given
     dispatched_at_us = models.BigIntegerField(null=True)
     settled_at_us = models.BigIntegerField(null=True)
 
-    # The server's clock: what rules use; the order of delivery, so no part of state.
+    # Server clocks, which rules use. They follow delivery, so they are not part of the state.
     received_us = models.BigIntegerField()
     changed_us = models.BigIntegerField()
-    # past it, a dispatched effect is shown as unknown
+    # After this, a dispatched effect is shown as unknown.
     deadline_us = models.BigIntegerField(null=True)
 
     planned_mark = models.CharField(max_length=260, default="", blank=True)
@@ -126,9 +124,9 @@ class Effect(models.Model):
     resolved_mark = models.CharField(max_length=260, default="", blank=True)
     resolution = models.CharField(max_length=12, default="", blank=True)
     compensated = models.BooleanField(default=False)  # a compensating effect was acknowledged
-    # attempts up to this one were undone, so that it can be done anew
+    # Attempts up to this one were undone, for a retry.
     undone = models.IntegerField(default=0)
-    # a bundle's word, leave and all; never moves
+    # Copied from a bundle, including its permission; never changes.
     imported = models.BooleanField(db_default=False, default=False)
     version = models.IntegerField(default=1)
 
@@ -139,7 +137,7 @@ class Effect(models.Model):
             ),
             models.UniqueConstraint(
                 fields=["compensates"],
-                # Later attempts are guarded by the verb: a report of one must never be refused.
+                # Commands guard later attempts: a report of one must never be rejected.
                 condition=Q(
                     lane="command", state__in=["planned", "dispatched"], attempt_count__lte=1
                 ),
@@ -169,7 +167,7 @@ class Effect(models.Model):
                 name="effect_outcome_fits_its_state",
             ),
             models.CheckConstraint(
-                # Held again is only what a gate gave back (cancelled, lapsed, returned …); the basis says so.
+                # After an attempt only a gate takes permission back, and the basis names how.
                 condition=Q(attempt_count=0) | ~Q(leave="held") | ~Q(leave_basis=""),
                 name="effect_with_an_attempt_is_not_held",
             ),
@@ -211,9 +209,9 @@ class Effect(models.Model):
             models.Index(fields=["project", "opened_position"], name="effect_by_opening"),
             models.Index(fields=["session", "opened_position"], name="effect_by_session"),
             models.Index(fields=["project", "tool", "opened_position"], name="effect_by_tool"),
-            # The acknowledged are the mass: reading newest first finds them at once, and leaving them out here spares
-            # every effect one index entry at its end. With what the shown states go by beside the stored ones, here and
-            # in the next and in that of bad outcomes: no row is fetched to be counted.
+            # Nearly all effects are acknowledged: newest-first reads find them without an index,
+            # and each saves an index entry. This index, the next one and that of bad outcomes
+            # contain what shown states depend on, so that counting fetches no row.
             models.Index(
                 fields=["project", "state", "opened_position", "deadline_us"],
                 name="effect_by_state",
@@ -224,8 +222,8 @@ class Effect(models.Model):
                 name="effect_failed_by_tool",
                 condition=Q(state="failed"),
             ),
-            # What may still come to pass, and what nobody knows of: plans look here for their own intent, and whoever
-            # resumes a session for all that is to be settled.
+            # Effects that may still happen or have an unknown outcome: plans look up their own
+            # intent, and resume lists all that must be settled.
             models.Index(
                 fields=["session", "intent_digest"],
                 name="effect_open_intent",
@@ -233,7 +231,7 @@ class Effect(models.Model):
                 | Q(outcome="unknown")
                 | Q(resolution="compensate"),
             ),
-            # What may have happened, whoever did it: plans of every session look here for their own intent.
+            # Effects that may have happened: plans of every session look up their own intent.
             models.Index(
                 fields=["project", "intent_digest"],
                 name="effect_unknown_intent",
@@ -284,7 +282,7 @@ class Effect(models.Model):
                 name="effect_asked_about",
                 condition=~Q(leave_ref=""),
             ),
-            models.Index(  # with all that retries are grouped by, so that no row has to be fetched for it
+            models.Index(  # with everything that retries are grouped by: no row is fetched
                 fields=[
                     "project",
                     "opened_position",
@@ -311,39 +309,39 @@ class Attempt(models.Model):
     """One dispatch of an effect."""
 
     id = models.BigAutoField(primary_key=True)
-    project = models.ForeignKey(  # its effect's, which has the constraint
+    project = models.ForeignKey(  # that of its effect, which has the constraint
         Project, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
     )
     effect = models.ForeignKey(
         Effect, on_delete=models.PROTECT, related_name="attempts", db_index=False
     )
     number = models.IntegerField()
-    remote_key = models.CharField(max_length=64)  # offered to the remote for deduplication
-    # the attempt in whose place it was opened, not knowing what became of it
+    remote_key = models.CharField(max_length=64)  # sent to the remote for deduplication
+    # The attempt of unknown outcome that it replaces.
     replaces = models.IntegerField(null=True)
-    # … by this row of ledger/verdicts.py
+    # The row of ledger/verdicts.py that allowed it.
     verdict_row = models.CharField(max_length=3, default="", blank=True)
-    # random, made at the worker's start
+    # Random, chosen when the worker starts.
     process = models.CharField(max_length=64, default="", blank=True)
     lease_epoch = models.BigIntegerField(null=True)
     lane = models.CharField(max_length=8, default="evidence")  # of the dispatch
-    leave = models.CharField(max_length=8)  # what it ran under
-    is_open = models.BooleanField(default=False)  # dispatched, the highest, and nothing heard since
-    # a later attempt was dispatched while nothing was heard of this one
+    leave = models.CharField(max_length=8)  # the permission it ran under
+    is_open = models.BooleanField(default=False)  # dispatched, the highest, and without a report
+    # A later attempt was dispatched while this one had no report.
     replaced = models.BooleanField(default=False)
     outcome = models.CharField(max_length=7, default="", blank=True)
     failure_reason = models.CharField(max_length=8, default="", blank=True)
     external_reference = models.CharField(max_length=300, default="", blank=True)
-    # the entry id a repeated dispatch must bring
+    # The entry id that a repeated dispatch must send.
     dispatch_key = models.CharField(max_length=64, default="", blank=True)
-    # the server's clock at that dispatch: the deadline counts from it
+    # The server's clock at the dispatch: the deadline counts from here.
     received_us = models.BigIntegerField(null=True)
-    # the server's clock at the first fact of it that was no import
+    # The server's clock at its first fact that was not imported.
     heard_us = models.BigIntegerField(null=True)
     dispatched_at_us = models.BigIntegerField(null=True)
     acknowledged_at_us = models.BigIntegerField(null=True)
     failed_at_us = models.BigIntegerField(null=True)
-    # journal position of the acknowledgement or failure that won
+    # The journal position of the winning acknowledgement or failure.
     answer_position = models.BigIntegerField(null=True)
     dispatched_mark = models.CharField(max_length=260, default="", blank=True)
     acknowledged_mark = models.CharField(max_length=260, default="", blank=True)
@@ -396,11 +394,11 @@ class Attempt(models.Model):
 
     @property
     def is_denied(self) -> bool:
-        """True when a person said that it did not happen."""
+        """True if a person resolved it as not happened."""
         return is_of_a_person(self.failed_mark)
 
 
-# Tables in files of their own: loaded here, where Django looks for them.
+# Models in other files, imported here because Django looks for them in this module.
 import ledger.models_breaker  # noqa: E402
 import ledger.models_holds  # noqa: E402
 import ledger.models_same_calls  # noqa: E402

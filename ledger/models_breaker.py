@@ -1,4 +1,4 @@
-"""How a tool fares whose declaration asks for a breaker."""
+"""The circuit breaker of a tool."""
 
 from django.db import models
 from django.db.models import Q
@@ -7,16 +7,16 @@ from sessions.models import Project
 
 
 class Breaker(models.Model):
-    """How often a tool failed in a row, and since when its plans pause. There is none before its first failure."""
+    """Consecutive failures of a tool, and its pause. No row before its first failure."""
 
     id = models.BigAutoField(primary_key=True)
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+", db_index=False)
     tool = models.CharField(max_length=100)
     failures = models.IntegerField(default=0)  # in a row
-    opened_at_us = models.BigIntegerField(null=True)  # since when plans pause; null: they do not
-    until_us = models.BigIntegerField(null=True)  # from then on one plan is let through
-    trial = models.UUIDField(null=True)  # the effect that was
-    # when another may be, should nothing be heard of it
+    opened_at_us = models.BigIntegerField(null=True)  # start of the pause; null: not paused
+    until_us = models.BigIntegerField(null=True)  # from then on one trial plan is allowed
+    trial = models.UUIDField(null=True)  # the effect of that trial
+    # When another trial is allowed, if this one has no outcome by then.
     trial_until_us = models.BigIntegerField(null=True)
 
     class Meta:

@@ -10,18 +10,18 @@ from sessions.models import Project
 
 
 class Hold(models.Model):
-    """A stop that a person set on an effect, session, agent, tool or the whole project, until one lifts it."""
+    """A person's stop of an effect, session, agent, tool or project, until it is lifted."""
 
     id = models.UUIDField(primary_key=True, default=uuid7)
     project = models.ForeignKey(
         Project, on_delete=models.PROTECT, related_name="holds", db_index=False
     )
     scope = models.CharField(max_length=7)
-    # id (32 hex) of effect, session or agent; tool
+    # The id (32 hex) of the effect, session or agent, or the tool's name.
     subject = models.CharField(max_length=100, default="", blank=True)
     set_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     set_at_us = models.BigIntegerField()
-    # journal position of hold.set, whose body has the reason
+    # The journal position of hold.set, whose body has the reason.
     opened_position = models.BigIntegerField()
     lifted_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
@@ -50,4 +50,4 @@ class Hold(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"hold of a {self.scope}"
+        return f"stop of a {self.scope}"

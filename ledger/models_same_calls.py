@@ -1,4 +1,4 @@
-"""Which effects were planned or started while nobody knew the outcome of the same call in another session."""
+"""Effects planned or dispatched while the same call in another session had no known outcome."""
 
 from django.db import models
 from django.db.models import F, Q
@@ -8,9 +8,10 @@ from sessions.models import Project, Session
 
 
 class SameCall(models.Model):
-    """Names `other`, of unknown outcome when `effect` was planned or dispatched with the same tool and arguments.
+    """Links `effect` to `other`, the same call with unknown outcome at its plan or dispatch.
 
-    No foreign key is checked: that would lock the other effect's row, whose worker may be about to name this one.
+    There is no foreign key constraint: it would lock the other effect's row, whose worker may be
+    about to write the opposite link.
     """
 
     id = models.BigAutoField(primary_key=True)

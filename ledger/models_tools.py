@@ -9,7 +9,7 @@ from sessions.models import Project
 
 
 class Tool(models.Model):
-    """What the operator declares of a tool (tools.yaml). Undeclared means opaque and mutating."""
+    """An operator's declaration of a tool (tools.yaml). Undeclared means opaque and mutating."""
 
     id = models.UUIDField(primary_key=True, default=uuid7)
     project = models.ForeignKey(
@@ -20,15 +20,15 @@ class Tool(models.Model):
     reversibility = models.CharField(max_length=12, default="irreversible")
     deadline_s = models.IntegerField(default=states.DEFAULT_DEADLINE_S)
     request_lifetime_s = models.IntegerField(default=states.DEFAULT_REQUEST_LIFETIME_S)
-    # how long the remote deduplicates our key; 0: it is not told
+    # How long the remote deduplicates our key; 0: not declared.
     key_window_s = models.IntegerField(default=0)
-    probe = models.BooleanField(default=False)  # what happened can be looked up
-    # by our key, by the remote's reference, or not
+    probe = models.BooleanField(default=False)  # the outcome can be probed
+    # What a compensation needs: our key, the remote's reference, or "" for none possible.
     undo = models.CharField(max_length=9, default="", blank=True)
     max_attempts = models.IntegerField(default=states.DEFAULT_MAX_ATTEMPTS)
     max_probes = models.IntegerField(default=states.DEFAULT_MAX_PROBES)
     description = models.CharField(max_length=300, default="", blank=True)
-    breaker_failures = models.IntegerField(null=True)  # so many in a row, and its plans pause
+    breaker_failures = models.IntegerField(null=True)  # consecutive failures that pause its plans
     breaker_pause_s = models.IntegerField(null=True)
     declared_at = models.DateTimeField(auto_now=True)
 
@@ -40,7 +40,7 @@ class Tool(models.Model):
             models.CheckConstraint(
                 condition=Q(breaker_failures__isnull=True, breaker_pause_s__isnull=True)
                 | Q(
-                    breaker_failures__isnull=False,  # a CHECK takes what is unknown, as NULL > 0 is
+                    breaker_failures__isnull=False,  # a CHECK accepts unknown values: NULL > 0
                     breaker_failures__gt=0,
                     breaker_pause_s__isnull=False,
                     breaker_pause_s__gt=0,

@@ -1,4 +1,4 @@
-"""Effects that facts name before anybody tells of them: stored, so that whatever is told of them later finds them."""
+"""Create placeholder effects that plans refer to before any of their own facts arrive."""
 
 from collections.abc import Mapping
 from uuid import UUID
@@ -11,10 +11,10 @@ from ledger.models import Effect
 def opening(
     named: Mapping[UUID, Report], told: set[UUID], project: UUID, received_us: int
 ) -> list[Report]:
-    """The reports of effects that plans name. `told` are those of which the same batch tells more.
+    """Return the reports of effects that plans name; `told` are those with facts in this batch.
 
-    An effect of which nobody has told is opened by an entry of its own: that of the plan which names it opens the
-    effect that was planned.
+    An effect without facts gets an entry of its own: the entry of the naming plan opens the
+    planned effect.
     """
     unheard = named.keys() - told
     unheard -= (

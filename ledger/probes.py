@@ -1,4 +1,4 @@
-"""Looks at the remote, as agents report them: whether an attempt is found there, once, several times or not at all."""
+"""Probes of the remote that agents report: an attempt is found once, several times or not."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -18,11 +18,11 @@ FOUND: Final = ("hit", "miss", "error", "several")
 def facts_of(
     attempt: int, found: str, received_us: int, began_us: int | None, *, live: bool
 ) -> dict[str, Any]:
-    """What the book keeps of a look. `began_us` is the sender's word on when it began.
+    """Return the journal facts of a probe. `began_us` is the start time by the sender's clock.
 
-    A look did not begin before what is kept as `began_us`: the earlier of the sender's word and its arrival, so that no
-    clock that runs ahead makes a look younger than it is. Without a word that is the arrival of what is told `live`;
-    of a report from later nothing is known.
+    The stored `began_us` is the earlier of that time and the arrival, so that a clock that runs
+    ahead never makes a probe later than it is. Without a start time it is the arrival of a `live`
+    report, and missing for a late one.
     """
     since = min(began_us, received_us) if began_us is not None else received_us if live else None
     values = {"attempt": attempt, "found": found, "began_us": since}
@@ -39,14 +39,14 @@ def probe(
     began_us: int | None,
     observe: Observe,
 ) -> Answered:
-    """Keep what a look found. A hit acknowledges the attempt, as evidence: the word of whoever acted goes before it.
+    """Record a probe. A hit acknowledges the attempt as evidence; a command takes precedence.
 
     Raises LookupError when the project has no such effect, and Repeated.
     """
     row, attempts = commands.locked(origin, effect)
     stale = commands.lost_lease(origin, row, fold.PROBED, attempt)
     if attempt not in attempts:
-        sentence = f"Attempt {attempt} was never dispatched here; there is nothing to look for."
+        sentence = f"Attempt {attempt} was never dispatched. There is nothing to probe."
         return Answered(row, 409, Refusal("NOT_DISPATCHED", sentence))
     origin.lane = "evidence"
     facts = facts_of(attempt, found, origin.received_us, began_us, live=True)
@@ -69,7 +69,7 @@ def probe(
             commands.fact_of(origin, fold.PROBED, appended.position, attempt, values),
             observe,
         )
-        # nobody told of the attempt, and yet its tool did what it is for
+        # The attempt had no report, and yet its tool succeeded.
         if was_open and found == "hit":
             breakers.count(row, attempts[attempt], went_well=True, now_us=origin.received_us)
         if stale is not None:

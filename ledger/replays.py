@@ -1,4 +1,4 @@
-"""The attempt after the first: whether the table lets it be opened now, and what the book keeps of that answer."""
+"""Attempts after the first: whether the verdict table allows one, and the recorded verdict."""
 
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -13,7 +13,7 @@ from ledger.rows import EffectRow
 class Next:
     """How the next attempt may begin, or why it may not.
 
-    `facts` are for its entry and `values` for the fold; `again` is true under leave that an attempt before it used.
+    `facts` are for its entry, `values` for the fold. `again`: it reuses a used permission.
     """
 
     refusal: Refusal | None = None
@@ -25,24 +25,25 @@ class Next:
 FIRST: Final = Next()
 NEEDS_LEAVE: Final = Refusal(
     "NO_LEAVE",
-    "To act again needs leave of its own; plan the effect again, then dispatch it.",
+    "Another attempt needs its own permission. Plan the effect again, then dispatch it.",
     "already_used",
 )
-_BEING_UNDONE: Final = Refusal(
-    "COMPENSATION_OPEN", "A compensation of this effect is open; do not act, settle that one first."
+_COMPENSATION_OPEN: Final = Refusal(
+    "COMPENSATION_OPEN",
+    "A compensation of this effect is open. Do not act; settle the compensation first.",
 )
 _LEASE_HELD: Final = Refusal(
-    "LEASE_HELD", "Another worker holds the lease; leave this to them while it lasts."
+    "LEASE_HELD", "Another worker holds the lease. Do not act while it is live."
 )
 
 
 def following(row: EffectRow, process: str, replays: int | None, now_us: int) -> Next:
-    """The attempt that follows those of a locked effect; `replays` names the one in doubt that it is to replace."""
+    """Decide the next attempt of a locked effect; `replays` names the attempt to replace."""
     asker = process if replays is not None else None
     evaluation = cases.judge(row.project_id, [row], now_us, asker)[row.id]
     decision = evaluation.verdict
-    if decision.row == "11":  # what may be done now is said of its compensation, and not of it
-        return Next(_BEING_UNDONE)
+    if decision.row == "11":  # the next step belongs to its compensation
+        return Next(_COMPENSATION_OPEN)
     evidence = {
         "row": decision.row,
         "reason": decision.reason,
@@ -52,9 +53,9 @@ def following(row: EffectRow, process: str, replays: int | None, now_us: int) ->
     if decision.answer == "execute" and replays in (None, row.attempt_count):
         return Next(facts=evidence)
     if replays is None:
-        return Next(_not_asked_for(row))
+        return Next(_refuse_unnamed(row))
     if replays != row.attempt_count or decision.answer != "replay":
-        return Next(_no_replay(row, evaluation))
+        return Next(_refuse_replay(row, evaluation))
     if decision.asks_leave:
         return Next(NEEDS_LEAVE)
     number = row.attempt_count + 1
@@ -63,14 +64,14 @@ def following(row: EffectRow, process: str, replays: int | None, now_us: int) ->
     return Next(facts=evidence | {"replaces": replays}, values=values, again=row.leave == "used")
 
 
-def _not_asked_for(row: EffectRow) -> Refusal:
-    """What whoever wants to start it once more is told, not having said that they replace an attempt."""
+def _refuse_unnamed(row: EffectRow) -> Refusal:
+    """Return the refusal of a second attempt that does not name the one it replaces."""
     if row.state not in ("planned", "failed"):
         return leaves.ALREADY_DISPATCHED if row.attempt_count else leaves.wrong_state(row)
     return leaves.none_given(row) if row.leave != "granted" else leaves.ALREADY_DISPATCHED
 
 
-def _no_replay(row: EffectRow, judged: Judged) -> Refusal:
+def _refuse_replay(row: EffectRow, judged: Judged) -> Refusal:
     reason = judged.verdict.reason
     if reason == "LEASE_HELD":
         return _LEASE_HELD

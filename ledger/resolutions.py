@@ -130,12 +130,12 @@ def resolve(project: UUID, effect: UUID, resolution: Word, user: User) -> Resolv
     if not has_own_password(user):
         return Resolved(row, Refusal("own_password", REPLACE_IT_FIRST))
     case, decision = judged(stored, now)
-    refusal = _refused(row, resolution, standing(case, decision, row.deadline_us, now))
+    refusal = _check_resolution(row, resolution, standing(case, decision, row.deadline_us, now))
     if refusal is not None:
         return Resolved(row, refusal)
     attempts = load_attempts([effect]).get(effect, {})
     position = _record(row, resolution, decision, user, now)
-    _fold(row, attempts, position, resolution, now)
+    _apply_resolution(row, attempts, position, resolution, now)
     return Resolved(row, None, position)
 
 
@@ -185,10 +185,10 @@ def told(effect: Effect) -> list[Said]:
         project=effect.project_id, effect=effect.id, kind=fold.RESOLVED, lane="system"
     )
     rows = entries.annotate(who=Subquery(person), text=F("body__text")).order_by("-position")
-    return [_said(entry) for entry in rows]
+    return [_from_entry(entry) for entry in rows]
 
 
-def _said(entry: Any) -> Said:
+def _from_entry(entry: Any) -> Said:
     words = orjson.loads(entry.text) if entry.text is not None else {}
     return Said(
         answer=orjson.loads(entry.facts)["answer"],
@@ -203,7 +203,7 @@ def _said(entry: Any) -> Said:
     )
 
 
-def _refused(row: EffectRow, resolution: Word, prompt: Standing) -> Refusal | None:
+def _check_resolution(row: EffectRow, resolution: Word, prompt: Standing) -> Refusal | None:
     if row.version != resolution.seen_version:
         return Refusal(
             "stale_view",
@@ -273,7 +273,7 @@ def _record(row: EffectRow, resolution: Word, decision: Verdict, user: User, now
     return appended.position
 
 
-def _fold(
+def _apply_resolution(
     row: EffectRow, attempts: dict[int, AttemptRow], position: int, resolution: Word, now: int
 ) -> None:
     fact = Fact(
@@ -289,7 +289,7 @@ def _fold(
     )
     rows, tried = {row.id: row}, {row.id: attempts}
     before = undoing.of(rows, tried)
-    names = fold.apply(row, attempts, fact, _nothing_observed) + undoing.settle(row, rows, tried)
+    names = fold.apply(row, attempts, fact, _never_observe) + undoing.settle(row, rows, tried)
     elsewhere = undoing.carry(rows, tried, before)
     effects.write(
         rows.values(),
@@ -308,7 +308,7 @@ def _fold(
     )
 
 
-def _nothing_observed(leave: str, imports: bool, judged: str) -> Observation:
+def _never_observe(leave: str, imports: bool, judged: str) -> Observation:
     """Raise: a resolution never observes permission."""
     raise AssertionError("a resolution observes nothing")
 

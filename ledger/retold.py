@@ -1,6 +1,7 @@
-"""Plans that were told before: whoever says the same of an effect again is not judged again, whatever holds by now.
+"""Detect repeated plan reports, which keep their first policy result.
 
-Asked only where plans of one effect were judged differently. Then bodies are read: what rules look at is free text.
+Checked only where plans of one effect have different results. Then bodies are read, because rules
+see free text.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,11 +22,11 @@ from ledger.rows import EffectRow
 def repeated(
     rows: Mapping[UUID, EffectRow], facts_by_effect: Mapping[UUID, Sequence[Fact]]
 ) -> set[int]:
-    """The positions of those plans among the facts `told`, by effect, that repeat one which was judged when it came.
+    """Return the positions of plans among the facts that repeat an earlier plan of their effect.
 
-    `rows` are the effects that are stored. No query where the plans of each effect, those told now and the one that
-    stands, were judged alike. What was imported was not judged as what is live; and what an erased body said nobody
-    knows.
+    `rows` are the stored effects. No query where all plans of each effect, including the stored
+    one, have the same policy result. Imported plans have no live result to repeat, and the content
+    of erased ones is unknown.
     """
     plans_by_effect = {}
     for effect, facts in facts_by_effect.items():
@@ -33,11 +34,11 @@ def repeated(
         has_plan = row is not None and bool(row.planned_mark)
         if has_plan or len(facts) > 1:
             plans = [fact for fact in facts if fact.kind == "effect.planned" and not fact.imports]
-            if len(plans) + has_plan > 1 and _differ(row, plans):
+            if len(plans) + has_plan > 1 and _differ_in_result(row, plans):
                 plans_by_effect[effect] = plans
     if not plans_by_effect:
         return set()
-    first = _first_said(plans_by_effect)
+    first = _first_positions(plans_by_effect)
     now = {
         fact.position for plans_of_effect in plans_by_effect.values() for fact in plans_of_effect
     }
@@ -46,8 +47,8 @@ def repeated(
     }
 
 
-def _differ(row: EffectRow | None, plans: Sequence[Fact]) -> bool:
-    """Whether it matters which of `plans` were told before; beside a command's plan it does not."""
+def _differ_in_result(row: EffectRow | None, plans: Sequence[Fact]) -> bool:
+    """True if the order of `plans` matters; next to a command's plan it does not."""
     outcomes = {judgement.said_of(fact.values) for fact in plans}
     if plans and row is not None and row.planned_mark:
         if is_of_a_command(row.planned_mark):
@@ -56,8 +57,8 @@ def _differ(row: EffectRow | None, plans: Sequence[Fact]) -> bool:
     return len(outcomes) > 1
 
 
-def _first_said(effects: Iterable[UUID]) -> dict[int, int]:
-    """For each reported plan of `effects`, by its position, the position of the first that said the same."""
+def _first_positions(effects: Iterable[UUID]) -> dict[int, int]:
+    """Map each reported plan's position to the position of the first identical plan."""
     entries = Entry.objects.filter(effect__in=list(effects), kind="effect.planned", lane="evidence")
     rows = entries.annotate(text=F("body__text")).order_by("position")
     first: dict[tuple[UUID | None, str, bytes], int] = {}
@@ -67,13 +68,13 @@ def _first_said(effects: Iterable[UUID]) -> dict[int, int]:
     ):
         if text is not None and not orjson.loads(facts).get("imported"):
             earliest[position] = first.setdefault(
-                (effect, source, _what_rules_see(exact.loads(text))), position
+                (effect, source, _policy_inputs(exact.loads(text))), position
             )
     return earliest
 
 
-def _what_rules_see(body: Mapping[str, Any]) -> bytes:
-    """What a plan says that a rule may look at, in one form; what is empty says as much as what is left out."""
+def _policy_inputs(body: Mapping[str, Any]) -> bytes:
+    """Return a plan's policy inputs in canonical form, with empty values left out."""
     target = {name: value for name, value in (body.get("target") or {}).items() if value}
     return exact.dumps(
         [body.get("tool"), body.get("arguments") or {}, target], orjson.OPT_SORT_KEYS

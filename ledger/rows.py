@@ -1,4 +1,4 @@
-"""Effect and Attempt as plain rows: what the fold changes and what the writing module reads and writes set-wise."""
+"""Effect and Attempt as plain rows, for the fold and for set-wise reads and writes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
@@ -9,7 +9,7 @@ from uuid import UUID
 
 import orjson
 
-from journal.sql import vendor_id as vendor_id  # those who read rows by plain SQL find it here
+from journal.sql import vendor_id as vendor_id  # modules that read rows by plain SQL use it
 
 
 @dataclass(slots=True)
@@ -70,28 +70,28 @@ class EffectRow:
     compensated: bool = False
     undone: int = 0
     version: int = 0  # 0: not stored yet
-    replanned: bool = False  # no column: the plan's columns changed and must be written too
-    spent_by: int = 0  # no column: the attempt by which the leave that was given is used now
-    # no column: leave that had been set aside counts now, for the attempt it was for
+    replanned: bool = False  # no column: the plan's columns changed and must be written
+    spent_by: int = 0  # no column: the attempt that now uses the granted permission
+    # No column: a suspended permission applies again, to the attempt it was for.
     recalled: bool = False
-    # no column: what a person who said that it happened named; their entry's body has it
+    # No column: the reference that a person gave with "it happened"; the entry's body keeps it.
     told_reference: str = ""
-    # no column: what plans said that others took the place of
+    # No column: the replaced plans, to be archived.
     gave_way: list[dict[str, Any]] | None = None
 
     @property
     def enforced_judgement(self) -> str:
-        """What the policy said of the plan, where its word counted; else empty."""
+        """The policy's outcome for the plan if it was enforced, otherwise empty."""
         return self.judged if self.enforced else ""
 
     def lapsed(self, now_us: int) -> bool:
-        """True when the time of leave, given or asked for, is over; what has passed needs no entry that says so."""
+        """True if the permission or its request has expired; no entry marks the expiry."""
         return self.leave_until_us is not None and self.leave_until_us < now_us
 
 
 @dataclass(slots=True)
 class AttemptRow:
-    """The columns of ledger.Attempt but its own id, by name."""
+    """The columns of ledger.Attempt except its id, by name."""
 
     project_id: UUID
     effect_id: UUID
@@ -118,7 +118,7 @@ class AttemptRow:
     dispatched_mark: str = ""
     acknowledged_mark: str = ""
     failed_mark: str = ""
-    # no column: the columns as they are in the table
+    # No column: the stored values of the columns.
     stored: tuple[object, ...] = field(default=(), compare=False)
 
 
@@ -136,12 +136,12 @@ _NO_COLUMNS: Final = ("replanned", "spent_by", "recalled", "told_reference", "ga
 
 
 def columns(row: type[EffectRow] | type[AttemptRow]) -> tuple[str, ...]:
-    """Column names in the order of the dataclass."""
+    """Return column names in the order of the dataclass."""
     return tuple(column.name for column in fields(row) if column.name not in _NO_COLUMNS)
 
 
 def _types(row: type[EffectRow] | type[AttemptRow]) -> dict[str, str]:
-    """What PostgreSQL calls the type of each column, by name."""
+    """Return the PostgreSQL type of each column, by name."""
     stored = columns(row)
     return {
         column.name: _POSTGRESQL_TYPES[column.type]
@@ -151,14 +151,15 @@ def _types(row: type[EffectRow] | type[AttemptRow]) -> dict[str, str]:
 
 
 def given(row: type[EffectRow] | type[AttemptRow], names: tuple[str, ...]) -> str:
-    """What stands after FROM on PostgreSQL to read one parameter, a `document` of rows, as the table `given`."""
+    """Return the FROM clause that reads a `document` parameter as the table `given`."""
     types = _types(row)
     numbered = ", ".join(f'"{number}" {types[name]}' for number, name in enumerate(names))
-    return f"(SELECT * FROM json_to_recordset(%s::json) AS numbered({numbered})) AS given({', '.join(names)})"
+    records = f"json_to_recordset(%s::json) AS numbered({numbered})"
+    return f"(SELECT * FROM {records}) AS given({', '.join(names)})"
 
 
 def document(rows: Sequence[EffectRow] | Sequence[AttemptRow], names: tuple[str, ...]) -> str:
-    """The values of `names` of each row as JSON. Its keys are numbers: the names would be half of the document."""
+    """Serialize `names` of each row as JSON, with numbers as keys: names double the size."""
     values, keys = attrgetter(*names), _KEYS[: len(names)]
     return orjson.dumps([dict(zip(keys, values(row), strict=True)) for row in rows]).decode()
 
@@ -167,14 +168,14 @@ _KEYS: Final = [str(number) for number in range(len(fields(EffectRow)))]
 
 
 def typed_marks(row: type[EffectRow] | type[AttemptRow], names: tuple[str, ...]) -> str:
-    """The marks of `names` with their types, for a SELECT on PostgreSQL that has no column to take them from."""
+    """Return placeholders of `names` with types, for a SELECT without columns of a table."""
     types = _types(row)
     return ", ".join(f"%s::{types[name]}" for name in names)
 
 
 @cache
 def _reader(row: Any, names: tuple[str, ...]) -> tuple[Callable[[Any], tuple[Any, ...]], list[int]]:
-    """How to take `names` from a row at once, and which of them are UUIDs."""
+    """Return a getter of `names`, and the indexes of those that are UUIDs."""
     uuids = {name for name, kind in _types(row).items() if kind == "uuid"}
     return attrgetter(*names), [index for index, name in enumerate(names) if name in uuids]
 
@@ -182,7 +183,7 @@ def _reader(row: Any, names: tuple[str, ...]) -> tuple[Callable[[Any], tuple[Any
 def parameters(
     rows: Sequence[EffectRow] | Sequence[AttemptRow], names: tuple[str, ...]
 ) -> list[list[Any]]:
-    """The values of `names` of each row as plain SQL takes them on either vendor (UUIDs as 32 hex characters)."""
+    """Return `names` of each row as SQL parameters of either vendor (UUIDs as 32 hex digits)."""
     if not rows:
         return []
     read, uuids = _reader(cast(Any, type(rows[0])), names)
@@ -198,11 +199,11 @@ def parameters(
 
 @lru_cache(maxsize=8192)
 def _from_hex(value: str) -> UUID:
-    return UUID(value)  # sessions, projects and agents recur in every row
+    return UUID(value)  # cached: sessions, projects and agents repeat in every row
 
 
 def as_uuid(value: Any) -> UUID | None:
-    """A UUID column as raw SQL gives it back on either vendor."""
+    """Convert a UUID column as raw SQL returns it on either vendor."""
     if value is None or isinstance(value, UUID):
         return value
     return _from_hex(value)

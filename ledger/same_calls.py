@@ -1,6 +1,7 @@
-"""The one writer of SameCall: the same tool and arguments in another session, while nobody knew what became of it.
+"""The one writer of SameCall: equal calls in several sessions, one of unknown outcome.
 
-A tool that only reads, or that sets a state, may do the same twice: of those nothing is asked and nothing is kept.
+Tools that only read, or that set a state, may repeat a call: they are
+neither checked nor linked.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,24 +17,25 @@ from ledger.models import Effect
 from ledger.models_same_calls import SameCall
 from ledger.rows import as_uuid
 
-MOST: Final = 5  # effects that one plan names, the oldest first
+MOST: Final = 5  # effects that one plan is linked to, oldest first
 HARMLESS: Final = ("read_only", "natural")
-# The condition of the index effect_unknown_intent. Its parameters: project, intent, the session left out.
+# The condition of the index effect_unknown_intent; parameters: project, intent, excluded session.
 UNKNOWN_SQL: Final = (
-    "SELECT id FROM ledger_effect WHERE project_id = %s AND intent_digest = %s AND session_id <> %s"
+    "SELECT id FROM ledger_effect"
+    " WHERE project_id = %s AND intent_digest = %s AND session_id <> %s"
     " AND (state = 'dispatched' OR outcome = 'unknown')"
 )
 
 
 class Link(NamedTuple):
-    """Another effect with the same call. `earlier`: it was of unknown outcome when this one was planned or begun."""
+    """Another effect with the same call; `earlier` if its outcome was unknown at that time."""
 
     other: Effect
     earlier: bool
     position: int
 
     def told(self) -> dict[str, Any]:
-        """In an answer."""
+        """Serialize for an API answer."""
         other = self.other
         return {
             "effect": str(other.id),
@@ -48,12 +50,12 @@ class Link(NamedTuple):
 
 
 def is_harmless(project: UUID, tool: str) -> bool:
-    """Whether doing the same twice does no more than doing it once."""
+    """True if repeating a call does no more than making it once."""
     return declared.tool(project, tool).tool_class in HARMLESS
 
 
 def unknown(project: UUID, session: UUID, tool: str, intent: str, most: int = MOST) -> list[UUID]:
-    """Effects of other sessions with the same intent of whose outcome nobody knows, the oldest first; by one index."""
+    """Return effects of other sessions with this intent and unknown outcome, oldest first."""
     if is_harmless(project, tool):
         return []
     conditions = [vendor_id(project), intent, vendor_id(session)]
@@ -62,7 +64,7 @@ def unknown(project: UUID, session: UUID, tool: str, intent: str, most: int = MO
 
 
 def link(effect: UUID, project: UUID, session: UUID, others: Sequence[UUID], position: int) -> None:
-    """Let effects name each other for good; what is named already stays."""
+    """Link an effect to others permanently; existing links stay."""
     sessions = Effect.objects.filter(id__in=others).values_list("id", "session")
     rows = [
         SameCall(
@@ -75,7 +77,7 @@ def link(effect: UUID, project: UUID, session: UUID, others: Sequence[UUID], pos
 
 
 def of_effects(effects: Iterable[UUID], until: int | None = None) -> dict[UUID, list[Link]]:
-    """What each effect is named with, in the order of the journal, up to a position. One query."""
+    """Return the links of each effect, in journal order up to a position. One query."""
     effect_ids = set(effects)
     rows = (
         SameCall.objects.filter(Q(effect__in=effect_ids) | Q(other__in=effect_ids))
@@ -83,7 +85,7 @@ def of_effects(effects: Iterable[UUID], until: int | None = None) -> dict[UUID, 
         else SameCall.objects.none()
     )
     links: dict[UUID, list[Link]] = {}
-    for row in _read(rows, until):
+    for row in _load_rows(rows, until):
         if row.effect_id in effect_ids:
             links.setdefault(row.effect_id, []).append(Link(row.other, True, row.position))
         if row.other_id in effect_ids:
@@ -92,7 +94,7 @@ def of_effects(effects: Iterable[UUID], until: int | None = None) -> dict[UUID, 
 
 
 def is_named(**by: str) -> Exists:
-    """For a query: whether a row is named with another, by the columns of SameCall that hold its id."""
+    """Return a subquery: whether a row has a link, by the columns that hold its id."""
     held = Q(*[(name, OuterRef(of)) for name, of in by.items()], _connector=Q.OR)
     return Exists(SameCall.objects.filter(held))
 
@@ -102,28 +104,28 @@ OF_SESSION: Final = {"session": "id", "other_session": "id"}
 
 
 def was_unknown(effect: UUID) -> bool:
-    """Whether the same call was of unknown outcome in another session when an effect was planned or begun."""
+    """True if the same call was of unknown outcome elsewhere when this one began."""
     return SameCall.objects.filter(effect=effect).exists()
 
 
 def of_session(session: UUID, most: int, until: int | None = None) -> list[tuple[Effect, Link]]:
-    """What was done here and elsewhere, the newest first: effects of the session, each with the other one."""
+    """Return the session's effects with links, newest first, each with the other effect."""
     rows = SameCall.objects.filter(Q(session=session) | Q(other_session=session))
     pairs = []
-    for row in reversed(_read(rows, until)[-most:]):
+    for row in reversed(_load_rows(rows, until)[-most:]):
         is_own = row.session_id == session
         own, other = (row.effect, row.other) if is_own else (row.other, row.effect)
         pairs.append((own, Link(other, is_own, row.position)))
     return pairs
 
 
-def _read(rows: Any, until: int | None) -> list[SameCall]:
+def _load_rows(rows: Any, until: int | None) -> list[SameCall]:
     if until is not None:
         rows = rows.filter(position__lte=until)
     return list(rows.select_related("effect__session", "other__session").order_by("position", "id"))
 
 
 def told(links: Mapping[UUID, Sequence[Link]], effect: UUID) -> dict[str, Any]:
-    """The part of an answer about an effect that names the others; nothing where there are none."""
+    """Return the links of an effect for an API answer, or nothing if there are none."""
     own_links = links.get(effect)
     return {"same_calls": [own_link.told() for own_link in own_links]} if own_links else {}

@@ -1,4 +1,4 @@
-"""Which effects of a session have to be settled by whoever goes on with it, found by the index effect_open_intent."""
+"""Effects of a session that must be settled before it continues (index effect_open_intent)."""
 
 from typing import Final
 from uuid import UUID
@@ -11,9 +11,9 @@ from sessions import leases
 
 
 def to_settle(session: UUID) -> "QuerySet[Effect]":
-    """The effects of a session that whoever goes on with it must settle: what may have happened, and what may still.
+    """Return the session's effects that may have happened or may still happen.
 
-    Found by an index, however many effects the session has. Three marks tell `judge` what it need not ask for.
+    Found by an index, whatever the number of effects. Three annotations spare `judge` queries.
     """
     undoing = Effect.objects.filter(compensates=OuterRef("id"), lane="command")
     fenced = Entry.objects.filter(effect=OuterRef("id"), kind="integrity.fenced", lane="system")
@@ -26,7 +26,7 @@ def to_settle(session: UUID) -> "QuerySet[Effect]":
     )
 
 
-# The condition of the index effect_open_intent, word for word and with its constants: SQLite sees it in no other form.
+# The literal condition of the index effect_open_intent: SQLite matches the index in no other form.
 MAY_BE_OPEN: Final = Func(
     Func(F("state"), template="%(expressions)s IN ('planned', 'dispatched', 'failed')"),
     Func(F("outcome"), template="%(expressions)s = 'unknown'"),
@@ -37,15 +37,15 @@ MAY_BE_OPEN: Final = Func(
 )
 
 
-# Released and unanswered, or answered and still not known; or not begun, and nobody has said no.
+# Dispatched without a report, or reported with unknown outcome.
 IN_DOUBT: Final = (
     Q(state="dispatched")
     | Q(state="failed", outcome="unknown")
     | Q(state="acknowledged", outcome="unknown")
 )
-# A rejected one may have been undone so that it is done anew, and an attempt before the rejected one may have happened.
-_HALF_WAY: Final = Q(state="failed", attempt_count__gt=1) | Q(state="failed", undone__gt=0)
-# Known to have happened, and a person has asked for its compensation.
-_TO_BE_UNDONE: Final = Q(state="acknowledged", resolution="compensate")
-_NOT_BEGUN: Final = Q(state="planned", leave__in=("granted", "pending", "held", "used"))
-NEEDS_SETTLING: Final = IN_DOUBT | _HALF_WAY | _TO_BE_UNDONE | _NOT_BEGUN
+# A rejected attempt may have been undone for a retry, and an earlier one may have happened.
+_MAY_HAVE_UNDONE: Final = Q(state="failed", attempt_count__gt=1) | Q(state="failed", undone__gt=0)
+# Known to have happened, and a person requested its compensation.
+_TO_COMPENSATE: Final = Q(state="acknowledged", resolution="compensate")
+_NOT_DISPATCHED: Final = Q(state="planned", leave__in=("granted", "pending", "held", "used"))
+NEEDS_SETTLING: Final = IN_DOUBT | _MAY_HAVE_UNDONE | _TO_COMPENSATE | _NOT_DISPATCHED

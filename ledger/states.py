@@ -1,26 +1,26 @@
-"""The tables of the fold, which are also the schema: CHECK constraints are built from them (ledger/models.py).
+"""The value tables of the fold; CHECK constraints are built from them (ledger/models.py).
 
-Editing one makes `makemigrations --check` fail until a migration says the same.
+After a change `makemigrations --check` fails until a migration contains it.
 """
 
 from typing import Final
 
-MOVED: Final = ("used", "observed", "bypassed")  # leave under which something happened
-STILL: Final = ("held", "pending", "granted", "refused")  # leave under which nothing may happen yet
+MOVED: Final = ("used", "observed", "bypassed")  # permission of something that happened
+STILL: Final = ("held", "pending", "granted", "refused")  # nothing may have happened under these
 LEAVES: Final = STILL + MOVED
 
-# State of an effect -> the leaves it may stand under.
+# State of an effect -> its possible permissions.
 LEAVE_OF_STATE: Final[dict[str, tuple[str, ...]]] = {
     "planned": LEAVES,
     "dispatched": MOVED,
     "acknowledged": MOVED,
-    "failed": LEAVES,  # a clean rejection may be asked again: leave then speaks of the next attempt
-    "compensated": LEAVES,  # its own facts may arrive after its compensation's
+    "failed": LEAVES,  # after a clean rejection the permission is that of the next attempt
+    "compensated": LEAVES,  # its facts may arrive after those of its compensation
     "superseded": LEAVES,
 }
 SAID_OUTCOMES: Final = ("ok", "error", "unknown")
 OUTCOMES: Final = ("", *SAID_OUTCOMES)
-# State of an effect -> the outcomes it may have.
+# State of an effect -> its possible outcomes.
 OUTCOME_OF_STATE: Final[dict[str, tuple[str, ...]]] = {
     "planned": ("",),
     "dispatched": ("",),
@@ -30,14 +30,10 @@ OUTCOME_OF_STATE: Final[dict[str, tuple[str, ...]]] = {
     "superseded": OUTCOMES,
 }
 STATES: Final = tuple(LEAVE_OF_STATE)
-# states in which an intent may still come to pass
-OPEN: Final = (
-    "planned",
-    "dispatched",
-    "failed",
-)
+# States in which the intent may still happen.
+OPEN: Final = ("planned", "dispatched", "failed")
 
-# Why an attempt failed -> what is known of the world. Only a clean rejection says that nothing happened.
+# Failure reason -> outcome. Only a clean rejection proves that nothing happened.
 OUTCOME_OF_REASON: Final[dict[str, str]] = {
     "rejected": "error",
     "timeout": "unknown",
@@ -46,16 +42,20 @@ OUTCOME_OF_REASON: Final[dict[str, str]] = {
 REASONS: Final = ("", *OUTCOME_OF_REASON)
 RESOLUTIONS: Final = ("", "happened", "not_happened", "compensate", "abandoned")
 BASES: Final = (
-    *("", "ruling", "policy", "exemption", "observe", "import"),
-    *("cancelled", "revoked", "lapsed", "returned", "expired"),
-)
-# what the policy in force said of a plan; empty where none was asked
-JUDGED: Final = (
     "",
-    "allow",
-    "ask",
-    "deny",
+    "ruling",
+    "policy",
+    "exemption",
+    "observe",
+    "import",
+    "cancelled",
+    "revoked",
+    "lapsed",
+    "returned",
+    "expired",
 )
+# The policy's outcome for a plan; empty if no policy was evaluated.
+JUDGED: Final = ("", "allow", "ask", "deny")
 HOLD_SCOPES: Final = ("project", "tool", "agent", "session", "effect")
 
 TOOL_CLASSES: Final = (
@@ -72,9 +72,5 @@ DEFAULT_REQUEST_LIFETIME_S: Final = 300
 DEFAULT_DEADLINE_S: Final = 300
 DEFAULT_MAX_ATTEMPTS: Final = 3
 DEFAULT_MAX_PROBES: Final = 5
-# what undoing needs: our key, the remote's reference, or there is no way
-UNDOES: Final = (
-    "",
-    "key",
-    "reference",
-)
+# What a compensation needs: our key, the remote's reference, or "" for none possible.
+UNDOES: Final = ("", "key", "reference")

@@ -1,10 +1,10 @@
-"""What was reported although it had been stopped: told once as a breach, `executed_while_on_hold`.
+"""Detect effects reported as executed during a stop: the violation `executed_while_on_hold`.
 
-Only the server's clock counts. An attempt that no command opened is known to have happened from the moment it was first
-heard of; when a stop that covers it was in force at that moment, nothing here shows that it ran before. What agents say
-of the time acquits nobody, as it accuses nobody: the page shows it beside. Never a breach: an attempt that was
-dispatched by command (no command passes a stop) or was heard of before the stop, whenever its outcome is told; what
-was first heard of after the stop was lifted; and imports, which tell of what is long past.
+Only the server's clock counts, and times of agents are ignored; pages show both. An attempt without
+a command is known to have happened from its first report on. If a stop covered it at that moment,
+nothing proves that it ran earlier. Never violations: attempts dispatched by command, since no
+command passes a stop; attempts reported before the stop, whenever their outcome arrives; those
+first reported after the stop was lifted; and imports, which are about the past.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,8 +19,8 @@ BREACH: Final = "executed_while_on_hold"
 _MOVING: Final = ("effect.dispatched", "effect.acknowledged", "effect.failed", "effect.probed")
 
 
-class _Told(NamedTuple):
-    """An attempt that happened without a command, when it was first heard of, and who told of it."""
+class _Execution(NamedTuple):
+    """An attempt that happened without a command, its first report and the reporting agent."""
 
     row: EffectRow
     heard_us: int
@@ -32,16 +32,16 @@ def breaching(
     attempts: Mapping[UUID, Mapping[int, AttemptRow]],
     facts: Iterable[tuple[UUID, Fact]],
 ) -> list[EffectRow]:
-    """Mark and return the effects that `facts`, folded already, show to have been done while a stop covered them.
+    """Mark and return the effects that the folded `facts` show to have run during a stop.
 
-    One query, a second where there are stops. Facts that agree give the same breaches in whatever order they come
-    between two moves of a stop: who told of an attempt is asked about with each fact, and what only a plan tells (tool,
-    agent) once it is heard.
+    One query, a second if there are stops. Between two changes of a stop the result does not depend
+    on the order of facts: the reporting agent is checked with each fact, and what only a plan
+    states (tool, agent) once the plan has arrived.
     """
     executions = [
         execution
         for effect, fact in facts
-        for execution in _told(rows[effect], attempts.get(effect, {}), fact)
+        for execution in _executions_in(rows[effect], attempts.get(effect, {}), fact)
     ]
     if not executions:
         return []
@@ -65,16 +65,18 @@ def breaching(
     return list(violating.values())
 
 
-def _told(row: EffectRow, attempts: Mapping[int, AttemptRow], fact: Fact) -> list[_Told]:
+def _executions_in(
+    row: EffectRow, attempts: Mapping[int, AttemptRow], fact: Fact
+) -> list[_Execution]:
     if fact.kind == "effect.planned":
         candidates, agent = list(attempts.values()) if row.replanned else [], row.agent_id
     elif fact.kind in _MOVING and not fact.imports:
-        attempt = attempts.get(fact.attempt)  # none where a look found nothing of it
+        attempt = attempts.get(fact.attempt)  # None if a probe did not find it
         candidates, agent = [attempt] if attempt is not None else [], fact.agent or row.agent_id
     else:
         return []
     return [
-        _Told(row, candidate.heard_us, agent)
+        _Execution(row, candidate.heard_us, agent)
         for candidate in candidates
         if candidate.lane == "evidence" and candidate.heard_us is not None
     ]

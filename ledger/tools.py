@@ -1,4 +1,4 @@
-"""The one writer of Tool, and what the tools page asks."""
+"""The one writer of Tool, and the queries of the tools page."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -31,14 +31,14 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What `declare` did, as names of tools, each sorted."""
+    """The changes that `declare` made, as sorted tool names."""
 
     added: list[str]
     changed: list[str]
     removed: list[str]
 
     def __bool__(self) -> bool:
-        """True when anything was different."""
+        """True if anything changed."""
         return bool(self.added or self.changed or self.removed)
 
 
@@ -46,10 +46,11 @@ class Change:
 def declare(
     project: Project, declarations: Iterable[Declaration], *, actor: str = SYSTEM_SOURCE
 ) -> Change:
-    """Make `declarations` the whole list of the project's tools, and say in the journal what changed.
+    """Replace the project's declared tools by `declarations`, and record the changes.
 
-    A tool that is no longer declared becomes what every unknown tool is, opaque and irreversible: the strictest there
-    is, so leaving a line out never makes anything laxer. Effects already dispatched keep their deadline.
+    A tool that is no longer declared becomes opaque and irreversible like any undeclared tool. That
+    is the strictest class, so a missing line never makes anything laxer. Dispatched effects keep
+    their deadline.
     """
     wanted = {declaration.name: declaration for declaration in declarations}
     existing = {
@@ -96,14 +97,14 @@ def declare(
 
 
 def name_digest(name: str) -> str:
-    """What the book calls a tool where it may hold no names: 16 hex characters."""
+    """Return the journal's pseudonym of a tool where names are not allowed: 16 hex digits."""
     return keyed_digest("tool", name)[:16]
 
 
 def _deadlines_before(
     existing: Mapping[str, Tool], wanted: Mapping[str, Declaration]
 ) -> dict[str, int]:
-    """The deadline until now of each tool whose deadline is another from now on, in seconds."""
+    """Return the old deadline of each tool whose deadline changes, in seconds."""
     before = {name: tool.deadline_s for name, tool in existing.items()}
     after = {name: declaration.deadline_s for name, declaration in wanted.items()}
     return {
@@ -113,22 +114,25 @@ def _deadlines_before(
     }
 
 
-# A step per tool through the index effect_by_tool instead of a walk over every effect.
+# One index step per tool (effect_by_tool) instead of a scan of all effects.
 _USED = """
 WITH RECURSIVE used(tool) AS (
   SELECT min(tool) FROM ledger_effect WHERE project_id = %s
   UNION ALL
-  SELECT (SELECT min(tool) FROM ledger_effect WHERE project_id = %s AND tool > used.tool) FROM used
+  SELECT (SELECT min(tool) FROM ledger_effect WHERE project_id = %s AND tool > used.tool)
+  FROM used
   WHERE used.tool IS NOT NULL
 )
 SELECT tool FROM used
-WHERE tool <> '' AND NOT EXISTS (SELECT 1 FROM ledger_tool WHERE project_id = %s AND name = used.tool)
+WHERE tool <> '' AND NOT EXISTS (
+  SELECT 1 FROM ledger_tool WHERE project_id = %s AND name = used.tool
+)
 LIMIT %s
 """
 
 
 def used_undeclared(project: Project, limit: int = 200) -> list[str]:
-    """Names of tools that agents of the project used and nobody declared, at most `limit`, sorted."""
+    """Return the names of used but undeclared tools, sorted, at most `limit`."""
     key = project.id if connection.vendor == "postgresql" else project.id.hex
     with connection.cursor() as cursor:
         cursor.execute(_USED, [key, key, key, limit])
@@ -136,7 +140,7 @@ def used_undeclared(project: Project, limit: int = 200) -> list[str]:
 
 
 def bring(rows: Sequence[Tool]) -> None:
-    """Store declarations of a bundle in its archive, so that pages say of a tool what they said at its origin."""
+    """Import a bundle's declarations into its archive, so that pages show the original ones."""
     Tool.objects.bulk_create(rows, batch_size=500)
 
 

@@ -1,4 +1,4 @@
-"""Reads stored attempts: all of an effect, or of one that was tried very often those on which its next facts bear."""
+"""Load stored attempts: all of an effect, or only those relevant to its next facts."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
@@ -14,21 +14,22 @@ from ledger.fold import Fact
 from ledger.rows import AttemptRow, EffectRow, as_uuid, columns, vendor_id
 
 ATTEMPT: Final = columns(AttemptRow)
-FEW: Final = 50  # so many attempts of an effect are read without asking which
+FEW: Final = 50  # up to this many attempts of an effect are all loaded
 _LIST: Final = ", ".join(ATTEMPT)
 _MOST_NAMED: Final = 500
-as_stored: Final = attrgetter(*ATTEMPT)  # the columns of an attempt as one value
+as_stored: Final = attrgetter(*ATTEMPT)  # the columns of an attempt as a tuple
 _number: Final = attrgetter("int")
 
 
 def bearing(
     rows: Mapping[UUID, EffectRow], facts: Mapping[UUID, Sequence[Fact]]
 ) -> dict[UUID, dict[int, AttemptRow]]:
-    """The attempts of locked effects, by effect and number, as far as `facts` (by effect) and `fold.settle` ask.
+    """Return the attempts of locked effects that `facts` and `fold.settle` need.
 
-    Of an effect with more than a few: those that a fact names, the newest, and the last two that were acknowledged;
-    all of them only where a fact may change the leave that each of them ran under, or each may say that what it undoes
-    is not undone, or that what was withdrawn may have happened.
+    Keyed by effect and number. Of an effect with many attempts: those that a fact names, the
+    newest, and the last two acknowledged ones. All of them only where a fact may change the
+    permission of each, where each may show that a compensation failed, or where each may show that
+    a withdrawn effect happened.
     """
     fully_read: list[UUID] = []
     attempts: dict[UUID, dict[int, AttemptRow]] = {}
@@ -40,14 +41,14 @@ def bearing(
             fact.kind == "effect.superseded" for fact in effect_facts
         )
         if some and not withdrawn and not fold.may_change_every_attempt(row, effect_facts):
-            attempts[identity] = _some(row, sorted(numbers))
+            attempts[identity] = _load_selected(row, sorted(numbers))
         elif row.attempt_count:
             fully_read.append(identity)
     return attempts | load_attempts(fully_read)
 
 
 def is_of(actor: str, effect: UUID, attempt: int) -> bool:
-    """True when the agent that is this actor in the journal dispatched the attempt."""
+    """True if this journal actor dispatched the attempt."""
     entries = Entry.objects.filter(
         effect=effect, attempt=attempt, kind="effect.dispatched", actor=actor
     )
@@ -55,26 +56,29 @@ def is_of(actor: str, effect: UUID, attempt: int) -> bool:
 
 
 def load_attempts(identities: Iterable[UUID]) -> dict[UUID, dict[int, AttemptRow]]:
-    """Read all attempts of effects whose rows are locked, by effect and number."""
+    """Load all attempts of locked effects, by effect and number."""
     keys = sorted(identities, key=_number)
     attempts: dict[UUID, dict[int, AttemptRow]] = {}
     for values in select("ledger_attempt", _LIST, "effect_id", keys, "number") if keys else []:
-        row = _row(values)
+        row = _attempt_row(values)
         attempts.setdefault(row.effect_id, {})[row.number] = row
     return attempts
 
 
-def _some(effect: EffectRow, numbers: list[int]) -> dict[int, AttemptRow]:
+def _load_selected(effect: EffectRow, numbers: list[int]) -> dict[int, AttemptRow]:
     marks = ", ".join(["%s"] * len(numbers))
     key = vendor_id(effect.id)
     of_these = f"SELECT {_LIST} FROM ledger_attempt WHERE effect_id = %s AND number IN ({marks})"
     answered = (
-        f"SELECT {_LIST} FROM ledger_attempt WHERE effect_id = %s AND acknowledged_mark <> '' AND outcome <> 'unknown'"
+        f"SELECT {_LIST} FROM ledger_attempt WHERE effect_id = %s"
+        " AND acknowledged_mark <> '' AND outcome <> 'unknown'"
         " ORDER BY number DESC LIMIT 2"
     )
-    attempts = [_row(values) for values in sql.rows(of_these, [key, *numbers])]
+    attempts = [_attempt_row(values) for values in sql.rows(of_these, [key, *numbers])]
     attempts += [
-        _row(values) for values in sql.rows(answered, [key]) if values[_NUMBER] not in numbers
+        _attempt_row(values)
+        for values in sql.rows(answered, [key])
+        if values[_NUMBER] not in numbers
     ]
     return {row.number: row for row in attempts}
 
@@ -82,14 +86,14 @@ def _some(effect: EffectRow, numbers: list[int]) -> dict[int, AttemptRow]:
 _NUMBER: Final = ATTEMPT.index("number")
 
 
-def _row(values: Sequence[object]) -> AttemptRow:
+def _attempt_row(values: Sequence[object]) -> AttemptRow:
     named = dict(zip(ATTEMPT, values, strict=True))
     named["project_id"], named["effect_id"] = (
         as_uuid(named["project_id"]),
         as_uuid(named["effect_id"]),
     )
     named["is_open"], named["replaced"] = bool(named["is_open"]), bool(named["replaced"])
-    row = AttemptRow(**named)  # type: ignore[arg-type]  # the columns are those of the dataclass, in its order
+    row = AttemptRow(**named)  # type: ignore[arg-type]  # the columns in the dataclass's order
     row.stored = as_stored(row)
     return row
 
@@ -97,17 +101,18 @@ def _row(values: Sequence[object]) -> AttemptRow:
 def select(
     table: str, names: str, column: str, keys: list[UUID], order: str
 ) -> list[tuple[object, ...]]:
-    """The rows whose `column` is one of `keys`, locked on PostgreSQL; a bounded number of parameters on SQLite."""
+    """Return the rows whose `column` is in `keys`, locked on PostgreSQL; batched on SQLite."""
     records: list[tuple[object, ...]] = []
     if connection.vendor == "postgresql":
-        # Joined, not `= ANY`: a guess about how often each key occurs must never make it read the whole table.
+        # A join instead of `= ANY`: a wrong row estimate must never cause a full table scan.
         lock = f" FOR UPDATE OF {table}" if order == "id" else ""
         if len(keys) == 1:
             return sql.rows(
                 f"SELECT {names} FROM {table} WHERE {column} = %s ORDER BY {order}{lock}", keys
             )
         wanted = "unnest(%s::uuid[]) AS wanted(key)"
-        query = f"SELECT {names} FROM {wanted} JOIN {table} ON {table}.{column} = wanted.key ORDER BY {order}{lock}"
+        source = f"{wanted} JOIN {table} ON {table}.{column} = wanted.key"
+        query = f"SELECT {names} FROM {source} ORDER BY {order}{lock}"
         return sql.rows(query, [[key.hex for key in keys]])
     for start in range(0, len(keys), 500):
         part = [key.hex for key in keys[start : start + 500]]

@@ -1,8 +1,8 @@
-"""The law of attempts, kept by the database itself on both vendors: nothing runs under leave that its effect has not.
+"""Database triggers for attempts, on both vendors: no attempt without its effect's permission.
 
-A CHECK sees one row. That an attempt claims the leave its effect has moved under, and no other, takes two, so triggers
-see to it. They fire after an insert and not before: an upsert fires BEFORE INSERT also for rows it then updates, and by
-then the effect's leave may already speak of the next attempt.
+A CHECK constraint sees one row. That an attempt has the permission of its effect needs two rows,
+hence triggers. They fire after an insert: an upsert also fires BEFORE INSERT for rows that it then
+updates, when the effect's permission may already be that of the next attempt.
 """
 
 from journal.triggers import Law
@@ -18,23 +18,28 @@ _NAMED = "attempt_names_what_it_replaces"
 _UNNAMED = (
     f"{_NAMED}: an attempt that follows one in doubt says that it takes its place, and by which row"
 )
-# The one before was neither answered nor undone, nor did a person say that it did not happen.
+# The attempt before was neither answered, undone, nor resolved as not happened.
 _FOLLOWS_DOUBT = (
     "EXISTS (SELECT 1 FROM {schema}ledger_attempt before WHERE before.effect_id = NEW.effect_id"
-    " AND before.number = NEW.number - 1 AND (before.acknowledged_mark = '' OR before.outcome = 'unknown')"
+    " AND before.number = NEW.number - 1"
+    " AND (before.acknowledged_mark = '' OR before.outcome = 'unknown')"
     " AND before.failure_reason <> 'rejected' AND before.number >"
     " (SELECT undone FROM {schema}ledger_effect WHERE id = NEW.effect_id AND NOT imported))"
 )
 _MAY_FOLLOW = "NEW.lane = 'command' AND NEW.number > 1 AND NEW.replaces IS NULL"
 
-# What happened without a command may turn out to have needed leave once its plan is heard, and the other way round.
-_OTHER = "(NEW.leave <> OLD.leave AND NOT (NEW.leave IN ('observed', 'bypassed') AND OLD.leave IN ('observed', 'bypassed')))"
+# An attempt without a command may turn out to have needed permission once its plan arrives, or the
+# reverse.
+_OTHER = (
+    "(NEW.leave <> OLD.leave AND NOT"
+    " (NEW.leave IN ('observed', 'bypassed') AND OLD.leave IN ('observed', 'bypassed')))"
+)
 
-# What a bundle brought ran under the leaves that another book saw, one after the other; its effect moves no more.
+# Imported attempts ran under permissions of another Gatebook; their effect never changes.
 _UNDER = "AND (leave = NEW.leave OR imported)"
 
-# Writers store the effect first, so what is read here is what the attempt was folded with. An attempt without an effect
-# is refused by the same comparison.
+# Writers store the effect first, so the trigger reads what the attempt was folded with. The same
+# comparison rejects an attempt without an effect.
 LAW = Law(
     postgresql={
         _NEEDED: (
@@ -49,7 +54,8 @@ LAW = Law(
         _KEPT: (
             "ledger_attempt",
             "AFTER UPDATE OF leave, number, effect_id ON ledger_attempt FOR EACH ROW"
-            f" WHEN ({_OTHER} OR NEW.number <> OLD.number OR NEW.effect_id IS DISTINCT FROM OLD.effect_id)"
+            f" WHEN ({_OTHER} OR NEW.number <> OLD.number"
+            " OR NEW.effect_id IS DISTINCT FROM OLD.effect_id)"
             " EXECUTE FUNCTION ledger_keep_leave()",
         ),
     },

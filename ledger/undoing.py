@@ -1,7 +1,7 @@
-"""What compensations leave of the effects that they name: all of it undone, or its attempts up to one.
+"""Apply compensations to the effects that they name: to all of it, or to attempts up to one.
 
-A compensation carries over what its marks say and not its state: it stays true that it was acknowledged when later it
-is compensated itself. Of what it undoes in part it also counts whether that went well, and that may still change.
+A compensation carries over its marks and not its state: it stays acknowledged when it is later
+compensated itself. A partial compensation also counts whether it went well, which may still change.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,9 +22,9 @@ Attempts = dict[UUID, dict[int, AttemptRow]]
 
 
 class Undoing(NamedTuple):
-    """What a compensation does to `target` by the facts about it so far: to attempts up to `through`, or to all of it.
+    """The effect of a compensation on `target`: on attempts up to `through`, or on all of it.
 
-    `happened` counts for all of it. For a part it is `well` or `wrong`, and neither while nobody knows.
+    `happened` applies to all of it. A partial one is `well` or `wrong`, or neither while unknown.
     """
 
     target: UUID
@@ -35,20 +35,20 @@ class Undoing(NamedTuple):
 
     @property
     def undone(self) -> int:
-        """The attempts up to which it undid its target, where it undid a part."""
+        """The attempt up to which it undid its target, for a successful partial compensation."""
         return self.through or 0 if self.well else 0
 
 
 def happened(row: EffectRow | Effect, tried: Iterable[AttemptRow]) -> bool:
-    """True when a compensation was acknowledged, whatever came of it."""
+    """True if a compensation was acknowledged, whatever its outcome."""
     return row.resolution == "happened" or any(attempt.acknowledged_mark for attempt in tried)
 
 
 def went_well(row: EffectRow | Effect, tried: Iterable[AttemptRow]) -> bool:
-    """True when what undoes a part happened and went well: only then nothing is left of what it undoes.
+    """True if a partial compensation succeeded, so that nothing remains of what it undoes.
 
-    A command's word decides. Among reports one that says that it went wrong is enough for no, of whichever attempt:
-    what is taken for undone is done again.
+    An acknowledgement by command decides. Among reports a single "it went wrong" for any attempt
+    means no: what counts as undone is done again.
     """
     answered = [
         attempt for attempt in tried if attempt.acknowledged_mark and attempt.outcome != "unknown"
@@ -64,7 +64,7 @@ def went_well(row: EffectRow | Effect, tried: Iterable[AttemptRow]) -> bool:
 
 
 def went_wrong(row: EffectRow | Effect, tried: Iterable[AttemptRow]) -> bool:
-    """True when no later report can show that it went well: it was acknowledged as wrong, or withdrawn by a command."""
+    """True if no later report can show success: it failed, or a command withdrew it."""
     tried = list(tried)
     is_answered = any(
         attempt.acknowledged_mark and attempt.outcome != "unknown" for attempt in tried
@@ -75,7 +75,7 @@ def went_wrong(row: EffectRow | Effect, tried: Iterable[AttemptRow]) -> bool:
 def of(
     rows: Mapping[UUID, EffectRow], attempts: Mapping[UUID, Mapping[int, AttemptRow]]
 ) -> dict[UUID, Undoing]:
-    """What those of `rows` that are compensations do, by their ids."""
+    """Return the effects of those of `rows` that are compensations, by their ids."""
     compensations = {}
     for row in rows.values():
         if row.compensates_id is None:
@@ -90,19 +90,23 @@ def of(
 
 
 def settle(row: EffectRow, rows: Rows, attempts: Attempts) -> list[str]:
-    """`fold.settle`, with the deadline that was declared for the effect's tool and with what may still be undone of it.
+    """Call `fold.settle` with the tool's declared deadline and with what may still be undone.
 
-    `rows` and `attempts` are what was read so far; the effect's compensations are read where two attempts happened.
+    `rows` and `attempts` are what was loaded so far; the effect's compensations are loaded only
+    where two attempts happened.
     """
     deadline_s = declared.tool(row.project_id, row.tool).deadline_s
     return fold.settle(
-        row, attempts.setdefault(row.id, {}), deadline_s, lambda: _spared(row.id, rows, attempts)
+        row,
+        attempts.setdefault(row.id, {}),
+        deadline_s,
+        lambda: _undoable_through(row.id, rows, attempts),
     )
 
 
-def _spared(target: UUID, rows: Rows, attempts: Attempts) -> int:
-    """The attempts up to which an effect may still turn out to have been undone before it was done again."""
-    compensations = of(rows, attempts) | _others(target, rows)
+def _undoable_through(target: UUID, rows: Rows, attempts: Attempts) -> int:
+    """Return the attempt up to which the effect may still turn out to have been undone."""
+    compensations = of(rows, attempts) | _stored_compensations(target, rows)
     return max(
         (
             compensation.through or 0
@@ -113,8 +117,8 @@ def _spared(target: UUID, rows: Rows, attempts: Attempts) -> int:
     )
 
 
-def _others(target: UUID, rows: Rows) -> dict[UUID, Undoing]:
-    """What stored compensations of a part of `target` do that are not among `rows`."""
+def _stored_compensations(target: UUID, rows: Rows) -> dict[UUID, Undoing]:
+    """Return the stored partial compensations of `target` that are not among `rows`."""
     stored = Effect.objects.filter(compensates=target, undoes__gt=0).exclude(id__in=list(rows))
     tried = {stored_row.id: stored_row for stored_row in stored}
     attempts = load_attempts(tried)
@@ -132,18 +136,18 @@ def _others(target: UUID, rows: Rows) -> dict[UUID, Undoing]:
 def carry(
     rows: Rows, attempts: Attempts, before: Mapping[UUID, Undoing]
 ) -> list[tuple[EffectRow, str]]:
-    """Carry what compensations among `rows` did over to what they name; return the violations that this shows there.
+    """Apply the compensations among `rows` to their targets; return the violations shown there.
 
-    `before` is what the stored ones among them did by the facts of then (`of`). What is named is stored since it was
-    named, and joins `rows` where it changes.
+    `before` is the earlier result of `of` for the stored ones. A target has been stored since it
+    was named, and joins `rows` where it changes.
     """
     now = of(rows, attempts)
     violations: list[tuple[EffectRow, str]] = []
-    _carry_whole(rows, attempts, before, now)
+    _apply_full_compensations(rows, attempts, before, now)
     moved = {
         compensation.target
         for identity in before.keys() | now.keys()
-        if _effect_of(before.get(identity)) != _effect_of(now.get(identity))
+        if _change_of(before.get(identity)) != _change_of(now.get(identity))
         for compensation in (before.get(identity), now.get(identity))
         if compensation is not None and compensation.through is not None
     }
@@ -164,10 +168,13 @@ def carry(
                 default=0,
             ),
         )
-        if row.undone < was:  # what went well no more may have been undone by another as well
+        if row.undone < was:  # another compensation may have undone it as well
             row.undone = max(
                 row.undone,
-                *(compensation.undone for compensation in _others(identity, rows).values()),
+                *(
+                    compensation.undone
+                    for compensation in _stored_compensations(identity, rows).values()
+                ),
                 0,
             )
         names = settle(row, rows, tried)
@@ -177,8 +184,8 @@ def carry(
     return violations
 
 
-def _effect_of(compensation: Undoing | None) -> tuple[UUID, int, bool] | None:
-    """What a compensation of a part changes of what it names, None where nothing."""
+def _change_of(compensation: Undoing | None) -> tuple[UUID, int, bool] | None:
+    """Return what a partial compensation changes on its target; None for nothing."""
     if (
         compensation is None
         or not compensation.through
@@ -188,10 +195,10 @@ def _effect_of(compensation: Undoing | None) -> tuple[UUID, int, bool] | None:
     return compensation.target, compensation.undone, compensation.wrong
 
 
-def _carry_whole(
+def _apply_full_compensations(
     rows: Rows, attempts: Attempts, before: Mapping[UUID, Undoing], now: Mapping[UUID, Undoing]
 ) -> None:
-    """Where another plan has won and names another effect, the former is no longer compensated, unless by others."""
+    """Move full compensations to the targets of their current plans, and release former ones."""
     released = {
         compensation.target
         for identity, compensation in before.items()
@@ -214,19 +221,19 @@ def _carry_whole(
             settle(row, rows, attempts)
     for identity in released & rows.keys() - targets:
         row = rows[identity]
-        if row.compensated and not _compensated_by_others(identity, before):
+        if row.compensated and not _has_other_compensation(identity, before):
             row.compensated = False
             settle(row, rows, attempts)
 
 
-def _compensated_by_others(identity: UUID, excluded: Iterable[UUID]) -> bool:
-    """True when an effect that is not among `known` compensates this one and happened."""
+def _has_other_compensation(identity: UUID, excluded: Iterable[UUID]) -> bool:
+    """True if another compensation of this effect, outside `excluded`, happened."""
     others = Effect.objects.filter(compensates=identity).exclude(id__in=list(excluded))
     return others.filter(Q(resolution="happened") | Q(attempts__acknowledged_mark__gt="")).exists()
 
 
 def another_is_open(row: EffectRow) -> bool:
-    """True when another command's compensation of the same effect is planned or dispatched (the schema allows one)."""
+    """True if another planned compensation of the same effect is open (at most one may be)."""
     others = Effect.objects.filter(compensates=row.compensates_id, lane="command").exclude(
         id=row.id
     )

@@ -1,4 +1,4 @@
-"""The ledger's doors for people."""
+"""URLs of the tools page and the verdict table page."""
 
 from django.urls import path
 

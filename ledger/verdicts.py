@@ -210,15 +210,11 @@ def _decide_uncertain(case: Case, now_us: int) -> Verdict:
             if case.undoing_failed:
                 return Verdict("escalate", "UNDO_FAILED", "24")
             return Verdict("compensate", "CANCEL_THEN_REDO", "24")
-        return (
-            _looked(case, now_us) if means.probe else Verdict("escalate", "REF_LOST", "25")
-        )
+        return _looked(case, now_us) if means.probe else Verdict("escalate", "REF_LOST", "25")
     return Verdict("escalate", "UNDECIDABLE", "26")
 
 
-def _looked(
-    case: Case, now_us: int, reason: str = "PROBED_ABSENT", row: str = "21"
-) -> Verdict:
+def _looked(case: Case, now_us: int, reason: str = "PROBED_ABSENT", row: str = "21") -> Verdict:
     """Apply the last probe, or request one. Only a probe after the window proves an absence."""
     means = case.means
     if not (means.probe or means.tool_class in CAN_BE_LOOKED_UP):

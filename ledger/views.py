@@ -1,4 +1,4 @@
-"""The tools page: what the operator declared, and what agents use beyond it; and the page of the verdict table."""
+"""The tools page and the verdict table page."""
 
 from django.http import HttpResponse
 from django.shortcuts import render
@@ -33,7 +33,7 @@ def tools_page(request: MemberRequest) -> HttpResponse:
 @require_safe
 @member
 def verdicts_page(request: MemberRequest) -> HttpResponse:
-    """The verdict table, row by row, with what would change each verdict."""
+    """Show the verdict table row by row."""
     return render(
         request, "ledger/verdicts.html", {"rows": verdict_words.ROWS, "version": verdicts.VERSION}
     )

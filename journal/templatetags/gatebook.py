@@ -1,6 +1,6 @@
-"""What every page says in the same way: agents' text, states, moments, sizes, digests.
+"""Template tags that all pages share: agents' text, states, moments, sizes, digests.
 
-The library knows no models: `state` reads the attributes an effect has.
+Uses no models: `state` reads the attributes of an effect.
 """
 
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ from journal.untrusted import markup
 
 register = template.Library()
 
-# word -> (class, shape in the sprite)
+# state -> (class, shape in the sprite)
 STATES: Final[dict[str, tuple[str, str]]] = {
     "planned": ("is-planned", "planned"),
     "awaiting approval": ("is-awaiting", "awaiting"),
@@ -27,7 +27,7 @@ STATES: Final[dict[str, tuple[str, str]]] = {
     "compensated": ("is-compensated", "compensated"),
     "superseded": ("is-superseded", "superseded"),
 }
-# of sessions, tasks and items
+# status of sessions, tasks and items -> (class, shape in the sprite)
 STATUSES: Final[dict[str, tuple[str, str]]] = {
     "running": ("is-dispatched", "running"),
     "no end told": ("is-planned", "dash"),
@@ -51,7 +51,7 @@ OUTCOMES: Final[dict[str, tuple[str, str]]] = {
 
 
 class EffectLike(Protocol):
-    """What `state` needs to know of an effect."""
+    """The attributes of an effect that `state` reads."""
 
     state: str
     leave: str
@@ -60,7 +60,7 @@ class EffectLike(Protocol):
 
 
 def shown_state(effect: EffectLike, now: int) -> str:
-    """The word for an effect's state at `now` (microseconds): waiting and not knowing are derived, not stored."""
+    """Return the shown state at `now` (microseconds); "unknown" is derived, not stored."""
     if effect.state == "planned" and effect.leave == "pending":
         return "awaiting approval"
     if effect.state == "dispatched" and effect.deadline_us is not None and effect.deadline_us < now:
@@ -71,7 +71,7 @@ def shown_state(effect: EffectLike, now: int) -> str:
 
 
 def look_of(word: str, outcome: str, leave: str = "") -> tuple[str, str]:
-    """The class and the shape of a shown state: what ran to an error, or without approval, is no success."""
+    """Return class and shape of a shown state; errors and unapproved runs are no success."""
     if word == "acknowledged" and leave == "bypassed":
         return "is-failed", "warn"
     if word == "acknowledged" and outcome == "error":
@@ -83,31 +83,31 @@ def _state(word: str, look: tuple[str, str]) -> SafeString:
     return markup('<span class="state {}">{}{}</span>', look[0], mark(look[1]), word)
 
 
-# A page says the same few words a hundred times: each is marked up once.
+# Cached, because a page repeats the same few labels a hundred times.
 @register.simple_tag
 @lru_cache(maxsize=64)
 def mark(shape: str) -> SafeString:
-    """A shape of the sprite, beside the word that says the same."""
+    """Render a shape of the sprite, next to a label with the same meaning."""
     return markup('<svg class="mark" aria-hidden="true"><use href="#{}"/></svg>', shape)
 
 
 @register.simple_tag
 def state(effect: EffectLike, *, told: bool = False) -> SafeString:
-    """`{% state effect %}`: shape, word and colour of the state as people see it, by what came of it."""
+    """`{% state effect %}`: shape, label and colour of the shown state and its outcome."""
     return state_with(shown_state(effect, now_us()), effect.outcome, effect.leave, told=told)
 
 
 @register.simple_tag
 @lru_cache(maxsize=64)
 def state_word(word: str) -> SafeString:
-    """As `state`, for a word of the state table."""
+    """Render a state given by its label."""
     return _state(word, STATES.get(word, ("is-planned", "dash")))
 
 
 @register.simple_tag
 @lru_cache(maxsize=256)
 def state_with(word: str, outcome: str, leave: str = "", *, told: bool = True) -> SafeString:
-    """A state with its outcome beside it (`told`): ok in plain; an error has one shape, and no green mark beside it."""
+    """Render a state with its outcome next to it (`told`); an error has its own shape."""
     shown = _state(word, look_of(word, outcome, leave))
     if not told or not outcome or word in ("unknown", "failed"):
         return shown
@@ -117,14 +117,14 @@ def state_with(word: str, outcome: str, leave: str = "", *, told: bool = True) -
 @register.simple_tag
 @lru_cache(maxsize=64)
 def status(word: str) -> SafeString:
-    """Shape, word and colour for the status of a session, a task or an item."""
+    """Render the status of a session, task or item with shape and colour."""
     return _state(word, STATUSES.get(word, ("is-planned", "dash")))
 
 
 @register.simple_tag
 @lru_cache(maxsize=64)
 def outcome(word: str) -> SafeString:
-    """Shape, word and colour for an outcome; nothing for none."""
+    """Render an outcome with shape and colour; nothing for an empty one."""
     return _state(word, OUTCOMES.get(word, ("is-planned", "dash"))) if word else SafeString("")
 
 
@@ -132,9 +132,9 @@ def outcome(word: str) -> SafeString:
 def untrusted(
     text: object, label: str = "from agent", limit: int | None = agents_text.LIMIT
 ) -> dict[str, object]:
-    """`{% untrusted text %}`: a labelled block of agents' text, with a warning when it holds hidden characters.
+    """`{% untrusted text %}`: a labelled block of agents' text with its warnings.
 
-    `label` is ours, never the agent's. `limit` is in characters; None shows everything.
+    `label` comes from us, never from the agent. `limit` is in characters; None shows everything.
     """
     words = "" if text is None else str(text)
     return {
@@ -151,30 +151,31 @@ _END: Final = SafeString("</span>")
 
 @register.filter
 def untrusted_line(text: object, limit: int = 120) -> SafeString:
-    """`{{ text|untrusted_line:120 }}`: agents' text on one line, inert, for rows and headings."""
+    """`{{ text|untrusted_line:120 }}`: agents' text on one line, inert."""
     words = "" if text is None else str(text)
     return _UNTRUSTED + agents_text.render_line(words, limit) + _END
 
 
 @register.filter
 def person_text(text: str) -> SafeString:
-    """`{{ reason|person_text }}`: what a person typed, all of it; hidden characters are tokens, as in agents' text."""
+    """`{{ reason|person_text }}`: a person's text in full, with tokens for hidden characters."""
     return agents_text.render(text, None)
 
 
 @register.filter
 def hidden_characters(text: object) -> int:
-    """How many hidden characters agents' text holds."""
+    """Count the hidden characters of agents' text."""
     return agents_text.hidden_count(str(text or ""))
 
 
 @register.filter
 def moment(when: int | datetime | None, form: str = "") -> SafeString:
-    """`{{ us|moment }}`: a moment (microseconds since the epoch, or a datetime) in UTC; an em dash for none.
+    """`{{ us|moment }}`: a moment (microseconds or datetime) in UTC; an em dash for none.
 
-    Form "" is date and time to the second, "ms" to the millisecond, "time" only the time with milliseconds, "day" only
-    the date. The script of the frame retells it in the reader's zone or as an age when they chose so. Form "zone" names
-    its zone, whichever that is; "until" follows a preposition, and keeps its clock beside an age.
+    Form "": date and time in seconds; "ms": in milliseconds; "time": the time in milliseconds
+    without date; "day": the date; "zone": with its time zone; "until": for use after a preposition,
+    with the clock time next to an age. The page script converts all but "zone" to the reader's zone
+    or to an age, as they chose.
     """
     if when is None or when == "":
         return markup('<span class="quiet">{}</span>', "—")
@@ -203,7 +204,7 @@ def moment(when: int | datetime | None, form: str = "") -> SafeString:
 
 @register.filter
 def elapsed(microseconds: int | None) -> str:
-    """A length of time: 850 ms, 4.2 s, 12 min 3 s, 5 h 2 min, 3 d 4 h."""
+    """Format a duration: 850 ms, 4.2 s, 12 min 3 s, 5 h 2 min, 3 d 4 h."""
     if microseconds is None:
         return "—"
     seconds = microseconds / 1_000_000
@@ -227,13 +228,13 @@ def elapsed(microseconds: int | None) -> str:
 
 @register.filter
 def seconds(count: int | None) -> str:
-    """A whole number of seconds as a length of time."""
+    """Format a whole number of seconds as a duration."""
     return "—" if count is None else elapsed(count * 1_000_000).replace(".0 s", " s")
 
 
 @register.filter
 def size(count: int | None) -> str:
-    """Bytes as people read them: 812 B, 6.1 KiB, 3.4 MiB."""
+    """Format a size in bytes: 812 B, 6.1 KiB, 3.4 MiB."""
     if count is None:
         return "—"
     if count < 1024:
@@ -248,13 +249,13 @@ def size(count: int | None) -> str:
 
 @register.filter
 def grouped(number: int | None) -> str:
-    """Digits in threes, set apart by a narrow space that does not break: 48 211."""
+    """Group digits in threes with a narrow no-break space: 48 211."""
     return "—" if number is None else f"{number:,}".replace(",", "\u202f")
 
 
 @register.filter
 def digest(value: str | bytes | memoryview | None) -> SafeString:
-    """A digest shortened to eight of its characters, whole in the tooltip; its version prefix is left out."""
+    """Shorten a digest to eight characters without its version; the tooltip has all of it."""
     if not value:
         return markup('<span class="quiet">{}</span>', "—")
     whole = value if isinstance(value, str) else bytes(value).hex()

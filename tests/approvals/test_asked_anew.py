@@ -190,7 +190,7 @@ def test_what_was_reported_against_the_rules_is_shown_where_it_is_decided(desk: 
     first = ask(desk, "prune", **STAGE)
     report = {"id": "r-1", "kind": "effect.planned", "session": "s-1", "effect_key": "prune", "tool": "git.push"}
     assert desk.agent.report([report | {"arguments": {"bucket": "x"}}]).status_code == 200
-    assert "Its key was used for another intent." in band(rita, first)
+    assert "Its effect key was used for another intent." in band(rita, first)
 
 
 def test_differences_are_told_by_name_and_long_ones_by_where_they_differ() -> None:

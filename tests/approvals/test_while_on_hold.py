@@ -21,7 +21,7 @@ from tests.ingest.caller import Caller, code, new_key
 from tests.pages.book import doors
 from tests.sessions.mates import one_team
 
-SAID: Final = "Executed while on hold."
+SAID: Final = "Executed during a stop."
 MORE: Final[dict[str, dict[str, Any]]] = {
     "planned": {"tool": "git.push", "arguments": {"ref": "main"}},
     "dispatched": {},

@@ -134,7 +134,7 @@ def test_health_and_every_page_name_the_step_until_the_clock_has_caught_up(
     assert read.startswith("ready, degraded: sweeper, outbox\n")
     assert "sweeper: clock moved, last ran 1 h 59 min ahead of the clock" in read
     page = house.client("viewer").get("/tools/").content.decode()
-    assert "Sweeper last ran 1 h 59 min ahead of the clock: the clock moved" in page
+    assert "Stuck checks last ran 1 h 59 min ahead of the clock: the clock moved" in page
     sweeper.sweep()
     deliver_outbox()
     sweeper.sweep()

@@ -35,7 +35,7 @@ def test_the_documented_example_loads(house: House) -> None:
     assert (started.undo, started.probe, started.max_attempts, started.max_probes) == ("reference", True, 2, 8)
     means = declared.tool(house.project.id, "vm.start").means
     assert (means.cancel_by, means.probe, means.max_attempts, means.max_probes) == ("reference", True, 2, 8)
-    assert "Nothing was different" in load(EXAMPLE)
+    assert "No changes" in load(EXAMPLE)
     assert Entry.objects.filter(kind="admin.tools_loaded").count() == 1
 
 
@@ -62,13 +62,13 @@ def test_the_tools_of_other_projects_stay(house: House) -> None:
     [
         ("", "Line 1: the file must be a mapping"),
         ("[]", "Line 1: the file must be a mapping"),
-        ("tool: {}", "Line 1: the file has the unknown key 'tool'; did you mean `tools`"),
+        ("tool: {}", "Line 1: the file has the unknown key 'tool'. Did you mean `tools`"),
         ("{}", "`tools` is missing"),
         ("tools: [a]", "Line 1: `tools` must map"),
         ("tools:\n  a: opaque", "Line 2: tool 'a' must be a mapping"),
         ("tools:\n  a: {}", "Line 2: tool 'a' has no `class`"),
-        ("tools:\n  a:\n    class: magic", "Line 3: tool 'a' has class 'magic'; choose one of read_only"),
-        ("tools:\n  a:\n    class: opaque\n    deadline: 3", "Line 4: .*did you mean `deadline_s`"),
+        ("tools:\n  a:\n    class: magic", "Line 3: tool 'a' has class 'magic'. Choose one of read_only"),
+        ("tools:\n  a:\n    class: opaque\n    deadline: 3", "Line 4: .*Did you mean `deadline_s`"),
         (
             "tools:\n  a:\n    class: opaque\n    deadline_s: 1.5",
             "Line 4: deadline_s of tool 'a' must be a whole number",
@@ -76,21 +76,21 @@ def test_the_tools_of_other_projects_stay(house: House) -> None:
         ("tools:\n  a:\n    class: opaque\n    deadline_s: 0", "Line 4: .*1 to 604800 seconds"),
         ("tools:\n  a:\n    class: opaque\n    deadline_s: 1:30", "Line 4: .*whole number"),
         ("tools:\n  a:\n    class: opaque\n    deadline_s: yes", "Line 4: .*whole number"),
-        ("tools:\n  a: {class: opaque, reversibility: read}", "Line 2: .*`read` belongs to `read_only`"),
-        ("tools:\n  a: {class: read_only, reversibility: reversible}", "`read` belongs to `read_only`"),
+        ("tools:\n  a: {class: opaque, reversibility: read}", "Line 2: .*Use `read` with `read_only`"),
+        ("tools:\n  a: {class: read_only, reversibility: reversible}", "Use `read` with `read_only`"),
         ("tools:\n  a: {class: opaque}\n  a: {class: keyed}", "Line 3: `tools` has `a` twice"),
-        ("tools:\n  a: {class: opaque, key_window_s: 60}", "Line 2: .*key_window_s and is not keyed"),
+        ("tools:\n  a: {class: opaque, key_window_s: 60}", "Line 2: .*key_window_s but is not keyed"),
         ("tools:\n  a: {class: keyed, key_window_s: 0}", "Line 2: .*1 to 31536000 seconds"),
-        ("tools:\n  a: {class: probeable, probe: false}", "Line 2: .*so it can be looked up"),
+        ("tools:\n  a: {class: probeable, probe: false}", "Line 2: .*which requires `probe`"),
         ("tools:\n  a: {class: natural, probe: sometimes}", "Line 2: probe of tool 'a' must be true or false"),
-        ("tools:\n  a: {class: opaque, probe: true}", "Line 2: .*is opaque and has probe"),
-        ("tools:\n  a: {class: opaque, undo: key}", "Line 2: .*is opaque and has undo"),
-        ("tools:\n  a: {class: compensable, undo: regret}", "Line 2: .*choose one of key, reference"),
-        ("tools:\n  a: {class: keyed, max_attempts: 0}", "Line 2: .*max_attempts 0; it is 1 to 100"),
+        ("tools:\n  a: {class: opaque, probe: true}", "Line 2: .*is opaque but has probe"),
+        ("tools:\n  a: {class: opaque, undo: key}", "Line 2: .*is opaque but has undo"),
+        ("tools:\n  a: {class: compensable, undo: regret}", "Line 2: .*Choose one of key, reference"),
+        ("tools:\n  a: {class: keyed, max_attempts: 0}", "Line 2: .*max_attempts 0. Use 1 to 100"),
         ("tools:\n  a: {class: keyed, max_probes: many}", "Line 2: max_probes of tool 'a' must be a whole number"),
         ("tools:\n  1: {class: opaque}", "Line 2: every key of `tools` must be text"),
         ("tools:\n  a: {class: opaque, description: [x]}", "description of tool 'a' must be text"),
-        ("tools:\n  a: {class: opaque", "this is not YAML"),
+        ("tools:\n  a: {class: opaque", "invalid YAML"),
         ("tools:\n  'a\u202e': {class: opaque}", "printable"),
         ("tools: " + "[" * 5000, "not YAML"),
     ],

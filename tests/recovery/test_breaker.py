@@ -221,9 +221,9 @@ def test_the_tools_page_tells_how_it_stands(house: House, at_work: Caller) -> No
     [
         ("5", "must be a mapping"),
         ("{failures: 5}", "has no `pause_s`"),
-        ("{failures: 0, pause_s: 5}", "it is 1 to 1000"),
+        ("{failures: 0, pause_s: 5}", "Use 1 to 1000"),
         ("{failures: x, pause_s: 5}", "must be a whole number."),
-        ("{failures: 3, pause_s: 100000}", "it is 1 to 86400 seconds"),
+        ("{failures: 3, pause_s: 100000}", "Use 1 to 86400 seconds"),
         ("{failures: 3, pause_s: 5, half: 1}", "unknown key 'half'"),
     ],
 )

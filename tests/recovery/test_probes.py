@@ -114,7 +114,7 @@ def test_what_is_found_several_times_is_a_breach_and_its_extras_are_undone(worke
     assert (told["verdict"], told["row"], told["reason"]) == ("compensate", "23", "DUPLICATE_FOUND")
     stored = Effect.objects.get(id=effect["id"])
     assert stored.violates
-    assert breaches.of(stored) == ["A look at the remote found it more than once: it happened twice."]
+    assert breaches.of(stored) == ["A probe found it more than once: it happened twice."]
     body = {"effect_key": "undo", "tool": "git.push.slow", "arguments": {"delete": "the second"}}
     undo = worker.post(f"/effects/{effect['id']}/compensate", body).json()
     worker.dispatch(undo)

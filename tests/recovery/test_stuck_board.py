@@ -245,14 +245,14 @@ def test_the_lateness_of_our_own_chores_is_on_every_page_and_told_to_machines(ho
     assert Client().get("/readyz").content == b"ready\n"
     sweeper.sweep()
     viewer = house.client("viewer")
-    assert re.search(r"Sweeper [\d.]+ m?s ago", shown(viewer, "/tools/"))
+    assert re.search(r"Stuck checks [\d.]+ m?s ago", shown(viewer, "/tools/"))
     # Of minutes the seconds are told too, and a busy machine takes one of them for a page.
     Pulse.objects.update(beat_us=now_us() - 5 * 3600 * US, every_us=5 * US)
-    assert "Sweeper late, last ran 5 h ago" in shown(viewer, "/tools/")
+    assert "Stuck checks late, last ran 5 h ago" in shown(viewer, "/tools/")
     told = b"ready, degraded: sweeper\nsweeper: late, last ran 5 h ago\n"
     assert Client().get("/readyz").content == told
     sweeps_go_on(5 * 3600)  # by cron every five hours is not late
-    assert "Sweeper 5 h ago" in shown(viewer, "/tools/")
+    assert "Stuck checks 5 h ago" in shown(viewer, "/tools/")
 
 
 def many(house: House, number: int) -> None:

@@ -11,7 +11,7 @@ from tests.approvals.story import Desk
 from tests.ingest.caller import Caller, code
 
 pytestmark = pytest.mark.django_db
-WORDS = "It was withdrawn although it had been dispatched"
+WORDS = "Withdrawn after its dispatch"
 VIOLATION = '{"violation":"withdrawn_after_dispatch"}'
 
 

@@ -1,4 +1,4 @@
-"""`manage.py deliver_outbox`: what the Celery task does, from one process without a broker."""
+"""`manage.py deliver_outbox`: run the Celery task in one process without a broker."""
 
 from typing import Any
 
@@ -8,9 +8,9 @@ from journal.tasks import deliver_outbox
 
 
 class Command(BaseCommand):
-    help = "Send the notices that are due, at least once each."
-    requires_system_checks: list[str] = []  # they are of the code, and take half of a start
+    help = "Send the due rows of the outbox, at least once each."
+    requires_system_checks: list[str] = []  # they check the code, and double the start-up time
 
     def handle(self, *_args: Any, **_options: Any) -> None:
-        """Print how many were sent."""
+        """Print the number of sent rows."""
         self.stdout.write(f"{deliver_outbox()} sent")

@@ -1,4 +1,4 @@
-"""`manage.py erase_body POSITION --reason "…"`: destroy what an entry said; that it was said stays."""
+"""`manage.py erase_body POSITION --reason "…"`: delete the body of an entry for good."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -17,7 +17,10 @@ LONGEST = Erasure._meta.get_field("reason").max_length or 0
 class Command(BaseCommand):
     """Destroy the body of one journal entry, with its salt."""
 
-    help = "Destroy the body of a journal entry for good. The entry, its commitment and the reason stay."
+    help = (
+        "Destroy the body of a journal entry for good."
+        " The entry, its commitment and the reason stay."
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
@@ -33,7 +36,7 @@ class Command(BaseCommand):
             raise CommandError(f"A reason is 1 to {LONGEST} printable characters.")
         entry = Entry.objects.filter(position=position).first() if 0 < position < 2**63 else None
         if entry is None:
-            raise CommandError(f"There is no entry at position {position}.")
+            raise CommandError(f"No entry at position {position}.")
         try:
             with transaction.atomic(durable=True):
                 erasures.erase(
@@ -41,4 +44,7 @@ class Command(BaseCommand):
                 )
         except erasures.NothingToErase as nothing:
             raise CommandError(str(nothing)) from nothing
-        return f"The body of entry {position} ({entry.kind}) is destroyed. The entry and its commitment stay."
+        return (
+            f"The body of entry {position} ({entry.kind}) is destroyed."
+            " The entry and its commitment stay."
+        )

@@ -1,4 +1,4 @@
-"""`manage.py load_tools FILE`: makes a tools.yaml the declaration of a project's tools."""
+"""`manage.py load_tools FILE`: declare a project's tools from a tools.yaml."""
 
 from argparse import ArgumentParser
 from pathlib import Path
@@ -12,13 +12,14 @@ from sessions import projects
 
 
 class Command(BaseCommand):
-    """Load the whole file or nothing of it."""
+    """Load the file completely or not at all."""
 
     help = (
-        "Declare the tools of a project from a YAML file (docs/examples/tools.yaml). The file is the whole list: a "
-        "tool it no longer names becomes opaque and irreversible, as every undeclared tool is."
+        "Declare the tools of a project from a YAML file (docs/examples/tools.yaml). The file is "
+        "the complete list: any tool missing from it becomes opaque and irreversible, like every "
+        "undeclared tool."
     )
-    requires_system_checks: list[str] = []  # they are of the code, and take half of a start
+    requires_system_checks: list[str] = []  # they check the code, and double the start-up time
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("file", metavar="FILE", help="a tools.yaml")
@@ -28,7 +29,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--unless-declared",
             action="store_true",
-            help="change nothing where the project has declared tools",
+            help="do nothing if the project already has declared tools",
         )
 
     def handle(self, *args: Any, **options: Any) -> str:
@@ -50,12 +51,11 @@ class Command(BaseCommand):
             change = tools.declare(project, declared)
         lines = [f"{project.name}: {len(declared)} tools declared."]
         if not change:
-            lines.append("Nothing was different from before.")
+            lines.append("No changes.")
         for word, names in (("Added", change.added), ("Changed", change.changed)):
             if names:
                 lines.append(f"{word}: {', '.join(names)}.")
         if change.removed:
-            lines.append(
-                f"No longer declared, so opaque and irreversible from now on: {', '.join(change.removed)}."
-            )
+            names = ", ".join(change.removed)
+            lines.append(f"No longer declared, so opaque and irreversible from now on: {names}.")
         return "\n".join(lines)
