@@ -1,4 +1,4 @@
-"""Notify all processes of changes when the transaction commits (PostgreSQL NOTIFY).
+"""Notify all processes when the transaction commits (PostgreSQL NOTIFY).
 
 Does nothing on SQLite. Use it sparingly: PostgreSQL serializes commits that notify.
 """

@@ -1,4 +1,4 @@
-"""Django configuration of the journal app, the lowest app: it knows no session or effect."""
+"""Django configuration of the journal app."""
 
 from django.apps import AppConfig
 from django.db.models.signals import post_migrate

@@ -1,4 +1,4 @@
-"""Job heartbeats: background jobs record each run and its result, which an upper app stores.
+"""Job heartbeats: background jobs record each run and its result.
 
 A job that is silent or keeps failing is shown on every page and by /readyz.
 """
@@ -45,7 +45,7 @@ _enders: list[Ended] = []
 
 
 class Lateness(NamedTuple):
-    """The state of a job. `ago_us`: time since its last run; times are None if there is none.
+    """The state of a job; a time is None if there was no such run.
 
     `ahead_us` is positive if the last run is in the future, because the clock was set back.
     """
@@ -76,7 +76,7 @@ class Lateness(NamedTuple):
 
 
 class ClockStep(NamedTuple):
-    """A backward step of the wall clock: its size, its age, and the time until it is undone."""
+    """A backward step of the wall clock: its size, age and remaining time."""
 
     by_us: int
     ago_us: int
@@ -94,7 +94,7 @@ class _Heartbeat(NamedTuple):
 
 
 def keep(keeper: Callable[[str], object], ender: Ended | None = None) -> None:
-    """Register `keeper` for heartbeats by job name, and `ender` for the result of runs."""
+    """Register `keeper` for heartbeats and `ender` for results of runs."""
     if keeper not in _keepers:
         _keepers.append(keeper)
     if ender is not None and ender not in _enders:
@@ -112,7 +112,7 @@ def beat(name: str) -> None:
 
 @contextmanager
 def watched(name: str) -> Iterator[None]:
-    """Record the result of the job's run inside; also a decorator. Exceptions pass through."""
+    """Record the result of the run inside; also a decorator."""
     try:
         yield
     except Exception as error:
@@ -170,7 +170,7 @@ def clock_step(pulses: str, now_us: int) -> ClockStep | None:
 
 
 def held_until(pulses: str) -> int:
-    """Return until when alerts are paused after downtime of Gatebook; possibly in the past."""
+    """Return until when alerts are paused after downtime of Gatebook."""
     return max(
         [
             0,

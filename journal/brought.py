@@ -1,4 +1,4 @@
-"""Imported entries: how they are marked, and the clock of the Gatebook they come from.
+"""Imported entries: how they are marked, and their original clock.
 
 An imported entry gets a new position and `received_us`. Its source and actor mark it as imported;
 no agent's can look the same, because `gatebook` is no agent's name and no name contains a colon.

@@ -1,4 +1,4 @@
-"""Querysets compiled to SQL once per process; on common pages compiling outweighs running."""
+"""Querysets compiled to SQL once per process, to save time on every page."""
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ _LENGTHS: Final = (1, 2, 4, 8, 16, 32, 50, 100)
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """A queryset with its SQL. A place: parameter index, name and item of it, and converter."""
+    """A queryset with its SQL, and where its parameters take values."""
 
     rows: "QuerySet[Any]"
     compiler: Any  # also converts the rows
@@ -108,7 +108,7 @@ def _is_one_of(parameter: Any, stand_ins: Mapping[Any, Any]) -> bool:
 
 
 def _adapted(stand_in: Any) -> Callable[[Any], Any]:
-    """Return the converter for values in place of `stand_in`; an int's type sets its SQL type."""
+    """Return the converter for values; an int's type sets its SQL type."""
     if isinstance(stand_in, int):
         return type(stand_in)
     return _as_it_is if isinstance(stand_in, UUID) else _as_text

@@ -33,7 +33,7 @@ class Status(StrEnum):
 
 @dataclass(slots=True)
 class Draft:
-    """An entry to append. Times are microseconds; `text` is the body, `facts` canonical JSON."""
+    """An entry to append; times in microseconds, `facts` in canonical JSON."""
 
     project: UUID
     source: str
@@ -60,7 +60,7 @@ class Draft:
 
 @dataclass(slots=True, frozen=True)
 class Appended:
-    """The result for a draft. `position`: of the stored entry, which a conflict contradicts."""
+    """The result for a draft; `position` is that of the stored entry."""
 
     status: Status
     position: int
@@ -72,7 +72,7 @@ def commitment(salt: bytes, text: str) -> bytes:
 
 
 def keyed_digest(*parts: str) -> str:
-    """Return 32 hex digits under the installation's pepper, for Gatebook's own entries."""
+    """Return 32 hex digits under the pepper, as an id of Gatebook's own entries."""
     message = "\0".join(parts).encode()
     return hmac.new(settings.GATEBOOK_PEPPER, message, hashlib.sha256).hexdigest()[:32]
 
@@ -124,7 +124,7 @@ def append(drafts: Sequence[Draft], received_us: int) -> list[Appended]:
 
 
 def look(draft: Draft, received_us: int) -> Appended | None:
-    """Compare `draft` with the entry of its key without appending; None if the key is free.
+    """Compare `draft` with the stored entry of its key; None if there is none.
 
     A conflict is recorded as evidence, as by `append`.
     """
@@ -148,7 +148,7 @@ def record(
     attempt: int | None = None,
     subject: UUID | None = None,
 ) -> Appended:
-    """Append one entry by Gatebook itself (violations, changes by people), at most once."""
+    """Append one entry of Gatebook itself; repeating it changes nothing."""
     draft = Draft(
         project=project,
         source=SYSTEM_SOURCE,
@@ -169,7 +169,7 @@ def record(
 def bring(
     drafts: Sequence[Draft], kept: Sequence[tuple[bytes | None, bytes | None]], received_us: int
 ) -> list[int]:
-    """Import entries of another journal with their commitments; return their positions in order.
+    """Import entries of another journal; return their positions in order.
 
     `kept` has the commitment and salt of each, or None for an entry without a body. The keys must
     be new. Must run inside a transaction.
@@ -193,7 +193,7 @@ def bring(
 
 
 def destroy_body(position: int) -> None:
-    """Delete a body and its salt; the database refuses unless an erasure names the entry."""
+    """Delete a body and its salt; requires an erasure that names the entry."""
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM journal_body WHERE entry_id = %s", [position])
 
@@ -278,7 +278,7 @@ _read = attrgetter(*_NAMES)
 
 
 def _insert(drafts: Sequence[Draft], received_us: int) -> list[int | None]:
-    """Insert new entries; return each position, None for a stored key. Keys must differ."""
+    """Insert entries with different keys; return positions, None if stored."""
     if not drafts:
         return []
     salts = os.urandom(32 * len(drafts))

@@ -19,7 +19,7 @@ def loads(text: str) -> Any:
 
 
 def dumps(value: Any, option: int = 0) -> bytes:
-    """Serialize like orjson; with long integers only sorting and indenting options apply."""
+    """Serialize like orjson; long integers limit options to sort and indent."""
     try:
         return orjson.dumps(value, option=option)
     except TypeError:

@@ -12,7 +12,7 @@ from journal import clock
 
 
 class CurrentTransactionId(Func):
-    """The writing transaction's number on PostgreSQL; NULL on SQLite with its single writer."""
+    """The writing transaction's number on PostgreSQL, NULL on SQLite."""
 
     template = "pg_current_xact_id()"
     output_field = models.BigIntegerField()
@@ -43,7 +43,7 @@ class DatabaseNow(Func):
 
 
 class TransactionIdField(models.BigIntegerField):  # type: ignore[type-arg]
-    """`xid8` on PostgreSQL, compared with snapshots by as-of reads; an integer on SQLite."""
+    """`xid8` on PostgreSQL for comparison with snapshots, integer on SQLite."""
 
     def db_type(self, connection: BaseDatabaseWrapper) -> str | None:
         """Return the column type of the vendor."""

@@ -1,4 +1,4 @@
-"""One-line summaries of calls and answers, from the arguments that distinguish a call.
+"""One-line summaries of calls and answers.
 
 Bodies hold anything that an agent sent, and lists read only their beginnings. Nothing is marked up:
 templates show every line as untrusted text.
@@ -44,7 +44,7 @@ _HEAD: Final = Case(
 
 
 def plan_heads() -> Subquery:
-    """Return a subquery: each effect's plan body, or its beginning if long, for `gist_of`.
+    """Return a subquery of plan bodies, or the beginnings of long ones.
 
     NULL if the plan has not arrived or its body was erased.
     """
@@ -71,7 +71,7 @@ def beginning(text: str) -> str:
 
 
 def parsed(text: str) -> dict[str, Any]:
-    """Parse a body; empty if it is no JSON object (rare: bodies are validated on arrival)."""
+    """Parse a body; empty if it is not a JSON object, which is rare."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -80,7 +80,7 @@ def parsed(text: str) -> dict[str, Any]:
 
 
 def arguments_in(text: str) -> Any:
-    """Return the `arguments` of a plan body that may be cut anywhere; None if it has none."""
+    """Return the `arguments` of a plan body that may be cut; None if absent."""
     body = parsed(text)
     if not body:
         body = parsed(closed(text))

@@ -20,7 +20,7 @@ _LAST: Final = {
 
 
 def last_position() -> int:
-    """Return the last settled position of the journal, 0 if it is empty. One index probe.
+    """Return the last settled position, 0 if there is none. One index probe.
 
     SQLite has one writer, so positions follow the commit order. PostgreSQL assigns positions
     before commit: an entry is settled when every transaction up to its own has ended. A later

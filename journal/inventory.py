@@ -1,4 +1,4 @@
-"""Schema inventory: compare tables, constraints and indexes with what this version expects.
+"""Schema inventory: compare the database with what this version expects.
 
 Django knows applied migrations only by name, so a rewritten migration leaves an older database
 unnoticed. The expected inventory is recorded from a freshly migrated database (`make schema` writes
@@ -107,7 +107,7 @@ def compared(wanted: Mapping[str, str], present: Mapping[str, str]) -> list[str]
 
 
 def plain(definition: str) -> str:
-    """Strip what databases print differently: blanks, parentheses, quotes, case, text casts.
+    """Strip what databases print differently: blanks, quotes, case, casts.
 
     PostgreSQL moves the casts of a list to its items when a dump is restored.
     """
@@ -196,7 +196,7 @@ def _sqlite(connection: BaseDatabaseWrapper) -> list[tuple[str, str]]:
 
 
 def _parts(table: str, sql: str) -> Iterator[tuple[str, str]]:
-    """Yield the columns and constraints of an SQLite CREATE TABLE, with their definitions."""
+    """Yield columns and constraints of an SQLite CREATE TABLE."""
     depth, quote, start = 0, "", sql.index("(") + 1
     body = sql[start : sql.rindex(")")]
     parts, part = [], ""

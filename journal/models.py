@@ -1,4 +1,4 @@
-"""The append-only journal: entries, bodies, erasures, and the outbox of consequences.
+"""The append-only journal: entries, bodies, erasures, and the outbox.
 
 Entry, Body and Erasure never change: triggers (journal/triggers.py) refuse UPDATE, DELETE and
 TRUNCATE. A body can be deleted only after an Erasure row names it, and never returns.
@@ -105,7 +105,7 @@ class Entry(models.Model):
 
 
 class Body(models.Model):
-    """The complete item as sent (strictly parsed, redacted, sorted keys), with all free text."""
+    """The complete item as sent (parsed, redacted, sorted), with all free text."""
 
     entry = models.OneToOneField(
         Entry, primary_key=True, on_delete=models.PROTECT, related_name="body"
@@ -123,7 +123,7 @@ class Body(models.Model):
 
 
 class Erasure(models.Model):
-    """Names a body to be erased, the reason and the person; written before the deletion."""
+    """Names a body to be erased, the reason and the actor; written first."""
 
     entry = models.OneToOneField(
         Entry, primary_key=True, on_delete=models.PROTECT, related_name="erasure"
@@ -161,7 +161,7 @@ class Fingerprint(models.Model):
 
 
 class Outbox(models.Model):
-    """A consequence of an entry (mail, webhook, operator log), stored in its transaction."""
+    """A consequence of an entry (mail, webhook, log), stored with it."""
 
     id = models.BigAutoField(primary_key=True)
     project = models.UUIDField()

@@ -1,4 +1,4 @@
-"""Order keys of facts about one thing: commands first, then sequence, source and id.
+"""Order keys of facts: commands first, then sequence, source and id.
 
 Facts without a producer's sequence number come last. A command was accepted by compare-and-set, so
 no later report may replace it, whatever its id. Arrival never counts: the same facts must give the
@@ -33,7 +33,7 @@ def latest_key(
 
 
 def person_key(attempt: int, position: int, source: str, event_id: str) -> str:
-    """Return the order key of a person's resolution of an attempt, before all other facts.
+    """Return the order key of a person's resolution, before all other facts.
 
     Of two resolutions the greater key is the later: by attempt, then by position.
     """
@@ -66,5 +66,5 @@ def is_of_a_command(mark: str) -> bool:
 
 
 def earlier(mark: str, other: str) -> bool:
-    """True if `mark` replaces `other` where the first fact is kept; empty means no mark."""
+    """True if `mark` wins where the first fact is kept; empty means no mark."""
     return bool(mark) and (not other or mark < other)

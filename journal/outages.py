@@ -50,7 +50,7 @@ def outage_of(error: BaseException | None) -> Outage | None:
 
 
 def drop_read_only_connection(outage: Outage | None) -> None:
-    """Close a connection to a read-only server, so that the next request finds the new one.
+    """Close a connection to a read-only server, so that the next one is new.
 
     After a failover a pool would keep it for another hour.
     """

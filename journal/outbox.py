@@ -46,7 +46,7 @@ _PUT: Final = (
 
 
 def deliver_due(senders: Mapping[str, Sender] | None = None, *, most: int = 100) -> int:
-    """Send up to `most` due rows and return how many were sent, by default to all senders.
+    """Send up to `most` due rows and return how many were sent.
 
     A row counts as sent only after every sender of its topic returned. A crash in between sends it
     again: at least once, and receivers deduplicate by `deduplication_key`. A failed row is retried
@@ -72,7 +72,7 @@ def wait_us(tries: int) -> int:
 
 
 def is_due(now: int, *, claim_us: int = 0, first: Q | None = None) -> Q:
-    """Return the condition of due rows, also of those due too late since the clock was set back.
+    """Return the condition of due rows, which tolerates a clock set back.
 
     Without the second part deliveries would pause for as long as the clock was set back.
     `claim_us` is how far a claim postpones a row. `first` limits the condition on first deliveries

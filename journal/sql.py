@@ -1,4 +1,4 @@
-"""Plain SQL on the current thread's connection, for writers and for checks on each request.
+"""Plain SQL on the thread's connection, for writers and frequent checks.
 
 Django wraps every statement in a cursor and three wrappers, at a higher cost than most statements
 here. Psycopg sends a type for every parameter (a number's by its size, none for None), so one text
@@ -32,7 +32,7 @@ def write(text: str, parameters: Sequence[Any] = ()) -> int:
 
 
 def write_each(text: str, parameters: Iterable[Sequence[Any]]) -> int:
-    """Run a statement for each of `parameters` (SQLite); return the number of rows written."""
+    """Run a statement for each of `parameters` on SQLite; return the row count."""
     database: Any = connections[DEFAULT_DB_ALIAS]
     database.validate_no_broken_transaction()
     with database.wrap_database_errors:
@@ -45,7 +45,7 @@ def vendor_id(value: UUID) -> UUID | str:
 
 
 def wanted(sort: str) -> str:
-    """Return a FROM item: table `wanted` with the column `key` of PostgreSQL type `sort`.
+    """Return a FROM item: `wanted` with the column `key` of type `sort`.
 
     Its one parameter comes from `keys`. Follow it with CROSS JOIN and a condition, so that SQLite
     looks up each key, whatever its planner estimates.
@@ -56,18 +56,18 @@ def wanted(sort: str) -> str:
 
 
 def keys(values: Iterable[int | str]) -> str:
-    """Convert numbers or words to an array parameter, for `wanted` and PostgreSQL arrays."""
+    """Convert numbers or words to an array parameter."""
     return f"{{{','.join(map(str, values))}}}" if _is_postgresql() else json.dumps(list(values))
 
 
 def as_text(value: UUID) -> str:
-    """Format a UUID as `CAST(… AS text)` returns it, five times faster than parsing many."""
+    """Format a UUID as `CAST(… AS text)` returns it, which is fast."""
     return str(value) if _is_postgresql() else value.hex
 
 
 @cache
 def _is_postgresql() -> bool:
-    """Cached: this is checked for every id, and Django's proxy costs as much as the rest."""
+    """Return the vendor, cached because Django's proxy is slow."""
     return connection.vendor == "postgresql"
 
 
@@ -92,7 +92,7 @@ def _question_marks(text: str) -> str:
 
 @lru_cache(maxsize=1024)
 def _numbered(text: str) -> bytes:
-    """Convert to PostgreSQL placeholders; cached, where psycopg would convert each time."""
+    """Convert to PostgreSQL placeholders, cached."""
     first, *rest = text.split("%s")
     return "".join([first, *(f"${number}{part}" for number, part in enumerate(rest, 1))]).encode()
 

@@ -149,7 +149,7 @@ def tables(connection: BaseDatabaseWrapper) -> dict[str, str]:
 
 
 def missing(connection: BaseDatabaseWrapper) -> list[str]:
-    """Return the names of absent, disabled or modified triggers; empty if all are in place.
+    """Return the names of absent, disabled or modified triggers.
 
     PostgreSQL prints statements in its own form, which changes between versions. So a trigger's
     comment holds the digest of its source statement and of that printed form; function sources are
@@ -231,7 +231,7 @@ def install(connection: BaseDatabaseWrapper) -> None:
 
 
 def drop_for_test_flush(connection: BaseDatabaseWrapper) -> None:
-    """Remove the triggers so that a transactional test may flush; post_migrate restores them."""
+    """Remove the triggers for a test's flush; post_migrate restores them."""
     with connection.cursor() as cursor:
         for name, table in tables(connection).items():
             cursor.execute(f"DROP TRIGGER IF EXISTS {name}{_on(connection, table)}")

@@ -1,4 +1,4 @@
-"""Render agents' text as inert markup. The only producer of such markup, from escaped parts.
+"""Render agents' text as inert markup, from escaped parts only.
 
 Anything that could hide text from a reader becomes a token: control and format characters,
 bidirectional overrides, zero-width and other ignorable characters, unusual blanks, stacked or stray
@@ -50,7 +50,7 @@ _LINE = re.compile(rf"[ ]{{8,}}|[\n\t]+|{_UNUSUAL}")
 
 
 def markup(form: str, *parts: str) -> SafeString:
-    """Format markup like Django's `format_html`, but faster; parts that are text are escaped.
+    """Format markup like Django's `format_html`, but faster.
 
     `form` must be a literal of ours, which counts as markup.
     """
@@ -62,7 +62,7 @@ def markup(form: str, *parts: str) -> SafeString:
 
 
 class Piece(NamedTuple):
-    """A part of the text: `raw` as sent, and its token in `shown`, or "" if it needs none."""
+    """A part of the text: `raw` as sent, `shown` its token or ""."""
 
     raw: str
     shown: str
@@ -71,7 +71,7 @@ class Piece(NamedTuple):
 
 
 def pieces(text: str, *, one_line: bool = False) -> Iterator[Piece]:
-    """Split `text` into pieces, which join to `text`; `one_line` also makes breaks tokens."""
+    """Split `text` into pieces that join to it; `one_line` replaces breaks."""
     start = 0
     for match in (_LINE if one_line else _PAGE).finditer(text):
         if match.start() > start:
@@ -92,7 +92,7 @@ def hidden_count(text: str) -> int:
 
 
 def render(text: str, limit: int | None = LIMIT) -> SafeString:
-    """Return `text` as inert markup, cut after `limit` characters with the size of the rest."""
+    """Return `text` as inert markup, cut after `limit` characters."""
     return _join(text, limit, one_line=False)
 
 

@@ -37,7 +37,7 @@ class Paused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A breaker on the tools page: closed, open, due (next plan is the trial) or trying."""
+    """A breaker on the tools page: closed, open, due or trying."""
 
     tool: str
     state: str
@@ -47,7 +47,7 @@ class Shown:
 
 
 def count(row: EffectRow, attempt: AttemptRow, *, went_well: bool, now_us: int) -> None:
-    """Count the outcome of an attempt; one query for a success without earlier failures.
+    """Count the outcome of an attempt; one query for a usual success.
 
     The effect's row is locked; breakers are always locked after effects.
     """
@@ -124,7 +124,7 @@ def _raise_if_paused(breaker: Breaker, effect: UUID, now_us: int) -> None:
 
 
 def _pause_end(breaker: Breaker, until_us: int | None, now_us: int) -> int:
-    """Return the end of a pause or trial; an impossible end means the clock was set back."""
+    """Return the end of a pause or trial; 0 if the clock was set back."""
     limits = declared.tool(breaker.project_id, breaker.tool)
     longest_us = max(limits.breaker_pause_s or 0, limits.deadline_s) * US
     return 0 if until_us is None or until_us - now_us > longest_us + CLOCK_STEP_US else until_us
@@ -161,7 +161,7 @@ def shown(project: UUID, now_us: int) -> dict[str, Shown]:
 def _record_change(
     breaker: Breaker, moved: str, row: EffectRow, now_us: int, *, pause_s: int | None = None
 ) -> None:
-    """Record a breaker's change; the tool's name is in the body, where it can be erased."""
+    """Record a breaker's change; the erasable body has the tool's name."""
     facts = {"control": "breaker", "moved": moved, "failures": breaker.failures, "pause_s": pause_s}
     facts = {name: value for name, value in facts.items() if value is not None}
     entries.record(

@@ -32,7 +32,7 @@ class Doubt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A verdict and its inputs. `in_doubt`: the attempts that may have happened, in order."""
+    """A verdict and its inputs; `in_doubt`: attempts that may have happened."""
 
     verdict: Verdict
     case: Case
@@ -61,7 +61,7 @@ def judge(
     same_intent: bool = True,
     stops: Sequence[Hold] | None = None,
 ) -> dict[UUID, Judged]:
-    """Return the verdict on each of `effects`, all of one project, for the worker `process`.
+    """Return the verdict on each of a project's `effects` for worker `process`.
 
     A lease of `process` is its own. For "" every live lease belongs to another worker. For None
     leases are ignored: the endpoint has compared epochs. Passing `stops` in force saves a query.
@@ -260,7 +260,7 @@ def _is_absent(
     looks: Sequence[Look],
     dead_us: Dead,
 ) -> bool:
-    """True if the last probe for `key` missed and began after the window of all `uncertain`."""
+    """True if the last probe missed and began after the window of `uncertain`."""
     numbers = {attempt.number for attempt in tried if attempt.remote_key == key}
     of_key = [look for look in looks if look.attempt in numbers]
     last_probe = max(of_key, key=_probe_start, default=None)
@@ -278,7 +278,7 @@ def _is_absent(
 def _attempt_to_probe(
     doubts: Sequence[Doubt], tried: Sequence[Tried], looks: Sequence[Look], dead_us: Dead
 ) -> Doubt | None:
-    """Return the attempt to probe next: the newest, unless it is settled and an older is not."""
+    """Return the attempt to probe next: the newest that is not settled."""
     for doubt in reversed(doubts):
         if not _is_absent(doubt.remote_key, doubts, tried, looks, dead_us):
             return doubt
@@ -336,7 +336,7 @@ def _number_of(attempt: Tried) -> int:
 
 
 def _first_use_of(target: Doubt | None, tried: Sequence[Tried]) -> int | None:
-    """Return a time before the first use of the key; only a report's producer can know it."""
+    """Return a time before the key's first use; of reports, as produced."""
     if target is None:
         return None
     begun = []
@@ -353,7 +353,7 @@ def _first_use_of(target: Doubt | None, tried: Sequence[Tried]) -> int | None:
 
 
 def _last_sent(window_ends: Sequence[int | None], lifetime_s: int) -> int | None:
-    """Return the last time at which anything was sent, from the ends of in-flight windows."""
+    """Return the last time anything was sent, from the ends of windows."""
     known_ends = [end for end in window_ends if end is not None]
     return (
         max(known_ends) - lifetime_s * US
@@ -369,7 +369,7 @@ def _window_end_of(
     now_us: int,
     lifetime_s: int,
 ) -> int | None:
-    """Return the end of an attempt's in-flight window: a request lifetime after the last send.
+    """Return the end of an attempt's in-flight window.
 
     The last send is the dispatch or the reported failure. If the dispatching worker held a lease
     and is gone, it is the worker's last heartbeat under that epoch, or at the latest the first
@@ -402,7 +402,7 @@ def _is_stopped(row: Row, stops: Sequence[Hold]) -> bool:
 
 
 def _has_failed(compensation: Row) -> bool:
-    """True if a compensation was denied, failed, or was rejected until no attempts remained."""
+    """True if a compensation was denied, failed, or has no attempts left."""
     if compensation.state == "planned":
         return compensation.leave == "refused"
     if compensation.state == "acknowledged":

@@ -47,7 +47,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Answered:
-    """The result of a command. `status` is the HTTP status, `refusal` a code of protocol.md."""
+    """The result of a command; `refusal` is a code of protocol.md."""
 
     effect: EffectRow
     status: int = 200
@@ -63,7 +63,7 @@ _PLANNED_LIST: Final = ", ".join(columns(EffectRow))
 
 
 def plan(origin: Origin, plan: Plan, decide: Decide, observe: Observe) -> Answered:
-    """Record an intention before it happens; only the grant of `decide` releases the effect.
+    """Record an intention; only the grant of `decide` releases the effect.
 
     `decide` is called only when permission is needed. The caller must have locked the session row,
     so that two plans of one intent see each other.
@@ -116,7 +116,7 @@ def plan(origin: Origin, plan: Plan, decide: Decide, observe: Observe) -> Answer
 
 
 def needs_leave(row: EffectRow, now_us: int) -> bool:
-    """True if the next attempt needs permission and none is granted, requested or denied.
+    """True if the next attempt needs permission that is not even requested yet.
 
     A denial applies to the effect, including a denial of an attempt after the first.
     """
@@ -128,7 +128,7 @@ def needs_leave(row: EffectRow, now_us: int) -> bool:
 
 
 def _retry_status(row: EffectRow, now_us: int) -> tuple[bool, bool]:
-    """Return whether to request permission for another attempt, and whether any may have happened.
+    """Return whether to request permission, and whether any attempt may have happened.
 
     Follows the verdict table.
     """
@@ -142,7 +142,7 @@ def _retry_status(row: EffectRow, now_us: int) -> tuple[bool, bool]:
 def give_up(
     row: EffectRow, attempts: dict[int, AttemptRow], received_us: int, observe: Observe
 ) -> None:
-    """Stop waiting for a report on the last attempt, so that permission applies to the next one.
+    """Stop waiting for a report, so that permission applies to the next attempt.
 
     The outcome stays unknown, and any later report takes precedence over this entry.
     """
@@ -236,14 +236,14 @@ def acknowledge(
     external_reference: str,
     observe: Observe,
 ) -> Answered:
-    """Record the outcome of an open attempt; a closed one keeps it as late evidence (202)."""
+    """Record the outcome of an open attempt; a closed one gets late evidence (202)."""
     facts = {"outcome": outcome}
     values = {"outcome": outcome, "external_reference": external_reference}
     return _answer_attempt(origin, effect, "effect.acknowledged", attempt, facts, values, observe)
 
 
 def fail(origin: Origin, effect: UUID, *, attempt: int, reason: str, observe: Observe) -> Answered:
-    """Record a failed attempt: rejected (nothing happened), timeout or error (unknown)."""
+    """Record a failed attempt: rejected (nothing happened), timeout or error."""
     return _answer_attempt(
         origin, effect, "effect.failed", attempt, {"reason": reason}, {"reason": reason}, observe
     )
@@ -371,7 +371,7 @@ def trace(origin: Origin, row: EffectRow, refusal: str) -> None:
 
 
 def _related(identity: UUID, plan: Plan) -> tuple[EffectRow | None, list[EffectRow]]:
-    """Load the effect and the open effects of the same intent in its session, in one query."""
+    """Load the effect and open effects of its intent and session, in one query."""
     lock = " FOR UPDATE" if connection.vendor == "postgresql" else ""
     states = ", ".join(f"'{state}'" for state in OPEN)
     records = sql.rows(
@@ -445,7 +445,7 @@ def lost_lease(origin: Origin, row: EffectRow, kind: str, attempt: int) -> Stale
 
 
 def locked(origin: Origin, effect: UUID) -> tuple[EffectRow, dict[int, AttemptRow]]:
-    """Lock an effect of the caller's project and load its attempts. Raises LookupError."""
+    """Lock an effect of the project, load its attempts. Raises LookupError."""
     row = effects.load([effect]).get(effect)
     if row is None or row.project_id != origin.project:
         raise LookupError(effect)

@@ -1,4 +1,4 @@
-"""Strict reader of tools.yaml: any error rejects the entire file and names its line.
+"""Strict reader of tools.yaml: any error rejects the file with its line.
 
 docs/examples/tools.yaml shows every key.
 """
@@ -205,7 +205,7 @@ def _count(node: Node, about: str, key: str, most: int) -> int:
 
 
 def _breaker(node: Node, about: str) -> tuple[int, int]:
-    """Return the number of consecutive failures that pause plans, and the pause in seconds."""
+    """Return how many consecutive failures pause plans, and the seconds."""
     keys = ("failures", "pause_s")
     if not isinstance(node, MappingNode):
         raise FaultyFileError(
@@ -227,7 +227,7 @@ def _breaker(node: Node, about: str) -> tuple[int, int]:
 
 
 def _mapping(node: MappingNode, about: str, allowed: tuple[str, ...] | None) -> dict[str, Node]:
-    """Return the values of a mapping by key; every key is allowed text without repetition."""
+    """Return a mapping's values; keys are allowed text without repetition."""
     values: dict[str, Node] = {}
     for key, value in node.value:
         if not isinstance(key, ScalarNode) or not key.tag.endswith(":str"):

@@ -50,7 +50,7 @@ class Declared(NamedTuple):
 
     @property
     def judged_as(self) -> str:
-        """The tool class as rules see it and effects store it; a change means a new result."""
+        """The tool class as rules see it and effects store it."""
         return f"{self.tool_class}/{self.reversibility}"
 
 
@@ -58,7 +58,7 @@ UNDECLARED: Final = Declared("opaque", DEFAULT_DEADLINE_S, "irreversible")
 
 
 def tool(project: UUID, name: str) -> Declared:
-    """Return the declaration, at most five seconds old; undeclared means opaque and mutating."""
+    """Return the declaration, at most five seconds old, or UNDECLARED."""
     now = monotonic()
     kept = _kept.get(project)
     if kept is None or now - kept[0] > KEPT_S:

@@ -26,7 +26,7 @@ def dispatch(
     observe: Observe,
     replays: int | None = None,
 ) -> Answered:
-    """Use the permission and open the next attempt; repeat the answer to an identical request.
+    """Use the permission and open the next attempt, or repeat the answer.
 
     `asked` returns the intent digest of what is about to run, for the planned tool. `check` may
     refuse a dispatch, and `again` one under a permission that an earlier attempt used. `replays`

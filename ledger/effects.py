@@ -117,11 +117,11 @@ class Breach:
 
 
 class LostRace(Exception):
-    """Another writer stored the same new effect first; the transaction must be retried."""
+    """Another writer stored the same new effect first; retry the transaction."""
 
 
 def record(reports: Sequence[Report], observe: Observe) -> dict[UUID, EffectRow]:
-    """Fold `reports`, whose entries are in the journal, into their effects; return these by id.
+    """Fold recorded `reports` into their effects; return these by id.
 
     Must run inside a transaction. Raises LostRace when another writer stored a new effect first:
     the endpoint then retries the whole transaction, so nothing is lost.
@@ -232,7 +232,7 @@ def write(rows: Iterable[EffectRow], attempts: Iterable[AttemptRow]) -> None:
 
 
 def _archive_replaced_plans(rows: Iterable[EffectRow]) -> None:
-    """Record replaced plans in the journal before their columns are overwritten (for as-of)."""
+    """Record replaced plans in the journal before they are overwritten."""
     drafts = []
     for row in rows:
         for plan in row.gave_way or ():
@@ -292,7 +292,7 @@ def facts_of(breach: str) -> str:
 
 
 def tell(breaches: Sequence[Breach], received_us: int) -> None:
-    """Record each violation once as an `integrity.violation` entry, and put it in the outbox."""
+    """Record each violation once as an entry, and put it in the outbox."""
     for breach in breaches:
         effect = breach.effect
         event_id = entries.keyed_digest("violation", str(effect.id), breach.name)

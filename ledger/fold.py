@@ -98,7 +98,7 @@ class Fact:
 def apply(
     effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe
 ) -> list[str]:
-    """Set the marks of `fact` on `effect` and `attempts` (by number); return its own violations.
+    """Set the marks of `fact` on effect and attempts; return its own violations.
 
     Call `settle` when all facts are applied. A fact of an unknown kind changes nothing.
     """
@@ -214,7 +214,7 @@ _UNCOMMANDED: Final = ("observed", "bypassed")
 def _apply_observation(
     effect: EffectRow, attempts: dict[int, AttemptRow], seen: Observation
 ) -> None:
-    """Set the observed permission on the effect and on its attempts made without a command."""
+    """Set the observed permission on effect and attempts made without a command."""
     if effect.leave_basis == "exemption":
         effect.leave_ref = ""
     # `settle` decides at the end whether this is a violation.
@@ -254,7 +254,7 @@ def _may_change_policy_result(effect: EffectRow, plan: Fact) -> bool:
 def _attempt(
     effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe
 ) -> AttemptRow:
-    """Return the attempt of a fact. A new attempt uses the effect's permission or lacks one."""
+    """Return the attempt of a fact; a new one uses the effect's permission."""
     row = attempts.get(fact.attempt)
     if row is None and effect.leave_aside:
         # A rejected attempt turned out to have happened: restore the permission for the next one.
@@ -299,7 +299,7 @@ def _attempt(
 def _will_set_state(
     effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, row: AttemptRow
 ) -> bool:
-    """True if this acknowledgement will determine the effect's state (see marks.tells)."""
+    """True if this acknowledgement will determine the state (marks.tells)."""
     if fact.kind != "effect.acknowledged":
         return False
     outcome = fact.values["outcome"] if _takes_precedence(effect, fact, row) else row.outcome
@@ -307,7 +307,7 @@ def _will_set_state(
 
 
 def _takes_precedence(effect: EffectRow, fact: Fact, row: AttemptRow) -> bool:
-    """True if this acknowledgement counts for its attempt, whatever was reported before.
+    """True if this acknowledgement counts, whatever was reported before.
 
     A known outcome takes precedence over "unknown", even a report over a command. Among equals the
     first by its mark counts. Exception: among reports on a partial compensation (`undoes`), the
@@ -376,7 +376,7 @@ def _failed(
 def _probed(
     effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe
 ) -> None:
-    """Apply a probe result: a hit acknowledges the attempt, any other result moves no mark."""
+    """Apply a probe: a hit acknowledges the attempt, other results move no mark."""
     if fact.values.get("found") == "hit":
         values = {"outcome": "ok", "external_reference": fact.values.get("external_reference")}
         _acknowledged(
@@ -394,7 +394,7 @@ def _superseded(
 def _resolved(
     effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, _observe: Observe
 ) -> None:
-    """Apply a person's resolution of an unknown outcome. Reports of agents never count as one."""
+    """Apply a person's resolution; reports of agents never count as one."""
     if fact.lane != "system":
         return
     answer, row = fact.values["answer"], attempts.get(fact.attempt)

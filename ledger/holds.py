@@ -36,7 +36,7 @@ def share(project: UUID) -> None:
 
 
 def alone(project: UUID) -> None:
-    """Wait for running dispatches of the project and block new ones until the transaction ends."""
+    """Block dispatches of the project until the transaction ends."""
     if connection.vendor == "postgresql":
         sql.rows("SELECT pg_advisory_xact_lock(%s, %s)", [_LOCK, _lock_number(project)])
 
@@ -113,7 +113,7 @@ def since(project: UUID, at_us: int) -> list[Hold]:
 
 @transaction.atomic(savepoint=False)
 def put(project: Project, scope: str, subject: str, reason: str, user: User) -> Hold:
-    """Stop what `scope` and `subject` name: the hex id, the tool's name, or "" for the project.
+    """Stop what `scope` and `subject` (hex id, tool name or "") name.
 
     Repeating it returns the existing stop. Raises RefusedError for an empty reason, an unknown
     subject, and in an archive, where nothing runs.
@@ -147,7 +147,7 @@ def put(project: Project, scope: str, subject: str, reason: str, user: User) -> 
 
 @transaction.atomic(savepoint=False)
 def lift(hold: Hold, reason: str, user: User) -> bool:
-    """End a stop; False if it was lifted already. Raises RefusedError for an empty reason."""
+    """End a stop; False if already lifted. Raises RefusedError without a reason."""
     words = _validated_reason(reason)
     alone(hold.project_id)
     now = now_us()

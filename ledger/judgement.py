@@ -36,7 +36,7 @@ def said_of(plan: Mapping[str, Any]) -> Judgement:
 def standing(
     effect: EffectRow, plan: Mapping[str, Any], *, wins: bool, by_command: bool
 ) -> Judgement:
-    """Return the policy result after another `plan`; `wins` if it replaces the current plan.
+    """Return the policy result after another `plan`, which `wins` or loses.
 
     A command was decided for what it requested, so reports never change its result. Which of
     several reported plans ran is unknown, so the strictest result counts, whatever their order.

@@ -47,12 +47,12 @@ def is_in_doubt(row: Row) -> bool:
 
 
 def sent_at_latest(attempt: Tried) -> int | None:
-    """Return a time after which the attempt did not begin: its dispatch or its first report."""
+    """Return a time after which the attempt did not begin."""
     return attempt.received_us if attempt.received_us is not None else attempt.heard_us
 
 
 def compensations_of(effects: Sequence[Row]) -> dict[UUID, list[Effect]]:
-    """Return planned compensations of effects in doubt or to be undone, in order of opening."""
+    """Return compensations of effects in doubt or to be undone, oldest first."""
     targets = [
         row.id
         for row in effects
@@ -157,7 +157,7 @@ SELECT mine.id FROM ledger_effect mine WHERE mine.id IN ({marks}) AND EXISTS (
 
 
 def overtaken_of(effects: Sequence[Row], attempts: Mapping[UUID, Sequence[Tried]]) -> set[UUID]:
-    """Return the effects whose resource, or tool, has a later dispatch by another effect."""
+    """Return the effects whose resource or tool has a later dispatch."""
     overtaken = {
         row.id
         for row in effects
@@ -213,7 +213,7 @@ ORDER BY attempt.id LIMIT {most}
 def _released_since(
     effects: Sequence[Row], attempts: Mapping[UUID, Sequence[Tried]], column: str
 ) -> set[UUID]:
-    """Return those of `effects` that a later dispatch overtook; all if there are too many."""
+    """Return the effects that a later dispatch overtook; all if too many."""
     last_attempts = {
         row.id: max(attempts[row.id], key=_sent) for row in effects if attempts.get(row.id)
     }
@@ -266,7 +266,7 @@ def _bodies(positions: Sequence[int]) -> "QuerySet[Body, tuple[int, str]]":
 
 
 def leases_of(effects: Sequence[Row]) -> Mapping[UUID, Lease]:
-    """Return the lease that covers each effect: its task's if there is one, else its session's."""
+    """Return the lease that covers each effect: of its task, else its session."""
     if not effects:
         return {}
     sessions = list({row.session_id for row in effects})
@@ -297,7 +297,7 @@ def _of_both(sessions: Sequence[UUID], tasks: Sequence[UUID]) -> "QuerySet[Lease
 def acquisitions_after(
     attempts: Mapping[UUID, Sequence[Tried]], leases: Mapping[UUID, Lease]
 ) -> dict[tuple[UUID, int], int]:
-    """Return by lease and epoch when a lease was next acquired after an attempt's epoch."""
+    """Return when each lease was next acquired after an attempt's epoch."""
     wanted = {
         (lease.id, attempt.lease_epoch + 1)
         for effect, tried in attempts.items()

@@ -25,7 +25,7 @@ class Grant(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """A code of protocol.md, its message, and the reason of a missing permission (approvals.md)."""
+    """A code of protocol.md, its message, and the reason from approvals.md."""
 
     code: str
     sentence: str

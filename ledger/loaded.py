@@ -18,7 +18,7 @@ _EFFECT_LIST: Final = ", ".join(_EFFECT)
 
 
 def load(identities: Iterable[UUID]) -> dict[UUID, EffectRow]:
-    """Load and lock the stored rows of `identities`, in id order so that writers cannot deadlock.
+    """Load and lock stored rows, in id order to prevent deadlocks.
 
     A second query loads the references of effects that a person resolved as happened.
     """

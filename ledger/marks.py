@@ -1,4 +1,4 @@
-"""Derive state, outcome, permission and violations from the marks that facts have set.
+"""Derive state, outcome, permission and violations from the marks.
 
 Pure; ledger/fold.py sets the marks.
 """
@@ -16,7 +16,7 @@ def settle(
     deadline_s: int,
     spared: Callable[[], int] = lambda: 0,
 ) -> list[str]:
-    """Derive state, outcome and the rest from the marks; return the violations that they show.
+    """Derive the state from the marks; return the violations that they show.
 
     `deadline_s` is the maximum duration of a dispatch of the effect's tool. `spared` returns the
     attempt up to which the effect may still turn out to have been undone; it is called only where
@@ -138,7 +138,7 @@ def _is_withdrawn(
 
 
 def _is_in_doubt(effect: EffectRow, row: AttemptRow) -> bool:
-    """True if an attempt may have happened: not rejected, not undone, not denied by a person."""
+    """True if an attempt may have happened: not rejected, undone or denied."""
     denied = attempt_of(effect.resolved_mark) if effect.resolution == "not_happened" else 0
     return row.number > max(effect.undone, denied) and row.failure_reason != "rejected"
 
@@ -146,7 +146,7 @@ def _is_in_doubt(effect: EffectRow, row: AttemptRow) -> bool:
 def _is_withdrawn_wrongly(
     effect: EffectRow, attempts: dict[int, AttemptRow], known_attempts: list[int]
 ) -> bool:
-    """True for a reported withdrawal after a dispatch, and for any withdrawal of what happened.
+    """True for a reported withdrawal after dispatch, or any of what happened.
 
     Also if the attempt turns out to be rejected: the report came too early, or should have been a
     command, and no later fact withdraws a violation.

@@ -10,7 +10,7 @@ from sessions.models import Project
 
 
 class Hold(models.Model):
-    """A person's stop of an effect, session, agent, tool or project, until it is lifted."""
+    """A stop of an effect, session, agent, tool or project, until lifted."""
 
     id = models.UUIDField(primary_key=True, default=uuid7)
     project = models.ForeignKey(

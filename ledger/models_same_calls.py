@@ -1,4 +1,4 @@
-"""Effects planned or dispatched while the same call in another session had no known outcome."""
+"""Equal calls of several sessions, one of unknown outcome."""
 
 from django.db import models
 from django.db.models import F, Q
@@ -8,7 +8,7 @@ from sessions.models import Project, Session
 
 
 class SameCall(models.Model):
-    """Links `effect` to `other`, the same call with unknown outcome at its plan or dispatch.
+    """Links `effect` to `other`, the same call with unknown outcome then.
 
     There is no foreign key constraint: it would lock the other effect's row, whose worker may be
     about to write the opposite link.

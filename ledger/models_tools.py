@@ -9,7 +9,7 @@ from sessions.models import Project
 
 
 class Tool(models.Model):
-    """An operator's declaration of a tool (tools.yaml). Undeclared means opaque and mutating."""
+    """An operator's declaration of a tool; undeclared means opaque."""
 
     id = models.UUIDField(primary_key=True, default=uuid7)
     project = models.ForeignKey(

@@ -1,4 +1,4 @@
-"""Create placeholder effects that plans refer to before any of their own facts arrive."""
+"""Placeholder effects that plans name before their own facts arrive."""
 
 from collections.abc import Mapping
 from uuid import UUID
@@ -11,7 +11,7 @@ from ledger.models import Effect
 def opening(
     named: Mapping[UUID, Report], told: set[UUID], project: UUID, received_us: int
 ) -> list[Report]:
-    """Return the reports of effects that plans name; `told` are those with facts in this batch.
+    """Return reports of named effects; `told` have facts in this batch.
 
     An effect without facts gets an entry of its own: the entry of the naming plan opens the
     planned effect.

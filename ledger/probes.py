@@ -1,4 +1,4 @@
-"""Probes of the remote that agents report: an attempt is found once, several times or not."""
+"""Probes that agents report: an attempt is found once, often or not."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -18,7 +18,7 @@ FOUND: Final = ("hit", "miss", "error", "several")
 def facts_of(
     attempt: int, found: str, received_us: int, began_us: int | None, *, live: bool
 ) -> dict[str, Any]:
-    """Return the journal facts of a probe. `began_us` is the start time by the sender's clock.
+    """Return a probe's journal facts; `began_us` is by the sender's clock.
 
     The stored `began_us` is the earlier of that time and the arrival, so that a clock that runs
     ahead never makes a probe later than it is. Without a start time it is the arrival of a `live`
@@ -39,7 +39,7 @@ def probe(
     began_us: int | None,
     observe: Observe,
 ) -> Answered:
-    """Record a probe. A hit acknowledges the attempt as evidence; a command takes precedence.
+    """Record a probe; a hit acknowledges the attempt as evidence.
 
     Raises LookupError when the project has no such effect, and Repeated.
     """

@@ -1,4 +1,4 @@
-"""Attempts after the first: whether the verdict table allows one, and the recorded verdict."""
+"""Attempts after the first, and the verdict that allows them."""
 
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -38,7 +38,7 @@ _LEASE_HELD: Final = Refusal(
 
 
 def following(row: EffectRow, process: str, replays: int | None, now_us: int) -> Next:
-    """Decide the next attempt of a locked effect; `replays` names the attempt to replace."""
+    """Decide the next attempt of a locked effect; it replaces `replays`."""
     asker = process if replays is not None else None
     evaluation = cases.judge(row.project_id, [row], now_us, asker)[row.id]
     decision = evaluation.verdict

@@ -22,7 +22,7 @@ from ledger.rows import EffectRow
 def repeated(
     rows: Mapping[UUID, EffectRow], facts_by_effect: Mapping[UUID, Sequence[Fact]]
 ) -> set[int]:
-    """Return the positions of plans among the facts that repeat an earlier plan of their effect.
+    """Return the positions of plans that repeat an earlier plan of their effect.
 
     `rows` are the stored effects. No query where all plans of each effect, including the stored
     one, have the same policy result. Imported plans have no live result to repeat, and the content

@@ -1,4 +1,4 @@
-"""Effect and Attempt as plain rows, for the fold and for set-wise reads and writes."""
+"""Effect and Attempt as plain rows, for the fold and set-wise SQL."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
@@ -159,7 +159,7 @@ def given(row: type[EffectRow] | type[AttemptRow], names: tuple[str, ...]) -> st
 
 
 def document(rows: Sequence[EffectRow] | Sequence[AttemptRow], names: tuple[str, ...]) -> str:
-    """Serialize `names` of each row as JSON, with numbers as keys: names double the size."""
+    """Serialize `names` of each row as JSON with short numeric keys."""
     values, keys = attrgetter(*names), _KEYS[: len(names)]
     return orjson.dumps([dict(zip(keys, values(row), strict=True)) for row in rows]).decode()
 
@@ -168,7 +168,7 @@ _KEYS: Final = [str(number) for number in range(len(fields(EffectRow)))]
 
 
 def typed_marks(row: type[EffectRow] | type[AttemptRow], names: tuple[str, ...]) -> str:
-    """Return placeholders of `names` with types, for a SELECT without columns of a table."""
+    """Return typed placeholders of `names`, for a SELECT without a table."""
     types = _types(row)
     return ", ".join(f"%s::{types[name]}" for name in names)
 
@@ -183,7 +183,7 @@ def _reader(row: Any, names: tuple[str, ...]) -> tuple[Callable[[Any], tuple[Any
 def parameters(
     rows: Sequence[EffectRow] | Sequence[AttemptRow], names: tuple[str, ...]
 ) -> list[list[Any]]:
-    """Return `names` of each row as SQL parameters of either vendor (UUIDs as 32 hex digits)."""
+    """Return `names` of each row as SQL parameters of either vendor."""
     if not rows:
         return []
     read, uuids = _reader(cast(Any, type(rows[0])), names)

@@ -1,4 +1,4 @@
-"""The one writer of SameCall: equal calls in several sessions, one of unknown outcome.
+"""The one writer of SameCall: equal calls in several sessions.
 
 Tools that only read, or that set a state, may repeat a call: they are
 neither checked nor linked.
@@ -28,7 +28,7 @@ UNKNOWN_SQL: Final = (
 
 
 class Link(NamedTuple):
-    """Another effect with the same call; `earlier` if its outcome was unknown at that time."""
+    """Another effect with the same call; `earlier`: of unknown outcome then."""
 
     other: Effect
     earlier: bool
@@ -55,7 +55,7 @@ def is_harmless(project: UUID, tool: str) -> bool:
 
 
 def unknown(project: UUID, session: UUID, tool: str, intent: str, most: int = MOST) -> list[UUID]:
-    """Return effects of other sessions with this intent and unknown outcome, oldest first."""
+    """Return other sessions' equal calls of unknown outcome, oldest first."""
     if is_harmless(project, tool):
         return []
     conditions = [vendor_id(project), intent, vendor_id(session)]
@@ -109,7 +109,7 @@ def was_unknown(effect: UUID) -> bool:
 
 
 def of_session(session: UUID, most: int, until: int | None = None) -> list[tuple[Effect, Link]]:
-    """Return the session's effects with links, newest first, each with the other effect."""
+    """Return the session's linked effects, newest first, with the others."""
     rows = SameCall.objects.filter(Q(session=session) | Q(other_session=session))
     pairs = []
     for row in reversed(_load_rows(rows, until)[-most:]):

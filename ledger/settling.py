@@ -1,4 +1,4 @@
-"""Effects of a session that must be settled before it continues (index effect_open_intent)."""
+"""Effects of a session that must be settled before it continues."""
 
 from typing import Final
 from uuid import UUID

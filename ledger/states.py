@@ -1,4 +1,4 @@
-"""The value tables of the fold; CHECK constraints are built from them (ledger/models.py).
+"""The value tables of the fold, also used for CHECK constraints.
 
 After a change `makemigrations --check` fails until a migration contains it.
 """

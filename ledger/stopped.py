@@ -1,4 +1,4 @@
-"""Detect effects reported as executed during a stop: the violation `executed_while_on_hold`.
+"""Detect executions during a stop: violation `executed_while_on_hold`.
 
 Only the server's clock counts, and times of agents are ignored; pages show both. An attempt without
 a command is known to have happened from its first report on. If a stop covered it at that moment,
@@ -20,7 +20,7 @@ _MOVING: Final = ("effect.dispatched", "effect.acknowledged", "effect.failed", "
 
 
 class _Execution(NamedTuple):
-    """An attempt that happened without a command, its first report and the reporting agent."""
+    """An attempt without a command, its first report and reporting agent."""
 
     row: EffectRow
     heard_us: int
@@ -32,7 +32,7 @@ def breaching(
     attempts: Mapping[UUID, Mapping[int, AttemptRow]],
     facts: Iterable[tuple[UUID, Fact]],
 ) -> list[EffectRow]:
-    """Mark and return the effects that the folded `facts` show to have run during a stop.
+    """Mark and return the effects that `facts` show to have run during a stop.
 
     One query, a second if there are stops. Between two changes of a stop the result does not depend
     on the order of facts: the reporting agent is checked with each fact, and what only a plan

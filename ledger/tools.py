@@ -97,7 +97,7 @@ def declare(
 
 
 def name_digest(name: str) -> str:
-    """Return the journal's pseudonym of a tool where names are not allowed: 16 hex digits."""
+    """Return the journal's pseudonym of a tool name: 16 hex digits."""
     return keyed_digest("tool", name)[:16]
 
 
@@ -140,7 +140,7 @@ def used_undeclared(project: Project, limit: int = 200) -> list[str]:
 
 
 def bring(rows: Sequence[Tool]) -> None:
-    """Import a bundle's declarations into its archive, so that pages show the original ones."""
+    """Import a bundle's declarations into its archive."""
     Tool.objects.bulk_create(rows, batch_size=500)
 
 

@@ -1,4 +1,4 @@
-"""Load stored attempts: all of an effect, or only those relevant to its next facts."""
+"""Load stored attempts: all, or only those relevant to the next facts."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
@@ -101,7 +101,7 @@ def _attempt_row(values: Sequence[object]) -> AttemptRow:
 def select(
     table: str, names: str, column: str, keys: list[UUID], order: str
 ) -> list[tuple[object, ...]]:
-    """Return the rows whose `column` is in `keys`, locked on PostgreSQL; batched on SQLite."""
+    """Return rows by keys, locked on PostgreSQL and batched on SQLite."""
     records: list[tuple[object, ...]] = []
     if connection.vendor == "postgresql":
         # A join instead of `= ANY`: a wrong row estimate must never cause a full table scan.

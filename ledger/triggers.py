@@ -1,4 +1,4 @@
-"""Database triggers for attempts, on both vendors: no attempt without its effect's permission.
+"""Database triggers for attempts: none without its effect's permission.
 
 A CHECK constraint sees one row. That an attempt has the permission of its effect needs two rows,
 hence triggers. They fire after an insert: an upsert also fires BEFORE INSERT for rows that it then

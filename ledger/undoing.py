@@ -1,4 +1,4 @@
-"""Apply compensations to the effects that they name: to all of it, or to attempts up to one.
+"""Apply compensations to their targets: to all of it, or to some attempts.
 
 A compensation carries over its marks and not its state: it stays acknowledged when it is later
 compensated itself. A partial compensation also counts whether it went well, which may still change.
@@ -22,7 +22,7 @@ Attempts = dict[UUID, dict[int, AttemptRow]]
 
 
 class Undoing(NamedTuple):
-    """The effect of a compensation on `target`: on attempts up to `through`, or on all of it.
+    """The effect of a compensation on `target`, or its attempts up to `through`.
 
     `happened` applies to all of it. A partial one is `well` or `wrong`, or neither while unknown.
     """
@@ -35,7 +35,7 @@ class Undoing(NamedTuple):
 
     @property
     def undone(self) -> int:
-        """The attempt up to which it undid its target, for a successful partial compensation."""
+        """The attempt up to which a partial compensation undid its target."""
         return self.through or 0 if self.well else 0
 
 
@@ -45,7 +45,7 @@ def happened(row: EffectRow | Effect, tried: Iterable[AttemptRow]) -> bool:
 
 
 def went_well(row: EffectRow | Effect, tried: Iterable[AttemptRow]) -> bool:
-    """True if a partial compensation succeeded, so that nothing remains of what it undoes.
+    """True if a partial compensation succeeded, so that nothing remains.
 
     An acknowledgement by command decides. Among reports a single "it went wrong" for any attempt
     means no: what counts as undone is done again.
@@ -90,7 +90,7 @@ def of(
 
 
 def settle(row: EffectRow, rows: Rows, attempts: Attempts) -> list[str]:
-    """Call `fold.settle` with the tool's declared deadline and with what may still be undone.
+    """Derive the state, with the tool's deadline and possible compensations.
 
     `rows` and `attempts` are what was loaded so far; the effect's compensations are loaded only
     where two attempts happened.
@@ -105,7 +105,7 @@ def settle(row: EffectRow, rows: Rows, attempts: Attempts) -> list[str]:
 
 
 def _undoable_through(target: UUID, rows: Rows, attempts: Attempts) -> int:
-    """Return the attempt up to which the effect may still turn out to have been undone."""
+    """Return the attempt up to which the effect may still have been undone."""
     compensations = of(rows, attempts) | _stored_compensations(target, rows)
     return max(
         (
@@ -136,7 +136,7 @@ def _stored_compensations(target: UUID, rows: Rows) -> dict[UUID, Undoing]:
 def carry(
     rows: Rows, attempts: Attempts, before: Mapping[UUID, Undoing]
 ) -> list[tuple[EffectRow, str]]:
-    """Apply the compensations among `rows` to their targets; return the violations shown there.
+    """Apply compensations among `rows` to their targets; return violations.
 
     `before` is the earlier result of `of` for the stored ones. A target has been stored since it
     was named, and joins `rows` where it changes.
@@ -198,7 +198,7 @@ def _change_of(compensation: Undoing | None) -> tuple[UUID, int, bool] | None:
 def _apply_full_compensations(
     rows: Rows, attempts: Attempts, before: Mapping[UUID, Undoing], now: Mapping[UUID, Undoing]
 ) -> None:
-    """Move full compensations to the targets of their current plans, and release former ones."""
+    """Apply full compensations to their current targets, release former ones."""
     released = {
         compensation.target
         for identity, compensation in before.items()
@@ -233,7 +233,7 @@ def _has_other_compensation(identity: UUID, excluded: Iterable[UUID]) -> bool:
 
 
 def another_is_open(row: EffectRow) -> bool:
-    """True if another planned compensation of the same effect is open (at most one may be)."""
+    """True if another command's compensation of the same effect is open."""
     others = Effect.objects.filter(compensates=row.compensates_id, lane="command").exclude(
         id=row.id
     )

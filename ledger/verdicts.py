@@ -1,4 +1,4 @@
-"""Verdict table: which next step is allowed for an effect, as one pure and total function.
+"""Verdict table: the allowed next step of an effect, as one pure function.
 
 `verdict(case, now_us)` reads nothing, changes nothing and always answers; the first row that
 matches decides. Its inputs (`Case.as_dict`) and `VERSION` are stored with each verdict that was
@@ -27,7 +27,7 @@ CAN_BE_LOOKED_UP: Final = ("joint", "probeable")
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """The declared properties of a tool, times in seconds. The defaults are those of no entry."""
+    """Declared properties of a tool, times in seconds; defaults if undeclared."""
 
     tool_class: str = "opaque"
     request_lifetime_s: int = 300
@@ -100,7 +100,7 @@ def _without_defaults(values: dict[str, Any]) -> dict[str, Any]:
 
 
 class Verdict(NamedTuple):
-    """The allowed next step. `until_us`: when to ask again, or how long a replay is allowed."""
+    """The allowed next step. `until_us`: when to ask again, or a replay's end."""
 
     answer: str
     reason: str
@@ -172,7 +172,7 @@ def _decide_undispatched(case: Case, now_us: int) -> Verdict:
 
 
 def _decide_rejected(case: Case, now_us: int) -> Verdict:
-    """Rows 9 and 9b: the remote rejected it, so nothing happened; a retry needs permission."""
+    """Rows 9 and 9b: rejected by the remote, so a retry needs permission."""
     if not case.same_intent:
         return Verdict("escalate", "INTENT_MISMATCH", "6")
     # A person's "it did not happen" allows exactly one more attempt.
@@ -215,7 +215,7 @@ def _decide_uncertain(case: Case, now_us: int) -> Verdict:
 
 
 def _looked(case: Case, now_us: int, reason: str = "PROBED_ABSENT", row: str = "21") -> Verdict:
-    """Apply the last probe, or request one. Only a probe after the window proves an absence."""
+    """Apply or request a probe; only one after the window proves an absence."""
     means = case.means
     if not (means.probe or means.tool_class in CAN_BE_LOOKED_UP):
         return Verdict("escalate", reason, row)
@@ -272,7 +272,7 @@ def _apply_permission(decision: Verdict, case: Case, now_us: int) -> Verdict:
 
 
 def is_safe(decision: Verdict) -> bool:
-    """True if the work can continue without a person: no escalation, open gate or stop."""
+    """True if work can continue without a person: no escalation, gate or stop."""
     return decision.answer != "escalate" and (decision.beneath or decision.reason) not in (
         "GATE_PENDING",
         "HELD",

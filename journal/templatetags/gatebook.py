@@ -1,4 +1,4 @@
-"""Template tags that all pages share: agents' text, states, moments, sizes, digests.
+"""Template tags of all pages: agents' text, states, moments, sizes, digests.
 
 Uses no models: `state` reads the attributes of an effect.
 """
@@ -60,7 +60,7 @@ class EffectLike(Protocol):
 
 
 def shown_state(effect: EffectLike, now: int) -> str:
-    """Return the shown state at `now` (microseconds); "unknown" is derived, not stored."""
+    """Return the shown state at `now` (microseconds), which may be derived."""
     if effect.state == "planned" and effect.leave == "pending":
         return "awaiting approval"
     if effect.state == "dispatched" and effect.deadline_us is not None and effect.deadline_us < now:
@@ -71,7 +71,7 @@ def shown_state(effect: EffectLike, now: int) -> str:
 
 
 def look_of(word: str, outcome: str, leave: str = "") -> tuple[str, str]:
-    """Return class and shape of a shown state; errors and unapproved runs are no success."""
+    """Return class and shape of a state; errors are shown as no success."""
     if word == "acknowledged" and leave == "bypassed":
         return "is-failed", "warn"
     if word == "acknowledged" and outcome == "error":
@@ -93,7 +93,7 @@ def mark(shape: str) -> SafeString:
 
 @register.simple_tag
 def state(effect: EffectLike, *, told: bool = False) -> SafeString:
-    """`{% state effect %}`: shape, label and colour of the shown state and its outcome."""
+    """`{% state effect %}`: shape, label and colour of the shown state."""
     return state_with(shown_state(effect, now_us()), effect.outcome, effect.leave, told=told)
 
 
@@ -158,7 +158,7 @@ def untrusted_line(text: object, limit: int = 120) -> SafeString:
 
 @register.filter
 def person_text(text: str) -> SafeString:
-    """`{{ reason|person_text }}`: a person's text in full, with tokens for hidden characters."""
+    """`{{ reason|person_text }}`: a person's text, with hidden characters shown."""
     return agents_text.render(text, None)
 
 
@@ -170,7 +170,7 @@ def hidden_characters(text: object) -> int:
 
 @register.filter
 def moment(when: int | datetime | None, form: str = "") -> SafeString:
-    """`{{ us|moment }}`: a moment (microseconds or datetime) in UTC; an em dash for none.
+    """`{{ us|moment }}`: a moment (microseconds or datetime) in UTC, or a dash.
 
     Form "": date and time in seconds; "ms": in milliseconds; "time": the time in milliseconds
     without date; "day": the date; "zone": with its time zone; "until": for use after a preposition,
@@ -255,7 +255,7 @@ def grouped(number: int | None) -> str:
 
 @register.filter
 def digest(value: str | bytes | memoryview | None) -> SafeString:
-    """Shorten a digest to eight characters without its version; the tooltip has all of it."""
+    """Shorten a digest to eight characters; the tooltip has all of it."""
     if not value:
         return markup('<span class="quiet">{}</span>', "—")
     whole = value if isinstance(value, str) else bytes(value).hex()

@@ -258,7 +258,7 @@ def test_a_job_that_always_fails_is_not_shown_as_done(house: House, monkeypatch:
     assert "; last error LookupError, " in line
     assert "secret words" not in line
     page = house.client("viewer").get("/tools/").content.decode()
-    assert "Outbox failing, last succeeded" in page
+    assert "Event delivery failing, last succeeded" in page
     assert "last error LookupError" in page
     # It runs every five seconds and achieves nothing: after a minute it is late too.
     Pulse.objects.update(succeeded_us=now_us() - 300 * US)

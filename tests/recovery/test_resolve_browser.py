@@ -63,7 +63,7 @@ def test_everybody_can_use_every_page(
     page.get_by_role("button", name="Go on to confirm").click()
     look("You are about to give this up for good")
     page.goto(live_server_process.url + "/verdicts/#row-26")
-    look("Which retry is legal")
+    look("Verdict table")
     assert found == []
 
 

@@ -1,4 +1,4 @@
-"""`manage.py erase_body POSITION --reason "…"`: delete the body of an entry for good."""
+"""`manage.py erase_body POSITION --reason "…"`: delete the body of an entry."""
 
 from argparse import ArgumentParser
 from typing import Any
