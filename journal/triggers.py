@@ -137,15 +137,19 @@ _SQLITE = {
 _laws = [Law(_POSTGRESQL, _FUNCTIONS, _SQLITE)]
 
 
-def guard(law: Law) -> None:
+def guard(trigger_set: Law) -> None:
     """Register the triggers of an upper app for installation and checks."""
-    if law not in _laws:
-        _laws.append(law)
+    if trigger_set not in _laws:
+        _laws.append(trigger_set)
 
 
 def tables(connection: BaseDatabaseWrapper) -> dict[str, str]:
     """Return every trigger's name with its table."""
-    return {name: table for law in _laws for name, (table, _) in law.triggers(connection).items()}
+    return {
+        name: table
+        for trigger_set in _laws
+        for name, (table, _) in trigger_set.triggers(connection).items()
+    }
 
 
 def missing(connection: BaseDatabaseWrapper) -> list[str]:
@@ -162,8 +166,8 @@ def missing(connection: BaseDatabaseWrapper) -> list[str]:
         present = dict(cursor.fetchall())
     return [
         name
-        for law in _laws
-        for name, (_, statement) in law.sqlite.items()
+        for trigger_set in _laws
+        for name, (_, statement) in trigger_set.sqlite.items()
         if present.get(name) != f"CREATE TRIGGER {name} {statement}"
     ]
 
@@ -184,9 +188,9 @@ def _missing_on_postgresql(connection: BaseDatabaseWrapper) -> list[str]:
     present = {(row[0], row[1]): row[2:5] for row in rows}
     schema = rows[0][5] if rows else ""
     absent: list[str] = []
-    for law in _laws:
-        bodies = dict(_FUNCTION.findall(law.functions.replace("{schema}", schema)))
-        for name, (table, statement) in law.postgresql.items():
+    for trigger_set in _laws:
+        bodies = dict(_FUNCTION.findall(trigger_set.functions.replace("{schema}", schema)))
+        for name, (table, statement) in trigger_set.postgresql.items():
             called = bodies.get(_CALLED.findall(statement)[-1])
             comment, body, printed = present.get((name, table), ("", "", ""))
             if comment != _digest(statement, printed) or called not in (None, body):
@@ -209,13 +213,13 @@ def install(connection: BaseDatabaseWrapper) -> None:
     existing = set(connection.introspection.table_names())
     absent = set(missing(connection))
     with connection.cursor() as cursor:
-        for law in _laws:
-            triggers = law.triggers(connection)
-            if not {*law.needs, *(table for table, _ in triggers.values())} <= existing:
+        for trigger_set in _laws:
+            triggers = trigger_set.triggers(connection)
+            if not {*trigger_set.needs, *(table for table, _ in triggers.values())} <= existing:
                 continue
             if connection.vendor == "postgresql":
                 cursor.execute("SELECT quote_ident(current_schema())")
-                cursor.execute(law.functions.replace("{schema}", cursor.fetchone()[0]))
+                cursor.execute(trigger_set.functions.replace("{schema}", cursor.fetchone()[0]))
             for name, (table, statement) in triggers.items():
                 if name in absent:
                     # A disabled trigger, or one on another table, counts as missing.

@@ -69,9 +69,9 @@ def judge(
     undoing = inputs.compensations_of([row for row in effects if getattr(row, "has_undoing", True)])
     related = newest = _open_rows(undoing)
     for _ in range(_MAX_DEPTH):  # a compensation may itself be compensated, and so on
-        below = inputs.compensations_of(newest)
-        newest = _open_rows(below)
-        undoing |= below
+        deeper = inputs.compensations_of(newest)
+        newest = _open_rows(deeper)
+        undoing |= deeper
         related += newest
     facts = _Facts.read(project, [*effects, *related], process, stops)
 
@@ -79,7 +79,7 @@ def judge(
         compensations = undoing.get(row.id, [])
         open_compensations: list[Row] = []
         if depth <= _MAX_DEPTH + 1:
-            open_compensations = [row for row in compensations if _is_open(row)]
+            open_compensations = [other for other in compensations if _is_open(other)]
         if not open_compensations:
             return _evaluate_effect(row, facts, now_us, intent_matches, None, compensations)
         last = open_compensations[-1]
@@ -144,7 +144,9 @@ class _Facts:
         attempts = inputs.attempts_of(doubtful)
         means = {row.id: declared.tool(project, row.tool).means for row in doubtful}
         natural = [row for row in doubtful if means[row.id].tool_class == "natural"]
-        held = inputs.leases_of([row for row in effects if getattr(row, "has_lease", True)])
+        acquired_leases = inputs.leases_of(
+            [row for row in effects if getattr(row, "has_lease", True)]
+        )
         return cls(
             attempts=attempts,
             looks=inputs.looks_of([row.id for row in doubtful if means[row.id].probe]),
@@ -154,8 +156,8 @@ class _Facts:
             overtaken=inputs.overtaken_of(natural, attempts),
             guarded=inputs.guarded_of(natural),
             stops=holds.live(project) if stops is None else stops,
-            leases=held,
-            acquired=inputs.acquisitions_after(attempts, held),
+            leases=acquired_leases,
+            acquired=inputs.acquisitions_after(attempts, acquired_leases),
             process=process,
         )
 
@@ -166,26 +168,26 @@ def _evaluate_effect(
     now_us: int,
     same_intent: bool,
     compensation: Case | None,
-    undoing: Sequence[Row],
+    compensations: Sequence[Row],
 ) -> Judged:
     means = declared.tool(row.project_id, row.tool).means
-    tried = facts.attempts.get(row.id, [])
+    attempts = facts.attempts.get(row.id, [])
     lease = facts.leases.get(row.id)
-    looks = _valid_probes(facts.looks.get(row.id, []), undoing)
-    dead_us = {
+    probes = _valid_probes(facts.looks.get(row.id, []), compensations)
+    ends_by_number = {
         attempt.number: _window_end_of(
             attempt, lease, facts.acquired, now_us, means.request_lifetime_s
         )
-        for attempt in tried
+        for attempt in attempts
     }
-    doubts = _uncertain_attempts(row, tried, looks, dead_us)
-    target = _attempt_to_probe(doubts, tried, looks, dead_us)
-    last_probe = _last_probe_of(target, tried, looks)
+    uncertain = _uncertain_attempts(row, attempts, probes, ends_by_number)
+    target = _attempt_to_probe(uncertain, attempts, probes, ends_by_number)
+    last_probe = _last_probe_of(target, attempts, probes)
     # If every loaded attempt is unanswered, there may be more that were not loaded.
-    crowded = len(tried) >= inputs.MOST_ATTEMPTS and all(
-        _is_unanswered(attempt) for attempt in tried
+    crowded = len(attempts) >= inputs.MOST_ATTEMPTS and all(
+        _is_unanswered(attempt) for attempt in attempts
     )
-    window_ends = [dead_us[doubt.number] for doubt in doubts]
+    window_ends = [ends_by_number[attempt.number] for attempt in uncertain]
     is_other_process = (
         facts.process is not None and lease is not None and lease.process != facts.process
     )
@@ -199,9 +201,10 @@ def _evaluate_effect(
         leave_until_us=row.leave_until_us,
         same_intent=same_intent,
         attempts=row.attempt_count,
-        earlier_in_doubt=crowded or any(doubt.number < row.attempt_count for doubt in doubts),
-        keys_in_doubt=max(len({doubt.remote_key for doubt in doubts}), 1),
-        first_us=_first_use_of(target, tried) if len(tried) < inputs.MOST_ATTEMPTS else None,
+        earlier_in_doubt=crowded
+        or any(attempt.number < row.attempt_count for attempt in uncertain),
+        keys_in_doubt=max(len({attempt.remote_key for attempt in uncertain}), 1),
+        first_us=_first_use_of(target, attempts) if len(attempts) < inputs.MOST_ATTEMPTS else None,
         last_us=_last_sent(window_ends, means.request_lifetime_s),
         reference=bool(row.external_reference),
         precondition=row.id in facts.guarded,
@@ -211,33 +214,34 @@ def _evaluate_effect(
         late_evidence=row.id in facts.late,
         probe=last_probe.found if last_probe is not None else "",
         probed_us=last_probe.began_us if last_probe is not None else None,
-        probe_errors=_count_errors(target, tried, looks),
+        probe_errors=_count_errors(target, attempts, probes),
         on_hold=_is_stopped(row, facts.stops),
         lease_elsewhere=lease_elsewhere,
         lease_until_us=lease.expires_at_us if lease is not None and lease_elsewhere else None,
         means=means,
         compensation=compensation,
-        undoing_failed=compensation is None and any(_has_failed(attempt) for attempt in undoing),
+        undoing_failed=compensation is None
+        and any(_has_failed(attempt) for attempt in compensations),
     )
     decision = verdicts.verdict(case, now_us)
     return Judged(
-        decision, case, tuple(doubts), target.number if target is not None else row.attempt_count
+        decision, case, tuple(uncertain), target.number if target is not None else row.attempt_count
     )
 
 
 def _uncertain_attempts(
-    row: Row, tried: Sequence[Tried], looks: Sequence[Look], dead_us: Dead
+    row: Row, attempts: Sequence[Tried], probes: Sequence[Look], window_ends: Dead
 ) -> list[Doubt]:
     """Return the attempts that may have happened, in order."""
     denied = attempt_of(row.resolved_mark) if row.resolution == "not_happened" else 0
     settled = max(row.undone, denied)
     unanswered = [
-        attempt for attempt in tried if attempt.number > settled and _is_unanswered(attempt)
+        attempt for attempt in attempts if attempt.number > settled and _is_unanswered(attempt)
     ]
     absent = {
         key
         for key in {attempt.remote_key for attempt in unanswered}
-        if _is_absent(key, unanswered, tried, looks, dead_us)
+        if _is_absent(key, unanswered, attempts, probes, window_ends)
     }
     # A proven absence settles an attempt, except the last: the table decides what follows from it.
     return [
@@ -256,18 +260,18 @@ def _is_unanswered(attempt: Tried) -> bool:
 def _is_absent(
     key: str,
     uncertain: Sequence[Tried | Doubt],
-    tried: Sequence[Tried],
-    looks: Sequence[Look],
-    dead_us: Dead,
+    attempts: Sequence[Tried],
+    probes: Sequence[Look],
+    ends_by_number: Dead,
 ) -> bool:
     """True if the last probe missed and began after the window of `uncertain`."""
-    numbers = {attempt.number for attempt in tried if attempt.remote_key == key}
-    of_key = [look for look in looks if look.attempt in numbers]
+    numbers = {attempt.number for attempt in attempts if attempt.remote_key == key}
+    of_key = [probe for probe in probes if probe.attempt in numbers]
     last_probe = max(of_key, key=_probe_start, default=None)
     unanswered = {attempt.number for attempt in uncertain}
     window_ends = [
-        dead_us[attempt.number]
-        for attempt in tried
+        ends_by_number[attempt.number]
+        for attempt in attempts
         if attempt.remote_key == key and attempt.number in unanswered
     ]
     if last_probe is None or last_probe.found != "miss" or last_probe.began_us is None:
@@ -276,80 +280,83 @@ def _is_absent(
 
 
 def _attempt_to_probe(
-    doubts: Sequence[Doubt], tried: Sequence[Tried], looks: Sequence[Look], dead_us: Dead
+    uncertain: Sequence[Doubt],
+    attempts: Sequence[Tried],
+    probes: Sequence[Look],
+    ends_by_number: Dead,
 ) -> Doubt | None:
     """Return the attempt to probe next: the newest that is not settled."""
-    for doubt in reversed(doubts):
-        if not _is_absent(doubt.remote_key, doubts, tried, looks, dead_us):
-            return doubt
-    return doubts[-1] if doubts else None
+    for attempt in reversed(uncertain):
+        if not _is_absent(attempt.remote_key, uncertain, attempts, probes, ends_by_number):
+            return attempt
+    return uncertain[-1] if uncertain else None
 
 
 def _probes_of_key(
-    target: Doubt | None, tried: Sequence[Tried], looks: Sequence[Look]
+    target: Doubt | None, attempts: Sequence[Tried], probes: Sequence[Look]
 ) -> list[Look]:
     """Return the probes for the key of an attempt, in the order in which they began."""
     if target is None:
         return []
-    numbers = {attempt.number for attempt in tried if attempt.remote_key == target.remote_key}
-    return sorted((look for look in looks if look.attempt in numbers), key=_probe_start)
+    numbers = {attempt.number for attempt in attempts if attempt.remote_key == target.remote_key}
+    return sorted((probe for probe in probes if probe.attempt in numbers), key=_probe_start)
 
 
 def _last_probe_of(
-    target: Doubt | None, tried: Sequence[Tried], looks: Sequence[Look]
+    target: Doubt | None, attempts: Sequence[Tried], reported_probes: Sequence[Look]
 ) -> Look | None:
     """Return the last probe for the key of an attempt."""
-    probes = _probes_of_key(target, tried, looks)
+    probes = _probes_of_key(target, attempts, reported_probes)
     return probes[-1] if probes else None
 
 
-def _count_errors(target: Doubt | None, tried: Sequence[Tried], looks: Sequence[Look]) -> int:
+def _count_errors(target: Doubt | None, attempts: Sequence[Tried], probes: Sequence[Look]) -> int:
     count = 0
-    for look in reversed(_probes_of_key(target, tried, looks)):
-        if look.found != "error":
+    for probe in reversed(_probes_of_key(target, attempts, probes)):
+        if probe.found != "error":
             break
         count += 1
     return count
 
 
-def _valid_probes(looks: Sequence[Look], undoing: Sequence[Row]) -> list[Look]:
+def _valid_probes(probes: Sequence[Look], compensations: Sequence[Row]) -> list[Look]:
     """Return the probes that still count: those after the last compensation of extras."""
     undone = [
         compensation.changed_us
-        for compensation in undoing
+        for compensation in compensations
         if compensation.undoes == 0 and compensation.state == "acknowledged"
     ]
     since = max(undone, default=None)
     return [
-        look
-        for look in looks
-        if since is None or (look.began_us is not None and look.began_us >= since)
+        probe
+        for probe in probes
+        if since is None or (probe.began_us is not None and probe.began_us >= since)
     ]
 
 
-def _probe_start(look: Look) -> tuple[int, int]:
-    return (look.began_us if look.began_us is not None else -1, look.position)
+def _probe_start(probe: Look) -> tuple[int, int]:
+    return (probe.began_us if probe.began_us is not None else -1, probe.position)
 
 
 def _number_of(attempt: Tried) -> int:
     return attempt.number
 
 
-def _first_use_of(target: Doubt | None, tried: Sequence[Tried]) -> int | None:
+def _first_use_of(target: Doubt | None, attempts: Sequence[Tried]) -> int | None:
     """Return a time before the key's first use; of reports, as produced."""
     if target is None:
         return None
-    begun = []
-    for attempt in tried:
+    starts = []
+    for attempt in attempts:
         if attempt.remote_key != target.remote_key:
             continue
         if attempt.lane == "command":
-            begun.append(attempt.received_us)
+            starts.append(attempt.received_us)
         elif attempt.dispatched_at_us is not None and attempt.received_us is not None:
-            begun.append(min(attempt.dispatched_at_us, attempt.received_us))
+            starts.append(min(attempt.dispatched_at_us, attempt.received_us))
         else:
-            begun.append(None)
-    return None if None in begun or not begun else min(at for at in begun if at is not None)
+            starts.append(None)
+    return None if None in starts or not starts else min(at for at in starts if at is not None)
 
 
 def _last_sent(window_ends: Sequence[int | None], lifetime_s: int) -> int | None:
@@ -379,19 +386,21 @@ def _window_end_of(
     sent = inputs.sent_at_latest(attempt)
     if sent is None:
         return None
-    signs = [sent]
+    last_signs = [sent]
     if attempt.failed_at_us is not None and is_of_a_command(attempt.failed_mark):
-        signs.append(attempt.failed_at_us)
+        last_signs.append(attempt.failed_at_us)
     elif lease is not None and attempt.lease_epoch is not None:
         if attempt.lease_epoch < lease.epoch:
-            signs.append(acquired.get((lease.id, attempt.lease_epoch + 1), lease.acquired_at_us))
+            last_signs.append(
+                acquired.get((lease.id, attempt.lease_epoch + 1), lease.acquired_at_us)
+            )
         elif (
             lease.process == attempt.process
             and lease.released_at_us is None
             and not leases.is_live(lease, now_us)
         ):
-            signs.append(lease.beat_at_us)
-    return max(signs) + lifetime_s * US
+            last_signs.append(lease.beat_at_us)
+    return max(last_signs) + lifetime_s * US
 
 
 def _is_stopped(row: Row, stops: Sequence[Hold]) -> bool:

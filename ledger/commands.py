@@ -69,49 +69,56 @@ def plan(origin: Origin, plan: Plan, decide: Decide, observe: Observe) -> Answer
     so that two plans of one intent see each other.
     """
     identity = derived(plan.session, plan.effect_key)
-    own, others = _related(identity, plan)
-    if own is not None and own.planned_mark and own.intent_digest != plan.intent_digest:
-        trace(origin, own, "key_reuse")
+    stored, others = _related(identity, plan)
+    if stored is not None and stored.planned_mark and stored.intent_digest != plan.intent_digest:
+        trace(origin, stored, "key_reuse")
         sentence = (
             "This effect key belongs to another tool or other arguments."
             " Use a new key for a new intent."
         )
-        return Answered(own, 422, Refusal("key_reuse", sentence))
-    ambiguous = _still_open(own, others, plan, origin.received_us)
-    if own is None or not is_of_a_command(own.planned_mark):
-        return _plan_first(origin, plan, decide, observe, own, identity, ambiguous)
+        return Answered(stored, 422, Refusal("key_reuse", sentence))
+    ambiguous = _still_open(stored, others, plan, origin.received_us)
+    if stored is None or not is_of_a_command(stored.planned_mark):
+        return _plan_first(origin, plan, decide, observe, stored, identity, ambiguous)
     origin.lane = "evidence"  # a repeated plan is stored, but the accepted plan stays in force
     appended = entries.append(
-        [origin.draft("effect.planned", session=own.session_id, effect=identity)],
+        [origin.draft("effect.planned", session=stored.session_id, effect=identity)],
         origin.received_us,
     )
     if appended[0].status is Status.CONFLICT:
         raise Repeated
-    doubtful = cases.is_in_doubt(own)
-    asks, unsettled = needs_leave(own, origin.received_us), False
-    if doubtful or own.state == "failed":
-        asks, unsettled = _retry_status(own, origin.received_us)
+    is_in_doubt = cases.is_in_doubt(stored)
+    needs_new_permission, unsettled = needs_leave(stored, origin.received_us), False
+    if is_in_doubt or stored.state == "failed":
+        needs_new_permission, unsettled = _retry_status(stored, origin.received_us)
     # A repeated delivery is not decided twice: the first decision and its outcome stay.
-    decided = appended[0].status is Status.DUPLICATE and bool(own.leave_basis)
-    if not asks or decided or ambiguous is not None:
+    decided = appended[0].status is Status.DUPLICATE and bool(stored.leave_basis)
+    if not needs_new_permission or decided or ambiguous is not None:
         # Settle first what may have happened, including attempts before a rejected last one.
-        return Answered(own, 200, open_effect=own.id if unsettled else ambiguous if asks else None)
-    if doubtful:
-        give_up(own, load_attempts([own.id])[own.id], origin.received_us, observe)
+        return Answered(
+            stored,
+            200,
+            open_effect=stored.id if unsettled else ambiguous if needs_new_permission else None,
+        )
+    if is_in_doubt:
+        give_up(stored, load_attempts([stored.id])[stored.id], origin.received_us, observe)
         # An attempt before the last happened, so no permission is needed.
-        if own.state == "acknowledged":
+        if stored.state == "acknowledged":
             return Answered(
-                own, 200, open_effect=own.id if unsettled else None, position=appended[0].position
+                stored,
+                200,
+                open_effect=stored.id if unsettled else None,
+                position=appended[0].position,
             )
     # Values outside the intent (free text, preconditions) are replaced by those of this plan.
-    own.plan_position, own.replanned = appended[0].position, True
-    plan_fields = fold.said_by_plan(own)
-    grant = decide(own)
-    if fold.said_by_plan(own) != plan_fields:
-        fold.gives_way(own, plan_fields, appended[0].position)
-    leaves.change_leave(own, grant, origin.received_us)
+    stored.plan_position, stored.replanned = appended[0].position, True
+    plan_fields = fold.said_by_plan(stored)
+    grant = decide(stored)
+    if fold.said_by_plan(stored) != plan_fields:
+        fold.gives_way(stored, plan_fields, appended[0].position)
+    leaves.change_leave(stored, grant, origin.received_us)
     return Answered(
-        own, 200, open_effect=own.id if unsettled else None, position=appended[0].position
+        stored, 200, open_effect=stored.id if unsettled else None, position=appended[0].position
     )
 
 
@@ -120,11 +127,11 @@ def needs_leave(row: EffectRow, now_us: int) -> bool:
 
     A denial applies to the effect, including a denial of an attempt after the first.
     """
-    over = row.leave == "granted" and leaves.lapsed(row, now_us)
-    standing = row.leave in ("granted", "pending", "refused") and not over
-    rejected = row.state == "failed" and row.failure_reason == "rejected" and not standing
+    is_expired = row.leave == "granted" and leaves.lapsed(row, now_us)
+    is_decided = row.leave in ("granted", "pending", "refused") and not is_expired
+    rejected = row.state == "failed" and row.failure_reason == "rejected" and not is_decided
     rejected = rejected and not fold.once_more_is_spent(row)
-    return rejected or (row.state == "planned" and (row.leave == "held" or over))
+    return rejected or (row.state == "planned" and (row.leave == "held" or is_expired))
 
 
 def _retry_status(row: EffectRow, now_us: int) -> tuple[bool, bool]:
@@ -135,8 +142,8 @@ def _retry_status(row: EffectRow, now_us: int) -> tuple[bool, bool]:
     evaluation = cases.judge(row.project_id, [row], now_us, None)[row.id]
     decision = evaluation.verdict
     # Row 11 is about the compensation, not about this effect.
-    asks = decision.row != "11" and (decision.asks_leave or decision.answer == "ask")
-    return asks, bool(evaluation.in_doubt)
+    needs_permission = decision.row != "11" and (decision.asks_leave or decision.answer == "ask")
+    return needs_permission, bool(evaluation.in_doubt)
 
 
 def give_up(
@@ -183,13 +190,13 @@ def _plan_first(
     plan: Plan,
     decide: Decide,
     observe: Observe,
-    own: EffectRow | None,
+    stored: EffectRow | None,
     identity: UUID,
     ambiguous: UUID | None,
 ) -> Answered:
-    released = ambiguous is None and (own is None or own.leave == "held")
+    may_release = ambiguous is None and (stored is None or stored.leave == "held")
     facts: dict[str, Any] = {"intent": plan.intent_digest}
-    grant = decide(own) if released else None
+    grant = decide(stored) if may_release else None
     if grant is not None:
         facts |= leaves.said_of(grant, plan.values)
     draft = origin.draft(
@@ -198,9 +205,9 @@ def _plan_first(
     appended = entries.append([draft], origin.received_us)[0]
     if appended.status is not Status.CREATED:
         raise Repeated
-    created = own is None
-    if own is None:
-        own = EffectRow(
+    created = stored is None
+    if stored is None:
+        stored = EffectRow(
             id=identity,
             project_id=origin.project,
             session_id=plan.session,
@@ -210,16 +217,16 @@ def _plan_first(
             received_us=origin.received_us,
             changed_us=origin.received_us,
         )
-    attempts = load_attempts([identity])[identity] if own.attempt_count else {}
+    attempts = load_attempts([identity])[identity] if stored.attempt_count else {}
     values = {"tool": plan.tool, "intent_digest": plan.intent_digest, **plan.values}
     if grant is not None:
-        own.leave, own.leave_basis, own.leave_ref, own.leave_until_us = grant
-    post(own, attempts, fact_of(origin, "effect.planned", appended.position, 1, values), observe)
-    if grant is None and ambiguous is None and needs_leave(own, origin.received_us):
+        stored.leave, stored.leave_basis, stored.leave_ref, stored.leave_until_us = grant
+    post(stored, attempts, fact_of(origin, "effect.planned", appended.position, 1, values), observe)
+    if grant is None and ambiguous is None and needs_leave(stored, origin.received_us):
         # Reported earlier, and rejected.
-        leaves.change_leave(own, decide(own), origin.received_us)
+        leaves.change_leave(stored, decide(stored), origin.received_us)
     return Answered(
-        own,
+        stored,
         201 if created else 200,
         created=created,
         open_effect=ambiguous,
@@ -302,8 +309,8 @@ def _answer_attempt(
             " Dispatch it first, or report it as evidence to POST /events."
         )
         return Answered(row, 409, Refusal("NOT_DISPATCHED", sentence))
-    late = not current.is_open or stale is not None
-    if late:
+    is_late = not current.is_open or stale is not None
+    if is_late:
         origin.lane = "evidence"
     position = _append(origin, kind, row, attempt, facts)
     post(row, attempts, fact_of(origin, kind, position, attempt, values), observe)
@@ -312,34 +319,38 @@ def _answer_attempt(
             origin, row.session_id, stale, kept=True, effect=row.id, attempt=attempt, kind=kind
         )
         entries.append([rejection], origin.received_us)
-    if not late:
+    if not is_late:
         went_well = kind == "effect.acknowledged" and values["outcome"] == "ok"
         breakers.count(row, attempts[attempt], went_well=went_well, now_us=origin.received_us)
         if origin.lease_epoch is not None:
             # Last, because of the lock order that sessions/beats.py describes.
             beats.progressed(origin.project, row.session_id, task=row.task_id)
-    return Answered(row, 202 if late else 200, attempt=attempts[attempt])
+    return Answered(row, 202 if is_late else 200, attempt=attempts[attempt])
 
 
 def post(row: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe) -> None:
     """Fold a recorded fact into a locked effect, and store all consequences."""
-    rows, tried = {row.id: row}, {row.id: attempts}
-    before = undoing.of(rows, tried)
+    rows, attempts_by_effect = {row.id: row}, {row.id: attempts}
+    compensations_before = undoing.of(rows, attempts_by_effect)
     names = (
         fold.apply(row, attempts, fact, observe)
         + effects.claims(row, fact)
-        + undoing.settle(row, rows, tried)
+        + undoing.settle(row, rows, attempts_by_effect)
     )
-    elsewhere = (
-        undoing.carry(rows, tried, before) if row.compensates_id is not None or before else []
+    target_violations = (
+        undoing.carry(rows, attempts_by_effect, compensations_before)
+        if row.compensates_id is not None or compensations_before
+        else []
     )
-    names += [stopped.BREACH for _ in stopped.breaching(rows, tried, [(row.id, fact)])]
+    names += [stopped.BREACH for _ in stopped.breaching(rows, attempts_by_effect, [(row.id, fact)])]
     effects.write(
-        rows.values(), [violation for numbered in tried.values() for violation in numbered.values()]
+        rows.values(),
+        [violation for numbered in attempts_by_effect.values() for violation in numbered.values()],
     )
-    breaches = [effects.Breach(row, name) for name in dict.fromkeys(names)]
+    violations = [effects.Breach(row, name) for name in dict.fromkeys(names)]
     effects.tell(
-        breaches + [effects.Breach(*violation) for violation in elsewhere], fact.received_us
+        violations + [effects.Breach(*violation) for violation in target_violations],
+        fact.received_us,
     )
 
 
@@ -383,12 +394,12 @@ def _related(identity: UUID, plan: Plan) -> tuple[EffectRow | None, list[EffectR
         [vendor_id(identity), vendor_id(plan.session), plan.intent_digest],
     )
     rows = [effects.effect_row(values) for values in records]
-    own = next((row for row in rows if row.id == identity), None)
-    return own, [row for row in rows if row.id != identity]
+    stored = next((row for row in rows if row.id == identity), None)
+    return stored, [row for row in rows if row.id != identity]
 
 
 def _still_open(
-    own: EffectRow | None, others: list[EffectRow], plan: Plan, now_us: int
+    stored: EffectRow | None, related: list[EffectRow], plan: Plan, now_us: int
 ) -> UUID | None:
     """Return the effect of the same intent that must be settled first, if any.
 
@@ -398,23 +409,25 @@ def _still_open(
     """
     turn = plan.values.get("turn") or ""
     candidates: list[tuple[int, int, UUID]] = []
-    for row in others:
-        waits = row.state == "planned" and needs_leave(row, now_us)
+    for row in related:
+        needs_permission = row.state == "planned" and needs_leave(row, now_us)
         if (turn and row.turn == turn) or (
-            waits and own is not None and own.opened_position < row.opened_position
+            needs_permission and stored is not None and stored.opened_position < row.opened_position
         ):
             continue
-        doubtful = cases.is_in_doubt(row)
-        if row.state == "failed" and row.attempt_count > 1 and not doubtful:
+        is_in_doubt = cases.is_in_doubt(row)
+        if row.state == "failed" and row.attempt_count > 1 and not is_in_doubt:
             # An attempt before the last one, which was rejected.
-            doubtful = cases.may_have_happened(row, now_us)
-        again = (
+            is_in_doubt = cases.may_have_happened(row, now_us)
+        is_retry = (
             row.state == "failed"
             and row.leave in ("granted", "pending")
             and not leaves.lapsed(row, now_us)
         )
-        if doubtful or again or row.state == "planned":
-            candidates.append((0 if doubtful else 2 if waits else 1, row.opened_position, row.id))
+        if is_in_doubt or is_retry or row.state == "planned":
+            candidates.append(
+                (0 if is_in_doubt else 2 if needs_permission else 1, row.opened_position, row.id)
+            )
     return min(candidates)[2] if candidates else None
 
 

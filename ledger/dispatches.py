@@ -56,14 +56,14 @@ def dispatch(
         return Answered(row, 409, refused)
     current = attempts.get(row.attempt_count)
     if current is not None and current.is_open:
-        same_asker = (current.dispatch_key, current.process, current.lease_epoch) == (
+        is_same_request = (current.dispatch_key, current.process, current.lease_epoch) == (
             origin.key,
             process,
             origin.lease_epoch,
         )
-        if not same_asker and replays is None:
+        if not is_same_request and replays is None:
             return Answered(row, 409, leaves.ALREADY_DISPATCHED)
-        if same_asker:
+        if is_same_request:
             draft = origin.draft(
                 "effect.dispatched", session=row.session_id, effect=row.id, attempt=current.number
             )

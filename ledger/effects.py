@@ -150,18 +150,20 @@ def record(reports: Sequence[Report], observe: Observe) -> dict[UUID, EffectRow]
             violations += fold.apply(row, numbered, fact, observe) + claims(row, fact)
     for identity, violations in names.items():
         violations += undoing.settle(rows[identity], rows, attempts)
-    breaches = [
+    all_violations = [
         Breach(rows[identity], name)
         for identity, violations in names.items()
         for name in dict.fromkeys(violations)
     ]
-    breaches += [Breach(*pair) for pair in undoing.carry(rows, attempts, compensations)]
+    all_violations += [Breach(*pair) for pair in undoing.carry(rows, attempts, compensations)]
     facts = [(report.effect, report.fact) for report in reports]
-    breaches += [Breach(row, stopped.BREACH) for row in stopped.breaching(rows, attempts, facts)]
+    all_violations += [
+        Breach(row, stopped.BREACH) for row in stopped.breaching(rows, attempts, facts)
+    ]
     write(
         rows.values(), [attempt for numbered in attempts.values() for attempt in numbered.values()]
     )
-    tell(breaches, now_us())
+    tell(all_violations, now_us())
     return rows
 
 
@@ -207,26 +209,27 @@ def write(rows: Iterable[EffectRow], attempts: Iterable[AttemptRow]) -> None:
         (new if row.version == 0 else replanned if row.replanned else moved).append(row)
         row.version += 1
     # The closing attempt is written before the opening one: at most one is open at any moment.
-    tries = sorted(
+    changed_attempts = sorted(
         (row for row in attempts if row.stored != as_stored(row)), key=_by_effect_and_number
     )
     if (
         connection.vendor == "postgresql"
-        and len(moved) == len(tries) == 1
+        and len(moved) == len(changed_attempts) == 1
         and not new
         and not replanned
     ):
         written = sql.write(
-            _MOVE_AND_TRY, [*parameters(moved, _MOVED)[0], *parameters(tries, _ATTEMPT)[0]]
+            _MOVE_AND_TRY,
+            [*parameters(moved, _MOVED)[0], *parameters(changed_attempts, _ATTEMPT)[0]],
         )
-        tries = []
+        changed_attempts = []
     else:
         written = _write_rows(_INSERT_ROW, _INSERT_SET, new, _EFFECT)
         written += _write_rows(*_MOVE, moved, _MOVED)
         written += _write_rows(*_REPLAN, replanned, (*_CHANGING, "id", "version"))
     if written < len(new) + len(moved) + len(replanned):
         raise LostRace  # before the attempts, whose trigger compares them with the stored effect
-    _write_rows(_ATTEMPT_ROW, _ATTEMPT_SET, tries, _ATTEMPT)
+    _write_rows(_ATTEMPT_ROW, _ATTEMPT_SET, changed_attempts, _ATTEMPT)
     if replanned:
         _archive_replaced_plans(replanned)
 
@@ -286,25 +289,25 @@ def bring(rows: Sequence[Effect], attempts: Sequence[Attempt]) -> None:
     Attempt.objects.bulk_create(attempts, batch_size=200)
 
 
-def facts_of(breach: str) -> str:
+def facts_of(name: str) -> str:
     """Return the facts of a violation's entry, in a form that queries can compare."""
-    return orjson.dumps({"violation": breach}).decode()
+    return orjson.dumps({"violation": name}).decode()
 
 
-def tell(breaches: Sequence[Breach], received_us: int) -> None:
+def tell(violations: Sequence[Breach], received_us: int) -> None:
     """Record each violation once as an entry, and put it in the outbox."""
-    for breach in breaches:
-        effect = breach.effect
-        event_id = entries.keyed_digest("violation", str(effect.id), breach.name)
+    for violation in violations:
+        effect = violation.effect
+        event_id = entries.keyed_digest("violation", str(effect.id), violation.name)
         appended = entries.record(
             effect.project_id,
             "integrity.violation",
             event_id=event_id,
             text=orjson.dumps(
-                {"effect": effect.id, "violation": breach.name}, option=orjson.OPT_SORT_KEYS
+                {"effect": effect.id, "violation": violation.name}, option=orjson.OPT_SORT_KEYS
             ).decode(),
             received_us=received_us,
-            facts=facts_of(breach.name),
+            facts=facts_of(violation.name),
             session=effect.session_id,
             effect=effect.id,
         )

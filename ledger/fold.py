@@ -106,22 +106,22 @@ def apply(
     handler = _HANDLERS.get(fact.kind)
     if handler is None:
         return []
-    reused = (
+    key_reused = (
         fact.kind == "effect.planned"
         and bool(effect.planned_mark)
         and fact.values["intent_digest"] != effect.intent_digest
     )
-    twice = fact.kind == PROBED and fact.values.get("found") == "several"
-    denied = _contradicts_resolution(effect, fact)
-    effect.violates = effect.violates or reused or twice or denied
+    found_twice = fact.kind == PROBED and fact.values.get("found") == "several"
+    contradicts = _contradicts_resolution(effect, fact)
+    effect.violates = effect.violates or key_reused or found_twice or contradicts
     handler(effect, attempts, fact, observe)
     return (
         ["key_reuse"]
-        if reused
+        if key_reused
         else ["found_twice"]
-        if twice
+        if found_twice
         else ["rejected_after_all"]
-        if denied
+        if contradicts
         else []
     )
 
@@ -144,17 +144,17 @@ def _is_resolved_as_happened(effect: EffectRow, attempt: int) -> bool:
 def _planned(
     effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe
 ) -> None:
-    by_command, wins = fact.lane == "command", earlier(fact.mark, effect.planned_mark)
+    is_command, wins = fact.lane == "command", earlier(fact.mark, effect.planned_mark)
     columns, is_replan_by_command = fact.values, False
     if effect.planned_mark:
-        judged = judgement.standing(effect, fact.values, wins=wins, by_command=by_command)
+        judged = judgement.standing(effect, fact.values, wins=wins, by_command=is_command)
         if not wins and judged == judgement.of(effect):
             return
         gives_way(effect, said_by_plan(effect), fact.position)
         # Values of the losing plan must not fill gaps of the winning one, except the policy result.
         columns = (_PLAN_DEFAULTS | fact.values if wins else {}) | judged._asdict()
         # A command that re-plans a reported effect requests permission for the next attempt only.
-        is_replan_by_command = by_command
+        is_replan_by_command = is_command
     effect.replanned = True
     if wins:
         effect.planned_mark = fact.mark
@@ -212,19 +212,19 @@ _UNCOMMANDED: Final = ("observed", "bypassed")
 
 
 def _apply_observation(
-    effect: EffectRow, attempts: dict[int, AttemptRow], seen: Observation
+    effect: EffectRow, attempts: dict[int, AttemptRow], observation: Observation
 ) -> None:
     """Set the observed permission on effect and attempts made without a command."""
     if effect.leave_basis == "exemption":
         effect.leave_ref = ""
     # `settle` decides at the end whether this is a violation.
-    effect.leave, effect.leave_basis = seen.leave, seen.basis
+    effect.leave, effect.leave_basis = observation.leave, observation.basis
     # Several attempts were reported at once: which of them had permission is unknown.
     if effect.spent_by:
-        attempts[effect.spent_by].leave, effect.spent_by = seen.leave, 0
+        attempts[effect.spent_by].leave, effect.spent_by = observation.leave, 0
     for row in attempts.values():
         if row.leave in _UNCOMMANDED:
-            row.leave = seen.leave
+            row.leave = observation.leave
 
 
 def may_change_every_attempt(effect: EffectRow, facts: Iterable[Fact]) -> bool:

@@ -119,7 +119,7 @@ def put(project: Project, scope: str, subject: str, reason: str, user: User) -> 
     subject, and in an archive, where nothing runs.
     """
     projects.expect_life(project)
-    words = _validated_reason(reason)
+    checked_reason = _validated_reason(reason)
     if scope not in HOLD_SCOPES:
         raise RefusedError(
             f"Scope {scope!r} cannot be stopped. Choose one of {', '.join(HOLD_SCOPES)}."
@@ -133,7 +133,7 @@ def put(project: Project, scope: str, subject: str, reason: str, user: User) -> 
     if existing is not None:
         return existing
     identity, now = uuid7(), now_us()
-    position = _record(project.id, "hold.set", identity, scope, subject, words, user, now)
+    position = _record(project.id, "hold.set", identity, scope, subject, checked_reason, user, now)
     return Hold.objects.create(
         id=identity,
         project=project,
@@ -148,24 +148,33 @@ def put(project: Project, scope: str, subject: str, reason: str, user: User) -> 
 @transaction.atomic(savepoint=False)
 def lift(hold: Hold, reason: str, user: User) -> bool:
     """End a stop; False if already lifted. Raises RefusedError without a reason."""
-    words = _validated_reason(reason)
+    checked_reason = _validated_reason(reason)
     alone(hold.project_id)
     now = now_us()
     lifted = Hold.objects.filter(id=hold.id, lifted_at_us__isnull=True).update(
         lifted_at_us=now, lifted_by=user
     )
     if lifted:
-        _record(hold.project_id, "hold.lifted", hold.id, hold.scope, hold.subject, words, user, now)
+        _record(
+            hold.project_id,
+            "hold.lifted",
+            hold.id,
+            hold.scope,
+            hold.subject,
+            checked_reason,
+            user,
+            now,
+        )
     return bool(lifted)
 
 
 def _validated_reason(reason: str) -> str:
-    words = reason.strip()
-    if not LEAST_REASON <= len(words) <= MOST_REASON:
+    stripped = reason.strip()
+    if not LEAST_REASON <= len(stripped) <= MOST_REASON:
         raise RefusedError(
             f"Give a reason of {LEAST_REASON} to {MOST_REASON} characters; others will act on it."
         )
-    return words
+    return stripped
 
 
 def _subject_exists(project: Project, scope: str, subject: str) -> bool:

@@ -104,8 +104,8 @@ def looks_of(effects: Sequence[UUID]) -> dict[UUID, list[Look]]:
     for position, effect, facts in _PROBES.rows(effects=effects):
         values = orjson.loads(facts)
         if effect is not None:
-            look = Look(values["attempt"], values["found"], values.get("began_us"), position)
-            probes.setdefault(effect, []).append(look)
+            probe = Look(values["attempt"], values["found"], values.get("began_us"), position)
+            probes.setdefault(effect, []).append(probe)
     return probes
 
 

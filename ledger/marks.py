@@ -25,18 +25,22 @@ def settle(
     highest = max(attempts, default=0)
     resolved = attempt_of(effect.resolved_mark)
     for number, row in attempts.items():
-        silent = bool(row.dispatched_mark) and not row.acknowledged_mark and not row.failed_mark
-        row.is_open = silent and number == highest and number != resolved and number > effect.undone
-        row.replaced = silent and number < highest
+        is_unanswered = (
+            bool(row.dispatched_mark) and not row.acknowledged_mark and not row.failed_mark
+        )
+        row.is_open = (
+            is_unanswered and number == highest and number != resolved and number > effect.undone
+        )
+        row.replaced = is_unanswered and number < highest
         if row.failure_reason and not row.acknowledged_mark:
             row.outcome = OUTCOME_OF_REASON[row.failure_reason]
     acknowledged = [
         row for _, row in sorted(attempts.items()) if tells(row, effect.undone, highest)
     ]
     last = attempts.get(highest)
-    answered = acknowledged[-1] if acknowledged else last
+    answering = acknowledged[-1] if acknowledged else last
     effect.state = _state(effect, attempts, acknowledged, last)
-    effect.outcome = answered.outcome if answered is not None else ""
+    effect.outcome = answering.outcome if answering is not None else ""
     reason = (
         "rejected" if highest <= effect.undone else last.failure_reason if last is not None else ""
     )
@@ -49,12 +53,12 @@ def settle(
         effect.outcome = ""
     effect.attempt_count = highest
     effect.failure_reason = reason if effect.state == "failed" else ""
-    effect.external_reference = answered.external_reference if answered is not None else ""
+    effect.external_reference = answering.external_reference if answering is not None else ""
     effect.dispatched_at_us = last.dispatched_at_us if last is not None else None
     effect.settled_at_us = None
-    if answered is not None:
+    if answering is not None:
         effect.settled_at_us = (
-            answered.acknowledged_at_us if acknowledged else answered.failed_at_us
+            answering.acknowledged_at_us if acknowledged else answering.failed_at_us
         )
     effect.deadline_us = None
     if effect.state == "dispatched" and last is not None and last.received_us is not None:
@@ -67,8 +71,8 @@ def settle(
     first = known_attempts[0] if known_attempts else 0
     if len(known_attempts) > 1 or (effect.resolution == "happened" and first > resolved):
         spared_through = spared()
-        beyond = [number for number in known_attempts if number > spared_through]
-        if len(beyond) > 1 or (
+        later_attempts = [number for number in known_attempts if number > spared_through]
+        if len(later_attempts) > 1 or (
             effect.resolution == "happened"
             and first > resolved
             and not 0 < resolved <= spared_through
@@ -139,8 +143,8 @@ def _is_withdrawn(
 
 def _is_in_doubt(effect: EffectRow, row: AttemptRow) -> bool:
     """True if an attempt may have happened: not rejected, undone or denied."""
-    denied = attempt_of(effect.resolved_mark) if effect.resolution == "not_happened" else 0
-    return row.number > max(effect.undone, denied) and row.failure_reason != "rejected"
+    denied_through = attempt_of(effect.resolved_mark) if effect.resolution == "not_happened" else 0
+    return row.number > max(effect.undone, denied_through) and row.failure_reason != "rejected"
 
 
 def _is_withdrawn_wrongly(

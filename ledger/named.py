@@ -16,14 +16,15 @@ def opening(
     An effect without facts gets an entry of its own: the entry of the naming plan opens the
     planned effect.
     """
-    unheard = named.keys() - told
-    unheard -= (
-        set(Effect.objects.filter(id__in=unheard).values_list("id", flat=True))
-        if unheard
+    unreported = named.keys() - told
+    unreported -= (
+        set(Effect.objects.filter(id__in=unreported).values_list("id", flat=True))
+        if unreported
         else set()
     )
     about = {
-        effect: {"session": named[effect].session, "effect": effect} for effect in sorted(unheard)
+        effect: {"session": named[effect].session, "effect": effect}
+        for effect in sorted(unreported)
     }
     for effect, position in naming.name(project, "effect.named", about, received_us).items():
         named[effect].fact.position = position

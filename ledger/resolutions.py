@@ -76,20 +76,20 @@ class Standing(NamedTuple):
 
 def standing(case: Case, decision: Verdict, deadline_us: int | None, now: int) -> Standing:
     """Return whether people may resolve `case`, given its verdict. Pure."""
-    bare = verdicts.verdict(replace(case, on_hold=False, lease_elsewhere=False), now)
+    unblocked = verdicts.verdict(replace(case, on_hold=False, lease_elsewhere=False), now)
     if case.state in ("compensated", "superseded"):
         return Standing(f"Nothing to resolve: the effect is {case.state}.")
     if case.state == "acknowledged" and case.outcome != "unknown":
         # Its compensation failed, so a person may let it stand.
-        if bare.reason == "UNDO_FAILED":
+        if unblocked.reason == "UNDO_FAILED":
             return Standing(only=("happened",))
         return Standing("Its outcome is known: it was acknowledged.")
-    clean = (
+    is_rejected = (
         case.state == "failed" and case.failure_reason == "rejected" and not case.earlier_in_doubt
     )
-    if clean or case.attempts == 0:
+    if is_rejected or case.attempts == 0:
         # Nothing happened, and no attempt is allowed: it can only be abandoned.
-        if bare.answer == "escalate":
+        if unblocked.answer == "escalate":
             return Standing(only=("abandoned",))
         if case.attempts == 0:
             return Standing("It was never dispatched, so it cannot have happened.")
@@ -97,18 +97,18 @@ def standing(case: Case, decision: Verdict, deadline_us: int | None, now: int) -
     if case.compensation is not None:
         return Standing("Its compensation is open. Resolve the compensation instead.")
     if case.state == "dispatched" and deadline_us is not None and now <= deadline_us:
-        if bare.answer != "escalate":
+        if unblocked.answer != "escalate":
             return Standing("Its deadline has not passed, and agents can still check the outcome.")
         return Standing(against="Its deadline has not passed; a report may still arrive.")
     if decision.reason == "LEASE_HELD":
         return Standing(against="A live worker holds the lease and may still know.")
-    if bare.reason == "RESOLVED":
+    if unblocked.reason == "RESOLVED":
         return Standing(
             against="Its compensation was already requested; another answer replaces that request."
         )
-    if bare.answer != "escalate":
+    if unblocked.answer != "escalate":
         return Standing(against="The verdict table can settle this without a person.")
-    if bare.reason == "UNDO_FAILED":  # requesting the same compensation again changes nothing
+    if unblocked.reason == "UNDO_FAILED":  # requesting the same compensation again changes nothing
         return Standing(only=("happened", "not_happened", "abandoned"))
     return Standing()
 
@@ -150,14 +150,14 @@ def is_by(effect: Effect | EffectRow, user: User) -> bool:
 
     No query for effects without a resolution, which are nearly all.
     """
-    about = [
+    effect_ids = [
         identity
         for identity in (effect.id if effect.resolved_mark else None, effect.compensates_id)
         if identity is not None
     ]
-    if not about:
+    if not effect_ids:
         return False
-    resolutions = Entry.objects.filter(effect__in=about, kind=fold.RESOLVED, lane="system")
+    resolutions = Entry.objects.filter(effect__in=effect_ids, kind=fold.RESOLVED, lane="system")
     return resolutions.filter(actor=pseudonym_of(user)).exists()
 
 
@@ -189,7 +189,7 @@ def told(effect: Effect) -> list[Said]:
 
 
 def _from_entry(entry: Any) -> Said:
-    words = orjson.loads(entry.text) if entry.text is not None else {}
+    texts = orjson.loads(entry.text) if entry.text is not None else {}
     return Said(
         answer=orjson.loads(entry.facts)["answer"],
         who=entry.who or entry.actor,
@@ -197,9 +197,9 @@ def _from_entry(entry: Any) -> Said:
         at_us=brought.received_us(entry.source, entry.facts, entry.received_us),
         position=entry.position,
         attempt=entry.attempt,
-        rationale=words.get("rationale"),
-        reference=words.get("reference", ""),
-        evidence=words.get("evidence", ""),
+        rationale=texts.get("rationale"),
+        reference=texts.get("reference", ""),
+        evidence=texts.get("evidence", ""),
     )
 
 
@@ -253,7 +253,7 @@ def _record(row: EffectRow, resolution: Word, decision: Verdict, user: User, now
         # A replay reads no bodies, and this reference takes precedence over those of agents.
         "named": bool(resolution.reference),
     }
-    words = {
+    texts = {
         "reference": resolution.reference,
         "rationale": resolution.rationale,
         "evidence": resolution.evidence,
@@ -262,7 +262,7 @@ def _record(row: EffectRow, resolution: Word, decision: Verdict, user: User, now
         row.project_id,
         fold.RESOLVED,
         event_id=uuid7().hex,
-        text=_json({"kind": fold.RESOLVED, "effect": row.id, **facts, **words}),
+        text=_json({"kind": fold.RESOLVED, "effect": row.id, **facts, **texts}),
         received_us=now,
         actor=pseudonym_of(user),
         facts=_json(facts),
@@ -287,22 +287,24 @@ def _apply_resolution(
         attempt=row.attempt_count,
         values={"answer": resolution.answer, "external_reference": resolution.reference},
     )
-    rows, tried = {row.id: row}, {row.id: attempts}
-    before = undoing.of(rows, tried)
-    names = fold.apply(row, attempts, fact, _never_observe) + undoing.settle(row, rows, tried)
-    elsewhere = undoing.carry(rows, tried, before)
+    rows, attempts_by_effect = {row.id: row}, {row.id: attempts}
+    compensations_before = undoing.of(rows, attempts_by_effect)
+    names = fold.apply(row, attempts, fact, _never_observe) + undoing.settle(
+        row, rows, attempts_by_effect
+    )
+    target_violations = undoing.carry(rows, attempts_by_effect, compensations_before)
     effects.write(
         rows.values(),
         [
             attempts_by_number
-            for numbered in tried.values()
+            for numbered in attempts_by_effect.values()
             for attempts_by_number in numbered.values()
         ],
     )
     effects.tell(
         [
             effects.Breach(*attempts_by_number)
-            for attempts_by_number in [*((row, name) for name in names), *elsewhere]
+            for attempts_by_number in [*((row, name) for name in names), *target_violations]
         ],
         now,
     )

@@ -38,12 +38,14 @@ def repeated(
                 plans_by_effect[effect] = plans
     if not plans_by_effect:
         return set()
-    first = _first_positions(plans_by_effect)
+    first_positions = _first_positions(plans_by_effect)
     now = {
         fact.position for plans_of_effect in plans_by_effect.values() for fact in plans_of_effect
     }
     return {
-        position for position, earliest in first.items() if position in now and position > earliest
+        position
+        for position, earliest in first_positions.items()
+        if position in now and position > earliest
     }
 
 

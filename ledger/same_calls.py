@@ -114,8 +114,8 @@ def of_session(session: UUID, most: int, until: int | None = None) -> list[tuple
     pairs = []
     for row in reversed(_load_rows(rows, until)[-most:]):
         is_own = row.session_id == session
-        own, other = (row.effect, row.other) if is_own else (row.other, row.effect)
-        pairs.append((own, Link(other, is_own, row.position)))
+        own_effect, other = (row.effect, row.other) if is_own else (row.other, row.effect)
+        pairs.append((own_effect, Link(other, is_own, row.position)))
     return pairs
 
 

@@ -53,12 +53,12 @@ def went_well(row: EffectRow | Effect, tried: Iterable[AttemptRow]) -> bool:
     answered = [
         attempt for attempt in tried if attempt.acknowledged_mark and attempt.outcome != "unknown"
     ]
-    commanded = [
+    command_outcomes = [
         attempt.outcome for attempt in answered if is_of_a_command(attempt.acknowledged_mark)
     ]
     if is_of_a_command(row.superseded_mark):  # withdrawn
         return False
-    if row.resolution == "happened" or "ok" in commanded:
+    if row.resolution == "happened" or "ok" in command_outcomes:
         return True
     return bool(answered) and all(attempt.outcome == "ok" for attempt in answered)
 
@@ -84,8 +84,10 @@ def of(
         if through is None:
             compensations[row.id] = Undoing(row.compensates_id, None, happened=happened(row, tried))
         elif through:
-            well, wrong = went_well(row, tried), went_wrong(row, tried)
-            compensations[row.id] = Undoing(row.compensates_id, through, well=well, wrong=wrong)
+            succeeded, failed = went_well(row, tried), went_wrong(row, tried)
+            compensations[row.id] = Undoing(
+                row.compensates_id, through, well=succeeded, wrong=failed
+            )
     return compensations
 
 
@@ -125,11 +127,11 @@ def _stored_compensations(target: UUID, rows: Rows) -> dict[UUID, Undoing]:
     compensations = {}
     for identity, stored_row in tried.items():
         attempts_of_row = attempts.get(identity, {}).values()
-        well, wrong = (
+        succeeded, failed = (
             went_well(stored_row, attempts_of_row),
             went_wrong(stored_row, attempts_of_row),
         )
-        compensations[identity] = Undoing(target, stored_row.undoes, well=well, wrong=wrong)
+        compensations[identity] = Undoing(target, stored_row.undoes, well=succeeded, wrong=failed)
     return compensations
 
 
@@ -157,7 +159,7 @@ def carry(
     tried = attempts | bearing(loaded, {})
     for identity in sorted(moved & (rows.keys() | loaded.keys())):
         row = rows[identity] if identity in rows else loaded[identity]
-        was, row.undone = (
+        previous, row.undone = (
             row.undone,
             max(
                 (
@@ -168,7 +170,7 @@ def carry(
                 default=0,
             ),
         )
-        if row.undone < was:  # another compensation may have undone it as well
+        if row.undone < previous:  # another compensation may have undone it as well
             row.undone = max(
                 row.undone,
                 *(
@@ -178,7 +180,7 @@ def carry(
                 0,
             )
         names = settle(row, rows, tried)
-        if row.undone != was or names:
+        if row.undone != previous or names:
             rows[identity], attempts[identity] = row, tried.get(identity, {})
         violations += [(row, name) for name in names]
     return violations
@@ -209,9 +211,9 @@ def _apply_full_compensations(
         for compensation in now.values()
         if compensation.through is None and compensation.happened
     }
-    absent = (targets | released) - rows.keys()
-    if absent:
-        loaded = load(absent)
+    not_loaded = (targets | released) - rows.keys()
+    if not_loaded:
+        loaded = load(not_loaded)
         rows.update(loaded)
         attempts.update(bearing(loaded, {}))
     for identity in targets & rows.keys():

@@ -31,6 +31,7 @@ STATES: Final[dict[str, tuple[str, str]]] = {
 STATUSES: Final[dict[str, tuple[str, str]]] = {
     "running": ("is-dispatched", "running"),
     "no end told": ("is-planned", "dash"),
+    "end not reported": ("is-planned", "dash"),
     "worker gone": ("is-unknown", "warn"),
     "no worker": ("is-awaiting", "pause"),
     "not started": ("is-planned", "planned"),
@@ -79,8 +80,8 @@ def look_of(word: str, outcome: str, leave: str = "") -> tuple[str, str]:
     return STATES.get(word, ("is-planned", "dash"))
 
 
-def _state(word: str, look: tuple[str, str]) -> SafeString:
-    return markup('<span class="state {}">{}{}</span>', look[0], mark(look[1]), word)
+def _state(word: str, style: tuple[str, str]) -> SafeString:
+    return markup('<span class="state {}">{}{}</span>', style[0], mark(style[1]), word)
 
 
 # Cached, because a page repeats the same few labels a hundred times.
@@ -212,18 +213,20 @@ def elapsed(microseconds: int | None) -> str:
         return f"{microseconds / 1000:.0f} ms"
     if seconds < 60:
         return f"{seconds:.1f} s"
-    whole = int(seconds)
+    total = int(seconds)
     for size, word, smaller, small_word in (
         (86_400, "d", 3600, "h"),
         (3600, "h", 60, "min"),
         (60, "min", 1, "s"),
     ):
-        if whole >= size:
-            rest = whole % size // smaller
+        if total >= size:
+            remainder = total % size // smaller
             return (
-                f"{whole // size} {word} {rest} {small_word}" if rest else f"{whole // size} {word}"
+                f"{total // size} {word} {remainder} {small_word}"
+                if remainder
+                else f"{total // size} {word}"
             )
-    return f"{whole} s"
+    return f"{total} s"
 
 
 @register.filter
@@ -258,6 +261,8 @@ def digest(value: str | bytes | memoryview | None) -> SafeString:
     """Shorten a digest to eight characters; the tooltip has all of it."""
     if not value:
         return markup('<span class="quiet">{}</span>', "—")
-    whole = value if isinstance(value, str) else bytes(value).hex()
-    bare = whole.rpartition(":")[2]
-    return markup('<code class="digest" title="{}">{}</code>', whole, f"{bare[:4]}…{bare[-4:]}")
+    value_text = value if isinstance(value, str) else bytes(value).hex()
+    bare = value_text.rpartition(":")[2]
+    return markup(
+        '<code class="digest" title="{}">{}</code>', value_text, f"{bare[:4]}…{bare[-4:]}"
+    )
