@@ -95,11 +95,10 @@ def plan(origin: Origin, plan: Plan, decide: Decide, observe: Observe) -> Answer
     decided = appended[0].status is Status.DUPLICATE and bool(stored.leave_basis)
     if not needs_new_permission or decided or ambiguous is not None:
         # Settle first what may have happened, including attempts before a rejected last one.
-        return Answered(
-            stored,
-            200,
-            open_effect=stored.id if unsettled else ambiguous if needs_new_permission else None,
-        )
+        open_effect = stored.id if unsettled else None
+        if not unsettled and needs_new_permission:
+            open_effect = ambiguous
+        return Answered(stored, 200, open_effect=open_effect)
     if is_in_doubt:
         give_up(stored, load_attempts([stored.id])[stored.id], origin.received_us, observe)
         # An attempt before the last happened, so no permission is needed.

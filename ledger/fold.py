@@ -115,15 +115,11 @@ def apply(
     contradicts = _contradicts_resolution(effect, fact)
     effect.violates = effect.violates or key_reused or found_twice or contradicts
     handler(effect, attempts, fact, observe)
-    return (
-        ["key_reuse"]
-        if key_reused
-        else ["found_twice"]
-        if found_twice
-        else ["rejected_after_all"]
-        if contradicts
-        else []
-    )
+    if key_reused:
+        return ["key_reuse"]
+    if found_twice:
+        return ["found_twice"]
+    return ["rejected_after_all"] if contradicts else []
 
 
 def _contradicts_resolution(effect: EffectRow, fact: Fact) -> bool:

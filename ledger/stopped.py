@@ -51,14 +51,14 @@ def breaching(
     violating: dict[UUID, EffectRow] = {}
     for row, heard_us, agent in executions if stops else ():
         in_force = [
-            execution
-            for execution in stops
-            if execution.set_at_us <= heard_us < (execution.lifted_at_us or heard_us + 1)
+            stop
+            for stop in stops
+            if stop.set_at_us <= heard_us < (stop.lifted_at_us or heard_us + 1)
         ]
         agents = {agent, row.agent_id if row.planned_mark else agent}
         if any(
-            holds.covering(in_force, row.session_id, execution, row.tool, row.id)
-            for execution in agents
+            holds.covering(in_force, row.session_id, agent_id, row.tool, row.id)
+            for agent_id in agents
         ):
             row.violates = True
             violating[row.id] = row
