@@ -220,8 +220,7 @@ def _evaluate_effect(
         lease_until_us=lease.expires_at_us if lease is not None and lease_elsewhere else None,
         means=means,
         compensation=compensation,
-        undoing_failed=compensation is None
-        and any(_has_failed(attempt) for attempt in compensations),
+        undoing_failed=compensation is None and any(_has_failed(other) for other in compensations),
     )
     decision = verdicts.verdict(case, now_us)
     return Judged(

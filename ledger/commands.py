@@ -344,7 +344,7 @@ def post(row: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: O
     names += [stopped.BREACH for _ in stopped.breaching(rows, attempts_by_effect, [(row.id, fact)])]
     effects.write(
         rows.values(),
-        [violation for numbered in attempts_by_effect.values() for violation in numbered.values()],
+        [attempt for numbered in attempts_by_effect.values() for attempt in numbered.values()],
     )
     violations = [effects.Breach(row, name) for name in dict.fromkeys(names)]
     effects.tell(

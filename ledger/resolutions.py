@@ -295,16 +295,12 @@ def _apply_resolution(
     target_violations = undoing.carry(rows, attempts_by_effect, compensations_before)
     effects.write(
         rows.values(),
-        [
-            attempts_by_number
-            for numbered in attempts_by_effect.values()
-            for attempts_by_number in numbered.values()
-        ],
+        [attempt for numbered in attempts_by_effect.values() for attempt in numbered.values()],
     )
     effects.tell(
         [
-            effects.Breach(*attempts_by_number)
-            for attempts_by_number in [*((row, name) for name in names), *target_violations]
+            effects.Breach(*violation)
+            for violation in [*((row, name) for name in names), *target_violations]
         ],
         now,
     )

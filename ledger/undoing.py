@@ -159,17 +159,8 @@ def carry(
     tried = attempts | bearing(loaded, {})
     for identity in sorted(moved & (rows.keys() | loaded.keys())):
         row = rows[identity] if identity in rows else loaded[identity]
-        previous, row.undone = (
-            row.undone,
-            max(
-                (
-                    compensation.undone
-                    for compensation in now.values()
-                    if compensation.target == identity
-                ),
-                default=0,
-            ),
-        )
+        previous = row.undone
+        row.undone = max((c.undone for c in now.values() if c.target == identity), default=0)
         if row.undone < previous:  # another compensation may have undone it as well
             row.undone = max(
                 row.undone,
