@@ -342,7 +342,7 @@ def _number_of(attempt: Tried) -> int:
 
 
 def _first_use_of(target: Doubt | None, attempts: Sequence[Tried]) -> int | None:
-    """Return a time before the key's first use; of reports, as produced."""
+    """Return a time at or before the key's first use, or None if unknown."""
     if target is None:
         return None
     starts = []

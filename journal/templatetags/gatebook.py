@@ -174,9 +174,9 @@ def moment(when: int | datetime | None, form: str = "") -> SafeString:
     """`{{ us|moment }}`: a moment (microseconds or datetime) in UTC, or a dash.
 
     Form "": date and time in seconds; "ms": in milliseconds; "time": the time in milliseconds
-    without date; "day": the date; "zone": with its time zone; "until": for use after a preposition,
-    with the clock time next to an age. The page script converts all but "zone" to the reader's zone
-    or to an age, as they chose.
+    without date; "day": the date; "zone": with the name of its zone; "until": for use after a
+    preposition, with the clock time next to an age. The page script converts it to the reader's
+    zone or to an age, as they chose.
     """
     if when is None or when == "":
         return markup('<span class="quiet">{}</span>', "—")
