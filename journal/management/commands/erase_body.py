@@ -36,7 +36,7 @@ class Command(BaseCommand):
             raise CommandError(f"A reason is 1 to {LONGEST} printable characters.")
         entry = Entry.objects.filter(position=position).first() if 0 < position < 2**63 else None
         if entry is None:
-            raise CommandError(f"No entry at position {position}.")
+            raise CommandError(f"There is no entry at position {position}.")
         try:
             with transaction.atomic(durable=True):
                 erasures.erase(
