@@ -1,4 +1,4 @@
-"""The room ingest: its name and label for Django."""
+"""Django app config."""
 
 from django.apps import AppConfig
 

@@ -1,7 +1,7 @@
-"""Canonical JSON (RFC 8785): one text for one value, whoever sent it and however it was spaced.
+"""Canonical JSON (RFC 8785): equal values have equal texts.
 
-Beyond the RFC, integers past 2^53 are written digit for digit, because evidence must not be rounded. Everything the
-RFC allows comes out exactly as it demands.
+Unlike the RFC, integers beyond 2^53 keep all digits, because evidence must not be rounded. All
+other values follow the RFC exactly.
 """
 
 from math import isfinite
@@ -15,30 +15,31 @@ _SORTED = orjson.OPT_SORT_KEYS
 
 
 def canonical_text(value: Any) -> str:
-    """The canonical text of a JSON value (dict, list, str, int, float, bool, None).
+    """Return the canonical text of a JSON value (dict, list, str, int, float, bool, None).
 
-    Problem 422 for what JSON cannot carry: lone surrogates, NaN, infinities, keys that are not text, other types.
+    Problem 422 for values outside JSON: lone surrogates, NaN, infinities, non-text keys, other
+    types.
     """
     try:
         if not _needs_care(value):
             try:
                 return orjson.dumps(value, option=_SORTED).decode()
             except TypeError:
-                pass  # an integer over 64 bits, or something that the writer below refuses by name
+                pass  # an integer beyond 64 bits, or a value that `_write` rejects with a reason
         parts: list[str] = []
         _write(value, parts)
     except RecursionError:
-        raise Problem(422, "too_deep", "The value is nested too deeply to be written; flatten it.") from None
+        raise Problem(422, "too_deep", "The value is nested too deeply. Flatten it.") from None
     return "".join(parts)
 
 
 def intent_text(tool: str, arguments: Any) -> bytes:
-    """The bytes that an intent digest is taken over: canonical JSON of `[tool, arguments]` in UTF-8."""
+    """Return the input of an intent digest: canonical JSON of `[tool, arguments]` in UTF-8."""
     return canonical_text([tool, arguments]).encode()
 
 
 def number_text(number: float) -> str:
-    """A finite float as ECMAScript writes it, which is what RFC 8785 asks for (1.0 is `1`, 1e21 is `1e+21`)."""
+    """Format a finite float as ECMAScript does, as RFC 8785 requires (`1`, `1e+21`)."""
     if number == 0:
         return "0"  # negative zero too
     text = repr(number)
@@ -47,7 +48,8 @@ def number_text(number: float) -> str:
         return text.removesuffix(".0")
     exponent = int(exponent_text)
     sign = "-" if mantissa.startswith("-") else ""
-    # repr and ECMAScript find the same shortest digits; they only switch to exponents at different sizes.
+    # repr and ECMAScript produce the same shortest digits, but switch to exponents at different
+    # magnitudes.
     if 0 < exponent < 21:
         digits = mantissa.lstrip("-").replace(".", "")
         return sign + digits.ljust(exponent + 1, "0")
@@ -58,9 +60,10 @@ def number_text(number: float) -> str:
 
 
 def has_astral_key(value: Any) -> bool:
-    """Whether some key at any level holds a character beyond U+FFFF.
+    """Return whether a key at any level has a character beyond U+FFFF.
 
-    RFC 8785 sorts keys by UTF-16 units, orjson by code points; the orders differ only when such a key is present.
+    RFC 8785 sorts keys by UTF-16 units, orjson by code points. The orders differ only for such
+    keys.
     """
     stack = [value]
     while stack:
@@ -76,14 +79,15 @@ def has_astral_key(value: Any) -> bool:
 
 
 def write_canonical(value: Any) -> str:
-    """As `canonical_text`, by the slow writer only (no shortcuts to prove)."""
+    """Return the canonical text by the slow writer, without shortcuts."""
     parts: list[str] = []
     _write(value, parts)
     return "".join(parts)
 
 
 def _needs_care(value: Any) -> bool:
-    # True where orjson's text may differ from RFC 8785: floats, astral keys, and types it would take kindly.
+    # True if the text of orjson may differ from RFC 8785: floats, astral keys, and types beyond
+    # JSON that orjson accepts.
     stack = [value]
     while stack:
         node = stack.pop()
@@ -113,7 +117,11 @@ def _write(value: Any, parts: list[str]) -> None:
         parts.append(str(int(value)))
     elif isinstance(value, float):
         if not isfinite(value):
-            raise Problem(422, "number_not_finite", "NaN and infinities are not JSON; send null or text instead.")
+            raise Problem(
+                422,
+                "number_not_finite",
+                "NaN and infinities are not valid JSON. Send null or text instead.",
+            )
         parts.append(number_text(float(value)))
     elif isinstance(value, dict):
         _write_object(value, parts)
@@ -125,12 +133,14 @@ def _write(value: Any, parts: list[str]) -> None:
             _write(element, parts)
         parts.append("]")
     else:
-        raise Problem(422, "not_json", f"A {type(value).__name__} is not a JSON value.")
+        raise Problem(
+            422, "not_json", f"A {type(value).__name__} is not a JSON value. Send a JSON type."
+        )
 
 
 def _write_object(value: dict[Any, Any], parts: list[str]) -> None:
     if not all(isinstance(key, str) for key in value):
-        raise Problem(422, "not_json", "Object keys must be text.")
+        raise Problem(422, "not_json", "An object key is not text. Send text keys.")
     parts.append("{")
     for index, key in enumerate(sorted(value, key=_utf16_units)):
         if index:
@@ -142,7 +152,7 @@ def _write_object(value: dict[Any, Any], parts: list[str]) -> None:
 
 
 def _utf16_units(key: str) -> bytes:
-    # Surrogates pass here so that _string refuses them with the right words.
+    # Surrogates pass, so that `_string` rejects them with the right error.
     return key.encode("utf-16-be", "surrogatepass")
 
 
@@ -150,4 +160,6 @@ def _string(text: str) -> str:
     try:
         return orjson.dumps(str(text)).decode()
     except TypeError:
-        raise Problem(422, "lone_surrogate", "Text holds half of a surrogate pair; send well-formed Unicode.") from None
+        raise Problem(
+            422, "lone_surrogate", "The text contains a lone surrogate. Send valid Unicode."
+        ) from None

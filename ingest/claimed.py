@@ -1,7 +1,7 @@
-"""Which items of a batch are claims: reported by an agent that may not speak for their session.
+"""Claims: items of a batch reported by an agent that may not write to their session.
 
-They are kept in a lane of their own, which nothing is derived from. What an agent says of its own attempts counts, also
-once another agent has taken the lease (docs/decisions/0025-who-may-speak.md).
+Claims have their own lane and change no state. Reports of an agent about its own attempts always
+count, even after another agent has taken the lease (docs/decisions/0025-who-may-speak.md).
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,43 +15,51 @@ from sessions import speakers, tasks
 from sessions.speakers import Ground, Standing
 
 NOTES: Final = {
-    Standing.OTHER_AGENT: "Kept as a claim: this session belongs to another agent, so the item changes nothing.",
-    Standing.LEASE_LOST: "Kept as a claim: another worker holds the lease by now, so the item changes nothing.",
+    Standing.OTHER_AGENT: (
+        "Recorded as a claim; changes nothing. The session belongs to another agent."
+    ),
+    Standing.LEASE_LOST: "Recorded as a claim; changes nothing. Another worker holds the lease.",
 }
-_OF_ATTEMPTS: Final = frozenset({"effect.dispatched", "effect.acknowledged", "effect.failed", "effect.probed"})
-_Known = dict[UUID, tuple[UUID | None, UUID | None]]  # who planned an effect, and the task it is for
+_OF_ATTEMPTS: Final = frozenset(
+    {"effect.dispatched", "effect.acknowledged", "effect.failed", "effect.probed"}
+)
+_Plans = dict[UUID, tuple[UUID | None, UUID | None]]  # planner and task of an effect
 
 
 def mark(items: Sequence[Item]) -> set[UUID]:
-    """Put the claims among `items` into the lane of claims; return the sessions that nobody has spoken for yet.
+    """Move claims among `items` to the claim lane; return the sessions without an owner so far.
 
-    Two queries where every item is of its sender's own session; a few more where one may not be.
+    Two queries if all items belong to the sender's own sessions; a few more otherwise.
     """
-    for item in items:  # a transaction may be run again
+    for item in items:  # the transaction may be a retry
         item.standing, item.origin.lane = Standing.SPEAKS, "evidence"
-    grounds = speakers.read({item.session for item in items})
-    weighed = {item.index: _weigh(item, grounds[item.session]) for item in items if item.session in grounds}
+    rights = speakers.read({item.session for item in items})
+    weighed = {
+        item.index: _weigh(item, rights[item.session]) for item in items if item.session in rights
+    }
     foreign = {item.session for item in items if weighed.get(item.index) is Standing.OTHER_AGENT}
-    unheard = speakers.are_unheard(foreign)
+    unclaimed = speakers.are_unheard(foreign)
     doubtful = [
         item
         for item in items
-        if item.session not in unheard
-        and item.session in grounds
-        and (weighed[item.index] is not Standing.SPEAKS or _has_task_lease(grounds[item.session]))
+        if item.session not in unclaimed
+        and item.session in rights
+        and (weighed[item.index] is not Standing.SPEAKS or _has_task_lease(rights[item.session]))
     ]
     if doubtful:
-        _mark(doubtful, grounds)
-    return unheard | {item.session for item in items if item.session not in grounds}
+        _mark(doubtful, rights)
+    return unclaimed | {item.session for item in items if item.session not in rights}
 
 
-def _weigh(item: Item, ground: Ground, task: UUID | None = None, planner: UUID | None = None) -> Standing:
+def _weigh(
+    item: Item, ground: Ground, task: UUID | None = None, planner: UUID | None = None
+) -> Standing:
     origin, given = item.origin, item.origin.lease_epoch
     task = task or _task(item)
-    found = ground.weigh(origin.agent, origin.team, given, task, planner)
+    standing = ground.weigh(origin.agent, origin.team, given, task, planner)
     present = ground.epoch(task)
     is_stale = given is not None and present is not None and given < present
-    return Standing.LEASE_LOST if found is Standing.SPEAKS and is_stale else found
+    return Standing.LEASE_LOST if standing is Standing.SPEAKS and is_stale else standing
 
 
 def _task(item: Item) -> UUID | None:
@@ -63,50 +71,61 @@ def _has_task_lease(ground: Ground) -> bool:
     return any(lease.task is not None for lease in ground.leases)
 
 
-def _mark(items: Sequence[Item], grounds: dict[UUID, Ground]) -> None:
+def _mark(items: Sequence[Item], rights: dict[UUID, Ground]) -> None:
     effects = {item.effect for item in items if item.effect is not None}
-    known: _Known = {}
+    plans: _Plans = {}
     rows = Effect.objects.filter(id__in=effects)
     for effect, agent, task, planned in rows.values_list("id", "agent", "task", "planned_mark"):
-        known[effect] = agent if planned else None, task
+        plans[effect] = agent if planned else None, task
     weighed = []
     for item in items:
-        planner, of_effect = known.get(item.effect, (None, None)) if item.effect is not None else (None, None)
-        standing = _weigh(item, grounds[item.session], of_effect, planner)
+        planner, of_effect = (
+            plans.get(item.effect, (None, None)) if item.effect is not None else (None, None)
+        )
+        standing = _weigh(item, rights[item.session], of_effect, planner)
         if standing is not Standing.SPEAKS:
             weighed.append((item, standing))
-    own = _Attempts([item for item, _ in weighed], known)
+    own = _Attempts([item for item, _ in weighed], plans)
     for item, standing in weighed:
         if not own.has(item, standing):
             item.standing, item.origin.lane = standing, "claim"
 
 
 class _Attempts:
-    """Whose the attempts are that items speak of."""
+    """Ownership of the attempts that items report on."""
 
-    def __init__(self, items: Iterable[Item], known: _Known) -> None:
-        told = [item for item in items if item.effect is not None and item.envelope.kind in _OF_ATTEMPTS]
-        effects = {item.effect for item in told}
-        self._known = known
+    def __init__(self, items: Iterable[Item], plans: _Plans) -> None:
+        about_attempts = [
+            item for item in items if item.effect is not None and item.envelope.kind in _OF_ATTEMPTS
+        ]
+        effects = {item.effect for item in about_attempts}
+        self._plans = plans
         self._stored: set[tuple[UUID, int]] = set()
         self._own: set[tuple[UUID | None, int | None]] = set()
-        if told:
-            self._stored = set(Attempt.objects.filter(effect__in=effects).values_list("effect", "number"))
-            entries = Entry.objects.filter(effect__in=effects, kind="effect.dispatched", actor=told[0].origin.actor)
+        if about_attempts:
+            self._stored = set(
+                Attempt.objects.filter(effect__in=effects).values_list("effect", "number")
+            )
+            entries = Entry.objects.filter(
+                effect__in=effects, kind="effect.dispatched", actor=about_attempts[0].origin.actor
+            )
             entries = entries.filter(lane__in=("command", "evidence"))
             self._own = set(entries.values_list("effect", "attempt"))
 
     def has(self, item: Item, standing: Standing) -> bool:
-        """True for what an agent says of its own attempt.
+        """Return whether an item is an agent's report about its own attempt.
 
-        Whoever has lost the lease may also tell of an attempt, and of a plan, that it alone can know of.
+        After losing the lease, an agent may also report plans and attempts that no other agent has
+        recorded.
         """
         kind, effect, number = item.envelope.kind, item.effect, item.envelope.attempt or 1
         if effect is None:
             return False
         if (effect, number) in self._own and kind in _OF_ATTEMPTS:
             return True
-        if standing is not Standing.LEASE_LOST or (kind not in _OF_ATTEMPTS and kind != "effect.planned"):
+        if standing is not Standing.LEASE_LOST or (
+            kind not in _OF_ATTEMPTS and kind != "effect.planned"
+        ):
             return False
-        is_planner = effect not in self._known or self._known[effect][0] == item.origin.agent
+        is_planner = effect not in self._plans or self._plans[effect][0] == item.origin.agent
         return is_planner and (effect, number) not in self._stored

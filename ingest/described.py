@@ -1,4 +1,4 @@
-"""An effect in an answer, and in a refusal with its present verdict."""
+"""Serializes effects and attempts, and refusals with their current verdict."""
 
 from typing import Any
 from uuid import UUID
@@ -14,7 +14,7 @@ from ledger.rows import AttemptRow, EffectRow
 
 
 def describe(effect: Effect | EffectRow) -> dict[str, Any]:
-    """An effect in an answer: ids, state and leave, never its payload."""
+    """Serialize an effect: ids, state and permission, never its payload."""
     body = {
         "id": str(effect.id),
         "handle": f"e_{effect.opened_position}",
@@ -37,7 +37,7 @@ def describe(effect: Effect | EffectRow) -> dict[str, Any]:
 
 
 def _gate(effect: Effect | EffectRow) -> dict[str, str] | None:
-    """Where to ask about the gate that decides, or decided, over this effect's leave."""
+    """Return the id and URL of the gate that decides on this effect's permission."""
     if not effect.leave_ref or effect.leave_basis == "exemption":
         return None
     identity = UUID(hex=effect.leave_ref)
@@ -45,7 +45,7 @@ def _gate(effect: Effect | EffectRow) -> dict[str, str] | None:
 
 
 def row_of(effect: Effect) -> EffectRow:
-    """As much of a row as an answer needs."""
+    """Build an EffectRow with the columns that responses need."""
     return EffectRow(
         id=effect.id,
         project_id=effect.project_id,
@@ -92,16 +92,22 @@ def attempt_told(attempt: Attempt | AttemptRow) -> dict[str, Any]:
 
 
 def refused(answered: Answered, process: str | None = None) -> Reply:
-    """A refusal that may have left a trace: the door commits, then says no."""
-    refusal = answered.refusal or Refusal("WRONG_STATE", "This command does not apply now.")
+    """Build a refusal. The endpoint commits, so that a recorded refusal persists."""
+    refusal = answered.refusal or Refusal(
+        "WRONG_STATE", "The command does not apply in the effect's current state. Read the effect."
+    )
     problem = Problem(answered.status, refusal.code, refusal.sentence)
     effect = {name: value for name, value in describe(answered.effect).items() if name != "tool"}
     reason: dict[str, Any] = {"reason": refusal.reason} if refusal.reason else {}
     if refusal.code == "LEASE_LOST":
-        lease = fencing.standing(answered.effect.project_id, answered.effect.session_id, answered.effect.task_id)
+        lease = fencing.standing(
+            answered.effect.project_id, answered.effect.session_id, answered.effect.task_id
+        )
         reason = {} if lease is None else {"lease": fencing.describe(lease)}
     body = problem.as_dict() | reason | {"effect": effect}
     if answered.status == 409:
         mismatch = refusal.code == "INTENT_MISMATCH"
-        body["verdict"] = judged.present(answered.effect.project_id, answered.effect, process, same_intent=not mismatch)
+        body["verdict"] = judged.present(
+            answered.effect.project_id, answered.effect, process, same_intent=not mismatch
+        )
     return Reply(answered.status, body, kept=False)

@@ -1,6 +1,7 @@
-"""The slow reader: the standard library's parser with hooks that see every pair and every number's digits.
+"""Slow JSON parser: the standard library's parser with hooks for every pair and number.
 
-It is the authority on what is refused and where; strict.py only proves quickly that it need not be asked.
+It decides what is rejected and locates the fault. strict.py only proves quickly that a document
+does not need it.
 """
 
 import json
@@ -14,7 +15,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class FaultError(Exception):
-    """Something in a document that is refused: a code, a sentence, and where (a JSON pointer)."""
+    """A rejected document: code, sentence and JSON pointer."""
 
     def __init__(self, code: str, detail: str, pointer: str | None = None) -> None:
         super().__init__(code)
@@ -24,7 +25,7 @@ class FaultError(Exception):
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object's members as they were written, duplicates included."""
+    """An object's members as written, including duplicates."""
 
 
 class _BadNumber:
@@ -34,9 +35,9 @@ class _BadNumber:
 
 
 def read_slowly(raw: bytes, max_depth: int) -> dict[str, Any]:
-    """The object in `raw`, or the first fault in it in the order of the document.
+    """Parse the object in `raw`. Raises FaultError for its first fault in document order.
 
-    `raw` may nest a few hundred levels at most: the parser is recursive.
+    `raw` may nest a few hundred levels at most, because the parser is recursive.
     """
     try:
         tree = json.loads(
@@ -47,11 +48,17 @@ def read_slowly(raw: bytes, max_depth: int) -> dict[str, Any]:
             parse_constant=_slow_constant,
         )
     except UnicodeDecodeError as error:
-        raise FaultError("invalid_utf8", f"The text is not UTF-8 at byte {error.start}; encode it as UTF-8.") from None
+        raise FaultError(
+            "invalid_utf8",
+            f"The text is not valid UTF-8 at byte {error.start}. Encode it as UTF-8.",
+        ) from None
     except json.JSONDecodeError as error:
         place = f"line {error.lineno} column {error.colno}"
-        said = error.msg.removesuffix(" at")  # some of the parser's sentences end with it
-        raise FaultError("json_syntax", f"The text is not one JSON document: {said} at {place}.") from None
+        message = error.msg.removesuffix(" at")  # some messages end with it
+        raise FaultError(
+            "json_syntax",
+            f"The text is not one JSON document: {message} at {place}. Fix the syntax.",
+        ) from None
     except RecursionError:
         raise too_deep(max_depth) from None
     value = _plain(tree, (), max_depth)
@@ -65,18 +72,26 @@ def _plain(node: Any, path: tuple[str, ...], max_depth: int) -> Any:
         raise too_deep(max_depth, _pointer(path))
     if isinstance(node, str):
         if _SURROGATE.search(node):
-            raise FaultError("lone_surrogate", "Text holds half of a surrogate pair; send Unicode.", _pointer(path))
+            raise FaultError(
+                "lone_surrogate",
+                "The text contains a lone surrogate. Send valid Unicode.",
+                _pointer(path),
+            )
         return node
     if isinstance(node, _Pairs):
         members: dict[str, Any] = {}
         for key, child in node:
             if _SURROGATE.search(key):
                 raise FaultError(
-                    "lone_surrogate", "A key holds half of a surrogate pair; send Unicode.", _pointer(path)
+                    "lone_surrogate",
+                    "A key contains a lone surrogate. Send valid Unicode.",
+                    _pointer(path),
                 )
             if key in members:
                 raise FaultError(
-                    "duplicate_key", "A key appears twice in one object; send it once.", _pointer((*path, key))
+                    "duplicate_key",
+                    "A key is repeated in one object. Send it once.",
+                    _pointer((*path, key)),
                 )
             members[key] = _plain(child, (*path, key), max_depth)
         return members
@@ -89,24 +104,31 @@ def _plain(node: Any, path: tuple[str, ...], max_depth: int) -> Any:
 
 def _slow_int(digits: str) -> int | _BadNumber:
     if len(digits.lstrip("-")) > MAX_NUMBER_CHARACTERS:
-        return _BadNumber("number_too_long", f"A number has at most {MAX_NUMBER_CHARACTERS} digits; send it as text.")
+        return _BadNumber(
+            "number_too_long",
+            f"A number has more than {MAX_NUMBER_CHARACTERS} digits. Send it as text.",
+        )
     return int(digits)
 
 
 def _slow_float(digits: str) -> float | _BadNumber:
     if len(digits) > MAX_NUMBER_CHARACTERS:
-        detail = f"A number has at most {MAX_NUMBER_CHARACTERS} characters; send it as text."
+        detail = f"A number has more than {MAX_NUMBER_CHARACTERS} characters. Send it as text."
         return _BadNumber("number_too_long", detail)
     number = float(digits)
-    return number if isfinite(number) else _BadNumber("number_not_finite", "A number is too large; send it as text.")
+    return (
+        number
+        if isfinite(number)
+        else _BadNumber("number_not_finite", "A number is too large. Send it as text.")
+    )
 
 
 def _slow_constant(name: str) -> _BadNumber:
-    return _BadNumber("number_not_finite", f"{name} is not JSON; send null or text instead.")
+    return _BadNumber("number_not_finite", f"{name} is not valid JSON. Send null or text instead.")
 
 
 def _pointer(path: tuple[str, ...]) -> str:
-    # A pointer made of endless keys helps nobody: name the nearest ancestor that fits.
+    # A very long pointer is useless, so it names the nearest ancestor that fits.
     pointer = ""
     for token in path:
         longer = f"{pointer}/{token.replace('~', '~0').replace('/', '~1')}"
@@ -118,17 +140,27 @@ def _pointer(path: tuple[str, ...]) -> str:
 
 def too_deep(max_depth: int, pointer: str | None = None) -> FaultError:
     return FaultError(
-        "too_deep", f"The text nests deeper than {max_depth} levels; flatten it or send it as text.", pointer
+        "too_deep",
+        f"The text is nested deeper than {max_depth} levels. Flatten it or send it as text.",
+        pointer,
     )
 
 
 def not_an_object(value: Any) -> FaultError:
-    return FaultError("not_an_object", f"A JSON object is needed here, not {json_kind(value)}.", "")
+    return FaultError(
+        "not_an_object", f"Expected a JSON object, got {json_kind(value)}. Send a JSON object.", ""
+    )
 
 
 def json_kind(value: Any) -> str:
-    """What a JSON value is, in JSON's own words: `an array`, `null`."""
+    """Return the JSON type of a value in words: `an array`, `null`."""
     if value is None:
         return "null"
-    kinds = ((bool, "a boolean"), (int | float, "a number"), (str, "a string"), (list, "an array"), (dict, "an object"))
+    kinds = (
+        (bool, "a boolean"),
+        (int | float, "a number"),
+        (str, "a string"),
+        (list, "an array"),
+        (dict, "an object"),
+    )
     return next((words for kind, words in kinds if isinstance(value, kind)), "a number")

@@ -1,7 +1,8 @@
-"""The kit of which every agents' door is made: who asks, what was sent, one transaction, one answer.
+"""Decorators for API endpoints: authentication, strict parsing, idempotency, transaction.
 
-A door is a function view wrapped by `command` (POST with an Idempotency-Key) or `reading` (GET). It reads strictly,
-opens the transaction, calls one verb of the rooms below and puts the outcome into words; nothing else happens here.
+An endpoint is a function view wrapped by `command` (POST with an Idempotency-Key) or `reading`
+(GET). It parses the request, opens the transaction, calls one service function of a lower layer
+and serializes the result.
 """
 
 import hashlib
@@ -48,7 +49,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 @dataclass(slots=True)
 class Call:
-    """One request of an agent, read and checked."""
+    """An authenticated request of an agent."""
 
     request: HttpRequest
     token: Bearer
@@ -56,22 +57,24 @@ class Call:
     key: str = ""
     redactions: int = 0
     kind: str = ""  # of the command
-    session: UUID | None = None  # whose row the command has locked, its fence, and the task it is about
-    fence: int | None = None
-    task: UUID | None = None
+    session: UUID | None = None  # the session whose row the command has locked
+    fence: int | None = None  # the fencing epoch of that session
+    task: UUID | None = None  # the task that the command is about
     lease_epoch: int | None = None
 
     @property
     def project(self) -> UUID:
-        """The token's project: the wall."""
+        """The token's project. Every query of the request is limited to it."""
         return self.token.project
 
     def arrived(self) -> None:
-        """Note that the whole request is here: however slowly it was sent, it is received now."""
+        """Set the receipt time to now, once the body has been read completely."""
         self.received_us = now_us()
 
-    def origin(self, text: str, *, lane: Lane = "command", lease_epoch: int | None = None) -> Origin:
-        """The envelope of the fact that this command is."""
+    def origin(
+        self, text: str, *, lane: Lane = "command", lease_epoch: int | None = None
+    ) -> Origin:
+        """Build the envelope of the fact that this command records."""
         return Origin(
             project=self.project,
             agent=self.token.agent,
@@ -88,7 +91,7 @@ class Call:
 
     @property
     def redaction_key(self) -> bytes | None:
-        """The project's key for marking secrets; None where redaction is off (imports, or by the project's choice)."""
+        """The project's redaction key; None for imports and where the project has turned it off."""
         if self.token.scope == "import" or not self.token.redacts:
             return None
         return redaction.project_key(self.project)
@@ -97,28 +100,30 @@ class Call:
 def command(
     shape: type[S], kind: str, **path_names: str
 ) -> Callable[[Callable[[Call, S, Origin, dict[str, UUID]], Reply]], Handler]:
-    """Make a door for a POST that carries `shape`. `path_names` maps URL arguments to the body's names for them.
+    """Make a POST endpoint whose body has the type `shape`.
 
-    The wrapped function runs inside a durable transaction and returns a Reply; a Problem it raises leaves nothing, a
-    refusal it returns is committed. The fact's body is what was sent, redacted, with its kind and the ids of the path.
+    `path_names` maps URL arguments to their names in the stored body. The wrapped function runs in
+    a durable transaction and returns a Reply. A Problem that it raises rolls back; a refusal that
+    it returns is committed. The stored body is the redacted request with its kind and path ids.
     """
 
     def wrap(work: Callable[[Call, S, Origin, dict[str, UUID]], Reply]) -> Handler:
         @wraps(work)
-        def door(request: HttpRequest, **asked: UUID | str) -> HttpResponseBase:
+        def endpoint(request: HttpRequest, **path_values: UUID | str) -> HttpResponseBase:
             call = authenticated(request)
             call.key, call.kind = _idempotency_key(request, call.redaction_key), kind
             parsed = read_object(request)
             value = _redacted(call, parsed)
             body = convert(value, shape)
-            path = paths.resolve(call.project, asked)
+            path = paths.resolve(call.project, path_values)
             named = {path_names.get(name, name): str(identity) for name, identity in path.items()}
             text = canonical_text({**value, **named, "kind": kind})
             call.lease_epoch = getattr(body, "lease_epoch", None)
             origin = call.origin(text, lease_epoch=call.lease_epoch)
 
             def run() -> Reply:
-                # The clocks of leave run on while a body is held back, or a transaction is waited for or tried again.
+                # Permission can expire while the body is received or the transaction waits or is
+                # retried, so every run takes the current time.
                 call.received_us = origin.received_us = now_us()
                 reply = work(call, body, origin, path)
                 if reply.kept and 200 <= reply.status < 300 and not reply.replay:
@@ -129,22 +134,22 @@ def command(
 
             reply = transact(run, lambda: answers.replay(origin, kind))
             response = as_json(reply.status, reply.body)
-            for name, said in reply.headers.items():
-                response[name] = said
+            for header, header_value in reply.headers.items():
+                response[header] = header_value
             if reply.replay:
                 response["Idempotent-Replay"] = "true"
             return response
 
-        return guarded("POST")(door)
+        return guarded("POST")(endpoint)
 
     return wrap
 
 
 def reading(work: Callable[..., HttpResponseBase]) -> Handler:
-    """Make a door for a GET: authenticated, without a transaction; answers 304 to a matching If-None-Match."""
+    """Make a GET endpoint: authenticated, no transaction, 304 on a matching If-None-Match."""
 
     @wraps(work)
-    def door(request: HttpRequest, **path: UUID | str) -> HttpResponseBase:
+    def endpoint(request: HttpRequest, **path: UUID | str) -> HttpResponseBase:
         call = authenticated(request)
         response = work(call, **paths.resolve(call.project, path))
         if response.status_code == 200 and isinstance(response, HttpResponse):
@@ -154,31 +159,44 @@ def reading(work: Callable[..., HttpResponseBase]) -> Handler:
             response["ETag"] = tag
         return response
 
-    return guarded("GET", "HEAD")(door)
+    return guarded("GET", "HEAD")(endpoint)
 
 
 def guarded(*methods: str) -> Callable[[Handler], Handler]:
-    """Turn every Problem into its answer, an absent database into 503, and another method into 405."""
+    """Turn a Problem into its response, a database outage into 503, a wrong method into 405."""
 
-    def wrap(door: Handler) -> Handler:
-        @wraps(door)
+    def wrap(endpoint: Handler) -> Handler:
+        @wraps(endpoint)
         def inner(request: HttpRequest, **path: Any) -> HttpResponseBase:
             try:
                 if request.method not in methods:
                     allowed = ", ".join(methods)
                     headers = {"Allow": allowed}
-                    raise Problem(405, "method_not_allowed", f"Use {allowed} here.", headers=headers)
-                return door(request, **path)
+                    raise Problem(
+                        405, "method_not_allowed", f"Use {allowed} here.", headers=headers
+                    )
+                return endpoint(request, **path)
             except Problem as problem:
                 return problems.response(problem)
             except (DatabaseError, InterfaceError) as error:
                 outage = outages.outage_of(error)
                 if outage is not None or isinstance(error, OperationalError | InterfaceError):
-                    log.error("database_unavailable", outage=outage, error=f"{type(error).__name__}: {error}"[:300])
+                    log.error(
+                        "database_unavailable",
+                        outage=outage,
+                        error=f"{type(error).__name__}: {error}"[:300],
+                    )
                     outages.drop_read_only_connection(outage)
                     return problems.response(_unavailable(outage))
-                log.error("database_refused", error=f"{type(error).__name__}: {error}"[:300], path=request.path)
-                detail = "The database refused this; nothing was recorded. The operator's log says why."
+                log.error(
+                    "database_refused",
+                    error=f"{type(error).__name__}: {error}"[:300],
+                    path=request.path,
+                )
+                detail = (
+                    "The database rejected the request. Nothing was recorded; the server log has"
+                    " the cause."
+                )
                 return problems.response(Problem(500, "server_error", detail))
 
         inner.csrf_exempt = True  # type: ignore[attr-defined]  # agents carry no cookies
@@ -190,45 +208,56 @@ def guarded(*methods: str) -> Callable[[Handler], Handler]:
 UNAVAILABLE: Final = Problem(
     503,
     "unavailable",
-    "The database cannot take this now. Send the same request again, with the same key: what it asks is done once.",
+    "Temporarily unavailable. Retry with the same Idempotency-Key; the command runs at most once.",
     headers={"Retry-After": "1"},
 )
-_NOTHING_STORED: Final = "Nothing was stored. Send the same request again, with the same key."
+_NOTHING_STORED: Final = "Nothing was stored. Retry later with the same Idempotency-Key."
 _WHY: Final = {
-    "read_only": f"The database is read-only at the moment. {_NOTHING_STORED}",
-    "full": f"The disk of the database is full. {_NOTHING_STORED}",
+    "read_only": f"The database is read-only. {_NOTHING_STORED}",
+    "full": f"The database's disk is full. {_NOTHING_STORED}",
 }
 
 
 def _unavailable(outage: outages.Outage | None) -> Problem:
     if outage is None or outage not in _WHY:
         return UNAVAILABLE
-    return Problem(503, "unavailable", _WHY[outage], headers={"Retry-After": str(outages.RETRY_AFTER_S[outage])})
+    return Problem(
+        503,
+        "unavailable",
+        _WHY[outage],
+        headers={"Retry-After": str(outages.RETRY_AFTER_S[outage])},
+    )
 
 
-def by_method(**doors: Handler) -> Handler:
-    """One URL, several doors."""
-    allowed = ", ".join(doors)
+def by_method(**endpoints: Handler) -> Handler:
+    """Dispatch one URL to an endpoint per HTTP method."""
+    allowed = ", ".join(endpoints)
 
     def dispatch(request: HttpRequest, **path: Any) -> HttpResponseBase:
-        door = doors.get("GET" if request.method == "HEAD" and "GET" in doors else request.method or "")
-        if door is None:
+        method = "GET" if request.method == "HEAD" and "GET" in endpoints else request.method
+        endpoint = endpoints.get(method or "")
+        if endpoint is None:
             headers = {"Allow": allowed}
-            return problems.response(Problem(405, "method_not_allowed", f"Use {allowed} here.", headers=headers))
-        return door(request, **path)
+            return problems.response(
+                Problem(405, "method_not_allowed", f"Use {allowed} here.", headers=headers)
+            )
+        return endpoint(request, **path)
 
     dispatch.csrf_exempt = True  # type: ignore[attr-defined]  # agents carry no cookies
     return dispatch
 
 
 def transact(run: Callable[[], Reply], replay: Callable[[], Reply | None]) -> Reply:
-    """Run the door's transaction; again after a lost race or deadlock, from the book when its key is there already."""
-    for left in reversed(range(again.TRIES)):
+    """Run the endpoint's transaction; retry after a lost race or deadlock.
+
+    If the journal already has the idempotency key, return the stored response instead.
+    """
+    for attempts_left in reversed(range(again.TRIES)):
         try:
             with transaction.atomic(durable=True):
                 return run()
         except (LostRace, Overtaken):
-            if not left:
+            if not attempts_left:
                 raise UNAVAILABLE from None
         except (NotAllowed, Repeated) as ended:
             with transaction.atomic(durable=True):
@@ -238,13 +267,16 @@ def transact(run: Callable[[], Reply], replay: Callable[[], Reply | None]) -> Re
                     raise Problem(reply.status, reply.body["code"], reply.body["detail"]) from None
                 return reply
         except OperationalError as error:
-            if not left or not again.asked(error):
+            if not attempts_left or not again.asked(error):
                 raise
     raise UNAVAILABLE
 
 
 def _turned_away(refused: NotAllowed, replay: Callable[[], Reply | None]) -> Reply:
-    """Answer an agent that may not speak here, and keep a trace; what it was answered before, it is answered again."""
+    """Refuse an agent that may not write to the session, and record the attempt.
+
+    A command that has succeeded before gets its stored response.
+    """
     if answers.is_kept(refused.origin) and (reply := replay()) is not None:
         return reply
     entries.append([refused.draft], refused.origin.received_us)
@@ -253,40 +285,62 @@ def _turned_away(refused: NotAllowed, replay: Callable[[], Reply | None]) -> Rep
         return Reply(403, Problem(403, "OTHER_AGENT", detail).as_dict(), kept=False)
     body = Problem(409, "LEASE_LOST", speakers.HELD_BY_ANOTHER).as_dict()
     lease = fencing.standing(refused.origin.project, refused.session, refused.task)
-    return Reply(409, body if lease is None else body | {"lease": fencing.describe(lease)}, kept=False)
+    return Reply(
+        409, body if lease is None else body | {"lease": fencing.describe(lease)}, kept=False
+    )
 
 
 def authenticated(request: HttpRequest) -> Call:
-    """Who calls, by the token of the request. Raises Problem 401, 400 for a token in the address, and 403
-    where it may only read.
+    """Authenticate the request by its token.
+
+    Problems: 400 for a token in the URL, 401 for a missing or invalid token, 403 for a write with
+    a read-only token.
     """
     address = request.META.get("QUERY_STRING", "")
     if "token" in request.GET or "access_token" in request.GET or tokens.SHAPE.search(address):
-        raise Problem(400, "token_in_query", "Send the token in the Authorization header, never in the address.")
+        raise Problem(
+            400,
+            "token_in_query",
+            "The URL contains a token. Send the token in the Authorization header only.",
+        )
     token = tokens.authenticate(request.META.get("HTTP_AUTHORIZATION"))
     if token is None:
         headers = {"WWW-Authenticate": "Bearer"}
-        detail = "Send a valid token as Authorization: Bearer gbk_…; this one is missing, unknown, expired or revoked."
+        detail = (
+            "The token is missing, unknown, expired or revoked."
+            " Send a valid token as `Authorization: Bearer gbk_…`."
+        )
         raise Problem(401, "unauthorized", detail, headers=headers)
     if token.scope == "audit" and request.method not in ("GET", "HEAD"):
-        raise Problem(403, "read_only", "A token of scope audit only reads; issue one of scope agent for this.")
+        raise Problem(
+            403,
+            "read_only",
+            "A token with scope `audit` is read-only. Use a token with scope `agent`.",
+        )
     return Call(request, token, now_us())
 
 
 def _idempotency_key(request: HttpRequest, redaction_key: bytes | None) -> str:
     key: str | None = request.META.get("HTTP_IDEMPOTENCY_KEY")
     if not key:
-        detail = "Send an Idempotency-Key header of 1 to 64 characters, a new one for every new command."
+        detail = (
+            f"The Idempotency-Key header is missing. Send 1 to {KEY_CHARACTERS} visible ASCII"
+            " characters, new for every command."
+        )
         raise Problem(400, "idempotency_key_missing", detail)
     if not _KEY.fullmatch(key) or tokens.SHAPE.search(key):
-        detail = f"An Idempotency-Key is 1 to {KEY_CHARACTERS} visible ASCII characters; a UUID does well."
+        detail = (
+            f"The Idempotency-Key is invalid. Send 1 to {KEY_CHARACTERS} visible ASCII characters,"
+            " such as a UUID."
+        )
         raise Problem(400, "idempotency_key_invalid", detail)
-    # It becomes the id of the journal's entry. Other secrets than our tokens may look like one by chance.
+    # The key becomes the id of the journal entry. A harmless key can look like a secret by chance,
+    # so only Gatebook's own tokens are rejected; anything else is redacted.
     return key if redaction_key is None else redaction.clean_key(key, redaction_key)
 
 
 def read_object(request: HttpRequest) -> strict.Parsed:
-    """The JSON object in the body, strictly read; nothing at all is an empty one."""
+    """Parse the JSON object in the body strictly. An empty body is an empty object."""
     raw = strict.read_body(request, limit=ITEM_BYTES, allow_empty=True)
     if not raw:
         return strict.Parsed({}, "{}")
@@ -303,23 +357,29 @@ def _redacted(call: Call, parsed: strict.Parsed) -> dict[str, Any]:
 
 
 def convert(value: dict[str, Any], shape: type[S]) -> S:
-    """Read `value` as `shape`. Problem 422 with the JSON pointer of the fault."""
+    """Convert `value` to `shape`. Problem 422 with the JSON pointer of the fault."""
     try:
         return msgspec.convert(value, shape, strict=True)
     except msgspec.ValidationError as error:
-        said = str(error)
-        what, _, where = said.partition(" - at `")
-        what = next((words for pattern, words in PATTERNS_IN_WORDS.items() if what.endswith(repr(pattern))), what)
-        # Of a name that the sender chose it says `[...]`, or `key` in `…`: we point to what holds it.
+        message = str(error)
+        what, _, where = message.partition(" - at `")
+        what = next(
+            (words for pattern, words in PATTERNS_IN_WORDS.items() if what.endswith(repr(pattern))),
+            what,
+        )
+        # For a key that the sender chose, msgspec names only `[...]` or `key` in `…`, so the
+        # pointer names the object that contains the key.
         path = where.removeprefix("key` in `").partition("[...]")[0]
         pointer = path.rstrip("`").lstrip("$").replace("[", ".").replace("]", "").replace(".", "/")
-        raise Problem(422, "invalid", f"{what}. Send what the API's description asks for.", pointer=pointer) from None
+        raise Problem(
+            422, "invalid", f"{what}. See /api/v1/openapi.json for the schema.", pointer=pointer
+        ) from None
 
 
 def as_json(status: int, body: Any) -> HttpResponse:
-    """A JSON answer, a refusal in the form of a problem; authenticated, so never cached."""
+    """Build a JSON response; errors have the problem media type. Never cached."""
     response = HttpResponse(exact.dumps(body, orjson.OPT_PASSTHROUGH_DATACLASS), status=status)
     response["Content-Type"] = "application/json" if status < 400 else problems.CONTENT_TYPE
-    response["Content-Length"] = str(len(response.content))  # else the server answers in chunks
+    response["Content-Length"] = str(len(response.content))  # otherwise the server sends chunks
     response["Cache-Control"] = "no-store"
     return response

@@ -1,4 +1,4 @@
-"""What the API's description says of one call."""
+"""One operation of the OpenAPI document."""
 
 from typing import Any, NamedTuple
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Endpoint(NamedTuple):
-    """One operation: what it takes and what it answers."""
+    """One operation: its request and its responses."""
 
     method: str
     path: str
@@ -16,9 +16,9 @@ class Endpoint(NamedTuple):
     shape: type[msgspec.Struct] | None = None
     query: tuple[str, ...] = ()
     tag: str = "effects"
-    if_match: bool = False  # the version that the change was decided on may be sent
+    if_match: bool = False  # accepts an If-Match header
 
 
 def with_fields(required: dict[str, Any], **optional: Any) -> dict[str, Any]:
-    """The JSON Schema of an object."""
+    """Build the JSON Schema of an object."""
     return {"type": "object", "required": list(required), "properties": required | optional}

@@ -1,4 +1,4 @@
-"""Telling the items of a batch apart without reading them."""
+"""Splits a batch into raw items without parsing them."""
 
 import re
 from collections.abc import Iterable
@@ -8,30 +8,38 @@ import msgspec
 
 from ingest.problems import Problem
 
-# An array of a million tiny elements would cost msgspec thirty times its size in memory before it could be counted.
+# msgspec would need thirty times the size of an array of a million tiny elements in memory before
+# they could be counted.
 _MANY_COMMAS = 250_000
 _BLANK = b" \t\r\n"
 _LINE = re.compile(rb"[^\n]+")
-# A string (possessive, and content with one that never ends, so that no input makes it start over) or a mark.
+# A string (possessive, may be unterminated, so that no input causes backtracking) or punctuation.
 _STRUCTURE = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{},]', re.DOTALL)
 
 _decode_envelope = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 def split_items(raw: bytes, *, ndjson: bool, max_items: int) -> list[bytes]:
-    """The items of a JSON array or of NDJSON (blank lines skipped), each as its own bytes, not yet read.
+    """Split a JSON array or NDJSON (blank lines skipped) into the bytes of its items.
 
     Problems: 400 `envelope_unreadable`, 413 `too_many_items`.
     """
     items = list(islice(_lines(raw) if ndjson else _elements(raw, max_items), max_items + 1))
     if len(items) > max_items:
-        raise Problem(413, "too_many_items", f"A batch holds at most {max_items} items; send several batches.")
+        raise Problem(
+            413,
+            "too_many_items",
+            f"The batch has more than {max_items} items. Send several batches.",
+        )
     return items
 
 
 def unreadable(why: str) -> Problem:
-    """The refusal of a whole batch, with the reason in words."""
-    detail = f"The batch cannot be read as an array of items; send a JSON array or NDJSON. {why[:300].rstrip('.')}."
+    """Build the Problem for a batch that cannot be split, with the reason."""
+    detail = (
+        "The batch cannot be split into items. Send a JSON array or NDJSON. Cause:"
+        f" {why[:300].rstrip('.')}."
+    )
     return Problem(400, "envelope_unreadable", detail)
 
 
@@ -42,12 +50,12 @@ def _lines(raw: bytes) -> Iterable[bytes]:
 
 
 def _elements(raw: bytes, max_items: int) -> Iterable[bytes]:
-    why = "It holds too many commas."
+    why = "It has too many commas."
     if raw.count(b",") <= _MANY_COMMAS:
         try:
             return map(bytes, _decode_envelope(raw))
         except (ValueError, RecursionError) as error:
-            # One element may hold what msgspec refuses and we answer for singly: a lone surrogate, NaN, a deep nest.
+            # msgspec also fails on faults that concern a single item: a lone surrogate, NaN, depth.
             why = str(error)
     elements = _split(raw, max_items)
     if elements is None:
@@ -56,9 +64,9 @@ def _elements(raw: bytes, max_items: int) -> Iterable[bytes]:
 
 
 def _split(raw: bytes, max_items: int) -> list[bytes] | None:
-    """The elements of a JSON array by its brackets and commas alone, those past `max_items` + 1 left out.
+    """Split a JSON array by its brackets and commas, up to `max_items` + 1 elements.
 
-    None when it is not one array.
+    Returns None if the body is not one array.
     """
     body = raw.strip(_BLANK)
     if not body.startswith(b"["):

@@ -1,7 +1,8 @@
-"""The evidence lane: facts reported after the event, in batches. Every well-formed fact is kept; the folds decide.
+"""Records batches of facts reported after the event (evidence lane).
 
-One transaction composes the rooms below, each table written by its own module: journal, then sessions, tasks, effects,
-items, artifacts. Nothing is refused for being late, stale or contradictory; a malformed item never sinks the others.
+Every well-formed fact is recorded, even if late, stale or contradictory; the folds derive the
+state. An invalid item never affects the others. One transaction writes the journal, then sessions,
+tasks, effects, items and artifacts, each table through its own module.
 """
 
 from collections.abc import Mapping
@@ -22,94 +23,124 @@ from journal.ids import derived
 from ledger import effects, fold, probes
 from ledger.effects import LostRace
 from ledger.rows import EffectRow
-from sessions import artifacts, items, leases, openings, references, registers, sessions, speakers, tasks
+from sessions import (
+    artifacts,
+    items,
+    leases,
+    openings,
+    references,
+    registers,
+    sessions,
+    speakers,
+    tasks,
+)
 from sessions.speakers import Standing
 
 
 class RefusedWhole(Exception):
-    """A batch asked for all or nothing, and something in it could not be taken."""
+    """An atomic batch has an item that cannot be recorded."""
 
     def __init__(self, results: list[dict[str, Any]]) -> None:
         super().__init__("batch refused")
         self.results = results
 
 
-def record(call: Call, found: list[Item], refused: list[dict[str, Any]], *, whole: bool) -> list[dict[str, Any]]:
-    """Keep the readable items and return a result for every item, in order. Runs inside the door's transaction.
+def record(
+    call: Call, readable: list[Item], refused: list[dict[str, Any]], *, whole: bool
+) -> list[dict[str, Any]]:
+    """Record the readable items and return a result for every item, in order.
 
-    With `whole`, raises RefusedWhole when any item was refused or conflicts, so that nothing is kept.
+    Runs in the endpoint's transaction. With `whole`, raises RefusedWhole if any item is rejected or
+    conflicts, so that nothing is recorded.
     """
-    meant = _resolve(call.project, found)
-    unheard = claimed.mark(found)
-    fates = entries.append([_draft(item, meant) for item in found], call.received_us)
+    sessions_by_reference = _resolve(call.project, readable)
+    unclaimed = claimed.mark(readable)
+    statuses = entries.append(
+        [_draft(item, sessions_by_reference) for item in readable], call.received_us
+    )
     results = list(refused)
     created: list[Item] = []
-    for item, fate in zip(found, fates, strict=True):
-        item.position = fate.position
+    for item, appended in zip(readable, statuses, strict=True):
+        item.position = appended.position
         detail = None
-        if fate.status is Status.CREATED:
+        if appended.status is Status.CREATED:
             created.append(item)
-        elif fate.status is Status.CONFLICT:
-            detail = "This id was used for another fact; send a new id. Both are kept."
-        code = "key_reuse" if fate.status is Status.CONFLICT else None
-        result = result_of(item.index, item.envelope.id, fate.status.value, code, detail, None)
-        if item.is_claim and fate.status is Status.CREATED:
+        elif appended.status is Status.CONFLICT:
+            detail = (
+                "This id was used for another fact. Both are recorded; send the new fact with a"
+                " new id."
+            )
+        code = "key_reuse" if appended.status is Status.CONFLICT else None
+        result = result_of(item.index, item.envelope.id, appended.status.value, code, detail, None)
+        if item.is_claim and appended.status is Status.CREATED:
             result |= {"note": item.standing.value, "detail": claimed.NOTES[item.standing]}
         results.append(result)
     results.sort(key=lambda result: int(result["index"]))
     if whole and any(result["status"] not in ("created", "duplicate") for result in results):
         raise RefusedWhole(results)
     counting = [item for item in created if not item.is_claim]
-    rows = _post(call, counting, meant, unheard) if counting else {}
+    rows = _post(call, counting, sessions_by_reference, unclaimed) if counting else {}
     fencing.mark([_held(item, rows) for item in created if _names_an_epoch(item)])
     return results
 
 
 def _names_an_epoch(item: Item) -> bool:
-    """True for an item that a fence may be compared with; a stranger's word says nothing of the lease."""
+    """Return whether the item's lease epoch must be checked; not for a foreign agent."""
     return item.envelope.lease_epoch is not None and item.standing is not Standing.OTHER_AGENT
 
 
-def _resolve(project: UUID, found: list[Item]) -> dict[str, UUID]:
-    """Say which session each item means, and return the ids of the others that are spoken of, by reference."""
-    named = {item.envelope.session for item in found}
-    spoken = {reference for item in found for reference in _links(item)}
-    meant = references.by_reference(project, named | spoken)
-    for item in found:
-        item.session, item.session_key = meant[item.envelope.session]
+def _resolve(project: UUID, items: list[Item]) -> dict[str, UUID]:
+    """Resolve the session of each item; return the ids of linked sessions by reference."""
+    named = {item.envelope.session for item in items}
+    linked = {reference for item in items for reference in _links(item)}
+    resolved = references.by_reference(project, named | linked)
+    for item in items:
+        item.session, item.session_key = resolved[item.envelope.session]
         if item.effect_key:
             item.effect = derived(item.session, item.effect_key)
-    return {reference: meant[reference][0] for reference in spoken}
+    return {reference: resolved[reference][0] for reference in linked}
 
 
 def _links(item: Item) -> set[str]:
-    """The other sessions that an item speaks of, by id or key."""
+    """Return references to other sessions in an item, by id or key."""
     if item.envelope.kind not in sessions.KINDS:
         return set()
-    return registers.references({name: getattr(item.fields, name) for name in item.fields.__struct_fields__})
+    return registers.references(
+        {name: getattr(item.fields, name) for name in item.fields.__struct_fields__}
+    )
 
 
-def _draft(item: Item, meant: dict[str, UUID]) -> Draft:
+def _draft(item: Item, sessions_by_reference: dict[str, UUID]) -> Draft:
     envelope, fields, origin = item.envelope, item.fields, item.origin
     if envelope.kind in reported_work.KINDS:
-        subject, text = reported_work.said(fields, origin, item.session, meant)
-        return origin.draft(envelope.kind, facts=text, session=item.session, effect=item.effect, subject=subject)
+        subject, text = reported_work.said(fields, origin, item.session, sessions_by_reference)
+        return origin.draft(
+            envelope.kind, facts=text, session=item.session, effect=item.effect, subject=subject
+        )
     if isinstance(fields, shapes.ArtifactFields):
-        return artifacts.draft(origin, item.session, item.effect, {"sha256": fields.sha256, "size": fields.size})
+        return artifacts.draft(
+            origin, item.session, item.effect, {"sha256": fields.sha256, "size": fields.size}
+        )
     facts: dict[str, Any] = {}
     subject = None
     if envelope.kind in fold.KINDS:
         facts = {name: item.values[name] for name in ("outcome", "reason") if name in item.values}
         if isinstance(fields, ReportedProbe):
             began_us = fields.began_us if fields.began_us is not None else envelope.occurred_us
-            facts = probes.facts_of(envelope.attempt or 1, fields.found, origin.received_us, began_us, live=False)
+            facts = probes.facts_of(
+                envelope.attempt or 1, fields.found, origin.received_us, began_us, live=False
+            )
         if "intent_digest" in item.values:
             facts["intent"] = item.values["intent_digest"]
         if origin.imports:
-            facts["imported"] = True  # under what leave it is taken to have run depends on it
+            facts["imported"] = (
+                True  # determines which permission the effect is assumed to have had
+            )
     elif isinstance(fields, shapes.SessionFields):
-        said = {"mode": fields.mode, "on_behalf_of": fields.on_behalf_of}
-        facts = openings.started_facts(origin.project, said, meant.get(fields.parent or ""))
+        values = {"mode": fields.mode, "on_behalf_of": fields.on_behalf_of}
+        facts = openings.started_facts(
+            origin.project, values, sessions_by_reference.get(fields.parent or "")
+        )
     elif isinstance(fields, shapes.ReportedEnd):
         facts = {"status": fields.status}
     elif isinstance(fields, shapes.ReportedTask | shapes.ReportedTaskEnd | shapes.ReportedItem):
@@ -119,16 +150,25 @@ def _draft(item: Item, meant: dict[str, UUID]) -> Draft:
     text = orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode() if facts else "{}"
     attempt = (envelope.attempt or 1) if envelope.kind in _OF_AN_ATTEMPT else None
     return origin.draft(
-        envelope.kind, facts=text, session=item.session, effect=item.effect, attempt=attempt, subject=subject
+        envelope.kind,
+        facts=text,
+        session=item.session,
+        effect=item.effect,
+        attempt=attempt,
+        subject=subject,
     )
 
 
-_OF_AN_ATTEMPT = frozenset({"effect.dispatched", "effect.acknowledged", "effect.failed", "effect.probed"})
+_OF_AN_ATTEMPT = frozenset(
+    {"effect.dispatched", "effect.acknowledged", "effect.failed", "effect.probed"}
+)
 
 
-def _post(call: Call, created: list[Item], meant: dict[str, UUID], unheard: set[UUID]) -> Mapping[UUID, EffectRow]:
-    """Post what is new from the journal to the tables that follow from it; return the rows of its effects."""
-    _touch_sessions(created, meant, unheard)
+def _post(
+    call: Call, created: list[Item], sessions_by_reference: dict[str, UUID], unclaimed: set[UUID]
+) -> Mapping[UUID, EffectRow]:
+    """Apply new items to the derived tables; return the rows of their effects."""
+    _touch_sessions(created, sessions_by_reference, unclaimed)
     _post_tasks(created)
     reports = reported_effects.reports(call, created)
     rows: Mapping[UUID, EffectRow] = {}
@@ -156,7 +196,7 @@ def _post(call: Call, created: list[Item], meant: dict[str, UUID], unheard: set[
         for item in created
         if item.envelope.kind in sessions.KINDS
     ]
-    sessions.report(session_facts, meant)
+    sessions.report(session_facts, sessions_by_reference)
     reported_work.post([item for item in created if item.envelope.kind in reported_work.KINDS])
     for session in sorted({item.session for item in created if item.envelope.kind in _WATCHED}):
         controls.watch(session, call.received_us)
@@ -167,46 +207,55 @@ def _post(call: Call, created: list[Item], meant: dict[str, UUID], unheard: set[
     return rows
 
 
-_WATCHED = frozenset({"handoff.written", "fact.observed", "task.done"})  # what may show that a control fires
+_WATCHED = frozenset(
+    {"handoff.written", "fact.observed", "task.done"}
+)  # facts that can fire a control
 
 
 def _held(item: Item, rows: Mapping[UUID, EffectRow]) -> fencing.Fact:
-    """An item that names an epoch, with the task by whose lease it may be fenced."""
+    """Return an item with a lease epoch as a fact for fencing, with its task."""
     row = rows.get(item.effect) if item.effect is not None else None
     key = getattr(item.fields, "task", None)
     task = tasks.identity(item.session, key) if key else row.task_id if row is not None else None
     return item.origin, item.envelope.kind, item.session, item.effect, item.envelope.attempt, task
 
 
-def _touch_sessions(created: list[Item], meant: dict[str, UUID], unheard: set[UUID]) -> None:
-    """Store or move the clock of every session spoken of; one that is only named, by another, is opened as a stub.
+def _touch_sessions(
+    created: list[Item], sessions_by_reference: dict[str, UUID], unclaimed: set[UUID]
+) -> None:
+    """Store or touch every session of the items; sessions that are only linked become stubs.
 
-    Those `unheard` belong to who speaks for them first. Raises LostRace where that was another agent by now.
+    A session in `unclaimed` belongs to the first agent that writes to it. Raises LostRace if
+    another agent was first.
     """
     keys: dict[UUID, str | None] = {}
     opened: dict[UUID, int] = {}
     for item in created:
         if item.session not in keys:
             keys[item.session], opened[item.session] = item.session_key, item.position
-    above: dict[UUID, str] = {}
+    linked: dict[UUID, str] = {}
     for item in created:
         for reference in _links(item):
-            named = meant[reference]
+            named = sessions_by_reference[reference]
             if named not in keys and named == references.identity(item.origin.project, reference):
-                above[named] = reference
-    new = sessions.name(created[0].origin, above)
-    for other, key in above.items():
+                linked[named] = reference
+    new = sessions.name(created[0].origin, linked)
+    for other, key in linked.items():
         keys[other] = key if other in new else None
     origin = created[0].origin
     sessions.touch(origin, keys, opened | new)
-    mine = unheard & opened.keys()
-    if not mine:
+    unclaimed_here = unclaimed & opened.keys()
+    if not unclaimed_here:
         return
-    others = [session for session, agent in sessions.agents_of(mine).items() if agent != origin.agent]
-    if others:
-        if speakers.are_unheard(others, but=origin.actor) != set(others):
+    foreign = [
+        session
+        for session, agent in sessions.agents_of(unclaimed_here).items()
+        if agent != origin.agent
+    ]
+    if foreign:
+        if speakers.are_unheard(foreign, but=origin.actor) != set(foreign):
             raise LostRace
-        sessions.adopt(others, origin.agent)
+        sessions.adopt(foreign, origin.agent)
 
 
 def _post_tasks(created: list[Item]) -> None:
@@ -218,11 +267,17 @@ def _post_tasks(created: list[Item]) -> None:
         fields, kind = item.fields, item.envelope.kind
         if kind in tasks.KINDS:
             values = {name: getattr(fields, name) for name in fields.__struct_fields__}
-            task_facts.append(tasks.Report(item.session, fields.task, item.origin, kind, item.position, values))
+            task_facts.append(
+                tasks.Report(item.session, fields.task, item.origin, kind, item.position, values)
+            )
         elif isinstance(fields, shapes.ReportedItem):
             mentioned.setdefault((item.session, fields.task), item)
             task = tasks.identity(item.session, fields.task)
-            item_facts.append(items.Report(task, fields.item, item.origin, items.STATE_OF_KIND[kind], item.position))
+            item_facts.append(
+                items.Report(
+                    task, fields.item, item.origin, items.STATE_OF_KIND[kind], item.position
+                )
+            )
         elif isinstance(fields, shapes.ReportedPlan) and fields.task:
             mentioned.setdefault((item.session, fields.task), item)
     tasks.apply(task_facts)

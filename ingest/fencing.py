@@ -1,4 +1,4 @@
-"""What a door says to a writer whose lease another took: 409 with the lease as it stands, and a trace in the book."""
+"""409 LEASE_LOST: rejects writers whose lease was taken over, and records the attempt."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,9 +14,9 @@ from sessions.origin import Origin, Repeated
 
 
 def check(origin: Origin, session: UUID, kind: str, task: UUID | None = None) -> Reply | None:
-    """A refusal where the command comes under another epoch than stands; the session's row must be locked.
+    """Return a refusal if the command's lease epoch is not the current one; None otherwise.
 
-    Raises Repeated where this very command was done already, under whatever epoch stood then.
+    The session's row must be locked. Raises Repeated if the command ran before, under any epoch.
     """
     stale = fences.check(origin.project, session, origin.lease_epoch, task)
     if stale is None:
@@ -28,8 +28,11 @@ def check(origin: Origin, session: UUID, kind: str, task: UUID | None = None) ->
 
 
 def refused(lease: Lease | None, stale: Stale | None = None, **more: Any) -> Reply:
-    """409 LEASE_LOST, with the lease."""
-    body = Problem(409, "LEASE_LOST", fences.LOST if stale is None else stale.sentence).as_dict() | more
+    """Build a 409 LEASE_LOST with the current lease."""
+    body = (
+        Problem(409, "LEASE_LOST", fences.LOST if stale is None else stale.sentence).as_dict()
+        | more
+    )
     return Reply(409, body if lease is None else body | {"lease": describe(lease)}, kept=False)
 
 
@@ -37,41 +40,52 @@ Fact = tuple[Origin, str, UUID, UUID | None, int | None, UUID | None]
 
 
 def mark(facts: Sequence[Fact]) -> None:
-    """Say of facts that were reported and kept which a fenced writer sent; the others move their sessions' work.
+    """Record which reported facts came from a fenced writer; the others count as progress.
 
-    A fact is (origin, kind, session, effect, attempt, task), and names an epoch.
+    A fact is (origin, kind, session, effect, attempt, task); its origin has a lease epoch.
     """
     if not facts:
         return
-    held = Lease.objects.filter(session__in={fact[2] for fact in facts})
-    present = {lease.task_id or lease.session_id: lease.epoch for lease in held}
+    leases = Lease.objects.filter(session__in={fact[2] for fact in facts})
+    current_epochs = {lease.task_id or lease.session_id: lease.epoch for lease in leases}
     drafts, moving = [], {}
     for origin, kind, session, effect, attempt, task in facts:
-        epoch, given = present.get(task, present.get(session)), origin.lease_epoch
+        epoch, given = current_epochs.get(task, current_epochs.get(session)), origin.lease_epoch
         if epoch is not None and given is not None and given < epoch:
             stale = Stale(given, epoch)
             drafts.append(
                 fences.fenced(
-                    origin, session, stale, kept=True, effect=effect, attempt=attempt, subject=task, kind=kind
+                    origin,
+                    session,
+                    stale,
+                    kept=True,
+                    effect=effect,
+                    attempt=attempt,
+                    subject=task,
+                    kind=kind,
                 )
             )
-        elif epoch is not None and origin.lane != "claim" and (kind in beats.MOVING or kind.startswith("effect.")):
+        elif (
+            epoch is not None
+            and origin.lane != "claim"
+            and (kind in beats.MOVING or kind.startswith("effect."))
+        ):
             moving[session, task] = origin
     if drafts:
         entries.append(drafts, facts[0][0].received_us)
-    for (session, task), origin in sorted(moving.items(), key=lambda one: str(one[0])):
+    for (session, task), origin in sorted(moving.items(), key=lambda move: str(move[0])):
         beats.progressed(origin.project, session, task=task)
 
 
 def standing(project: UUID, session: UUID, task: UUID | None = None) -> Lease | None:
-    """The lease by which writes in a session, or about a task of it, are fenced."""
+    """Return the lease that fences writes in a session or about one of its tasks."""
     named = [fences.lease_id(project, "session", str(session))]
     if task is not None:
         named.append(fences.lease_id(project, "task", str(task)))
-    found = {lease.kind: lease for lease in holders.read().filter(id__in=named)}
-    return found.get("task") or found.get("session")
+    leases = {lease.kind: lease for lease in holders.read().filter(id__in=named)}
+    return leases.get("task") or leases.get("session")
 
 
 def describe(lease: Lease) -> dict[str, Any]:
-    """A lease in an answer; its times are the database's."""
+    """Serialize a lease. Its times are from the database clock."""
     return holders.told(lease, lease.now_us)

@@ -1,8 +1,9 @@
-"""Messages as files, for agents that have a file system and nothing else: `messages/for_X/`, `messages/shared/`.
+"""Bridge between messages and files, for agents that only have a file system.
 
-One round takes each folder in turn: what was dropped there is sent; what was put away is marked as read; what was read
-elsewhere is put away; what is unread is written as a file. A round that is killed at any place is mended by the next:
-messages have ids that follow from folder, name and content, and a file is known again by its name and its content.
+Folders are `messages/for_X/` and `messages/shared/`. One round processes each folder: dropped files
+are sent; messages whose files were put away are marked as read; files of messages read elsewhere
+are put away; unread messages are written as files. If a round is killed, the next one completes it:
+message ids follow from folder, name and content, and files are recognized by name and content.
 """
 
 import hashlib
@@ -33,7 +34,7 @@ _OURS: Final = re.compile(r"(\d{12})-[a-z0-9-]*(?:-[0-9a-f]{8})?\.md")
 
 @dataclass(slots=True)
 class Told:
-    """What a round did, in numbers, and a line for each thing that it did not take."""
+    """Counts of a round, and a line for each problem."""
 
     sent: int = 0
     written: int = 0
@@ -43,16 +44,17 @@ class Told:
 
     @property
     def summary(self) -> str:
-        """One line."""
+        """The counts in one line."""
         return (
-            f"{self.sent} sent from files, {self.written} written as files, {self.read} marked as read, "
+            f"{self.sent} sent from files, {self.written} written as files, {self.read} marked as"
+            " read, "
             f"{self.put_away} put away."
         )
 
 
 @dataclass(slots=True)
 class Folder:
-    """An open folder and whose box it is; `recipient` is None for that of all."""
+    """An open folder and its recipient; None for the shared inbox."""
 
     name: str
     descriptor: int
@@ -61,93 +63,113 @@ class Folder:
 
     @property
     def box(self) -> str:
-        """What ids are made of."""
+        """The part of message ids that names the inbox."""
         return self.recipient.id.hex if self.recipient is not None else messages.SHARED
 
 
 class Filedrop:
-    """The bridge between one project and one directory. Raises Refused where the directory cannot be used."""
+    """The bridge between one project and one directory. Raises Refused if it cannot be used."""
 
     def __init__(self, project: Project, directory: Path) -> None:
         self.project = project
         self.directory = directory
-        self.known: dict[tuple[UUID, str], tuple[int, int, int]] = {}  # files that need no second look
-        secret = hmac.new(settings.GATEBOOK_PEPPER, b"redaction" + project.id.bytes, hashlib.sha256).digest()
+        self.known: dict[tuple[UUID, str], tuple[int, int, int]] = {}  # files already processed
+        secret = hmac.new(
+            settings.GATEBOOK_PEPPER, b"redaction" + project.id.bytes, hashlib.sha256
+        ).digest()
         self.redaction_key = secret if project.redacts else None
 
     def round(self) -> Told:
-        """Go through every folder once."""
-        told = Told()
+        """Process every folder once."""
+        result = Told()
         with ExitStack() as stack:
             root = stack.enter_context(folders.opened(str(self.directory / "messages")))
             stack.enter_context(folders.alone(root))
-            found = list(self._folders(root, told, stack))
-            shared = next((one for one in found if one.recipient is None), None)
-            for folder in found:
+            open_folders = list(self._folders(root, result, stack))
+            shared = next(
+                (candidate for candidate in open_folders if candidate.recipient is None), None
+            )
+            for folder in open_folders:
                 try:
-                    self._send(folder, told)
-                    self._follow(folder, root, told)
+                    self._send(folder, result)
+                    self._follow(folder, root, result)
                     if shared is not None and folder.recipient is not None:
-                        self._follow_shared(folder, folder.recipient, shared, told)
-                    self._deliver(folder, told)
+                        self._follow_shared(folder, folder.recipient, shared, result)
+                    self._deliver(folder, result)
                 except OSError as fault:
-                    told.lines.append(f"{folder.name}: {_words(fault)}; the rest of it comes next time.")
-        return told
+                    result.lines.append(
+                        f"{folder.name}: {_words(fault)}; the next round continues."
+                    )
+        return result
 
-    def _folders(self, root: int, told: Told, stack: ExitStack) -> Iterator[Folder]:
+    def _folders(self, root: int, result: Told, stack: ExitStack) -> Iterator[Folder]:
         for name in folders.names_in(root):
             if name != messages.SHARED and not name.startswith(_FOR):
                 continue
             recipient = None
             if name != messages.SHARED:
-                recipient = Agent.objects.filter(project=self.project, name=name.removeprefix(_FOR)).first()
+                recipient = Agent.objects.filter(
+                    project=self.project, name=name.removeprefix(_FOR)
+                ).first()
                 if recipient is None or recipient.name == messages.SHARED:
-                    told.lines.append(f"{_plain(name)}: the project has no such agent; nothing in it was read.")
+                    result.lines.append(
+                        f"{_plain(name)}: the project has no such agent; the folder was skipped."
+                    )
                     continue
             try:
                 descriptor = stack.enter_context(folders.opened(name, root))
-                yield Folder(name, descriptor, folders.mark_of(descriptor, self.project.id), recipient)
+                yield Folder(
+                    name, descriptor, folders.mark_of(descriptor, self.project.id), recipient
+                )
             except (Refused, OSError) as fault:
-                told.lines.append(f"{_plain(name)}: {_words(fault)}; nothing in it was read.")
+                result.lines.append(f"{_plain(name)}: {_words(fault)}; the folder was skipped.")
 
-    # What was dropped
+    # Dropped files
 
-    def _send(self, folder: Folder, told: Told) -> None:
-        """Send what lies in the folder and is not known, in the order of its names."""
+    def _send(self, folder: Folder, result: Told) -> None:
+        """Send new files of the folder in the order of their names."""
         names = [name for name in folders.names_in(folder.descriptor) if name != "done"]
-        lying = deliveries.of_files(folder.mark, [name for name in names if name.isprintable()])
+        stored = deliveries.of_files(folder.mark, [name for name in names if name.isprintable()])
         sent = 0
         for name in names:
-            looks = folders.looks(folder.descriptor, name)
-            if looks is None or self.known.get((folder.mark, name)) == looks or self._is_ours(name, lying):
+            state = folders.looks(folder.descriptor, name)
+            if (
+                state is None
+                or self.known.get((folder.mark, name)) == state
+                or self._is_ours(name, stored)
+            ):
                 continue
             if sent == AT_ONCE:
-                told.lines.append(f"{folder.name}: more than {AT_ONCE} files are new; the rest comes next time.")
+                result.lines.append(
+                    f"{folder.name}: more than {AT_ONCE} new files; the next round continues."
+                )
                 break
             try:
-                sent += self._send_one(folder, name, lying.get(name, set()))
+                sent += self._send_one(folder, name, stored.get(name, set()))
             except Unsettled:
                 continue
             except Refused as refused:
-                told.lines.append(f"{folder.name}/{_plain(name)}: {refused}; it was not sent.")
-            self.known[folder.mark, name] = looks
-        told.sent += sent
+                result.lines.append(f"{folder.name}/{_plain(name)}: {refused}; it was not sent.")
+            self.known[folder.mark, name] = state
+        result.sent += sent
 
-    def _is_ours(self, name: str, lying: dict[str, set[UUID]]) -> bool:
-        """Whether a message was written under this name: its name begins with the message's position."""
-        if not (said := _OURS.fullmatch(name)) or name not in lying:
+    def _is_ours(self, name: str, stored: dict[str, set[UUID]]) -> bool:
+        """Return whether Gatebook wrote this file: its name begins with a message position."""
+        if not (match := _OURS.fullmatch(name)) or name not in stored:
             return False
-        return Message.objects.filter(id__in=lying[name], opened_position=int(said[1])).exists()
+        return Message.objects.filter(id__in=stored[name], opened_position=int(match[1])).exists()
 
-    def _send_one(self, folder: Folder, name: str, lying: set[UUID]) -> bool:
-        """Send one file, unless it was sent or written here before. Raises Refused, Unsettled."""
+    def _send_one(self, folder: Folder, name: str, stored: set[UUID]) -> bool:
+        """Send one file unless it was sent or written before. Raises Refused, Unsettled."""
         folders.check_name(name)
         content = folders.read(folder.descriptor, name)
-        if (said := _OURS.fullmatch(name)) and not lying:
-            left = deliveries.at(self.project.id, folder.recipient, int(said[1]))
-            if left is not None and content == _as_file(left)[1]:  # of a run that was killed before it noted it
+        if (match := _OURS.fullmatch(name)) and not stored:
+            earlier = deliveries.at(self.project.id, folder.recipient, int(match[1]))
+            if (
+                earlier is not None and content == _as_file(earlier)[1]
+            ):  # written by a run that was killed before it recorded the delivery
                 with transaction.atomic(durable=True):
-                    deliveries.note(folder.mark, {left.id: name})
+                    deliveries.note(folder.mark, {earlier.id: name})
                 return False
         try:
             body = content.decode()
@@ -159,11 +181,13 @@ class Filedrop:
             raise Refused(f"has more than {messages.MOST_CHARACTERS:,} characters")
         before = deliveries.gone_before(folder.mark, name)
         digest = hashlib.sha256(content).hexdigest()
-        event_id = entries.keyed_digest("file", folder.box, name, digest, *([str(before)] if before else []))
-        said_text = self._redacted({"subject": name[: messages.MOST_SUBJECT], "body": body})
+        event_id = entries.keyed_digest(
+            "file", folder.box, name, digest, *([str(before)] if before else [])
+        )
+        cleaned = self._redacted({"subject": name[: messages.MOST_SUBJECT], "body": body})
         with transaction.atomic(durable=True):
             message, created = messages.dropped(
-                self.project.id, event_id, folder.recipient, said_text["subject"], said_text["body"]
+                self.project.id, event_id, folder.recipient, cleaned["subject"], cleaned["body"]
             )
             deliveries.note(folder.mark, {message.id: name})
         return created
@@ -174,78 +198,102 @@ class Filedrop:
         clean: dict[str, str] = redaction.redact(value, self.redaction_key)[0]
         return clean
 
-    # What became of what lies there
+    # Files present
 
-    def _follow(self, folder: Folder, root: int, told: Told) -> None:
-        """Mark as read what was put away, and put away what was read elsewhere. Of the shared folder, only note it."""
-        lying = deliveries.lying(folder.mark, folder.recipient)
-        gone = [one for one in lying if not folders.is_there(folder.descriptor, one.file)]
-        # Looked at last: in a folder that was taken away meanwhile nothing is there, and nobody has read anything.
-        if gone and not folders.is_still(folder.descriptor, folder.name, root):
-            told.lines.append(f"{folder.name}: the folder was replaced meanwhile; nothing was marked as read.")
+    def _follow(self, folder: Folder, root: int, result: Told) -> None:
+        """Mark messages as read whose files were put away, and put away files of read messages.
+
+        For the shared folder, only the end of the delivery is recorded.
+        """
+        deliveries_present = deliveries.lying(folder.mark, folder.recipient)
+        removed = [
+            delivery
+            for delivery in deliveries_present
+            if not folders.is_there(folder.descriptor, delivery.file)
+        ]
+        # Checked last: if the folder was removed in the meantime, its files are absent although
+        # nobody has read them.
+        if removed and not folders.is_still(folder.descriptor, folder.name, root):
+            result.lines.append(
+                f"{folder.name}: the folder was replaced during the round; nothing was marked as"
+                " read."
+            )
             return
-        absent = {one.id for one in gone}
-        for one in lying:
-            if one.id in absent:
+        absent = {delivery.id for delivery in removed}
+        for delivery in deliveries_present:
+            if delivery.id in absent:
                 with transaction.atomic(durable=True):
                     if folder.recipient is not None:
-                        told.read += messages.mark_put_away(one.message, folder.recipient.id)
-                    deliveries.end(one)
-            elif one.message.read_at_us is not None:
+                        result.read += messages.mark_put_away(delivery.message, folder.recipient.id)
+                    deliveries.end(delivery)
+            elif delivery.message.read_at_us is not None:
                 try:
-                    folders.put_away(folder.descriptor, one.file, f"{one.message.opened_position:012d}-{one.file}")
+                    folders.put_away(
+                        folder.descriptor,
+                        delivery.file,
+                        f"{delivery.message.opened_position:012d}-{delivery.file}",
+                    )
                 except (OSError, Refused) as fault:
-                    told.lines.append(f"{folder.name}/{_plain(one.file)}: cannot be put away: {_words(fault)}.")
+                    result.lines.append(
+                        f"{folder.name}/{_plain(delivery.file)}: cannot be put away:"
+                        f" {_words(fault)}."
+                    )
                     continue
                 with transaction.atomic(durable=True):
-                    deliveries.end(one)
-                told.put_away += 1
+                    deliveries.end(delivery)
+                result.put_away += 1
 
-    def _follow_shared(self, folder: Folder, agent: Agent, shared: Folder, told: Told) -> None:
-        """Mark as read by an agent what it has in its own `done/` under the name of a shared file."""
+    def _follow_shared(self, folder: Folder, agent: Agent, shared: Folder, result: Told) -> None:
+        """Mark shared messages as read by an agent if its own `done/` has a file of their name."""
         if not folders.is_there(folder.descriptor, "done"):
             return
         try:
             with folders.opened("done", folder.descriptor) as done:
-                kept = [one for one in deliveries.unread_of_all(shared.mark, agent) if folders.is_there(done, one.file)]
+                kept = [
+                    delivery
+                    for delivery in deliveries.unread_of_all(shared.mark, agent)
+                    if folders.is_there(done, delivery.file)
+                ]
         except Refused as refused:
-            told.lines.append(f"{folder.name}/done: {refused}.")
+            result.lines.append(f"{folder.name}/done: {refused}.")
             return
-        for one in kept:
+        for delivery in kept:
             with transaction.atomic(durable=True):
-                told.read += messages.mark_put_away(one.message, agent.id)
+                result.read += messages.mark_put_away(delivery.message, agent.id)
 
-    # What is to be written
+    # Messages to write
 
-    def _deliver(self, folder: Folder, told: Told) -> None:
-        """Write what was never in the folder. It is noted once it cannot be lost any more."""
+    def _deliver(self, folder: Folder, result: Told) -> None:
+        """Write messages that were never in the folder; record them once they are durable."""
         missing = deliveries.missing(folder.mark, self.project.id, folder.recipient, AT_ONCE)
         files: dict[UUID, str] = {}
         for message in missing:
             name, content = _as_file(message)
             if folders.is_there(folder.descriptor, name):
-                name = f"{name.removesuffix('.md')}-{message.id.hex[-8:]}.md"  # somebody took it
+                name = f"{name.removesuffix('.md')}-{message.id.hex[-8:]}.md"  # the name is taken
             try:
                 folders.write(folder.descriptor, name, content)
             except OSError as fault:
-                told.lines.append(f"{folder.name}: {name} cannot be written: {_words(fault)}.")
+                result.lines.append(f"{folder.name}: {name} cannot be written: {_words(fault)}.")
                 break
             files[message.id] = name
         if files:
             folders.settle(folder.descriptor)
             with transaction.atomic(durable=True):
                 deliveries.note(folder.mark, files)
-        told.written += len(files)
+        result.written += len(files)
 
 
 def _as_file(message: Message) -> tuple[str, bytes]:
-    """The name and the content of a message as a file. Names sort as messages follow each other.
+    """Return the file name and content of a message. Names sort in message order.
 
-    Above the first blank line stands who says it, and of what; no text below can forge that.
+    Sender and references precede the first blank line, so the text below cannot forge them.
     """
     (letter,) = messages.letters([message], None)
     slug = re.sub(r"[^a-z0-9]+", "-", (letter.subject or "").lower()).strip("-")[:40].strip("-")
-    sent = datetime.fromtimestamp(message.sent_at_us / 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    sent = datetime.fromtimestamp(message.sent_at_us / 1_000_000, UTC).strftime(
+        "%Y-%m-%dT%H:%M:%SZ"
+    )
     sender = "a person of the project" if message.from_user_id else "a file"
     if message.from_agent is not None:
         sender = f"the agent {message.from_agent.name}"
@@ -262,10 +310,14 @@ def _as_file(message: Message) -> tuple[str, bytes]:
 
 
 def _words(fault: Exception) -> str:
-    return (fault.strerror or "it cannot be used").lower() if isinstance(fault, OSError) else str(fault)
+    return (
+        (fault.strerror or "it cannot be used").lower()
+        if isinstance(fault, OSError)
+        else str(fault)
+    )
 
 
 def _plain(name: str) -> str:
-    """A name that somebody chose, as one harmless word of a line."""
+    """Return an untrusted name as harmless text for one line."""
     shown = name if name.isprintable() else ascii(name)
     return shown if len(shown) <= 120 else f"{shown[:120]}…"

@@ -1,6 +1,7 @@
-"""Files in folders that anybody may write to: nothing is followed, nothing is read that is not a plain small file.
+"""Safe file operations in folders that anybody may write to.
 
-Every call goes through the descriptor of a folder that was opened once, so that no name can be changed under our feet.
+Only small regular files are read, and symbolic links are not followed. Every call uses the
+descriptor of a folder that was opened once, so that the folder cannot be exchanged by name.
 """
 
 import fcntl
@@ -14,7 +15,7 @@ from uuid import UUID
 
 MOST_BYTES: Final = 65_536
 MOST_NAME_BYTES: Final = 200
-MARK: Final = ".gatebook"  # what makes a folder the one it is: a UUID
+MARK: Final = ".gatebook"  # identifies the folder: a UUID and its owner
 LOCK: Final = ".gatebook-lock"
 _UNFINISHED: Final = (".tmp", ".part", "~")
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -22,19 +23,24 @@ _PLAIN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Refused(Exception):
-    """This name or file is not taken. The message says why, to follow upon its name."""
+    """A name or file is rejected. The message is a predicate that follows the name."""
 
 
 class Unsettled(Exception):
-    """The file is being written, or went away: look again later."""
+    """The file is being written or has disappeared. Retry later."""
 
 
 @contextmanager
 def opened(name: str, parent: int | None = None) -> Iterator[int]:
-    """The descriptor of a folder. Raises Refused for what is none; below `parent`, for a symbolic link too."""
+    """Open a folder and yield its descriptor.
+
+    Raises Refused if it is no folder; below `parent`, also if it is a symbolic link.
+    """
     try:
-        # The folder that an operator names may well be a link; what lies in it may not.
-        folder = os.open(name, _FOLDER if parent is not None else _FOLDER & ~os.O_NOFOLLOW, dir_fd=parent)
+        # The folder named by the operator may be a symbolic link; folders below it may not.
+        folder = os.open(
+            name, _FOLDER if parent is not None else _FOLDER & ~os.O_NOFOLLOW, dir_fd=parent
+        )
     except OSError as error:
         raise Refused(f"is no folder that can be opened ({error.strerror})") from error
     try:
@@ -45,25 +51,27 @@ def opened(name: str, parent: int | None = None) -> Iterator[int]:
 
 @contextmanager
 def alone(folder: int) -> Iterator[None]:
-    """Keep every other process that asks the same out of a folder. Raises Refused when one is in it."""
+    """Lock a folder against other filedrop processes. Raises Refused if it is locked."""
     try:
-        lock = os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
+        lock = os.open(
+            LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder
+        )
     except OSError as error:
         raise Refused(f"cannot be locked ({error.strerror})") from error
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise Refused("is in the hands of another filedrop") from error
+            raise Refused("is in use by another filedrop") from error
         yield
     finally:
         os.close(lock)
 
 
 def mark_of(folder: int, owner: UUID) -> UUID:
-    """The mark of a folder, made when it has none. A folder that was made anew has another.
+    """Return the mark of a folder, created if missing. A recreated folder gets another mark.
 
-    Raises Refused when the folder is marked for another owner than this one.
+    Raises Refused if the folder is marked for another owner.
     """
     try:
         mark, _, of = read(folder, MARK).decode("ascii").strip().partition(" ")
@@ -76,17 +84,19 @@ def mark_of(folder: int, owner: UUID) -> UUID:
         settle(folder)
         return made
     except ValueError as error:
-        raise Refused(f"has a {MARK} that is no mark; remove it, and its files are written again") from error
+        raise Refused(
+            f"has an invalid {MARK}; remove it, and the messages are written again"
+        ) from error
 
 
 def names_in(folder: int) -> list[str]:
-    """The names that may be messages, in their order: neither hidden nor said to be unfinished."""
+    """List the names that may be messages in order: not hidden, no suffix of unfinished files."""
     names = sorted(os.listdir(folder), key=os.fsencode)
     return [name for name in names if not name.startswith(".") and not name.endswith(_UNFINISHED)]
 
 
 def check_name(name: str) -> None:
-    """Raise Refused for a name that a reader could be deceived by."""
+    """Raise Refused for a name that is too long or could deceive a reader."""
     if len(os.fsencode(name)) > MOST_NAME_BYTES:
         raise Refused(f"has a name of more than {MOST_NAME_BYTES} bytes")
     if not name.isprintable():
@@ -94,7 +104,7 @@ def check_name(name: str) -> None:
 
 
 def is_there(folder: int, name: str) -> bool:
-    """Whether anything has this name."""
+    """Return whether the name exists in the folder."""
     try:
         os.lstat(name, dir_fd=folder)
     except FileNotFoundError:
@@ -103,20 +113,25 @@ def is_there(folder: int, name: str) -> bool:
 
 
 def read(folder: int, name: str) -> bytes:
-    """The content of a plain file. Raises Refused for anything else, Unsettled for what changes or is gone."""
+    """Return the content of a regular file.
+
+    Raises Refused for anything else, Unsettled if the file changes or has disappeared.
+    """
     try:
         file = os.open(name, _PLAIN, dir_fd=folder)
     except FileNotFoundError as error:
         raise Unsettled(name) from error
     except OSError as error:
-        kind = "is a symbolic link" if _is_link(folder, name) else f"cannot be read ({error.strerror})"
+        kind = (
+            "is a symbolic link" if _is_link(folder, name) else f"cannot be read ({error.strerror})"
+        )
         raise Refused(kind) from error
     try:
         before = os.fstat(file)
         if not stat.S_ISREG(before.st_mode):
-            raise Refused("is no plain file")
+            raise Refused("is not a regular file")
         if before.st_nlink > 1:
-            raise Refused("has a second name elsewhere (a hard link)")
+            raise Refused("has another name (a hard link)")
         if before.st_size > MOST_BYTES:
             raise Refused(f"is larger than {MOST_BYTES:,} bytes")
         content = b""
@@ -125,25 +140,27 @@ def read(folder: int, name: str) -> bytes:
         after = os.fstat(file)
     finally:
         os.close(file)
-    if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns) or len(content) != after.st_size:
+    if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns) or len(
+        content
+    ) != after.st_size:
         raise Unsettled(name)
     return content
 
 
 def looks(folder: int, name: str) -> tuple[int, int, int] | None:
-    """What changes when a file does; None when it is gone."""
+    """Return inode, size and modification time of a file; None if it does not exist."""
     try:
-        found = os.lstat(name, dir_fd=folder)
+        status = os.lstat(name, dir_fd=folder)
     except FileNotFoundError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def write(folder: int, name: str, content: bytes) -> None:
-    """Write a file whole or not at all; it lasts once the folder is settled. Whoever had the name loses it."""
+    """Write a file atomically, replacing the name. It is durable after `settle`."""
     passing = f".{name}.tmp"[:250]
     with suppress(FileNotFoundError):
-        os.unlink(passing, dir_fd=folder)  # of a run that was killed
+        os.unlink(passing, dir_fd=folder)  # left by a run that was killed
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     file = os.open(passing, flags, 0o644, dir_fd=folder)
     try:
@@ -157,12 +174,12 @@ def write(folder: int, name: str, content: bytes) -> None:
 
 
 def settle(folder: int) -> None:
-    """Let what was written and renamed in a folder outlast a loss of power."""
+    """Make writes and renames in a folder durable."""
     os.fsync(folder)
 
 
 def put_away(folder: int, name: str, under: str) -> None:
-    """Move a file into `done/`, as `under` where its own name is taken there."""
+    """Move a file into `done/`, renamed to `under` if its name is taken there."""
     with suppress(FileExistsError):
         os.mkdir("done", 0o755, dir_fd=folder)
     with opened("done", folder) as done:
@@ -173,13 +190,13 @@ def put_away(folder: int, name: str, under: str) -> None:
 
 
 def is_still(folder: int, name: str, parent: int) -> bool:
-    """Whether the open folder is the one that the name means now: in one that was removed every file is absent."""
+    """Return whether the name still refers to the open folder."""
     try:
         named = os.lstat(name, dir_fd=parent)
     except FileNotFoundError:
         return False
-    mine = os.fstat(folder)
-    return (named.st_dev, named.st_ino) == (mine.st_dev, mine.st_ino)
+    current = os.fstat(folder)
+    return (named.st_dev, named.st_ino) == (current.st_dev, current.st_ino)
 
 
 def _is_link(folder: int, name: str) -> bool:

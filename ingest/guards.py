@@ -1,4 +1,4 @@
-"""What stands before a change of working state: the lease under which it is made, and the version it was decided on."""
+"""Preconditions of a command: session lock, lease epoch and object version."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,12 +14,14 @@ from sessions.origin import Origin
 
 
 def enter(call: Call, session: UUID) -> Session:
-    """Lock the session of a command and return it. Problem 404 when the project has no such session."""
+    """Lock the session of a command and return it. Problem 404 if it does not exist."""
     if not sessions.lock(call.project, session, call.received_us, new_effects=0):
-        raise Problem(404, "not_found", "This project has no such session; open it first with POST /sessions.")
-    found = Session.objects.get(id=session)
-    call.session, call.fence = found.id, found.fence
-    return found
+        raise Problem(
+            404, "not_found", "The project has no such session. Open it first with POST /sessions."
+        )
+    row = Session.objects.get(id=session)
+    call.session, call.fence = row.id, row.fence
+    return row
 
 
 def refusal(
@@ -30,10 +32,11 @@ def refusal(
     *,
     speaks: bool = True,
 ) -> Reply | None:
-    """Why the command may not be done, or None. The session's row is locked by `enter`.
+    """Return the refusal of a command, or None. `enter` must have locked the session.
 
-    `version` is that of the row it changes, `present` gives the object under its name; `speaks` is False for a command
-    that says nothing for the session. Raises Repeated, NotAllowed.
+    `version` is the version of the row to change; `present` returns the current object under its
+    name. `speaks` is False for commands that do not write to the session. Raises Repeated and
+    NotAllowed.
     """
     if call.session is not None and speaks:
         speakers.expect(origin, call.session, call.kind, task=call.task)

@@ -1,4 +1,4 @@
-"""If-Match: a row is changed only if it still has the version that the agent saw."""
+"""If-Match: change an object only if it still has the version that the agent has read."""
 
 import re
 from collections.abc import Callable
@@ -14,39 +14,43 @@ _VERSION: Final = re.compile(r'"([0-9]{1,10})"|([0-9]{1,10})')
 
 
 def wanted(call: Call) -> int | None:
-    """The version that If-Match asks for; None where it asks for none (absent, or `*`). Problem 400 for anything else.
+    """Return the version in If-Match; None if it is absent or `*`. Problem 400 if invalid.
 
-    The number stands bare or between double quotes.
+    The number may be in double quotes.
     """
-    said: str | None = call.request.META.get("HTTP_IF_MATCH")
-    if said is None or said.strip() == "*":
+    header: str | None = call.request.META.get("HTTP_IF_MATCH")
+    if header is None or header.strip() == "*":
         return None
-    found = _VERSION.fullmatch(said.strip())
-    if found is None:
-        detail = 'If-Match holds the `version` of the object that you saw, like "3", and nothing else.'
+    match = _VERSION.fullmatch(header.strip())
+    if match is None:
+        detail = (
+            'If-Match is invalid. Send the `version` of the object that you have read, such as "3".'
+        )
         raise Problem(400, "if_match_invalid", detail)
-    return int(found[1] or found[2])
+    return int(match[1] or match[2])
 
 
-def refusal(call: Call, origin: Origin, version: int, present: Callable[[], dict[str, Any]]) -> Reply | None:
-    """The refusal of a command that was decided on another version than the row has now; None where it may go on.
+def refusal(
+    call: Call, origin: Origin, version: int, present: Callable[[], dict[str, Any]]
+) -> Reply | None:
+    """Return a refusal if the object's version differs from If-Match; None otherwise.
 
-    `present` gives the object as it is, under its name. Raises Repeated where this very command was done already.
+    `present` returns the current object under its name. Raises Repeated if the command ran before.
     """
-    asked = wanted(call)
-    if asked is None or asked == version:
+    wanted_version = wanted(call)
+    if wanted_version is None or wanted_version == version:
         return None
-    sentence = "Somebody changed this since you read it; look at the present one and decide again."
+    sentence = "The object was changed after you read it. Read the current object and decide again."
     return refused("VERSION_CHANGED", sentence, origin, present())
 
 
 def refused(code: str, sentence: str, origin: Origin, present: dict[str, Any]) -> Reply:
-    """A 409 with the object that is in the way. Raises Repeated where this very command was done already."""
+    """Build a 409 with the conflicting object. Raises Repeated if the command ran before."""
     told_before(origin)
     return Reply(409, Problem(409, code, sentence).as_dict() | present, kept=False)
 
 
 def told_before(origin: Origin) -> None:
-    """Raise Repeated where the key of this command is in the book: what it was told then is its answer."""
+    """Raise Repeated if the journal has this command's key, so that its response is replayed."""
     if entries.look(origin.draft("command.repeated"), origin.received_us) is not None:
         raise Repeated

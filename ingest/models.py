@@ -1,11 +1,14 @@
-"""What the door remembers: the answers it gave, so that a repeated command hears the same one."""
+"""Stored responses to commands, for idempotent replay."""
 
 from django.db import models
 from django.db.models import Q
 
 
 class Answer(models.Model):
-    """The stored answer to one idempotency key; pruned by time (the journal's own key lives as long as its row)."""
+    """The stored response to one idempotency key, pruned by age.
+
+    The key in the journal remains as long as its entry.
+    """
 
     id = models.BigAutoField(primary_key=True)
     project = models.UUIDField()
@@ -17,8 +20,12 @@ class Answer(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["project", "source", "key"], name="answer_is_given_once_per_key"),
-            models.CheckConstraint(condition=Q(status__gte=200, status__lte=299), name="answer_is_a_success"),
+            models.UniqueConstraint(
+                fields=["project", "source", "key"], name="answer_is_given_once_per_key"
+            ),
+            models.CheckConstraint(
+                condition=Q(status__gte=200, status__lte=299), name="answer_is_a_success"
+            ),
         ]
         indexes = [models.Index(fields=["created_us"], name="answer_by_age")]
 

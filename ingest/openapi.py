@@ -1,4 +1,4 @@
-"""The API's description (OpenAPI 3.1), made of the very shapes that read the requests."""
+"""The OpenAPI 3.1 document, generated from the schemas that parse the requests."""
 
 from functools import lru_cache
 from typing import Any, Final
@@ -7,7 +7,16 @@ import msgspec
 from django.conf import settings
 
 from approvals.states import STATUSES as GATE_STATUSES
-from ingest import doors, openapi_answers, openapi_leases, openapi_resume, openapi_verdicts, openapi_work, paths, shapes
+from ingest import (
+    doors,
+    openapi_answers,
+    openapi_leases,
+    openapi_resume,
+    openapi_verdicts,
+    openapi_work,
+    paths,
+    shapes,
+)
 from ingest.endpoints import Endpoint
 from ingest.reported import SHAPES
 from ingest.shapes_messages import ReadMessage, ReportCapacity, SendMessage
@@ -19,105 +28,376 @@ from sessions.messages import BOXES
 from sessions.models import ITEM_STATES, STATUSES
 
 ENDPOINTS: Final = (
-    Endpoint("post", "/sessions", "openSession", "Open a session, or find it by its key.",
-             {201: "SessionBrief", 200: "SessionBrief"}, shapes.OpenSession, tag="sessions"),
-    Endpoint("get", "/sessions", "listSessions", "Sessions, newest first.", {200: "Page"},
-             query=("status", "key", "limit", "after"), tag="sessions"),
-    Endpoint("get", "/sessions/{session}", "getSession", "One session.", {200: "Session"}, tag="sessions"),
-    Endpoint("post", "/sessions/{session}/end", "endSession", "End a session; the first end stands.",
-             {200: "SessionBrief"}, shapes.EndSession, tag="sessions", if_match=True),
-    Endpoint("post", "/sessions/{session}/tasks", "createTask", "Create a task, or find it by its key.",
-             {201: "TaskBrief", 200: "TaskBrief"}, shapes.CreateTask, tag="tasks"),
-    Endpoint("get", "/sessions/{session}/tasks", "listTasks", "Tasks of a session, newest first.", {200: "Page"},
-             query=("limit", "after"), tag="tasks"),
-    Endpoint("post", "/tasks/{task}/change", "changeTask", "Change a task; what is not sent stays.",
-             {200: "TaskBrief"}, shapes.ChangeTask, tag="tasks", if_match=True),
-    Endpoint("post", "/tasks/{task}/done", "finishTask", "Say that a task is done.", {200: "TaskBrief"},
-             FinishTask, tag="tasks", if_match=True),
-    Endpoint("post", "/tasks/{task}/items", "putItems", "Say which items are pending, done or failed.",
-             {200: "Progress"}, shapes.PutItems, tag="tasks", if_match=True),
-    Endpoint("get", "/tasks/{task}/items", "listItems", "The first 10,000 items of a task, by key; counts of all.",
-             {200: "Items"}, query=("state",), tag="tasks"),
+    Endpoint(
+        "post",
+        "/sessions",
+        "openSession",
+        "Open a session, or return the session that has this key.",
+        {201: "SessionBrief", 200: "SessionBrief"},
+        shapes.OpenSession,
+        tag="sessions",
+    ),
+    Endpoint(
+        "get",
+        "/sessions",
+        "listSessions",
+        "List sessions, newest first.",
+        {200: "Page"},
+        query=("status", "key", "limit", "after"),
+        tag="sessions",
+    ),
+    Endpoint(
+        "get",
+        "/sessions/{session}",
+        "getSession",
+        "Return one session with its lease.",
+        {200: "Session"},
+        tag="sessions",
+    ),
+    Endpoint(
+        "post",
+        "/sessions/{session}/end",
+        "endSession",
+        "End a session. Only the first end counts.",
+        {200: "SessionBrief"},
+        shapes.EndSession,
+        tag="sessions",
+        if_match=True,
+    ),
+    Endpoint(
+        "post",
+        "/sessions/{session}/tasks",
+        "createTask",
+        "Create a task, or return the task that has this key.",
+        {201: "TaskBrief", 200: "TaskBrief"},
+        shapes.CreateTask,
+        tag="tasks",
+    ),
+    Endpoint(
+        "get",
+        "/sessions/{session}/tasks",
+        "listTasks",
+        "List the tasks of a session, newest first.",
+        {200: "Page"},
+        query=("limit", "after"),
+        tag="tasks",
+    ),
+    Endpoint(
+        "post",
+        "/tasks/{task}/change",
+        "changeTask",
+        "Change a task. Omitted fields keep their values.",
+        {200: "TaskBrief"},
+        shapes.ChangeTask,
+        tag="tasks",
+        if_match=True,
+    ),
+    Endpoint(
+        "post",
+        "/tasks/{task}/done",
+        "finishTask",
+        "Mark a task as done.",
+        {200: "TaskBrief"},
+        FinishTask,
+        tag="tasks",
+        if_match=True,
+    ),
+    Endpoint(
+        "post",
+        "/tasks/{task}/items",
+        "putItems",
+        "Set the state of items: pending, done or failed.",
+        {200: "Progress"},
+        shapes.PutItems,
+        tag="tasks",
+        if_match=True,
+    ),
+    Endpoint(
+        "get",
+        "/tasks/{task}/items",
+        "listItems",
+        "List the first 10,000 items of a task by key, with counts of all items.",
+        {200: "Items"},
+        query=("state",),
+        tag="tasks",
+    ),
     *openapi_work.ENDPOINTS,
     *openapi_verdicts.ENDPOINTS,
     *openapi_resume.ENDPOINTS,
     *openapi_leases.ENDPOINTS,
-    Endpoint("post", "/effects", "planEffect", "Write down an intention before it happens.",
-             {201: "Effect", 200: "Effect"}, shapes.PlanEffect),
-    Endpoint("get", "/effects", "listEffects",
-             "Effects, newest first, by exact fields; an effect_key beside its session.", {200: "Page"},
-             query=("state", "tool", "session", "effect_key", "external_reference", "outcome", "limit", "after")),
-    Endpoint("get", "/effects/{effect}", "getEffect", "One effect with its attempts.", {200: "Effect"}),
-    Endpoint("get", "/effects/{effect}/plan", "getPlan", "What an agent itself planned, as the book has it.",
-             {200: "PlanBody"}),
-    Endpoint("post", "/effects/{effect}/dispatch", "dispatchEffect", "Use the leave; act only after the 200.",
-             {200: "Effect"}, shapes.DispatchEffect),
-    Endpoint("post", "/effects/{effect}/acknowledge", "acknowledgeEffect", "Record what came of an attempt.",
-             {200: "Effect", 202: "Effect"}, shapes.AcknowledgeEffect),
-    Endpoint("post", "/effects/{effect}/fail", "failEffect", "Record that an attempt failed.",
-             {200: "Effect", 202: "Effect"}, shapes.FailEffect),
-    Endpoint("post", "/effects/{effect}/compensate", "compensateEffect", "Plan the undoing of an effect.",
-             {201: "Effect", 200: "Effect"}, shapes.CompensateEffect),
-    Endpoint("post", "/effects/{effect}/supersede", "supersedeEffect", "Withdraw an effect that has not happened.",
-             {200: "Effect"}, shapes.SupersedeEffect),
-    Endpoint("get", "/gates", "listGates", "Gates, newest first.", {200: "Page"},
-             query=("session", "status", "limit", "after"), tag="gates"),
-    Endpoint("get", "/gates/{gate}", "getGate", "One gate; with `wait`, as soon as people have ruled or it changed.",
-             {200: "Gate"}, query=("wait", "since"), tag="gates"),
-    Endpoint("post", "/gates/wait", "waitForGates", "Wait for the first news of many gates. Changes nothing.",
-             {200: "Gates"}, shapes.WaitForGates, tag="gates"),
-    Endpoint("post", "/gates/{gate}/cancel", "cancelGate", "Withdraw a request; it stays as it is once it has ended.",
-             {200: "Gate"}, shapes.CancelGate, tag="gates"),
-    Endpoint("post", "/artifacts", "recordArtifact", "Record an artifact by its hash.", {201: "ArtifactBrief"},
-             shapes.RecordArtifact, tag="artifacts"),
-    Endpoint("get", "/artifacts/{artifact}", "getArtifact", "One artifact's description.", {200: "ArtifactBrief"},
-             tag="artifacts"),
-    Endpoint("put", "/artifacts/{artifact}/bytes", "putBytes", "Store the bytes of an artifact.",
-             {200: "ArtifactBrief"}, tag="artifacts"),
-    Endpoint("get", "/artifacts/{artifact}/bytes", "getBytes", "The stored bytes.", {200: "bytes"}, tag="artifacts"),
-    Endpoint("post", "/messages", "sendMessage", "Send a message to an agent by name, or to `shared`.",
-             {201: "MessageBrief"}, SendMessage, tag="messages"),
-    Endpoint("get", "/messages", "listMessages", "The agent's box and the shared one, the oldest message first.",
-             {200: "Page"}, query=("unread", "box", "session", "limit", "after"), tag="messages"),
-    Endpoint("get", "/messages/{message}", "getMessage", "One message of the agent's boxes.", {200: "Message"},
-             tag="messages"),
-    Endpoint("post", "/messages/{message}/read", "readMessage", "Mark a message as read.", {200: "MessageBrief"},
-             ReadMessage, tag="messages"),
-    Endpoint("post", "/capacity", "reportCapacity", "Say how much you can still take.", {200: "Capacity"},
-             ReportCapacity, tag="capacity"),
-    Endpoint("get", "/capacity", "listCapacity", "The latest reports, the newest first.", {200: "Page"},
-             query=("session", "agent", "limit"), tag="capacity"),
-    Endpoint("get", "/search", "search", "Ask the book: rows of what the query opens with, or its groups.",
-             {200: "Found"}, query=("q", "before", "after", "limit"), tag="search"),
-    Endpoint("post", "/events", "postEvents", "Keep a batch of facts reported after the event.",
-             {200: "BatchAnswer", 207: "BatchAnswer"}, query=("atomic", "judge"), tag="evidence"),
-    Endpoint("get", "/events/receipt", "receipt", "The proof that a fact is in the book.", {200: "Receipt"},
-             query=("id", "source"), tag="evidence"),
-    Endpoint("get", "/tools", "getTool", "What the operator declared of a tool.", {200: "Tool"}, query=("name",),
-             tag="about"),
-    Endpoint("get", "/limits", "limits", "The limits of this installation.", {200: "Limits"}, tag="about"),
-)  # fmt: skip
+    Endpoint(
+        "post",
+        "/effects",
+        "planEffect",
+        "Plan an effect before it happens. The answer says whether to proceed.",
+        {201: "Effect", 200: "Effect"},
+        shapes.PlanEffect,
+    ),
+    Endpoint(
+        "get",
+        "/effects",
+        "listEffects",
+        "List effects, newest first. Filters match exactly; `effect_key` requires `session`.",
+        {200: "Page"},
+        query=(
+            "state",
+            "tool",
+            "session",
+            "effect_key",
+            "external_reference",
+            "outcome",
+            "limit",
+            "after",
+        ),
+    ),
+    Endpoint(
+        "get",
+        "/effects/{effect}",
+        "getEffect",
+        "Return one effect with its attempts.",
+        {200: "Effect"},
+    ),
+    Endpoint(
+        "get",
+        "/effects/{effect}/plan",
+        "getPlan",
+        "Return the recorded plan of an effect, if your agent planned it.",
+        {200: "PlanBody"},
+    ),
+    Endpoint(
+        "post",
+        "/effects/{effect}/dispatch",
+        "dispatchEffect",
+        "Use the permission. Act only after a 200 response.",
+        {200: "Effect"},
+        shapes.DispatchEffect,
+    ),
+    Endpoint(
+        "post",
+        "/effects/{effect}/acknowledge",
+        "acknowledgeEffect",
+        "Record the outcome of an attempt.",
+        {200: "Effect", 202: "Effect"},
+        shapes.AcknowledgeEffect,
+    ),
+    Endpoint(
+        "post",
+        "/effects/{effect}/fail",
+        "failEffect",
+        "Record that an attempt failed.",
+        {200: "Effect", 202: "Effect"},
+        shapes.FailEffect,
+    ),
+    Endpoint(
+        "post",
+        "/effects/{effect}/compensate",
+        "compensateEffect",
+        "Plan the compensation of an effect.",
+        {201: "Effect", 200: "Effect"},
+        shapes.CompensateEffect,
+    ),
+    Endpoint(
+        "post",
+        "/effects/{effect}/supersede",
+        "supersedeEffect",
+        "Withdraw an effect that has not happened.",
+        {200: "Effect"},
+        shapes.SupersedeEffect,
+    ),
+    Endpoint(
+        "get",
+        "/gates",
+        "listGates",
+        "List gates, newest first.",
+        {200: "Page"},
+        query=("session", "status", "limit", "after"),
+        tag="gates",
+    ),
+    Endpoint(
+        "get",
+        "/gates/{gate}",
+        "getGate",
+        "Return one gate. With `wait`, the response waits for a ruling or a change.",
+        {200: "Gate"},
+        query=("wait", "since"),
+        tag="gates",
+    ),
+    Endpoint(
+        "post",
+        "/gates/wait",
+        "waitForGates",
+        "Wait until at least one of several gates changes. Changes nothing.",
+        {200: "Gates"},
+        shapes.WaitForGates,
+        tag="gates",
+    ),
+    Endpoint(
+        "post",
+        "/gates/{gate}/cancel",
+        "cancelGate",
+        "Withdraw an approval request. A gate that has ended does not change.",
+        {200: "Gate"},
+        shapes.CancelGate,
+        tag="gates",
+    ),
+    Endpoint(
+        "post",
+        "/artifacts",
+        "recordArtifact",
+        "Record an artifact by its hash.",
+        {201: "ArtifactBrief"},
+        shapes.RecordArtifact,
+        tag="artifacts",
+    ),
+    Endpoint(
+        "get",
+        "/artifacts/{artifact}",
+        "getArtifact",
+        "Return the description of one artifact.",
+        {200: "ArtifactBrief"},
+        tag="artifacts",
+    ),
+    Endpoint(
+        "put",
+        "/artifacts/{artifact}/bytes",
+        "putBytes",
+        "Store the bytes of an artifact.",
+        {200: "ArtifactBrief"},
+        tag="artifacts",
+    ),
+    Endpoint(
+        "get",
+        "/artifacts/{artifact}/bytes",
+        "getBytes",
+        "Return the stored bytes of an artifact.",
+        {200: "bytes"},
+        tag="artifacts",
+    ),
+    Endpoint(
+        "post",
+        "/messages",
+        "sendMessage",
+        "Send a message to an agent by name, or to `shared` for all agents.",
+        {201: "MessageBrief"},
+        SendMessage,
+        tag="messages",
+    ),
+    Endpoint(
+        "get",
+        "/messages",
+        "listMessages",
+        "List messages in your own inbox and the shared inbox, oldest first.",
+        {200: "Page"},
+        query=("unread", "box", "session", "limit", "after"),
+        tag="messages",
+    ),
+    Endpoint(
+        "get",
+        "/messages/{message}",
+        "getMessage",
+        "Return one message from your own inbox or the shared inbox.",
+        {200: "Message"},
+        tag="messages",
+    ),
+    Endpoint(
+        "post",
+        "/messages/{message}/read",
+        "readMessage",
+        "Mark a message as read.",
+        {200: "MessageBrief"},
+        ReadMessage,
+        tag="messages",
+    ),
+    Endpoint(
+        "post",
+        "/capacity",
+        "reportCapacity",
+        "Report your remaining capacity: context tokens, time, queue.",
+        {200: "Capacity"},
+        ReportCapacity,
+        tag="capacity",
+    ),
+    Endpoint(
+        "get",
+        "/capacity",
+        "listCapacity",
+        "List the latest capacity report of each agent and session, newest first.",
+        {200: "Page"},
+        query=("session", "agent", "limit"),
+        tag="capacity",
+    ),
+    Endpoint(
+        "get",
+        "/search",
+        "search",
+        "Run a search query. Returns rows of the queried entity, or groups.",
+        {200: "Found"},
+        query=("q", "before", "after", "limit"),
+        tag="search",
+    ),
+    Endpoint(
+        "post",
+        "/events",
+        "postEvents",
+        "Record a batch of facts after the event.",
+        {200: "BatchAnswer", 207: "BatchAnswer"},
+        query=("atomic", "judge"),
+        tag="evidence",
+    ),
+    Endpoint(
+        "get",
+        "/events/receipt",
+        "receipt",
+        "Return the journal position of a recorded fact.",
+        {200: "Receipt"},
+        query=("id", "source"),
+        tag="evidence",
+    ),
+    Endpoint(
+        "get",
+        "/tools",
+        "getTool",
+        "Return the declaration of a tool.",
+        {200: "Tool"},
+        query=("name",),
+        tag="about",
+    ),
+    Endpoint(
+        "get",
+        "/limits",
+        "limits",
+        "Return the limits of this installation.",
+        {200: "Limits"},
+        tag="about",
+    ),
+)
 
 REFUSALS: Final = {
-    400: "The request cannot be read, or lacks its Idempotency-Key.",
-    401: "No valid token.",
-    403: "This token only reads, or the session belongs to another agent.",
-    404: "No such object in the token's project.",
-    405: "Another method is needed.",
-    409: "The present state does not allow it.",
-    411: "The length of the body is needed.",
-    413: "Larger than a limit; the sentence names it.",
-    415: "Another media type, encoding or charset is needed.",
-    422: "Well-formed, but not what this asks for; the pointer names the place.",
-    429: "Not now: the agent or the tool is paced; Retry-After says when to ask again.",
-    503: "The database cannot take this now; send it again.",
+    400: "The request is malformed, or its Idempotency-Key is missing or invalid.",
+    401: "The token is missing, unknown, expired or revoked.",
+    403: "The token is read-only, or the session belongs to another agent.",
+    404: "The token's project has no such object.",
+    405: "The URL does not support this method. See the Allow header.",
+    409: "The current state does not allow this command. Read the object and decide again.",
+    411: "Content-Length is missing.",
+    413: "The body exceeds a limit. `detail` names the limit.",
+    415: "The media type, encoding or charset is not supported.",
+    422: "The request is well-formed but invalid. `pointer` names the field.",
+    429: "The agent, the tool or the search is throttled. Retry after Retry-After seconds.",
+    503: "Temporarily unavailable. Retry with the same Idempotency-Key.",
 }
 
-# What one of several fields must say, which a typed shape cannot express.
+# At least one of these fields is required, which a msgspec struct cannot express.
 _ONE_OF: Final[dict[str, dict[str, Any]]] = {
     "PlanEffect": {"effect_key": {"type": "string"}, "call_id": {"type": "string", "minLength": 1}},
-    "CompensateEffect": {"effect_key": {"type": "string"}, "call_id": {"type": "string", "minLength": 1}},
-    "ReportedPlan": {"effect_key": {"type": "string"}, "call_id": {"type": "string", "minLength": 1}},
+    "CompensateEffect": {
+        "effect_key": {"type": "string"},
+        "call_id": {"type": "string", "minLength": 1},
+    },
+    "ReportedPlan": {
+        "effect_key": {"type": "string"},
+        "call_id": {"type": "string", "minLength": 1},
+    },
     "ReportCapacity": {name: {"type": "integer"} for name in capacity.FIELDS},
     "DispatchEffect": {"arguments": {}, "intent_digest": {"type": "string"}},
 }
@@ -139,7 +419,7 @@ _ID: Final = {"type": "string", "format": "uuid"}
 
 
 def limits() -> dict[str, int]:
-    """The one table of limits."""
+    """Return the limits of the API by name."""
     return {
         "batch_items": doors.BATCH_ITEMS,
         "batch_bytes": doors.BATCH_BYTES,
@@ -153,15 +433,20 @@ def limits() -> dict[str, int]:
 
 @lru_cache(maxsize=1)
 def description() -> dict[str, Any]:
-    """The whole OpenAPI document."""
+    """Build the OpenAPI document."""
     read = [endpoint.shape for endpoint in ENDPOINTS if endpoint.shape is not None]
     _, schemas = msgspec.json.schema_components(
         [*read, shapes.Envelope, *set(SHAPES.values())], ref_template="#/components/schemas/{name}"
     )
     for name, fields in _ONE_OF.items():
-        schemas[name]["anyOf"] = [{"required": [field], "properties": {field: of}} for field, of in fields.items()]
+        schemas[name]["anyOf"] = [
+            {"required": [field], "properties": {field: of}} for field, of in fields.items()
+        ]
     for name, names in _EXACTLY_ONE.items():
-        schemas[name]["oneOf"] = [{"required": [one], "properties": {one: {"type": "string"}}} for one in names]
+        schemas[name]["oneOf"] = [
+            {"required": [field_name], "properties": {field_name: {"type": "string"}}}
+            for field_name in names
+        ]
     paths: dict[str, Any] = {}
     for endpoint in ENDPOINTS:
         paths.setdefault(endpoint.path, {})[endpoint.method] = _operation(endpoint)
@@ -170,7 +455,7 @@ def description() -> dict[str, Any]:
         "info": {
             "title": "Gatebook",
             "version": "1",
-            "description": "What agents do to the outside world, written down before it happens.",
+            "description": "A journal of what agents do to the outside world, and approval of it.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/api/v1"}],
@@ -179,7 +464,9 @@ def description() -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": {**schemas, **openapi_answers.ANSWERS},
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "bearerFormat": "gbk_<id>_<secret>"}},
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer", "bearerFormat": "gbk_<id>_<secret>"}
+            },
         },
     }
 
@@ -198,12 +485,22 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
     if endpoint.shape is not None:
         schema = {"$ref": f"#/components/schemas/{endpoint.shape.__name__}"}
         empty = not [field for field in msgspec.structs.fields(endpoint.shape) if field.required]
-        operation["requestBody"] = {"required": not empty, "content": {"application/json": {"schema": schema}}}
+        operation["requestBody"] = {
+            "required": not empty,
+            "content": {"application/json": {"schema": schema}},
+        }
     elif endpoint.name == "postEvents":
-        item = {"allOf": [{"$ref": "#/components/schemas/Envelope"}], "description": "and the fields of its kind"}
+        item = {
+            "allOf": [{"$ref": "#/components/schemas/Envelope"}],
+            "description": "plus the fields of its kind",
+        }
         content = {
-            "application/json": {"schema": {"type": "array", "items": item, "maxItems": doors.BATCH_ITEMS}},
-            "application/x-ndjson": {"schema": {"type": "string", "description": "one item a line"}},
+            "application/json": {
+                "schema": {"type": "array", "items": item, "maxItems": doors.BATCH_ITEMS}
+            },
+            "application/x-ndjson": {
+                "schema": {"type": "string", "description": "one item per line"}
+            },
         }
         operation["requestBody"] = {"required": True, "content": content}
     elif endpoint.name == "putBytes":
@@ -217,11 +514,11 @@ def _answer(schema: str) -> dict[str, Any]:
         content = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
     else:
         content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
-    return {"description": "Done.", "content": content}
+    return {"description": "Success.", "content": content}
 
 
 def _in_path(name: str) -> dict[str, Any]:
-    """What names a thing in an address: its id or handle, of a session its key as well."""
+    """Return the schema of a path parameter: an id or handle, for a session also its key."""
     if name not in paths.HANDLES:
         return _ID
     return {"type": "string", "pattern": f"^({paths.pattern_of(name)})$"} | (
@@ -230,30 +527,60 @@ def _in_path(name: str) -> dict[str, Any]:
 
 
 def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+    parameters: list[dict[str, Any]] = []
     for part in endpoint.path.split("/"):
         if part.startswith("{"):
-            found.append({"name": part[1:-1], "in": "path", "required": True, "schema": _in_path(part[1:-1])})
+            parameters.append(
+                {"name": part[1:-1], "in": "path", "required": True, "schema": _in_path(part[1:-1])}
+            )
     for name in endpoint.query:
-        schema: dict[str, Any] = {"type": "string", "minLength": 1, "maxLength": 300, "pattern": "^[^\\x00]+$"}
+        schema: dict[str, Any] = {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 300,
+            "pattern": "^[^\\x00]+$",
+        }
         if name in ("limit", "after"):
-            schema = {"type": "integer", "minimum": 1, "maximum": 200 if name == "limit" else 2**63 - 1}
+            schema = {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": 200 if name == "limit" else 2**63 - 1,
+            }
         elif name == "before":
             schema = {"type": "integer", "minimum": 1, "maximum": 2**63 - 1}
         elif name == "q":
             schema["maxLength"] = MOST_CHARACTERS
         elif name in ("wait", "since"):
-            schema = {"type": "integer", "minimum": 0, "maximum": 55 if name == "wait" else 2**31 - 1}
+            schema = {
+                "type": "integer",
+                "minimum": 0,
+                "maximum": 55 if name == "wait" else 2**31 - 1,
+            }
         elif name == "process":
             schema["maxLength"] = 64
         elif (endpoint.name, name) in _WORDS:
             schema = {"type": "string", "enum": list(_WORDS[endpoint.name, name])}
-        required = (endpoint.name, name) in (("receipt", "id"), ("search", "q"), ("getTool", "name"))
-        found.append({"name": name, "in": "query", "required": required, "schema": schema})
-    if endpoint.method == "post" and endpoint.name not in ("postEvents", "waitForGates", "postBeats"):
-        schema = {"type": "string", "minLength": 1, "maxLength": doors.KEY_CHARACTERS, "pattern": "^[!-~]+$"}
-        found.append({"name": "Idempotency-Key", "in": "header", "required": True, "schema": schema})
+        required = (endpoint.name, name) in (
+            ("receipt", "id"),
+            ("search", "q"),
+            ("getTool", "name"),
+        )
+        parameters.append({"name": name, "in": "query", "required": required, "schema": schema})
+    if endpoint.method == "post" and endpoint.name not in (
+        "postEvents",
+        "waitForGates",
+        "postBeats",
+    ):
+        schema = {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": doors.KEY_CHARACTERS,
+            "pattern": "^[!-~]+$",
+        }
+        parameters.append(
+            {"name": "Idempotency-Key", "in": "header", "required": True, "schema": schema}
+        )
     if endpoint.if_match:
         schema = {"type": "string", "pattern": '^("[0-9]{1,10}"|[0-9]{1,10}|[*])$'}
-        found.append({"name": "If-Match", "in": "header", "required": False, "schema": schema})
-    return found
+        parameters.append({"name": "If-Match", "in": "header", "required": False, "schema": schema})
+    return parameters

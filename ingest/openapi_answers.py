@@ -1,4 +1,4 @@
-"""What the API answers, as schemas of its description."""
+"""Schemas of the responses in the OpenAPI document."""
 
 from typing import Any, Final
 
@@ -49,7 +49,9 @@ ANSWERS: Final[dict[str, Any]] = {
         at=_NUMBER,
         length=_NUMBER,
     ),
-    "SessionBrief": with_fields({"id": _ID, "handle": _TEXT, "key": _TEXT, "status": _TEXT, "version": _NUMBER}),
+    "SessionBrief": with_fields(
+        {"id": _ID, "handle": _TEXT, "key": _TEXT, "status": _TEXT, "version": _NUMBER}
+    ),
     "TaskBrief": with_fields(
         {"id": _ID, "handle": _TEXT, "key": _TEXT, "state": _TEXT, "version": _NUMBER},
         open_tasks=_NUMBER,
@@ -86,7 +88,12 @@ ANSWERS: Final[dict[str, Any]] = {
         attempts={"type": "array", "items": {"type": "object"}},
         attempts_in_all=_NUMBER,
         resolution=with_fields(
-            {"answer": {"enum": list(resolutions.ANSWERS)}, "by": _TEXT, "at_us": _NUMBER, "position": _NUMBER},
+            {
+                "answer": {"enum": list(resolutions.ANSWERS)},
+                "by": _TEXT,
+                "at_us": _NUMBER,
+                "position": _NUMBER,
+            },
             attempt={"type": ["integer", "null"]},
         ),
     ),
@@ -101,8 +108,12 @@ ANSWERS: Final[dict[str, Any]] = {
         why=_TEXT,
     ),
     "Gate": _GATE,
-    "Gates": with_fields({"gates": {"type": "array", "items": _GATE}, "changed": {"type": "array", "items": _ID}}),
-    "ArtifactBrief": with_fields({"id": _ID, "handle": _TEXT, "stored": {"type": "boolean"}, "upload": _TEXT}),
+    "Gates": with_fields(
+        {"gates": {"type": "array", "items": _GATE}, "changed": {"type": "array", "items": _ID}}
+    ),
+    "ArtifactBrief": with_fields(
+        {"id": _ID, "handle": _TEXT, "stored": {"type": "boolean"}, "upload": _TEXT}
+    ),
     "Capacity": with_fields(
         {"reported_at_us": _NUMBER, "fresh": {"type": "boolean"}, "paced": {"type": "boolean"}},
         session={"type": ["string", "null"]},
@@ -111,7 +122,10 @@ ANSWERS: Final[dict[str, Any]] = {
     "MessageBrief": _MESSAGE,
     "Message": _MESSAGE,
     "Page": with_fields(
-        {"items": {"type": "array", "items": {"type": "object"}}, "next": {"type": ["string", "null"]}}
+        {
+            "items": {"type": "array", "items": {"type": "object"}},
+            "next": {"type": ["string", "null"]},
+        }
     ),
     "Found": with_fields(
         {
@@ -136,8 +150,12 @@ ANSWERS: Final[dict[str, Any]] = {
             "as_of": _NUMBER,
         }
     ),
-    "Items": with_fields({"items": {"type": "array"}, "pending": _NUMBER, "done": _NUMBER, "failed": _NUMBER}),
-    "Progress": with_fields({"task": _ID, "pending": _NUMBER, "done": _NUMBER, "failed": _NUMBER, "version": _NUMBER}),
+    "Items": with_fields(
+        {"items": {"type": "array"}, "pending": _NUMBER, "done": _NUMBER, "failed": _NUMBER}
+    ),
+    "Progress": with_fields(
+        {"task": _ID, "pending": _NUMBER, "done": _NUMBER, "failed": _NUMBER, "version": _NUMBER}
+    ),
     "BatchAnswer": with_fields(
         {
             "accepted": _NUMBER,
@@ -147,7 +165,9 @@ ANSWERS: Final[dict[str, Any]] = {
                     {
                         "index": _NUMBER,
                         "id": {"type": ["string", "null"]},
-                        "status": {"enum": ["created", "duplicate", "conflict", "invalid", "too_large"]},
+                        "status": {
+                            "enum": ["created", "duplicate", "conflict", "invalid", "too_large"]
+                        },
                     },
                     code=_TEXT,
                     detail=_TEXT,
@@ -158,7 +178,9 @@ ANSWERS: Final[dict[str, Any]] = {
             },
         }
     ),
-    "Receipt": with_fields({"position": _NUMBER, "id": _TEXT, "source": _TEXT, "kind": _TEXT, "received_us": _NUMBER}),
+    "Receipt": with_fields(
+        {"position": _NUMBER, "id": _TEXT, "source": _TEXT, "kind": _TEXT, "received_us": _NUMBER}
+    ),
     "Tool": with_fields(
         {
             "name": _TEXT,
@@ -171,5 +193,7 @@ ANSWERS: Final[dict[str, Any]] = {
             "probe": {"type": "boolean"},
         }
     ),
-    "Limits": with_fields({"batch_items": _NUMBER, "batch_bytes": _NUMBER, "item_bytes": _NUMBER, "depth": _NUMBER}),
+    "Limits": with_fields(
+        {"batch_items": _NUMBER, "batch_bytes": _NUMBER, "item_bytes": _NUMBER, "depth": _NUMBER}
+    ),
 }

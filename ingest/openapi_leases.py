@@ -1,4 +1,4 @@
-"""The part of the API's description that speaks of leases, beats and claims."""
+"""Leases, heartbeats and claims in the OpenAPI document."""
 
 from typing import Any, Final
 
@@ -12,22 +12,69 @@ _NUMBER: Final = {"type": "integer"}
 _ID: Final = {"type": "string", "format": "uuid"}
 
 ENDPOINTS: Final = (
-    Endpoint("post", "/leases", "acquireLease", "Hold a session, a task or a named resource, or hear who does.",
-             {201: "Lease", 200: "Lease"}, shapes.AcquireLease, tag="leases"),
-    Endpoint("get", "/leases", "listLeases", "Leases, the latest taken first.", {200: "Page"},
-             query=("session", "kind", "state", "limit", "after"), tag="leases"),
-    Endpoint("get", "/leases/{lease}", "getLease", "One lease.", {200: "Lease"}, tag="leases"),
-    Endpoint("post", "/leases/{lease}/renew", "renewLease", "Keep a lease for another time of its length.",
-             {200: "Lease"}, shapes.RenewLease, tag="leases"),
-    Endpoint("post", "/leases/{lease}/release", "releaseLease", "Give a lease up.", {200: "Lease"},
-             shapes.ReleaseLease, tag="leases"),
-    Endpoint("post", "/beats", "postBeats", "Say that the holders of up to 1,000 leases are alive.",
-             {200: "BeatsAnswer"}, shapes.Beats, tag="leases"),
-    Endpoint("post", "/claims", "claim", "Get the most urgent ready task or orphaned session that fits, under a lease.",
-             {200: "Claimed"}, shapes.Claim, tag="leases"),
-)  # fmt: skip
+    Endpoint(
+        "post",
+        "/leases",
+        "acquireLease",
+        "Acquire a lease on a session, a task or a named resource.",
+        {201: "Lease", 200: "Lease"},
+        shapes.AcquireLease,
+        tag="leases",
+    ),
+    Endpoint(
+        "get",
+        "/leases",
+        "listLeases",
+        "List leases, the most recently acquired first.",
+        {200: "Page"},
+        query=("session", "kind", "state", "limit", "after"),
+        tag="leases",
+    ),
+    Endpoint(
+        "get", "/leases/{lease}", "getLease", "Return one lease.", {200: "Lease"}, tag="leases"
+    ),
+    Endpoint(
+        "post",
+        "/leases/{lease}/renew",
+        "renewLease",
+        "Extend a lease by its time to live.",
+        {200: "Lease"},
+        shapes.RenewLease,
+        tag="leases",
+    ),
+    Endpoint(
+        "post",
+        "/leases/{lease}/release",
+        "releaseLease",
+        "Release a lease.",
+        {200: "Lease"},
+        shapes.ReleaseLease,
+        tag="leases",
+    ),
+    Endpoint(
+        "post",
+        "/beats",
+        "postBeats",
+        "Send heartbeats for up to 1,000 leases.",
+        {200: "BeatsAnswer"},
+        shapes.Beats,
+        tag="leases",
+    ),
+    Endpoint(
+        "post",
+        "/claims",
+        "claim",
+        "Acquire a lease on the most urgent matching ready task or orphaned session.",
+        {200: "Claimed"},
+        shapes.Claim,
+        tag="leases",
+    ),
+)
 
-WORDS: Final[dict[tuple[str, str], tuple[str, ...]]] = {("listLeases", "kind"): KINDS, ("listLeases", "state"): STATES}
+WORDS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
+    ("listLeases", "kind"): KINDS,
+    ("listLeases", "state"): STATES,
+}
 
 _LEASE: Final = with_fields(
     {
@@ -51,7 +98,11 @@ _LEASE: Final = with_fields(
     }
 )
 _BEAT: Final = with_fields(
-    {"lease": _ID, "status": {"enum": ["ok", "lost"]}, "expires_at_us": {"type": ["integer", "null"]}}
+    {
+        "lease": _ID,
+        "status": {"enum": ["ok", "lost"]},
+        "expires_at_us": {"type": ["integer", "null"]},
+    }
 )
 _WHAT: Final = with_fields({"kind": {"enum": ["task", "session"]}, "session": _ID}, task=_ID)
 ANSWERS: Final[dict[str, Any]] = {
@@ -65,5 +116,7 @@ ANSWERS: Final[dict[str, Any]] = {
         }
     ),
     "BeatsAnswer": with_fields({"results": {"type": "array", "items": _BEAT}}),
-    "Claimed": with_fields({"claimed": {"anyOf": [_WHAT, {"type": "null"}]}}, lease=_LEASE, resume=_TEXT),
+    "Claimed": with_fields(
+        {"claimed": {"anyOf": [_WHAT, {"type": "null"}]}}, lease=_LEASE, resume=_TEXT
+    ),
 }

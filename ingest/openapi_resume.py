@@ -1,4 +1,4 @@
-"""The part of the API's description that speaks of resuming a session."""
+"""Resuming a session in the OpenAPI document."""
 
 from typing import Any, Final
 
@@ -13,10 +13,17 @@ _OBJECT: Final = {"type": "object"}
 _ID: Final = {"type": "string", "format": "uuid"}
 
 ENDPOINTS: Final = (
-    Endpoint("get", "/sessions/{session}/resume", "resumeSession",
-             "Whether the session can be resumed safely, and what its next worker needs; at most 32 KiB.",
-             {200: "Resume"}, query=("process",), tag="sessions"),
-)  # fmt: skip
+    Endpoint(
+        "get",
+        "/sessions/{session}/resume",
+        "resumeSession",
+        "Return whether the session can be resumed safely, and its state for the next worker. At"
+        " most 32 KiB.",
+        {200: "Resume"},
+        query=("process",),
+        tag="sessions",
+    ),
+)
 
 
 def _list_of(**fields: Any) -> dict[str, Any]:
@@ -38,7 +45,14 @@ ANSWERS: Final[dict[str, Any]] = {
             "safe": _TRUTH,
             "sentence": _TEXT,
             "because": _list_of(**_BLOCKING),
-            "done": _list_of(effect=_ID, handle=_TEXT, tool=_TEXT, sentence=_TEXT, unheard=_TRUTH, changed_us=_NUMBER),
+            "done": _list_of(
+                effect=_ID,
+                handle=_TEXT,
+                tool=_TEXT,
+                sentence=_TEXT,
+                unheard=_TRUTH,
+                changed_us=_NUMBER,
+            ),
             "until_us": {"type": ["integer", "null"]},
             "stopped": _TRUTH,
             "too_many_open": _TRUTH,

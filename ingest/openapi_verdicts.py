@@ -1,4 +1,4 @@
-"""The part of the API's description that speaks of verdicts and of looks at the remote."""
+"""Verdicts and probes in the OpenAPI document."""
 
 from typing import Any, Final
 
@@ -11,11 +11,23 @@ _NUMBER: Final = {"type": "integer"}
 _TRUTH: Final = {"type": "boolean"}
 
 ENDPOINTS: Final = (
-    Endpoint("get", "/effects/{effect}/verdict", "getVerdict", "What may be done with an effect now.",
-             {200: "Verdict"}, query=("process",)),
-    Endpoint("post", "/effects/{effect}/probe", "probeEffect", "Report what a look at the remote found.",
-             {200: "Verdict"}, shapes.ProbeEffect),
-)  # fmt: skip
+    Endpoint(
+        "get",
+        "/effects/{effect}/verdict",
+        "getVerdict",
+        "Return what you may do with an effect now.",
+        {200: "Verdict"},
+        query=("process",),
+    ),
+    Endpoint(
+        "post",
+        "/effects/{effect}/probe",
+        "probeEffect",
+        "Report the result of probing the remote for an attempt.",
+        {200: "Verdict"},
+        shapes.ProbeEffect,
+    ),
+)
 
 ANSWERS: Final[dict[str, Any]] = {
     "Verdict": with_fields(

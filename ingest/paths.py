@@ -1,4 +1,4 @@
-"""What an address may name a thing by: its id, its handle (e_12), and a session by its key as well."""
+"""URL references to objects: id or handle (e_12), for a session also its key."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -15,7 +15,7 @@ from sessions.models import Artifact, Session, Task
 from sessions.models_leases import Lease
 from sessions.models_messages import Message
 
-# By the name in the address: the letter of its handles, and where their numbers are looked up by an index.
+# URL parameter name -> the letter of its handles, and the model whose index resolves their numbers.
 HANDLES: Final[Mapping[str, tuple[str, type]]] = {
     "session": ("s", Session),
     "task": ("t", Task),
@@ -31,21 +31,21 @@ SESSION_PATTERN: Final = r"[^/]{1,200}"
 
 
 def pattern_of(name: str) -> str:
-    """What may stand in an address for a thing of that name."""
+    """Return the URL pattern of a parameter."""
     if name == "session":
         return SESSION_PATTERN
     return f"{_UUID}|{HANDLES[name][0]}_{_NUMBER}" if name in HANDLES else _UUID
 
 
 def register() -> None:
-    """Make a converter for each, called as the thing is."""
+    """Register a URL converter for every parameter."""
     for name in HANDLES:
         converter = type(f"{name.title()}Converter", (_Converter,), {"regex": pattern_of(name)})
         register_converter(converter, name)
 
 
 class _Converter:
-    """An id, or a name that is looked up once it is known who asks."""
+    """An id, or a handle or key that is resolved after authentication."""
 
     regex = ""
 
@@ -60,24 +60,27 @@ class _Converter:
 
 
 def resolve(project: UUID, path: Mapping[str, UUID | str]) -> dict[str, UUID]:
-    """The ids of what an address names, in the token's project. Problem 404 for a handle or key that nothing has."""
-    return {name: value if isinstance(value, UUID) else _find(project, name, value) for name, value in path.items()}
+    """Resolve path values to ids in the project. Problem 404 for an unknown handle or key."""
+    return {
+        name: value if isinstance(value, UUID) else _find(project, name, value)
+        for name, value in path.items()
+    }
 
 
 def _find(project: UUID, name: str, value: str) -> UUID:
     letter, model = HANDLES[name]
-    found: UUID | None = None
+    identity: UUID | None = None
     number = value.removeprefix(f"{letter}_")
     if number != value and number.isascii() and number.isdigit() and len(number) <= 18:
         rows = model.objects.filter(project=project, opened_position=int(number))  # type: ignore[attr-defined]
-        found = rows.values_list("id", flat=True).first()
+        identity = rows.values_list("id", flat=True).first()
     elif name == "session":
         key = references.identity(project, value)
-        found = key if Session.objects.filter(project=project, id=key).exists() else None
-    if found is None:
-        detail = f"This project has no {name} of that name. Send its id, its handle{_OR_KEY.get(name, '')}."
+        identity = key if Session.objects.filter(project=project, id=key).exists() else None
+    if identity is None:
+        detail = f"The project has no such {name}. Send its id or handle{_OR_KEY.get(name, '')}."
         raise Problem(404, "not_found", detail)
-    return found
+    return identity
 
 
-_OR_KEY: Final = {"session": " or its key"}
+_OR_KEY: Final = {"session": ", or its key"}

@@ -1,4 +1,4 @@
-"""What a plan says, by command or by report, as the columns of an effect."""
+"""Columns of an effect from a plan, by command or report."""
 
 import hashlib
 import hmac
@@ -14,7 +14,7 @@ from sessions.models import Project, Repository
 
 
 def intent_digest(tool: str, arguments: Any, free_text: list[str]) -> str:
-    """`v1:` and the keyed hash of the intent; `free_text` names top-level arguments that do not count."""
+    """Return `v1:` and the keyed hash of the intent, without the arguments in `free_text`."""
     if free_text and isinstance(arguments, dict):
         arguments = {name: value for name, value in arguments.items() if name not in free_text}
     text = strict.intent_text(tool, arguments)
@@ -22,19 +22,24 @@ def intent_digest(tool: str, arguments: Any, free_text: list[str]) -> str:
 
 
 def key_of(fields: shapes.PlanFields, digest: str) -> str:
-    """The effect's key: the client's own, else call id, intent and ordinal. Problem 422 when neither was sent."""
+    """Return the effect key sent, or derive it from call id, intent and ordinal. Problem 422."""
     if fields.effect_key:
         return fields.effect_key
     if not fields.call_id:
-        detail = "Send effect_key, or call_id (and ordinal) from which the key is made."
+        detail = (
+            "The effect key is missing. Send `effect_key`, or `call_id` (and `ordinal`) to derive"
+            " it."
+        )
         raise Problem(422, "effect_key_missing", detail, pointer="/effect_key")
     return f"{fields.call_id}:{digest[3:19]}:{fields.ordinal}"
 
 
-def target_columns(project: UUID, session: UUID, target: shapes.Target | None, arguments: Any) -> dict[str, Any]:
-    """The columns of a target; the class of its ref is stamped now, with the version of the patterns that gave it.
+def target_columns(
+    project: UUID, session: UUID, target: shapes.Target | None, arguments: Any
+) -> dict[str, Any]:
+    """Return the columns of a target, with the class of its ref and the version of the patterns.
 
-    A ref without a repository has the class that the patterns of a new repository give it.
+    A ref without a repository is classified by the patterns of a new repository.
     """
     if target is None:
         return {}
@@ -55,7 +60,7 @@ def target_columns(project: UUID, session: UUID, target: shapes.Target | None, a
 
 
 def plan_columns(fields: shapes.PlanFields, redactions: int) -> dict[str, Any]:
-    """The columns that a plan sets besides tool, intent and target."""
+    """Return the columns of a plan other than tool, intent and target."""
     return {
         "call_id": fields.call_id or "",
         "turn": fields.turn or "",

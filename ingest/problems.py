@@ -1,4 +1,4 @@
-"""Errors of the API in the shape of RFC 9457 (`application/problem+json`)."""
+"""Errors of the API as RFC 9457 problem documents (`application/problem+json`)."""
 
 from http import HTTPStatus
 from typing import Any
@@ -10,11 +10,11 @@ CONTENT_TYPE = "application/problem+json"
 
 
 class Problem(Exception):
-    """A refusal with a status, a stable `code`, and a sentence that tells the caller what to do about it.
+    """An API error: status, stable `code`, and a sentence that says what to do.
 
-    `pointer` is the JSON pointer (RFC 6901) of the fault within the body, where one place can be named; `more` are
-    members of the answer beside it, such as where in a text the fault stands.
-    Raise it anywhere below a door; the door turns it into an answer with `response`.
+    `pointer` is the JSON pointer (RFC 6901) of the faulty field, if there is one. `more` holds
+    additional members of the response, such as the offset of a syntax error. Raise it anywhere
+    below an endpoint; the endpoint turns it into a response.
     """
 
     def __init__(
@@ -36,7 +36,10 @@ class Problem(Exception):
         self.more = more or {}
 
     def as_dict(self) -> dict[str, Any]:
-        """The answer's body. `type` is about:blank, so `title` is the status phrase; `code` tells kinds apart."""
+        """Return the response body.
+
+        `type` is about:blank, so `title` is the status phrase and `code` identifies the error.
+        """
         body: dict[str, Any] = {
             "type": "about:blank",
             "title": _title(self.status),
@@ -50,10 +53,12 @@ class Problem(Exception):
 
 
 def response(problem: Problem) -> HttpResponse:
-    """The HTTP answer of a problem. Never cached."""
-    answer = HttpResponse(orjson.dumps(problem.as_dict()), status=problem.status, content_type=CONTENT_TYPE)
+    """Build the HTTP response of a problem. Never cached."""
+    answer = HttpResponse(
+        orjson.dumps(problem.as_dict()), status=problem.status, content_type=CONTENT_TYPE
+    )
     answer["Cache-Control"] = "no-store"
-    answer["Content-Length"] = str(len(answer.content))  # else the server answers in chunks
+    answer["Content-Length"] = str(len(answer.content))  # otherwise the server sends chunks
     for name, value in problem.headers.items():
         answer[name] = value
     return answer
@@ -67,5 +72,5 @@ def _title(status: int) -> str:
 
 
 def _encodable(text: str) -> str:
-    # A pointer may be made of the very keys that were refused for holding half a surrogate pair.
+    # A pointer can contain the key that was rejected for a lone surrogate.
     return text.encode("utf-8", "replace").decode("utf-8")

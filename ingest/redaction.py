@@ -1,11 +1,12 @@
-"""Secrets are taken out of payloads before anything is stored or digested.
+"""Redacts secrets in payloads before they are stored or digested.
 
-Each secret becomes `[redacted:kind:hmac12]`: the first 12 hex digits of an HMAC under the project's key. So equal
-secrets still correlate within a project, the same call re-sent has the same digest, and nobody without the key can
-test a guess.
+Each secret becomes `[redacted:kind:hmac12]`, the first 12 hex digits of an HMAC under the project's
+key. Equal secrets therefore correlate within a project, a repeated call has the same digest, and
+testing a guess requires the key.
 
-Found are tokens of known shape, secrets beside a telling name in text (`password=…`, `Authorization: …`), and string
-values of fields with a telling name. There is no guessing by entropy: it would take commit ids for secrets.
+Detected are tokens of a known form, secrets next to a revealing name in text (`password=…`,
+`Authorization: …`), and string values of fields with a revealing name. Entropy is not used, because
+it would classify commit ids as secrets.
 """
 
 import hashlib
@@ -39,20 +40,20 @@ _SCHEMES = ("bearer", "basic", "token")
 
 
 def might_hold_secret(text: str) -> bool:
-    """A cheap look at the canonical text of an item: False means that `redact` would change nothing in it."""
+    """Cheap check of an item's canonical text: False means that `redact` changes nothing."""
     return has_hint(text)
 
 
 def hints_of(texts: Iterable[str]) -> Hints:
-    """What to look for in each of `texts`: looks that find nothing in all of them together are not taken again."""
+    """Return the hints that occur in `texts` at all, for checking each of them."""
     return ALL_HINTS.within("\n".join(texts))
 
 
 def redact(value: Any, key: bytes) -> tuple[Any, int]:
-    """The JSON value without its secrets, and how many were taken out.
+    """Return the JSON value with its secrets redacted, and their number.
 
-    `key` is the project's own (any length but empty). The value given is not changed; without secrets it is itself
-    returned. Redacting twice changes nothing more. Nesting costs no recursion.
+    `key` is the project's key and must not be empty. The given value is not modified; it is
+    returned itself if it has no secrets. Redaction is idempotent and not recursive.
     """
     if not key:
         raise ValueError("the redaction key must not be empty")
@@ -62,21 +63,23 @@ def redact(value: Any, key: bytes) -> tuple[Any, int]:
 
 
 def project_key(project: UUID) -> bytes:
-    """The key under which secrets of a project are marked."""
+    """Return the redaction key of a project."""
     return hmac.new(settings.GATEBOOK_PEPPER, b"redaction" + project.bytes, hashlib.sha256).digest()
 
 
 def clean_key(key: str, project_key: bytes) -> str:
-    """A sender's id without a secret in it: one that holds a secret becomes a mark, long enough to stay unique."""
+    """Return a sender's id; if it contains a secret, a mark long enough to be unique."""
     if not might_hold_secret(key) or not redact(key, project_key)[1]:
         return key
-    digest = hmac.new(project_key, b"key" + key.encode("utf-8", "surrogatepass"), "sha256").hexdigest()
+    digest = hmac.new(
+        project_key, b"key" + key.encode("utf-8", "surrogatepass"), "sha256"
+    ).hexdigest()
     return f"{_MARK}idempotency_key:{digest[:32]}]"
 
 
 def clean_search(project: UUID, text: str) -> str:
-    """What somebody searched for, without the secrets in it; as it is where the project does not redact."""
-    from sessions.models import Project  # here: programs redact without Django's apps
+    """Redact a search text, unless the project has turned redaction off."""
+    from sessions.models import Project  # imported late: other programs redact without Django apps
 
     if not might_hold_secret(text) or not Project.objects.filter(id=project, redacts=True).exists():
         return text
@@ -88,19 +91,21 @@ class _Redaction:
     def __init__(self, key: bytes) -> None:
         self.key = key
         self.count = 0
-        self.digests: dict[str, str] = {}  # of secrets that were met: the same one often stands in many places
+        self.digests: dict[
+            str, str
+        ] = {}  # cache by secret, because the same secret often occurs many times
 
     def walk(self, value: Any) -> Any:
-        """A copy of `value` with every string cleaned."""
+        """Return a copy of `value` with every string redacted."""
         root: list[Any] = [value]
         pending: list[tuple[Any, Any]] = [(root, None)]
-        # Each container on the stack is already a copy; its children are cleaned in place.
+        # Each container on the stack is already a copy; its children are replaced in place.
         while pending:
-            node, told = pending.pop()
+            node, above = pending.pop()
             if type(node) is dict:
-                node_items: list[tuple[Any, Any, str | None]] = self._members(node, told)
+                node_items: list[tuple[Any, Any, str | None]] = self._members(node, above)
             else:
-                node_items = [(index, child, told) for index, child in enumerate(node)]
+                node_items = [(index, child, above) for index, child in enumerate(node)]
             for place, child, kind in node_items:
                 if type(child) is str:
                     node[place] = self.field(child, kind) if kind else self.text(child)
@@ -114,23 +119,25 @@ class _Redaction:
                     pending.append((copied, kind))
         return root[0]
 
-    def _members(self, node: dict[str, Any], above: str | None) -> list[tuple[str, Any, str | None]]:
-        # Recorded headers often come as {"name": "Authorization", "value": "…"}.
+    def _members(
+        self, node: dict[str, Any], above: str | None
+    ) -> list[tuple[str, Any, str | None]]:
+        # Recorded headers are often {"name": "Authorization", "value": "…"}.
         name = node.get("name")
-        told = field_kind(name, node) if type(name) is str and "value" in node else None
+        named_kind = field_kind(name, node) if type(name) is str and "value" in node else None
         return [
             (
                 field,
                 child,
                 field_kind(field, node)
-                or (told if field == "value" else None)
+                or (named_kind if field == "value" else None)
                 or (above if above and holds_secret(field) else None),
             )
             for field, child in node.items()
         ]
 
     def field(self, text: str, kind: str) -> str:
-        """The value of a field whose name says that it is a secret: replaced whole."""
+        """Redact the whole value of a field whose name indicates a secret."""
         scheme, space, rest = text.partition(" ")
         secret = rest.strip() if space and scheme.lower() in _SCHEMES else text
         if not secret.strip() or secret.startswith(_MARK) or is_placeholder(secret):
@@ -138,10 +145,10 @@ class _Redaction:
         return self.mark(known_token(secret) or kind, secret)
 
     def text(self, text: str) -> str:
-        """Free text: the secrets in it replaced, the rest left as it is."""
+        """Redact the secrets in free text."""
         if len(text) < _SHORTEST or not has_hint(text):
             return text
-        # Taking one secret out can leave another at an edge of its own, so a change is followed by another round.
+        # Redacting one secret can expose another at its edge, so a change requires another round.
         for _ in range(_MOST_ROUNDS):
             before = text
             text = self._round(text)
@@ -161,7 +168,11 @@ class _Redaction:
     def _replacer(self, name: str, accepts: Accepts | None) -> Callable[["re.Match[str]"], str]:
         def replace(match: "re.Match[str]") -> str:
             secret = match.group("secret")
-            if secret.startswith(_MARK) or _is_inside_mark(match) or not (accepts is None or accepts(match)):
+            if (
+                secret.startswith(_MARK)
+                or _is_inside_mark(match)
+                or not (accepts is None or accepts(match))
+            ):
                 return match.group()
             whole = match.group()
             start = match.start("secret") - match.start()
@@ -173,12 +184,14 @@ class _Redaction:
         self.count += 1
         digest = self.digests.get(secret)
         if digest is None:
-            digest = hmac.digest(self.key, secret.encode("utf-8", "surrogatepass"), "sha256").hex()[:12]
+            digest = hmac.digest(self.key, secret.encode("utf-8", "surrogatepass"), "sha256").hex()[
+                :12
+            ]
             self.digests[secret] = digest
         return f"{_MARK}{kind}:{digest}]"
 
 
 def _is_inside_mark(match: "re.Match[str]") -> bool:
-    # Marks name their kind, so `[redacted:password:0f3…]` looks like a password with its value.
+    # Marks name their kind, so `[redacted:password:0f3…]` itself looks like a password.
     before = match.string[max(0, match.start() - 40) : match.start()]
     return before.rfind(_MARK) > before.rfind("]")

@@ -1,4 +1,4 @@
-"""What a door says."""
+"""The result of an endpoint."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -6,7 +6,11 @@ from typing import Any
 
 @dataclass(slots=True)
 class Reply:
-    """A status and a JSON object. A `kept` one is stored for whoever repeats the command; a `replay` came from it."""
+    """A status and a JSON object.
+
+    If `kept`, the reply is stored and returned when the command is repeated. `replay` marks a reply
+    that was loaded from that store.
+    """
 
     status: int
     body: dict[str, Any]

@@ -1,4 +1,4 @@
-"""Every kind that a batch may tell of, with its shape."""
+"""Schema of each kind of reported fact."""
 
 from typing import Final
 

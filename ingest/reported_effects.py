@@ -1,4 +1,4 @@
-"""What a batch says of effects, as reports to the ledger: plans with all their columns, and judged by the policy."""
+"""Converts reported items to effect reports; evaluates the policy for reported plans."""
 
 from dataclasses import replace
 from typing import Any
@@ -22,8 +22,11 @@ from sessions import tasks
 
 
 def reports(call: Call, created: list[Item]) -> list[Report]:
-    """What the new items say of effects, and the names of what they undo. Completes the values of reported plans."""
-    found = []
+    """Build effect reports from new items, and stubs for effects that they compensate.
+
+    Completes the values of reported plans.
+    """
+    reported = []
     named: dict[UUID, Report] = {}
     _fill_plans(call, [item for item in created if isinstance(item.fields, shapes.ReportedPlan)])
     for item in created:
@@ -44,22 +47,28 @@ def reports(call: Call, created: list[Item]) -> list[Report]:
             agent=call.token.agent,
             values=item.values,
         )
-        found.append(Report(item.effect, call.project, item.session, call.token.agent, item.effect_key, fact))
+        reported.append(
+            Report(item.effect, call.project, item.session, call.token.agent, item.effect_key, fact)
+        )
         if isinstance(item.fields, shapes.ReportedPlan) and item.fields.compensates:
-            # What a compensation names is stored from now on, so that its acknowledgement finds it.
+            # The compensated effect is stored now, so that acknowledging the compensation finds it.
             target, key = item.values["compensates_id"], item.fields.compensates
-            said = replace(fact, kind="effect.named", values={})
-            named.setdefault(target, Report(target, call.project, item.session, call.token.agent, key, said))
-    return found + opening(named, {report.effect for report in found}, call.project, call.received_us)
+            reference = replace(fact, kind="effect.named", values={})
+            named.setdefault(
+                target, Report(target, call.project, item.session, call.token.agent, key, reference)
+            )
+    return reported + opening(
+        named, {report.effect for report in reported}, call.project, call.received_us
+    )
 
 
 def _is_judged(call: Call) -> bool:
-    """Whether the policy in force is asked about reported plans: of imports only when the importer wants it."""
+    """Return whether reported plans are evaluated; imports only if the importer requests it."""
     return call.token.scope != "import" or call.request.GET.get("judge") == "true"
 
 
 def _fill_plans(call: Call, plans: list[Item]) -> None:
-    """Give reported plans the columns that need other tables, and then those that the policy in force says of them."""
+    """Fill the columns of reported plans that need other tables, then the policy result."""
     targets: dict[bytes, dict[str, Any]] = {}
     for item in plans:
         _plan_values(call, item, targets)
@@ -73,28 +82,41 @@ def _fill_plans(call: Call, plans: list[Item]) -> None:
             item.values |= _judgement(batch, item, item.effect, item.fields)
 
 
-def _judgement(batch: Batch, item: Item, effect: UUID, fields: shapes.ReportedPlan) -> dict[str, Any]:
+def _judgement(
+    batch: Batch, item: Item, effect: UUID, fields: shapes.ReportedPlan
+) -> dict[str, Any]:
     repository = (fields.target.repository or "") if fields.target is not None else ""
-    asked = Asked(fields.arguments, repository, fields.preconditions)
+    payload = Asked(fields.arguments, repository, fields.preconditions)
     columns = batch.judge(
-        item.origin, item.session, effect, fields.tool, item.values, asked, item.values.get("intent_digest", "")
+        item.origin,
+        item.session,
+        effect,
+        fields.tool,
+        item.values,
+        payload,
+        item.values.get("intent_digest", ""),
     )
-    # What was imported happened before there was anybody to ask: marked, and never taken for a breach.
+    # Imported effects ran before Gatebook could be asked, so they never count as a violation.
     return columns | ({"enforced": False} if item.origin.imports else {})
 
 
 def _plan_values(call: Call, item: Item, targets: dict[bytes, dict[str, Any]]) -> None:
-    """The columns of a reported plan that need other tables; equal targets of a batch are looked up once."""
+    """Fill columns that need other tables; equal targets of a batch are looked up once."""
     fields = item.fields
     if fields.target is not None:
         branch = fields.arguments.get("branch") if isinstance(fields.arguments, dict) else None
         named = branch if isinstance(branch, str) else None
         key = orjson.dumps([fields.target.repository, fields.target.ref, item.session, named])
         if key not in targets:
-            found = target_columns(call.project, item.session, fields.target, fields.arguments)
-            targets[key] = {name: found[name] for name in found if name not in ("environment", "resource")}
+            columns = target_columns(call.project, item.session, fields.target, fields.arguments)
+            targets[key] = {
+                name: columns[name] for name in columns if name not in ("environment", "resource")
+            }
         item.values |= targets[key]
-        item.values |= {"environment": fields.target.environment or "", "resource": fields.target.resource or ""}
+        item.values |= {
+            "environment": fields.target.environment or "",
+            "resource": fields.target.resource or "",
+        }
     if fields.task:
         item.values["task_id"] = tasks.identity(item.session, fields.task)
     if fields.compensates:
@@ -104,7 +126,7 @@ def _plan_values(call: Call, item: Item, targets: dict[bytes, dict[str, Any]]) -
 
 
 def _effect_of(session: UUID, reference: str) -> UUID:
-    """An effect named by id, or by its key within the session."""
+    """Return the id of an effect named by id or by its key in the session."""
     try:
         return UUID(reference)
     except ValueError:

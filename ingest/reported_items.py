@@ -1,4 +1,4 @@
-"""The items of a batch: each read by the shape of its kind, or refused by a result of its own."""
+"""Parses the items of a batch by the schema of their kind."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -34,36 +34,49 @@ class Item:
     effect_key: str = ""
     values: dict[str, Any] = field(default_factory=dict)
     position: int = 0
-    standing: Standing = Standing.SPEAKS  # of who sent it, in its session
+    standing: Standing = Standing.SPEAKS  # the sender's standing in the session
 
     @property
     def is_claim(self) -> bool:
-        """True for what is kept and changes nothing."""
+        """True if the item is recorded but changes no state."""
         return self.origin.lane == "claim"
 
 
-def read(call: Call, parsed: Iterable[Parsed | ItemFault]) -> tuple[list[Item], list[dict[str, Any]]]:
-    """Read each item by the shape of its kind. Returns the readable items, and a result for each that is not."""
-    found: list[Item] = []
+def read(
+    call: Call, parsed: Iterable[Parsed | ItemFault]
+) -> tuple[list[Item], list[dict[str, Any]]]:
+    """Parse each item by the schema of its kind.
+
+    Returns the readable items, and a result for each rejected item.
+    """
+    readable: list[Item] = []
     refused: list[dict[str, Any]] = []
     key = call.redaction_key
     parsed = list(parsed)
-    hints = redaction.hints_of(item.text for item in parsed if key is not None and isinstance(item, Parsed))
+    hints = redaction.hints_of(
+        item.text for item in parsed if key is not None and isinstance(item, Parsed)
+    )
     agent = call.token.agent_name
     for index, item in enumerate(parsed):
         if isinstance(item, ItemFault):
-            refused.append(result_of(item.index, item.id, item.status, item.code, item.detail, item.pointer))
+            refused.append(
+                result_of(item.index, item.id, item.status, item.code, item.detail, item.pointer)
+            )
             continue
         try:
-            found.append(_read_item(call, index, item, key, hints, agent))
+            readable.append(_read_item(call, index, item, key, hints, agent))
         except Problem as problem:
             identity = item.value.get("id")
             named = identity if isinstance(identity, str) and len(identity) <= 64 else None
-            refused.append(result_of(index, named, "invalid", problem.code, problem.detail, problem.pointer))
-    return found, refused
+            refused.append(
+                result_of(index, named, "invalid", problem.code, problem.detail, problem.pointer)
+            )
+    return readable, refused
 
 
-def _read_item(call: Call, index: int, item: Parsed, key: bytes | None, hints: Hints, agent: str) -> Item:
+def _read_item(
+    call: Call, index: int, item: Parsed, key: bytes | None, hints: Hints, agent: str
+) -> Item:
     value, text, redactions = item.value, item.text, 0
     if key is not None and hints.in_text(text):
         value, redactions = redaction.redact(value, key)
@@ -71,18 +84,22 @@ def _read_item(call: Call, index: int, item: Parsed, key: bytes | None, hints: H
             text = canonical_text(value)
     envelope = convert(value, shapes.Envelope)
     fields = convert(value, SHAPES.get(envelope.kind, shapes.Free))
-    claimed = envelope.source or ""
-    ours = not claimed or claimed == agent or claimed.startswith((f"{agent}/", f"{agent}:"))
+    claimed_source = envelope.source or ""
+    is_own_source = (
+        not claimed_source
+        or claimed_source == agent
+        or claimed_source.startswith((f"{agent}/", f"{agent}:"))
+    )
     origin = Origin(
         project=call.project,
         agent=call.token.agent,
-        source=claimed if claimed and ours else agent,
+        source=claimed_source if claimed_source and is_own_source else agent,
         actor=f"agent:{call.token.agent.hex}",
         lane="evidence",
         key=envelope.id,
         text=text,
         received_us=call.received_us,
-        claimed_source="" if ours else claimed,
+        claimed_source="" if is_own_source else claimed_source,
         occurred_us=envelope.occurred_us,
         producer_seq=envelope.producer_seq,
         lease_epoch=envelope.lease_epoch,
@@ -102,16 +119,23 @@ def _read_effect(item: Item) -> None:
     if isinstance(fields, shapes.ReportedPlan):
         digest = intent_digest(fields.tool, fields.arguments, fields.free_text)
         item.effect_key = key_of(fields, digest)
-        item.values = {"tool": fields.tool, "intent_digest": digest, **plan_columns(fields, item.redactions)}
+        item.values = {
+            "tool": fields.tool,
+            "intent_digest": digest,
+            **plan_columns(fields, item.redactions),
+        }
         return
     if not item.envelope.effect_key:
-        detail = "Send the effect_key of the effect this fact speaks of."
+        detail = "The effect key is missing. Send `effect_key` to name the effect of this fact."
         raise Problem(422, "effect_key_missing", detail, pointer="/effect_key")
     item.effect_key = item.envelope.effect_key
     if isinstance(fields, shapes.ReportedDispatch):
         item.values = {"process": fields.process or ""}
     elif isinstance(fields, shapes.AnswerFields):
-        item.values = {"outcome": fields.outcome, "external_reference": fields.external_reference or ""}
+        item.values = {
+            "outcome": fields.outcome,
+            "external_reference": fields.external_reference or "",
+        }
     elif isinstance(fields, shapes.FailFields):
         item.values = {"reason": fields.reason}
     elif isinstance(fields, ReportedProbe):
@@ -119,9 +143,14 @@ def _read_effect(item: Item) -> None:
 
 
 def result_of(
-    index: int, identity: str | None, status: str, code: str | None, detail: str | None, pointer: str | None
+    index: int,
+    identity: str | None,
+    status: str,
+    code: str | None,
+    detail: str | None,
+    pointer: str | None,
 ) -> dict[str, Any]:
-    """What is said of one item; with a `code`, that the same is refused again."""
+    """Build the result of one item; with a `code` it is not retryable."""
     result: dict[str, Any] = {"index": index, "id": identity, "status": status}
     if code is not None:
         result |= {"code": code, "detail": detail, "retryable": False}

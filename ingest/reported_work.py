@@ -1,4 +1,4 @@
-"""Posting what was reported of working state: checkpoints, decisions, handoffs and facts, each to its own table."""
+"""Applies reported working state: checkpoints, decisions, handoffs, facts."""
 
 from collections.abc import Iterable
 from typing import Any, Final, Protocol
@@ -15,7 +15,7 @@ from sessions.origin import Origin
 
 
 class Item(Protocol):
-    """One readable item of a batch, its session known and its entry in the journal."""
+    """One readable item of a batch with its session resolved and its entry in the journal."""
 
     fields: Any
     origin: Origin
@@ -27,8 +27,10 @@ class Item(Protocol):
 KINDS: Final = frozenset(shapes.REPORTED)
 
 
-def said(fields: Any, origin: Origin, session: UUID, meant: dict[str, UUID]) -> tuple[UUID | None, str]:
-    """What the entry of an item of these kinds says in the journal's own words: its subject and its facts."""
+def said(
+    fields: Any, origin: Origin, session: UUID, meant: dict[str, UUID]
+) -> tuple[UUID | None, str]:
+    """Return the subject and the facts of an item's journal entry."""
     if isinstance(fields, shapes.ChangeFields | shapes.ReportedBranch | shapes.ReportedMerge):
         values = {name: getattr(fields, name) for name in fields.__struct_fields__}
         return None, lineage.as_facts(values, meant)
@@ -37,17 +39,21 @@ def said(fields: Any, origin: Origin, session: UUID, meant: dict[str, UUID]) -> 
     if isinstance(fields, shapes.ReportedDecision):
         return decisions.identity(session, fields.decision), "{}"
     if isinstance(fields, shapes.ReportedConclusion):
-        return decisions.identity(session, fields.decision), orjson.dumps({"status": fields.status}).decode()
+        return decisions.identity(session, fields.decision), orjson.dumps(
+            {"status": fields.status}
+        ).decode()
     if isinstance(fields, shapes.ReportedHandoff):
         things = waits.reported(session, fields.waits_on)
-        return handoffs.identity(session, fields.handoff), handoffs.as_facts(sections_size(fields), things)
+        return handoffs.identity(session, fields.handoff), handoffs.as_facts(
+            sections_size(fields), things
+        )
     if isinstance(fields, shapes.ReportedAcceptance):
         return handoffs.identity(session, fields.handoff), "{}"
     return None, "{}"
 
 
 def post(items: Iterable[Item]) -> None:
-    """Fold the new facts of a batch into their tables. The rows of their sessions are stored and locked."""
+    """Fold new items into their tables. The rows of their sessions must be stored and locked."""
     kept: list[checkpoints.Report] = []
     chosen: list[decisions.Report] = []
     handed: list[handoffs.Report] = []
@@ -58,9 +64,13 @@ def post(items: Iterable[Item]) -> None:
             values = {name: getattr(fields, name) for name in fields.__struct_fields__}
             kept.append(checkpoints.Report(session, origin, position, size_of(values), values))
         elif isinstance(fields, shapes.ReportedDecision):
-            chosen.append(decisions.Report(session, fields.decision, origin, position, effect=item.effect))
+            chosen.append(
+                decisions.Report(session, fields.decision, origin, position, effect=item.effect)
+            )
         elif isinstance(fields, shapes.ReportedConclusion):
-            chosen.append(decisions.Report(session, fields.decision, origin, position, fields.status))
+            chosen.append(
+                decisions.Report(session, fields.decision, origin, position, fields.status)
+            )
         elif isinstance(fields, shapes.ReportedHandoff):
             things = waits.reported(session, fields.waits_on)
             size = sections_size(fields)
@@ -71,7 +81,9 @@ def post(items: Iterable[Item]) -> None:
             source = origin.claimed_source or origin.source
             digest = facts.digest_of(origin.project, canonical_text(fields.value))
             fresh_s = fields.fresh_s or facts.FRESH_S
-            observed.append(facts.Report(session, fields.name, source, digest, fresh_s, origin, position))
+            observed.append(
+                facts.Report(session, fields.name, source, digest, fresh_s, origin, position)
+            )
     checkpoints.keep(kept)
     if chosen:
         decisions.apply(chosen)

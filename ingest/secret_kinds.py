@@ -1,8 +1,8 @@
-"""What a secret looks like: token shapes, telling names in text, telling names of fields.
+"""Patterns of secrets: token forms, revealing names in text, revealing field names.
 
-Every pattern takes time in proportion to the text, whatever the text: a repeat is bounded, or possessive and over
-characters among which no second start can lie, so that no stretch of text is read more than a few times.
-The first thing in a pattern is a literal or a set of characters, which the engine looks for quickly.
+Every pattern takes linear time for any text: each repeat is bounded, or possessive over characters
+that cannot start another match, so that no text is read more than a few times. Each pattern begins
+with a literal or a character set, which the engine finds quickly.
 """
 
 import base64
@@ -17,10 +17,10 @@ Look = Callable[[str], object]
 
 
 class Kind(NamedTuple):
-    """One kind of secret. The pattern's group `secret` is what is taken out, if `accepts` agrees.
+    """One kind of secret. The pattern's group `secret` is redacted if `accepts` agrees.
 
-    One of `hints` stands in every text that the pattern matches, in lower case when `folded`, and no hint holds a
-    character that JSON escapes; so a hint is also found in the canonical JSON around the text.
+    Every text that the pattern matches contains one of `hints`, in lower case if `folded`. Hints
+    contain no character that JSON escapes, so they also occur in the canonical JSON of the text.
     """
 
     name: str
@@ -31,32 +31,49 @@ class Kind(NamedTuple):
 
     @property
     def looks(self) -> tuple[Look, ...]:
-        """A search for each hint: quicker than `in`, which is slow for three letters."""
-        return tuple(re.compile(one).search for one in _LOOKS.get(self.hints, map(re.escape, self.hints)))
+        """A search function per hint; faster than `in`, which is slow for three letters."""
+        return tuple(
+            re.compile(pattern).search
+            for pattern in _LOOKS.get(self.hints, map(re.escape, self.hints))
+        )
 
 
-# Any of these letters before any of these endings: "tassword" is let in to keep the search for a start quick.
+# Any of these letters before any of these endings. Also matches "tassword", which keeps the search
+# for a start fast.
 _NAME = (
-    r"[aApPsStT](?i:assword|asswd|assphrase|ecret|oken|pi[-_. ]?key|rivate[-_. ]?key|ccess[-_. ]?key"
+    r"[aApPsStT](?i:assword|asswd|assphrase|ecret|oken"
+    r"|pi[-_. ]?key|rivate[-_. ]?key|ccess[-_. ]?key"
     r"|ccount[-_]?key|torage[-_]?key|igning[-_]?key|uth[-_]?key|tion[-_]?key)"
 )
 _NAME_HINTS = (
     *("assword", "asswd", "assphrase", "secret", "token"),
-    *(f"{ending}{joint}key" for ending in ("pi", "ate", "ess") for joint in ("", "-", "_", ".", " ")),
-    *(f"{ending}{joint}key" for ending in ("ccount", "torage", "igning", "uth", "ption") for joint in ("", "-", "_")),
+    *(
+        f"{ending}{joint}key"
+        for ending in ("pi", "ate", "ess")
+        for joint in ("", "-", "_", ".", " ")
+    ),
+    *(
+        f"{ending}{joint}key"
+        for ending in ("ccount", "torage", "igning", "uth", "ption")
+        for joint in ("", "-", "_")
+    ),
 )
-# Short names tell only behind another word: `pwd` alone is a folder, `pass` a verdict.
+# Short names indicate a secret only after another word: `pwd` alone is a folder, `pass` a result.
 _SHORT_NAME_HINTS = tuple(f"{joint}{name}" for joint in "-_;" for name in ("pass", "pwd"))
 _VARIABLE_HINTS = (*_SHORT_NAME_HINTS, "assword=", "asswd=", "assphrase=", "secret=")
 _SHORT_NAME_LOOKS = ("pass(?<=[-_;]pass)", "w(?<=[-_;]pw)d")
-# The same as these hints, in fewer searches that begin with rarer letters.
+# Equivalent to these hints, with fewer searches that begin with rarer letters.
 _LOOKS = {
     _NAME_HINTS: (
         *("ass(?:w|phrase)", "cre(?<=secre)t", "k(?<=tok)en"),
-        "key(?:(?<=[iesgh]key)|(?<=[iesgh][-_. ]key)|(?<=(?:count|ption)key)|(?<=(?:count|ption)[-_]key))",
+        "key(?:(?<=[iesgh]key)|(?<=[iesgh][-_."
+        " ]key)|(?<=(?:count|ption)key)|(?<=(?:count|ption)[-_]key))",
     ),
     _SHORT_NAME_HINTS: _SHORT_NAME_LOOKS,
-    _VARIABLE_HINTS: (*_SHORT_NAME_LOOKS, "=(?:(?<=assword=)|(?<=asswd=)|(?<=assphrase=)|(?<=secret=))"),
+    _VARIABLE_HINTS: (
+        *_SHORT_NAME_LOOKS,
+        "=(?:(?<=assword=)|(?<=asswd=)|(?<=assphrase=)|(?<=secret=))",
+    ),
 }
 _ASSIGNED = rf"{_NAME}[\"'\\]{{0,3}}[ \t]{{0,8}}(?:=>|:=|[:=])[ \t]{{0,8}}"
 _BARE = r"(?P<secret>[^\s\"'\\,;&<>(){}\[\]|`]{6,}+)"
@@ -70,7 +87,7 @@ _CODE = re.compile(
     r"|_*[a-z][a-z0-9]*(?:_[a-z0-9]+)+_*|_*[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+_*",  # a name in snake case
     re.ASCII,
 )
-# Names that end like a secret's but hold none: places in a list, words of a language model.
+# Names that end like a secret's but are harmless: page cursors, tokens of a language model.
 _HARMLESS_BEFORE = re.compile(
     r"(?:page|next|continuation|sync|cancellation|cancel|eos|bos|pad|unk|sep|cls|mask|stop|special|added"
     r"|per|max|total|num)[-_. ]?\Z",
@@ -78,14 +95,18 @@ _HARMLESS_BEFORE = re.compile(
 )
 
 
-def _token(name: str, hint: str | tuple[str, ...], prefix: str, rest: str, *, edge: str = "A-Za-z0-9") -> Kind:
-    # At the left edge no letter or digit, unless it is an escape's inside JSON inside a string ("\\nghp_…").
+def _token(
+    name: str, hint: str | tuple[str, ...], prefix: str, rest: str, *, edge: str = "A-Za-z0-9"
+) -> Kind:
+    # No letter or digit on the left, unless it belongs to an escape in nested JSON ("\\nghp_…").
     starts = rf"(?:(?<![{edge}]{prefix})|(?<=\\[nrt]{prefix}))"
     hints = (hint,) if isinstance(hint, str) else hint
     return Kind(name, hints, re.compile(f"(?P<secret>{prefix}{starts}{rest})", re.ASCII))
 
 
-def _told(name: str, hint: str | tuple[str, ...], pattern: str, accepts: Accepts | None = None) -> Kind:
+def _told(
+    name: str, hint: str | tuple[str, ...], pattern: str, accepts: Accepts | None = None
+) -> Kind:
     hints = (hint,) if isinstance(hint, str) else hint
     return Kind(name, hints, re.compile(pattern, re.ASCII), accepts, folded=True)
 
@@ -133,11 +154,13 @@ def _is_bare_value(match: "re.Match[str]") -> bool:
 
 
 def _is_harmless_name(match: "re.Match[str]") -> bool:
-    return _HARMLESS_BEFORE.search(match.string, max(0, match.start() - 20), match.start()) is not None
+    return (
+        _HARMLESS_BEFORE.search(match.string, max(0, match.start() - 20), match.start()) is not None
+    )
 
 
 def _is_value_of_variable(match: "re.Match[str]") -> bool:
-    """For variables in capitals, which hold a value as it is: no digit is asked for, but no code is taken for one."""
+    """Accept the raw value of a variable in capitals: no digit required, but code is excluded."""
     secret = match.group("secret")
     return (
         match.string[match.end() : match.end() + 1] not in ("(", "[")
@@ -164,7 +187,7 @@ def _is_url_password(match: "re.Match[str]") -> bool:
 _WORD, _HEX = "[A-Za-z0-9_-]", "[0-9a-f]"
 _EDGE = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
 _GITLAB = "pat|dt|rt|ptt|cbt|ft|imt|agent|oas|soat|ffct"
-_BODY = r"(?:[A-Za-z0-9+/=\s\\:,.()@]|-(?!----)){40,}+"  # base64, its headers, and the marks of a diff
+_BODY = r"(?:[A-Za-z0-9+/=\s\\:,.()@]|-(?!----)){40,}+"  # base64, its headers, and diff markers
 
 TOKENS = (
     _token("gatebook", "gbk_", "gbk_", rf"[A-Za-z0-9]{{8}}_{_WORD}{{43}}"),
@@ -177,7 +200,12 @@ TOKENS = (
         rf"(?:{_GITLAB})-{_WORD}{{20,}}+",
     ),
     _token("gitlab", "GR1348941", "GR1348941", rf"{_WORD}{{20,}}+"),
-    _token("aws_access_key", ("AKIA", "ASIA", "ABIA", "ACCA"), "A(?:KIA|SIA|BIA|CCA)", "[A-Z0-9]{16}(?![A-Za-z0-9])"),
+    _token(
+        "aws_access_key",
+        ("AKIA", "ASIA", "ABIA", "ACCA"),
+        "A(?:KIA|SIA|BIA|CCA)",
+        "[A-Z0-9]{16}(?![A-Za-z0-9])",
+    ),
     _token("anthropic", "sk-ant-", "sk-ant-", rf"{_WORD}{{20,}}+"),
     _token(
         "openai_project",
@@ -210,7 +238,9 @@ TOKENS = (
     _token("databricks", "dapi", "dapi", f"{_HEX}{{32}}(?![A-Za-z0-9])"),
     _token("twilio", "SK", "SK", f"{_HEX}{{32}}(?![A-Za-z0-9])"),
     _token("mailgun", "key-", "key-", f"{_HEX}{{32}}(?![A-Za-z0-9])"),
-    _token("shopify", ("shpat_", "shpca_", "shppa_", "shpss_"), "shp(?:at|ca|pa|ss)_", f"{_HEX}{{32}}"),
+    _token(
+        "shopify", ("shpat_", "shpca_", "shppa_", "shpss_"), "shp(?:at|ca|pa|ss)_", f"{_HEX}{{32}}"
+    ),
     _token("square", ("sq0atp-", "sq0csp-"), "sq0(?:atp|csp)-", rf"{_WORD}{{20,}}+"),
     _token("facebook", "EAA", "EAA", "[A-Z][A-Za-z0-9_-]{50,}+"),
     _token("linear", "lin_api_", "lin_api_", "[A-Za-z0-9]{30,}+"),
@@ -243,7 +273,12 @@ TOKENS = (
     _token("perplexity", "pplx-", "pplx-", "[A-Za-z0-9]{40,}+"),
     _token("replicate", "r8_", "r8_", "[A-Za-z0-9]{37}"),
     _token("fly", "fo1_", "fo1_", rf"{_WORD}{{43}}"),
-    _token("fly", ("fm1a_", "fm1r_", "fm2_"), "fm", "(?:1[ar]|2)_[A-Za-z0-9]{16}[A-Za-z0-9+/]{44,}+={0,3}"),
+    _token(
+        "fly",
+        ("fm1a_", "fm1r_", "fm2_"),
+        "fm",
+        "(?:1[ar]|2)_[A-Za-z0-9]{16}[A-Za-z0-9+/]{44,}+={0,3}",
+    ),
     _token("docker", ("dckr_pat_", "dckr_oat_"), "dckr_[po]at_", rf"{_WORD}{{20,}}+"),
     _token("atlassian", ("ATATT3", "ATCTT3"), "AT[AC]TT3", r"[\w=-]{60,}+"),
     _token("atlassian", "ATBB", "ATBB", "[A-Za-z0-9]{28,}+"),
@@ -261,7 +296,11 @@ TOKENS = (
         r"discord\.com/api/webhooks/",
         rf"[0-9]{{15,20}}/{_WORD}{{50,}}+",
     ),
-    Kind("telegram", (":AA",), re.compile(rf"{_EDGE}(?P<secret>[0-9]{{8,10}}:AA{_WORD}{{32,35}})", re.ASCII)),
+    Kind(
+        "telegram",
+        (":AA",),
+        re.compile(rf"{_EDGE}(?P<secret>[0-9]{{8,10}}:AA{_WORD}{{32,35}})", re.ASCII),
+    ),
     Kind(
         "terraform",
         (".atlasv1.",),
@@ -272,8 +311,8 @@ TOKENS = (
         ("Q~",),
         re.compile(rf"{_EDGE}(?P<secret>[\w~.]{{3}}[0-9]Q~[\w~.-]{{31,34}})(?![\w~.-])", re.ASCII),
     ),
-    # Its length is open and a second one could start inside, so the edge is firmer: of hyphens it may have
-    # one before it, the mark of a removed line.
+    # The length is unbounded and another token could start inside, so the left edge is stricter: at
+    # most one hyphen, the marker of a removed line.
     Kind(
         "jwt",
         ("eyJ",),
@@ -297,7 +336,8 @@ KINDS = (
     _told(
         "cookie",
         "cookie",
-        r"[cC](?i:ookie)[\"']? {0,4}: {0,4}[\"']?(?P<secret>[^\r\n\"'\\ =;]{1,128}=[^\r\n\"'\\]{6,}+)",
+        r"[cC](?i:ookie)[\"']? {0,4}: {0,4}[\"']?"
+        r"(?P<secret>[^\r\n\"'\\ =;]{1,128}=[^\r\n\"'\\]{6,}+)",
         _has_letter_and_digit,
     ),
     *TOKENS,
@@ -309,7 +349,8 @@ KINDS = (
     _told(
         "azure_storage",
         ("accountkey", "account_key", "account-key"),
-        r"[aA](?i:ccount[-_]?key)[\"'\\]{0,3}[ \t]{0,8}[:=][ \t]{0,8}[\"'\\]{0,3}(?P<secret>[A-Za-z0-9+/]{40,}+={0,2})",
+        r"[aA](?i:ccount[-_]?key)[\"'\\]{0,3}[ \t]{0,8}[:=][ \t]{0,8}[\"'\\]{0,3}"
+        r"(?P<secret>[A-Za-z0-9+/]{40,}+={0,2})",
     ),
     _told("azure_sas", "sig=", r"[?&;\"' ]sig=(?P<secret>[A-Za-z0-9%+/]{30,}+={0,2})"),
     _told(
@@ -324,18 +365,24 @@ KINDS = (
         r"(?P<secret>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+])",
     ),
     _told(
-        "aws_secret_key",  # it often stands behind its access key, which has been replaced by now
+        "aws_secret_key",  # often follows its access key, which is already redacted
         ("[redacted:aws_access_key:", "akia", "asia"),
         r"\[redacted:aws_access_key:[0-9a-f]{12}\][^A-Za-z0-9/+\[\]]{1,12}(?P<secret>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+])",
     ),
     _told(
         "authorization",
         "authorization",
-        r"[aA](?i:uthorization[\"'\\]{0,3} {0,4}[:=] {0,4}[\"'\\]{0,3}(?P<scheme>(?:bearer|basic|token|apikey) {1,4})?)"
+        r"[aA](?i:uthorization[\"'\\]{0,3} {0,4}[:=] {0,4}[\"'\\]{0,3}"
+        r"(?P<scheme>(?:bearer|basic|token|apikey) {1,4})?)"
         r"(?P<secret>[\w.~+/=-]{8,}+)",
         _is_authorization,
     ),
-    _told("bearer", "bearer ", r"[bB](?i:earer) {1,4}(?P<secret>[\w.~+/=-]{16,}+)", _has_letter_and_digit),
+    _told(
+        "bearer",
+        "bearer ",
+        r"[bB](?i:earer) {1,4}(?P<secret>[\w.~+/=-]{16,}+)",
+        _has_letter_and_digit,
+    ),
     _told("basic", "basic ", r"[bB](?i:asic) {1,4}(?P<secret>[A-Za-z0-9+/]{8,}+={0,2})", _is_basic),
     _told(
         "url_password",
@@ -363,13 +410,15 @@ KINDS = (
     _told(
         "user_password",
         "docker login",
-        r"docker login[^\n|;&]{0,120}[ \t]-p[ \t]{1,4}[\"']?(?P<secret>[^\s\"'\\$\[][^\s\"'\\]{3,64})",
+        r"docker login[^\n|;&]{0,120}[ \t]-p[ \t]{1,4}[\"']?"
+        r"(?P<secret>[^\s\"'\\$\[][^\s\"'\\]{3,64})",
     ),
     _told(
         "netrc",
         "login",
         r"[mM](?i:achine)[ \t]{1,4}[^\s\"\\]{1,100}(?:\s{1,4}|\\n)"
-        r"login[ \t]{1,4}[^\s\"\\]{1,64}(?:\s{1,4}|\\n)password[ \t]{1,4}(?P<secret>[^\s\"'\\$<\[][^\s\"'\\]{3,64})",
+        r"login[ \t]{1,4}[^\s\"\\]{1,64}(?:\s{1,4}|\\n)password[ \t]{1,4}"
+        r"(?P<secret>[^\s\"'\\$<\[][^\s\"'\\]{3,64})",
     ),
     _told(
         "assigned",
@@ -387,7 +436,8 @@ KINDS = (
     _told(
         "assigned",
         _SHORT_NAME_HINTS,
-        rf"(?<!to)(?<!TO)[-_;](?i:pass|pwd)[\"'\\]{{0,3}}[ \t]{{0,8}}(?:=>|:=|[:=])[ \t]{{0,8}}\\?[\"']?{_BARE}",
+        r"(?<!to)(?<!TO)[-_;](?i:pass|pwd)[\"'\\]{0,3}[ \t]{0,8}(?:=>|:=|[:=])"
+        rf"[ \t]{{0,8}}\\?[\"']?{_BARE}",
         _is_bare_value,
     ),
     _told(
@@ -400,12 +450,14 @@ KINDS = (
 
 _FIELD = re.compile(
     r"(?P<name>authorization|cookie|credentials?|password|passwd|passphrase|secret|token"
-    r"|(?:api|private|access)[-_. ]?key|(?:account|storage|signing|encryption|subscription|auth)[-_]?key"
-    # Not every `…_pass`: tests have some too.
+    r"|(?:api|private|access)[-_. ]?key"
+    r"|(?:account|storage|signing|encryption|subscription|auth)[-_]?key"
+    # Not every `…_pass`, because tests use such names too.
     r"|(?:(?<=db)|(?<=sql)|(?<=pg)|(?<=smtp)|(?<=user)|(?<=admin)|(?<=root)|(?<=redis)|(?<=ftp)|(?<=mail)|(?<=proxy)"
     r"|(?<=ssh)|(?<=login))[-_]?(?:pass|pwd))(?:[-_. ]?value)?\Z"
 )
-# In an object under a telling name, these members hold the secret; others describe it ({"type": "string"}).
+# In an object with a revealing name, these members hold the secret; others describe it
+# ({"type": "string"}).
 _HOLDING = frozenset(
     {
         "value",
@@ -422,11 +474,12 @@ _HOLDING = frozenset(
         "previous",
     }
 )
-_LEAST_NUMBER = 1_000  # smaller ones count, switch or are an example
+_LEAST_NUMBER = 1_000  # smaller numbers are counts, flags or examples
 
-# What every hint above and every telling field name holds, said with as few looks at the text as possible. A search
-# that begins with a letter or sign takes a fifth of `in` with three letters: some 0.4 microseconds per 800 characters.
-# Where a prefix ends in a sign, the sign is looked for, then the length of what follows, then the prefix before it.
+# Covers every hint above and every revealing field name with as few searches as possible. A search
+# that begins with a letter or sign takes a fifth of the time of `in` with three letters, about
+# 0.4 microseconds per 800 characters. If a prefix ends in a sign, the search is for the sign, then
+# for the length of what follows, then for the prefix.
 _BEHIND_SIGN = {
     "_(?=[A-Za-z0-9_-]{16})": (
         *(
@@ -454,21 +507,36 @@ _BEHIND_SIGN = {
             "glc_",
             "sntry[su]_",
         ),
-        *("secret_", "rubygems_", "gsk_", "r8_", "fo1_", "fm1[ar]_", "fm2_", "dckr_[po]at_", "sbp_", "CLOJARS_"),
+        *(
+            "secret_",
+            "rubygems_",
+            "gsk_",
+            "r8_",
+            "fo1_",
+            "fm1[ar]_",
+            "fm2_",
+            "dckr_[po]at_",
+            "sbp_",
+            "CLOJARS_",
+        ),
     ),
-    r"\.(?=[A-Za-z0-9_-]{16})": (*(r"ya29\.", r"hv[sbr]\.", r"atlasv1\.", r"dt0[a-z]01\.", r"pat[A-Za-z0-9]{14}\."),),
+    r"\.(?=[A-Za-z0-9_-]{16})": (
+        *(r"ya29\.", r"hv[sbr]\.", r"atlasv1\.", r"dt0[a-z]01\.", r"pat[A-Za-z0-9]{14}\."),
+    ),
 }
 
 
 def _behind_sign(sign: str, prefixes: Iterable[str]) -> str:
-    """One pattern for prefixes that end in a sign; the letter before the sign decides which of them are compared."""
+    """Build one pattern for prefixes that end in a sign, grouped by the letter before it."""
     by_letter: dict[str, list[str]] = {}
     for prefix in prefixes:
-        by_letter.setdefault(re.findall(r"\[[^\]]*\]\{14\}|\[[^\]]*\]|\\?.", prefix)[-2], []).append(prefix)
+        by_letter.setdefault(
+            re.findall(r"\[[^\]]*\]\{14\}|\[[^\]]*\]|\\?.", prefix)[-2], []
+        ).append(prefix)
     last = r"\." if sign.startswith("\\") else sign[0]
     groups = (
-        f"(?<={letter.removesuffix('{14}')}{last})(?:{'|'.join(f'(?<={one})' for one in found)})"
-        for letter, found in by_letter.items()
+        f"(?<={letter.removesuffix('{14}')}{last})(?:{'|'.join(f'(?<={part})' for part in group)})"
+        for letter, group in by_letter.items()
     )
     return f"{sign}(?:{'|'.join(groups)})"
 
@@ -512,12 +580,13 @@ _FOLDED = (
     "g(?<=sig)(?:=|nature=)",
     "q(?<=mysq)l",
     "login[ \t]",
-    "key(?:(?<=[iesgh]key)|(?<=[iesgh][-_. ]key)|(?<=(?:count|ption)key)|(?<=(?:count|ption)[-_]key))",
+    "key(?:(?<=[iesgh]key)|(?<=[iesgh][-_."
+    " ]key)|(?<=(?:count|ption)key)|(?<=(?:count|ption)[-_]key))",
 )
 
 
 def finds(looks: Iterable[Look], text: str) -> bool:
-    """Whether any look finds something. A plain loop: this is asked of every text, and `any` takes longer."""
+    """Return whether any search matches. A plain loop is faster than `any`; this runs per text."""
     for look in looks:  # noqa: SIM110
         if look(text):
             return True
@@ -525,42 +594,43 @@ def finds(looks: Iterable[Look], text: str) -> bool:
 
 
 def may_hold_token(text: str) -> bool:
-    """Whether any of TOKENS may stand in the text."""
+    """Return whether the text may contain one of TOKENS."""
     return finds(ALL_HINTS.exact, text)
 
 
 def has_hint(text: str) -> bool:
-    """Whether a text, or the canonical JSON of a value, may hold something that a pattern or a field's name tells."""
+    """Return whether a text or canonical JSON may contain a secret or a revealing field name."""
     return ALL_HINTS.in_text(text)
 
 
 class Hints(NamedTuple):
-    """Some of the looks that `has_hint` takes: those that can find something in a text known to hold others' texts."""
+    """A subset of the searches of `has_hint`, for texts that are parts of a known text."""
 
     exact: tuple[Look, ...]
     folded: tuple[Look, ...]
 
     def in_text(self, text: str) -> bool:
-        """Whether any of these looks finds something."""
+        """Return whether any of these searches matches."""
         return finds(self.exact, text) or (bool(self.folded) and finds(self.folded, text.lower()))
 
     def within(self, text: str) -> "Hints":
-        """The looks that find something in `text`: in no part of it can the others."""
+        """Return the searches that match `text`; the others match no part of it."""
         lowered = text.lower()
         return Hints(
-            tuple(look for look in self.exact if look(text)), tuple(look for look in self.folded if look(lowered))
+            tuple(look for look in self.exact if look(text)),
+            tuple(look for look in self.folded if look(lowered)),
         )
 
 
 LOOKS = tuple((kind, kind in TOKENS, kind.looks) for kind in KINDS)
 ALL_HINTS = Hints(
-    tuple(re.compile(one, re.ASCII).search for one in _EXACT),
-    tuple(re.compile(one, re.ASCII).search for one in _FOLDED),
+    tuple(re.compile(pattern, re.ASCII).search for pattern in _EXACT),
+    tuple(re.compile(pattern, re.ASCII).search for pattern in _FOLDED),
 )
 
 
 def known_token(secret: str) -> str | None:
-    """The kind whose shape the whole of `secret` has, if any."""
+    """Return the token kind that matches the whole of `secret`, if any."""
     for kind in TOKENS:
         if kind.pattern.fullmatch(secret):
             return kind.name
@@ -568,12 +638,12 @@ def known_token(secret: str) -> str | None:
 
 
 def is_placeholder(text: str) -> bool:
-    """Whether a value only stands where a secret would: stars, `<password>`, `${PASSWORD}`, `null`."""
+    """Return whether a value is a placeholder: stars, `<password>`, `${PASSWORD}`, `null`."""
     return _PLACEHOLDER.fullmatch(text.strip()) is not None
 
 
 def field_kind(name: str, siblings: Mapping[str, Any]) -> str | None:
-    """The kind of secret that a field of this name holds, None when the name does not tell of one."""
+    """Return the kind of secret that a field of this name holds; None if it holds none."""
     kind = _kind_of_name(name[-64:].lower())
     # Language models report their output as {"token": "the", "logprob": -0.1}.
     if kind == "token" and ("logprob" in siblings or "top_logprobs" in siblings):
@@ -582,12 +652,12 @@ def field_kind(name: str, siblings: Mapping[str, Any]) -> str | None:
 
 
 def holds_secret(name: str) -> bool:
-    """Whether a member of this name holds the secret that the name above it tells of."""
+    """Return whether a member of this name holds the secret of the object's revealing name."""
     return name.lower().replace("_", "") in _HOLDING
 
 
 def is_secret_number(number: int, kind: str) -> bool:
-    """Whether a number under a telling name is a secret: a password or PIN, but no count of tokens, no time."""
+    """Return whether a number is a secret, such as a PIN, and not a token count or time."""
     return kind not in ("token", "cookie") and abs(number) >= _LEAST_NUMBER
 
 

@@ -1,7 +1,8 @@
-"""What agents may send, as typed shapes. The strict reader has parsed the JSON; here every field gets its type.
+"""Schemas of requests as msgspec structs: sessions, tasks, effects, artifacts.
 
-In the command lane an unknown field is refused; the evidence lane reads the same shapes and keeps unknown fields in the
-body. Lengths are those of the columns. An identifier is text without control characters; free text may hold anything.
+The command lane rejects unknown fields. The evidence lane uses the same fields and keeps unknown
+ones in the stored body. Maximum lengths equal those of the columns. Identifiers have no control
+characters; free text may contain anything.
 """
 
 from typing import Annotated, Any, Literal
@@ -9,18 +10,18 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-# Control characters (NUL among them) have no place in what names a thing. `$` alone would let a last newline pass in
-# Python; the look-ahead means the same in every dialect that reads our JSON Schema.
+# Identifiers have no control characters, including NUL. In Python, `$` alone also matches before a
+# final newline; the look-ahead has the same meaning in every regex dialect that reads JSON Schema.
 _END = "$(?!\\n)"
 _PLAIN = "^[^\\x00-\\x1f\\x7f-\\x9f]*" + _END
 _KIND = "^[a-z][a-z_]*\\.[a-z][a-z_]*" + _END
 _SHA256 = "^[0-9a-f]{64}" + _END
 _ID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}" + _END
-# What whoever breaks a pattern is told instead of it.
+# Error texts that replace the patterns.
 PATTERNS_IN_WORDS = {
     _PLAIN: "Expected text without control characters",
-    _KIND: "Expected a kind of the form `subject.verb`, in small letters",
-    _SHA256: "Expected a SHA-256 as 64 small hex digits",
+    _KIND: "Expected a kind of the form `subject.verb` in lower case",
+    _SHA256: "Expected a SHA-256 as 64 lower-case hex digits",
     _ID: "Expected a UUID",
 }
 
@@ -52,11 +53,11 @@ ToolClass = Literal["read_only", "natural", "keyed", "joint", "probeable", "comp
 
 
 class Strict(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A command: an unknown field is a mistake that the agent should hear of."""
+    """A command; unknown fields are errors."""
 
 
 class Envelope(msgspec.Struct, kw_only=True):
-    """What every item of `POST /events` carries, beside the fields of its kind."""
+    """Fields of every item of `POST /events`, in addition to the fields of its kind."""
 
     id: EntryId
     kind: Annotated[str, Meta(max_length=64, pattern=_KIND)]
@@ -70,7 +71,7 @@ class Envelope(msgspec.Struct, kw_only=True):
 
 
 class Target(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What an effect acts upon."""
+    """What an effect acts on."""
 
     repository: Annotated[str, Meta(min_length=1, max_length=200, pattern=_PLAIN)] | None = None
     ref: Name200 | None = None
@@ -79,7 +80,7 @@ class Target(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class SessionFields(msgspec.Struct, kw_only=True):
-    """The description of a session; the first one stands."""
+    """Description of a session. Only the first description is used."""
 
     title: Title = ""
     repository: Annotated[str, Meta(min_length=1, max_length=200, pattern=_PLAIN)] | None = None
@@ -106,13 +107,13 @@ class EndSession(Strict):
 
 
 class ReportedEnd(msgspec.Struct, kw_only=True):
-    """session.ended, reported."""
+    """A reported session.ended."""
 
     status: Ended
 
 
 class TaskFields(msgspec.Struct, kw_only=True):
-    """What may be said of a task."""
+    """Fields of a task."""
 
     title: Title | None = None
     parent: Key | None = None
@@ -153,9 +154,11 @@ class SupersedeEffect(Strict):
 
 
 class WaitForGates(Strict):
-    """POST /gates/wait: each gate with the version the agent knows."""
+    """POST /gates/wait. `gates` maps gate ids to the last version that you have seen."""
 
-    gates: Annotated[dict[Id, Annotated[int, Meta(ge=0, le=2**31 - 1)]], Meta(min_length=1, max_length=100)]
+    gates: Annotated[
+        dict[Id, Annotated[int, Meta(ge=0, le=2**31 - 1)]], Meta(min_length=1, max_length=100)
+    ]
     wait: Annotated[int, Meta(ge=0, le=55)] = 0
 
 
@@ -175,21 +178,23 @@ class PutItems(Strict):
 
 
 class PlanFields(msgspec.Struct, kw_only=True):
-    """An intention: a tool and its arguments, and what is known about it. `arguments` is any JSON value."""
+    """A planned tool call with its context. `arguments` is any JSON value."""
 
     tool: ToolName
     arguments: Any = {}
     effect_key: EffectKey | None = None
     call_id: Name200 | None = None
-    ordinal: Count = 0  # how often this intent was sent in this session before
+    ordinal: Count = 0  # number of earlier plans with this intent in this session
     turn: Name200 | None = None
     target: Target | None = None
     task: Key | None = None
     preconditions: dict[str, Any] | None = None
     why: str | None = None
     parent_effect: Annotated[str, Meta(max_length=36, pattern=_PLAIN)] | None = None
-    tool_class: ToolClass | None = None  # a claim: shown, never used
-    free_text: Annotated[list[Name100], Meta(max_length=32)] = []  # top-level arguments left out of the intent
+    tool_class: ToolClass | None = None  # shown as claimed by the agent; no decision uses it
+    free_text: Annotated[
+        list[Name100], Meta(max_length=32)
+    ] = []  # top-level arguments that the intent digest ignores
 
 
 class PlanEffect(PlanFields, Strict):
@@ -206,31 +211,33 @@ class CompensateEffect(PlanFields, Strict):
 
 
 class ReportedPlan(PlanFields):
-    """effect.planned, reported."""
+    """A reported effect.planned."""
 
-    compensates: EffectKey | None = None  # the effect key of what it compensates, in the same session
+    compensates: EffectKey | None = (
+        None  # effect key of the compensated effect, in the same session
+    )
 
 
 class DispatchEffect(Strict):
-    """POST /effects/{id}/dispatch; one of `arguments` and `intent_digest` is needed."""
+    """POST /effects/{id}/dispatch. Send `arguments` or `intent_digest`."""
 
     process: Annotated[str, Meta(min_length=1, max_length=64, pattern=_PLAIN)]
     arguments: Any = msgspec.UNSET
     intent_digest: Annotated[str, Meta(max_length=67, pattern=_PLAIN)] | None = None
     free_text: Annotated[list[Name100], Meta(max_length=32)] = []
     preconditions: dict[str, Any] | None = None
-    replays: Number | None = None  # the attempt in doubt whose place the next one takes
+    replays: Number | None = None  # the attempt with an unknown outcome that this attempt replaces
     lease_epoch: Count | None = None
 
 
 class ReportedDispatch(msgspec.Struct, kw_only=True):
-    """effect.dispatched, reported."""
+    """A reported effect.dispatched."""
 
     process: Name64 | None = None
 
 
 class AnswerFields(msgspec.Struct, kw_only=True):
-    """What came of an attempt. `result` is any JSON value."""
+    """Outcome of an attempt. `result` is any JSON value."""
 
     outcome: Outcome
     external_reference: Name300 | None = None
@@ -245,7 +252,10 @@ class AcknowledgeEffect(AnswerFields, Strict):
 
 
 class FailFields(msgspec.Struct, kw_only=True):
-    """Why an attempt failed: rejected (nothing happened), timeout or error (nobody knows)."""
+    """Why an attempt failed.
+
+    `rejected`: nothing happened. `timeout` and `error`: the outcome is unknown.
+    """
 
     reason: Reason
     detail: Any = None
@@ -259,7 +269,7 @@ class FailEffect(FailFields, Strict):
 
 
 class ArtifactFields(msgspec.Struct, kw_only=True):
-    """Something made or kept, named by its content's SHA-256. `uri` is shown, never fetched."""
+    """An artifact, identified by the SHA-256 of its content. `uri` is shown, never fetched."""
 
     type: Annotated[str, Meta(min_length=1, max_length=64, pattern=_PLAIN)]
     sha256: Sha256
@@ -279,19 +289,19 @@ class RecordArtifact(ArtifactFields, Strict):
 
 
 class ReportedTask(TaskFields):
-    """task.created and task.changed, reported."""
+    """A reported task.created or task.changed."""
 
     task: Key
 
 
 class ReportedTaskEnd(msgspec.Struct, kw_only=True):
-    """task.done, reported."""
+    """A reported task.done."""
 
     task: Key
 
 
 class ReportedItem(msgspec.Struct, kw_only=True):
-    """item.done and item.failed, reported."""
+    """A reported item.done or item.failed."""
 
     task: Key
     item: Key
@@ -299,7 +309,7 @@ class ReportedItem(msgspec.Struct, kw_only=True):
 
 
 class Free(msgspec.Struct, kw_only=True):
-    """Any other kind: kept as it is, moves nothing."""
+    """A fact of any other kind: stored as sent, changes no state."""
 
 
 REPORTED: dict[str, type[msgspec.Struct]] = {
@@ -318,7 +328,8 @@ REPORTED: dict[str, type[msgspec.Struct]] = {
     "artifact.recorded": ArtifactFields,
 }
 
-# msgspec prepares a shape at its first use, and two threads that did so at once ended the server: better now than then.
+# msgspec prepares a struct on first use. Two threads doing so at once crashed the server, so every
+# struct is prepared at import.
 for _shape in tuple(globals().values()):
     if isinstance(_shape, type) and issubclass(_shape, msgspec.Struct):
         msgspec.json.Decoder(_shape)

@@ -1,4 +1,4 @@
-"""What agents may send about leases, beats and claims, as typed shapes."""
+"""Schemas of requests about leases, heartbeats and claims."""
 
 from typing import Annotated, Literal
 
@@ -18,9 +18,10 @@ Quiet = Annotated[int, Meta(ge=0, le=3600)]
 
 
 class AcquireLease(Strict):
-    """POST /leases; exactly one of `session`, `task` and `resource` names what is to be leased.
+    """POST /leases. Send exactly one of `session`, `task` and `resource`.
 
-    `to_compensate` takes a session also after its end: nothing new is planned there, what was done can be undone.
+    `to_compensate` also leases a session that has ended, to compensate its effects. New effects
+    cannot be planned there.
     """
 
     process: Process
@@ -47,7 +48,7 @@ class ReleaseLease(Strict):
 
 
 class BeatEntry(Strict):
-    """That the holder of one lease is alive; `progress` moves the other clock, when it is another than before."""
+    """Heartbeat of one lease. A `progress` token counts if it differs from the last one."""
 
     lease: Id
     epoch: Count
@@ -65,13 +66,13 @@ class Claim(Strict):
     """POST /claims"""
 
     process: Process
-    kinds: Kinds | None = None  # absent: either
+    kinds: Kinds | None = None  # absent: both
     repository: Repository | None = None
     labels: Labels = {}
     ttl_s: Seconds = 60
 
 
-# msgspec prepares a shape at its first use, and two threads that did so at once ended the server: better now than then.
+# Prepared at import: see ingest/shapes.py.
 for _shape in tuple(globals().values()):
     if isinstance(_shape, type) and issubclass(_shape, msgspec.Struct):
         msgspec.json.Decoder(_shape)

@@ -1,4 +1,4 @@
-"""What agents may send each other, and what they may say of their capacity, as typed shapes."""
+"""Schemas of requests about messages and capacity."""
 
 from typing import Annotated
 
@@ -10,7 +10,7 @@ from sessions.messages import MOST_CHARACTERS, MOST_SUBJECT
 
 
 class SendMessage(Strict):
-    """POST /messages: to an agent by name, or to `shared`."""
+    """POST /messages. `to` is the name of an agent, or `shared` for all agents."""
 
     to: Annotated[str, Meta(min_length=1, max_length=64, pattern=_PLAIN)]
     body: Annotated[str, Meta(min_length=1, max_length=MOST_CHARACTERS)]
@@ -21,13 +21,16 @@ class SendMessage(Strict):
 
 
 class ReadMessage(Strict):
-    """POST /messages/{id}/read; an epoch is compared with that of the session which the message is about."""
+    """POST /messages/{id}/read. `lease_epoch` refers to the session of the message."""
 
     lease_epoch: Count | None = None
 
 
 class ReportCapacity(Strict):
-    """POST /capacity: how much an agent can still take, in one session or in all; at least one of the four."""
+    """POST /capacity. Without `session`, the report covers all sessions.
+
+    Send at least one of `context_left_tokens`, `context_total_tokens`, `time_left_s` and `queue`.
+    """
 
     session: Key | None = None
     context_left_tokens: Count | None = None
@@ -37,6 +40,6 @@ class ReportCapacity(Strict):
     lease_epoch: Count | None = None
 
 
-# Prepared before the first request: see ingest/shapes.py.
+# Prepared at import: see ingest/shapes.py.
 for _shape in (SendMessage, ReadMessage, ReportCapacity):
     msgspec.json.Decoder(_shape)

@@ -1,4 +1,4 @@
-"""What agents may send of a look at the remote."""
+"""Schemas of probe results."""
 
 from typing import Any, Literal
 
@@ -10,10 +10,12 @@ Found = Literal["hit", "miss", "error", "several"]
 
 
 class ProbeFields(msgspec.Struct, kw_only=True):
-    """What a look found: it happened (hit), it did not (miss), it happened more than once, or nobody can say (error).
+    """Result of a probe.
 
-    `began_us` is when the look began, best the `as_of_us` of the verdict that asked for it: what began before every
-    request had died proves no absence. Of a hit, `external_reference` is what the other side calls it.
+    `found`: `hit` (it happened), `miss` (it did not happen), `several` (it happened more than once)
+    or `error` (the probe failed; the outcome is still unknown). `began_us` is when the probe began,
+    at best the `as_of_us` of the verdict that asked for it: a miss proves absence only if the probe
+    began after every request had ended. `external_reference` is the id that the remote gives a hit.
     """
 
     found: Found
@@ -30,7 +32,7 @@ class ProbeEffect(ProbeFields, Strict):
 
 
 class ReportedProbe(ProbeFields):
-    """effect.probed, reported."""
+    """A reported effect.probed."""
 
 
 for _shape in (ProbeEffect, ReportedProbe):

@@ -1,6 +1,6 @@
-"""What workers may leave for those after them, as typed shapes: checkpoints, decisions, handoffs, facts, branches.
+"""Schemas of requests about working state: checkpoints, decisions, handoffs, facts, branches.
 
-As in ingest/shapes.py: commands refuse unknown fields, reports keep them in the body.
+As in ingest/shapes.py, commands reject unknown fields and reports keep them in the stored body.
 """
 
 from typing import Annotated, Any, Literal
@@ -22,7 +22,7 @@ Source = Annotated[str, Meta(min_length=1, max_length=160, pattern=_PLAIN)]
 
 
 class CheckpointFields(msgspec.Struct, kw_only=True):
-    """Where the work stands, in the agent's words. `state` is any JSON value."""
+    """State of the work as described by the agent. `state` is any JSON value."""
 
     summary: str | None = None
     cache_keys: Annotated[list[CacheKey], Meta(max_length=100)] = []
@@ -38,7 +38,7 @@ class WriteCheckpoint(CheckpointFields, Strict):
 
 
 class DecisionFields(msgspec.Struct, kw_only=True):
-    """What was chosen, before it is acted upon."""
+    """A decision, recorded before acting on it."""
 
     choice: Text
     rationale: Text | None = None
@@ -47,7 +47,7 @@ class DecisionFields(msgspec.Struct, kw_only=True):
 
 
 class RecordDecision(DecisionFields, Strict):
-    """POST /sessions/{id}/decisions; `effect_key` names the effect that it is about, planned already or not."""
+    """POST /sessions/{id}/decisions. `effect_key` may name an effect that is not planned yet."""
 
     key: Key
     effect_key: EffectKey | None = None
@@ -63,13 +63,13 @@ class ConcludeDecision(Strict):
 
 
 class ReportedDecision(DecisionFields):
-    """decision.recorded, reported; the envelope's `effect_key` names the effect that it is about."""
+    """A reported decision.recorded. The envelope's `effect_key` names the effect it concerns."""
 
     decision: Key
 
 
 class ReportedConclusion(msgspec.Struct, kw_only=True):
-    """decision.concluded, reported."""
+    """A reported decision.concluded."""
 
     decision: Key
     status: Concluded
@@ -77,7 +77,11 @@ class ReportedConclusion(msgspec.Struct, kw_only=True):
 
 
 class WaitsOn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """One thing a worker waits for: a gate, message or effect by id, handle or key, or something in words."""
+    """One thing that a worker waits for.
+
+    `ref` names a gate, message or effect by id or handle, an effect also by key. For kind `text`,
+    `text` describes it.
+    """
 
     kind: Literal["gate", "message", "effect", "text"]
     ref: Name300 | None = None
@@ -85,7 +89,7 @@ class WaitsOn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class HandoffFields(msgspec.Struct, kw_only=True):
-    """What the next worker needs, in five sections of short texts."""
+    """A handoff to the next worker: five sections of short texts."""
 
     in_progress: Section = []
     decided: Section = []
@@ -107,23 +111,23 @@ class AcceptHandoff(Strict):
 
 
 class ReportedHandoff(HandoffFields):
-    """handoff.written, reported. `handoff` names it within the session."""
+    """A reported handoff.written. `handoff` is its key in the session."""
 
     handoff: EffectKey
 
 
 class ReportedAcceptance(msgspec.Struct, kw_only=True):
-    """handoff.accepted, reported."""
+    """A reported handoff.accepted."""
 
     handoff: EffectKey
 
 
 class ReportedFact(msgspec.Struct, kw_only=True):
-    """fact.observed, reported: the envelope's `source` says it. `value` is any JSON value."""
+    """A reported fact.observed. Its source is the envelope's. `value` is any JSON value."""
 
     name: Key
     value: Any
-    fresh_s: Seconds | None = None  # how long it may be relied upon
+    fresh_s: Seconds | None = None  # how long the value is valid
 
 
 class ObserveFact(ReportedFact, Strict):
@@ -134,7 +138,7 @@ class ObserveFact(ReportedFact, Strict):
 
 
 class ChangeFields(msgspec.Struct, kw_only=True):
-    """What may be changed of a session that is open; what is not sent stays."""
+    """Changes to an open session. Omitted fields keep their values."""
 
     title: Title | None = None
     cursor: Name200 | None = None
@@ -158,13 +162,13 @@ class MergeSession(Strict):
 
 
 class ReportedBranch(msgspec.Struct, kw_only=True):
-    """session.branched, reported."""
+    """A reported session.branched."""
 
     branched_from: Key
 
 
 class ReportedMerge(msgspec.Struct, kw_only=True):
-    """session.merged, reported."""
+    """A reported session.merged."""
 
     into: Key
 
@@ -187,7 +191,7 @@ REPORTED: dict[str, type[msgspec.Struct]] = {
     "fact.observed": ReportedFact,
 }
 
-# Prepared before the first request: see ingest/shapes.py.
+# Prepared at import: see ingest/shapes.py.
 for _shape in tuple(globals().values()):
     if isinstance(_shape, type) and issubclass(_shape, msgspec.Struct):
         msgspec.json.Decoder(_shape)

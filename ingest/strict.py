@@ -1,19 +1,23 @@
-"""The strict reader: JSON from agents, taken exactly or refused with a code and a place, never guessed at.
+"""Strict JSON parser: accepts a document exactly, or rejects it with a code and a JSON pointer.
 
-What is refused everywhere: lone surrogates, NaN and infinities (1e400 too), numbers of more than 64 characters, nesting
-deeper than 32, duplicate keys at any level. What is kept exactly: NUL and other control characters inside free text
-(written as escapes), integers past 2^53. Identifiers are narrower: `ingest.shapes`.
+Rejected at any level: lone surrogates, NaN and infinities (also 1e400), numbers of more than 64
+characters, nesting deeper than 32, duplicate keys. Preserved exactly: NUL and other control
+characters in free text (written as escapes) and integers beyond 2^53. `ingest.shapes` restricts
+identifiers further.
 
-The reader is fast because it proves, rather than checks, the common case. msgspec decodes (strict about syntax, but it
-merges duplicate keys silently), orjson writes sorted keys, and two cheap facts make that text the canonical one:
+The fast path decodes with msgspec (strict about syntax, but it merges duplicate keys silently) and
+writes with orjson (sorted keys). Two cheap conditions prove that this text is canonical:
 
-* the body and the text hold equally many colons. A colon is either part of the syntax, one per member, or inside a
-  string, where it can only be lost. A duplicate key drops at least one member, so equal counts mean none was dropped,
-  unless an escaped colon was written out, and a body that holds an escaped colon takes the slow way;
-* no key beyond U+FFFF, the only case where orjson's order of keys is not RFC 8785's.
+* The body and the text have the same number of colons. A colon is either syntax, one per member, or
+  part of a string, where its number can only decrease. A duplicate key drops at least one member,
+  so equal counts mean that none was dropped, unless an escaped colon was written out. A body with
+  an escaped colon therefore takes the slow path.
+* No key has a character beyond U+FFFF, the only case where the key order of orjson differs from
+  RFC 8785.
 
-Floats are put into the text as fragments in ECMAScript's notation. All else goes the slow way: the standard library's
-parser with hooks that see every pair and every number's digits, which also finds the place of a fault.
+Floats are inserted as fragments in ECMAScript notation. Everything else takes the slow path: the
+parser of the standard library with hooks that see every pair and every number's digits. The slow
+path also locates faults.
 """
 
 import json
@@ -42,20 +46,27 @@ __all__ = [
 
 
 MAX_DEPTH = 32
-# With so few opening brackets no parser's recursion can run out; with more, depth is counted before any parser sees it.
+# With this few opening brackets no parser exceeds its recursion limit. With more, the depth is
+# counted before parsing.
 _RECURSION_SAFE = 500
 _MAX_ID = 64
 
 
 class Parsed(msgspec.Struct, frozen=True):
-    """A JSON object: `value` as plain Python, `text` its canonical JSON (RFC 8785, long integers digit for digit)."""
+    """A JSON object: `value` as Python objects, `text` as canonical JSON.
+
+    The text follows RFC 8785, except that long integers keep all digits.
+    """
 
     value: dict[str, Any]
     text: str
 
 
 class ItemFault(msgspec.Struct, frozen=True):
-    """Why one item of a batch was not taken. `index` counts from 0; `id` is the item's own, where it could be read."""
+    """Why one item of a batch was rejected.
+
+    `index` counts from 0; `id` is the item's own id, if it could be read.
+    """
 
     index: int
     id: str | None
@@ -80,7 +91,9 @@ def _refuse_float(digits: str) -> NoReturn:
 def _float(digits: str) -> float:
     number = float(digits)
     if len(digits) > MAX_NUMBER_CHARACTERS or not isfinite(number):
-        raise FaultError("number_out_of_range", "A number is out of range.")  # the slow way finds its place
+        raise FaultError(
+            "number_out_of_range", "A number is out of range."
+        )  # the slow path locates it
     return number
 
 
@@ -95,15 +108,15 @@ _decode_id = msgspec.json.Decoder(_IdOnly).decode
 
 _ASTRAL = re.compile(rb"[\xf0-\xf4]")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-# Possessive, and content with a string that never ends, so that no input makes it start over.
+# Possessive, and it accepts an unterminated string, so that no input causes backtracking.
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 def parse_object(raw: bytes, *, max_depth: int = MAX_DEPTH) -> Parsed:
-    """One strict JSON object. Problem 415 for other encodings than UTF-8, 422 with a code for anything else wrong.
+    """Parse one JSON object. Problem 415 if not UTF-8, 422 with a code for other faults.
 
-    Integers past 2^53 are kept digit for digit.
+    Integers beyond 2^53 keep all digits.
     """
     check_charset(raw)
     try:
@@ -115,19 +128,24 @@ def parse_object(raw: bytes, *, max_depth: int = MAX_DEPTH) -> Parsed:
 def parse_batch(
     raw: bytes, *, ndjson: bool, max_items: int = 1000, max_item_bytes: int = 262_144
 ) -> list[Parsed | ItemFault]:
-    """The items of a batch in order, each read alone: a bad one is an ItemFault in its place.
+    """Parse the items of a batch in order. An invalid item becomes an ItemFault.
 
-    The body is a JSON array, or one JSON object per line (blank lines are skipped and not counted). Problems: 400
-    `envelope_unreadable` when items cannot be told apart (not an array; in an array, a syntax error anywhere), 413
-    `too_many_items`, 415 and 422 for text that is not UTF-8.
+    The body is a JSON array, or one JSON object per line (blank lines are skipped and not counted).
+    Problems: 400 `envelope_unreadable` if the items cannot be separated (not an array, or a syntax
+    error anywhere in it), 413 `too_many_items`, 415 and 422 for text that is not UTF-8.
     """
     check_charset(raw)
     check_utf8(raw)
     results: list[Parsed | ItemFault] = []
     for index, item in enumerate(split_items(raw, ndjson=ndjson, max_items=max_items)):
         if len(item) > max_item_bytes:
-            detail = f"An item is at most {max_item_bytes} bytes; record larger payloads as artifacts."
-            results.append(ItemFault(index, _id_of(item), "item_too_large", detail, None, "too_large"))
+            detail = (
+                f"The item is larger than {max_item_bytes} bytes. Record large payloads as"
+                " artifacts."
+            )
+            results.append(
+                ItemFault(index, _id_of(item), "item_too_large", detail, None, "too_large")
+            )
             continue
         try:
             results.append(_read(item, MAX_DEPTH))
@@ -135,7 +153,9 @@ def parse_batch(
             if fault.code == "json_syntax" and not ndjson:
                 raise unreadable(f"Element {index} is not JSON. {fault.detail}") from None
             name = None if fault.pointer == "/id" else _id_of(item)
-            results.append(ItemFault(index, name, fault.code, fault.detail, fault.pointer, "invalid"))
+            results.append(
+                ItemFault(index, name, fault.code, fault.detail, fault.pointer, "invalid")
+            )
     return results
 
 
@@ -150,7 +170,8 @@ def _read(raw: bytes, max_depth: int) -> Parsed:
             value, plain = _decode_floats(raw), _decode_fragments(raw)
         written = orjson.dumps(plain, option=orjson.OPT_SORT_KEYS)
     except (FaultError, ValueError, TypeError, RecursionError):
-        # msgspec raises ValueErrors; orjson a TypeError, for an integer too long for it. Both mean: look closer.
+        # msgspec raises a ValueError; orjson raises a TypeError for an integer beyond 64 bits. The
+        # slow path decides whether the document is valid.
         return _read_slowly(raw, max_depth)
     if type(value) is not dict:
         raise not_an_object(value)
@@ -170,7 +191,7 @@ def _read_slowly(raw: bytes, max_depth: int) -> Parsed:
 
 
 def depth(value: Any) -> int:
-    """How many levels of objects and lists a JSON value has, itself counted; of another value 1."""
+    """Count the levels of objects and lists in a JSON value; 1 for a scalar."""
     levels, level = 0, [value]
     while level:
         levels += 1
@@ -184,7 +205,7 @@ def depth(value: Any) -> int:
 
 
 def _check_depth(raw: bytes, max_depth: int) -> None:
-    # Brackets inside strings do not count.
+    # Brackets inside strings do not count, so strings are removed first.
     depth = 0
     for bracket in _STRING.sub(b"", raw).translate(None, _NOT_BRACKETS):
         if bracket in b"[{":
@@ -200,13 +221,17 @@ def _no_number(digits: str) -> None:
 
 
 def _id_of(item: bytes) -> str | None:
-    """The item's id for the answer, when it can be had without trusting anything else in it."""
+    """Return the id of an invalid item, if it can be read on its own."""
     try:
-        found: Any = _decode_id(item).id
+        identity: Any = _decode_id(item).id
     except (ValueError, RecursionError):
-        try:  # the standard library also reads what is refused here: lone surrogates, NaN, endless numbers
+        try:  # the standard library also accepts lone surrogates, NaN and very long numbers
             document = json.loads(item, parse_int=_no_number)
         except (ValueError, RecursionError):
             return None
-        found = document.get("id") if type(document) is dict else None
-    return found if type(found) is str and 1 <= len(found) <= _MAX_ID and not _CONTROL.search(found) else None
+        identity = document.get("id") if type(document) is dict else None
+    return (
+        identity
+        if type(identity) is str and 1 <= len(identity) <= _MAX_ID and not _CONTROL.search(identity)
+        else None
+    )

@@ -1,4 +1,4 @@
-"""Celery's doors to the chores of the agents' door; each is also a management command."""
+"""Celery tasks of the API. Each is also a management command."""
 
 from celery import shared_task
 
@@ -11,5 +11,5 @@ from sessions import artifacts, beats
 @shared_task
 @beating.watched("pruning")
 def prune_answers() -> int:
-    """Delete stored answers that are old enough, what uploads that broke off left on the disk, and counted beats."""
+    """Delete old stored responses, files of aborted uploads and old heartbeats."""
     return answers.prune() + artifacts.remove_abandoned(now_us()) + beats.prune()

@@ -1,4 +1,4 @@
-"""The agents' doors below /api/v1/."""
+"""URLs of the API below /api/v1/."""
 
 from django.urls import path
 

@@ -1,4 +1,4 @@
-"""What a handoff waits on: gates, messages and effects by the names that agents have for them, as ids."""
+"""Resolves the `waits_on` references of a handoff: gates, messages, effects."""
 
 import re
 from collections.abc import Sequence
@@ -17,66 +17,86 @@ from sessions import messages
 from sessions.models_messages import Message
 
 _HANDLE: Final = re.compile(r"[gme]_([0-9]{1,18})")
-_ROWS: Final[dict[str, Any]] = {"gate": Gate.objects, "message": Message.objects, "effect": Effect.objects}
+_ROWS: Final[dict[str, Any]] = {
+    "gate": Gate.objects,
+    "message": Message.objects,
+    "effect": Effect.objects,
+}
 
 
-def resolved(project: UUID, agent: UUID, session: UUID, things: Sequence[WaitsOn]) -> list[dict[str, str]]:
-    """The things by kind and id, in order. An effect may be named by its key in the session.
+def resolved(
+    project: UUID, agent: UUID, session: UUID, things: Sequence[WaitsOn]
+) -> list[dict[str, str]]:
+    """Resolve the references to kind and id, in order. An effect may be named by its key.
 
-    Problem 422 for a gate, message or effect that the project does not have, or that the agent may not see.
+    Problem 422 for an object that does not exist in the project or is not visible to the agent.
     """
     named: list[dict[str, str]] = []
     for kind, all_rows in _ROWS.items():
         wanted = [_names(session, thing) for thing in things if thing.kind == kind and thing.ref]
         if not wanted:
             continue
-        ids = {known for known, _handle in wanted if known is not None}
+        ids = {identity for identity, _handle in wanted if identity is not None}
         handles = {handle for _known, handle in wanted if handle is not None}
         rows = all_rows.filter(Q(id__in=ids) | Q(opened_position__in=handles), project=project)
-        found = dict(rows.values_list("id", "opened_position"))
+        positions = dict(rows.values_list("id", "opened_position"))
         if kind == "message":
-            found = {known: at for known, at in found.items() if messages.answerable(project, agent, known)}
-        by_handle = {position: known for known, position in found.items()}
+            positions = {
+                identity: at
+                for identity, at in positions.items()
+                if messages.answerable(project, agent, identity)
+            }
+        by_handle = {position: identity for identity, position in positions.items()}
         for thing in things:
             if thing.kind == kind and thing.ref:
-                known, handle = _names(session, thing)
-                known = by_handle.get(handle) if handle is not None else known if known in found else None
-                named.append({"kind": kind, "of": thing.ref, "ref": str(known) if known else ""})
-    ids_of = {(one["kind"], one["of"]): one["ref"] for one in named}
+                identity, handle = _names(session, thing)
+                identity = (
+                    by_handle.get(handle)
+                    if handle is not None
+                    else identity
+                    if identity in positions
+                    else None
+                )
+                named.append(
+                    {"kind": kind, "of": thing.ref, "ref": str(identity) if identity else ""}
+                )
+    ids_of = {(name["kind"], name["of"]): name["ref"] for name in named}
     return [_one(number, thing, ids_of) for number, thing in enumerate(things)]
 
 
 def _one(number: int, thing: WaitsOn, ids: dict[tuple[str, str], str]) -> dict[str, str]:
     if thing.kind == "text":
         if not thing.text:
-            detail = "Say in `text` what is waited for, or name a gate, message or effect."
+            detail = (
+                "`text` is missing. Describe what you wait for, or name a gate, message or effect."
+            )
             raise Problem(422, "waits_on_missing", detail, pointer=f"/waits_on/{number}/text")
         return {"kind": "text"}
     if not thing.ref:
-        detail = f"Name the {thing.kind} in `ref`, by id or handle, or wait on a text."
+        detail = f"`ref` is missing. Send the id or handle of the {thing.kind}, or use kind `text`."
         raise Problem(422, "waits_on_missing", detail, pointer=f"/waits_on/{number}/ref")
-    known = ids[thing.kind, thing.ref]
-    if not known:
-        detail = f"There is no such {thing.kind} here; name one that is there, or say in words what is waited for."
+    identity = ids[thing.kind, thing.ref]
+    if not identity:
+        detail = f"The project has no such {thing.kind}. Name an existing one, or use kind `text`."
         raise Problem(422, "waits_on_unknown", detail, pointer=f"/waits_on/{number}/ref")
-    return {"kind": thing.kind, "ref": known}
+    return {"kind": thing.kind, "ref": identity}
 
 
 def reported(session: UUID, things: Sequence[WaitsOn]) -> list[dict[str, str]]:
-    """As `resolved`, of what was reported: nothing is looked up, so that the order of delivery does not matter.
+    """Resolve reported references without queries, so that the order of delivery does not matter.
 
-    An effect's key gives its id; whatever else is no id stays as it was told.
+    An effect key becomes its id. Other references that are not ids stay unchanged.
     """
-    found = []
+    result = []
     for thing in things:
-        known, handle = _names(session, thing) if thing.ref else (None, None)
-        ref = str(known) if known is not None and handle is None else thing.ref
-        found.append({"kind": thing.kind} | ({"ref": ref} if ref and thing.kind != "text" else {}))
-    return found
+        identity, handle = _names(session, thing) if thing.ref else (None, None)
+        ref = str(identity) if identity is not None and handle is None else thing.ref
+        result.append({"kind": thing.kind} | ({"ref": ref} if ref and thing.kind != "text" else {}))
+    return result
 
 
 def _names(session: UUID, thing: WaitsOn) -> tuple[UUID | None, int | None]:
-    """What a reference can be: an id, or the position that a handle holds."""
+    """Parse a reference into an id or the position of a handle."""
     ref = thing.ref or ""
     handle = _HANDLE.fullmatch(ref)
     if handle is not None and ref[0] == thing.kind[0]:

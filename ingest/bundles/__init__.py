@@ -1,1 +1,1 @@
-"""Reading bundles of another Gatebook: strictly, whole, and as the history that they are (decision 0021)."""
+"""Import of bundles from another Gatebook as read-only history (decision 0021)."""

@@ -1,8 +1,8 @@
-"""Brings a bundle into an archive: through the verb of each room, in one transaction, as history that never moves.
+"""Imports a bundle into an archive, in one transaction, as history that never changes.
 
-Ids are derived anew, as if the archive were the project of origin, and every position of the old journal becomes that
-of the entry as it is stored here. Nothing of it is put through the doors of agents or people, so nothing is judged,
-asked, used or counted again.
+Each table is written by its own module. Ids are derived as if the archive were the project of
+origin, and journal positions are translated to those of the imported entries. Nothing passes
+through commands of agents or people, so no policy, gate, permission or counter is involved.
 """
 
 import os
@@ -55,9 +55,9 @@ _More = Callable[[dict[str, Any]], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an import did. `is_new` is False where that very file was imported before, and nothing was changed.
+    """Result of an import. `is_new` is False if the file was imported before; nothing changed then.
 
-    `password` is that of the archive's administrator, where it had to be made for them.
+    `password` is the generated password of the archive's administrator, if the account is new.
     """
 
     bundle: ImportedBundle
@@ -66,14 +66,14 @@ class Outcome:
 
 
 def bring(path: Path, name: str | None, administrator: str | None) -> Outcome:
-    """Import the bundle at `path` into the archive called `name` (None: one of its own). All of it or nothing.
+    """Import the bundle at `path` into the archive `name` (None: a new one), whole or not at all.
 
-    `administrator` is a user's name, for an archive that has to be made. Raises RefusedError.
+    `administrator` is the name of a user, required for a new archive. Raises RefusedError.
     """
     sha256 = reading.hash_of(path)
-    known = history.known(sha256)
-    if known is not None:
-        return Outcome(known, is_new=False)
+    imported = history.known(sha256)
+    if imported is not None:
+        return Outcome(imported, is_new=False)
     with reading.opened(path, sha256) as opened:
         checking.check(opened.document, opened.enclosed())
         archive = places.choose(opened, name, administrator)
@@ -85,7 +85,9 @@ def bring(path: Path, name: str | None, administrator: str | None) -> Outcome:
             for file in stored.values():
                 file.unlink(missing_ok=True)
             if isinstance(error, DatabaseError):
-                raise RefusedError(f"The bundle says what this book cannot hold: {_first_line(error)}.") from error
+                raise RefusedError(
+                    f"The database rejected the bundle: {_first_line(error)}."
+                ) from error
             raise
 
 
@@ -95,7 +97,7 @@ def _first_line(error: DatabaseError) -> str:
 
 @dataclass
 class _Import:
-    """One run. `ids` are the new ones by the old, `positions` likewise."""
+    """One import. `ids` and `positions` map old values to new ones."""
 
     opened: Opened
     archive: Archive
@@ -106,207 +108,293 @@ class _Import:
     repositories: dict[str, Repository] = field(default_factory=dict)
 
     def run(self) -> Outcome:
-        """Store everything, rooms from the ground up."""
-        told, archive = self.opened.document, self.archive
+        """Store everything, lower layers first."""
+        document, archive = self.opened.document, self.archive
         if archive.project is None:
             self.project = projects.create_archive(archive.name, archive.identity)
-            people.add(self.project, archive.administrator, "administrator", archive.password, must_replace=True)
+            people.add(
+                self.project,
+                archive.administrator,
+                "administrator",
+                archive.password,
+                must_replace=True,
+            )
         else:
             self.project = archive.project
-        self.session = references.identity(self.project.id, told["session"]["key"])
+        self.session = references.identity(self.project.id, document["session"]["key"])
         self._name_ids()
         self._entries()
-        for one in told["agents"]:
-            made = agents.bring(self.project, one["name"], one["charter"], one["charter_version"])
-            self.agents[one["name"]] = made
-        named = {told["session"]["repository"], *(one["repository"] for one in told["effects"])} - {None}
-        self.repositories = {name: repositories.ensure(self.project, name) for name in sorted(named)}
+        for source_row in document["agents"]:
+            made = agents.bring(
+                self.project,
+                source_row["name"],
+                source_row["charter"],
+                source_row["charter_version"],
+            )
+            self.agents[source_row["name"]] = made
+        named = {
+            document["session"]["repository"],
+            *(source_row["repository"] for source_row in document["effects"]),
+        } - {None}
+        self.repositories = {
+            name: repositories.ensure(self.project, name) for name in sorted(named)
+        }
         sessions.bring(self._session())
         self._work()
         self._ledger()
         return Outcome(self._keep(), is_new=True, password=archive.password)
 
     def _name_ids(self) -> None:
-        told = self.opened.document
-        self.ids[told["origin"]["session"]] = self.session
-        for one in told["tasks"]:
-            self.ids[one["id"]] = tasks.identity(self.session, one["key"])
-        for one in told["effects"]:
-            self.ids[one["id"]] = derived(self.session, one["effect_key"])
+        document = self.opened.document
+        self.ids[document["origin"]["session"]] = self.session
+        for source_row in document["tasks"]:
+            self.ids[source_row["id"]] = tasks.identity(self.session, source_row["key"])
+        for source_row in document["effects"]:
+            self.ids[source_row["id"]] = derived(self.session, source_row["effect_key"])
         for part in ("gates", "artifacts", "checkpoints", "decisions", "handoffs"):
-            for one in told[part]:
-                self.ids[one["id"]] = derived(self.session, part, one["id"])
+            for source_row in document[part]:
+                self.ids[source_row["id"]] = derived(self.session, part, source_row["id"])
 
     def _id(self, old: str | None) -> UUID | None:
-        """The new id of what the bundle tells of; None for what it does not."""
+        """Return the new id of an object in the bundle; None if it has no such object."""
         return None if old is None else self.ids.get(old)
 
-    def _columns(self, model: Any, one: dict[str, Any]) -> dict[str, Any]:
-        """The columns that travelled, positions in this book's journal."""
-        told = {name: one[name] for name in COLUMNS[model]}
-        return told | {name: self.positions[told[name]] for name in POSITIONS & told.keys() if told[name] is not None}
+    def _columns(self, model: Any, source_row: dict[str, Any]) -> dict[str, Any]:
+        """Return the exported columns, with positions translated to this journal."""
+        values = {name: source_row[name] for name in COLUMNS[model]}
+        return values | {
+            name: self.positions[values[name]]
+            for name in POSITIONS & values.keys()
+            if values[name] is not None
+        }
 
     def _entries(self) -> None:
-        """Append the journal's part, a batch at a time, and let go of each: it is the larger half of the document."""
-        told = self.opened.document["entries"]
-        bundle = derived(UUID(self.opened.document["origin"]["project"]), "bundle", str(self.session)).hex[-8:]
-        for start in range(0, len(told), _BATCH):
-            batch = told[start : start + _BATCH]
-            drafts = [self._draft(one, bundle) for one in batch]
-            new = entries.bring(drafts, [_kept(one) for one in batch], self.now)
-            self.positions.update({one["position"]: position for one, position in zip(batch, new, strict=True)})
-            erased = [(at, one["body"]["erased"]) for one, at in zip(batch, new, strict=True) if _is_erased(one)]
-            erasures.bring([Erasure(entry_id=at, project=self.project.id, actor=_THERE, **one) for at, one in erased])
-            told[start : start + _BATCH] = [None] * len(batch)
+        """Append the journal entries in batches, and free each batch to save memory."""
+        exported = self.opened.document["entries"]
+        bundle = derived(
+            UUID(self.opened.document["origin"]["project"]), "bundle", str(self.session)
+        ).hex[-8:]
+        for start in range(0, len(exported), _BATCH):
+            batch = exported[start : start + _BATCH]
+            drafts = [self._draft(entry, bundle) for entry in batch]
+            new = entries.bring(drafts, [_kept(entry) for entry in batch], self.now)
+            self.positions.update(
+                {entry["position"]: position for entry, position in zip(batch, new, strict=True)}
+            )
+            erased = [
+                (at, entry["body"]["erased"])
+                for entry, at in zip(batch, new, strict=True)
+                if _is_erased(entry)
+            ]
+            erasures.bring(
+                [
+                    Erasure(entry_id=at, project=self.project.id, actor=_THERE, **entry)
+                    for at, entry in erased
+                ]
+            )
+            exported[start : start + _BATCH] = [None] * len(batch)
 
-    def _draft(self, one: dict[str, Any], bundle: str) -> Draft:
+    def _draft(self, entry: dict[str, Any], bundle: str) -> Draft:
         return Draft(
             project=self.project.id,
-            source=brought.source(bundle, one["source"]),
-            event_id=one["id"],
-            kind=one["kind"],
-            lane=one["lane"],
-            actor=brought.actor(one["actor"]),
-            text=(one["body"] or {}).get("text", ""),
-            facts=brought.facts(one["facts"], one["position"], one["received_us"]),
-            session=self.session if one["of_session"] else None,
-            effect=self._id(one["effect"]),
-            attempt=one["attempt"],
-            subject=self._id(one["subject"]),
-            claimed_source=one["claimed_source"],
-            lease_epoch=one["lease_epoch"],
-            producer_seq=one["producer_seq"],
-            occurred_us=one["occurred_us"],
+            source=brought.source(bundle, entry["source"]),
+            event_id=entry["id"],
+            kind=entry["kind"],
+            lane=entry["lane"],
+            actor=brought.actor(entry["actor"]),
+            text=(entry["body"] or {}).get("text", ""),
+            facts=brought.facts(entry["facts"], entry["position"], entry["received_us"]),
+            session=self.session if entry["of_session"] else None,
+            effect=self._id(entry["effect"]),
+            attempt=entry["attempt"],
+            subject=self._id(entry["subject"]),
+            claimed_source=entry["claimed_source"],
+            lease_epoch=entry["lease_epoch"],
+            producer_seq=entry["producer_seq"],
+            occurred_us=entry["occurred_us"],
         )
 
     def _session(self) -> Session:
-        one = self.opened.document["session"]
-        repository = self.repositories[one["repository"]] if one["repository"] is not None else None
+        source_row = self.opened.document["session"]
+        repository = (
+            self.repositories[source_row["repository"]]
+            if source_row["repository"] is not None
+            else None
+        )
         home = {"id": self.session, "project": self.project}
-        return Session(**home, agent=self.agents[one["agent"]], repository=repository, **self._columns(Session, one))
+        return Session(
+            **home,
+            agent=self.agents[source_row["agent"]],
+            repository=repository,
+            **self._columns(Session, source_row),
+        )
 
-    def _made(self, model: Any, told: list[dict[str, Any]], more: _More) -> list[Any]:
-        """Rows of what is told; `more` gives what each refers to."""
+    def _made(self, model: Any, records: list[dict[str, Any]], more: _More) -> list[Any]:
+        """Build model instances from exported records; `more` adds their references."""
         home = {"project_id": self.project.id, "session_id": self.session}
-        return [model(**home, **self._columns(model, one), **more(one)) for one in told]
+        return [
+            model(**home, **self._columns(model, source_row), **more(source_row))
+            for source_row in records
+        ]
 
     def _rows(self, model: Any, part: str, more: _More) -> list[Any]:
-        """The rows of a whole part of the document."""
+        """Build the model instances of one part of the document."""
         return self._made(model, self.opened.document[part], more)
 
     def _work(self) -> None:
-        """What the room of sessions holds of it."""
-        told = self.opened.document
+        """Import the tables of the sessions app."""
+        document = self.opened.document
 
-        def task(one: dict[str, Any]) -> dict[str, Any]:
-            return {"id": self.ids[one["id"]], "parent_id": self._id(one["parent"])}
+        def task(source_row: dict[str, Any]) -> dict[str, Any]:
+            return {"id": self.ids[source_row["id"]], "parent_id": self._id(source_row["parent"])}
 
-        def of_an_effect(one: dict[str, Any]) -> dict[str, Any]:
-            return {"id": self.ids[one["id"]], "effect": self._id(one["effect"])}
+        def of_an_effect(source_row: dict[str, Any]) -> dict[str, Any]:
+            return {"id": self.ids[source_row["id"]], "effect": self._id(source_row["effect"])}
 
-        def handoff(one: dict[str, Any]) -> dict[str, Any]:
-            writer, reader = (self.agents.get(one[name] or "") for name in ("written_by", "accepted_by"))
-            return {"id": self.ids[one["id"]], "written_by": writer, "accepted_by": reader}
+        def handoff(source_row: dict[str, Any]) -> dict[str, Any]:
+            writer, reader = (
+                self.agents.get(source_row[name] or "") for name in ("written_by", "accepted_by")
+            )
+            return {"id": self.ids[source_row["id"]], "written_by": writer, "accepted_by": reader}
 
         tasks.bring(self._rows(Task, "tasks", task))
         made = [
-            Item(project=self.project, task_id=self.ids[one["task"]], **self._columns(Item, one))
-            for one in told["items"]
+            Item(
+                project=self.project,
+                task_id=self.ids[source_row["task"]],
+                **self._columns(Item, source_row),
+            )
+            for source_row in document["items"]
         ]
         items.bring(made)
         kept = self._rows(Artifact, "artifacts", of_an_effect)
-        for row, one in zip(kept, told["artifacts"], strict=True):
-            row.stored_at_us = row.stored_at_us if one["enclosed"] else None
+        for row, source_row in zip(kept, document["artifacts"], strict=True):
+            row.stored_at_us = row.stored_at_us if source_row["enclosed"] else None
         artifacts.bring(kept)
         decisions.bring(self._rows(Decision, "decisions", of_an_effect))
         given = self._rows(Handoff, "handoffs", handoff)
         for row in given:
             row.waits_on = [self._waited_for(thing) for thing in row.waits_on]
         handoffs.bring(given)
-        checkpoints.bring(self._rows(Checkpoint, "checkpoints", lambda one: {"id": self.ids[one["id"]]}))
+        checkpoints.bring(
+            self._rows(
+                Checkpoint, "checkpoints", lambda source_row: {"id": self.ids[source_row["id"]]}
+            )
+        )
         facts.bring(self._rows(ObservedFact, "facts", lambda _: {}))
 
     def _waited_for(self, thing: Any) -> Any:
-        """A thing that a handoff waits on, by its id here."""
+        """Translate the id of an object that a handoff waits on."""
         if not isinstance(thing, dict) or not isinstance(thing.get("ref"), str):
             return thing
         with suppress(ValueError):
-            found = self._id(str(UUID(thing["ref"])))
-            return thing | {"ref": str(found)} if found is not None else thing
+            identity = self._id(str(UUID(thing["ref"])))
+            return thing | {"ref": str(identity)} if identity is not None else thing
         return thing
 
     def _ledger(self) -> None:
-        """Effects with their attempts, and the declarations by which pages judge them."""
-        known = set(self.project.tools.values_list("name", flat=True))
-        new = [one for one in self.opened.document["tools"] if one["name"] not in known]
-        tools.bring([Tool(project=self.project, **self._columns(Tool, one)) for one in new])
+        """Import effects with their attempts, and the tool declarations of their verdicts."""
+        declared = set(self.project.tools.values_list("name", flat=True))
+        new = [
+            source_row
+            for source_row in self.opened.document["tools"]
+            if source_row["name"] not in declared
+        ]
+        tools.bring(
+            [Tool(project=self.project, **self._columns(Tool, source_row)) for source_row in new]
+        )
 
-        def effect(one: dict[str, Any]) -> dict[str, Any]:
-            compensates = self._id(one["compensates"])
+        def effect(source_row: dict[str, Any]) -> dict[str, Any]:
+            compensates = self._id(source_row["compensates"])
             return {
-                "id": self.ids[one["id"]],
+                "id": self.ids[source_row["id"]],
                 "imported": True,
-                "agent": self.agents[one["agent"]],
-                "task_id": self._id(one["task"]),
-                "repository": self.repositories[one["repository"]] if one["repository"] is not None else None,
-                "parent_effect_id": self._id(one["parent_effect"]),
+                "agent": self.agents[source_row["agent"]],
+                "task_id": self._id(source_row["task"]),
+                "repository": self.repositories[source_row["repository"]]
+                if source_row["repository"] is not None
+                else None,
+                "parent_effect_id": self._id(source_row["parent_effect"]),
                 "compensates_id": compensates,
             }
 
-        told = self.opened.document["effects"]
-        for start in range(0, len(told), _BATCH):
-            batch = told[start : start + _BATCH]
+        effects_data = self.opened.document["effects"]
+        for start in range(0, len(effects_data), _BATCH):
+            batch = effects_data[start : start + _BATCH]
             rows = self._made(Effect, batch, effect)
             attempts = []
-            for row, one in zip(rows, batch, strict=True):
+            for row, source_row in zip(rows, batch, strict=True):
                 row.leave_ref = self._leave_ref(row.leave_ref)
                 row.undoes = row.undoes if row.compensates_id is not None else None
                 home = {"project_id": self.project.id, "effect_id": row.id}
-                attempts += [Attempt(**home, **self._columns(Attempt, tried)) for tried in one["attempts"]]
+                attempts += [
+                    Attempt(**home, **self._columns(Attempt, tried))
+                    for tried in source_row["attempts"]
+                ]
             effects.bring(rows, attempts)
 
     def _leave_ref(self, ref: str) -> str:
-        """What leave refers to, where it is a gate: that gate as it is told here."""
+        """Translate the permission's reference if it is a gate."""
         with suppress(ValueError):
-            found = self._id(str(UUID(ref)))
-            return found.hex if found is not None else ref
+            identity = self._id(str(UUID(ref)))
+            return identity.hex if identity is not None else ref
         return ref
 
     def _keep(self) -> ImportedBundle:
-        """What no other room has a place for, and the entry that says what was done."""
-        told, sha256 = self.opened.document, self.opened.sha256
-        origin, cut = told["origin"], told["cut"]
+        """Store gates and other imported data without their own table, and the import's entry."""
+        document, sha256 = self.opened.document, self.opened.sha256
+        origin, cut = document["origin"], document["cut"]
         position = record(
             self.project.id,
             IMPORTED,
             actor=entries.SYSTEM_SOURCE,
             subject=self.session,
-            facts={"sha256": sha256, "version": told["version"], "cut": cut["position"], "origin": origin["session"]},
+            facts={
+                "sha256": sha256,
+                "version": document["version"],
+                "cut": cut["position"],
+                "origin": origin["session"],
+            },
             words={"project": origin["project_name"], "handle": origin["handle"]},
         )
-        exemptions = [one | {"opened_position": self.positions[one["opened_position"]]} for one in told["exemptions"]]
+        exemptions = [
+            source_row | {"opened_position": self.positions[source_row["opened_position"]]}
+            for source_row in document["exemptions"]
+        ]
         bundle = ImportedBundle(
             project=self.project,
             session_id=self.session,
             sha256=sha256,
-            version=told["version"],
-            told={name: told[name] for name in BESIDE} | {"exemptions": exemptions},
+            version=document["version"],
+            told={name: document[name] for name in BESIDE} | {"exemptions": exemptions},
             cut_position=cut["position"],
             cut_us=cut["at_us"],
             imported_us=self.now,
             position=position,
         )
         gates = []
-        for one in told["gates"]:
-            votes = [vote | {"position": self.positions[vote["position"]]} for vote in one["votes"]]
-            moved = {name: self.positions[one[name]] for name in POSITIONS & one.keys() if one[name] is not None}
+        for source_row in document["gates"]:
+            votes = [
+                vote | {"position": self.positions[vote["position"]]}
+                for vote in source_row["votes"]
+            ]
+            moved = {
+                name: self.positions[source_row[name]]
+                for name in POSITIONS & source_row.keys()
+                if source_row[name] is not None
+            }
             gates.append(
                 ImportedGate(
-                    id=self.ids[one["id"]],
+                    id=self.ids[source_row["id"]],
                     project=self.project,
-                    effect_id=self.ids[one["effect"]],
+                    effect_id=self.ids[source_row["effect"]],
                     opened_position=moved["opened_position"],
-                    told={**one, **moved, "votes": votes, "handle": f"g_{one['opened_position']}"},
+                    told={
+                        **source_row,
+                        **moved,
+                        "votes": votes,
+                        "handle": f"g_{source_row['opened_position']}",
+                    },
                 )
             )
         history.keep(bundle, gates)
@@ -317,15 +405,15 @@ _THERE: Final = brought.actor("origin")
 _BATCH: Final = 500
 
 
-def _kept(one: dict[str, Any]) -> tuple[bytes | None, bytes | None]:
-    """Commitment and salt of an entry: those of origin, but where names gave way and the text is another."""
-    body = one["body"] or {}
-    commitment = bytes.fromhex(one["commitment"]) if one["commitment"] is not None else None
+def _kept(entry: dict[str, Any]) -> tuple[bytes | None, bytes | None]:
+    """Return commitment and salt of an entry; new ones if names in its body were replaced."""
+    body = entry["body"] or {}
+    commitment = bytes.fromhex(entry["commitment"]) if entry["commitment"] is not None else None
     if "replaced" in body:
         salt = os.urandom(32)
         return entries.commitment(salt, body["text"]), salt
     return commitment, bytes.fromhex(body["salt"]) if "salt" in body else None
 
 
-def _is_erased(one: dict[str, Any]) -> bool:
-    return one["body"] is not None and "erased" in one["body"]
+def _is_erased(entry: dict[str, Any]) -> bool:
+    return entry["body"] is not None and "erased" in entry["body"]

@@ -1,8 +1,8 @@
-"""Whether a bundle's document holds together: what it refers to is in it, and its rows follow from its facts.
+"""Semantic validation of a bundle, beyond its JSON Schema.
 
-A schema sees one value at a time. Here bodies are held against their commitments, references and positions against
-what is there, the state of each effect against the fold of its marks, and words that pages look up against their
-tables. Every fault is a RefusedError.
+Checks bodies against their commitments, references and positions for existence, the state of each
+effect against the fold of its marks, and values that pages look up against their tables. Every
+fault is a RefusedError.
 """
 
 import hashlib
@@ -23,14 +23,14 @@ from ledger.rows import AttemptRow, EffectRow
 from ledger.states import RESOLUTIONS
 from sessions.refused import RefusedError
 
-_DEEPEST: Final = 2 * strict.MAX_DEPTH  # of a body: what an agent said, in what Gatebook says of it
+_DEEPEST: Final = 2 * strict.MAX_DEPTH  # of a body: an agent's payload inside a Gatebook entry
 _NOBODY: Final = UUID(int=0)
 
 
 def check(document: dict[str, Any], enclosed: dict[str, int]) -> None:
-    """Raise RefusedError for the first thing that cannot be. `enclosed` are sizes of artifacts' bytes, by hash."""
+    """Raise RefusedError for the first fault. `enclosed` maps artifact hashes to sizes."""
     _check_entries(document)
-    positions = {one["position"] for one in document["entries"]}
+    positions = {row["position"] for row in document["entries"]}
     for part in (
         "tasks",
         "effects",
@@ -42,148 +42,193 @@ def check(document: dict[str, Any], enclosed: dict[str, int]) -> None:
         "artifacts",
         "exemptions",
     ):
-        for one in document[part]:
-            _check_positions(part, one, positions)
-            for inner in (*one.get("attempts", ()), *one.get("votes", ())):
+        for row in document[part]:
+            _check_positions(part, row, positions)
+            for inner in (*row.get("attempts", ()), *row.get("votes", ())):
                 _check_positions(part, inner, positions)
     _check_positions("session", document["session"], positions)
     _check_references(document)
-    for one in document["effects"]:
-        _check_state(one)
-    for one in document["gates"]:
-        _check_gate(one)
-    for one in document["agents"]:
-        _check_plain(one, ("name",))
+    for row in document["effects"]:
+        _check_state(row)
+    for row in document["gates"]:
+        _check_gate(row)
+    for row in document["agents"]:
+        _check_plain(row, ("name",))
     _check_artifacts(document["artifacts"], enclosed)
 
 
 def _check_entries(document: dict[str, Any]) -> None:
     before = 0
-    for one in document["entries"]:
-        where = f"Entry {one['position']}"
-        if not before < one["position"] <= document["cut"]["position"]:
-            raise RefusedError(f"{where} is out of order, or beyond the cut at {document['cut']['position']}.")
-        before = one["position"]
-        _check_plain(one, ("actor",))
-        _check_body(where, one)
+    for entry in document["entries"]:
+        where = f"Entry {entry['position']}"
+        if not before < entry["position"] <= document["cut"]["position"]:
+            raise RefusedError(
+                f"{where} is out of order, or after the last position"
+                f" {document['cut']['position']}."
+            )
+        before = entry["position"]
+        _check_plain(entry, ("actor",))
+        _check_body(where, entry)
         if (
-            one["lane"] == "system"
-            and one["kind"] == "effect.resolved"
-            and one["facts"].get("answer") not in RESOLUTIONS
+            entry["lane"] == "system"
+            and entry["kind"] == "effect.resolved"
+            and entry["facts"].get("answer") not in RESOLUTIONS
         ):
-            raise RefusedError(f"{where} resolves an effect without an answer that is known.")
+            raise RefusedError(f"{where} resolves an effect with an unknown answer.")
         if (
-            one["kind"] == "integrity.violation"
-            and one["lane"] == "system"
-            and one["facts"].get("violation") not in WORDS
+            entry["kind"] == "integrity.violation"
+            and entry["lane"] == "system"
+            and entry["facts"].get("violation") not in WORDS
         ):
-            raise RefusedError(f"{where} names no violation that is known.")
-        if one["kind"] == "control.fired" and not isinstance(one["facts"].get("control"), str):
+            raise RefusedError(f"{where} names an unknown violation.")
+        if entry["kind"] == "control.fired" and not isinstance(entry["facts"].get("control"), str):
             raise RefusedError(f"{where} names no control.")
 
 
-def _check_body(where: str, one: dict[str, Any]) -> None:
-    body, commitment = one["body"], one["commitment"]
+def _check_body(where: str, entry: dict[str, Any]) -> None:
+    body, commitment = entry["body"], entry["commitment"]
     if body is None:
         if commitment is not None:
-            raise RefusedError(f"{where} has lost its body, and nothing says that it was erased.")
+            raise RefusedError(f"{where} has no body, but is not marked as erased.")
         return
     if commitment is None:
-        raise RefusedError(f"{where} has a body without a commitment to it.")
+        raise RefusedError(f"{where} has a body without a commitment.")
     if "erased" in body:
         return
     if "salt" in body:
         digest = hashlib.sha256(bytes.fromhex(body["salt"]) + body["text"].encode()).hexdigest()
         if digest != commitment:
-            raise RefusedError(f"{where} has another body than the book of origin committed to.")
-    elif one["kind"] not in NAMES:
-        raise RefusedError(f"{where} says that names were replaced in its body, and its kind has none.")
+            raise RefusedError(f"{where} has a body that differs from its commitment.")
+    elif entry["kind"] not in NAMES:
+        raise RefusedError(
+            f"{where} has a body with replaced names, but its kind contains no names."
+        )
     try:
         value = orjson.loads(body["text"])
     except orjson.JSONDecodeError:
         value = None
     if not isinstance(value, dict):
-        raise RefusedError(f"{where} has a body that is no JSON object.")
-    if body["text"].count("[") + body["text"].count("{") > _DEEPEST and strict.depth(value) > _DEEPEST:
-        raise RefusedError(f"{where} has a body of more than {_DEEPEST} levels, which no Gatebook takes from anybody.")
+        raise RefusedError(f"{where} has a body that is not a JSON object.")
+    if (
+        body["text"].count("[") + body["text"].count("{") > _DEEPEST
+        and strict.depth(value) > _DEEPEST
+    ):
+        raise RefusedError(f"{where} has a body of more than {_DEEPEST} levels.")
 
 
-def _check_positions(part: str, one: dict[str, Any], known: set[int]) -> None:
-    for name in POSITIONS & one.keys():
-        if one[name] is not None and one[name] not in known:
-            raise RefusedError(f"A row of {part} names position {one[name]}, of which the bundle has no entry.")
+def _check_positions(part: str, row: dict[str, Any], positions: set[int]) -> None:
+    for name in POSITIONS & row.keys():
+        if row[name] is not None and row[name] not in positions:
+            raise RefusedError(
+                f"A row of {part} names position {row[name]}, but the bundle has no such entry."
+            )
 
 
 def _check_references(document: dict[str, Any]) -> None:
     ids: dict[str, set[str]] = {}
     for part in ("tasks", "effects", "gates", "decisions", "handoffs", "checkpoints", "artifacts"):
-        ids[part] = {one["id"] for one in document[part]}
+        ids[part] = {row["id"] for row in document[part]}
         if len(ids[part]) < len(document[part]):
-            raise RefusedError(f"An id stands twice among its {part}.")
-    agents = {one["name"] for one in document["agents"]}
+            raise RefusedError(f"An id is repeated in {part}.")
+    agents = {row["name"] for row in document["agents"]}
     for part, name, among in (
-        *(("tasks", "parent", ids["tasks"]), ("items", "task", ids["tasks"]), ("effects", "task", ids["tasks"])),
-        *(("gates", "effect", ids["effects"]), ("effects", "agent", agents), ("gates", "agent", agents)),
+        *(
+            ("tasks", "parent", ids["tasks"]),
+            ("items", "task", ids["tasks"]),
+            ("effects", "task", ids["tasks"]),
+        ),
+        *(
+            ("gates", "effect", ids["effects"]),
+            ("effects", "agent", agents),
+            ("gates", "agent", agents),
+        ),
         *(("handoffs", "written_by", agents), ("handoffs", "accepted_by", agents)),
     ):
-        for one in document[part]:
-            if one[name] is not None and one[name] not in among and (part, name) != ("tasks", "parent"):
-                raise RefusedError(f"A row of {part} names {name} {one[name]}, which the bundle does not tell of.")
+        for row in document[part]:
+            if (
+                row[name] is not None
+                and row[name] not in among
+                and (part, name) != ("tasks", "parent")
+            ):
+                raise RefusedError(
+                    f"A row of {part} names {name} {row[name]}, which is not in the bundle."
+                )
     if document["session"]["agent"] not in agents:
-        raise RefusedError("The session's agent is not among its agents.")
+        raise RefusedError("The session's agent is not among the bundle's agents.")
 
 
-def _check_state(one: dict[str, Any]) -> None:
-    """The fold says what follows from the marks; a row that says otherwise was not made by it."""
+def _check_state(row_data: dict[str, Any]) -> None:
+    """Compare the state of an effect with the fold of its marks."""
     names = EffectRow.__slots__
-    told = {name: value for name, value in one.items() if name in names and name not in ("id", "version")}
-    ids: dict[str, Any] = {"id": UUID(one["id"]), "project_id": _NOBODY, "session_id": _NOBODY, "agent_id": _NOBODY}
-    effect = EffectRow(**told, **ids)
-    attempts = {row["number"]: AttemptRow(project_id=_NOBODY, effect_id=_NOBODY, **row) for row in one["attempts"]}
-    if len(attempts) < len(one["attempts"]):
-        raise RefusedError(f"Effect e_{one['opened_position']} has two attempts of one number.")
+    values = {
+        name: value
+        for name, value in row_data.items()
+        if name in names and name not in ("id", "version")
+    }
+    ids: dict[str, Any] = {
+        "id": UUID(row_data["id"]),
+        "project_id": _NOBODY,
+        "session_id": _NOBODY,
+        "agent_id": _NOBODY,
+    }
+    effect = EffectRow(**values, **ids)
+    attempts = {
+        row["number"]: AttemptRow(project_id=_NOBODY, effect_id=_NOBODY, **row)
+        for row in row_data["attempts"]
+    }
+    if len(attempts) < len(row_data["attempts"]):
+        raise RefusedError(
+            f"Effect e_{row_data['opened_position']} has two attempts with the same number."
+        )
     fold.settle(effect, attempts, 0)
     for name in ("state", "outcome", "attempt_count", "failure_reason"):
-        if getattr(effect, name) != one[name]:
+        if getattr(effect, name) != row_data[name]:
             raise RefusedError(
-                f"Effect e_{one['opened_position']} claims {name} {one[name]!r}; its marks say"
+                f"Effect e_{row_data['opened_position']} claims {name} {row_data[name]!r}; its"
+                " marks say"
                 f" {getattr(effect, name)!r}."
             )
 
 
-def _check_gate(one: dict[str, Any]) -> None:
-    where = f"Gate g_{one['opened_position']}"
+def _check_gate(gate: dict[str, Any]) -> None:
+    where = f"Gate g_{gate['opened_position']}"
     try:
-        words.needs(Requirement.of(one["requirement"]), [])
-        known = Requirement.of(one["requirement"])
-        lists = (known.teams, known.people, known.distinct_from)
-        lawful = all(isinstance(name, str) for names in lists for name in names)
+        words.needs(Requirement.of(gate["requirement"]), [])
+        requirement = Requirement.of(gate["requirement"])
+        lists = (requirement.teams, requirement.people, requirement.distinct_from)
+        is_valid = all(isinstance(name, str) for names in lists for name in names)
     except (TypeError, AttributeError, KeyError) as error:
-        raise RefusedError(f"{where} asks for something that no rule can ask for.") from error
+        raise RefusedError(f"{where} has an invalid requirement.") from error
     tables = (
-        *((one["status"], states.STATUSES), (one["reason"], states.REASONS), (one["risk"], states.RISKS)),
-        *((one["step_up"], states.STEP_UPS), (one["reversibility"], words.UNDO)),
-        *((vote["answer"], states.ANSWERS) for vote in one["votes"]),
-        *((vote["step_up"], states.STEP_UPS) for vote in one["votes"]),
+        *(
+            (gate["status"], states.STATUSES),
+            (gate["reason"], states.REASONS),
+            (gate["risk"], states.RISKS),
+        ),
+        *((gate["step_up"], states.STEP_UPS), (gate["reversibility"], words.UNDO)),
+        *((vote["answer"], states.ANSWERS) for vote in gate["votes"]),
+        *((vote["step_up"], states.STEP_UPS) for vote in gate["votes"]),
     )
-    if not lawful or any(value not in table for value, table in tables):
-        raise RefusedError(f"{where} has a status, an answer or a requirement that is unknown.")
-    _check_plain(one, ("rule", "policy_set"))
-    for vote in one["votes"]:
+    if not is_valid or any(value not in table for value, table in tables):
+        raise RefusedError(f"{where} has an unknown status, answer or requirement.")
+    _check_plain(gate, ("rule", "policy_set"))
+    for vote in gate["votes"]:
         _check_plain(vote, ("actor", "team"))
 
 
-def _check_plain(one: dict[str, Any], names: Iterable[str]) -> None:
+def _check_plain(row: dict[str, Any], names: Iterable[str]) -> None:
     for name in names:
-        if one[name] is not None and not one[name].isprintable():
-            raise RefusedError(f"{name} {one[name][:60]!r} holds characters that cannot be seen.")
+        if row[name] is not None and not row[name].isprintable():
+            raise RefusedError(f"{name} {row[name][:60]!r} contains invisible characters.")
 
 
 def _check_artifacts(rows: list[dict[str, Any]], enclosed: dict[str, int]) -> None:
-    wanted = {one["sha256"]: one["size"] for one in rows if one["enclosed"]}
+    wanted = {row["sha256"]: row["size"] for row in rows if row["enclosed"]}
     for sha256 in sorted(wanted.keys() ^ enclosed.keys()):
-        told = "is missing" if sha256 in wanted else "belongs to no artifact of the session"
-        raise RefusedError(f"artifacts/{sha256} {told}.")
+        fault = "is missing" if sha256 in wanted else "belongs to no artifact of the session"
+        raise RefusedError(f"artifacts/{sha256} {fault}.")
     for sha256, size in wanted.items():
         if enclosed[sha256] != size:
-            raise RefusedError(f"artifacts/{sha256} has {enclosed[sha256]} bytes, and its row says {size}.")
+            raise RefusedError(
+                f"artifacts/{sha256} has {enclosed[sha256]} bytes, and its row says {size}."
+            )

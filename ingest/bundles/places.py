@@ -1,4 +1,4 @@
-"""Where a bundle goes: the archive that is meant or has to be made, and the files of its artifacts."""
+"""The target of an import: the archive project and the files of artifacts."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from sessions.refused import RefusedError
 
 @dataclass(slots=True)
 class Archive:
-    """The project that is brought into: `project` is None while it has yet to be made."""
+    """The project to import into; `project` is None if it must be created."""
 
     identity: UUID
     name: str
@@ -23,30 +23,40 @@ class Archive:
 
 
 def choose(opened: Opened, name: str | None, administrator: str | None) -> Archive:
-    """The archive called `name`, or one named after the session. Raises RefusedError."""
+    """Return the archive `name`, or one named after the session. Raises RefusedError."""
     origin = opened.document["origin"]
     wanted = name or f"{origin['project_name'][:30]} {origin['handle'][:21]} {opened.sha256[:8]}"
     if not 1 <= len(wanted) <= 64 or not wanted.isprintable():
-        raise RefusedError("An archive's name is 1 to 64 printable characters; give one with --project.")
+        raise RefusedError(
+            "The archive's name is not 1 to 64 printable characters. Give one with --project."
+        )
     project = projects.named(wanted)
     if project is not None:
         if not project.archive:
-            raise RefusedError(f"Agents work in {wanted}; a bundle needs a project of its own. Give another --project.")
-        if project.sessions.filter(id=references.identity(project.id, opened.document["session"]["key"])).exists():
             raise RefusedError(
-                f"{wanted} holds a session of that key already, of another file. Give another --project for this one."
+                f"{wanted} is not an archive; agents work in it. Give another --project."
+            )
+        if project.sessions.filter(
+            id=references.identity(project.id, opened.document["session"]["key"])
+        ).exists():
+            raise RefusedError(
+                f"{wanted} already has a session with this key from another file. Give another"
+                " --project."
             )
         return Archive(project.id, wanted, project, "")
     if not administrator:
-        raise RefusedError(f"The archive {wanted} has to be made: say with --administrator who may look at it.")
+        raise RefusedError(
+            f"The archive {wanted} does not exist. Name the administrator of a new one with"
+            " --administrator."
+        )
     password = None if people.known(administrator) else people.generated_password()
     return Archive(uuid7(), wanted, None, administrator, password)
 
 
 def receive(opened: Opened, archive: Archive) -> dict[str, Path]:
-    """Put the enclosed bytes on disk, by hash; return those files that were not there before.
+    """Store the enclosed bytes on disk by hash; return the files that are new.
 
-    Runs before the transaction that names them: it would keep every other writer waiting.
+    Runs before the transaction, which would block every other writer meanwhile.
     """
     new: dict[str, Path] = {}
     try:
@@ -54,7 +64,8 @@ def receive(opened: Opened, archive: Archive) -> dict[str, Path]:
             place = artifacts.path(archive.identity, sha256)
             if not place.exists():
                 artifacts.receive(
-                    Artifact(project_id=archive.identity, sha256=sha256, size=size), opened.artifact(sha256)
+                    Artifact(project_id=archive.identity, sha256=sha256, size=size),
+                    opened.artifact(sha256),
                 )
                 new[sha256] = place
     except BaseException:

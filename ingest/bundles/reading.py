@@ -1,7 +1,7 @@
-"""Opens a bundle without trusting it: its members, their hashes, the document and its schema. Writes nothing.
+"""Opens an untrusted bundle: checks its members, hashes, document and schema. Writes nothing.
 
-Every fault is a RefusedError whose sentence names the member. Nothing is unpacked to where its name says: names are
-compared with the few that a bundle has, and only hashes decide where bytes will lie.
+Every fault is a RefusedError that names the member. Member names are never used as paths: they are
+compared with the few allowed names, and only hashes determine where bytes are stored.
 """
 
 import hashlib
@@ -25,8 +25,8 @@ from inquiry.bundles.writing import NAMES
 from sessions.refused import RefusedError
 
 MIB: Final = 1 << 20
-MOST_DOCUMENT: Final = 128 * MIB  # it is held in memory, some thirteen times as large
-MOST_TEXT: Final = 64 * MIB  # of any other member that is no artifact
+MOST_DOCUMENT: Final = 128 * MIB  # needs about thirteen times its size in memory
+MOST_TEXT: Final = 64 * MIB  # of any other member except artifacts
 MOST_MEMBERS: Final = 100_000
 MOST_UNPACKED: Final = 16 << 30
 _CHUNK: Final = 1 << 20
@@ -37,26 +37,28 @@ _SUM: Final = re.compile(r"([0-9a-f]{64})  (\S+)")
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A bundle that is whole: the file's own hash, the document, and the zip for the bytes of artifacts."""
+    """A verified bundle: the hash of its file, the document, and the zip with artifacts."""
 
     sha256: str
     document: dict[str, Any]
     zip: zipfile.ZipFile
 
     def artifact(self, sha256: str) -> Iterator[bytes]:
-        """The bytes of an enclosed artifact in pieces."""
+        """Yield the bytes of an enclosed artifact in chunks."""
         with self.zip.open(f"artifacts/{sha256}") as file:
             while chunk := file.read(_CHUNK):
                 yield chunk
 
     def enclosed(self) -> dict[str, int]:
-        """The hashes of the artifacts whose bytes are here, with their sizes."""
-        found = ((_MEMBER.fullmatch(one.filename), one.file_size) for one in self.zip.infolist())
-        return {match[1]: size for match, size in found if match and match[1]}
+        """Return the hashes and sizes of the enclosed artifacts."""
+        sizes = (
+            (_MEMBER.fullmatch(member.filename), member.file_size) for member in self.zip.infolist()
+        )
+        return {match[1]: size for match, size in sizes if match and match[1]}
 
 
 def hash_of(path: Path) -> str:
-    """SHA-256 of a file, 64 hex characters. Raises RefusedError when it cannot be read."""
+    """Return the SHA-256 of a file in hex. Raises RefusedError if it cannot be read."""
     digest = hashlib.sha256()
     try:
         with path.open("rb") as file:
@@ -69,7 +71,7 @@ def hash_of(path: Path) -> str:
 
 @contextmanager
 def opened(path: Path, sha256: str) -> Iterator[Opened]:
-    """Open the bundle at `path`, whose hash is `sha256`, having looked at every byte of it."""
+    """Verify every byte of the bundle at `path` with hash `sha256`, and yield it."""
     try:
         with zipfile.ZipFile(path) as file:
             _look_at_members(file)
@@ -77,53 +79,74 @@ def opened(path: Path, sha256: str) -> Iterator[Opened]:
             document = _document(file)
             _compare(file, sums)
             yield Opened(sha256, document, file)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, UnicodeDecodeError) as error:
-        raise RefusedError(f"{path.name} is no bundle, or a broken one: {error}.") from error
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        NotImplementedError,
+        UnicodeDecodeError,
+    ) as error:
+        raise RefusedError(f"{path.name} is not a bundle, or is damaged: {error}.") from error
 
 
 def _look_at_members(file: zipfile.ZipFile) -> None:
-    """By the table of contents alone: what a bundle may hold, each once, and no more than can be meant."""
+    """Check the table of contents: allowed names, each once, within the size limits."""
     members = file.infolist()
     if len(members) > MOST_MEMBERS:
-        raise RefusedError(f"The bundle has {len(members):,} members; at most {MOST_MEMBERS:,} are read.")
-    names = [one.filename for one in members]
+        raise RefusedError(
+            f"The bundle has {len(members):,} members; at most {MOST_MEMBERS:,} are allowed."
+        )
+    names = [member.filename for member in members]
     for name in NAMES:
         if names.count(name) != 1:
-            raise RefusedError(f"A bundle has one {name}; this file has {names.count(name)}, so it is none.")
-    for one in members:
-        match = _MEMBER.fullmatch(one.filename)
-        if one.filename not in NAMES and match is None:
-            raise RefusedError(f"A bundle holds nothing of the name {one.filename[:80]!r}.")
-        if one.flag_bits & 0x1 or one.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise RefusedError(f"{one.filename} is encrypted, or packed in a way that bundles are not.")
+            raise RefusedError(
+                f"This file is not a bundle: it has {names.count(name)} members named {name}, not"
+                " 1."
+            )
+    for member in members:
+        match = _MEMBER.fullmatch(member.filename)
+        if member.filename not in NAMES and match is None:
+            raise RefusedError(f"The bundle has an unexpected member {member.filename[:80]!r}.")
+        if member.flag_bits & 0x1 or member.compress_type not in (
+            zipfile.ZIP_STORED,
+            zipfile.ZIP_DEFLATED,
+        ):
+            raise RefusedError(
+                f"{member.filename} is encrypted, or uses an unsupported compression method."
+            )
         is_artifact = match is not None and match[1]
-        most = MOST_DOCUMENT if one.filename == "bundle.json" else MOST_TEXT
+        most = MOST_DOCUMENT if member.filename == "bundle.json" else MOST_TEXT
         most = settings.GATEBOOK_ARTIFACT_BYTES if is_artifact else most
-        if one.file_size > most:
-            raise RefusedError(f"{one.filename} unpacks to {one.file_size:,} bytes; at most {most:,} are read.")
+        if member.file_size > most:
+            raise RefusedError(
+                f"{member.filename} unpacks to {member.file_size:,} bytes; at most {most:,} are"
+                " allowed."
+            )
     if len(set(names)) < len(names):
-        raise RefusedError("A name stands twice in the table of contents; what is meant cannot be told.")
-    if sum(one.file_size for one in members) > MOST_UNPACKED:
+        raise RefusedError(
+            "A name is repeated in the table of contents, so the bundle is ambiguous."
+        )
+    if sum(member.file_size for member in members) > MOST_UNPACKED:
         raise RefusedError(f"The bundle unpacks to more than {MOST_UNPACKED:,} bytes.")
 
 
 def _sums(file: zipfile.ZipFile) -> dict[str, str]:
-    """What SHA256SUMS says of each member; it must speak of every one, and of no other."""
+    """Parse SHA256SUMS, which must list exactly the other members."""
     sums: dict[str, str] = {}
     for line in file.read("SHA256SUMS").decode("utf-8").splitlines():
         match = _SUM.fullmatch(line)
         if match is None or match[2] in sums:
             raise RefusedError(f"SHA256SUMS has a line that cannot be read: {line[:80]!r}.")
         sums[match[2]] = match[1]
-    names = {one.filename for one in file.infolist()} - {"SHA256SUMS"}
+    names = {member.filename for member in file.infolist()} - {"SHA256SUMS"}
     for name in sorted(names ^ sums.keys()):
-        known = "is missing" if name in sums else "is not in SHA256SUMS"
-        raise RefusedError(f"{name[:90]} {known}; the bundle was changed after it was written.")
+        fault = "is missing" if name in sums else "is not in SHA256SUMS"
+        raise RefusedError(f"{name[:90]} {fault}; the bundle was changed after it was written.")
     return sums
 
 
 def _document(file: zipfile.ZipFile) -> dict[str, Any]:
-    """bundle.json, strictly read, of a version that this Gatebook knows, and as its schema says."""
+    """Parse bundle.json strictly and check its version and schema."""
     try:
         parsed = strict.parse_object(file.read("bundle.json"))
     except Problem as problem:
@@ -131,36 +154,45 @@ def _document(file: zipfile.ZipFile) -> dict[str, Any]:
         raise RefusedError(f"bundle.json cannot be read{place}: {problem.detail}") from problem
     document = parsed.value
     if document.get("format") != FORMAT:
-        raise RefusedError(f"bundle.json says that it is {str(document.get('format'))[:60]!r}, and not {FORMAT!r}.")
+        raise RefusedError(
+            f"bundle.json has format {str(document.get('format'))[:60]!r}, not {FORMAT!r}."
+        )
     version = document.get("version")
     if isinstance(version, int) and version > VERSION:
         raise RefusedError(
-            f"The bundle is of version {version} of its format; this Gatebook reads version {VERSION} and none newer."
-            " Import it into a Gatebook that is as new as the one that wrote it."
+            f"The bundle has format version {version}; this Gatebook reads at most version"
+            f" {VERSION}."
+            " Import it into a Gatebook at least as new as the one that exported it."
         )
     shapes.hold(document, schema())
     try:
         orjson.dumps(document)
-    except TypeError:  # numbers of any size are agents' words, and stand in the texts of bodies
-        sentence = "bundle.json holds an integer of more than 64 bits, which no column can."
+    except TypeError:  # numbers of any size occur only in the texts of bodies
+        sentence = (
+            "bundle.json contains an integer of more than 64 bits, which no column can store."
+        )
         raise RefusedError(f"{sentence} Export the bundle again.") from None
     if _NUL.search(parsed.text):
-        raise RefusedError("bundle.json holds a NUL character, which no column can; bodies hold it as an escape.")
+        raise RefusedError(
+            "bundle.json contains a NUL character outside bodies, which no column can store."
+        )
     return document
 
 
 def _compare(file: zipfile.ZipFile, sums: dict[str, str]) -> None:
-    """Hash every member as it unpacks; an artifact's name is its hash too, and the schema is the published one."""
+    """Compare the hash of every member, the names of artifacts, and the published schema."""
     for name, wanted in sums.items():
         digest = hashlib.sha256()
         with file.open(name) as stream:
             while chunk := stream.read(_CHUNK):
                 digest.update(chunk)
         if digest.hexdigest() != wanted:
-            raise RefusedError(f"{name} is not what SHA256SUMS says; the bundle was changed after it was written.")
+            raise RefusedError(
+                f"{name} differs from SHA256SUMS; the bundle was changed after it was written."
+            )
         match = _MEMBER.fullmatch(name)
         if match is not None and match[1] and match[1] != wanted:
-            raise RefusedError(f"{name} holds other bytes than its name says.")
+            raise RefusedError(f"{name} has other content than its name indicates.")
     try:
         published = orjson.loads(file.read("schema.json"))
     except orjson.JSONDecodeError:

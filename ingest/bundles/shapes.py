@@ -1,4 +1,4 @@
-"""Holds a value against the published JSON Schema of a bundle. It knows the words that schema uses and no others."""
+"""JSON Schema validator for the keywords that the bundle schema uses."""
 
 import re
 from typing import Any, Final
@@ -15,34 +15,53 @@ _TYPES: Final[dict[str, tuple[type, ...]]] = {
 }
 _WORDS: Final = frozenset(
     {
-        *("$schema", "title", "type", "properties", "required", "additionalProperties", "items", "anyOf", "const"),
+        *(
+            "$schema",
+            "title",
+            "type",
+            "properties",
+            "required",
+            "additionalProperties",
+            "items",
+            "anyOf",
+            "const",
+        ),
         *("description", "enum", "pattern", "minLength", "maxLength", "minimum", "maximum"),
     }
 )
 
 
 def hold(value: Any, schema: dict[str, Any], where: str = "") -> None:
-    """Raise RefusedError, naming the place as a JSON pointer, where `value` is not what `schema` says."""
+    """Raise RefusedError with a JSON pointer if `value` does not match `schema`."""
     fault = _fault(value, schema, where)
     if fault is not None:
-        raise RefusedError(f"bundle.json is not of its schema: {fault[0] or 'the whole of it'} {fault[1]}.")
+        raise RefusedError(
+            f"bundle.json does not match its schema: {fault[0] or 'the document'} {fault[1]}."
+        )
 
 
 def _fault(value: Any, schema: dict[str, Any], where: str) -> tuple[str, str] | None:
-    assert schema.keys() <= _WORDS, schema.keys() - _WORDS  # noqa: S101 - the schema is ours
+    assert schema.keys() <= _WORDS, schema.keys() - _WORDS  # noqa: S101 - own schema
     if "anyOf" in schema:
-        faults = [_fault(value, one, where) for one in schema["anyOf"]]
-        # The deepest fault is that of the alternative which was meant.
-        return None if None in faults else max((one for one in faults if one), key=lambda one: len(one[0]))
+        faults = [_fault(value, candidate, where) for candidate in schema["anyOf"]]
+        # The deepest fault belongs to the alternative that was intended.
+        return (
+            None
+            if None in faults
+            else max(
+                (candidate for candidate in faults if candidate),
+                key=lambda candidate: len(candidate[0]),
+            )
+        )
     if "const" in schema and value != schema["const"]:
         return where, f"is not {schema['const']!r}"
     if "enum" in schema and value not in schema["enum"]:
-        return where, f"is none of {', '.join(map(str, schema['enum']))}"
+        return where, f"is not one of {', '.join(map(str, schema['enum']))}"
     wanted = schema.get("type")
     if wanted is not None:
         names = [wanted] if isinstance(wanted, str) else wanted
         if not any(_is(value, name) for name in names):
-            return where, f"is no {' or '.join(names)}"
+            return where, f"is not of type {' or '.join(names)}"
     if isinstance(value, str):
         return _of_text(value, schema, where)
     if isinstance(value, int) and not isinstance(value, bool):
@@ -51,8 +70,11 @@ def _fault(value: Any, schema: dict[str, Any], where: str) -> tuple[str, str] | 
     if isinstance(value, dict) and "properties" in schema:
         return _of_object(value, schema, where)
     if isinstance(value, list) and "items" in schema:
-        found = (_fault(one, schema["items"], f"{where}/{number}") for number, one in enumerate(value))
-        return next((one for one in found if one is not None), None)
+        nested = (
+            _fault(candidate, schema["items"], f"{where}/{number}")
+            for number, candidate in enumerate(value)
+        )
+        return next((candidate for candidate in nested if candidate is not None), None)
     return None
 
 
@@ -63,21 +85,25 @@ def _is(value: Any, name: str) -> bool:
 def _of_text(value: str, schema: dict[str, Any], where: str) -> tuple[str, str] | None:
     if not schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", len(value)):
         most = schema.get("maxLength")
-        return where, f"has {len(value)} characters" + (f", and may have {most}" if most else "")
-    if "pattern" in schema and not re.fullmatch(schema["pattern"].removeprefix("^").removesuffix("$"), value):
-        return where, f"does not look like {schema['pattern']}"
+        return where, f"has {len(value)} characters" + (
+            f"; at most {most} are allowed" if most else ""
+        )
+    if "pattern" in schema and not re.fullmatch(
+        schema["pattern"].removeprefix("^").removesuffix("$"), value
+    ):
+        return where, f"does not match {schema['pattern']}"
     return None
 
 
 def _of_object(value: dict[str, Any], schema: dict[str, Any], where: str) -> tuple[str, str] | None:
-    known = schema["properties"]
+    properties = schema["properties"]
     for name in schema.get("required", ()):
         if name not in value:
-            return where, f"lacks {name}"
-    for name, one in value.items():
-        if name not in known:
-            return where, f"has {name[:40]!r}, which is unknown"
-        fault = _fault(one, known[name], f"{where}/{name}")
+            return where, f"has no {name}"
+    for name, member in value.items():
+        if name not in properties:
+            return where, f"has the unknown member {name[:40]!r}"
+        fault = _fault(member, properties[name], f"{where}/{name}")
         if fault is not None:
             return fault
     return None

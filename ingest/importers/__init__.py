@@ -1,7 +1,8 @@
-"""Readers of recorded agent trajectories: one module a format, one neutral shape, one client of the API.
+"""Importers of recorded trajectories: one module per format, a neutral model, an API client.
 
-`READERS` maps a format's name to a function from a path to the trajectories in that file. Every reader reads the whole
-file, raises `reading.BadInputError` for anything that is not its format, and sends nothing.
+`READERS` maps the name of a format to a function from a path to the trajectories in that file.
+Every reader reads the whole file, raises `reading.BadInputError` for other formats, and sends
+nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from ingest.importers import claude_code, intercode, mini_swe_agent, openhands, pi, swe_agent, tau_bench
+from ingest.importers import (
+    claude_code,
+    intercode,
+    mini_swe_agent,
+    openhands,
+    pi,
+    swe_agent,
+    tau_bench,
+)
 from ingest.importers.reading import Trajectories
 
 READERS: dict[str, Callable[[Path], Trajectories]] = {

@@ -1,8 +1,9 @@
-"""Claude Code session transcripts: one record a line, main sessions and sub-agents alike.
+"""Claude Code transcripts: one record per line, for main sessions and sub-agents.
 
-A record belongs to the session `sessionId`, or to its sub-agent `sessionId/agentId`; so a file may tell several
-sessions, and several files one. Calls are the `tool_use` blocks of assistant records, results the `tool_result` blocks
-of user records, wherever in the file they stand. Progress records repeat what sub-agents do and are left out.
+A record belongs to the session `sessionId` or to its sub-agent `sessionId/agentId`, so one file may
+contain several sessions, and one session may span several files. Calls are `tool_use` blocks of
+assistant records; results are `tool_result` blocks of user records, anywhere in the file. Progress
+records repeat the work of sub-agents and are skipped.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from ingest.importers.shapes import (
 
 FORMAT = "claude-code"
 
-# Arguments that are the model's words about a call: it words them anew when it makes the same call again.
+# Arguments in which the model describes a call; their text differs when it repeats the call.
 _TALK = {"Bash": ("description",), "Task": ("description",)}
 _EDITS = ("Edit", "MultiEdit", "Write", "NotebookEdit")
 _NOT_RUN = re.compile(
@@ -35,7 +36,9 @@ _NOT_RUN = re.compile(
     r"|Hook PreToolUse\S* denied this tool)",
     re.DOTALL,
 )
-_REJECTED = re.compile(r"\s*The user doesn't want to (?:proceed with this tool use|take this action right now)\b")
+_REJECTED = re.compile(
+    r"\s*The user doesn't want to (?:proceed with this tool use|take this action right now)\b"
+)
 _STOPPED = re.compile(
     r"\s*(?:\[Request interrupted by user"
     r"|<tool_use_error>\s*(?:Sibling tool call errored|Cancelled: parallel tool call))"
@@ -43,20 +46,22 @@ _STOPPED = re.compile(
 
 
 def read(path: Path) -> Trajectories:
-    """The sessions with at least one call, in the order in which the file first names them."""
+    """Return the sessions with at least one call, in the order of their first records."""
     transcript = _Transcript()
     values = read_values(path)
     for line, record in values:
         transcript.add(line, record)
     if not transcript.sessions:
         raise BadInputError(1, "not a Claude Code transcript: no record names its sessionId")
-    found = Trajectories(one.trajectory for one in transcript.sessions.values() if one.trajectory.calls)
-    found.torn = values.torn
-    return found
+    trajectories = Trajectories(
+        session.trajectory for session in transcript.sessions.values() if session.trajectory.calls
+    )
+    trajectories.torn = values.torn
+    return trajectories
 
 
 class _Session:
-    """One session being read, with what is needed to leave repeated lines and blocks out."""
+    """One session being read, with the state to skip repeated lines and blocks."""
 
     def __init__(self, trajectory: Trajectory) -> None:
         self.trajectory = trajectory
@@ -69,11 +74,13 @@ class _Transcript:
     def __init__(self) -> None:
         self.sessions: dict[str, _Session] = {}
         self._open = OpenCalls()
-        self._early: dict[str, list[tuple[dict[str, Json], int | None]]] = {}  # results told before their calls
+        self._early: dict[
+            str, list[tuple[dict[str, Json], int | None]]
+        ] = {}  # results that precede their calls
 
     def add(self, line: int, record: Json) -> None:
         if not isinstance(record, dict) or not isinstance(record.get("type"), str):
-            raise BadInputError(line, "not a Claude Code record: it has no type")
+            raise BadInputError(line, "not a Claude Code record: no type")
         session = self._session_of(line, record)
         if session is None:
             return
@@ -87,8 +94,14 @@ class _Transcript:
         message = record.get("message")
         content = message.get("content") if isinstance(message, dict) else None
         if not isinstance(message, dict) or not isinstance(content, str | list):
-            raise BadInputError(line, f"a Claude Code {record['type']} record without message content")
-        blocks = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+            raise BadInputError(
+                line, f"a Claude Code {record['type']} record without message content"
+            )
+        blocks = (
+            [block for block in content if isinstance(block, dict)]
+            if isinstance(content, list)
+            else []
+        )
         if record["type"] == "assistant":
             self._assistant(session, record, message, blocks)
         else:
@@ -97,9 +110,13 @@ class _Transcript:
     def _session_of(self, line: int, record: dict[str, Json]) -> _Session | None:
         session_id = record.get("sessionId")
         if not isinstance(session_id, str) or not session_id:
-            # Snapshots and summaries name no session; a file of nothing but strangers is no transcript.
+            # Snapshots and summaries name no session. A file without any session is not a
+            # transcript.
             if not self.sessions and record["type"] not in ("file-history-snapshot", "summary"):
-                raise BadInputError(line, f"not a Claude Code record: type {record['type'][:40]!r} without a sessionId")
+                raise BadInputError(
+                    line,
+                    f"not a Claude Code record: type {record['type'][:40]!r} without a sessionId",
+                )
             return None
         agent_id = record.get("agentId")
         is_child = isinstance(agent_id, str) and agent_id != ""
@@ -111,14 +128,20 @@ class _Transcript:
         trajectory = session.trajectory
         if trajectory.started_us is None and not trajectory.calls:
             trajectory.started_us = microseconds(record.get("timestamp"))
-        trajectory.describe(branch=record.get("gitBranch"), labels={"claude_version": record.get("version")})
+        trajectory.describe(
+            branch=record.get("gitBranch"), labels={"claude_version": record.get("version")}
+        )
         return session
 
     def _assistant(
-        self, session: _Session, record: dict[str, Json], message: dict[str, Json], blocks: list[dict[str, Json]]
+        self,
+        session: _Session,
+        record: dict[str, Json],
+        message: dict[str, Json],
+        blocks: list[dict[str, Json]],
     ) -> None:
         trajectory = session.trajectory
-        # One message may be told in several records, each with some of its blocks.
+        # One message may be split into several records, each with some of its blocks.
         message_id = str(message.get("id") or record.get("uuid") or "")
         turn = session.turns.setdefault(message_id, len(session.turns) + 1)
         trajectory.describe(labels={"model": message.get("model")})
@@ -144,7 +167,13 @@ class _Transcript:
             if early:
                 self._answer(trajectory, *early.pop(0))
 
-    def _user(self, session: _Session, record: dict[str, Json], content: Json, blocks: list[dict[str, Json]]) -> None:
+    def _user(
+        self,
+        session: _Session,
+        record: dict[str, Json],
+        content: Json,
+        blocks: list[dict[str, Json]],
+    ) -> None:
         if record.get("isMeta") is not True:
             session.trajectory.describe(title=text_of(content))
         moment = microseconds(record.get("timestamp"))
@@ -158,19 +187,21 @@ class _Transcript:
             self._answer(session.trajectory, block, moment)
 
     def _answer(self, within: Trajectory, block: dict[str, Json], moment: int | None) -> None:
-        found = self._open.take(block.get("tool_use_id"), within=within)
-        if found is not None:
-            outcome: Outcome = _failure(found[1].tool, block) if block.get("is_error") is True else "ok"
-            found[0].answer(found[1], unwrapped(block.get("content", "")), outcome, moment)
+        pair = self._open.take(block.get("tool_use_id"), within=within)
+        if pair is not None:
+            outcome: Outcome = (
+                _failure(pair[1].tool, block) if block.get("is_error") is True else "ok"
+            )
+            pair[0].answer(pair[1], unwrapped(block.get("content", "")), outcome, moment)
 
 
 def _failure(tool: str, block: dict[str, Json]) -> Outcome:
-    """What an error means: the call did not run, nobody can know whether it did, or it ran and went wrong."""
+    """Classify an error: the call did not run, may have run, or ran and failed."""
     text = text_of(block.get("content"))
     if _NOT_RUN.match(text):
         return "refused"
     if _REJECTED.match(text):
-        # The same words for a call that a person refused and for one that they interrupted: of a refusal the person's
-        # own words may follow, and no edit was written in either case.
+        # The text is the same for a refused and an interrupted call. A refusal may include the
+        # person's reason. An edit was not written in either case.
         return "refused" if tool in _EDITS or "the user said:" in text else "unknown"
     return "unknown" if _STOPPED.match(text) else "error"

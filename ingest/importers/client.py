@@ -1,4 +1,4 @@
-"""The importers' client of the HTTP API: batches, artifacts with their bytes, patience, and refusals in words."""
+"""HTTP client of the importers: sends batches and artifacts, retries, reports refusals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BUSY = (429, 503)
 
 
 class RefusalError(Exception):
-    """The API refused something; the message is its own sentence. `about` is an event id or a path."""
+    """The API rejected something, with its own sentence. `about` is an event id or a path."""
 
     def __init__(self, about: str, sentence: str) -> None:
         super().__init__(f"{about}: {sentence}")
@@ -30,37 +30,47 @@ class RefusalError(Exception):
 
 @dataclass(slots=True)
 class Tally:
-    """How the items of one or more batches were received."""
+    """Counts of the items of one or more batches."""
 
     created: int = 0
     known: int = 0
 
 
 class Client:
-    """Sends to one Gatebook as one agent. `http` carries base URL and token; `sleep` takes seconds.
+    """HTTP client of one Gatebook for one agent. `http` has the base URL and the token.
 
-    With `judge`, the policy in force there is asked about every effect.
-    Everything it sends carries a stable id, so anything that failed half-way may be sent again whole.
+    With `judge`, the server evaluates its active policy for every effect. Every request has a
+    stable id, so an import that failed can be repeated from the start.
     """
 
-    def __init__(self, http: httpx.Client, sleep: Callable[[float], None] = time.sleep, *, judge: bool = False) -> None:
+    def __init__(
+        self,
+        http: httpx.Client,
+        sleep: Callable[[float], None] = time.sleep,
+        *,
+        judge: bool = False,
+    ) -> None:
         self._http = http
         self._events = f"/api/v1/events{'?judge=true' if judge else ''}"
         self._sleep = sleep
         self._answered = False
 
     def send(self, batch: list[bytes]) -> Tally:
-        """Post encoded items; items the server asks to send again are, a bounded number of times.
+        """Post encoded items; retry retryable ones a bounded number of times.
 
-        Raises RefusalError for the first item that is neither created nor known, or is a claim that changes nothing.
+        Raises RefusalError for the first item that is rejected or recorded only as a claim.
         """
         tally = Tally()
         waiting = batch
         for attempt in range(MOST_TRIES):
-            answer = self._ask("POST", self._events, b"[" + b",".join(waiting) + b"]", "application/json")
+            answer = self._ask(
+                "POST", self._events, b"[" + b",".join(waiting) + b"]", "application/json"
+            )
             results = answer.get("results")
             if not isinstance(results, list) or len(results) != len(waiting):
-                raise RefusalError("/api/v1/events", "The server answered without a result for every item.")
+                raise RefusalError(
+                    "/api/v1/events", "The server answered without a result for every item."
+                )
             again = []
             for item, result in zip(waiting, results, strict=True):
                 status = result.get("status")
@@ -83,7 +93,7 @@ class Client:
         return tally
 
     def store(self, payload: Payload) -> bool:
-        """Register a payload as an artifact of its effect and put its bytes there. True when the bytes are new."""
+        """Record a payload as an artifact of its effect and upload it; return whether it is new."""
         effect = self._effect_id(payload)
         artifact = self._ask(
             "POST",
@@ -103,7 +113,7 @@ class Client:
             {"Idempotency-Key": payload.request_id},
         )
         if "id" not in artifact:
-            return False  # registered so long ago that its answer is gone; an import of that time has sent the bytes
+            return False  # recorded by an earlier import, which has uploaded the bytes
         path = f"/api/v1/artifacts/{artifact['id']}"
         if self._ask("GET", path).get("stored") is True:
             return False
@@ -111,24 +121,29 @@ class Client:
         return True
 
     def judgements(self, session: str) -> Counter[tuple[str, str]]:
-        """How many effects of a session the policy let go, asked about or denied (or empty), and by which rule."""
-        found: Counter[tuple[str, str]] = Counter()
+        """Count the effects of a session by policy outcome (empty if none) and rule."""
+        counts: Counter[tuple[str, str]] = Counter()
         query = {"session": session, "limit": "200"}
         while True:
             answer = self._ask("GET", f"/api/v1/effects?{httpx.QueryParams(query)}")
             for effect in answer.get("items") or []:
-                found[effect.get("judged", ""), effect.get("judged_by", "")] += 1
+                counts[effect.get("judged", ""), effect.get("judged_by", "")] += 1
             if not answer.get("next"):
-                return found
+                return counts
             query["after"] = str(answer["next"])
 
     def _effect_id(self, payload: Payload) -> str:
-        query = httpx.QueryParams({"session": payload.session, "effect_key": payload.effect_key, "limit": "1"})
+        query = httpx.QueryParams(
+            {"session": payload.session, "effect_key": payload.effect_key, "limit": "1"}
+        )
         answer = self._ask("GET", f"/api/v1/effects?{query}")
         for effect in answer.get("items") or []:
             if effect.get("effect_key") == payload.effect_key:
                 return str(effect["id"])
-        raise RefusalError(payload.effect_key, f"The server does not know this effect of session {payload.session}.")
+        raise RefusalError(
+            payload.effect_key,
+            f"The server does not know this effect of session {payload.session}.",
+        )
 
     def _ask(
         self,
@@ -146,7 +161,7 @@ class Client:
             try:
                 response = self._http.request(method, path, content=content, headers=headers)
             except httpx.TransportError as fault:
-                # Before the first answer a wrong address is likelier than a restart of the server.
+                # Before the first response, a wrong URL is likelier than a restart of the server.
                 if last or not self._answered:
                     why = str(fault) or type(fault).__name__
                     raise RefusalError(path, f"The server cannot be reached ({why}).") from None
@@ -168,38 +183,50 @@ def _object(response: httpx.Response, path: str) -> dict[str, Json]:
     except msgspec.DecodeError:
         answer = None
     if not isinstance(answer, dict):
-        raise RefusalError(path, "The server's answer is not a JSON object; is this the address of a Gatebook?")
+        raise RefusalError(
+            path, "The server's response is not a JSON object. Check that --url is a Gatebook."
+        )
     return answer
 
 
 def _refused(result: dict[str, Json]) -> RefusalError:
-    sentence = result.get("detail") or result.get("code") or result.get("status") or "refused without a reason"
+    sentence = (
+        result.get("detail")
+        or result.get("code")
+        or result.get("status")
+        or "refused without a reason"
+    )
     if result.get("status") == "conflict":
-        # The server tells an agent to send a new id; whoever imports has files, and chose no ids.
+        # The server's advice to send a new id does not apply to files.
         sentence = (
-            "This session was imported before from a file that tells another beginning of it. Import the whole file; a "
-            "part of one, or one whose earlier lines were changed, cannot be told apart from a contradiction. What was "
-            "sent until here stays, and the contradiction is kept as evidence."
+            "This session was already imported from a file with another beginning. Import the"
+            " complete, unchanged "
+            "file: a part of a file, or a file with changed earlier lines, looks like a"
+            " contradiction. Everything "
+            "sent so far remains, and the contradiction is kept as evidence."
         )
     if result.get("note") == "other_agent":
-        sentence = "This session belongs to another agent. Import the file as that agent: by --agent or its token."
+        sentence = (
+            "This session belongs to another agent. Import the file as that agent, with --agent"
+            " or its token."
+        )
     return RefusalError(f"event {result.get('id')}", str(sentence))
 
 
 def _sentence(response: httpx.Response) -> str:
-    """What the server says is wrong, and its status."""
+    """Return the server's error sentence with the HTTP status."""
     try:
         problem = msgspec.json.decode(response.content)
     except msgspec.DecodeError:
         problem = None
-    said = problem.get("detail") or problem.get("title") if isinstance(problem, dict) else None
-    return f"{said or response.reason_phrase} (HTTP {response.status_code})"
+    detail = problem.get("detail") or problem.get("title") if isinstance(problem, dict) else None
+    return f"{detail or response.reason_phrase} (HTTP {response.status_code})"
 
 
 def _patience(response: httpx.Response, attempt: int) -> float:
-    asked = response.headers.get("Retry-After", "")
-    seconds = float(asked) if asked.isascii() and asked.isdigit() else 0.0
-    # A server that is busy for long says the same short time again and again.
+    retry_after = response.headers.get("Retry-After", "")
+    seconds = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else 0.0
+    # A server that is busy for long keeps sending the same short Retry-After.
     return min(max(seconds, _backoff(attempt)), LONGEST_WAIT_S)
 
 

@@ -1,4 +1,4 @@
-"""From trajectories to what is sent: facts for the evidence lane, artifacts for what is too large, batches. Pure."""
+"""Converts trajectories to facts, artifacts for large payloads, and batches. Pure functions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from ingest.importers.shapes import Call, Json, Trajectory
 
-# The API's limits, less a margin for what the server adds or counts differently.
+# The API's limits less a margin, because the server adds data or counts differently.
 MOST_ITEMS = 500
 LARGEST_BATCH = 3_500_000  # bytes; the limit is 4 MiB
 LARGEST_PAYLOAD = 224 * 1024  # bytes of one payload inside an item; the limit of an item is 256 KiB
@@ -24,7 +24,7 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 @dataclass(slots=True, frozen=True)
 class Payload:
-    """Bytes to be stored as an artifact of one effect, because no item can carry them."""
+    """Bytes to store as an artifact of one effect, because they do not fit into an item."""
 
     session: str
     effect_key: str
@@ -35,40 +35,44 @@ class Payload:
 
     @property
     def request_id(self) -> str:
-        """The idempotency key of its registration, the same in every run."""
+        """The idempotency key for recording the artifact, the same in every run."""
         return event_id("artifact", self.session, self.effect_key, self.type, self.sha256)
 
 
 @dataclass(slots=True)
 class Shipment:
-    """All that is to be sent for one trajectory: its facts in order, and the payloads they point to."""
+    """The facts of one trajectory in order, and the payloads that they reference."""
 
     facts: list[dict[str, Json]] = field(default_factory=list)
     payloads: list[Payload] = field(default_factory=list)
 
 
 class TooLargeError(Exception):
-    """A payload is larger than the API takes even as an artifact."""
+    """A payload is too large even for an artifact."""
 
     def __init__(self, session: str, effect_key: str, size: int) -> None:
         super().__init__(
-            f"session {session}, call {effect_key}: {size:,} bytes, and an artifact may have {LARGEST_ARTIFACT:,}"
+            f"session {session}, call {effect_key}: {size:,} bytes; an artifact has at most"
+            f" {LARGEST_ARTIFACT:,}"
         )
 
 
 def ship(trajectory: Trajectory) -> Shipment:
-    """The facts of a trajectory, the same for the same source in every run.
+    """Build the facts of a trajectory; equal sources give equal facts in every run.
 
-    Ids follow from format, session key, kind and place; a longer later version of a source repeats the facts of the
-    shorter one word for word and adds its own. A call without a result gets no fact beyond its dispatch. One that was
-    refused is not dispatched: it failed as rejected, which means that nothing happened.
+    Ids follow from format, session key, kind and sequence. A longer version of a source repeats the
+    facts of the shorter one exactly and adds its own. A call without a result is only planned and
+    dispatched. A refused call is not dispatched; it failed as `rejected`: nothing happened.
     """
     shipment = Shipment()
     shipment.facts.append(_started(trajectory))
     for call in trajectory.calls:
         key = effect_key(call)
         base = {"session": trajectory.key, "effect_key": key}
-        planned = {"tool": call.tool, "arguments": _carried(shipment, trajectory, key, "arguments", call.arguments)}
+        planned = {
+            "tool": call.tool,
+            "arguments": _carried(shipment, trajectory, key, "arguments", call.arguments),
+        }
         planned["turn"] = str(call.turn)
         if call.free_text:
             planned["free_text"] = list(call.free_text)
@@ -76,15 +80,23 @@ def ship(trajectory: Trajectory) -> Shipment:
             planned["call_id"] = call.call_id
         sequence, when = call.sequence, call.occurred_us
         shipment.facts.append(_fact(trajectory, "effect.planned", sequence, when, base | planned))
-        if call.is_refused:  # it never ran: no dispatch, and its one attempt was rejected
+        if call.is_refused:  # never ran: no dispatch, one rejected attempt
             shipment.facts.append(_refused(shipment, trajectory, call, base))
             continue
-        shipment.facts.append(_fact(trajectory, "effect.dispatched", sequence + 1, when, base | {"attempt": 1}))
+        shipment.facts.append(
+            _fact(trajectory, "effect.dispatched", sequence + 1, when, base | {"attempt": 1})
+        )
         if call.result is not None:
             result = _carried(shipment, trajectory, key, "result", call.result.content)
-            said = base | {"attempt": 1, "outcome": call.result.outcome, "result": result}
+            values = base | {"attempt": 1, "outcome": call.result.outcome, "result": result}
             shipment.facts.append(
-                _fact(trajectory, "effect.acknowledged", call.result.sequence, call.result.finished_us, said)
+                _fact(
+                    trajectory,
+                    "effect.acknowledged",
+                    call.result.sequence,
+                    call.result.finished_us,
+                    values,
+                )
             )
     if trajectory.ended is not None:
         shipment.facts.append(
@@ -100,7 +112,7 @@ def ship(trajectory: Trajectory) -> Shipment:
 
 
 def effect_key(call: Call) -> str:
-    """`call_id:position`, so that a reused id names two effects; `call:position` where the source gives no id."""
+    """Return `call_id:position`, unique even for reused ids, or `call:position` without an id."""
     if call.call_id is None:
         return f"call:{call.position}"
     if _PLAIN_ID.fullmatch(call.call_id):
@@ -109,13 +121,13 @@ def effect_key(call: Call) -> str:
 
 
 def event_id(*parts: str | int) -> str:
-    """A stable id of 64 hex digits for what `parts` name."""
+    """Return a stable id of 64 hex digits for `parts`."""
     text = json.dumps(parts, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 def batches(facts: Iterable[dict[str, Json]]) -> Iterator[list[bytes]]:
-    """The facts as encoded items, in order, in batches within the API's limits."""
+    """Yield the facts as encoded items in order, in batches within the API's limits."""
     batch: list[bytes] = []
     size = 2
     for fact in facts:
@@ -130,42 +142,55 @@ def batches(facts: Iterable[dict[str, Json]]) -> Iterator[list[bytes]]:
 
 
 def encoded(value: Json) -> bytes:
-    """Compact JSON in UTF-8. Raises ValueError for what JSON cannot hold (NaN, lone surrogates)."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
+    """Encode compact JSON in UTF-8. Raises ValueError for NaN and lone surrogates."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(
+        "utf-8"
+    )
 
 
-def _refused(shipment: Shipment, trajectory: Trajectory, call: Call, base: dict[str, Json]) -> dict[str, Json]:
-    assert call.result is not None  # noqa: S101 - that says who refused it
+def _refused(
+    shipment: Shipment, trajectory: Trajectory, call: Call, base: dict[str, Json]
+) -> dict[str, Json]:
+    assert call.result is not None  # noqa: S101 - a refused call has a result
     detail = _carried(shipment, trajectory, effect_key(call), "result", call.result.content)
-    said = base | {"attempt": 1, "reason": "rejected", "detail": detail}
-    return _fact(trajectory, "effect.failed", call.result.sequence, call.result.finished_us, said)
+    values = base | {"attempt": 1, "reason": "rejected", "detail": detail}
+    return _fact(trajectory, "effect.failed", call.result.sequence, call.result.finished_us, values)
 
 
 def _started(trajectory: Trajectory) -> dict[str, Json]:
-    said: dict[str, Any] = {"session": trajectory.key, "mode": "reported"}
+    values: dict[str, Any] = {"session": trajectory.key, "mode": "reported"}
     if trajectory.title:
-        said["title"] = trajectory.title
+        values["title"] = trajectory.title
     if trajectory.branch:
-        said["branch"] = trajectory.branch
+        values["branch"] = trajectory.branch
     if trajectory.parent_key is not None:
-        said["parent"] = trajectory.parent_key
-    said["labels"] = {"format": trajectory.format, **trajectory.labels}
-    return _fact(trajectory, "session.started", 0, trajectory.started_us, said)
+        values["parent"] = trajectory.parent_key
+    values["labels"] = {"format": trajectory.format, **trajectory.labels}
+    return _fact(trajectory, "session.started", 0, trajectory.started_us, values)
 
 
-def _fact(trajectory: Trajectory, kind: str, sequence: int, when: int | None, said: dict[str, Json]) -> dict[str, Json]:
-    fact: dict[str, Json] = {"id": event_id(trajectory.format, trajectory.key, kind, sequence), "kind": kind}
+def _fact(
+    trajectory: Trajectory, kind: str, sequence: int, when: int | None, values: dict[str, Json]
+) -> dict[str, Json]:
+    fact: dict[str, Json] = {
+        "id": event_id(trajectory.format, trajectory.key, kind, sequence),
+        "kind": kind,
+    }
     if when is not None:
         fact["occurred_us"] = when
     fact["producer_seq"] = sequence
-    return fact | said
+    return fact | values
 
 
 def _carried(shipment: Shipment, trajectory: Trajectory, key: str, role: str, value: Json) -> Json:
-    """`value` where an item can carry it exactly, else a pointer to the artifact that will."""
+    """Return `value` if it fits into an item exactly, else a reference to a new artifact."""
     try:
         content = encoded(value)
-        fits = len(content) <= LARGEST_PAYLOAD and not _is_deeper(value, DEEPEST_PAYLOAD) and _is_plain(value)
+        fits = (
+            len(content) <= LARGEST_PAYLOAD
+            and not _is_deeper(value, DEEPEST_PAYLOAD)
+            and _is_plain(value)
+        )
     except (ValueError, RecursionError):
         fits = False
     if fits:
@@ -181,8 +206,10 @@ def _carried(shipment: Shipment, trajectory: Trajectory, key: str, role: str, va
 def _bytes_of(value: Json) -> tuple[bytes, str]:
     if isinstance(value, str) and not _SURROGATE.search(value):
         return value.encode("utf-8"), "text/plain; charset=utf-8"
-    # Escapes keep lone surrogates; NaN and infinities stay as the words their source wrote.
-    return json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode("ascii"), "application/json"
+    # Escapes preserve lone surrogates; NaN and infinities stay as written in the source.
+    return json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode(
+        "ascii"
+    ), "application/json"
 
 
 def _is_deeper(value: Json, levels: int) -> bool:
@@ -194,7 +221,7 @@ def _is_deeper(value: Json, levels: int) -> bool:
 
 
 def _is_plain(value: Json) -> bool:
-    """Whether every integer in `value` fits the 64 bits that JSON readers agree on."""
+    """Return whether every integer in `value` fits into 64 bits."""
     if isinstance(value, dict):
         return all(_is_plain(inner) for inner in value.values())
     if isinstance(value, list):

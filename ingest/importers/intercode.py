@@ -1,4 +1,4 @@
-"""InterCode interaction logs: lists of actions, observations and whether each action could be run. No times, no ids."""
+"""InterCode logs: lists of actions, observations and validity flags. No times, no ids."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FORMAT = "intercode"
 
 
 def read(path: Path) -> Trajectories:
-    """The episodes with at least one action."""
+    """Return the episodes with at least one action."""
     return collect(path, _describes, _trajectory)
 
 
@@ -41,13 +41,15 @@ def _trajectory(document: Document) -> Trajectory:
         arguments = {"command": action} if isinstance(action, str) else action
         call = trajectory.add_call("bash", arguments, turn=place + 1)
         if isinstance(observations, list) and place < len(observations):
-            trajectory.answer(call, observations[place], _outcome(valid, place, observations[place]))
+            trajectory.answer(
+                call, observations[place], _outcome(valid, place, observations[place])
+            )
     trajectory.ended = "completed" if isinstance(raw.get("summary"), dict) else None
     return trajectory
 
 
 def _outcome(valid: Json, place: int, observation: Json) -> Outcome:
-    said = valid[place] if isinstance(valid, list) and place < len(valid) else None
-    if said is None or observation == "Command timed out":  # it ran, and was killed
+    is_valid = valid[place] if isinstance(valid, list) and place < len(valid) else None
+    if is_valid is None or observation == "Command timed out":  # it ran and was killed
         return "unknown"
-    return "ok" if said is True else "error"
+    return "ok" if is_valid is True else "error"

@@ -1,11 +1,11 @@
-"""mini-swe-agent trajectories: a conversation in which a reply holds one bash block and the next message its outcome.
+"""mini-swe-agent trajectories: replies with one bash block, each followed by its outcome.
 
-From version 2 on a reply may ask by tool calls instead; messages of role `tool` answer them, and the end of the run the
-one that submitted.
+From version 2 on, a reply may use tool calls instead. Messages of role `tool` are their results;
+the `exit` message is the result of the call that submitted.
 
-A reply with several blocks is refused by the agent's harness and nothing of it runs: it is one refused call, of its
-first block. So is a command that the person at the terminal did not confirm. The outcome of a command without a
-return code is unknown: it timed out and was killed, or the person interrupted it.
+The harness rejects a reply with several blocks and runs none of them: the reply is one refused call
+of its first block. A command that the person did not confirm is also refused. The outcome of a
+command without a return code is unknown: it timed out and was killed, or was interrupted.
 """
 
 from __future__ import annotations
@@ -29,15 +29,17 @@ from ingest.importers.shapes import (
 FORMAT = "mini-swe-agent"
 
 _BASH_BLOCK = re.compile(r"```(bash|mswea_bash_action)\s*\n(.*?)\n```", re.DOTALL)
-# The harness's own words for what it did not run, and the marks of version 2 for the same.
+# Texts of the harness for calls that it did not run, and the markers of version 2 for the same.
 _REFUSED = re.compile(r"\s*(?:Please always provide EXACTLY ONE action\b|Commands? not executed\b)")
 _REFUSALS = ("FormatError", "UserRejection")
-_TIMED_OUT = re.compile(r"\s*The last command .{0,100000}? timed out and has been killed", re.DOTALL)
+_TIMED_OUT = re.compile(
+    r"\s*The last command .{0,100000}? timed out and has been killed", re.DOTALL
+)
 _RETURN_CODE = re.compile(r"\s*<returncode>(-?\d+)</returncode>")
 
 
 def read(path: Path) -> Trajectories:
-    """The runs with at least one call."""
+    """Return the runs with at least one call."""
     return collect(path, _describes, _trajectory)
 
 
@@ -46,7 +48,9 @@ def _describes(value: Json) -> bool:
         return False
     if not all(isinstance(message, dict) and "role" in message for message in value["messages"]):
         return False
-    return isinstance(value.get("info"), dict) or str(value.get("trajectory_format")).startswith(FORMAT)
+    return isinstance(value.get("info"), dict) or str(value.get("trajectory_format")).startswith(
+        FORMAT
+    )
 
 
 def _trajectory(document: Document) -> Trajectory:
@@ -55,28 +59,35 @@ def _trajectory(document: Document) -> Trajectory:
     instance = raw.get("instance_id")
     name = instance if isinstance(instance, str) else ""
     trajectory = Trajectory(FORMAT, document_key(document.origin, name and f"{FORMAT}/{name}", raw))
-    trajectory.describe(title=name, labels={"instance": name, "model": _model(info), **origin_labels(document.origin)})
+    trajectory.describe(
+        title=name,
+        labels={"instance": name, "model": _model(info), **origin_labels(document.origin)},
+    )
     submitted = info.get("exit_status") == "Submitted"
     messages: list[dict[str, Json]] = raw["messages"]
     requested = OpenCalls()
     last: str | None = None
-    asked: list[Call] = []  # the calls of the latest reply
+    latest: list[Call] = []  # the calls of the latest reply
     turn = 0
     for place, message in enumerate(messages):
         if message["role"] != "assistant":
             if message["role"] == "user":
                 trajectory.describe(title=text_of(message.get("content")))
                 if _is_refusal(message):
-                    for call in asked:
-                        trajectory.answer(call, message.get("content", ""), "refused", _written(message))
+                    for call in latest:
+                        trajectory.answer(
+                            call, message.get("content", ""), "refused", _written(message)
+                        )
             is_submission = submitted and message["role"] == "exit"
-            found = requested.take(last if is_submission else message.get("tool_call_id"))
-            if found is not None:
+            pair = requested.take(last if is_submission else message.get("tool_call_id"))
+            if pair is not None:
                 content = message.get("content", "")
-                trajectory.answer(found[1], content, _outcome(text_of(content), is_submission), _written(message))
+                trajectory.answer(
+                    pair[1], content, _outcome(text_of(content), is_submission), _written(message)
+                )
             continue
         turn += 1
-        asked = []
+        latest = []
         requests = _requests(message)
         for request in requests:
             moment = _written(message)
@@ -90,8 +101,8 @@ def _trajectory(document: Document) -> Trajectory:
                 occurred_us=moment,
             )
             requested.add(trajectory, call)
-            asked.append(call)
-            # What ends the run names no call; of several, nobody knows which one it was.
+            latest.append(call)
+            # The end of the run names no call, so it is only assigned to a single call.
             last = call.call_id if len(requests) == 1 else None
         if requests:
             continue
@@ -104,7 +115,11 @@ def _trajectory(document: Document) -> Trajectory:
         if trajectory.started_us is None and not trajectory.calls:
             trajectory.started_us = moment
         call = trajectory.add_call(
-            "bash", {"command": blocks[0]}, turn=turn, call_id=response.get("id"), occurred_us=moment
+            "bash",
+            {"command": blocks[0]},
+            turn=turn,
+            call_id=response.get("id"),
+            occurred_us=moment,
         )
         answer = messages[place + 1] if place + 1 < len(messages) else None
         if answer is not None and answer["role"] != "assistant":
@@ -127,14 +142,14 @@ def _outcome(answer: str, is_submission: bool) -> Outcome:
 
 
 def _is_refusal(message: dict[str, Json]) -> bool:
-    """Whether the harness says that it ran nothing of the reply before."""
+    """Return whether the harness reports that it ran nothing of the previous reply."""
     extra = message.get("extra")
     marked = isinstance(extra, dict) and extra.get("interrupt_type") in _REFUSALS
     return marked or _REFUSED.match(text_of(message.get("content"))) is not None
 
 
 def _is_several(blocks: list[tuple[str, str]], answer: dict[str, Json]) -> bool:
-    """Whether a reply has several blocks of each name, whichever the harness reads, and no command timed out."""
+    """Return whether a reply has several blocks of each name and no command timed out."""
     names = [name for name, _command in blocks]
     several = all(names.count(name) > 1 for name in set(names))
     return several and _TIMED_OUT.match(text_of(answer.get("content"))) is None
@@ -144,7 +159,11 @@ def _requests(message: dict[str, Json]) -> list[dict[str, Json]]:
     requests = message.get("tool_calls")
     if not isinstance(requests, list):
         return []
-    return [one for one in requests if isinstance(one, dict) and isinstance(one.get("function"), dict)]
+    return [
+        request
+        for request in requests
+        if isinstance(request, dict) and isinstance(request.get("function"), dict)
+    ]
 
 
 def _written(message: dict[str, Json]) -> int | None:

@@ -1,8 +1,9 @@
-"""OpenHands event streams, in the three forms they were published in.
+"""OpenHands event streams in their three published forms.
 
-V0: `history` is a list of events; an `action` is answered by the `observation` whose `cause` is its id. The oldest form
-has no ids, no times and no sources: there an observation answers the action before it. The software-agent-sdk (V1)
-writes one event per line or a list of them, told apart by `kind`; observations name their `action_id`.
+V0: `history` is a list of events; the `cause` of an `observation` is the id of its `action`. The
+oldest form has no ids, times or sources; an observation belongs to the action before it. The
+software-agent-sdk (V1) writes one event per line or a list of events, typed by `kind`;
+observations name their `action_id`.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ from ingest.importers.shapes import (
 
 FORMAT = "openhands"
 
-# Actions of the conversation and of the runtime's own affairs: they reach nothing outside.
+# Actions of the conversation and of the runtime, which have no external effect.
 _NO_CALLS = {
     *("message", "system", "recall", "null", "initialize", "start", "pause", "resume", "stop"),
     *("change_agent_state", "condensation", "condensation_request", "loop_recovery"),
 }
 
-# What the model says about a call, but where to say it is all that the call does.
+# Arguments in which the model describes a call. In `think` and `finish` they are the call itself.
 _TALK = ("thought", "security_risk")
 _THINKING = ("think", "finish")
 
 
 def read(path: Path) -> Trajectories:
-    """The conversations with at least one call."""
+    """Return the conversations with at least one call."""
     return collect(path, _describes, _trajectory, _joined)
 
 
@@ -47,14 +48,14 @@ def _describes(value: Json) -> bool:
 
 
 def _stands_alone(value: Json) -> bool:
-    """An event that is a line of its own. The oldest form never was, and too much else has an `action`."""
+    """Return whether a value is a complete event line; the oldest form never has one per line."""
     return _is_event(value) and {"id", "timestamp", "source"} <= value.keys()
 
 
 def _is_event(value: Json) -> bool:
     if not isinstance(value, dict) or "role" in value:
         return False
-    # V1 names its kinds by their classes; other programs' records have a `kind` too, of another sort.
+    # V1 kinds are class names; records of other programs also have a `kind`, in lower case.
     kind = value.get("kind")
     if isinstance(kind, str):
         return kind[:1].isupper()
@@ -62,19 +63,21 @@ def _is_event(value: Json) -> bool:
 
 
 def _events(value: Json) -> list[dict[str, Json]] | None:
-    """The events of one conversation, or None when the value holds none."""
+    """Return the events of one conversation; None if the value has none."""
     if isinstance(value, dict):
         value = value.get("history", value.get("events"))
     elif value == []:
-        return None  # nothing says that it is a conversation
-    if not isinstance(value, list) or not all(isinstance(event, dict) and "role" not in event for event in value):
+        return None  # not recognizable as a conversation
+    if not isinstance(value, list) or not all(
+        isinstance(event, dict) and "role" not in event for event in value
+    ):
         return None
-    # Some entries are neither action nor observation, such as a change of state; not all of them can be.
+    # Some entries are neither action nor observation, such as a state change, but never all.
     return value if value == [] or any(map(_is_event, value)) else None
 
 
 def _joined(documents: Iterator[Document]) -> Iterator[Document]:
-    """Documents with lines that are single events gathered into the conversation they belong to."""
+    """Yield documents, with lines that are single events combined into their conversation."""
     streams: dict[str, Document] = {}
     for document in documents:
         if not _stands_alone(document.raw):
@@ -97,7 +100,7 @@ def _trajectory(document: Document) -> Trajectory:
     instance = about.get("instance_id") or about.get("id") or ""
     natural = f"{FORMAT}/{instance}" if isinstance(instance, str) and instance else ""
     if not natural and events and isinstance(events[0].get("id"), str):
-        natural = f"{FORMAT}/{events[0]['id']}"  # V1 ids are unique, and the first one lasts while the log grows
+        natural = f"{FORMAT}/{events[0]['id']}"  # V1 ids are unique, and the first one is stable
     trajectory = Trajectory(FORMAT, _key(document, natural))
     labels = {"instance": instance, "model": _model(about), **origin_labels(document.origin)}
     trajectory.describe(labels=labels)
@@ -126,8 +129,10 @@ class _Stream:
         self.trajectory = trajectory
         self._by_event: dict[Json, Call] = {}  # event id to its call
         self._by_call_id = OpenCalls()
-        self._last: Call | None = None  # the oldest form answers by place
-        self._unreadable: set[int] = set()  # calls that the agent could not read as an action, by position
+        self._last: Call | None = None  # the oldest form matches results by order
+        self._unreadable: set[int] = (
+            set()
+        )  # positions of calls that the agent could not parse as an action
         self._turns: dict[str, int] = {}
         self._turn = 0
 
@@ -148,8 +153,10 @@ class _Stream:
         action = event["action"]
         arguments = event.get("args")
         if not isinstance(arguments, dict):
-            # The oldest form keeps the arguments among the event's own fields.
-            arguments = {name: value for name, value in event.items() if name not in ("action", "args")}
+            # The oldest form has the arguments among the event's fields.
+            arguments = {
+                name: value for name, value in event.items() if name not in ("action", "args")
+            }
         if not metadata and (action in _NO_CALLS or event.get("source", "agent") != "agent"):
             if action == "message" and event.get("source", "user") == "user":
                 self.trajectory.describe(title=text_of(arguments.get("content")))
@@ -163,28 +170,36 @@ class _Stream:
             response_id=response.get("id") if isinstance(response, dict) else None,
         )
         if action == "finish":
-            # Finishing is answered by nothing: the conversation ends with it.
+            # `finish` has no observation; the conversation ends with it.
             self.trajectory.answer(call, "", "ok", microseconds(event.get("timestamp")))
             self.trajectory.ended = "completed"
             self.trajectory.ended_us = microseconds(event.get("timestamp"))
 
     def _observation(self, event: dict[str, Json]) -> None:
         metadata = event.get("tool_call_metadata")
-        call = self._by_event.get(event["cause"]) if isinstance(event.get("cause"), int | str) else None
+        call = (
+            self._by_event.get(event["cause"])
+            if isinstance(event.get("cause"), int | str)
+            else None
+        )
         if call is None and isinstance(metadata, dict):
-            found = self._by_call_id.take(metadata.get("tool_call_id"))
-            call = found[1] if found else None
+            pair = self._by_call_id.take(metadata.get("tool_call_id"))
+            call = pair[1] if pair else None
         if call is None and "id" not in event:
             call, self._last = self._last, None
         if call is not None:
             content = unwrapped(event.get("content", ""))
-            self.trajectory.answer(call, content, _outcome_v0(event), microseconds(event.get("timestamp")))
+            self.trajectory.answer(
+                call, content, _outcome_v0(event), microseconds(event.get("timestamp"))
+            )
 
     def _v1(self, event: dict[str, Json]) -> None:
         kind = event["kind"]
         if kind == "MessageEvent" and event.get("source") == "user":
             message = event.get("llm_message")
-            self.trajectory.describe(title=text_of(message.get("content")) if isinstance(message, dict) else "")
+            self.trajectory.describe(
+                title=text_of(message.get("content")) if isinstance(message, dict) else ""
+            )
         elif kind == "ActionEvent":
             sent = event.get("tool_call")
             arguments = event.get("action")
@@ -203,20 +218,30 @@ class _Stream:
             action_id = event.get("action_id")
             answered = self._by_event.get(action_id) if isinstance(action_id, str) else None
             if answered is None:
-                found = self._by_call_id.take(event.get("tool_call_id"))
-                answered = found[1] if found else None
+                pair = self._by_call_id.take(event.get("tool_call_id"))
+                answered = pair[1] if pair else None
             if answered is not None:
                 content, outcome = _answer_v1(event, refused=answered.position in self._unreadable)
-                self.trajectory.answer(answered, content, outcome, microseconds(event.get("timestamp")))
+                self.trajectory.answer(
+                    answered, content, outcome, microseconds(event.get("timestamp"))
+                )
 
-    def _add(self, event: dict[str, Json], tool: Json, arguments: Json, *, call_id: Json, response_id: Json) -> Call:
-        # Calls of one reply of the model are one turn.
+    def _add(
+        self,
+        event: dict[str, Json],
+        tool: Json,
+        arguments: Json,
+        *,
+        call_id: Json,
+        response_id: Json,
+    ) -> Call:
+        # All calls in one model response are one turn.
         if not isinstance(response_id, str) or response_id not in self._turns:
             self._turn += 1
             if isinstance(response_id, str):
                 self._turns[response_id] = self._turn
         turn = self._turns[response_id] if isinstance(response_id, str) else self._turn
-        self.trajectory.ended = self.trajectory.ended_us = None  # finished, and then went on
+        self.trajectory.ended = self.trajectory.ended_us = None  # continued after a finish
         call = self.trajectory.add_call(
             tool,
             arguments,
@@ -252,13 +277,15 @@ def _by_exit_code(code: Json) -> Outcome:
 def _answer_v1(event: dict[str, Json], *, refused: bool) -> tuple[Json, Outcome]:
     observation = event.get("observation")
     if not isinstance(observation, dict):
-        # An error of the agent's own, or a person's refusal. What could not be read as an action was never run.
-        said = event.get("error") or event.get("rejection_reason") or ""
-        return said, "refused" if refused or event["kind"] == "UserRejectObservation" else "error"
+        # An error of the agent, or a refusal by a person. An unparsable call never ran.
+        reason = event.get("error") or event.get("rejection_reason") or ""
+        return reason, "refused" if refused or event["kind"] == "UserRejectObservation" else "error"
     content = observation.get("content", observation.get("output"))
     result = unwrapped(content) if isinstance(content, str | list) else observation
     if observation.get("is_error") is True or observation.get("error") is True:
         return result, "error"
     metadata = observation.get("metadata")
-    code = observation.get("exit_code", metadata.get("exit_code") if isinstance(metadata, dict) else None)
+    code = observation.get(
+        "exit_code", metadata.get("exit_code") if isinstance(metadata, dict) else None
+    )
     return result, _by_exit_code(code)

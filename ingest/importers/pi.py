@@ -1,8 +1,8 @@
-"""pi coding agent sessions: a session line, then messages, one entry a line.
+"""pi coding agent sessions: a session line, then messages, one entry per line.
 
-Calls are `toolCall` blocks of assistant messages, results the messages of role `toolResult`. The calls of a reply that
-was aborted or failed are not run; a process that died leaves calls without a result. Commands a person ran
-(`bashExecution`) are not the agent's.
+Calls are `toolCall` blocks of assistant messages; results are messages of role `toolResult`. Calls
+of a reply that was aborted or failed did not run. A process that died leaves calls without a
+result. Commands run by a person (`bashExecution`) are not the agent's.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ from ingest.importers.shapes import (
 
 FORMAT = "pi"
 
-# A branched session names the file it came from, whose name ends with that session's id.
+# A branched session names its source file, whose name ends with the id of the source session.
 _BRANCHED_FROM = re.compile(r"_([0-9A-Za-z-]{8,64})\.jsonl$")
 _NOT_RUN = re.compile(
-    r"\s*(?:Skipped due to queued user message|Tool \S{1,100} not found$|Validation failed for tool )"
+    r"\s*(?:Skipped due to queued user message|Tool \S{1,100} not found$"
+    r"|Validation failed for tool )"
 )
 _KILLED = re.compile(r"(?:^|\n)(?:Command aborted|Command timed out after \S+ seconds)\s*$")
 
 
 def read(path: Path) -> Trajectories:
-    """The sessions with at least one call."""
+    """Return the sessions with at least one call."""
     sessions: dict[str, Trajectory] = {}
     open_calls = OpenCalls()
     current: Trajectory | None = None
@@ -43,12 +44,14 @@ def read(path: Path) -> Trajectories:
     values = read_values(path)
     for line, entry in values:
         if not isinstance(entry, dict) or not isinstance(entry.get("type"), str):
-            raise BadInputError(line, "not a pi session entry: it has no type")
+            raise BadInputError(line, "not a pi session entry: no type")
         if entry["type"] == "session":
             current = _session(line, entry, sessions)
             continue
         if current is None:
-            raise BadInputError(line, "not a pi session: its first line is no entry of type session")
+            raise BadInputError(
+                line, "not a pi session: the first line is not an entry of type session"
+            )
         if entry["type"] != "message":
             continue
         message = entry.get("message")
@@ -58,10 +61,15 @@ def read(path: Path) -> Trajectories:
             turn += 1
             _calls(current, entry, message, turn, open_calls)
         elif message["role"] == "toolResult":
-            found = open_calls.take(message.get("toolCallId"), within=current)
-            if found is not None:
+            pair = open_calls.take(message.get("toolCallId"), within=current)
+            if pair is not None:
                 outcome: Outcome = _failure(message) if message.get("isError") is True else "ok"
-                found[0].answer(found[1], unwrapped(message.get("content", "")), outcome, _moment(entry, message))
+                pair[0].answer(
+                    pair[1],
+                    unwrapped(message.get("content", "")),
+                    outcome,
+                    _moment(entry, message),
+                )
         elif message["role"] == "user":
             current.describe(title=text_of(message.get("content")))
     found_calls = Trajectories(trajectory for trajectory in sessions.values() if trajectory.calls)
@@ -76,16 +84,25 @@ def _session(line: int, entry: dict[str, Json], sessions: dict[str, Trajectory])
     key = session_key(session_id)
     if key not in sessions:
         trajectory = Trajectory(FORMAT, key, started_us=microseconds(entry.get("timestamp")))
-        branched = _BRANCHED_FROM.search(str(entry.get("branchedFrom") or entry.get("parentSession") or ""))
+        branched = _BRANCHED_FROM.search(
+            str(entry.get("branchedFrom") or entry.get("parentSession") or "")
+        )
         trajectory.describe(
-            labels={"model": entry.get("modelId"), "branched_from": branched.group(1) if branched else None}
+            labels={
+                "model": entry.get("modelId"),
+                "branched_from": branched.group(1) if branched else None,
+            }
         )
         sessions[key] = trajectory
     return sessions[key]
 
 
 def _calls(
-    trajectory: Trajectory, entry: dict[str, Json], message: dict[str, Json], turn: int, open_calls: OpenCalls
+    trajectory: Trajectory,
+    entry: dict[str, Json],
+    message: dict[str, Json],
+    turn: int,
+    open_calls: OpenCalls,
 ) -> None:
     trajectory.describe(labels={"model": message.get("model")})
     content = message.get("content")
@@ -98,14 +115,19 @@ def _calls(
                 call_id=block.get("id"),
                 occurred_us=_moment(entry, message),
             )
-            if message.get("stopReason") in ("aborted", "error"):  # such a reply is kept, and nothing of it is run
-                trajectory.answer(call, message.get("errorMessage") or "", "refused", _moment(entry, message))
+            if message.get("stopReason") in (
+                "aborted",
+                "error",
+            ):  # the reply is in the file, but none of its calls ran
+                trajectory.answer(
+                    call, message.get("errorMessage") or "", "refused", _moment(entry, message)
+                )
             else:
                 open_calls.add(trajectory, call)
 
 
 def _failure(message: dict[str, Json]) -> Outcome:
-    """What an error means: the call did not run, it was killed in its midst, or it ran and went wrong."""
+    """Classify an error: the call did not run, was killed while running, or ran and failed."""
     text = text_of(message.get("content"))
     if _NOT_RUN.match(text):
         return "refused"
@@ -113,10 +135,10 @@ def _failure(message: dict[str, Json]) -> Outcome:
 
 
 def _moment(entry: dict[str, Json], message: dict[str, Json]) -> int | None:
-    # The entry says when the line was written; a message alone says milliseconds since the epoch.
+    # The entry has the time of the line; a message has milliseconds since the epoch.
     written = microseconds(entry.get("timestamp"))
     stamp = message.get("timestamp")
     if written is None and isinstance(stamp, int | float) and not isinstance(stamp, bool):
-        # A whole number of hundreds of digits can be read, and not be divided.
+        # An integer with hundreds of digits can be parsed, but not divided.
         return microseconds_of_seconds(stamp / 1000) if abs(stamp) <= LATEST_US else None
     return written

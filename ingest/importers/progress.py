@@ -1,4 +1,4 @@
-"""A progress bar of one line for terminals; silent everywhere else."""
+"""A one-line progress bar for terminals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NARROWEST = 10
 
 
 class Progress:
-    """Shows how many of `total` steps of `label` are done. Writes only to a terminal, and leaves its line empty."""
+    """Shows how many of `total` steps are done. Writes only to terminals."""
 
     def __init__(self, stream: TextIO, label: str, total: int) -> None:
         self._stream = stream
@@ -22,7 +22,7 @@ class Progress:
         self._shown = stream.isatty()
 
     def advance(self, steps: int = 1) -> None:
-        """`steps` more are done."""
+        """Count `steps` more as done."""
         self._done = min(self._done + steps, self._total)
         now = time.monotonic()
         if self._shown and (now - self._drawn_at >= _REDRAW_S or self._done == self._total):

@@ -1,4 +1,4 @@
-"""Reading trajectory files: plain or gzip, JSON lines or one JSON value; every fault names its line."""
+"""Reads trajectory files: plain or gzip, JSON lines or one JSON value. Faults name their line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 
 class BadInputError(Exception):
-    """The input is not what was announced. `line` counts from 1; `reason` is a sentence without a full stop."""
+    """The input has another format. `line` counts from 1; `reason` has no full stop."""
 
     def __init__(self, line: int, reason: str) -> None:
         super().__init__(f"line {line}: {reason}")
@@ -27,7 +27,7 @@ class BadInputError(Exception):
 
 @dataclass(slots=True, frozen=True)
 class Document:
-    """One JSON value of a file: where it stands, where its publisher says it came from, and the value itself."""
+    """One JSON value of a file with its line, and its origin according to the publisher."""
 
     line: int
     origin: dict[str, Json] | None
@@ -36,28 +36,28 @@ class Document:
 
 @dataclass(slots=True, frozen=True)
 class TornEnd:
-    """The end of a file that is no whole line, as a killed agent leaves it: its `line`, from 1, and bytes."""
+    """A truncated last line, as a killed agent leaves it: its `line`, from 1, and size in bytes."""
 
     line: int
     size: int
 
     def __str__(self) -> str:
         unit = "byte" if self.size == 1 else "bytes"
-        return f"line {self.line:,} is cut short; its {self.size:,} {unit} were left out"
+        return f"line {self.line:,} is truncated; its {self.size:,} {unit} were skipped"
 
 
 class Trajectories(list[Trajectory]):
-    """What a file tells; `torn` is its end where that was left out."""
+    """The trajectories of a file; `torn` is its truncated last line, if any."""
 
     torn: TornEnd | None = None
 
 
 class Values:
-    """Every JSON value of a file with its line: one a line or, when the first is no value, the whole file as one.
+    """The JSON values of a file with their lines: one per line, or one value over all lines.
 
-    A last line that does not end and is no JSON is left out, and is `torn` once all were read. Iterating raises
-    BadInputError for anything else that is not JSON in UTF-8, for a cut gzip stream and for a file without a value;
-    OSError when the file cannot be read.
+    A last line without a line end that is not JSON is skipped, and is `torn` after iteration.
+    Iterating raises BadInputError for other text that is not JSON in UTF-8, for a truncated gzip
+    stream and for a file without a value; OSError if the file cannot be read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -73,20 +73,20 @@ class Values:
 
 
 def read_values(path: Path) -> Values:
-    """The JSON values of the file."""
+    """Return the JSON values of the file."""
     return Values(path)
 
 
 def _values(path: Path) -> Iterator[tuple[int, bytes | None, Json]]:
-    """Lines and values; a torn last line stands in the place of its value."""
+    """Yield (line number, None, value), or (line number, bytes, None) for a truncated last line."""
     with path.open("rb") as raw:
         compressed = raw.read(2) == _GZIP_MAGIC
         raw.seek(0)
         stream: BinaryIO = gzip.GzipFile(fileobj=raw) if compressed else raw  # type: ignore[assignment]  # reads alike
         number = 0
-        found = False
+        has_value = False
         for number, line in _lines(stream):
-            may_be_torn = found and not line.endswith(b"\n")
+            may_be_torn = has_value and not line.endswith(b"\n")
             try:
                 text = _decoded(line, number)
             except BadInputError:
@@ -102,24 +102,28 @@ def _values(path: Path) -> Iterator[tuple[int, bytes | None, Json]]:
                 if may_be_torn:
                     yield number, line, None
                     return
-                if found:
+                if has_value:
                     raise BadInputError(number, _syntax(fault)) from None
-                # Pretty-printed JSON: the value goes on over the next lines.
-                rest = "".join(_decoded(further, at) for at, further in _lines(stream, after=number))
+                # Pretty-printed JSON: the value continues on the next lines.
+                rest = "".join(
+                    _decoded(further, at) for at, further in _lines(stream, after=number)
+                )
                 yield number, None, _whole(text + rest, number)
                 return
             except (ValueError, RecursionError) as fault:
                 raise BadInputError(number, _unreadable(fault)) from None
-            found = True
+            has_value = True
             yield number, None, value
-        if not found:
+        if not has_value:
             raise BadInputError(max(number, 1), "the file is empty")
 
 
-def read_documents(values: Iterable[tuple[int, Json]], describes: Callable[[Json], bool]) -> Iterator[Document]:
-    """The documents among the values of a file; `describes` says whether a value is one.
+def read_documents(
+    values: Iterable[tuple[int, Json]], describes: Callable[[Json], bool]
+) -> Iterator[Document]:
+    """Yield the documents in the values of a file; `describes` recognizes a document.
 
-    A document may stand in a wrapper `{"_source": {...}, "raw": ...}`, in a list, or under names of an object.
+    A document may be wrapped in `{"_source": {...}, "raw": ...}`, in a list, or in an object.
     """
     for line, value in values:
         origin: dict[str, Json] | None = None
@@ -128,14 +132,24 @@ def read_documents(values: Iterable[tuple[int, Json]], describes: Callable[[Json
         if describes(value):
             yield Document(line, origin, value)
             continue
-        several = value if isinstance(value, list) else list(value.values()) if isinstance(value, dict) else []
-        if not several or not all(describes(one) for one in several):
+        documents = (
+            value
+            if isinstance(value, list)
+            else list(value.values())
+            if isinstance(value, dict)
+            else []
+        )
+        if not documents or not all(describes(document) for document in documents):
             raise BadInputError(line, _stranger(value))
-        # Documents gathered under one origin are told apart by their place, as a fragment.
-        for place, one in enumerate(several):
+        # Documents with the same origin are distinguished by their index as a fragment.
+        for place, document in enumerate(documents):
             path_of = origin.get("path") if origin else None
-            at = {**origin, "path": f"{path_of}#{place}"} if origin and isinstance(path_of, str) else origin
-            yield Document(line, at, one)
+            at = (
+                {**origin, "path": f"{path_of}#{place}"}
+                if origin and isinstance(path_of, str)
+                else origin
+            )
+            yield Document(line, at, document)
 
 
 def collect(
@@ -144,7 +158,7 @@ def collect(
     parse: Callable[[Document], Trajectory],
     gather: Callable[[Iterator[Document]], Iterator[Document]] = iter,
 ) -> Trajectories:
-    """One trajectory per document of the file with at least one call, none twice and no two under one key."""
+    """Return one trajectory per distinct document with at least one call, each with its own key."""
     keys, values = DistinctKeys(), read_values(path)
     kept = Trajectories()
     for document in gather(read_documents(values, describes)):
@@ -156,7 +170,7 @@ def collect(
 
 
 def origin_labels(origin: dict[str, Json] | None) -> dict[str, Json]:
-    """Where a document was published, as labels of its session; not at which commit, which a later version changes."""
+    """Return the origin of a document as session labels, without the commit, which may change."""
     if origin is None:
         return {}
     return {"origin": origin.get("repo"), "origin_path": origin.get("path")}
@@ -166,10 +180,12 @@ def _lines(stream: BinaryIO, after: int = 0) -> Iterator[tuple[int, bytes]]:
     number = after
     while True:
         try:
-            line = stream.readline()  # ends at \n only: U+2028 and \r may stand inside a JSON text
+            line = stream.readline()  # splits at \n only, because U+2028 and \r may occur in JSON
         except (EOFError, zlib.error, gzip.BadGzipFile) as fault:
-            said = str(fault).rstrip(".")
-            raise BadInputError(number + 1, f"the gzip stream is cut short or damaged ({said})") from None
+            reason = str(fault).rstrip(".")
+            raise BadInputError(
+                number + 1, f"the gzip stream is truncated or damaged ({reason})"
+            ) from None
         if not line:
             return
         number += 1
@@ -204,8 +220,8 @@ def _syntax(fault: json.JSONDecodeError) -> str:
 
 def _unreadable(fault: Exception) -> str:
     if isinstance(fault, RecursionError):
-        return "the JSON is nested too deeply to be read"
-    return "the JSON holds a number of too many digits"
+        return "the JSON is nested too deeply"
+    return "the JSON contains a number with too many digits"
 
 
 def _stranger(value: Json) -> str:

@@ -1,4 +1,4 @@
-"""The neutral shape that every trajectory format is read into. Knows no format, no API and no database."""
+"""The neutral trajectory model of all formats, independent of API and database."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
 
-# JSON as it came: str, int, float, bool, None, list or dict.
+# Parsed JSON: str, int, float, bool, None, list or dict.
 Json: TypeAlias = Any
-# `refused`: the agent's harness, or a person, did not let the call run, and the source says so.
+# `refused`: the source reports that the agent's harness or a person prevented the call.
 Outcome: TypeAlias = Literal["ok", "error", "unknown", "refused"]
 EndStatus: TypeAlias = Literal["completed", "failed", "cancelled"]
 
@@ -20,7 +20,7 @@ LONGEST_KEY = 200
 LONGEST_TITLE = 200
 LONGEST_LABEL = 200
 LONGEST_TOOL = 100
-LATEST_US = 2**53 - 1  # that the API takes; the year 2255
+LATEST_US = 2**53 - 1  # limit of the API; the year 2255
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
@@ -28,7 +28,7 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 @dataclass(slots=True)
 class Result:
-    """What came back for one call. `content` is exact; `outcome` is what the source says, never a guess."""
+    """The result of one call. `content` is exact; `outcome` is as reported, never a guess."""
 
     content: Json
     outcome: Outcome
@@ -38,7 +38,7 @@ class Result:
 
 @dataclass(slots=True)
 class Call:
-    """One tool call of a session. `position` counts the calls of the session from 1, in the order of the source."""
+    """One tool call. `position` counts the calls of the session from 1 in source order."""
 
     position: int
     sequence: int
@@ -49,20 +49,20 @@ class Call:
     occurred_us: int | None = None
     sidechain: bool = False
     result: Result | None = None
-    free_text: tuple[str, ...] = ()  # arguments that are the model's words about the call, and no part of it
+    free_text: tuple[str, ...] = ()  # arguments that only describe the call
 
     @property
     def is_refused(self) -> bool:
-        """True when the source says that the call was not let run."""
+        """True if the source reports that the call was prevented."""
         return self.result is not None and self.result.outcome == "refused"
 
 
 @dataclass(slots=True)
 class Trajectory:
-    """One session as its source tells it.
+    """One session as recorded by its source.
 
-    Everything in it follows from the source alone, and a longer later version of the same source gives the same
-    beginning: calls keep position and sequence, and the facts about the session come from before its first call.
+    All data follows from the source alone. A longer version of a source has the same beginning:
+    calls keep position and sequence, and session facts come from before its first call.
     """
 
     format: str
@@ -92,9 +92,9 @@ class Trajectory:
         sidechain: bool = False,
         talk: Collection[str] = (),
     ) -> Call:
-        """Append the next call. Two places in the sequence are kept for it: planned and dispatched.
+        """Append the next call. It takes two sequence numbers: planned and dispatched.
 
-        `talk` are names under which the format has the model's words about a call.
+        `talk` names the arguments in which the model only describes the call.
         """
         call = Call(
             position=len(self.calls) + 1,
@@ -105,22 +105,28 @@ class Trajectory:
             call_id=call_id if isinstance(call_id, str) and call_id else None,
             occurred_us=occurred_us,
             sidechain=sidechain,
-            free_text=tuple(name for name in talk if name in arguments) if isinstance(arguments, dict) else (),
+            free_text=tuple(name for name in talk if name in arguments)
+            if isinstance(arguments, dict)
+            else (),
         )
         self._next_sequence += 2
         self.calls.append(call)
         return call
 
-    def answer(self, call: Call, content: Json, outcome: Outcome, finished_us: int | None = None) -> None:
-        """Give `call` its result. The first answer stays; a second one for the same call is a repetition."""
+    def answer(
+        self, call: Call, content: Json, outcome: Outcome, finished_us: int | None = None
+    ) -> None:
+        """Set the result of `call`. Only the first one counts; others are repetitions."""
         if call.result is None:
             call.result = Result(content, outcome, self._next_sequence, finished_us)
             self._next_sequence += 1
 
-    def describe(self, *, title: str = "", branch: Json = None, labels: dict[str, Json] | None = None) -> None:
-        """Fill what is still empty about the session, but only before its first call.
+    def describe(
+        self, *, title: str = "", branch: Json = None, labels: dict[str, Json] | None = None
+    ) -> None:
+        """Fill empty session fields, but only before its first call.
 
-        A shorter version of the same source would otherwise tell something else about the same session.
+        Otherwise a shorter version of the same source would give other session facts.
         """
         if self.calls:
             return
@@ -128,12 +134,17 @@ class Trajectory:
         if not self.branch and isinstance(branch, str):
             self.branch = printable(branch)[:LONGEST_LABEL]
         for name, value in (labels or {}).items():
-            if isinstance(value, str | int) and not isinstance(value, bool) and str(value) and name not in self.labels:
+            if (
+                isinstance(value, str | int)
+                and not isinstance(value, bool)
+                and str(value)
+                and name not in self.labels
+            ):
                 self.labels[name] = printable(str(value))[:LONGEST_LABEL]
 
 
 class OpenCalls:
-    """Finds the call that a result answers, by call id; a reused id is answered in the order of the calls."""
+    """Finds the call of a result by call id; reused ids are matched in the order of the calls."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, list[tuple[Trajectory, Call]]] = {}
@@ -143,11 +154,13 @@ class OpenCalls:
             self._waiting.setdefault(call.call_id, []).append((trajectory, call))
 
     def knows(self, call_id: Json) -> bool:
-        """Whether a call of that id was told already, answered or not."""
+        """Return whether a call with this id was added, with or without a result."""
         return isinstance(call_id, str) and call_id in self._waiting
 
-    def take(self, call_id: Json, within: Trajectory | None = None) -> tuple[Trajectory, Call] | None:
-        """The oldest unanswered call of that id, one of `within` first; None when no call waits for it."""
+    def take(
+        self, call_id: Json, within: Trajectory | None = None
+    ) -> tuple[Trajectory, Call] | None:
+        """Remove and return the oldest open call with this id, if any; prefer `within`."""
         waiting = self._waiting.get(call_id) if isinstance(call_id, str) else None
         if not waiting:
             return None
@@ -157,10 +170,10 @@ class OpenCalls:
 
 
 def document_key(origin: dict[str, Json] | None, natural: str, raw: Json) -> str:
-    """The session key of a document that is one of many in a file.
+    """Return the session key of a document that is one of many in a file.
 
-    Where the document came from, when it says so (`repository:path`, which lasts over later commits); else its natural
-    name with a digest of its content, so that two runs of one task never become one session.
+    The key is the document's origin if known (`repository:path`, stable over commits), else its
+    natural name with a digest of its content, so that two runs of one task are two sessions.
     """
     if origin is not None and isinstance(origin.get("path"), str) and origin["path"]:
         repository = origin.get("repo")
@@ -170,7 +183,7 @@ def document_key(origin: dict[str, Json] | None, natural: str, raw: Json) -> str
 
 
 def session_key(name: str) -> str:
-    """`name` as a key: printable, at most LONGEST_KEY characters, two names never one key."""
+    """Return `name` as a printable key of at most LONGEST_KEY characters, unique per name."""
     key = printable(name)
     if key == name and 0 < len(key) <= LONGEST_KEY:
         return key
@@ -178,14 +191,14 @@ def session_key(name: str) -> str:
 
 
 class DistinctKeys:
-    """Keeps the documents of one file apart: one key never stands for two contents."""
+    """Ensures that documents of one file with different contents have different keys."""
 
     def __init__(self) -> None:
         self._contents: dict[str, str] = {}
         self._taken: set[str] = set()
 
     def admit(self, trajectory: Trajectory, content: Json) -> bool:
-        """Give `trajectory` a key that no other content has; False when the file holds this very document already."""
+        """Give `trajectory` a unique key; return False if the document is a duplicate."""
         own = digest(content)
         for key in (trajectory.key, session_key(f"{trajectory.key}~{own[:16]}")):
             if self._contents.setdefault(key, own) != own:
@@ -198,39 +211,41 @@ class DistinctKeys:
 
 
 def digest(value: Json) -> str:
-    """SHA-256 of a JSON value, the same for the same value in every run and on every machine; 64 hex digits."""
+    """Return the SHA-256 of a JSON value in hex, the same on every machine."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 def printable(text: str) -> str:
-    """`text` with runs of control characters as one space and lone surrogates as U+FFFD; for names, never payloads."""
+    """Replace control characters by a space and lone surrogates by U+FFFD. For names only."""
     return _SURROGATE.sub("�", _UNPRINTABLE.sub(" ", text)).strip()
 
 
 def title_of(text: str) -> str:
-    """The first LONGEST_TITLE characters of `text` on one line."""
+    """Return the first LONGEST_TITLE characters of `text` on one line."""
     line = " ".join(printable(text[: LONGEST_TITLE * 20]).split())
     return line if len(line) <= LONGEST_TITLE else line[: LONGEST_TITLE - 1].rstrip() + "…"
 
 
 def name_of(tool: Json) -> str:
-    """A tool's name as a short printable text; `unnamed` when the source gives none."""
+    """Return a tool's name as short printable text; `unnamed` if there is none."""
     name = printable(tool)[:LONGEST_TOOL] if isinstance(tool, str) else ""
     return name or "unnamed"
 
 
 def text_of(content: Json) -> str:
-    """The words of a message content: a text, or the text blocks of a list; "" when there are none."""
+    """Return the text of a message content: a text or the text blocks of a list."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
         return ""
-    return "\n".join(b["text"] for b in content if isinstance(b, dict) and isinstance(b.get("text"), str))
+    return "\n".join(
+        b["text"] for b in content if isinstance(b, dict) and isinstance(b.get("text"), str)
+    )
 
 
 def unwrapped(content: Json) -> Json:
-    """A result that is one bare text block, as its text; everything else unchanged. Nothing is lost either way."""
+    """Return the text of a result that is a single plain text block; other results unchanged."""
     if isinstance(content, list) and len(content) == 1:
         block = content[0]
         if isinstance(block, dict) and block.keys() == {"type", "text"} and block["type"] == "text":
@@ -239,7 +254,7 @@ def unwrapped(content: Json) -> Json:
 
 
 def arguments_of(sent: Json) -> Json:
-    """The arguments of an OpenAI-style call: the sent text read as JSON; the text itself when it is no object."""
+    """Parse the arguments of an OpenAI-style call; return the text if it is not an object."""
     if not isinstance(sent, str):
         return sent
     try:
@@ -250,7 +265,7 @@ def arguments_of(sent: Json) -> Json:
 
 
 def microseconds(moment: Json) -> int | None:
-    """Microseconds since the epoch of an ISO text (UTC when it names no zone); None when the API takes no such time."""
+    """Parse an ISO time (default UTC) to microseconds; None if invalid or out of range."""
     if not isinstance(moment, str):
         return None
     try:
@@ -265,7 +280,11 @@ def microseconds(moment: Json) -> int | None:
 
 
 def microseconds_of_seconds(seconds: Json) -> int | None:
-    """Microseconds since the epoch of a number of seconds; None when it is not a sane one."""
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < LATEST_US / 1_000_000:
+    """Convert seconds since the epoch to microseconds; None if invalid or out of range."""
+    if (
+        isinstance(seconds, bool)
+        or not isinstance(seconds, int | float)
+        or not 0 < seconds < LATEST_US / 1_000_000
+    ):
         return None
     return round(seconds * 1_000_000)

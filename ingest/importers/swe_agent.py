@@ -1,7 +1,7 @@
-"""SWE-agent trajectories: steps of action and observation, or (older, and demonstrations) only the conversation.
+"""SWE-agent trajectories: steps, or only the conversation (older files and demonstrations).
 
-Neither tells times or whether a command succeeded: an observation is an answer, and the outcome is `ok`, but where the
-agent's environment says that it did not run the command, or killed it.
+Neither has times or exit codes. An observation means the outcome `ok`, unless the environment
+reports that it did not run the command or killed it.
 """
 
 from __future__ import annotations
@@ -10,10 +10,18 @@ import re
 from pathlib import Path
 
 from ingest.importers.reading import Document, Trajectories, collect, origin_labels
-from ingest.importers.shapes import EndStatus, Json, OpenCalls, Outcome, Trajectory, document_key, text_of
+from ingest.importers.shapes import (
+    EndStatus,
+    Json,
+    OpenCalls,
+    Outcome,
+    Trajectory,
+    document_key,
+    text_of,
+)
 
 FORMAT = "swe-agent"
-# Steps are lines typed into the agent's own shell, which knows more commands than bash.
+# Steps are lines of the agent's own shell, which has more commands than bash.
 SHELL = "shell"
 _NOT_RUN = re.compile(
     r"\s*(?:Your bash command contained syntax errors and was NOT executed\b"
@@ -21,12 +29,14 @@ _NOT_RUN = re.compile(
     re.DOTALL,
 )
 _KILLED = re.compile(
-    r"\s*(?:EXECUTION TIMED OUT\b|The command '.{0,100000}?' was cancelled because it took more than)", re.DOTALL
+    r"\s*(?:EXECUTION TIMED OUT\b"
+    r"|The command '.{0,100000}?' was cancelled because it took more than)",
+    re.DOTALL,
 )
 
 
 def read(path: Path) -> Trajectories:
-    """The runs with at least one call."""
+    """Return the runs with at least one call."""
     return collect(path, _describes, _trajectory)
 
 
@@ -36,23 +46,31 @@ def _describes(value: Json) -> bool:
     steps, history = value.get("trajectory"), value.get("history")
     if steps is None and history is None:
         return False
-    return _all_have("action", steps) and _all_have("role", history) and bool(steps or isinstance(history, list))
+    return (
+        _all_have("action", steps)
+        and _all_have("role", history)
+        and bool(steps or isinstance(history, list))
+    )
 
 
 def _all_have(name: str, entries: Json) -> bool:
     if entries is None:
         return True
-    return isinstance(entries, list) and all(isinstance(entry, dict) and name in entry for entry in entries)
+    return isinstance(entries, list) and all(
+        isinstance(entry, dict) and name in entry for entry in entries
+    )
 
 
 def _trajectory(document: Document) -> Trajectory:
     raw = document.raw
     trajectory = Trajectory(FORMAT, document_key(document.origin, "", raw))
-    trajectory.describe(labels={"environment": raw.get("environment"), **origin_labels(document.origin)})
+    trajectory.describe(
+        labels={"environment": raw.get("environment"), **origin_labels(document.origin)}
+    )
     history: list[dict[str, Json]] = raw.get("history") or []
-    for said in history:
-        if said.get("role") == "user" and not said.get("is_demo"):
-            trajectory.describe(title=text_of(said.get("content")))
+    for message in history:
+        if message.get("role") == "user" and not message.get("is_demo"):
+            trajectory.describe(title=text_of(message.get("content")))
     if raw.get("trajectory"):
         _steps(trajectory, raw["trajectory"])
     else:
@@ -64,7 +82,7 @@ def _trajectory(document: Document) -> Trajectory:
 def _steps(trajectory: Trajectory, steps: list[dict[str, Json]]) -> None:
     for turn, step in enumerate(steps, 1):
         action = step["action"]
-        # A step without an action is the harness speaking (a format error, a limit): nothing was run.
+        # A step without an action is a message of the harness (format error, limit); nothing ran.
         if not isinstance(action, str) or not action.strip():
             continue
         call = trajectory.add_call(SHELL, {"command": action}, turn=turn)
@@ -75,30 +93,34 @@ def _steps(trajectory: Trajectory, steps: list[dict[str, Json]]) -> None:
 def _conversation(trajectory: Trajectory, history: list[dict[str, Json]]) -> None:
     open_calls = OpenCalls()
     turn = 0
-    for place, said in enumerate(history):
-        if said.get("is_demo"):
+    for place, message in enumerate(history):
+        if message.get("is_demo"):
             continue
-        if said.get("role") == "tool":
-            ids = said.get("tool_call_ids") or [said.get("tool_call_id")]
+        if message.get("role") == "tool":
+            ids = message.get("tool_call_ids") or [message.get("tool_call_id")]
             for call_id in ids if isinstance(ids, list) else []:
-                found = open_calls.take(call_id)
-                if found is not None:
-                    content = said.get("content", "")
-                    trajectory.answer(found[1], content, _outcome(content))
+                pair = open_calls.take(call_id)
+                if pair is not None:
+                    content = message.get("content", "")
+                    trajectory.answer(pair[1], content, _outcome(content))
             continue
-        if said.get("role") != "assistant":
+        if message.get("role") != "assistant":
             continue
         turn += 1
-        requests = said.get("tool_calls")
+        requests = message.get("tool_calls")
         for request in requests if isinstance(requests, list) else []:
             function = request.get("function") if isinstance(request, dict) else None
             if isinstance(function, dict):
-                # Arguments stay the text the model sent; nothing here says how the tool read them.
+                # Arguments stay the text that the model sent; the file does not record how the
+                # tool parsed them.
                 call = trajectory.add_call(
-                    function.get("name"), function.get("arguments"), turn=turn, call_id=request.get("id")
+                    function.get("name"),
+                    function.get("arguments"),
+                    turn=turn,
+                    call_id=request.get("id"),
                 )
                 open_calls.add(trajectory, call)
-        action = said.get("action")
+        action = message.get("action")
         if not requests and isinstance(action, str) and action.strip():
             call = trajectory.add_call(SHELL, {"command": action}, turn=turn)
             answer = history[place + 1] if place + 1 < len(history) else None

@@ -1,7 +1,7 @@
 """tau-bench results: one trial of one task, as an OpenAI-style conversation with tool calls.
 
-Call ids are reused within a trial, with the same and with other arguments: each request is a call of its own, and an
-answer belongs to the oldest request of its id that waits. No times are told.
+Call ids are reused within a trial, with equal and with other arguments. Each request is a separate
+call, and a result belongs to the oldest open request with its id. The files have no times.
 """
 
 from __future__ import annotations
@@ -9,18 +9,30 @@ from __future__ import annotations
 from pathlib import Path
 
 from ingest.importers.reading import Document, Trajectories, collect, origin_labels
-from ingest.importers.shapes import Json, OpenCalls, Outcome, Trajectory, arguments_of, document_key, text_of
+from ingest.importers.shapes import (
+    Json,
+    OpenCalls,
+    Outcome,
+    Trajectory,
+    arguments_of,
+    document_key,
+    text_of,
+)
 
 FORMAT = "tau-bench"
 
 
 def read(path: Path) -> Trajectories:
-    """The trials with at least one call."""
+    """Return the trials with at least one call."""
     return collect(path, _describes, _trajectory)
 
 
 def _describes(value: Json) -> bool:
-    if not isinstance(value, dict) or "task_id" not in value or not isinstance(value.get("traj"), list):
+    if (
+        not isinstance(value, dict)
+        or "task_id" not in value
+        or not isinstance(value.get("traj"), list)
+    ):
         return False
     return all(isinstance(message, dict) and "role" in message for message in value["traj"])
 
@@ -30,10 +42,14 @@ def _trajectory(document: Document) -> Trajectory:
     name = f"task {raw['task_id']}, trial {raw.get('trial', 0)}"
     natural = f"{FORMAT}/task{raw['task_id']}.trial{raw.get('trial', 0)}"
     trajectory = Trajectory(FORMAT, document_key(document.origin, natural, raw))
-    said = next((text_of(m.get("content")) for m in raw["traj"] if m["role"] == "user"), "")
+    text = next((text_of(m.get("content")) for m in raw["traj"] if m["role"] == "user"), "")
     trajectory.describe(
-        title=f"{name}: {said}" if said else name,
-        labels={"task": raw["task_id"], "trial": raw.get("trial"), **origin_labels(document.origin)},
+        title=f"{name}: {text}" if text else name,
+        labels={
+            "task": raw["task_id"],
+            "trial": raw.get("trial"),
+            **origin_labels(document.origin),
+        },
     )
     open_calls = OpenCalls()
     turn = 0
@@ -52,13 +68,15 @@ def _trajectory(document: Document) -> Trajectory:
                     )
                     open_calls.add(trajectory, call)
         elif message["role"] == "tool":
-            found = open_calls.take(message.get("tool_call_id"))
-            if found is not None:
+            pair = open_calls.take(message.get("tool_call_id"))
+            if pair is not None:
                 content = message.get("content", "")
-                said = content if isinstance(content, str) else ""
-                outcome: Outcome = "error" if said.startswith("Error") else "ok"
-                unknown_tool = said.startswith("Unknown action ")  # which the environment has not, and ran nothing
-                trajectory.answer(found[1], content, "refused" if unknown_tool else outcome)
-    # A trial is written down once it was scored.
+                text = content if isinstance(content, str) else ""
+                outcome: Outcome = "error" if text.startswith("Error") else "ok"
+                unknown_tool = text.startswith(
+                    "Unknown action "
+                )  # the environment has no such tool, so nothing ran
+                trajectory.answer(pair[1], content, "refused" if unknown_tool else outcome)
+    # A trial with a reward is complete.
     trajectory.ended = "completed" if raw.get("reward") is not None else None
     return trajectory

@@ -1,1 +1,1 @@
-"""The agents' doors, one module per noun."""
+"""API endpoints, one module per kind of object."""

@@ -1,4 +1,4 @@
-"""Doors that tell about the API: its limits, its description, and what is not here."""
+"""Endpoints about the API itself: limits, tools, OpenAPI document, error handlers."""
 
 from typing import Any, Final
 
@@ -18,40 +18,45 @@ from sessions.access import MemberRequest, member
 
 @reading
 def get_limits(_call: Call) -> HttpResponse:
-    """The one table of limits."""
+    """Return the limits of the API."""
     return as_json(200, limits())
 
 
 @reading
 def get_tool(call: Call) -> HttpResponse:
-    """What the operator declared of one tool; of one that is not declared, what holds for it."""
-    asked = parameters(call.request, {"name"})
-    if "name" not in asked:
-        raise Problem(422, "invalid", "Name the tool: GET /tools?name=git.push.", pointer="/name")
-    found = declared.tool(call.project, asked["name"])
+    """Return the declaration of a tool, or the defaults for an undeclared tool."""
+    params = parameters(call.request, {"name"})
+    if "name" not in params:
+        raise Problem(
+            422,
+            "invalid",
+            "The parameter `name` is missing. Send GET /tools?name=git.push.",
+            pointer="/name",
+        )
+    tool = declared.tool(call.project, params["name"])
     body = {
-        "name": asked["name"],
-        "declared": found is not declared.UNDECLARED,
-        "class": found.tool_class,
-        "reversibility": found.reversibility,
-        "deadline_s": found.deadline_s,
-        "request_lifetime_s": found.request_lifetime_s,
-        "max_attempts": found.max_attempts,
-        "probe": found.means.probe,
+        "name": params["name"],
+        "declared": tool is not declared.UNDECLARED,
+        "class": tool.tool_class,
+        "reversibility": tool.reversibility,
+        "deadline_s": tool.deadline_s,
+        "request_lifetime_s": tool.request_lifetime_s,
+        "max_attempts": tool.max_attempts,
+        "probe": tool.means.probe,
     }
     return as_json(200, body)
 
 
 @guarded("GET", "HEAD")
 def openapi(_request: HttpRequest) -> HttpResponseBase:
-    """The OpenAPI document; it holds nothing secret, so it needs no token."""
+    """Return the OpenAPI document. It contains no secrets, so no token is required."""
     return as_json(200, description())
 
 
 @require_safe
 @member
 def read_description(request: MemberRequest) -> HttpResponse:
-    """The same description as a page for people."""
+    """Show the API as an HTML page."""
     schemas = description()["components"]["schemas"]
     groups: dict[str, list[dict[str, Any]]] = {}
     for endpoint in ENDPOINTS:
@@ -60,16 +65,20 @@ def read_description(request: MemberRequest) -> HttpResponse:
         groups.setdefault(endpoint.tag, []).append(about)
     facts = {kind: _fields(shape.__name__, schemas) for kind, shape in SHAPES.items()}
     context = {"groups": groups, "envelope": _fields("Envelope", schemas), "facts": facts}
-    return render(request, "ingest/description.html", context | {"limits": limits(), "refusals": REFUSALS})
+    return render(
+        request, "ingest/description.html", context | {"limits": limits(), "refusals": REFUSALS}
+    )
 
 
 def _fields(shape: str, schemas: dict[str, Any]) -> list[dict[str, Any]]:
-    """The fields of a shape, those it needs first."""
+    """List the fields of a schema, required fields first."""
     schema = schemas[shape]
     needed = schema.get("required", [])
     return [
         {"name": name, "required": name in needed, "type": _type(about, schemas)}
-        for name, about in sorted(schema["properties"].items(), key=lambda field: field[0] not in needed)
+        for name, about in sorted(
+            schema["properties"].items(), key=lambda field: field[0] not in needed
+        )
     ]
 
 
@@ -83,9 +92,11 @@ _WORDS: Final = {
 
 
 def _type(schema: dict[str, Any], schemas: dict[str, Any]) -> str:
-    """What a field takes, in a few words."""
+    """Describe the type of a field in a few words."""
     if "anyOf" in schema:
-        return " or ".join(_type(part, schemas) for part in schema["anyOf"] if part.get("type") != "null")
+        return " or ".join(
+            _type(part, schemas) for part in schema["anyOf"] if part.get("type") != "null"
+        )
     if "enum" in schema:
         return " | ".join(str(value) for value in schema["enum"])
     if "$ref" in schema:
@@ -104,17 +115,19 @@ def _type(schema: dict[str, Any], schemas: dict[str, Any]) -> str:
 
 
 def not_found(_request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
-    """No door at that address."""
-    detail = "There is nothing at this address; /api/v1/openapi.json describes what there is."
+    """Answer 404 for an unknown URL."""
+    detail = "This URL does not exist. See /api/v1/openapi.json for all endpoints."
     return problems.response(Problem(404, "not_found", detail))
 
 
 def server_error(_request: HttpRequest) -> HttpResponse:
-    """A fault of ours."""
-    detail = "Gatebook failed to answer; nothing was recorded unless you were told so. Ask by receipt, then send again."
+    """Answer 500 for an unhandled exception."""
+    detail = "Internal error. Check GET /events/receipt, then retry with the same Idempotency-Key."
     return problems.response(Problem(500, "server_error", detail))
 
 
 def bad_request(_request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
-    """A request that cannot be read at all."""
-    return problems.response(Problem(400, "bad_request", "The request cannot be read; send plain HTTP and JSON."))
+    """Answer 400 for a malformed request."""
+    return problems.response(
+        Problem(400, "bad_request", "The request is malformed. Send valid HTTP and JSON.")
+    )

@@ -1,4 +1,4 @@
-"""Doors for capacity: an agent says how much it can take; everybody of the project may read what was said last."""
+"""Endpoints for capacity: agents report it; every agent of the project can read it."""
 
 from typing import Any
 from uuid import UUID
@@ -19,39 +19,57 @@ from sessions.origin import Origin
 
 
 @command(ReportCapacity, "capacity.reported")
-def report_capacity(call: Call, fields: ReportCapacity, origin: Origin, _path: dict[str, UUID]) -> Reply:
-    """Keep what an agent says of its capacity, and tell whether its plans are paced from now on."""
+def report_capacity(
+    call: Call, fields: ReportCapacity, origin: Origin, _path: dict[str, UUID]
+) -> Reply:
+    """Record a capacity report, and return whether the agent's plans are throttled now."""
     values = {name: getattr(fields, name) for name in capacity.FIELDS}
     if all(value is None for value in values.values()):
-        detail = f"Send at least one of {', '.join(capacity.FIELDS)}."
+        detail = f"The report is empty. Send at least one of {', '.join(capacity.FIELDS)}."
         raise Problem(422, "invalid", detail)
     session = _session(call.project, fields.session) if fields.session else None
-    if session is not None and (refuse := fencing.check(origin, session, "capacity.reported")) is not None:
+    if (
+        session is not None
+        and (refuse := fencing.check(origin, session, "capacity.reported")) is not None
+    ):
         return refuse
     row = capacity.report(origin, session, values)
-    return Reply(200, _state(row, call.received_us) | {"session": str(session) if session else None})
+    return Reply(
+        200, _state(row, call.received_us) | {"session": str(session) if session else None}
+    )
 
 
 @reading
 def list_capacity(call: Call) -> HttpResponse:
-    """The latest report of each agent, in each session and in all, the newest first."""
-    asked = parameters(call.request, {"session", "agent", "limit"})
-    session = _session(call.project, asked["session"]) if "session" in asked else None
+    """List the latest report of each agent, per session and overall, newest first."""
+    params = parameters(call.request, {"session", "agent", "limit"})
+    session = _session(call.project, params["session"]) if "session" in params else None
     agent = None
-    if "agent" in asked:
-        agent = Agent.objects.filter(project=call.project, name=asked["agent"]).values_list("id", flat=True).first()
+    if "agent" in params:
+        agent = (
+            Agent.objects.filter(project=call.project, name=params["agent"])
+            .values_list("id", flat=True)
+            .first()
+        )
         if agent is None:
-            raise Problem(422, "agent_unknown", "This project has no such agent.", pointer="/agent")
-    found = capacity.latest(call.project, session, agent, whole_number(asked, "limit", USUAL, MOST))
+            raise Problem(
+                422,
+                "agent_unknown",
+                "The project has no such agent. Send the name of one of its agents.",
+                pointer="/agent",
+            )
+    reports = capacity.latest(
+        call.project, session, agent, whole_number(params, "limit", USUAL, MOST)
+    )
     now = now_us()
-    return as_json(200, {"items": [describe(row, now) for row in found], "next": None})
+    return as_json(200, {"items": [describe(row, now) for row in reports], "next": None})
 
 
 capacity_door = by_method(POST=report_capacity, GET=list_capacity)
 
 
 def describe(row: Capacity, now: int) -> dict[str, Any]:
-    """A report in an answer."""
+    """Serialize a capacity report."""
     return {
         "agent": row.agent.name,
         "session": str(row.session_id) if row.session_id else None,
@@ -74,5 +92,5 @@ def _session(project: UUID, reference: str) -> UUID:
     try:
         return references.find(project, reference).id
     except references.NotFound:
-        detail = "This project has no such session; open it first with POST /sessions."
+        detail = "The project has no such session. Open it first with POST /sessions."
         raise Problem(404, "not_found", detail) from None

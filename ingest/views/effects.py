@@ -1,4 +1,4 @@
-"""Doors for effects: plan, dispatch, acknowledge, fail, compensate, supersede, and reading them back."""
+"""Endpoints for effects: plan, dispatch, acknowledge, fail, compensate, supersede, read."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -31,9 +31,16 @@ from sessions.models import Task
 from sessions.origin import Origin
 
 
-def _plan(call: Call, fields: shapes.PlanFields, origin: Origin, reference: str, compensates: Effect | None) -> Reply:
+def _plan(
+    call: Call,
+    fields: shapes.PlanFields,
+    origin: Origin,
+    reference: str,
+    compensates: Effect | None,
+) -> Reply:
     digest = intent_digest(fields.tool, fields.arguments, fields.free_text)
-    # Counted before it is known to be new, so that the session is locked and written once; taken back below if not.
+    # The effect is counted in advance, so that the session is locked and written once. The count is
+    # corrected below if the effect is not new.
     session = sessions.lock_meant(call.project, reference, call.received_us, new_effects=1)
     if session is None:
         raise _no_session()
@@ -47,12 +54,16 @@ def _plan(call: Call, fields: shapes.PlanFields, origin: Origin, reference: str,
     task = _task(call.project, session, fields.task) if fields.task else None
     if task is not None:
         values["task_id"] = task.id
-    wish = Plan(session, key_of(fields, digest), fields.tool, digest, values)
+    plan = Plan(session, key_of(fields, digest), fields.tool, digest, values)
     repository = (fields.target.repository or "") if fields.target is not None else ""
     try:
-        answered = leave.plan(origin, wish, Asked(fields.arguments, repository, fields.preconditions))
+        answered = leave.plan(
+            origin, plan, Asked(fields.arguments, repository, fields.preconditions)
+        )
     except capacity.Paced as paced:
-        raise Problem(429, "PACED", paced.sentence, headers={"Retry-After": str(paced.retry_after_s)}) from None
+        raise Problem(
+            429, "PACED", paced.sentence, headers={"Retry-After": str(paced.retry_after_s)}
+        ) from None
     except breakers.Paused as paused:
         sentence, headers = paused.sentence, {"Retry-After": str(paused.retry_after_s)}
         raise Problem(429, "BREAKER_OPEN", sentence, headers=headers) from None
@@ -64,78 +75,97 @@ def _plan(call: Call, fields: shapes.PlanFields, origin: Origin, reference: str,
 
 
 @command(shapes.PlanEffect, "effect.planned")
-def plan_effect(call: Call, fields: shapes.PlanEffect, origin: Origin, _path: dict[str, UUID]) -> Reply:
-    """Write down an intention before it happens, and hear whether to proceed."""
+def plan_effect(
+    call: Call, fields: shapes.PlanEffect, origin: Origin, _path: dict[str, UUID]
+) -> Reply:
+    """Plan an effect before it happens. The answer says whether to proceed."""
     return _plan(call, fields, origin, fields.session, None)
 
 
 @command(shapes.CompensateEffect, "effect.planned", effect="compensates")
-def compensate_effect(call: Call, fields: shapes.CompensateEffect, origin: Origin, path: dict[str, UUID]) -> Reply:
-    """Plan the undoing of an effect: an effect of its own, with leave of its own; at most one may be open."""
+def compensate_effect(
+    call: Call, fields: shapes.CompensateEffect, origin: Origin, path: dict[str, UUID]
+) -> Reply:
+    """Plan a compensation: an effect with its own permission. At most one may be open."""
     session = _effect(call.project, str(path["effect"])).session_id
     task = _task(call.project, session, fields.task).id if fields.task else None
     speakers.expect(origin, session, "effect.planned", task=task, effect=path["effect"])
-    sessions.lock(call.project, session, call.received_us, new_effects=0)  # so that two compensations see each other
-    undone = _effect(call.project, str(path["effect"]))
+    sessions.lock(
+        call.project, session, call.received_us, new_effects=0
+    )  # serializes compensations
+    target = _effect(call.project, str(path["effect"]))
     digest = intent_digest(fields.tool, fields.arguments, fields.free_text)
-    other = derived(undone.session_id, key_of(fields, digest))
-    # One that was merely reported gave no answer yet that could be asked for again.
-    if undone.compensations.filter(id=other, lane="command").exists():
-        return _plan(call, fields, origin, str(undone.session_id), undone)
-    if undone.state in ("planned", "superseded", "compensated"):
-        detail = f"The effect is {undone.state}; there is nothing to compensate."
-        return refused(Answered(row_of(undone), 409, Refusal("WRONG_STATE", detail)))
+    compensation = derived(target.session_id, key_of(fields, digest))
+    # A compensation that was only reported has no stored answer to return.
+    if target.compensations.filter(id=compensation, lane="command").exists():
+        return _plan(call, fields, origin, str(target.session_id), target)
+    if target.state in ("planned", "superseded", "compensated"):
+        detail = f"The effect is {target.state}. There is nothing to compensate."
+        return refused(Answered(row_of(target), 409, Refusal("WRONG_STATE", detail)))
     undecided = Q(state__in=("planned", "dispatched")) | Q(state="failed", outcome="unknown")
-    if undone.compensations.filter(undecided, lane="command").exists():
-        return refused(Answered(row_of(undone), 409, leaves.COMPENSATION_OPEN))
-    return _plan(call, fields, origin, str(undone.session_id), undone)
+    if target.compensations.filter(undecided, lane="command").exists():
+        return refused(Answered(row_of(target), 409, leaves.COMPENSATION_OPEN))
+    return _plan(call, fields, origin, str(target.session_id), target)
 
 
-def _part(undone: Effect) -> int | None:
-    """What acknowledging a compensation of an effect undoes: all of it, or what the verdict table asks for now."""
-    found = cases.judge(undone.project_id, [undone], now_us(), None)[undone.id].verdict
-    if found.answer != "compensate":
+def _part(target: Effect) -> int | None:
+    """Return `undoes` of a compensation: None for the whole effect, or as the verdict asks."""
+    verdict = cases.judge(target.project_id, [target], now_us(), None)[target.id].verdict
+    if verdict.answer != "compensate":
         return None
-    return {"CANCEL_THEN_REDO": undone.attempt_count, "DUPLICATE_FOUND": 0}.get(found.reason)
+    return {"CANCEL_THEN_REDO": target.attempt_count, "DUPLICATE_FOUND": 0}.get(verdict.reason)
 
 
 @command(shapes.DispatchEffect, "effect.dispatched")
-def dispatch_effect(call: Call, fields: shapes.DispatchEffect, origin: Origin, path: dict[str, UUID]) -> Reply:
-    """Use the leave: after this answer, and only after it, the agent may act."""
+def dispatch_effect(
+    call: Call, fields: shapes.DispatchEffect, origin: Origin, path: dict[str, UUID]
+) -> Reply:
+    """Use the permission. The agent may act only after a successful response."""
     if fields.arguments is msgspec.UNSET and fields.intent_digest is None:
-        detail = "Send the arguments you are about to use, or the intent_digest of the plan's answer."
+        detail = (
+            "The intent is missing. Send `arguments`, or the `intent_digest` of the plan's"
+            " response."
+        )
         raise Problem(422, "intent_missing", detail, pointer="/intent_digest")
 
-    def asked(tool: str) -> str:
-        """The digest of what is about to run; empty when digest and arguments were both sent and disagree."""
+    def digest_of_call(tool: str) -> str:
+        """Return the digest of the call; empty if the digest sent contradicts the arguments."""
         if fields.arguments is msgspec.UNSET:
             return fields.intent_digest or ""
         computed = intent_digest(tool, fields.arguments, fields.free_text)
         return computed if fields.intent_digest in (None, computed) else ""
 
-    whole = None if fields.arguments is msgspec.UNSET else Whole(fields.arguments, bool(fields.free_text))
+    sent = (
+        None
+        if fields.arguments is msgspec.UNSET
+        else Whole(fields.arguments, bool(fields.free_text))
+    )
     try:
         answered = leave.dispatch(
             origin,
             path["effect"],
             process=fields.process,
-            asked=asked,
+            asked=digest_of_call,
             preconditions=fields.preconditions,
-            whole=whole,
+            whole=sent,
             replays=fields.replays,
         )
     except LookupError:
         raise _no_effect() from None
     reply = _seen(call, answered, kept=False, process=fields.process)
-    if answered.refusal is None:  # from now on: whatever is sent under this attempt must be dead after it
+    if (
+        answered.refusal is None
+    ):  # the agent must abort a request of this attempt after so many seconds
         lifetime_s = declared.tool(call.project, answered.effect.tool).request_lifetime_s
         reply.body["request_lifetime_s"] = lifetime_s
     return reply
 
 
 @command(shapes.AcknowledgeEffect, "effect.acknowledged")
-def acknowledge_effect(call: Call, fields: shapes.AcknowledgeEffect, origin: Origin, path: dict[str, UUID]) -> Reply:
-    """Record what came of an attempt. Never held; a late one is kept as evidence (202)."""
+def acknowledge_effect(
+    call: Call, fields: shapes.AcknowledgeEffect, origin: Origin, path: dict[str, UUID]
+) -> Reply:
+    """Record the outcome of an attempt. Never blocked; a late one is kept as evidence (202)."""
     try:
         answered = leave.acknowledge(
             origin,
@@ -150,11 +180,17 @@ def acknowledge_effect(call: Call, fields: shapes.AcknowledgeEffect, origin: Ori
 
 
 @command(shapes.FailEffect, "effect.failed")
-def fail_effect(call: Call, fields: shapes.FailEffect, origin: Origin, path: dict[str, UUID]) -> Reply:
-    """Record that an attempt failed, and whether anything is known of the world."""
+def fail_effect(
+    call: Call, fields: shapes.FailEffect, origin: Origin, path: dict[str, UUID]
+) -> Reply:
+    """Record that an attempt failed, and whether its outcome is known."""
     try:
         answered = commands.fail(
-            origin, path["effect"], attempt=fields.attempt, reason=fields.reason, observe=leave.observe
+            origin,
+            path["effect"],
+            attempt=fields.attempt,
+            reason=fields.reason,
+            observe=leave.observe,
         )
     except LookupError:
         raise _no_effect() from None
@@ -162,7 +198,9 @@ def fail_effect(call: Call, fields: shapes.FailEffect, origin: Origin, path: dic
 
 
 @command(shapes.SupersedeEffect, "effect.superseded")
-def supersede_effect(call: Call, _fields: shapes.SupersedeEffect, origin: Origin, path: dict[str, UUID]) -> Reply:
+def supersede_effect(
+    call: Call, _fields: shapes.SupersedeEffect, origin: Origin, path: dict[str, UUID]
+) -> Reply:
     """Withdraw an effect that has not happened."""
     try:
         answered = leave.supersede(origin, path["effect"])
@@ -173,70 +211,101 @@ def supersede_effect(call: Call, _fields: shapes.SupersedeEffect, origin: Origin
 
 @reading
 def get_effect(call: Call, effect: UUID) -> HttpResponse:
-    """One effect with its newest attempts, in order, and what a person said became of it, where one did."""
+    """Return one effect with its newest attempts in order, and the latest human resolution."""
     row = _effect(call.project, str(effect))
-    found = list(row.attempts.order_by("-number")[: ATTEMPTS + 1])
-    times = len(found) if len(found) <= ATTEMPTS else row.attempts.count()
-    attempts = [attempt_told(attempt) for attempt in reversed(found[:ATTEMPTS])]
-    said = resolutions.told(row)
-    resolution = {"resolution": _resolution(said[0])} if said else {}
-    elsewhere = same_calls.told(same_calls.of_effects([row.id]), row.id)
-    return as_json(200, describe(row) | {"attempts": attempts, "attempts_in_all": times} | resolution | elsewhere)
+    newest = list(row.attempts.order_by("-number")[: ATTEMPTS + 1])
+    total = len(newest) if len(newest) <= ATTEMPTS else row.attempts.count()
+    attempts = [attempt_told(attempt) for attempt in reversed(newest[:ATTEMPTS])]
+    resolved = resolutions.told(row)
+    resolution = {"resolution": _resolution(resolved[0])} if resolved else {}
+    duplicates = same_calls.told(same_calls.of_effects([row.id]), row.id)
+    return as_json(
+        200,
+        describe(row) | {"attempts": attempts, "attempts_in_all": total} | resolution | duplicates,
+    )
 
 
-def _resolution(said: resolutions.Said) -> dict[str, Any]:
-    """A person's latest word: by pseudonym, and the entry that holds the rationale, which is for people."""
+def _resolution(resolution: resolutions.Said) -> dict[str, Any]:
+    """Serialize a human resolution.
+
+    The person appears by pseudonym. The rationale stays in the journal entry at `position`.
+    """
     return {
-        "answer": said.answer,
-        "by": said.actor,
-        "at_us": said.at_us,
-        "attempt": said.attempt,
-        "position": said.position,
+        "answer": resolution.answer,
+        "by": resolution.actor,
+        "at_us": resolution.at_us,
+        "attempt": resolution.attempt,
+        "position": resolution.position,
     }
 
 
 ATTEMPTS: Final = 100
-_FILTERS: Final = {"state", "tool", "external_reference", "effect_key", "session", "outcome", "limit", "after"}
-# What must stand beside a value so that an index of the few serves it; most effects are acknowledged and went well.
-_OF_INDEX: Final = {"state": IS_NOT_ACKNOWLEDGED, "external_reference": HAS_REFERENCE, "outcome": HAS_BAD_OUTCOME}
-_OF_THE_MASS: Final = (("state", "acknowledged"), ("outcome", "ok"))
+_FILTERS: Final = {
+    "state",
+    "tool",
+    "external_reference",
+    "effect_key",
+    "session",
+    "outcome",
+    "limit",
+    "after",
+}
+# Conditions that let a partial index serve a filter. Most effects are acknowledged with outcome
+# `ok`, so these values are not in the partial indexes.
+_INDEX_CONDITIONS: Final = {
+    "state": IS_NOT_ACKNOWLEDGED,
+    "external_reference": HAS_REFERENCE,
+    "outcome": HAS_BAD_OUTCOME,
+}
+_COMMON_VALUES: Final = (("state", "acknowledged"), ("outcome", "ok"))
 
 
 @reading
 def list_effects(call: Call) -> HttpResponse:
-    """Effects of the project, newest first, by exact fields."""
-    asked = parameters(call.request, _FILTERS)
+    """List effects of the project, newest first. Filters match exactly."""
+    params = parameters(call.request, _FILTERS)
     rows = Effect.objects.filter(project=call.project)
-    for name, known in (("state", STATES), ("outcome", SAID_OUTCOMES)):
-        if name in asked and asked[name] not in known:
-            raise Problem(422, "invalid", f"{name} is one of {', '.join(known)}.", pointer=f"/{name}")
+    for name, values in (("state", STATES), ("outcome", SAID_OUTCOMES)):
+        if name in params and params[name] not in values:
+            raise Problem(
+                422,
+                "invalid",
+                f"`{name}` is invalid. Send one of {', '.join(values)}.",
+                pointer=f"/{name}",
+            )
     for name in ("state", "tool", "external_reference", "outcome"):
-        if name in asked:
-            rows = rows.filter(**{name: asked[name]})
-            if name in _OF_INDEX and (name, asked[name]) not in _OF_THE_MASS:
-                rows = rows.filter(_OF_INDEX[name])
-    if "effect_key" in asked and "session" not in asked:
-        detail = "An effect key names an effect of its session; send session beside it."
+        if name in params:
+            rows = rows.filter(**{name: params[name]})
+            if name in _INDEX_CONDITIONS and (name, params[name]) not in _COMMON_VALUES:
+                rows = rows.filter(_INDEX_CONDITIONS[name])
+    if "effect_key" in params and "session" not in params:
+        detail = "`effect_key` is unique only within a session. Send `session` too."
         raise Problem(422, "session_missing", detail, pointer="/effect_key")
-    if "session" in asked:
-        meant, _key = references.by_reference(call.project, [asked["session"]])[asked["session"]]
-        rows = rows.filter(session=meant)
-        if "effect_key" in asked:
-            rows = rows.filter(id=derived(meant, asked["effect_key"]))
-    return as_json(200, page(rows, asked, describe))
+    if "session" in params:
+        session, _session_key = references.by_reference(call.project, [params["session"]])[
+            params["session"]
+        ]
+        rows = rows.filter(session=session)
+        if "effect_key" in params:
+            rows = rows.filter(id=derived(session, params["effect_key"]))
+    return as_json(200, page(rows, params, describe))
 
 
 effects = by_method(POST=plan_effect, GET=list_effects)
 
 
-def _reply(answered: Answered, *, kept: bool = True, redactions: int = 0, process: str | None = None) -> Reply:
+def _reply(
+    answered: Answered, *, kept: bool = True, redactions: int = 0, process: str | None = None
+) -> Reply:
     if answered.refusal is not None:
         return refused(answered, process)
     body = describe(answered.effect)
     body["answer"] = leaves.answer(answered.effect, answered.open_effect)
     if answered.attempt is not None:
         body |= {"attempt": answered.attempt.number, "remote_key": answered.attempt.remote_key}
-    if body["answer"] == "ambiguous" and answered.attempt is None:  # a plan: whoever speaks of an attempt knows of it
+    if (
+        body["answer"] == "ambiguous" and answered.attempt is None
+    ):  # a plan; other commands name their attempt
         body |= _in_doubt(answered)
     elif answered.same_calls:
         body |= _elsewhere(answered)
@@ -246,51 +315,66 @@ def _reply(answered: Answered, *, kept: bool = True, redactions: int = 0, proces
 
 
 def _in_doubt(answered: Answered) -> dict[str, Any]:
-    """Which effect makes a plan ambiguous, and what may be done with that: itself, or another of the same intent."""
+    """Return the effect that makes a plan ambiguous, with its verdict.
+
+    It is the planned effect itself, or another effect with the same intent.
+    """
     other = answered.open_effect
     row = answered.effect if other is None else Effect.objects.get(id=other)
     return {"open_effect": str(row.id), "verdict": judged.present(answered.effect.project_id, row)}
 
 
 def _elsewhere(answered: Answered) -> dict[str, Any]:
-    """Which effects of other sessions may have done the same already, and what may be done with the first of them."""
+    """Return possible duplicates in other sessions, with the verdict on the first one."""
     row = Effect.objects.get(id=answered.same_calls[0])
     links = same_calls.of_effects([answered.effect.id])
     verdict = judged.present(answered.effect.project_id, row)
-    return {"open_effect": str(row.id), "verdict": verdict, **same_calls.told(links, answered.effect.id)}
+    return {
+        "open_effect": str(row.id),
+        "verdict": verdict,
+        **same_calls.told(links, answered.effect.id),
+    }
 
 
-def _seen(call: Call, answered: Answered, *, kept: bool = True, process: str | None = None) -> Reply:
-    """The reply to a command about a stored effect; its session was heard of."""
+def _seen(
+    call: Call, answered: Answered, *, kept: bool = True, process: str | None = None
+) -> Reply:
+    """Build the reply to a command about a stored effect, and touch its session."""
     effect = answered.effect
     leased = sessions.seen(call.project, effect.session_id, call.received_us)
-    if leased and kept and call.lease_epoch is None and answered.status == 200:  # a mark by who named no lease
+    if (
+        leased and kept and call.lease_epoch is None and answered.status == 200
+    ):  # progress without a lease epoch
         beats.progressed(call.project, effect.session_id, task=effect.task_id)
     return _reply(answered, kept=kept, process=process)
 
 
 def _effect(project: UUID, identity: str) -> Effect:
     try:
-        found = Effect.objects.filter(project=project, id=UUID(identity)).first()
+        effect = Effect.objects.filter(project=project, id=UUID(identity)).first()
     except ValueError:
-        found = None
-    if found is None:
+        effect = None
+    if effect is None:
         raise _no_effect()
-    return found
+    return effect
 
 
 def _task(project: UUID, session: UUID, reference: str) -> Task:
     stored = references.find(project, str(session))
     task = tasks.find(stored, reference)
     if task is None:
-        detail = "This session has no such task; create it first, or leave it out."
+        detail = "The session has no such task. Create it first, or omit `task`."
         raise Problem(422, "task_unknown", detail, pointer="/task")
     return task
 
 
 def _no_session() -> Problem:
-    return Problem(404, "not_found", "This project has no such session; open it first with POST /sessions.")
+    return Problem(
+        404, "not_found", "The project has no such session. Open it first with POST /sessions."
+    )
 
 
 def _no_effect() -> Problem:
-    return Problem(404, "not_found", "This project has no such effect; plan it first with POST /effects.")
+    return Problem(
+        404, "not_found", "The project has no such effect. Plan it first with POST /effects."
+    )

@@ -1,4 +1,4 @@
-"""Doors for leases, beats and claims: who works on what, under which epoch, and that they are still there."""
+"""Endpoints for leases, heartbeats and claims."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -33,12 +33,16 @@ COME_AGAIN_S: Final = 5
 
 
 @command(shapes_leases.AcquireLease, "lease.acquired")
-def acquire_lease(call: Call, fields: shapes_leases.AcquireLease, origin: Origin, _path: dict[str, UUID]) -> Reply:
-    """Take a lease, or hear who holds it."""
+def acquire_lease(
+    call: Call, fields: shapes_leases.AcquireLease, origin: Origin, _path: dict[str, UUID]
+) -> Reply:
+    """Acquire a lease, or return 409 with the current lease."""
     subject = _subject(call, fields)
     if subject.session is not None:
         standing = speakers.weigh(origin, subject.session, subject.task)
-        if standing is Standing.OTHER_AGENT:  # a lease that another agent holds is answered with that lease
+        if (
+            standing is Standing.OTHER_AGENT
+        ):  # LEASE_HELD below answers for a lease held by another agent
             speakers.refuse(origin, subject.session, "lease.acquired", standing, task=subject.task)
     try:
         lease, new = leases.acquire(
@@ -53,21 +57,28 @@ def acquire_lease(call: Call, fields: shapes_leases.AcquireLease, origin: Origin
 
 
 @command(shapes_leases.RenewLease, "lease.renewed", lease="lease")
-def renew_lease(call: Call, fields: shapes_leases.RenewLease, origin: Origin, path: dict[str, UUID]) -> Reply:
-    """Keep a lease for another time of its length. Not journalled: it is a beat."""
+def renew_lease(
+    call: Call, fields: shapes_leases.RenewLease, origin: Origin, path: dict[str, UUID]
+) -> Reply:
+    """Extend a lease by its time to live. A heartbeat, so it is not in the journal."""
     if fields.ttl_s is not None:
         leases.last(call.project, origin.agent, path["lease"], fields.epoch, fields.ttl_s)
-    heard = beats.beat(
-        call.project, origin.agent, [Beat(path["lease"], fields.epoch, fields.progress)], call.received_us
+    accepted = beats.beat(
+        call.project,
+        origin.agent,
+        [Beat(path["lease"], fields.epoch, fields.progress)],
+        call.received_us,
     )
-    if not heard:
+    if not accepted:
         return _lost(call, origin, path["lease"], fields.epoch, "lease.renewed")
     return Reply(200, fencing.describe(holders.of_project(call.project, path["lease"])), kept=False)
 
 
 @command(shapes_leases.ReleaseLease, "lease.released", lease="lease")
-def release_lease(call: Call, fields: shapes_leases.ReleaseLease, origin: Origin, path: dict[str, UUID]) -> Reply:
-    """Give a lease up; the next one to take it has a higher epoch."""
+def release_lease(
+    call: Call, fields: shapes_leases.ReleaseLease, origin: Origin, path: dict[str, UUID]
+) -> Reply:
+    """Release a lease. The next holder gets a higher epoch."""
     _lock_session_of(call, path["lease"])
     try:
         return Reply(200, fencing.describe(leases.release(origin, path["lease"], fields.epoch)))
@@ -77,7 +88,7 @@ def release_lease(call: Call, fields: shapes_leases.ReleaseLease, origin: Origin
 
 @reading
 def get_lease(call: Call, lease: UUID) -> HttpResponse:
-    """One lease."""
+    """Return one lease."""
     parameters(call.request, set())
     try:
         return as_json(200, fencing.describe(holders.of_project(call.project, lease)))
@@ -87,55 +98,73 @@ def get_lease(call: Call, lease: UUID) -> HttpResponse:
 
 @reading
 def list_leases(call: Call) -> HttpResponse:
-    """Leases of the project, the latest taken first."""
-    asked = parameters(call.request, {"session", "kind", "state", "limit", "after"})
+    """List leases of the project, the most recently acquired first."""
+    params = parameters(call.request, {"session", "kind", "state", "limit", "after"})
     rows = holders.read().filter(project=call.project)
-    for name, known in (("kind", KINDS), ("state", STATES)):
-        if name in asked and asked[name] not in known:
-            raise Problem(422, "invalid", f"{name} is one of {', '.join(known)}.", pointer=f"/{name}")
-    if "session" in asked:
-        meant, _key = references.by_reference(call.project, [asked["session"]])[asked["session"]]
-        rows = rows.filter(session=meant)
-    if "kind" in asked:
-        rows = rows.filter(kind=asked["kind"])
-    if "state" in asked:
-        rows = rows.filter(holders.in_state(asked["state"]))
-    return as_json(200, page(rows, asked, fencing.describe))
+    for name, values in (("kind", KINDS), ("state", STATES)):
+        if name in params and params[name] not in values:
+            raise Problem(
+                422,
+                "invalid",
+                f"`{name}` is invalid. Send one of {', '.join(values)}.",
+                pointer=f"/{name}",
+            )
+    if "session" in params:
+        session, _key = references.by_reference(call.project, [params["session"]])[
+            params["session"]
+        ]
+        rows = rows.filter(session=session)
+    if "kind" in params:
+        rows = rows.filter(kind=params["kind"])
+    if "state" in params:
+        rows = rows.filter(holders.in_state(params["state"]))
+    return as_json(200, page(rows, params, fencing.describe))
 
 
 @guarded("POST")
 def post_beats(request: HttpRequest) -> HttpResponseBase:
-    """Say that the holders of many leases are alive. No Idempotency-Key: a beat twice is a beat."""
+    """Record heartbeats of several leases. Repeatable, so no Idempotency-Key."""
     call = authenticated(request)
-    asked = convert(read_object(request).value, shapes_leases.Beats)
-    told = [Beat(UUID(one.lease), one.epoch, one.progress, one.quiet_s) for one in asked.beats]
+    fields = convert(read_object(request).value, shapes_leases.Beats)
+    heartbeats = [
+        Beat(UUID(heartbeat.lease), heartbeat.epoch, heartbeat.progress, heartbeat.quiet_s)
+        for heartbeat in fields.beats
+    ]
     results: list[dict[str, Any]] = []
 
     def run() -> Reply:
-        heard = beats.beat(call.project, call.token.agent, told, call.received_us)
-        results[:] = [_heard(heard, one) for one in told]
-        lost = {(one.lease, one.epoch) for one in told if (one.lease, one.epoch) not in heard}
+        accepted = beats.beat(call.project, call.token.agent, heartbeats, call.received_us)
+        results[:] = [_heard(accepted, heartbeat) for heartbeat in heartbeats]
+        lost = {
+            (heartbeat.lease, heartbeat.epoch)
+            for heartbeat in heartbeats
+            if (heartbeat.lease, heartbeat.epoch) not in accepted
+        }
         beats.tell_lost(call.project, call.token.agent, sorted(lost), call.received_us)
         return Reply(200, {"results": results})
 
     return as_json(200, transact(run, lambda: None).body)
 
 
-def _heard(heard: dict[tuple[UUID, int], Heard], told: Beat) -> dict[str, Any]:
-    one = heard.get((told.lease, told.epoch))
-    if one is None:
-        return {"lease": str(told.lease), "status": "lost", "expires_at_us": None}
-    return {"lease": str(told.lease), "status": "ok", "expires_at_us": one.expires_at_us}
+def _heard(accepted: dict[tuple[UUID, int], Heard], heartbeat: Beat) -> dict[str, Any]:
+    lease = accepted.get((heartbeat.lease, heartbeat.epoch))
+    if lease is None:
+        return {"lease": str(heartbeat.lease), "status": "lost", "expires_at_us": None}
+    return {"lease": str(heartbeat.lease), "status": "ok", "expires_at_us": lease.expires_at_us}
 
 
 @command(shapes_leases.Claim, "lease.acquired")
 def claim(call: Call, fields: shapes_leases.Claim, origin: Origin, _path: dict[str, UUID]) -> Reply:
-    """The ready task or orphaned session that is most urgent and fits, under a lease; null when there is none now."""
-    wish = claims.Wish(
-        fields.process, tuple(fields.kinds or ("session", "task")), fields.repository, fields.labels, fields.ttl_s
+    """Lease the most urgent matching ready task or orphaned session; null if there is none."""
+    criteria = claims.Wish(
+        fields.process,
+        tuple(fields.kinds or ("session", "task")),
+        fields.repository,
+        fields.labels,
+        fields.ttl_s,
     )
     try:
-        claimed = claims.claim(origin, wish)
+        claimed = claims.claim(origin, criteria)
     except Lost as lost:
         return fencing.refused(lost.lease)
     if claimed is None:
@@ -144,61 +173,78 @@ def claim(call: Call, fields: shapes_leases.Claim, origin: Origin, _path: dict[s
     if claimed.task_id is not None:
         what["task"] = str(claimed.task_id)
     resume = f"/api/v1/sessions/{claimed.session_id}/resume"
-    return Reply(200, {"claimed": what, "lease": fencing.describe(claimed), "resume": resume}, kept=False)
+    return Reply(
+        200, {"claimed": what, "lease": fencing.describe(claimed), "resume": resume}, kept=False
+    )
 
 
 leases_door = by_method(POST=acquire_lease, GET=list_leases)
 
 
 def _subject(call: Call, fields: shapes_leases.AcquireLease) -> Subject:
-    """What is to be leased; the row of its session is locked. Problem 404 when the project has no such thing."""
+    """Return the subject of the lease and lock its session. Problem 404 if it does not exist."""
     named = [name for name in ("session", "task", "resource") if getattr(fields, name) is not None]
     if len(named) != 1:
-        detail = "Send exactly one of session, task and resource: what the lease is to be on."
+        detail = (
+            "The subject of the lease is ambiguous or missing. Send exactly one of `session`,"
+            " `task` and `resource`."
+        )
         raise Problem(422, "invalid", detail, pointer="/session")
     if fields.resource is not None:
         return Subject("resource", fields.resource)
     if fields.task is not None:
-        task = Task.objects.select_related("session").filter(project=call.project, id=UUID(fields.task)).first()
+        task = (
+            Task.objects.select_related("session")
+            .filter(project=call.project, id=UUID(fields.task))
+            .first()
+        )
         if task is None:
-            raise Problem(404, "not_found", "This project has no such task; create it first.")
+            raise Problem(404, "not_found", "The project has no such task. Create it first.")
         _refuse_ended(task.session.status)
         return holders.of_task(task)
-    session = sessions.lock_meant(call.project, fields.session or "", call.received_us, new_effects=0)
+    session = sessions.lock_meant(
+        call.project, fields.session or "", call.received_us, new_effects=0
+    )
     if session is None:
-        raise Problem(404, "not_found", "This project has no such session; open it first with POST /sessions.")
+        raise Problem(
+            404, "not_found", "The project has no such session. Open it first with POST /sessions."
+        )
     if not fields.to_compensate:
-        _refuse_ended(Session.objects.values_list("status", flat=True).get(id=session), _TO_COMPENSATE)
+        _refuse_ended(
+            Session.objects.values_list("status", flat=True).get(id=session), _TO_COMPENSATE
+        )
     return holders.of_session(session)
 
 
-_TO_COMPENSATE: Final = " To undo what was done there, take it with to_compensate."
+_TO_COMPENSATE: Final = " To compensate its effects, send `to_compensate`."
 
 
 def _refuse_ended(status: str, otherwise: str = "") -> None:
     if status in ENDED:
-        detail = f"This session has ended, so there is nothing to hold; open one under another key.{otherwise}"
+        detail = f"The session has ended. Open a session with another key.{otherwise}"
         raise Problem(409, "SESSION_ENDED", detail)
 
 
 def _lock_session_of(call: Call, lease: UUID) -> None:
-    """Lock the session first, then its lease: the order of every verb."""
+    """Lock the session before its lease, the lock order of all commands."""
     try:
-        found = holders.of_project(call.project, lease)
+        row = holders.of_project(call.project, lease)
     except LookupError:
         raise _no_lease() from None
-    if found.session_id is not None:
-        sessions.lock(call.project, found.session_id, call.received_us, new_effects=0)
+    if row.session_id is not None:
+        sessions.lock(call.project, row.session_id, call.received_us, new_effects=0)
 
 
 def _lost(call: Call, origin: Origin, lease: UUID, epoch: int, kind: str) -> Reply:
     try:
-        standing = holders.of_project(call.project, lease)
+        current = holders.of_project(call.project, lease)
     except LookupError:
         raise _no_lease() from None
-    fences.refuse(origin, standing.session_id, Stale(epoch, standing.epoch), kind=kind, subject=lease)
-    return fencing.refused(standing)
+    fences.refuse(origin, current.session_id, Stale(epoch, current.epoch), kind=kind, subject=lease)
+    return fencing.refused(current)
 
 
 def _no_lease() -> Problem:
-    return Problem(404, "not_found", "This project has no such lease; acquire it first with POST /leases.")
+    return Problem(
+        404, "not_found", "The project has no such lease. Acquire it first with POST /leases."
+    )

@@ -1,4 +1,4 @@
-"""Doors for messages between agents: send, read the boxes, mark as read."""
+"""Endpoints for messages between agents: send, list, read, mark as read."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -23,57 +23,75 @@ USUAL: Final = 20
 
 @command(SendMessage, "message.sent")
 def send_message(call: Call, fields: SendMessage, origin: Origin, _path: dict[str, UUID]) -> Reply:
-    """Send a message to an agent of the project, or to all of them."""
+    """Send a message to one agent of the project or to all agents."""
     recipient = None
     if fields.to != messages.SHARED:
         recipient = Agent.objects.filter(project=call.project, name=fields.to).first()
         if recipient is None:
-            detail = f"This project has no such agent; send to one that it has, or to {messages.SHARED}."
+            detail = (
+                "The project has no such agent. Send to one of its agents, or to"
+                f" `{messages.SHARED}`."
+            )
             raise Problem(422, "agent_unknown", detail, pointer="/to")
     session = _session(call.project, fields.session) if fields.session else None
-    if session is not None and (refuse := fencing.check(origin, session, "message.sent")) is not None:
+    if (
+        session is not None
+        and (refuse := fencing.check(origin, session, "message.sent")) is not None
+    ):
         return refuse
-    answered = UUID(fields.in_reply_to) if fields.in_reply_to else None
-    if answered is not None and not messages.answerable(call.project, call.token.agent, answered):
-        detail = "You have neither sent nor received such a message; leave in_reply_to out."
+    in_reply_to = UUID(fields.in_reply_to) if fields.in_reply_to else None
+    if in_reply_to is not None and not messages.answerable(
+        call.project, call.token.agent, in_reply_to
+    ):
+        detail = "You have neither sent nor received this message. Omit `in_reply_to`."
         raise Problem(422, "message_unknown", detail, pointer="/in_reply_to")
-    sent = messages.send(origin, recipient, session, answered, fields.subject, fields.body)
+    sent = messages.send(origin, recipient, session, in_reply_to, fields.subject, fields.body)
     return Reply(201, _brief(sent))
 
 
 @reading
 def list_messages(call: Call) -> HttpResponse:
-    """The agent's own box and the shared one, the oldest message first."""
-    asked = parameters(call.request, {"unread", "box", "session", "after", "limit"})
-    limit = whole_number(asked, "limit", USUAL, MOST)
-    if asked.get("unread", "1") not in ("0", "1"):
-        raise Problem(422, "invalid", "unread is 1 (what is not marked as read) or 0 (everything).", pointer="/unread")
-    if asked.get("box", "mine") not in messages.BOXES:
-        raise Problem(422, "invalid", f"box is one of {', '.join(messages.BOXES)}.", pointer="/box")
-    found = messages.inbox(
+    """List messages in the agent's own inbox and the shared inbox, oldest first."""
+    params = parameters(call.request, {"unread", "box", "session", "after", "limit"})
+    limit = whole_number(params, "limit", USUAL, MOST)
+    if params.get("unread", "1") not in ("0", "1"):
+        raise Problem(
+            422,
+            "invalid",
+            "`unread` is invalid. Send 1 (only unread messages) or 0 (all).",
+            pointer="/unread",
+        )
+    if params.get("box", "mine") not in messages.BOXES:
+        raise Problem(
+            422,
+            "invalid",
+            f"`box` is invalid. Send one of {', '.join(messages.BOXES)}.",
+            pointer="/box",
+        )
+    letters = messages.inbox(
         call.project,
         call.token.agent,
-        boxes=(asked["box"],) if "box" in asked else messages.BOXES,
-        unread=asked.get("unread") != "0",
-        session=_session(call.project, asked["session"]) if "session" in asked else None,
-        after=whole_number(asked, "after", 0, 2**63 - 1),
+        boxes=(params["box"],) if "box" in params else messages.BOXES,
+        unread=params.get("unread") != "0",
+        session=_session(call.project, params["session"]) if "session" in params else None,
+        after=whole_number(params, "after", 0, 2**63 - 1),
         limit=limit + 1,
     )
-    shown = found[:limit]
-    following = str(shown[-1].message.opened_position) if len(found) > limit else None
+    shown = letters[:limit]
+    following = str(shown[-1].message.opened_position) if len(letters) > limit else None
     return as_json(200, {"items": [describe(letter) for letter in shown], "next": following})
 
 
 @reading
 def get_message(call: Call, message: UUID) -> HttpResponse:
-    """One message of the agent's boxes."""
+    """Return one message from the agent's own inbox or the shared inbox."""
     (letter,) = messages.letters([_visible(call, message)], call.token.agent)
     return as_json(200, describe(letter))
 
 
 @command(ReadMessage, "message.read", message="message")
 def read_message(call: Call, fields: ReadMessage, origin: Origin, path: dict[str, UUID]) -> Reply:
-    """Mark a message of the agent's boxes as read; to say it again changes nothing."""
+    """Mark a message as read. Repeating it changes nothing."""
     message = _visible(call, path["message"])
     if fields.lease_epoch is not None and message.session_id is not None:
         enter(call, message.session_id)
@@ -87,12 +105,16 @@ messages_door = by_method(POST=send_message, GET=list_messages)
 
 
 def describe(letter: Letter) -> dict[str, Any]:
-    """A message in an answer. What others wrote is their word: nothing in it is an instruction of Gatebook's."""
+    """Serialize a message. Its text comes from its sender and is no instruction by Gatebook."""
     message = letter.message
-    told = {"subject": letter.subject, "body": letter.body} if letter.body is not None else {"erased": True}
+    text = (
+        {"subject": letter.subject, "body": letter.body}
+        if letter.body is not None
+        else {"erased": True}
+    )
     return _brief(message) | {
         "from": _sender(message),
-        **told,
+        **text,
         "session": str(message.session_id) if message.session_id else None,
         "in_reply_to": str(message.in_reply_to_id) if message.in_reply_to_id else None,
         "sent_at_us": message.sent_at_us,
@@ -106,22 +128,27 @@ def _brief(message: Message) -> dict[str, Any]:
 
 
 def _sender(message: Message) -> dict[str, str]:
-    """An agent by name, a person without one, or a file of which nobody knows who wrote it."""
+    """Serialize the sender: an agent by name, a person anonymously, or a file."""
     if message.from_agent is not None:
         return {"kind": "agent", "agent": message.from_agent.name}
     return {"kind": "person" if message.from_user_id is not None else "file"}
 
 
 def _visible(call: Call, identity: UUID) -> Message:
-    found = messages.visible(call.project, call.token.agent, identity)
-    if found is None:
-        raise Problem(404, "not_found", "There is no such message in your box or in the shared one.")
-    return found
+    message = messages.visible(call.project, call.token.agent, identity)
+    if message is None:
+        raise Problem(
+            404,
+            "not_found",
+            "Neither your inbox nor the shared inbox has this message. List messages with GET"
+            " /messages.",
+        )
+    return message
 
 
 def _session(project: UUID, reference: str) -> UUID:
     try:
         return references.find(project, reference).id
     except references.NotFound:
-        detail = "This project has no such session; open it first with POST /sessions."
+        detail = "The project has no such session. Open it first with POST /sessions."
         raise Problem(404, "not_found", detail) from None

@@ -1,4 +1,4 @@
-"""The door of an agent that comes back to its own plan: what it meant to do, as the book has it."""
+"""Endpoint that returns an agent's own recorded plan."""
 
 from typing import Any
 from uuid import UUID
@@ -11,19 +11,31 @@ from ingest.paging import parameters
 from ingest.problems import Problem
 from ledger.models import Effect
 
-_TOLD = ("tool", "arguments", "target", "preconditions", "free_text", "turn", "why")
+_FIELDS = ("tool", "arguments", "target", "preconditions", "free_text", "turn", "why")
 
 
 @reading
 def get_plan(call: Call, effect: UUID) -> HttpResponse:
-    """The plan of an effect, told to the agent that planned it and to no other; secrets were taken out of it.
+    """Return the plan of an effect, with secrets redacted, to the agent that planned it.
 
-    `arguments` is missing where the plan was merely reported without them, or erased.
+    `arguments` is missing if the plan was reported without them or has been erased.
     """
     parameters(call.request, set())
     row = Effect.objects.filter(project=call.project, id=effect, agent=call.token.agent).first()
     if row is None:
-        raise Problem(404, "not_found", "This agent has planned no such effect; another agent's plan is not told.")
+        raise Problem(
+            404,
+            "not_found",
+            "No such effect planned by this agent.",
+        )
     body = plan_body(row.plan_position)
-    told: dict[str, Any] = {name: body[name] for name in _TOLD if body.get(name) is not None}
-    return as_json(200, {"effect": str(row.id), "effect_key": row.effect_key, "redactions": row.redactions, **told})
+    fields: dict[str, Any] = {name: body[name] for name in _FIELDS if body.get(name) is not None}
+    return as_json(
+        200,
+        {
+            "effect": str(row.id),
+            "effect_key": row.effect_key,
+            "redactions": row.redactions,
+            **fields,
+        },
+    )

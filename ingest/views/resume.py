@@ -1,4 +1,4 @@
-"""The door of whoever takes a session up: what must not be done again, what may, and what is known."""
+"""Endpoint for resuming a session."""
 
 from uuid import UUID
 
@@ -16,20 +16,25 @@ LONGEST_PROCESS = 64
 
 @reading
 def get_resume(call: Call, session: UUID) -> HttpResponse:
-    """Whether the session can be resumed safely, and everything its next worker needs, at most 32 KiB. Changes nothing.
+    """Return whether the session can be resumed safely, and its state, at most 32 KiB.
 
-    `process` is how the asker calls itself: while another's lease lives, it is told to wait. `safe` and `because` say
-    what will be so when that lease has ended.
+    Changes nothing. `process` is the worker's name; while another worker's lease is active, the
+    controls tell it to wait. `safe` and `because` describe the state after that lease has ended.
     """
-    asked = parameters(call.request, {"process"})
-    process = asked.get("process")
+    params = parameters(call.request, {"process"})
+    process = params.get("process")
     if process is not None and len(process) > LONGEST_PROCESS:
-        detail = f"process is the name you gave with the lease or the dispatch, at most {LONGEST_PROCESS} characters."
+        detail = (
+            "`process` is too long. Send the name used for the lease or dispatch, at most"
+            f" {LONGEST_PROCESS} characters."
+        )
         raise Problem(422, "invalid", detail, pointer="/process")
-    found = Session.objects.select_related("agent").filter(project=call.project, id=session).first()
-    if found is None:
-        raise Problem(404, "not_found", "This project has no such session; open it first with POST /sessions.")
-    answer = resume.read(found, now_us(), process=process, agent=call.token.agent)
+    row = Session.objects.select_related("agent").filter(project=call.project, id=session).first()
+    if row is None:
+        raise Problem(
+            404, "not_found", "The project has no such session. Open it first with POST /sessions."
+        )
+    answer = resume.read(row, now_us(), process=process, agent=call.token.agent)
     response = HttpResponse(resume_answer.as_json(answer), content_type="application/json")
     response["Content-Length"] = str(len(response.content))
     response["Cache-Control"] = "no-store"

@@ -1,4 +1,4 @@
-"""Doors for sessions, their tasks and the items of a task."""
+"""Endpoints for sessions, their tasks and the items of a task."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -22,37 +22,56 @@ _JOINED: Final = ("repository", "agent", "owner", "on_behalf_of")
 
 
 @command(shapes.OpenSession, "session.started")
-def open_session(_call: Call, fields: shapes.OpenSession, origin: Origin, _path: dict[str, UUID]) -> Reply:
-    """Open a session, or find the one that the key names already."""
+def open_session(
+    _call: Call, fields: shapes.OpenSession, origin: Origin, _path: dict[str, UUID]
+) -> Reply:
+    """Open a session, or return the session that has this key."""
     values = {name: getattr(fields, name) for name in fields.__struct_fields__}
     try:
         session, created, agrees, labelled = sessions.open_session(origin, values)
     except sessions.UnknownOwner:
-        detail = "No person of that name belongs to this project; leave owner out or ask an administrator."
+        detail = (
+            "`owner` is not a member of the project. Omit it, or ask an administrator to add the"
+            " person."
+        )
         raise Problem(422, "owner_unknown", detail, pointer="/owner") from None
     except sessions.UnknownRequester:
-        detail = "No person of that name belongs to this project; leave on_behalf_of out or ask an administrator."
+        detail = (
+            "`on_behalf_of` is not a member of the project. Omit it, or ask an administrator to"
+            " add the person."
+        )
         raise Problem(422, "on_behalf_of_unknown", detail, pointer="/on_behalf_of") from None
     except sessions.AnotherRequester:
-        detail = "The session above, or the one it branches from, works for another person. Leave on_behalf_of out."
+        detail = (
+            "The parent or source session works on behalf of another person. Omit `on_behalf_of`."
+        )
         raise Problem(422, "on_behalf_of_differs", detail, pointer="/on_behalf_of") from None
     except sessions.UnknownParent:
-        raise Problem(422, "parent_unknown", str(sessions.UnknownParent.__doc__), pointer="/parent") from None
+        raise Problem(
+            422, "parent_unknown", str(sessions.UnknownParent.__doc__), pointer="/parent"
+        ) from None
     except sessions.UnknownBranch:
         detail = str(sessions.UnknownBranch.__doc__)
         raise Problem(422, "branched_from_unknown", detail, pointer="/branched_from") from None
     if not agrees:
-        detail = "A session of this key was opened with another description; read it, or use another key."
+        detail = (
+            "This key belongs to a session with another description. Use that session, or another"
+            " key."
+        )
         problem = Problem(409, "SESSION_DIFFERS", detail)
         return Reply(409, problem.as_dict() | {"session": brief(session)}, kept=False)
     return Reply(201 if created else 200, brief(session), kept=created or labelled)
 
 
 @command(shapes.EndSession, "session.ended")
-def end_session(call: Call, fields: shapes.EndSession, origin: Origin, path: dict[str, UUID]) -> Reply:
-    """End a session; the first end stands."""
+def end_session(
+    call: Call, fields: shapes.EndSession, origin: Origin, path: dict[str, UUID]
+) -> Reply:
+    """End a session. Only the first end counts."""
     session = enter(call, path["session"])
-    if (refuse := refusal(call, origin, session.version, lambda: {"session": brief(session)})) is not None:
+    if (
+        refuse := refusal(call, origin, session.version, lambda: {"session": brief(session)})
+    ) is not None:
         return refuse
     ended = sessions.end(origin, session, fields.status)
     cancelling.cancel_of_session(ended.id, call.received_us)
@@ -62,29 +81,38 @@ def end_session(call: Call, fields: shapes.EndSession, origin: Origin, path: dic
 
 @reading
 def get_session(call: Call, session: UUID) -> HttpResponse:
-    """One session, with the lease on it as it stands; null where it was never leased."""
-    found = find_session(call.project, session)
-    lease = fencing.standing(call.project, found.id)
-    return as_json(200, describe(found) | {"lease": None if lease is None else fencing.describe(lease)})
+    """Return one session with its current lease; null if it was never leased."""
+    row = find_session(call.project, session)
+    lease = fencing.standing(call.project, row.id)
+    return as_json(
+        200, describe(row) | {"lease": None if lease is None else fencing.describe(lease)}
+    )
 
 
 @reading
 def list_sessions(call: Call) -> HttpResponse:
-    """Sessions of the project, newest first."""
-    asked = parameters(call.request, {"limit", "after", "status", "key"})
+    """List sessions of the project, newest first."""
+    params = parameters(call.request, {"limit", "after", "status", "key"})
     rows = Session.objects.filter(project=call.project).select_related(*_JOINED)
-    if "status" in asked:
-        if asked["status"] not in STATUSES:
-            raise Problem(422, "invalid", f"status is one of {', '.join(STATUSES)}.", pointer="/status")
-        rows = rows.filter(status=asked["status"])
-    if "key" in asked:
-        rows = rows.filter(key=asked["key"])
-    return as_json(200, page(rows, asked, describe))
+    if "status" in params:
+        if params["status"] not in STATUSES:
+            raise Problem(
+                422,
+                "invalid",
+                f"`status` is invalid. Send one of {', '.join(STATUSES)}.",
+                pointer="/status",
+            )
+        rows = rows.filter(status=params["status"])
+    if "key" in params:
+        rows = rows.filter(key=params["key"])
+    return as_json(200, page(rows, params, describe))
 
 
 @command(shapes.CreateTask, "task.created")
-def create_task(call: Call, fields: shapes.CreateTask, origin: Origin, path: dict[str, UUID]) -> Reply:
-    """Create a task of a session, or find the one that the key names already."""
+def create_task(
+    call: Call, fields: shapes.CreateTask, origin: Origin, path: dict[str, UUID]
+) -> Reply:
+    """Create a task of a session, or return the task that has this key."""
     session = enter(call, path["session"])
     if (refuse := refusal(call, origin)) is not None:
         return refuse
@@ -92,68 +120,98 @@ def create_task(call: Call, fields: shapes.CreateTask, origin: Origin, path: dic
     try:
         task, created = tasks.create(origin, session, values)
     except tasks.UnknownParent:
-        raise Problem(422, "parent_unknown", str(tasks.UnknownParent.__doc__), pointer="/parent") from None
+        raise Problem(
+            422, "parent_unknown", str(tasks.UnknownParent.__doc__), pointer="/parent"
+        ) from None
     except tasks.Circle:
-        raise Problem(422, "parent_is_below", str(tasks.Circle.__doc__), pointer="/parent") from None
+        raise Problem(
+            422, "parent_is_below", str(tasks.Circle.__doc__), pointer="/parent"
+        ) from None
     return Reply(201 if created else 200, _task_brief(task), kept=created)
 
 
 @command(shapes.ChangeTask, "task.changed")
-def change_task(call: Call, fields: shapes.ChangeTask, origin: Origin, path: dict[str, UUID]) -> Reply:
-    """Change a task; what is not sent stays."""
+def change_task(
+    call: Call, fields: shapes.ChangeTask, origin: Origin, path: dict[str, UUID]
+) -> Reply:
+    """Change a task. Omitted fields keep their values."""
     task = _locked_task(call, path["task"])
-    if (refuse := refusal(call, origin, task.version, lambda: {"task": _task_brief(task)})) is not None:
+    if (
+        refuse := refusal(call, origin, task.version, lambda: {"task": _task_brief(task)})
+    ) is not None:
         return refuse
     values = {name: getattr(fields, name) for name in fields.__struct_fields__}
-    return Reply(200, _told_done(tasks.change(origin, task, values)))
+    return Reply(200, _task_result(tasks.change(origin, task, values)))
 
 
 @command(FinishTask, "task.done")
 def finish_task(call: Call, _fields: FinishTask, origin: Origin, path: dict[str, UUID]) -> Reply:
-    """Say that a task is done; the answer tells which of its parts are not."""
+    """Mark a task as done. The response counts its open subtasks and items."""
     task = _locked_task(call, path["task"])
-    if (refuse := refusal(call, origin, task.version, lambda: {"task": _task_brief(task)})) is not None:
+    if (
+        refuse := refusal(call, origin, task.version, lambda: {"task": _task_brief(task)})
+    ) is not None:
         return refuse
-    return Reply(200, _told_done(tasks.finish(origin, task)))
+    return Reply(200, _task_result(tasks.finish(origin, task)))
 
 
-def _told_done(task: Task) -> dict[str, Any]:
-    """A task after a change; beside one that is done, what of it is not: tasks below it, and items."""
+def _task_result(task: Task) -> dict[str, Any]:
+    """Serialize a changed task; if it is done, with counts of its open subtasks and items."""
     if task.state != "done":
         return _task_brief(task)
     controls.watch(task.session_id, task.updated_at_us)
-    return _task_brief(task) | {"open_tasks": tasks.open_below(task), "open_items": items.open_of(task)}
+    return _task_brief(task) | {
+        "open_tasks": tasks.open_below(task),
+        "open_items": items.open_of(task),
+    }
 
 
 @reading
 def list_tasks(call: Call, session: UUID) -> HttpResponse:
-    """The tasks of a session, newest first."""
-    asked = parameters(call.request, {"limit", "after"})
-    return as_json(200, page(find_session(call.project, session).tasks.all(), asked, _describe_task))
+    """List the tasks of a session, newest first."""
+    params = parameters(call.request, {"limit", "after"})
+    return as_json(
+        200, page(find_session(call.project, session).tasks.all(), params, _describe_task)
+    )
 
 
 @command(shapes.PutItems, "task.changed")
 def put_items(call: Call, fields: shapes.PutItems, origin: Origin, path: dict[str, UUID]) -> Reply:
-    """Say which items of a task are pending, done or failed."""
+    """Set the state of items of a task: pending, done or failed."""
     task = _locked_task(call, path["task"])
-    if (refuse := refusal(call, origin, task.version, lambda: {"task": _task_brief(task)})) is not None:
+    if (
+        refuse := refusal(call, origin, task.version, lambda: {"task": _task_brief(task)})
+    ) is not None:
         return refuse
     try:
         counts = items.put(origin, task, {item.key: item.state for item in fields.items})
     except items.TooMany:
         raise Problem(422, "too_many_items", str(items.TooMany.__doc__), pointer="/items") from None
-    return Reply(200, {"task": str(task.id), **counts, "version": tasks.count_change(task, origin.received_us)})
+    return Reply(
+        200,
+        {"task": str(task.id), **counts, "version": tasks.count_change(task, origin.received_us)},
+    )
 
 
 @reading
 def list_items(call: Call, task: UUID) -> HttpResponse:
-    """The first 10,000 items of a task by key, and how many of all are in each state: reports may have put more."""
-    asked = parameters(call.request, {"state"})
-    if asked.get("state", "done") not in ITEM_STATES:
-        raise Problem(422, "invalid", f"state is one of {', '.join(ITEM_STATES)}.", pointer="/state")
+    """List the first 10,000 items of a task by key, with counts of all items per state.
+
+    Reports can add more than 10,000 items.
+    """
+    params = parameters(call.request, {"state"})
+    if params.get("state", "done") not in ITEM_STATES:
+        raise Problem(
+            422,
+            "invalid",
+            f"`state` is invalid. Send one of {', '.join(ITEM_STATES)}.",
+            pointer="/state",
+        )
     stored = _task(call.project, task)
-    rows = stored.items.filter(**asked).order_by("key").values("key", "state", "changed_at_us")
-    return as_json(200, {"items": list(rows[: items.MOST]), **items.progress([stored.id])[stored.id]})
+    rows = stored.items.filter(**params).order_by("key").values("key", "state", "changed_at_us")
+    return as_json(
+        200, {"items": list(rows[: items.MOST]), **items.progress([stored.id])[stored.id]}
+    )
 
 
 sessions_door = by_method(POST=open_session, GET=list_sessions)
@@ -162,7 +220,7 @@ items_door = by_method(POST=put_items, GET=list_items)
 
 
 def describe(session: Session) -> dict[str, Any]:
-    """A session in an answer."""
+    """Serialize a session."""
     return {
         **brief(session),
         "title": session.title,
@@ -208,7 +266,15 @@ def _task_brief(task: Task) -> dict[str, Any]:
     }
 
 
-_TASK_FIELDS: Final = ("title", "priority", "worker", "branch_label", "created_at_us", "updated_at_us", "done_at_us")
+_TASK_FIELDS: Final = (
+    "title",
+    "priority",
+    "worker",
+    "branch_label",
+    "created_at_us",
+    "updated_at_us",
+    "done_at_us",
+)
 
 
 def _describe_task(task: Task) -> dict[str, Any]:
@@ -217,20 +283,22 @@ def _describe_task(task: Task) -> dict[str, Any]:
 
 
 def find_session(project: UUID, identity: UUID) -> Session:
-    found = Session.objects.select_related(*_JOINED).filter(project=project, id=identity).first()
-    if found is None:
-        raise Problem(404, "not_found", "This project has no such session; open it first with POST /sessions.")
-    return found
+    session = Session.objects.select_related(*_JOINED).filter(project=project, id=identity).first()
+    if session is None:
+        raise Problem(
+            404, "not_found", "The project has no such session. Open it first with POST /sessions."
+        )
+    return session
 
 
 def _task(project: UUID, identity: UUID) -> Task:
-    found = Task.objects.filter(project=project, id=identity).first()
-    if found is None:
-        raise Problem(404, "not_found", "This project has no such task; create it first.")
-    return found
+    task = Task.objects.filter(project=project, id=identity).first()
+    if task is None:
+        raise Problem(404, "not_found", "The project has no such task. Create it first.")
+    return task
 
 
 def _locked_task(call: Call, identity: UUID) -> Task:
     enter(call, _task(call.project, identity).session_id)
     call.task = identity
-    return _task(call.project, identity)  # as whoever held the session until now left it
+    return _task(call.project, identity)  # read again after the lock

@@ -1,4 +1,4 @@
-"""Doors for recovery: what may be done with an effect now, and what a look at the remote found."""
+"""Endpoints for recovery: the verdict on an effect, and probe results."""
 
 from uuid import UUID
 
@@ -19,18 +19,20 @@ from sessions.origin import Origin
 
 @reading
 def get_verdict(call: Call, effect: UUID) -> HttpResponse:
-    """What may be done with an effect now. `process` is what the asking worker calls itself where it holds a lease."""
-    asked = parameters(call.request, {"process"})
+    """Return the verdict on an effect. `process` is the worker's name in its lease."""
+    params = parameters(call.request, {"process"})
     row = Effect.objects.filter(project=call.project, id=effect).first()
     if row is None:
         raise _no_effect()
-    body = {"effect": describe(row), **judged.present(call.project, row, asked.get("process", ""))}
+    body = {"effect": describe(row), **judged.present(call.project, row, params.get("process", ""))}
     return as_json(200, body | same_calls.told(same_calls.of_effects([row.id]), row.id))
 
 
 @command(shapes_verdicts.ProbeEffect, "effect.probed")
-def probe_effect(call: Call, fields: shapes_verdicts.ProbeEffect, origin: Origin, path: dict[str, UUID]) -> Reply:
-    """Report what a look at the remote found. A hit acknowledges the attempt; the answer is the verdict of now."""
+def probe_effect(
+    call: Call, fields: shapes_verdicts.ProbeEffect, origin: Origin, path: dict[str, UUID]
+) -> Reply:
+    """Record a probe result and return the new verdict. A hit acknowledges the attempt."""
     try:
         answered = probes.probe(
             origin,
@@ -47,9 +49,11 @@ def probe_effect(call: Call, fields: shapes_verdicts.ProbeEffect, origin: Origin
         return refused(answered)
     leave.follow([answered.effect], origin.received_us)
     sessions.seen(call.project, answered.effect.session_id, call.received_us)
-    said = judged.present(call.project, answered.effect)
-    return Reply(200, {"effect": describe(answered.effect), **said}, kept=False)
+    verdict = judged.present(call.project, answered.effect)
+    return Reply(200, {"effect": describe(answered.effect), **verdict}, kept=False)
 
 
 def _no_effect() -> Problem:
-    return Problem(404, "not_found", "This project has no such effect; plan it first with POST /effects.")
+    return Problem(
+        404, "not_found", "The project has no such effect. Plan it first with POST /effects."
+    )

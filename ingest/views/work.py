@@ -1,4 +1,4 @@
-"""Doors for what a worker leaves for the next: checkpoints, decisions, handoffs, facts; and for changing a session."""
+"""Endpoints for working state: checkpoints, decisions, handoffs, facts, session changes."""
 
 from typing import Any
 from uuid import UUID
@@ -28,31 +28,38 @@ def _values(fields: Any, *names: str) -> dict[str, Any]:
 
 
 @command(shapes.WriteCheckpoint, "checkpoint.written")
-def write_checkpoint(call: Call, fields: shapes.WriteCheckpoint, origin: Origin, path: dict[str, UUID]) -> Reply:
-    """Keep where the work stands. The latest five are kept; a cursor moves that of the session."""
+def write_checkpoint(
+    call: Call, fields: shapes.WriteCheckpoint, origin: Origin, path: dict[str, UUID]
+) -> Reply:
+    """Store a checkpoint. The latest five are kept; a cursor also sets that of the session."""
     session = enter(call, path["session"])
     if (refuse := refusal(call, origin)) is not None:
         return refuse
     values = _values(fields, *shapes.CheckpointFields.__struct_fields__)
     size = size_of(values)
     if size > checkpoints.LARGEST:
-        detail = f"A checkpoint has at most {checkpoints.LARGEST} bytes and this one {size}; keep more as an artifact."
+        detail = (
+            f"The checkpoint has {size} bytes; at most {checkpoints.LARGEST} are allowed. Store"
+            " the rest as an artifact."
+        )
         raise Problem(413, "checkpoint_too_large", detail)
     kept = checkpoints.write(origin, session.id, size, values)
     if fields.cursor is not None:
-        told = sessions.Report(session.id, session.key, origin, "checkpoint.written", kept.opened_position, values)
-        sessions.report([told], {})
+        report = sessions.Report(
+            session.id, session.key, origin, "checkpoint.written", kept.opened_position, values
+        )
+        sessions.report([report], {})
     return Reply(201, {"id": str(kept.id), "position": kept.opened_position, "bytes": size})
 
 
 def size_of(values: dict[str, Any]) -> int:
-    """Bytes of a checkpoint as canonical JSON, what it does not say left out."""
+    """Return the size of a checkpoint as canonical JSON without empty fields, in bytes."""
     return len(canonical_text({name: value for name, value in values.items() if value}).encode())
 
 
 @reading
 def list_checkpoints(call: Call, session: UUID) -> HttpResponse:
-    """The checkpoints that are kept, the latest first, without their states."""
+    """List the kept checkpoints of a session, latest first, without their states."""
     parameters(call.request, set())
     rows = checkpoints.kept(find_session(call.project, session))
     return as_json(200, {"items": [checkpoints.told(row, whole=False) for row in rows]})
@@ -60,60 +67,78 @@ def list_checkpoints(call: Call, session: UUID) -> HttpResponse:
 
 @reading
 def get_checkpoint(call: Call, checkpoint: UUID) -> HttpResponse:
-    """One checkpoint with its state."""
+    """Return one checkpoint with its state."""
     rows = Checkpoint.objects.filter(project=call.project, id=checkpoint)
     row = rows.annotate(text=text_at("opened_position")).first()
     if row is None:
-        detail = f"No such checkpoint is kept: of each session there are the latest {checkpoints.KEPT}."
+        detail = f"No such checkpoint. Only the latest {checkpoints.KEPT} of each session are kept."
         raise Problem(404, "not_found", detail)
     return as_json(200, checkpoints.told(row))
 
 
 @command(shapes.RecordDecision, "decision.recorded")
-def record_decision(call: Call, fields: shapes.RecordDecision, origin: Origin, path: dict[str, UUID]) -> Reply:
-    """Write a decision down before it is acted upon, or find the one that the key names already."""
+def record_decision(
+    call: Call, fields: shapes.RecordDecision, origin: Origin, path: dict[str, UUID]
+) -> Reply:
+    """Record a decision before acting on it, or return the decision that has this key."""
     session = enter(call, path["session"])
     if (refuse := refusal(call, origin)) is not None:
         return refuse
-    known = decisions.of_session(session).filter(key=fields.key).first()
-    if known is not None and known.recorded_position is not None:
-        stands = decisions.told(known)
-        if stands["choice"] not in (None, fields.choice):  # None: erased since
-            sentence = "A decision of this key chose something else; read it, or use another key."
-            return refused("DECISION_DIFFERS", sentence, origin, {"decision": stands})
+    existing = decisions.of_session(session).filter(key=fields.key).first()
+    if existing is not None and existing.recorded_position is not None:
+        stored = decisions.told(existing)
+        if stored["choice"] not in (None, fields.choice):  # None: erased
+            sentence = (
+                "This key belongs to a decision with another choice. Read it, or use another key."
+            )
+            return refused("DECISION_DIFFERS", sentence, origin, {"decision": stored})
         told_before(origin)
-        return Reply(200, decisions.brief(known), kept=False)
+        return Reply(200, decisions.brief(existing), kept=False)
     effect = derived(session.id, fields.effect_key) if fields.effect_key else None
     return Reply(201, decisions.brief(decisions.record(origin, session.id, fields.key, effect)))
 
 
 @command(shapes.ConcludeDecision, "decision.concluded")
-def conclude_decision(call: Call, fields: shapes.ConcludeDecision, origin: Origin, path: dict[str, UUID]) -> Reply:
-    """Say how a decision ended; the first end stands."""
+def conclude_decision(
+    call: Call, fields: shapes.ConcludeDecision, origin: Origin, path: dict[str, UUID]
+) -> Reply:
+    """Record how a decision ended. Only the first end counts."""
     enter(call, _decision(call.project, path["decision"]).session_id)
     row = _decision(call.project, path["decision"])
     present = {"decision": decisions.brief(row)}
     if (refuse := refusal(call, origin, row.version, lambda: present)) is not None:
         return refuse
     if row.status != "open":
-        sentence = "This decision was concluded before; read how. A new one takes a new key."
+        sentence = (
+            "This decision is already concluded. Read its outcome, or record a new decision with"
+            " another key."
+        )
         return refused("DECISION_CONCLUDED", sentence, origin, present)
     return Reply(200, decisions.brief(decisions.conclude(origin, row, fields.status)))
 
 
 @reading
 def list_decisions(call: Call, session: UUID) -> HttpResponse:
-    """The decisions of a session, newest first; with open=1 those that were never concluded."""
-    asked = parameters(call.request, {"open", "limit", "after"})
-    if asked.get("open", "0") not in ("0", "1"):
-        raise Problem(422, "invalid", "open is 1 (what was never concluded) or 0 (everything).", pointer="/open")
-    rows = decisions.of_session(find_session(call.project, session), open_only=asked.get("open") == "1")
-    return as_json(200, page(rows, asked, decisions.told))
+    """List decisions of a session, newest first; with open=1 only open ones."""
+    params = parameters(call.request, {"open", "limit", "after"})
+    if params.get("open", "0") not in ("0", "1"):
+        raise Problem(
+            422,
+            "invalid",
+            "`open` is invalid. Send 1 (only open decisions) or 0 (all).",
+            pointer="/open",
+        )
+    rows = decisions.of_session(
+        find_session(call.project, session), open_only=params.get("open") == "1"
+    )
+    return as_json(200, page(rows, params, decisions.told))
 
 
 @command(shapes.WriteHandoff, "handoff.written")
-def write_handoff(call: Call, fields: shapes.WriteHandoff, origin: Origin, path: dict[str, UUID]) -> Reply:
-    """Tell the next worker what it needs, in five sections."""
+def write_handoff(
+    call: Call, fields: shapes.WriteHandoff, origin: Origin, path: dict[str, UUID]
+) -> Reply:
+    """Write a handoff for the next worker, in five sections."""
     session = enter(call, path["session"])
     if (refuse := refusal(call, origin)) is not None:
         return refuse
@@ -124,88 +149,122 @@ def write_handoff(call: Call, fields: shapes.WriteHandoff, origin: Origin, path:
 
 
 def sections_size(fields: shapes.HandoffFields) -> int:
-    """Bytes of the five sections of a handoff."""
+    """Return the size of the five sections of a handoff, in bytes."""
     values = _values(fields, *handoffs.SECTIONS)
     values["waits_on"] = [
-        {name: said for name in ("kind", "ref", "text") if (said := getattr(one, name))} for one in fields.waits_on
+        {name: value for name in ("kind", "ref", "text") if (value := getattr(thing, name))}
+        for thing in fields.waits_on
     ]
     return handoffs.size_of(values)
 
 
 @command(shapes.AcceptHandoff, "handoff.accepted")
-def accept_handoff(call: Call, _fields: shapes.AcceptHandoff, origin: Origin, path: dict[str, UUID]) -> Reply:
-    """Take a handoff up; whoever is first has it."""
+def accept_handoff(
+    call: Call, _fields: shapes.AcceptHandoff, origin: Origin, path: dict[str, UUID]
+) -> Reply:
+    """Accept a handoff. Only the first worker gets it."""
     enter(call, _handoff(call.project, path["handoff"]).session_id)
     row = _handoff(call.project, path["handoff"])
     present = {"handoff": handoffs.brief(row)}
     if (refuse := refusal(call, origin, row.version, lambda: present)) is not None:
         return refuse
     if row.accepted_mark:
-        sentence = "Another worker has accepted this handoff; leave its work to that one."
+        sentence = "Another worker has accepted this handoff. Do not take over its work."
         return refused("HANDOFF_ACCEPTED", sentence, origin, present)
-    controls.watch(row.session_id, call.received_us)  # before it is accepted: what it waits for may be over by now
+    controls.watch(
+        row.session_id, call.received_us
+    )  # before acceptance, because what it waits for may have ended
     return Reply(200, handoffs.brief(handoffs.accept(origin, row)))
 
 
 @reading
 def list_handoffs(call: Call, session: UUID) -> HttpResponse:
-    """The handoffs of a session, newest first."""
-    asked = parameters(call.request, {"limit", "after"})
-    return as_json(200, page(handoffs.of_session(find_session(call.project, session)), asked, handoffs.told))
+    """List handoffs of a session, newest first."""
+    params = parameters(call.request, {"limit", "after"})
+    return as_json(
+        200, page(handoffs.of_session(find_session(call.project, session)), params, handoffs.told)
+    )
 
 
 @command(shapes.ObserveFact, "fact.observed")
-def observe_fact(call: Call, fields: shapes.ObserveFact, origin: Origin, path: dict[str, UUID]) -> Reply:
-    """Record what a source says of a named value; its latest word stands."""
+def observe_fact(
+    call: Call, fields: shapes.ObserveFact, origin: Origin, path: dict[str, UUID]
+) -> Reply:
+    """Record a named value as observed from a source. The latest value per source counts."""
     session = enter(call, path["session"])
     if (refuse := refusal(call, origin)) is not None:
         return refuse
     digest = facts.digest_of(call.project, canonical_text(fields.value))
-    row = facts.observe(origin, session.id, fields.name, fields.source, digest, fields.fresh_s or facts.FRESH_S)
-    others = facts.drifting(facts.fresh_of(session, fields.name, call.received_us))
-    if others:
+    row = facts.observe(
+        origin, session.id, fields.name, fields.source, digest, fields.fresh_s or facts.FRESH_S
+    )
+    drifting = facts.drifting(facts.fresh_of(session, fields.name, call.received_us))
+    if drifting:
         controls.watch(session.id, call.received_us)
-    body = {"name": row.name, "source": row.source, "fresh_until_us": row.fresh_until_us, "drift": bool(others)}
+    body = {
+        "name": row.name,
+        "source": row.source,
+        "fresh_until_us": row.fresh_until_us,
+        "drift": bool(drifting),
+    }
     return Reply(201, body | {"position": row.position})
 
 
 @reading
 def list_facts(call: Call, session: UUID) -> HttpResponse:
-    """What sources say, newest first; with fresh=1 what may still be relied upon, with name= of one value."""
-    asked = parameters(call.request, {"name", "fresh", "limit", "after"})
-    if asked.get("fresh", "0") not in ("0", "1"):
-        raise Problem(422, "invalid", "fresh is 1 (what still holds) or 0 (everything).", pointer="/fresh")
+    """List observed facts, newest first; with fresh=1 only unexpired ones, with name= only one."""
+    params = parameters(call.request, {"name", "fresh", "limit", "after"})
+    if params.get("fresh", "0") not in ("0", "1"):
+        raise Problem(
+            422,
+            "invalid",
+            "`fresh` is invalid. Send 1 (only unexpired facts) or 0 (all).",
+            pointer="/fresh",
+        )
     rows = facts.of_session(find_session(call.project, session))
-    if asked.get("fresh") == "1":
+    if params.get("fresh") == "1":
         rows = rows.filter(fresh_until_us__gte=call.received_us)
-    if "name" in asked:
-        rows = rows.filter(name=asked["name"])
-    return as_json(200, page(rows, asked, lambda row: facts.told(row, call.received_us)))
+    if "name" in params:
+        rows = rows.filter(name=params["name"])
+    return as_json(200, page(rows, params, lambda row: facts.told(row, call.received_us)))
 
 
 @command(shapes.ChangeSession, "session.changed")
-def change_session(call: Call, fields: shapes.ChangeSession, origin: Origin, path: dict[str, UUID]) -> Reply:
-    """Change a session that is open; what is not sent stays."""
+def change_session(
+    call: Call, fields: shapes.ChangeSession, origin: Origin, path: dict[str, UUID]
+) -> Reply:
+    """Change an open session. Omitted fields keep their values."""
     session = enter(call, path["session"])
-    if (refuse := refusal(call, origin, session.version, lambda: {"session": brief(session)})) is not None:
+    if (
+        refuse := refusal(call, origin, session.version, lambda: {"session": brief(session)})
+    ) is not None:
         return refuse
     if fields.waiting_on is not None and fields.status != "waiting":
-        raise Problem(422, "not_waiting", "waiting_on goes with status waiting; send both.", pointer="/waiting_on")
+        raise Problem(
+            422,
+            "not_waiting",
+            "`waiting_on` requires status `waiting`. Send both.",
+            pointer="/waiting_on",
+        )
     if fields.status is not None and session.status in ENDED:
-        sentence = "This session has ended; what is left to do belongs to another one."
+        sentence = "The session has ended. Open a new session to continue the work."
         return refused("SESSION_ENDED", sentence, origin, {"session": brief(session)})
-    meant = {}
+    sessions_by_reference = {}
     if fields.merge_into is not None:
-        meant[fields.merge_into] = _other(session, fields.merge_into, "/merge_into")
+        sessions_by_reference[fields.merge_into] = _other(session, fields.merge_into, "/merge_into")
     values = _values(fields, *shapes.ChangeFields.__struct_fields__)
-    return Reply(200, brief(lineage.change(origin, session, values, meant)))
+    return Reply(200, brief(lineage.change(origin, session, values, sessions_by_reference)))
 
 
 @command(shapes.MergeSession, "session.merged")
-def merge_session(call: Call, fields: shapes.MergeSession, origin: Origin, path: dict[str, UUID]) -> Reply:
-    """Say that what a branch did is in another session now; the first word stands."""
+def merge_session(
+    call: Call, fields: shapes.MergeSession, origin: Origin, path: dict[str, UUID]
+) -> Reply:
+    """Record that a branch was merged into another session. Only the first merge counts."""
     session = enter(call, path["session"])
-    if (refuse := refusal(call, origin, session.version, lambda: {"session": brief(session)})) is not None:
+    if (
+        refuse := refusal(call, origin, session.version, lambda: {"session": brief(session)})
+    ) is not None:
         return refuse
     into = _other(session, fields.into, "/into")
     if session.merged_into_id is not None:
@@ -213,7 +272,12 @@ def merge_session(call: Call, fields: shapes.MergeSession, origin: Origin, path:
             told_before(origin)
             return Reply(200, brief(session) | {"merged_into": str(into)}, kept=False)
         present = {"session": brief(session) | {"merged_into": str(session.merged_into_id)}}
-        return refused("ALREADY_MERGED", "This session was merged into another one before.", origin, present)
+        return refused(
+            "ALREADY_MERGED",
+            "This session was already merged into another session. Read `merged_into`.",
+            origin,
+            present,
+        )
     merged = lineage.merge(origin, session, into)
     return Reply(200, brief(merged) | {"merged_into": str(merged.merged_into_id)})
 
@@ -225,26 +289,39 @@ facts_door = by_method(POST=observe_fact, GET=list_facts)
 
 
 def _other(session: Session, reference: str, pointer: str) -> UUID:
-    """The session that a reference means, which must be another one of the project."""
+    """Return the id of another session of the project by reference."""
     try:
-        found = references.find(session.project_id, reference).id
+        identity = references.find(session.project_id, reference).id
     except references.NotFound:
-        detail = "This project has no such session; open it first with POST /sessions."
+        detail = "The project has no such session. Open it first with POST /sessions."
         raise Problem(422, "session_unknown", detail, pointer=pointer) from None
-    if found == session.id:
-        raise Problem(422, "session_is_itself", "A session does not merge into itself; name another.", pointer=pointer)
-    return found
+    if identity == session.id:
+        raise Problem(
+            422,
+            "session_is_itself",
+            "A session cannot merge into itself. Name another session.",
+            pointer=pointer,
+        )
+    return identity
 
 
 def _decision(project: UUID, identity: UUID) -> Decision:
-    found = Decision.objects.filter(project=project, id=identity).first()
-    if found is None:
-        raise Problem(404, "not_found", "This project has no such decision; write it down first.")
-    return found
+    row = Decision.objects.filter(project=project, id=identity).first()
+    if row is None:
+        raise Problem(
+            404,
+            "not_found",
+            "The project has no such decision. Record it first with POST /sessions/{id}/decisions.",
+        )
+    return row
 
 
 def _handoff(project: UUID, identity: UUID) -> Handoff:
-    found = Handoff.objects.filter(project=project, id=identity).first()
-    if found is None:
-        raise Problem(404, "not_found", "This project has no such handoff; look for them in their session.")
-    return found
+    row = Handoff.objects.filter(project=project, id=identity).first()
+    if row is None:
+        raise Problem(
+            404,
+            "not_found",
+            "The project has no such handoff. List handoffs with GET /sessions/{id}/handoffs.",
+        )
+    return row

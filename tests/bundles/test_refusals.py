@@ -84,26 +84,26 @@ def _large(held: Held) -> Held:
 
 
 FORGED: list[tuple[str, Callable[[Held], Held]]] = [
-    ("README.md is not what SHA256SUMS says", lambda held: {**held, "README.md": held["README.md"] + b"!"}),
-    ("bundle.json is not what SHA256SUMS says", lambda held: {**held, "bundle.json": held["bundle.json"] + b" "}),
+    ("README.md differs from SHA256SUMS", lambda held: {**held, "README.md": held["README.md"] + b"!"}),
+    ("bundle.json differs from SHA256SUMS", lambda held: {**held, "bundle.json": held["bundle.json"] + b" "}),
     ("diffs/e_1.diff is not in SHA256SUMS", lambda held: {**held, "diffs/e_1.diff": b"x"}),
-    ("README.md; this file has 0", lambda held: {name: one for name, one in held.items() if name != "README.md"}),
+    ("it has 0 members named README.md", lambda held: {name: one for name, one in held.items() if name != "README.md"}),
     ("is not the schema of version 1", lambda held: summed({**held, "schema.json": b"{}"})),
     ("is not the schema of version 1", lambda held: summed({**held, "schema.json": b"[" * 5000})),
-    ("holds other bytes than its name says", _artifact),
-    ("holds nothing of the name 'artifacts/../../etc/passwd'", _climbs),
+    ("has other content than its name indicates", _artifact),
+    ("has an unexpected member 'artifacts/../../etc/passwd'", _climbs),
     ("bundle.json cannot be read", _deep),
-    ("holds an integer of more than 64 bits", _long),
-    ("README.md unpacks to 2,097,152 bytes; at most 1,048,576 are read", _large),
-    ("is of version 2 of its format; this Gatebook reads version 1", told(lambda one: one.update(version=2))),
-    ("/effects/0 has 'trusted', which is unknown", told(lambda one: one["effects"][0].update(trusted=True))),
-    ("another body than the book of origin committed to", told(_body)),
+    ("contains an integer of more than 64 bits", _long),
+    ("README.md unpacks to 2,097,152 bytes; at most 1,048,576 are allowed", _large),
+    ("has format version 2; this Gatebook reads at most version 1", told(lambda one: one.update(version=2))),
+    ("/effects/0 has the unknown member 'trusted'", told(lambda one: one["effects"][0].update(trusted=True))),
+    ("has a body that differs from its commitment", told(_body)),
     ("has a body of more than 64 levels", told(_nested)),
-    ("has lost its body", told(lambda one: entry(one, "gate.voted").update(body=None))),
+    ("has no body, but is not marked as erased", told(lambda one: entry(one, "gate.voted").update(body=None))),
     ("claims state 'acknowledged'; its marks say", told(lambda one: effect(one, "waits").update(state="acknowledged"))),
-    ("of which the bundle has no entry", told(lambda one: one["entries"].pop(0))),
+    ("but the bundle has no such entry", told(lambda one: one["entries"].pop(0))),
     ("is out of order", told(lambda one: one["entries"].reverse())),
-    ("has a status, an answer or a requirement", told(lambda one: one["gates"][0].update(status="trusted"))),
+    ("has an unknown status, answer or requirement", told(lambda one: one["gates"][0].update(status="trusted"))),
     ("names task", told(lambda one: effect(one, "ok").update(task=one["origin"]["session"]))),
     ("effect_moves_only_with_leave", told(lambda one: effect(one, "ok").update(leave="pending", leave_basis="policy"))),
     ("belongs to no artifact of the session", told(lambda one: one["artifacts"].clear())),
@@ -124,7 +124,7 @@ def test_what_is_refused_or_breaks_off_leaves_nothing(
         assert str(refused.value).endswith("Nothing was imported.")
         assert counted() == before, sentence
     (tmp_path / "no.zip").write_bytes(b"PK no zip")
-    for name, sentence in (("no.zip", "is no bundle"), ("absent.zip", "cannot be read")):
+    for name, sentence in (("no.zip", "is not a bundle"), ("absent.zip", "cannot be read")):
         with pytest.raises(CommandError, match=sentence):
             call_command("import_bundle", str(tmp_path / name), administrator="archivist")
     _breaks_off(origin, packed(held, tmp_path / "whole.zip"), monkeypatch)
@@ -148,14 +148,14 @@ def _breaks_off(origin: Origin, path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         with pytest.raises(MemoryError):
             call_command("import_bundle", str(path), administrator="archivist")
     assert counted() == before
-    with pytest.raises(CommandError, match="say with --administrator"):
+    with pytest.raises(CommandError, match="with --administrator"):
         call_command("import_bundle", str(path))
-    with pytest.raises(CommandError, match="Agents work in default"):
+    with pytest.raises(CommandError, match="default is not an archive"):
         call_command("import_bundle", str(path), project="default")
     call_command("import_bundle", str(path), project="kept", administrator="archivist")
     origin.desk.agent.plan("later", str(origin.book.session), tool="file.read")
     later = packed(members(origin.export()), path.with_name("later.zip"))
-    with pytest.raises(CommandError, match="holds a session of that key already"):
+    with pytest.raises(CommandError, match="already has a session with this key"):
         call_command("import_bundle", str(later), project="kept")
     call_command("import_bundle", str(later), project="later", administrator="archivist")
     assert Project.objects.filter(archive=True).count() == 2

@@ -81,12 +81,12 @@ def _run(format_name: str, *files: Path, **options: Any) -> str:
 def test_each_file_gets_a_line_of_counts(gatebook: _Gatebook) -> None:
     main, child = FILES / "claude-code.jsonl", FILES / "claude-code-subagent.jsonl"
     assert _run("claude-code", main, child) == (
-        f"{main}: 1 session, 6 calls (1 without a result); 18 facts added, 0 known before; "
+        f"{main}: 1 session, 6 calls (1 without a result); 18 facts added, 0 already recorded; "
         "0 artifacts, 0 stored now\n"
-        f"{child}: 1 session, 2 calls (0 without a result); 7 facts added, 0 known before; "
+        f"{child}: 1 session, 2 calls (0 without a result); 7 facts added, 0 already recorded; "
         "0 artifacts, 0 stored now\n"
     )
-    assert "0 facts added, 18 known before" in _run("claude-code", main)
+    assert "0 facts added, 18 already recorded" in _run("claude-code", main)
 
 
 def test_a_file_without_calls_sends_nothing(gatebook: _Gatebook) -> None:
@@ -102,7 +102,7 @@ def test_a_payload_too_large_for_an_item_is_stored_once(gatebook: _Gatebook, tmp
     path.write_text(json.dumps(raw))
     assert "1 artifact, 1 stored now" in _run("intercode", path)
     assert [content.decode() for content in gatebook.stored.values()] == [text]
-    assert "0 facts added, 4 known before; 1 artifact, 0 stored now" in _run("intercode", path)
+    assert "0 facts added, 4 already recorded; 1 artifact, 0 stored now" in _run("intercode", path)
 
 
 def test_one_bad_file_among_several_keeps_all_from_being_sent(gatebook: _Gatebook, tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_an_end_that_is_cut_short_is_left_out_and_told_with_file_line_and_bytes(
     with pytest.raises(CommandError) as left:
         call_command("import_trajectory", "pi", *map(str, files), stdout=out, json=True)
     assert left.value.returncode == 3
-    left_out = f"cut short; its {len(torn):,} byte{'s' if len(torn) > 1 else ''} were left out"
+    left_out = f"truncated; its {len(torn):,} byte{'s' if len(torn) > 1 else ''} were skipped"
     assert f"{cut}: line 16 is {left_out}\n{packed}: line 15 is {left_out}\n" in str(left.value)
     said = [json.loads(line) for line in out.getvalue().splitlines()]
     assert [one["left_out"] for one in said] == [
@@ -160,7 +160,7 @@ def test_counts_are_printed_for_programs_too(gatebook: _Gatebook) -> None:
     ("format_name", "content", "said"),
     [
         ("pi", b"", "line 1: the file is empty."),
-        ("pi", b"\x1f\x8b\x08\x00", "line 1: the gzip stream is cut short or damaged"),
+        ("pi", b"\x1f\x8b\x08\x00", "line 1: the gzip stream is truncated or damaged"),
         ("tau-bench", b"\x00\xffgarbage", "line 1: not text in UTF-8 (byte 0xff at column 2)."),
         ("claude-code", b'{"type": "session", "id": "x"}', "line 1: not a Claude Code record: type 'session'"),
         ("swe-agent", b'{"traj": []}', "line 1: not a document of this format (an object with traj)."),
@@ -191,7 +191,7 @@ def test_a_refused_fact_stops_the_import_with_file_id_and_sentence(gatebook: _Ga
 
 def test_another_gatebook_needs_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GATEBOOK_TOKEN", raising=False)
-    with pytest.raises(CommandError, match="--url needs a token of that Gatebook: give --token or set GATEBOOK_TOKEN"):
+    with pytest.raises(CommandError, match="--url requires a token of that Gatebook. Give --token or set"):
         _run("pi", FILES / "pi.jsonl", url="http://gatebook.example")
 
 
@@ -200,9 +200,9 @@ def test_another_gatebook_needs_a_token(monkeypatch: pytest.MonkeyPatch) -> None
     [
         (
             {"url": "http://gatebook.example:door", "token": "gbk_x"},
-            "--url or the token cannot be used as it is written",
+            "--url or the token is invalid",
         ),
-        ({"url": "http://gatebook.example", "token": "gbk_ß"}, "--url or the token cannot be used as it is written"),
+        ({"url": "http://gatebook.example", "token": "gbk_ß"}, "--url or the token is invalid"),
         ({"url": "gatebook.example", "token": "gbk_x"}, "The server cannot be reached"),
         (NOWHERE, "The server cannot be reached"),
     ],

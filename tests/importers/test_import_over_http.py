@@ -185,6 +185,6 @@ def test_a_token_that_is_not_taken_stops_the_import_with_the_servers_sentence(
     child = importing.start("pi", FILES / "pi.jsonl")
     _, said = child.communicate(timeout=WITHIN_S)
     assert child.returncode == 1
-    assert "pi.jsonl: /api/v1/events: Send a valid token as Authorization" in said
+    assert "pi.jsonl: /api/v1/events: The token is missing, unknown, expired or revoked" in said
     assert "Traceback" not in said
     assert "(HTTP 401)" in said

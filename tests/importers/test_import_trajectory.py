@@ -221,7 +221,7 @@ def test_a_longer_later_version_adds_only_what_is_new(tmp_path: Path) -> None:
     _import("claude-code", write_lines(tmp_path / "a-name.jsonl", values[:8]))
     assert [row[2] for row in _effects(MAIN)] == ["dispatched", "acknowledged"]
     said = _import("claude-code", write_lines(tmp_path / "another-name.jsonl", values))
-    assert "; 12 facts added, 6 known before;" in said
+    assert "; 12 facts added, 6 already recorded;" in said
     assert [row[2] for row in _effects(MAIN)] == [*["acknowledged"] * 5, "dispatched"]
     assert _rows()["violations"] == 0
 
@@ -234,7 +234,7 @@ def test_a_torn_transcript_and_later_the_whole_one_leave_the_rows_of_the_whole_o
     ends = [at for at in range(len(content)) if content[at : at + 1] == b"\n"]
     for end in ends[1:][-3:]:
         file.write_bytes(content[: end - 5])
-        with pytest.raises(CommandError, match="is cut short") as left:
+        with pytest.raises(CommandError, match="is truncated") as left:
             _import(format_name, file)
         assert left.value.returncode == 3
     file.write_bytes(content)
@@ -262,7 +262,7 @@ def test_a_run_cut_short_is_completed_by_running_it_again(monkeypatch: pytest.Mo
         _import("claude-code", FILES / "claude-code.jsonl")
     assert 0 < Effect.objects.count() < 6
     monkeypatch.setattr(Client, "send", whole_send)
-    assert "; 8 facts added, 10 known before;" in _import("claude-code", FILES / "claude-code.jsonl")
+    assert "; 8 facts added, 10 already recorded;" in _import("claude-code", FILES / "claude-code.jsonl")
     assert [row[2] for row in _effects(MAIN)] == [*["acknowledged"] * 5, "dispatched"]
 
 

@@ -106,7 +106,7 @@ def test_a_server_that_is_not_there_is_named_as_such_at_once() -> None:
     [
         ("invalid", r"^event e1: It was told otherwise\.$"),
         # The server's advice, a new id, is for agents; an importer's user has files.
-        ("conflict", r"^event e1: This session was imported before from a file that tells another beginning of it\."),
+        ("conflict", r"^event e1: This session was already imported from a file with another beginning\."),
     ],
 )
 def test_a_refused_item_is_named_with_a_sentence(status: str, sentence: str) -> None:

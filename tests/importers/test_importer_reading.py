@@ -31,8 +31,8 @@ CLAUDE_LINE = json.dumps({"type": "progress", "sessionId": "s", "uuid": "u"}).en
         (CLAUDE_LINE + b'{"type": "user", "sess\n', 2, "not JSON: Invalid control character (column 23)"),
         (CLAUDE_LINE * 3 + b"\xff\xfe\n", 4, "not text in UTF-8 (byte 0xff at column 1)"),
         (b"[\n1,\n2\n3\n]\n", 4, "not JSON: Expecting ',' delimiter (column 1)"),
-        (b'{"type":' * 5000, 1, "the JSON is nested too deeply to be read"),
-        (b'{"type":' + b"9" * 5000 + b"}", 1, "the JSON holds a number of too many digits"),
+        (b'{"type":' * 5000, 1, "the JSON is nested too deeply"),
+        (b'{"type":' + b"9" * 5000 + b"}", 1, "the JSON contains a number with too many digits"),
     ],
 )
 def test_what_is_no_json_is_refused_with_its_line(tmp_path: Path, content: bytes, line: int, reason: str) -> None:
@@ -48,7 +48,7 @@ def test_a_cut_gzip_stream_is_refused(tmp_path: Path, cut: int) -> None:
     whole = gzip.compress(CLAUDE_LINE * 50 + json.dumps({"noise": list(range(3000))}).encode())
     path = tmp_path / "cut.gz"
     path.write_bytes(whole[:cut])
-    with pytest.raises(BadInputError, match="the gzip stream is cut short or damaged"):
+    with pytest.raises(BadInputError, match="the gzip stream is truncated or damaged"):
         list(read_values(path))
 
 
@@ -57,7 +57,7 @@ def test_a_damaged_gzip_stream_is_refused(tmp_path: Path) -> None:
     whole[len(whole) // 2] ^= 0xFF
     path = tmp_path / "damaged.gz"
     path.write_bytes(bytes(whole))
-    with pytest.raises(BadInputError, match=r"gzip stream is cut short or damaged|not JSON|not text"):
+    with pytest.raises(BadInputError, match=r"gzip stream is truncated or damaged|not JSON|not text"):
         list(read_values(path))
 
 

@@ -41,11 +41,11 @@ def _judge(format_name: str, *files: Path, judge: bool = True) -> str:
 def test_judged_effects_are_marked_counted_by_rule_and_no_breach(project: Project) -> None:
     _in_force(project)
     assert _judge("claude-code", FILES / "claude-code.jsonl").splitlines()[1:] == [
-        "Held against the policy in force:",
+        "Evaluated by the active policy:",
         "   effects  would have been    by rule",
         "         1  denied             house@1/no-shell",
-        "         3  asked about        house@1, no rule speaks of it",
-        "         1  asked about        house@1/writing",
+        "         3  gated              house@1, no matching rule",
+        "         1  gated              house@1/writing",
         "         1  allowed            house@1/reading",
     ]
     assert Effect.objects.get(tool="Write").judged_by == "house@1/writing"
@@ -59,13 +59,13 @@ def test_what_was_imported_before_is_not_judged_afterwards(project: Project) -> 
     _judge("claude-code", FILES / "claude-code.jsonl", judge=False)
     assert set(Effect.objects.values_list("judged", flat=True)) == {""}
     said = _judge("claude-code", FILES / "claude-code.jsonl", FILES / "claude-code-subagent.jsonl").splitlines()
-    assert "         6  not judged         imported before without --judge" in said
+    assert "         6  not evaluated      imported before without --judge" in said
     assert Effect.objects.filter(judged="").count() == 6
     assert Effect.objects.exclude(judged="").count() == 2
 
 
 def test_without_a_policy_in_force_nothing_is_imported(project: Project) -> None:
-    with pytest.raises(CommandError, match="No policy is in force in this project, so nothing can be judged"):
+    with pytest.raises(CommandError, match="The project has no active policy"):
         _judge("pi", FILES / "pi.jsonl")
     assert not Entry.objects.filter(lane="evidence").exists()
     assert not Session.objects.exists()

@@ -35,7 +35,7 @@ def test_identifiers_are_refused(bad: Any) -> None:
 
 
 _PLAIN = "Expected text without control characters"
-_ADVICE = "Send what the API's description asks for."
+_ADVICE = "See /api/v1/openapi.json for the schema."
 
 
 @pytest.mark.parametrize(

@@ -179,12 +179,15 @@ def test_every_hostile_body_has_one_answer(name: str) -> None:
 @pytest.mark.parametrize(
     ("raw", "sentence"),
     [
-        (b"null", "A JSON object is needed here, not null."),
-        (b"[1]", "A JSON object is needed here, not an array."),
-        (b'"x"', "A JSON object is needed here, not a string."),
-        (b"true", "A JSON object is needed here, not a boolean."),
-        (b"1.5", "A JSON object is needed here, not a number."),
-        (b'{"a": "\x01"}', "The text is not one JSON document: Invalid control character at line 1 column 8."),
+        (b"null", "Expected a JSON object, got null. Send a JSON object."),
+        (b"[1]", "Expected a JSON object, got an array. Send a JSON object."),
+        (b'"x"', "Expected a JSON object, got a string. Send a JSON object."),
+        (b"true", "Expected a JSON object, got a boolean. Send a JSON object."),
+        (b"1.5", "Expected a JSON object, got a number. Send a JSON object."),
+        (
+            b'{"a": "\x01"}',
+            "The text is not one JSON document: Invalid control character at line 1 column 8. Fix the syntax.",
+        ),
     ],
 )
 def test_sentences_speak_of_json_and_not_of_the_parsers_language(raw: bytes, sentence: str) -> None:

@@ -1,4 +1,4 @@
-"""`manage.py filedrop DIR`: bridges the inbox of agents to files in `DIR/messages/`."""
+"""`manage.py filedrop DIR`: exchange messages of agents with files in `DIR/messages/`."""
 
 import time
 from argparse import ArgumentParser
@@ -14,40 +14,53 @@ from sessions import projects
 
 
 class Command(BaseCommand):
-    """Send what was dropped, write what is unread, mark what was put away; once, or again and again."""
+    """Send dropped files, write unread messages, mark removed files as read; once or repeatedly."""
 
     help = (
-        "Send the files in DIR/messages/for_AGENT/ and DIR/messages/shared/ as messages, write unread messages there as"
-        " files, and mark as read what was removed or moved to done/."
+        "Send the files in DIR/messages/for_AGENT/ and DIR/messages/shared/ as messages, write"
+        " unread messages there"
+        " as files, and mark messages as read whose files were removed or moved to done/."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("directory", type=Path, metavar="DIR", help="the directory that holds messages/")
-        parser.add_argument("--project", default=projects.DEFAULT_NAME, metavar="NAME", help="default: %(default)s")
-        parser.add_argument("--watch", action="store_true", help="go on until interrupted")
         parser.add_argument(
-            "--every", type=float, default=5.0, metavar="SECONDS", help="between two rounds; default: %(default)s"
+            "directory", type=Path, metavar="DIR", help="the directory that contains messages/"
+        )
+        parser.add_argument(
+            "--project", default=projects.DEFAULT_NAME, metavar="NAME", help="default: %(default)s"
+        )
+        parser.add_argument("--watch", action="store_true", help="repeat until interrupted")
+        parser.add_argument(
+            "--every",
+            type=float,
+            default=5.0,
+            metavar="SECONDS",
+            help="seconds between two rounds; default: %(default)s",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
         project = projects.named(options["project"])
         if project is None:
             raise CommandError(
-                f"There is no project {options['project']!r}. Run `manage.py create_project NAME` first."
+                f"There is no project {options['project']!r}. Run `manage.py create_project NAME`"
+                " first."
             )
         if not options["every"] > 0:
-            raise CommandError("--every is a number of seconds above 0.")
+            raise CommandError("--every is not positive. Give a number of seconds above 0.")
         bridge = Filedrop(project, options["directory"])
-        said: set[str] = set()
+        reported: set[str] = set()
         try:
             while True:
-                told = self._round(bridge, options["directory"])
-                for line in told.lines:
-                    if line not in said:
+                result = self._round(bridge, options["directory"])
+                for line in result.lines:
+                    if line not in reported:
                         self.stderr.write(line)
-                said = set(told.lines)
-                if not options["watch"] or told.sent + told.written + told.read + told.put_away:
-                    self.stdout.write(told.summary)
+                reported = set(result.lines)
+                if (
+                    not options["watch"]
+                    or result.sent + result.written + result.read + result.put_away
+                ):
+                    self.stdout.write(result.summary)
                 if not options["watch"]:
                     return
                 close_old_connections()

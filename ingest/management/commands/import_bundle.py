@@ -1,4 +1,4 @@
-"""`manage.py import_bundle FILE [--project P]`: what another Gatebook recorded of a session, as history to read."""
+"""`manage.py import_bundle FILE [--project P]`: import a session from another Gatebook."""
 
 from argparse import ArgumentParser
 from pathlib import Path
@@ -11,17 +11,26 @@ from sessions.refused import RefusedError
 
 
 class Command(BaseCommand):
-    """Import the whole file or nothing of it; a second time changes nothing."""
+    """Import the whole file or nothing. Importing it again changes nothing."""
 
     help = (
-        "Import a session that another Gatebook exported, into a project of its own in which nobody can act: an "
-        "archive. Pages show it as they did there; nothing of it can be dispatched, approved or resolved here."
+        "Import a session that another Gatebook exported into an archive, a read-only project."
+        " Pages show it as "
+        "they did there; nothing in it can be dispatched, approved or resolved."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("file", metavar="FILE", type=Path, help="a .gatebook.zip")
-        parser.add_argument("--project", metavar="NAME", help="an archive; default: a new one, named after the session")
-        parser.add_argument("--administrator", metavar="USER", help="who may look at a new archive, and let others")
+        parser.add_argument(
+            "--project",
+            metavar="NAME",
+            help="the archive; default: a new one named after the session",
+        )
+        parser.add_argument(
+            "--administrator",
+            metavar="USER",
+            help="administrator of a new archive, who can add members",
+        )
 
     def handle(self, *args: Any, **options: Any) -> str:
         try:
@@ -31,12 +40,13 @@ class Command(BaseCommand):
         bundle = done.bundle
         where = f"{bundle.session} in the project {bundle.project.name}"
         if not done.is_new:
-            return f"This file was imported before, as {where}. Nothing was changed."
+            return f"This file is already imported as {where}. Nothing was changed."
         origin = bundle.told["origin"]
-        said = (
+        lines = (
             f"Imported as {where}: {origin['handle']} of {origin['project_name']}, up to position"
-            f" {bundle.cut_position} there.\nSHA-256 {bundle.sha256}: compare it with the entry access.exported there."
+            f" {bundle.cut_position} of the source.\n"
+            f"SHA-256 {bundle.sha256}: compare it with the entry access.exported in the source."
         )
         if done.password is not None:
-            said += f"\nSign in as {options['administrator']} with the password {done.password}"
-        return said
+            lines += f"\nSign in as {options['administrator']} with the password {done.password}"
+        return lines

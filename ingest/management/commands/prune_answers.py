@@ -1,4 +1,4 @@
-"""`manage.py prune_answers`: what the Celery task does, from one process without a broker."""
+"""`manage.py prune_answers`: the Celery task as a command, without a broker."""
 
 from typing import Any
 
@@ -12,13 +12,18 @@ from sessions import artifacts, beats
 
 class Command(BaseCommand):
     help = (
-        "Delete stored answers to repeated commands and counted beats that are older than seven days, and what uploads"
-        " of artifacts that broke off left on the disk more than a day ago."
+        "Delete stored responses and counted heartbeats older than seven days, and files of"
+        " artifact uploads that"
+        " were aborted more than a day ago."
     )
-    requires_system_checks: list[str] = []  # they are of the code, and take half of a start
+    requires_system_checks: list[
+        str
+    ] = []  # system checks concern the code and take half of the start-up time
 
     def handle(self, *_args: Any, **_options: Any) -> None:
-        """Print how many were deleted."""
+        """Delete and print the counts."""
         with beating.watched("pruning"):
             counts = answers.prune(), artifacts.remove_abandoned(now_us()), beats.prune()
-        self.stdout.write("{} answers, {} broken uploads and {} minutes of beats deleted".format(*counts))
+        self.stdout.write(
+            "{} responses, {} aborted uploads and {} minutes of heartbeats deleted".format(*counts)
+        )
