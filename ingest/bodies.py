@@ -44,7 +44,7 @@ def read_body(request: HttpRequest, *, limit: int, allow_empty: bool = False) ->
         raise Problem(415, "unsupported_charset", "The charset is not supported. Send UTF-8.")
     raw = _read_framed(request, limit=limit, allow_empty=allow_empty)
     if encoding != "identity" and raw:
-        raw = _unpack(raw, limit)
+        raw = _decompress(raw, limit)
     if not raw:
         if allow_empty:
             return b""
@@ -111,7 +111,7 @@ def _read_counted(request: HttpRequest, length_text: str, limit: int) -> bytes:
         )
     length = int(length_text)
     if length > limit:
-        raise _too_large(limit)
+        raise _body_too_large(limit)
     parts: list[bytes] = []
     missing = length
     while missing:
@@ -128,7 +128,7 @@ def _read_counted(request: HttpRequest, length_text: str, limit: int) -> bytes:
     return b"".join(parts)
 
 
-def _unpack(packed: bytes, limit: int) -> bytes:
+def _decompress(packed: bytes, limit: int) -> bytes:
     # Exactly one gzip member and nothing after it, so that no unread bytes are accepted.
     unpacker = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
     try:
@@ -138,7 +138,7 @@ def _unpack(packed: bytes, limit: int) -> bytes:
             422, "gzip_invalid", "The body is not valid gzip. Compress it again."
         ) from None
     if len(raw) > limit:
-        raise _too_large(limit)
+        raise _body_too_large(limit)
     if not unpacker.eof:
         raise Problem(422, "gzip_invalid", "The gzip body is truncated. Send it again.")
     if unpacker.unused_data:
@@ -150,7 +150,7 @@ def _unpack(packed: bytes, limit: int) -> bytes:
     return raw
 
 
-def _too_large(limit: int) -> Problem:
+def _body_too_large(limit: int) -> Problem:
     return Problem(
         413,
         "body_too_large",

@@ -20,7 +20,7 @@ NOTES: Final = {
     ),
     Standing.LEASE_LOST: "Recorded as a claim; changes nothing. Another worker holds the lease.",
 }
-_OF_ATTEMPTS: Final = frozenset(
+_ATTEMPT_KINDS: Final = frozenset(
     {"effect.dispatched", "effect.acknowledged", "effect.failed", "effect.probed"}
 )
 _Plans = dict[UUID, tuple[UUID | None, UUID | None]]  # planner and task of an effect
@@ -35,7 +35,9 @@ def mark(items: Sequence[Item]) -> set[UUID]:
         item.standing, item.origin.lane = Standing.SPEAKS, "evidence"
     rights = speakers.read({item.session for item in items})
     weighed = {
-        item.index: _weigh(item, rights[item.session]) for item in items if item.session in rights
+        item.index: _compute_standing(item, rights[item.session])
+        for item in items
+        if item.session in rights
     }
     foreign = {item.session for item in items if weighed.get(item.index) is Standing.OTHER_AGENT}
     unclaimed = speakers.are_unheard(foreign)
@@ -47,22 +49,22 @@ def mark(items: Sequence[Item]) -> set[UUID]:
         and (weighed[item.index] is not Standing.SPEAKS or _has_task_lease(rights[item.session]))
     ]
     if doubtful:
-        _mark(doubtful, rights)
+        _mark_claims(doubtful, rights)
     return unclaimed | {item.session for item in items if item.session not in rights}
 
 
-def _weigh(
+def _compute_standing(
     item: Item, ground: Ground, task: UUID | None = None, planner: UUID | None = None
 ) -> Standing:
     origin, given = item.origin, item.origin.lease_epoch
-    task = task or _task(item)
+    task = task or _get_task_id(item)
     standing = ground.weigh(origin.agent, origin.team, given, task, planner)
     present = ground.epoch(task)
     is_stale = given is not None and present is not None and given < present
     return Standing.LEASE_LOST if standing is Standing.SPEAKS and is_stale else standing
 
 
-def _task(item: Item) -> UUID | None:
+def _get_task_id(item: Item) -> UUID | None:
     key = getattr(item.fields, "task", None)
     return tasks.identity(item.session, key) if key else None
 
@@ -71,7 +73,7 @@ def _has_task_lease(ground: Ground) -> bool:
     return any(lease.task is not None for lease in ground.leases)
 
 
-def _mark(items: Sequence[Item], rights: dict[UUID, Ground]) -> None:
+def _mark_claims(items: Sequence[Item], rights: dict[UUID, Ground]) -> None:
     effects = {item.effect for item in items if item.effect is not None}
     plans: _Plans = {}
     rows = Effect.objects.filter(id__in=effects)
@@ -82,21 +84,23 @@ def _mark(items: Sequence[Item], rights: dict[UUID, Ground]) -> None:
         planner, of_effect = (
             plans.get(item.effect, (None, None)) if item.effect is not None else (None, None)
         )
-        standing = _weigh(item, rights[item.session], of_effect, planner)
+        standing = _compute_standing(item, rights[item.session], of_effect, planner)
         if standing is not Standing.SPEAKS:
             weighed.append((item, standing))
-    own = _Attempts([item for item, _ in weighed], plans)
+    own = _OwnAttempts([item for item, _ in weighed], plans)
     for item, standing in weighed:
         if not own.has(item, standing):
             item.standing, item.origin.lane = standing, "claim"
 
 
-class _Attempts:
+class _OwnAttempts:
     """Ownership of the attempts that items report on."""
 
     def __init__(self, items: Iterable[Item], plans: _Plans) -> None:
         about_attempts = [
-            item for item in items if item.effect is not None and item.envelope.kind in _OF_ATTEMPTS
+            item
+            for item in items
+            if item.effect is not None and item.envelope.kind in _ATTEMPT_KINDS
         ]
         effects = {item.effect for item in about_attempts}
         self._plans = plans
@@ -121,10 +125,10 @@ class _Attempts:
         kind, effect, number = item.envelope.kind, item.effect, item.envelope.attempt or 1
         if effect is None:
             return False
-        if (effect, number) in self._own and kind in _OF_ATTEMPTS:
+        if (effect, number) in self._own and kind in _ATTEMPT_KINDS:
             return True
         if standing is not Standing.LEASE_LOST or (
-            kind not in _OF_ATTEMPTS and kind != "effect.planned"
+            kind not in _ATTEMPT_KINDS and kind != "effect.planned"
         ):
             return False
         is_planner = effect not in self._plans or self._plans[effect][0] == item.origin.agent

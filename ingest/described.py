@@ -25,7 +25,7 @@ def describe(effect: Effect | EffectRow) -> dict[str, Any]:
         "outcome": effect.outcome or None,
         "leave": effect.leave,
         "leave_basis": effect.leave_basis or None,
-        "gate": _gate(effect),
+        "gate": _gate_reference_to_json(effect),
         "judged": effect.judged or None,
         "judged_by": effect.judged_by or None,
         "intent_digest": effect.intent_digest or None,
@@ -36,7 +36,7 @@ def describe(effect: Effect | EffectRow) -> dict[str, Any]:
     return {name: value for name, value in body.items() if value is not None}
 
 
-def _gate(effect: Effect | EffectRow) -> dict[str, str] | None:
+def _gate_reference_to_json(effect: Effect | EffectRow) -> dict[str, str] | None:
     """Return the id and URL of the gate that decides on this effect's permission."""
     if not effect.leave_ref or effect.leave_basis == "exemption":
         return None

@@ -43,9 +43,9 @@ def read_slowly(raw: bytes, max_depth: int) -> dict[str, Any]:
         tree = json.loads(
             raw.decode(),
             object_pairs_hook=_Pairs,
-            parse_int=_slow_int,
-            parse_float=_slow_float,
-            parse_constant=_slow_constant,
+            parse_int=_parse_int,
+            parse_float=_parse_float,
+            parse_constant=_reject_constant,
         )
     except UnicodeDecodeError as error:
         raise FaultError(
@@ -61,21 +61,21 @@ def read_slowly(raw: bytes, max_depth: int) -> dict[str, Any]:
         ) from None
     except RecursionError:
         raise too_deep(max_depth) from None
-    value = _plain(tree, (), max_depth)
+    value = _check_value(tree, (), max_depth)
     if type(value) is not dict:
         raise not_an_object(value)
     return value
 
 
-def _plain(node: Any, path: tuple[str, ...], max_depth: int) -> Any:
+def _check_value(node: Any, path: tuple[str, ...], max_depth: int) -> Any:
     if isinstance(node, list) and len(path) >= max_depth:
-        raise too_deep(max_depth, _pointer(path))
+        raise too_deep(max_depth, _build_pointer(path))
     if isinstance(node, str):
         if _SURROGATE.search(node):
             raise FaultError(
                 "lone_surrogate",
                 "The text contains a lone surrogate. Send valid Unicode.",
-                _pointer(path),
+                _build_pointer(path),
             )
         return node
     if isinstance(node, _Pairs):
@@ -85,24 +85,26 @@ def _plain(node: Any, path: tuple[str, ...], max_depth: int) -> Any:
                 raise FaultError(
                     "lone_surrogate",
                     "A key contains a lone surrogate. Send valid Unicode.",
-                    _pointer(path),
+                    _build_pointer(path),
                 )
             if key in members:
                 raise FaultError(
                     "duplicate_key",
                     "A key is repeated in one object. Send it once.",
-                    _pointer((*path, key)),
+                    _build_pointer((*path, key)),
                 )
-            members[key] = _plain(child, (*path, key), max_depth)
+            members[key] = _check_value(child, (*path, key), max_depth)
         return members
     if isinstance(node, list):
-        return [_plain(child, (*path, str(index)), max_depth) for index, child in enumerate(node)]
+        return [
+            _check_value(child, (*path, str(index)), max_depth) for index, child in enumerate(node)
+        ]
     if isinstance(node, _BadNumber):
-        raise FaultError(node.code, node.detail, _pointer(path))
+        raise FaultError(node.code, node.detail, _build_pointer(path))
     return node
 
 
-def _slow_int(digits: str) -> int | _BadNumber:
+def _parse_int(digits: str) -> int | _BadNumber:
     if len(digits.lstrip("-")) > MAX_NUMBER_CHARACTERS:
         return _BadNumber(
             "number_too_long",
@@ -111,7 +113,7 @@ def _slow_int(digits: str) -> int | _BadNumber:
     return int(digits)
 
 
-def _slow_float(digits: str) -> float | _BadNumber:
+def _parse_float(digits: str) -> float | _BadNumber:
     if len(digits) > MAX_NUMBER_CHARACTERS:
         detail = f"A number has more than {MAX_NUMBER_CHARACTERS} characters. Send it as text."
         return _BadNumber("number_too_long", detail)
@@ -123,11 +125,11 @@ def _slow_float(digits: str) -> float | _BadNumber:
     )
 
 
-def _slow_constant(name: str) -> _BadNumber:
+def _reject_constant(name: str) -> _BadNumber:
     return _BadNumber("number_not_finite", f"{name} is not valid JSON. Send null or text instead.")
 
 
-def _pointer(path: tuple[str, ...]) -> str:
+def _build_pointer(path: tuple[str, ...]) -> str:
     # A very long pointer is useless, so it names the nearest ancestor that fits.
     pointer = ""
     for token in path:

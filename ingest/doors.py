@@ -111,9 +111,9 @@ def command(
         @wraps(work)
         def endpoint(request: HttpRequest, **path_values: UUID | str) -> HttpResponseBase:
             call = authenticated(request)
-            call.key, call.kind = _idempotency_key(request, call.redaction_key), kind
+            call.key, call.kind = _read_idempotency_key(request, call.redaction_key), kind
             parsed = read_object(request)
-            value = _redacted(call, parsed)
+            value = _redact_body(call, parsed)
             body = convert(value, shape)
             path = paths.resolve(call.project, path_values)
             named = {path_names.get(name, name): str(identity) for name, identity in path.items()}
@@ -187,7 +187,7 @@ def guarded(*methods: str) -> Callable[[Handler], Handler]:
                         error=f"{type(error).__name__}: {error}"[:300],
                     )
                     outages.drop_read_only_connection(outage)
-                    return problems.response(_unavailable(outage))
+                    return problems.response(_outage_problem(outage))
                 log.error(
                     "database_refused",
                     error=f"{type(error).__name__}: {error}"[:300],
@@ -212,19 +212,19 @@ UNAVAILABLE: Final = Problem(
     headers={"Retry-After": "1"},
 )
 _NOTHING_STORED: Final = "Nothing was stored. Retry later with the same Idempotency-Key."
-_WHY: Final = {
+_OUTAGE_DETAILS: Final = {
     "read_only": f"The database is read-only. {_NOTHING_STORED}",
     "full": f"The database's disk is full. {_NOTHING_STORED}",
 }
 
 
-def _unavailable(outage: outages.Outage | None) -> Problem:
-    if outage is None or outage not in _WHY:
+def _outage_problem(outage: outages.Outage | None) -> Problem:
+    if outage is None or outage not in _OUTAGE_DETAILS:
         return UNAVAILABLE
     return Problem(
         503,
         "unavailable",
-        _WHY[outage],
+        _OUTAGE_DETAILS[outage],
         headers={"Retry-After": str(outages.RETRY_AFTER_S[outage])},
     )
 
@@ -261,7 +261,7 @@ def transact(run: Callable[[], Reply], replay: Callable[[], Reply | None]) -> Re
                 raise UNAVAILABLE from None
         except (NotAllowed, Repeated) as ended:
             with transaction.atomic(durable=True):
-                reply = replay() if isinstance(ended, Repeated) else _turned_away(ended, replay)
+                reply = replay() if isinstance(ended, Repeated) else _refuse_speaker(ended, replay)
             if reply is not None:
                 if reply.replay and reply.status >= 400:
                     raise Problem(reply.status, reply.body["code"], reply.body["detail"]) from None
@@ -272,7 +272,7 @@ def transact(run: Callable[[], Reply], replay: Callable[[], Reply | None]) -> Re
     raise UNAVAILABLE
 
 
-def _turned_away(refused: NotAllowed, replay: Callable[[], Reply | None]) -> Reply:
+def _refuse_speaker(refused: NotAllowed, replay: Callable[[], Reply | None]) -> Reply:
     """Refuse an agent that may not write to the session, and record the attempt.
 
     A command that has succeeded before gets its stored response.
@@ -320,7 +320,7 @@ def authenticated(request: HttpRequest) -> Call:
     return Call(request, token, now_us())
 
 
-def _idempotency_key(request: HttpRequest, redaction_key: bytes | None) -> str:
+def _read_idempotency_key(request: HttpRequest, redaction_key: bytes | None) -> str:
     key: str | None = request.META.get("HTTP_IDEMPOTENCY_KEY")
     if not key:
         detail = (
@@ -348,7 +348,7 @@ def read_object(request: HttpRequest) -> strict.Parsed:
     return strict.parse_object(raw)
 
 
-def _redacted(call: Call, parsed: strict.Parsed) -> dict[str, Any]:
+def _redact_body(call: Call, parsed: strict.Parsed) -> dict[str, Any]:
     key = call.redaction_key
     if key is None or not redaction.might_hold_secret(parsed.text):
         return parsed.value

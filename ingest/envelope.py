@@ -24,7 +24,9 @@ def split_items(raw: bytes, *, ndjson: bool, max_items: int) -> list[bytes]:
 
     Problems: 400 `envelope_unreadable`, 413 `too_many_items`.
     """
-    items = list(islice(_lines(raw) if ndjson else _elements(raw, max_items), max_items + 1))
+    items = list(
+        islice(_split_lines(raw) if ndjson else _split_array(raw, max_items), max_items + 1)
+    )
     if len(items) > max_items:
         raise Problem(
             413,
@@ -43,13 +45,13 @@ def unreadable(why: str) -> Problem:
     return Problem(400, "envelope_unreadable", detail)
 
 
-def _lines(raw: bytes) -> Iterable[bytes]:
+def _split_lines(raw: bytes) -> Iterable[bytes]:
     for match in _LINE.finditer(raw):
         if line := match.group().strip(_BLANK):
             yield line
 
 
-def _elements(raw: bytes, max_items: int) -> Iterable[bytes]:
+def _split_array(raw: bytes, max_items: int) -> Iterable[bytes]:
     why = "It has too many commas."
     if raw.count(b",") <= _MANY_COMMAS:
         try:
@@ -57,13 +59,13 @@ def _elements(raw: bytes, max_items: int) -> Iterable[bytes]:
         except (ValueError, RecursionError) as error:
             # msgspec also fails on faults that concern a single item: a lone surrogate, NaN, depth.
             why = str(error)
-    elements = _split(raw, max_items)
+    elements = _split_by_punctuation(raw, max_items)
     if elements is None:
         raise unreadable(why)
     return elements
 
 
-def _split(raw: bytes, max_items: int) -> list[bytes] | None:
+def _split_by_punctuation(raw: bytes, max_items: int) -> list[bytes] | None:
     """Split a JSON array by its brackets and commas, up to `max_items` + 1 elements.
 
     Returns None if the body is not one array.

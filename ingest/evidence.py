@@ -53,10 +53,10 @@ def record(
     Runs in the endpoint's transaction. With `whole`, raises RefusedWhole if any item is rejected or
     conflicts, so that nothing is recorded.
     """
-    sessions_by_reference = _resolve(call.project, readable)
+    sessions_by_reference = _resolve_sessions(call.project, readable)
     unclaimed = claimed.mark(readable)
     statuses = entries.append(
-        [_draft(item, sessions_by_reference) for item in readable], call.received_us
+        [_build_draft(item, sessions_by_reference) for item in readable], call.received_us
     )
     results = list(refused)
     created: list[Item] = []
@@ -79,20 +79,20 @@ def record(
     if whole and any(result["status"] not in ("created", "duplicate") for result in results):
         raise RefusedWhole(results)
     counting = [item for item in created if not item.is_claim]
-    rows = _post(call, counting, sessions_by_reference, unclaimed) if counting else {}
-    fencing.mark([_held(item, rows) for item in created if _names_an_epoch(item)])
+    rows = _apply_items(call, counting, sessions_by_reference, unclaimed) if counting else {}
+    fencing.mark([_to_fencing_fact(item, rows) for item in created if _has_checked_epoch(item)])
     return results
 
 
-def _names_an_epoch(item: Item) -> bool:
+def _has_checked_epoch(item: Item) -> bool:
     """Return whether the item's lease epoch must be checked; not for a foreign agent."""
     return item.envelope.lease_epoch is not None and item.standing is not Standing.OTHER_AGENT
 
 
-def _resolve(project: UUID, items: list[Item]) -> dict[str, UUID]:
+def _resolve_sessions(project: UUID, items: list[Item]) -> dict[str, UUID]:
     """Resolve the session of each item; return the ids of linked sessions by reference."""
     named = {item.envelope.session for item in items}
-    linked = {reference for item in items for reference in _links(item)}
+    linked = {reference for item in items for reference in _get_linked_sessions(item)}
     resolved = references.by_reference(project, named | linked)
     for item in items:
         item.session, item.session_key = resolved[item.envelope.session]
@@ -101,7 +101,7 @@ def _resolve(project: UUID, items: list[Item]) -> dict[str, UUID]:
     return {reference: resolved[reference][0] for reference in linked}
 
 
-def _links(item: Item) -> set[str]:
+def _get_linked_sessions(item: Item) -> set[str]:
     """Return references to other sessions in an item, by id or key."""
     if item.envelope.kind not in sessions.KINDS:
         return set()
@@ -110,7 +110,7 @@ def _links(item: Item) -> set[str]:
     )
 
 
-def _draft(item: Item, sessions_by_reference: dict[str, UUID]) -> Draft:
+def _build_draft(item: Item, sessions_by_reference: dict[str, UUID]) -> Draft:
     envelope, fields, origin = item.envelope, item.fields, item.origin
     if envelope.kind in reported_work.KINDS:
         subject, text = reported_work.said(fields, origin, item.session, sessions_by_reference)
@@ -148,7 +148,7 @@ def _draft(item: Item, sessions_by_reference: dict[str, UUID]) -> Draft:
         if isinstance(fields, shapes.ReportedTask) and fields.state:
             facts = {"state": fields.state}
     text = orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode() if facts else "{}"
-    attempt = (envelope.attempt or 1) if envelope.kind in _OF_AN_ATTEMPT else None
+    attempt = (envelope.attempt or 1) if envelope.kind in _ATTEMPT_KINDS else None
     return origin.draft(
         envelope.kind,
         facts=text,
@@ -159,17 +159,17 @@ def _draft(item: Item, sessions_by_reference: dict[str, UUID]) -> Draft:
     )
 
 
-_OF_AN_ATTEMPT = frozenset(
+_ATTEMPT_KINDS = frozenset(
     {"effect.dispatched", "effect.acknowledged", "effect.failed", "effect.probed"}
 )
 
 
-def _post(
+def _apply_items(
     call: Call, created: list[Item], sessions_by_reference: dict[str, UUID], unclaimed: set[UUID]
 ) -> Mapping[UUID, EffectRow]:
     """Apply new items to the derived tables; return the rows of their effects."""
     _touch_sessions(created, sessions_by_reference, unclaimed)
-    _post_tasks(created)
+    _apply_tasks(created)
     reports = reported_effects.reports(call, created)
     rows: Mapping[UUID, EffectRow] = {}
     if reports:
@@ -198,7 +198,9 @@ def _post(
     ]
     sessions.report(session_facts, sessions_by_reference)
     reported_work.post([item for item in created if item.envelope.kind in reported_work.KINDS])
-    for session in sorted({item.session for item in created if item.envelope.kind in _WATCHED}):
+    for session in sorted(
+        {item.session for item in created if item.envelope.kind in _CONTROL_KINDS}
+    ):
         controls.watch(session, call.received_us)
     for item in created:
         if isinstance(item.fields, shapes.ReportedEnd):
@@ -207,12 +209,12 @@ def _post(
     return rows
 
 
-_WATCHED = frozenset(
+_CONTROL_KINDS = frozenset(
     {"handoff.written", "fact.observed", "task.done"}
 )  # facts that can fire a control
 
 
-def _held(item: Item, rows: Mapping[UUID, EffectRow]) -> fencing.Fact:
+def _to_fencing_fact(item: Item, rows: Mapping[UUID, EffectRow]) -> fencing.Fact:
     """Return an item with a lease epoch as a fact for fencing, with its task."""
     row = rows.get(item.effect) if item.effect is not None else None
     key = getattr(item.fields, "task", None)
@@ -235,7 +237,7 @@ def _touch_sessions(
             keys[item.session], opened[item.session] = item.session_key, item.position
     linked: dict[UUID, str] = {}
     for item in created:
-        for reference in _links(item):
+        for reference in _get_linked_sessions(item):
             named = sessions_by_reference[reference]
             if named not in keys and named == references.identity(item.origin.project, reference):
                 linked[named] = reference
@@ -258,7 +260,7 @@ def _touch_sessions(
         sessions.adopt(foreign, origin.agent)
 
 
-def _post_tasks(created: list[Item]) -> None:
+def _apply_tasks(created: list[Item]) -> None:
     """Fold task facts; make the tasks that plans and items mention; then fold the items."""
     task_facts = []
     item_facts = []

@@ -28,8 +28,8 @@ from sessions.models import Agent, Project
 from sessions.models_messages import Message
 
 AT_ONCE: Final = 500  # files of one folder in one round, in either direction
-_FOR: Final = "for_"
-_OURS: Final = re.compile(r"(\d{12})-[a-z0-9-]*(?:-[0-9a-f]{8})?\.md")
+_FOLDER_PREFIX: Final = "for_"
+_WRITTEN_NAME: Final = re.compile(r"(\d{12})-[a-z0-9-]*(?:-[0-9a-f]{8})?\.md")
 
 
 @dataclass(slots=True)
@@ -85,35 +85,36 @@ class Filedrop:
         with ExitStack() as stack:
             root = stack.enter_context(folders.opened(str(self.directory / "messages")))
             stack.enter_context(folders.alone(root))
-            open_folders = list(self._folders(root, result, stack))
+            open_folders = list(self._open_folders(root, result, stack))
             shared = next(
                 (candidate for candidate in open_folders if candidate.recipient is None), None
             )
             for folder in open_folders:
                 try:
-                    self._send(folder, result)
-                    self._follow(folder, root, result)
+                    self._send_files(folder, result)
+                    self._sync_read_marks(folder, root, result)
                     if shared is not None and folder.recipient is not None:
-                        self._follow_shared(folder, folder.recipient, shared, result)
-                    self._deliver(folder, result)
+                        self._sync_shared_read_marks(folder, folder.recipient, shared, result)
+                    self._write_messages(folder, result)
                 except OSError as fault:
                     result.lines.append(
-                        f"{folder.name}: {_words(fault)}; the next round continues."
+                        f"{folder.name}: {_describe_fault(fault)}; the next round continues."
                     )
         return result
 
-    def _folders(self, root: int, result: Told, stack: ExitStack) -> Iterator[Folder]:
+    def _open_folders(self, root: int, result: Told, stack: ExitStack) -> Iterator[Folder]:
         for name in folders.names_in(root):
-            if name != messages.SHARED and not name.startswith(_FOR):
+            if name != messages.SHARED and not name.startswith(_FOLDER_PREFIX):
                 continue
             recipient = None
             if name != messages.SHARED:
                 recipient = Agent.objects.filter(
-                    project=self.project, name=name.removeprefix(_FOR)
+                    project=self.project, name=name.removeprefix(_FOLDER_PREFIX)
                 ).first()
                 if recipient is None or recipient.name == messages.SHARED:
+                    shown = _printable_name(name)
                     result.lines.append(
-                        f"{_plain(name)}: the project has no such agent; the folder was skipped."
+                        f"{shown}: the project has no such agent; the folder was skipped."
                     )
                     continue
             try:
@@ -122,11 +123,13 @@ class Filedrop:
                     name, descriptor, folders.mark_of(descriptor, self.project.id), recipient
                 )
             except (Refused, OSError) as fault:
-                result.lines.append(f"{_plain(name)}: {_words(fault)}; the folder was skipped.")
+                result.lines.append(
+                    f"{_printable_name(name)}: {_describe_fault(fault)}; the folder was skipped."
+                )
 
     # Dropped files
 
-    def _send(self, folder: Folder, result: Told) -> None:
+    def _send_files(self, folder: Folder, result: Told) -> None:
         """Send new files of the folder in the order of their names."""
         names = [name for name in folders.names_in(folder.descriptor) if name != "done"]
         stored = deliveries.of_files(folder.mark, [name for name in names if name.isprintable()])
@@ -136,7 +139,7 @@ class Filedrop:
             if (
                 state is None
                 or self.known.get((folder.mark, name)) == state
-                or self._is_ours(name, stored)
+                or self._is_written_file(name, stored)
             ):
                 continue
             if sent == AT_ONCE:
@@ -145,28 +148,30 @@ class Filedrop:
                 )
                 break
             try:
-                sent += self._send_one(folder, name, stored.get(name, set()))
+                sent += self._send_file(folder, name, stored.get(name, set()))
             except Unsettled:
                 continue
             except Refused as refused:
-                result.lines.append(f"{folder.name}/{_plain(name)}: {refused}; it was not sent.")
+                result.lines.append(
+                    f"{folder.name}/{_printable_name(name)}: {refused}; it was not sent."
+                )
             self.known[folder.mark, name] = state
         result.sent += sent
 
-    def _is_ours(self, name: str, stored: dict[str, set[UUID]]) -> bool:
+    def _is_written_file(self, name: str, stored: dict[str, set[UUID]]) -> bool:
         """Return whether Gatebook wrote this file: its name begins with a message position."""
-        if not (match := _OURS.fullmatch(name)) or name not in stored:
+        if not (match := _WRITTEN_NAME.fullmatch(name)) or name not in stored:
             return False
         return Message.objects.filter(id__in=stored[name], opened_position=int(match[1])).exists()
 
-    def _send_one(self, folder: Folder, name: str, stored: set[UUID]) -> bool:
+    def _send_file(self, folder: Folder, name: str, stored: set[UUID]) -> bool:
         """Send one file unless it was sent or written before. Raises Refused, Unsettled."""
         folders.check_name(name)
         content = folders.read(folder.descriptor, name)
-        if (match := _OURS.fullmatch(name)) and not stored:
+        if (match := _WRITTEN_NAME.fullmatch(name)) and not stored:
             earlier = deliveries.at(self.project.id, folder.recipient, int(match[1]))
             if (
-                earlier is not None and content == _as_file(earlier)[1]
+                earlier is not None and content == _render_file(earlier)[1]
             ):  # written by a run that was killed before it recorded the delivery
                 with transaction.atomic(durable=True):
                     deliveries.note(folder.mark, {earlier.id: name})
@@ -184,7 +189,7 @@ class Filedrop:
         event_id = entries.keyed_digest(
             "file", folder.box, name, digest, *([str(before)] if before else [])
         )
-        cleaned = self._redacted({"subject": name[: messages.MOST_SUBJECT], "body": body})
+        cleaned = self._redact_text({"subject": name[: messages.MOST_SUBJECT], "body": body})
         with transaction.atomic(durable=True):
             message, created = messages.dropped(
                 self.project.id, event_id, folder.recipient, cleaned["subject"], cleaned["body"]
@@ -192,7 +197,7 @@ class Filedrop:
             deliveries.note(folder.mark, {message.id: name})
         return created
 
-    def _redacted(self, value: dict[str, str]) -> dict[str, str]:
+    def _redact_text(self, value: dict[str, str]) -> dict[str, str]:
         if self.redaction_key is None:
             return value
         clean: dict[str, str] = redaction.redact(value, self.redaction_key)[0]
@@ -200,7 +205,7 @@ class Filedrop:
 
     # Files present
 
-    def _follow(self, folder: Folder, root: int, result: Told) -> None:
+    def _sync_read_marks(self, folder: Folder, root: int, result: Told) -> None:
         """Mark messages as read whose files were put away, and put away files of read messages.
 
         For the shared folder, only the end of the delivery is recorded.
@@ -235,15 +240,17 @@ class Filedrop:
                     )
                 except (OSError, Refused) as fault:
                     result.lines.append(
-                        f"{folder.name}/{_plain(delivery.file)}: cannot be put away:"
-                        f" {_words(fault)}."
+                        f"{folder.name}/{_printable_name(delivery.file)}: cannot be put away:"
+                        f" {_describe_fault(fault)}."
                     )
                     continue
                 with transaction.atomic(durable=True):
                     deliveries.end(delivery)
                 result.put_away += 1
 
-    def _follow_shared(self, folder: Folder, agent: Agent, shared: Folder, result: Told) -> None:
+    def _sync_shared_read_marks(
+        self, folder: Folder, agent: Agent, shared: Folder, result: Told
+    ) -> None:
         """Mark shared messages as read by an agent if its own `done/` has a file of their name."""
         if not folders.is_there(folder.descriptor, "done"):
             return
@@ -263,18 +270,20 @@ class Filedrop:
 
     # Messages to write
 
-    def _deliver(self, folder: Folder, result: Told) -> None:
+    def _write_messages(self, folder: Folder, result: Told) -> None:
         """Write messages that were never in the folder; record them once they are durable."""
         missing = deliveries.missing(folder.mark, self.project.id, folder.recipient, AT_ONCE)
         files: dict[UUID, str] = {}
         for message in missing:
-            name, content = _as_file(message)
+            name, content = _render_file(message)
             if folders.is_there(folder.descriptor, name):
                 name = f"{name.removesuffix('.md')}-{message.id.hex[-8:]}.md"  # the name is taken
             try:
                 folders.write(folder.descriptor, name, content)
             except OSError as fault:
-                result.lines.append(f"{folder.name}: {name} cannot be written: {_words(fault)}.")
+                result.lines.append(
+                    f"{folder.name}: {name} cannot be written: {_describe_fault(fault)}."
+                )
                 break
             files[message.id] = name
         if files:
@@ -284,7 +293,7 @@ class Filedrop:
         result.written += len(files)
 
 
-def _as_file(message: Message) -> tuple[str, bytes]:
+def _render_file(message: Message) -> tuple[str, bytes]:
     """Return the file name and content of a message. Names sort in message order.
 
     Sender and references precede the first blank line, so the text below cannot forge them.
@@ -309,7 +318,7 @@ def _as_file(message: Message) -> tuple[str, bytes]:
     return name, ("\n".join([*head, "", body]) + "\n").encode("utf-8", "replace")
 
 
-def _words(fault: Exception) -> str:
+def _describe_fault(fault: Exception) -> str:
     return (
         (fault.strerror or "it cannot be used").lower()
         if isinstance(fault, OSError)
@@ -317,7 +326,7 @@ def _words(fault: Exception) -> str:
     )
 
 
-def _plain(name: str) -> str:
+def _printable_name(name: str) -> str:
     """Return an untrusted name as harmless text for one line."""
     shown = name if name.isprintable() else ascii(name)
     return shown if len(shown) <= 120 else f"{shown[:120]}…"

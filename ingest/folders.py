@@ -17,9 +17,9 @@ MOST_BYTES: Final = 65_536
 MOST_NAME_BYTES: Final = 200
 MARK: Final = ".gatebook"  # identifies the folder: a UUID and its owner
 LOCK: Final = ".gatebook-lock"
-_UNFINISHED: Final = (".tmp", ".part", "~")
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_PLAIN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_TEMPORARY_SUFFIXES: Final = (".tmp", ".part", "~")
+_FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Refused(Exception):
@@ -39,7 +39,9 @@ def opened(name: str, parent: int | None = None) -> Iterator[int]:
     try:
         # The folder named by the operator may be a symbolic link; folders below it may not.
         folder = os.open(
-            name, _FOLDER if parent is not None else _FOLDER & ~os.O_NOFOLLOW, dir_fd=parent
+            name,
+            _FOLDER_FLAGS if parent is not None else _FOLDER_FLAGS & ~os.O_NOFOLLOW,
+            dir_fd=parent,
         )
     except OSError as error:
         raise Refused(f"is no folder that can be opened ({error.strerror})") from error
@@ -92,7 +94,11 @@ def mark_of(folder: int, owner: UUID) -> UUID:
 def names_in(folder: int) -> list[str]:
     """List the names that may be messages in order: not hidden, no suffix of unfinished files."""
     names = sorted(os.listdir(folder), key=os.fsencode)
-    return [name for name in names if not name.startswith(".") and not name.endswith(_UNFINISHED)]
+    return [
+        name
+        for name in names
+        if not name.startswith(".") and not name.endswith(_TEMPORARY_SUFFIXES)
+    ]
 
 
 def check_name(name: str) -> None:
@@ -118,7 +124,7 @@ def read(folder: int, name: str) -> bytes:
     Raises Refused for anything else, Unsettled if the file changes or has disappeared.
     """
     try:
-        file = os.open(name, _PLAIN, dir_fd=folder)
+        file = os.open(name, _READ_FLAGS, dir_fd=folder)
     except FileNotFoundError as error:
         raise Unsettled(name) from error
     except OSError as error:

@@ -388,7 +388,7 @@ REFUSALS: Final = {
 }
 
 # At least one of these fields is required, which a msgspec struct cannot express.
-_ONE_OF: Final[dict[str, dict[str, Any]]] = {
+_AT_LEAST_ONE: Final[dict[str, dict[str, Any]]] = {
     "PlanEffect": {"effect_key": {"type": "string"}, "call_id": {"type": "string", "minLength": 1}},
     "CompensateEffect": {
         "effect_key": {"type": "string"},
@@ -402,7 +402,7 @@ _ONE_OF: Final[dict[str, dict[str, Any]]] = {
     "DispatchEffect": {"arguments": {}, "intent_digest": {"type": "string"}},
 }
 _EXACTLY_ONE: Final = {"AcquireLease": ("session", "task", "resource")}
-_WORDS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
+_ENUMS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
     ("listSessions", "status"): STATUSES,
     ("listEffects", "state"): STATES,
     ("listEffects", "outcome"): SAID_OUTCOMES,
@@ -438,7 +438,7 @@ def description() -> dict[str, Any]:
     _, schemas = msgspec.json.schema_components(
         [*read, shapes.Envelope, *set(SHAPES.values())], ref_template="#/components/schemas/{name}"
     )
-    for name, fields in _ONE_OF.items():
+    for name, fields in _AT_LEAST_ONE.items():
         schemas[name]["anyOf"] = [
             {"required": [field], "properties": {field: of}} for field, of in fields.items()
         ]
@@ -449,7 +449,7 @@ def description() -> dict[str, Any]:
         ]
     paths: dict[str, Any] = {}
     for endpoint in ENDPOINTS:
-        paths.setdefault(endpoint.path, {})[endpoint.method] = _operation(endpoint)
+        paths.setdefault(endpoint.path, {})[endpoint.method] = _build_operation(endpoint)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -471,13 +471,15 @@ def description() -> dict[str, Any]:
     }
 
 
-def _operation(endpoint: Endpoint) -> dict[str, Any]:
+def _build_operation(endpoint: Endpoint) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": endpoint.name,
         "summary": endpoint.summary,
         "tags": [endpoint.tag],
-        "parameters": _parameters(endpoint),
-        "responses": {str(status): _answer(schema) for status, schema in endpoint.answers.items()},
+        "parameters": _build_parameters(endpoint),
+        "responses": {
+            str(status): _build_response(schema) for status, schema in endpoint.answers.items()
+        },
     }
     problem = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
     for status, sentence in REFUSALS.items():
@@ -509,7 +511,7 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
     return operation
 
 
-def _answer(schema: str) -> dict[str, Any]:
+def _build_response(schema: str) -> dict[str, Any]:
     if schema == "bytes":
         content = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
     else:
@@ -517,7 +519,7 @@ def _answer(schema: str) -> dict[str, Any]:
     return {"description": "Success.", "content": content}
 
 
-def _in_path(name: str) -> dict[str, Any]:
+def _build_path_schema(name: str) -> dict[str, Any]:
     """Return the schema of a path parameter: an id or handle, for a session also its key."""
     if name not in paths.HANDLES:
         return _ID
@@ -526,12 +528,17 @@ def _in_path(name: str) -> dict[str, Any]:
     )
 
 
-def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
+def _build_parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
     parameters: list[dict[str, Any]] = []
     for part in endpoint.path.split("/"):
         if part.startswith("{"):
             parameters.append(
-                {"name": part[1:-1], "in": "path", "required": True, "schema": _in_path(part[1:-1])}
+                {
+                    "name": part[1:-1],
+                    "in": "path",
+                    "required": True,
+                    "schema": _build_path_schema(part[1:-1]),
+                }
             )
     for name in endpoint.query:
         schema: dict[str, Any] = {
@@ -558,8 +565,8 @@ def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
             }
         elif name == "process":
             schema["maxLength"] = 64
-        elif (endpoint.name, name) in _WORDS:
-            schema = {"type": "string", "enum": list(_WORDS[endpoint.name, name])}
+        elif (endpoint.name, name) in _ENUMS:
+            schema = {"type": "string", "enum": list(_ENUMS[endpoint.name, name])}
         required = (endpoint.name, name) in (
             ("receipt", "id"),
             ("search", "q"),

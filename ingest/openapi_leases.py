@@ -97,14 +97,14 @@ _LEASE: Final = with_fields(
         "version": _NUMBER,
     }
 )
-_BEAT: Final = with_fields(
+_HEARTBEAT: Final = with_fields(
     {
         "lease": _ID,
         "status": {"enum": ["ok", "lost"]},
         "expires_at_us": {"type": ["integer", "null"]},
     }
 )
-_WHAT: Final = with_fields({"kind": {"enum": ["task", "session"]}, "session": _ID}, task=_ID)
+_SUBJECT: Final = with_fields({"kind": {"enum": ["task", "session"]}, "session": _ID}, task=_ID)
 ANSWERS: Final[dict[str, Any]] = {
     "Lease": _LEASE,
     "Session": with_fields(
@@ -115,8 +115,8 @@ ANSWERS: Final[dict[str, Any]] = {
             "lease": {"anyOf": [_LEASE, {"type": "null"}]},
         }
     ),
-    "BeatsAnswer": with_fields({"results": {"type": "array", "items": _BEAT}}),
+    "BeatsAnswer": with_fields({"results": {"type": "array", "items": _HEARTBEAT}}),
     "Claimed": with_fields(
-        {"claimed": {"anyOf": [_WHAT, {"type": "null"}]}}, lease=_LEASE, resume=_TEXT
+        {"claimed": {"anyOf": [_SUBJECT, {"type": "null"}]}}, lease=_LEASE, resume=_TEXT
     ),
 }

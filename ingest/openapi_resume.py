@@ -8,7 +8,7 @@ from ledger.verdicts import ANSWERS as VERDICTS
 
 _TEXT: Final = {"type": "string"}
 _NUMBER: Final = {"type": "integer"}
-_TRUTH: Final = {"type": "boolean"}
+_BOOLEAN: Final = {"type": "boolean"}
 _OBJECT: Final = {"type": "object"}
 _ID: Final = {"type": "string", "format": "uuid"}
 
@@ -26,7 +26,7 @@ ENDPOINTS: Final = (
 )
 
 
-def _list_of(**fields: Any) -> dict[str, Any]:
+def _build_list_schema(**fields: Any) -> dict[str, Any]:
     return {"type": "array", "items": with_fields(fields)}
 
 
@@ -42,24 +42,24 @@ ANSWERS: Final[dict[str, Any]] = {
     "Resume": with_fields(
         {
             "session": _OBJECT,
-            "safe": _TRUTH,
+            "safe": _BOOLEAN,
             "sentence": _TEXT,
-            "because": _list_of(**_BLOCKING),
-            "done": _list_of(
+            "because": _build_list_schema(**_BLOCKING),
+            "done": _build_list_schema(
                 effect=_ID,
                 handle=_TEXT,
                 tool=_TEXT,
                 sentence=_TEXT,
-                unheard=_TRUTH,
+                unheard=_BOOLEAN,
                 changed_us=_NUMBER,
             ),
             "until_us": {"type": ["integer", "null"]},
-            "stopped": _TRUTH,
-            "too_many_open": _TRUTH,
+            "stopped": _BOOLEAN,
+            "too_many_open": _BOOLEAN,
             "now_us": _NUMBER,
             "crash_recovery": with_fields(
                 {
-                    "open_effects": _list_of(**_BLOCKING, row=_TEXT),
+                    "open_effects": _build_list_schema(**_BLOCKING, row=_TEXT),
                     "open_effects_in_all": _NUMBER,
                     "by_verdict": _OBJECT,
                     "incomplete_decisions": {"type": "array", "items": _OBJECT},
@@ -68,7 +68,7 @@ ANSWERS: Final[dict[str, Any]] = {
             ),
             "messages": {"type": "array", "items": _OBJECT},
             "working_state": _OBJECT,
-            "controls": _list_of(control={"enum": list(NAMES)}, sentence=_TEXT),
+            "controls": _build_list_schema(control={"enum": list(NAMES)}, sentence=_TEXT),
             "history": _OBJECT,
         },
         cut={"type": "array", "items": _TEXT},

@@ -8,7 +8,7 @@ from ledger.verdicts import ANSWERS as SAID
 
 _TEXT: Final = {"type": "string"}
 _NUMBER: Final = {"type": "integer"}
-_TRUTH: Final = {"type": "boolean"}
+_BOOLEAN: Final = {"type": "boolean"}
 
 ENDPOINTS: Final = (
     Endpoint(
@@ -37,8 +37,8 @@ ANSWERS: Final[dict[str, Any]] = {
             "row": _TEXT,
             "reason": _TEXT,
             "sentence": _TEXT,
-            "safe": _TRUTH,
-            "needs_leave": _TRUTH,
+            "safe": _BOOLEAN,
+            "needs_leave": _BOOLEAN,
             "attempt": _NUMBER,
             "as_of_us": _NUMBER,
             "table_version": _NUMBER,

@@ -9,7 +9,7 @@ from sessions.models_state import DECISION_STATES
 _TEXT: Final = {"type": "string"}
 _NUMBER: Final = {"type": "integer"}
 _ID: Final = {"type": "string", "format": "uuid"}
-_FLAG: Final = {"type": "boolean"}
+_BOOLEAN: Final = {"type": "boolean"}
 
 ENDPOINTS: Final = (
     Endpoint(
@@ -144,7 +144,7 @@ _CHECKPOINT: Final = with_fields(
         "position": _NUMBER,
         "session": _ID,
         "bytes": _NUMBER,
-        "erased": _FLAG,
+        "erased": _BOOLEAN,
         "created_at_us": _NUMBER,
     },
     summary={"type": ["string", "null"]},
@@ -165,8 +165,8 @@ ANSWERS: Final[dict[str, Any]] = {
             "id": _ID,
             "position": _NUMBER,
             "bytes": _NUMBER,
-            "over_budget": _FLAG,
-            "accepted": _FLAG,
+            "over_budget": _BOOLEAN,
+            "accepted": _BOOLEAN,
             "version": _NUMBER,
         }
     ),
@@ -175,7 +175,7 @@ ANSWERS: Final[dict[str, Any]] = {
             "name": _TEXT,
             "source": _TEXT,
             "fresh_until_us": _NUMBER,
-            "drift": _FLAG,
+            "drift": _BOOLEAN,
             "position": _NUMBER,
         }
     ),

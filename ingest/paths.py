@@ -62,25 +62,26 @@ class _Converter:
 def resolve(project: UUID, path: Mapping[str, UUID | str]) -> dict[str, UUID]:
     """Resolve path values to ids in the project. Problem 404 for an unknown handle or key."""
     return {
-        name: value if isinstance(value, UUID) else _find(project, name, value)
+        name: value if isinstance(value, UUID) else _find_id(project, name, value)
         for name, value in path.items()
     }
 
 
-def _find(project: UUID, name: str, value: str) -> UUID:
+def _find_id(project: UUID, name: str, value: str) -> UUID:
     letter, model = HANDLES[name]
     identity: UUID | None = None
     number = value.removeprefix(f"{letter}_")
     if number != value and number.isascii() and number.isdigit() and len(number) <= 18:
-        rows = model.objects.filter(project=project, opened_position=int(number))  # type: ignore[attr-defined]
+        manager = model.objects  # type: ignore[attr-defined]
+        rows = manager.filter(project=project, opened_position=int(number))
         identity = rows.values_list("id", flat=True).first()
     elif name == "session":
         key = references.identity(project, value)
         identity = key if Session.objects.filter(project=project, id=key).exists() else None
     if identity is None:
-        detail = f"The project has no such {name}. Send its id or handle{_OR_KEY.get(name, '')}."
+        detail = f"The project has no such {name}. Send its id or handle{_KEY_HINT.get(name, '')}."
         raise Problem(404, "not_found", detail)
     return identity
 
 
-_OR_KEY: Final = {"session": ", or its key"}
+_KEY_HINT: Final = {"session": ", or its key"}

@@ -103,7 +103,7 @@ class _Redaction:
         while pending:
             node, above = pending.pop()
             if type(node) is dict:
-                node_items: list[tuple[Any, Any, str | None]] = self._members(node, above)
+                node_items: list[tuple[Any, Any, str | None]] = self._classify_members(node, above)
             else:
                 node_items = [(index, child, above) for index, child in enumerate(node)]
             for place, child, kind in node_items:
@@ -119,7 +119,7 @@ class _Redaction:
                     pending.append((copied, kind))
         return root[0]
 
-    def _members(
+    def _classify_members(
         self, node: dict[str, Any], above: str | None
     ) -> list[tuple[str, Any, str | None]]:
         # Recorded headers are often {"name": "Authorization", "value": "…"}.
@@ -151,21 +151,23 @@ class _Redaction:
         # Redacting one secret can expose another at its edge, so a change requires another round.
         for _ in range(_MOST_ROUNDS):
             before = text
-            text = self._round(text)
+            text = self._redact_once(text)
             if text == before:
                 break
         return text
 
-    def _round(self, text: str) -> str:
+    def _redact_once(self, text: str) -> str:
         lowered, tokens = text.lower(), may_hold_token(text)
         for kind, is_token, looks in LOOKS:
             if (tokens or not is_token) and finds(looks, lowered if kind.folded else text):
-                cleaned = kind.pattern.sub(self._replacer(kind.name, kind.accepts), text)
+                cleaned = kind.pattern.sub(self._build_replacer(kind.name, kind.accepts), text)
                 if cleaned != text:
                     text, lowered = cleaned, cleaned.lower()
         return text
 
-    def _replacer(self, name: str, accepts: Accepts | None) -> Callable[["re.Match[str]"], str]:
+    def _build_replacer(
+        self, name: str, accepts: Accepts | None
+    ) -> Callable[["re.Match[str]"], str]:
         def replace(match: "re.Match[str]") -> str:
             secret = match.group("secret")
             if (

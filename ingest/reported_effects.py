@@ -62,7 +62,7 @@ def reports(call: Call, created: list[Item]) -> list[Report]:
     )
 
 
-def _is_judged(call: Call) -> bool:
+def _is_policy_evaluated(call: Call) -> bool:
     """Return whether reported plans are evaluated; imports only if the importer requests it."""
     return call.token.scope != "import" or call.request.GET.get("judge") == "true"
 
@@ -71,18 +71,18 @@ def _fill_plans(call: Call, plans: list[Item]) -> None:
     """Fill the columns of reported plans that need other tables, then the policy result."""
     targets: dict[bytes, dict[str, Any]] = {}
     for item in plans:
-        _plan_values(call, item, targets)
-    force = policies.in_force(call.project) if plans and _is_judged(call) else None
+        _fill_plan(call, item, targets)
+    force = policies.in_force(call.project) if plans and _is_policy_evaluated(call) else None
     if force is None:
         return
     named = [(item.effect, item.fields.tool) for item in plans if item.effect is not None]
     batch = Batch(force, call.project, call.token.agent, call.received_us, named)
     for item in plans:
         if item.effect is not None:
-            item.values |= _judgement(batch, item, item.effect, item.fields)
+            item.values |= _evaluate_policy(batch, item, item.effect, item.fields)
 
 
-def _judgement(
+def _evaluate_policy(
     batch: Batch, item: Item, effect: UUID, fields: shapes.ReportedPlan
 ) -> dict[str, Any]:
     repository = (fields.target.repository or "") if fields.target is not None else ""
@@ -100,7 +100,7 @@ def _judgement(
     return columns | ({"enforced": False} if item.origin.imports else {})
 
 
-def _plan_values(call: Call, item: Item, targets: dict[bytes, dict[str, Any]]) -> None:
+def _fill_plan(call: Call, item: Item, targets: dict[bytes, dict[str, Any]]) -> None:
     """Fill columns that need other tables; equal targets of a batch are looked up once."""
     fields = item.fields
     if fields.target is not None:
@@ -122,10 +122,10 @@ def _plan_values(call: Call, item: Item, targets: dict[bytes, dict[str, Any]]) -
     if fields.compensates:
         item.values["compensates_id"] = derived(item.session, fields.compensates)
     if fields.parent_effect:
-        item.values["parent_effect_id"] = _effect_of(item.session, fields.parent_effect)
+        item.values["parent_effect_id"] = _resolve_effect(item.session, fields.parent_effect)
 
 
-def _effect_of(session: UUID, reference: str) -> UUID:
+def _resolve_effect(session: UUID, reference: str) -> UUID:
     """Return the id of an effect named by id or by its key in the session."""
     try:
         return UUID(reference)

@@ -34,7 +34,7 @@ class Kind(NamedTuple):
         """A search function per hint; faster than `in`, which is slow for three letters."""
         return tuple(
             re.compile(pattern).search
-            for pattern in _LOOKS.get(self.hints, map(re.escape, self.hints))
+            for pattern in _SEARCHES.get(self.hints, map(re.escape, self.hints))
         )
 
 
@@ -46,7 +46,11 @@ _NAME = (
     r"|ccount[-_]?key|torage[-_]?key|igning[-_]?key|uth[-_]?key|tion[-_]?key)"
 )
 _NAME_HINTS = (
-    *("assword", "asswd", "assphrase", "secret", "token"),
+    "assword",
+    "asswd",
+    "assphrase",
+    "secret",
+    "token",
     *(
         f"{ending}{joint}key"
         for ending in ("pi", "ate", "ess")
@@ -63,11 +67,13 @@ _SHORT_NAME_HINTS = tuple(f"{joint}{name}" for joint in "-_;" for name in ("pass
 _VARIABLE_HINTS = (*_SHORT_NAME_HINTS, "assword=", "asswd=", "assphrase=", "secret=")
 _SHORT_NAME_LOOKS = ("pass(?<=[-_;]pass)", "w(?<=[-_;]pw)d")
 # Equivalent to these hints, with fewer searches that begin with rarer letters.
-_LOOKS = {
+_SEARCHES = {
     _NAME_HINTS: (
-        *("ass(?:w|phrase)", "cre(?<=secre)t", "k(?<=tok)en"),
-        "key(?:(?<=[iesgh]key)|(?<=[iesgh][-_."
-        " ]key)|(?<=(?:count|ption)key)|(?<=(?:count|ption)[-_]key))",
+        "ass(?:w|phrase)",
+        "cre(?<=secre)t",
+        "k(?<=tok)en",
+        "key(?:(?<=[iesgh]key)|(?<=[iesgh][-_. ]key)"
+        "|(?<=(?:count|ption)key)|(?<=(?:count|ption)[-_]key))",
     ),
     _SHORT_NAME_HINTS: _SHORT_NAME_LOOKS,
     _VARIABLE_HINTS: (
@@ -79,7 +85,8 @@ _ASSIGNED = rf"{_NAME}[\"'\\]{{0,3}}[ \t]{{0,8}}(?:=>|:=|[:=])[ \t]{{0,8}}"
 _BARE = r"(?P<secret>[^\s\"'\\,;&<>(){}\[\]|`]{6,}+)"
 
 _PLACEHOLDER = re.compile(
-    r"\*+|[xX.]+|<[^<>]*>|\$.*|%.*|\{.*\}|\[?redacted\]?|null|none|undefined|true|false|string|required|optional",
+    r"\*+|[xX.]+|<[^<>]*>|\$.*|%.*|\{.*\}|\[?redacted\]?"
+    r"|null|none|undefined|true|false|string|required|optional",
     re.IGNORECASE | re.DOTALL,
 )
 _CODE = re.compile(
@@ -89,13 +96,13 @@ _CODE = re.compile(
 )
 # Names that end like a secret's but are harmless: page cursors, tokens of a language model.
 _HARMLESS_BEFORE = re.compile(
-    r"(?:page|next|continuation|sync|cancellation|cancel|eos|bos|pad|unk|sep|cls|mask|stop|special|added"
-    r"|per|max|total|num)[-_. ]?\Z",
+    r"(?:page|next|continuation|sync|cancellation|cancel|eos|bos|pad|unk|sep|cls|mask|stop|special"
+    r"|added|per|max|total|num)[-_. ]?\Z",
     re.IGNORECASE,
 )
 
 
-def _token(
+def _token_kind(
     name: str, hint: str | tuple[str, ...], prefix: str, rest: str, *, edge: str = "A-Za-z0-9"
 ) -> Kind:
     # No letter or digit on the left, unless it belongs to an escape in nested JSON ("\\nghp_…").
@@ -104,7 +111,7 @@ def _token(
     return Kind(name, hints, re.compile(f"(?P<secret>{prefix}{starts}{rest})", re.ASCII))
 
 
-def _told(
+def _named_kind(
     name: str, hint: str | tuple[str, ...], pattern: str, accepts: Accepts | None = None
 ) -> Kind:
     hints = (hint,) if isinstance(hint, str) else hint
@@ -190,107 +197,111 @@ _GITLAB = "pat|dt|rt|ptt|cbt|ft|imt|agent|oas|soat|ffct"
 _BODY = r"(?:[A-Za-z0-9+/=\s\\:,.()@]|-(?!----)){40,}+"  # base64, its headers, and diff markers
 
 TOKENS = (
-    _token("gatebook", "gbk_", "gbk_", rf"[A-Za-z0-9]{{8}}_{_WORD}{{43}}"),
-    _token("github", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), "gh[pousr]_", "[A-Za-z0-9]{36,}+"),
-    _token("github_pat", "github_pat_", "github_pat_", "[A-Za-z0-9_]{22,}+"),
-    _token(
+    _token_kind("gatebook", "gbk_", "gbk_", rf"[A-Za-z0-9]{{8}}_{_WORD}{{43}}"),
+    _token_kind(
+        "github", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), "gh[pousr]_", "[A-Za-z0-9]{36,}+"
+    ),
+    _token_kind("github_pat", "github_pat_", "github_pat_", "[A-Za-z0-9_]{22,}+"),
+    _token_kind(
         "gitlab",
         tuple(f"gl{kind}-" for kind in _GITLAB.split("|")),
         "gl",
         rf"(?:{_GITLAB})-{_WORD}{{20,}}+",
     ),
-    _token("gitlab", "GR1348941", "GR1348941", rf"{_WORD}{{20,}}+"),
-    _token(
+    _token_kind("gitlab", "GR1348941", "GR1348941", rf"{_WORD}{{20,}}+"),
+    _token_kind(
         "aws_access_key",
         ("AKIA", "ASIA", "ABIA", "ACCA"),
         "A(?:KIA|SIA|BIA|CCA)",
         "[A-Z0-9]{16}(?![A-Za-z0-9])",
     ),
-    _token("anthropic", "sk-ant-", "sk-ant-", rf"{_WORD}{{20,}}+"),
-    _token(
+    _token_kind("anthropic", "sk-ant-", "sk-ant-", rf"{_WORD}{{20,}}+"),
+    _token_kind(
         "openai_project",
         ("sk-proj-", "sk-svcacct-", "sk-admin-"),
         "sk-",
         rf"(?:proj|svcacct|admin)-{_WORD}{{20,}}+",
     ),
-    _token("openai", "sk-", "sk-", "[A-Za-z0-9]{32,}+"),
-    _token("slack", "xox", "xox", "[abeoprs]-[A-Za-z0-9-]{10,}+"),
-    _token("slack", "xapp-", "xapp-", "[A-Za-z0-9-]{10,}+"),
-    _token(
+    _token_kind("openai", "sk-", "sk-", "[A-Za-z0-9]{32,}+"),
+    _token_kind("slack", "xox", "xox", "[abeoprs]-[A-Za-z0-9-]{10,}+"),
+    _token_kind("slack", "xapp-", "xapp-", "[A-Za-z0-9-]{10,}+"),
+    _token_kind(
         "slack_webhook",
         "hooks.slack.com/",
         r"hooks\.slack\.com/",
         r"(?:services|workflows|triggers)/[\w/-]{20,}+",
     ),
-    _token("npm", "npm_", "npm_", "[A-Za-z0-9]{36}"),
-    _token("pypi", "pypi-", "pypi-", rf"{_WORD}{{40,}}+"),
-    _token("google", "AIza", "AIza", rf"{_WORD}{{35}}"),
-    _token("stripe", ("k_live_", "k_test_"), "[rs]k_", "(?:live|test)_[A-Za-z0-9]{16,}+"),
-    _token("stripe", "whsec_", "whsec_", "[A-Za-z0-9]{16,}+"),
-    _token("huggingface", "hf_", "hf_", "[A-Za-z0-9]{30,}+"),
-    _token("huggingface", "api_org_", "api_org_", "[A-Za-z0-9]{30,}+"),
-    _token("sendgrid", "SG.", r"SG\.", rf"{_WORD}{{16,64}}\.{_WORD}{{16,100}}"),
-    _token("google_oauth", "ya29.", r"ya29\.", rf"{_WORD}{{20,}}+"),
-    _token("google_oauth", "GOCSPX-", "GOCSPX-", rf"{_WORD}{{20,}}+"),
-    _token("google_oauth", "1//0", "1//0", rf"{_WORD}{{30,}}+"),
-    _token("vault", ("hvs.", "hvb.", "hvr."), r"hv[sbr]\.", rf"{_WORD}{{20,}}+"),
-    _token("digitalocean", ("doo_v1_", "dop_v1_", "dor_v1_"), "do[opr]_v1_", f"{_HEX}{{64}}"),
-    _token("databricks", "dapi", "dapi", f"{_HEX}{{32}}(?![A-Za-z0-9])"),
-    _token("twilio", "SK", "SK", f"{_HEX}{{32}}(?![A-Za-z0-9])"),
-    _token("mailgun", "key-", "key-", f"{_HEX}{{32}}(?![A-Za-z0-9])"),
-    _token(
+    _token_kind("npm", "npm_", "npm_", "[A-Za-z0-9]{36}"),
+    _token_kind("pypi", "pypi-", "pypi-", rf"{_WORD}{{40,}}+"),
+    _token_kind("google", "AIza", "AIza", rf"{_WORD}{{35}}"),
+    _token_kind("stripe", ("k_live_", "k_test_"), "[rs]k_", "(?:live|test)_[A-Za-z0-9]{16,}+"),
+    _token_kind("stripe", "whsec_", "whsec_", "[A-Za-z0-9]{16,}+"),
+    _token_kind("huggingface", "hf_", "hf_", "[A-Za-z0-9]{30,}+"),
+    _token_kind("huggingface", "api_org_", "api_org_", "[A-Za-z0-9]{30,}+"),
+    _token_kind("sendgrid", "SG.", r"SG\.", rf"{_WORD}{{16,64}}\.{_WORD}{{16,100}}"),
+    _token_kind("google_oauth", "ya29.", r"ya29\.", rf"{_WORD}{{20,}}+"),
+    _token_kind("google_oauth", "GOCSPX-", "GOCSPX-", rf"{_WORD}{{20,}}+"),
+    _token_kind("google_oauth", "1//0", "1//0", rf"{_WORD}{{30,}}+"),
+    _token_kind("vault", ("hvs.", "hvb.", "hvr."), r"hv[sbr]\.", rf"{_WORD}{{20,}}+"),
+    _token_kind("digitalocean", ("doo_v1_", "dop_v1_", "dor_v1_"), "do[opr]_v1_", f"{_HEX}{{64}}"),
+    _token_kind("databricks", "dapi", "dapi", f"{_HEX}{{32}}(?![A-Za-z0-9])"),
+    _token_kind("twilio", "SK", "SK", f"{_HEX}{{32}}(?![A-Za-z0-9])"),
+    _token_kind("mailgun", "key-", "key-", f"{_HEX}{{32}}(?![A-Za-z0-9])"),
+    _token_kind(
         "shopify", ("shpat_", "shpca_", "shppa_", "shpss_"), "shp(?:at|ca|pa|ss)_", f"{_HEX}{{32}}"
     ),
-    _token("square", ("sq0atp-", "sq0csp-"), "sq0(?:atp|csp)-", rf"{_WORD}{{20,}}+"),
-    _token("facebook", "EAA", "EAA", "[A-Z][A-Za-z0-9_-]{50,}+"),
-    _token("linear", "lin_api_", "lin_api_", "[A-Za-z0-9]{30,}+"),
-    _token("notion", "ntn_", "ntn_", "[A-Za-z0-9]{40,}+"),
-    _token("notion", "secret_", "secret_", "[A-Za-z0-9]{43}(?![A-Za-z0-9_])"),
-    _token("figma", "figd_", "figd_", rf"{_WORD}{{30,}}+"),
-    _token("airtable", ".", "pat", rf"[A-Za-z0-9]{{14}}\.{_HEX}{{64}}"),
-    _token("postman", "PMAK-", "PMAK-", f"{_HEX}{{24}}-{_HEX}{{34}}"),
-    _token("planetscale", "pscale_", "pscale_", r"(?:tkn|pw|oauth)_[\w=.-]{30,}+"),
-    _token("grafana", "glsa_", "glsa_", "[A-Za-z0-9]{32}_[A-Fa-f0-9]{8}"),
-    _token("grafana", "glc_", "glc_", "[A-Za-z0-9]{16}[A-Za-z0-9+/]{16,}+={0,3}"),
-    _token("sentry", ("sntrys_", "sntryu_"), "sntry[su]_", "[A-Za-z0-9_]{16}[A-Za-z0-9+/=_]{44,}+"),
-    _token("newrelic", "NRAK-", "NRAK-", "[A-Z0-9]{27}"),
-    _token("dynatrace", "dt0", "dt0", r"[a-z]01\.[A-Z0-9]{24}\.[A-Z0-9]{64}"),
-    _token("pulumi", "pul-", "pul-", f"{_HEX}{{40}}"),
-    _token("doppler", "dp.", r"dp\.", r"(?:pt|st|ct|sa)\.[\w.-]{40,}+"),
-    _token("rubygems", "rubygems_", "rubygems_", f"{_HEX}{{48}}"),
-    _token("onepassword", "ops_eyJ", "ops_eyJ", "[A-Za-z0-9+/_-]{100,}+={0,3}"),
-    _token(
+    _token_kind("square", ("sq0atp-", "sq0csp-"), "sq0(?:atp|csp)-", rf"{_WORD}{{20,}}+"),
+    _token_kind("facebook", "EAA", "EAA", "[A-Z][A-Za-z0-9_-]{50,}+"),
+    _token_kind("linear", "lin_api_", "lin_api_", "[A-Za-z0-9]{30,}+"),
+    _token_kind("notion", "ntn_", "ntn_", "[A-Za-z0-9]{40,}+"),
+    _token_kind("notion", "secret_", "secret_", "[A-Za-z0-9]{43}(?![A-Za-z0-9_])"),
+    _token_kind("figma", "figd_", "figd_", rf"{_WORD}{{30,}}+"),
+    _token_kind("airtable", ".", "pat", rf"[A-Za-z0-9]{{14}}\.{_HEX}{{64}}"),
+    _token_kind("postman", "PMAK-", "PMAK-", f"{_HEX}{{24}}-{_HEX}{{34}}"),
+    _token_kind("planetscale", "pscale_", "pscale_", r"(?:tkn|pw|oauth)_[\w=.-]{30,}+"),
+    _token_kind("grafana", "glsa_", "glsa_", "[A-Za-z0-9]{32}_[A-Fa-f0-9]{8}"),
+    _token_kind("grafana", "glc_", "glc_", "[A-Za-z0-9]{16}[A-Za-z0-9+/]{16,}+={0,3}"),
+    _token_kind(
+        "sentry", ("sntrys_", "sntryu_"), "sntry[su]_", "[A-Za-z0-9_]{16}[A-Za-z0-9+/=_]{44,}+"
+    ),
+    _token_kind("newrelic", "NRAK-", "NRAK-", "[A-Z0-9]{27}"),
+    _token_kind("dynatrace", "dt0", "dt0", r"[a-z]01\.[A-Z0-9]{24}\.[A-Z0-9]{64}"),
+    _token_kind("pulumi", "pul-", "pul-", f"{_HEX}{{40}}"),
+    _token_kind("doppler", "dp.", r"dp\.", r"(?:pt|st|ct|sa)\.[\w.-]{40,}+"),
+    _token_kind("rubygems", "rubygems_", "rubygems_", f"{_HEX}{{48}}"),
+    _token_kind("onepassword", "ops_eyJ", "ops_eyJ", "[A-Za-z0-9+/_-]{100,}+={0,3}"),
+    _token_kind(
         "onepassword",
         "A3-",
         "A3-",
         "[A-Z0-9]{6}-(?:[A-Z0-9]{11}|[A-Z0-9]{6}-[A-Z0-9]{5})-[A-Z0-9]{5}-[A-Z0-9]{5}-[A-Z0-9]{5}",
     ),
-    _token("age", "AGE-SECRET-KEY-1", "AGE-SECRET-KEY-1", "[A-Z0-9]{58}"),
-    _token("alibaba", "LTAI", "LTAI", "[A-Za-z0-9]{16,24}(?![A-Za-z0-9])"),
-    _token("openrouter", "sk-or-v1-", "sk-or-v1-", f"{_HEX}{{64}}"),
-    _token("groq", "gsk_", "gsk_", "[A-Za-z0-9]{40,}+"),
-    _token("xai", "xai-", "xai-", "[A-Za-z0-9]{60,}+"),
-    _token("perplexity", "pplx-", "pplx-", "[A-Za-z0-9]{40,}+"),
-    _token("replicate", "r8_", "r8_", "[A-Za-z0-9]{37}"),
-    _token("fly", "fo1_", "fo1_", rf"{_WORD}{{43}}"),
-    _token(
+    _token_kind("age", "AGE-SECRET-KEY-1", "AGE-SECRET-KEY-1", "[A-Z0-9]{58}"),
+    _token_kind("alibaba", "LTAI", "LTAI", "[A-Za-z0-9]{16,24}(?![A-Za-z0-9])"),
+    _token_kind("openrouter", "sk-or-v1-", "sk-or-v1-", f"{_HEX}{{64}}"),
+    _token_kind("groq", "gsk_", "gsk_", "[A-Za-z0-9]{40,}+"),
+    _token_kind("xai", "xai-", "xai-", "[A-Za-z0-9]{60,}+"),
+    _token_kind("perplexity", "pplx-", "pplx-", "[A-Za-z0-9]{40,}+"),
+    _token_kind("replicate", "r8_", "r8_", "[A-Za-z0-9]{37}"),
+    _token_kind("fly", "fo1_", "fo1_", rf"{_WORD}{{43}}"),
+    _token_kind(
         "fly",
         ("fm1a_", "fm1r_", "fm2_"),
         "fm",
         "(?:1[ar]|2)_[A-Za-z0-9]{16}[A-Za-z0-9+/]{44,}+={0,3}",
     ),
-    _token("docker", ("dckr_pat_", "dckr_oat_"), "dckr_[po]at_", rf"{_WORD}{{20,}}+"),
-    _token("atlassian", ("ATATT3", "ATCTT3"), "AT[AC]TT3", r"[\w=-]{60,}+"),
-    _token("atlassian", "ATBB", "ATBB", "[A-Za-z0-9]{28,}+"),
-    _token("artifactory", "AKCp", "AKCp", "[A-Za-z0-9]{60,}+"),
-    _token("artifactory", "cmVmdGtu", "cmVmdGtu", "[A-Za-z0-9]{50,}+"),
-    _token("heroku", "HRKU-AA", "HRKU-AA", rf"{_WORD}{{50,}}+"),
-    _token("supabase", "sbp_", "sbp_", f"{_HEX}{{40}}"),
-    _token("supabase", "sb_secret_", "sb_secret_", rf"{_WORD}{{20,}}+"),
-    _token("brevo", "xkeysib-", "xkeysib-", f"{_HEX}{{64}}-[A-Za-z0-9]{{16}}"),
-    _token("clojars", "CLOJARS_", "CLOJARS_", "[a-z0-9]{60}"),
-    _token("openshift", "sha256~", "sha256~", rf"{_WORD}{{43}}"),
-    _token(
+    _token_kind("docker", ("dckr_pat_", "dckr_oat_"), "dckr_[po]at_", rf"{_WORD}{{20,}}+"),
+    _token_kind("atlassian", ("ATATT3", "ATCTT3"), "AT[AC]TT3", r"[\w=-]{60,}+"),
+    _token_kind("atlassian", "ATBB", "ATBB", "[A-Za-z0-9]{28,}+"),
+    _token_kind("artifactory", "AKCp", "AKCp", "[A-Za-z0-9]{60,}+"),
+    _token_kind("artifactory", "cmVmdGtu", "cmVmdGtu", "[A-Za-z0-9]{50,}+"),
+    _token_kind("heroku", "HRKU-AA", "HRKU-AA", rf"{_WORD}{{50,}}+"),
+    _token_kind("supabase", "sbp_", "sbp_", f"{_HEX}{{40}}"),
+    _token_kind("supabase", "sb_secret_", "sb_secret_", rf"{_WORD}{{20,}}+"),
+    _token_kind("brevo", "xkeysib-", "xkeysib-", f"{_HEX}{{64}}-[A-Za-z0-9]{{16}}"),
+    _token_kind("clojars", "CLOJARS_", "CLOJARS_", "[a-z0-9]{60}"),
+    _token_kind("openshift", "sha256~", "sha256~", rf"{_WORD}{{43}}"),
+    _token_kind(
         "discord_webhook",
         "discord.com/api/webhooks/",
         r"discord\.com/api/webhooks/",
@@ -317,7 +328,8 @@ TOKENS = (
         "jwt",
         ("eyJ",),
         re.compile(
-            r"(?P<secret>eyJ(?:(?<![A-Za-z0-9_-]eyJ)|(?<=\\[nrt]eyJ)|(?<=[^A-Za-z0-9_-]-eyJ)|(?<=\\n-eyJ)|(?<=\A-eyJ))"
+            r"(?P<secret>eyJ(?:(?<![A-Za-z0-9_-]eyJ)|(?<=\\[nrt]eyJ)|(?<=[^A-Za-z0-9_-]-eyJ)"
+            r"|(?<=\\n-eyJ)|(?<=\A-eyJ))"
             rf"{_WORD}{{8,}}+\.eyJ{_WORD}{{8,}}+\.{_WORD}{{8,}}+)",
             re.ASCII,
         ),
@@ -333,7 +345,7 @@ KINDS = (
             r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)?)"
         ),
     ),
-    _told(
+    _named_kind(
         "cookie",
         "cookie",
         r"[cC](?i:ookie)[\"']? {0,4}: {0,4}[\"']?"
@@ -341,35 +353,38 @@ KINDS = (
         _has_letter_and_digit,
     ),
     *TOKENS,
-    _told(
+    _named_kind(
         "discord",
         "discord",
-        rf"{_EDGE}(?P<secret>[MNO][A-Za-z0-9_-]{{22,27}}\.[A-Za-z0-9_-]{{6}}\.[A-Za-z0-9_-]{{27,45}})",
+        rf"{_EDGE}(?P<secret>[MNO][A-Za-z0-9_-]{{22,27}}\.[A-Za-z0-9_-]{{6}}"
+        r"\.[A-Za-z0-9_-]{27,45})",
     ),
-    _told(
+    _named_kind(
         "azure_storage",
         ("accountkey", "account_key", "account-key"),
         r"[aA](?i:ccount[-_]?key)[\"'\\]{0,3}[ \t]{0,8}[:=][ \t]{0,8}[\"'\\]{0,3}"
         r"(?P<secret>[A-Za-z0-9+/]{40,}+={0,2})",
     ),
-    _told("azure_sas", "sig=", r"[?&;\"' ]sig=(?P<secret>[A-Za-z0-9%+/]{30,}+={0,2})"),
-    _told(
+    _named_kind("azure_sas", "sig=", r"[?&;\"' ]sig=(?P<secret>[A-Za-z0-9%+/]{30,}+={0,2})"),
+    _named_kind(
         "signed_url",
         "-signature=",
         r"[xX]-(?i:amz|goog)-(?i:signature)=(?P<secret>[0-9a-fA-F]{32,}+)",
     ),
-    _told(
+    _named_kind(
         "aws_secret_key",
         "secret",
-        r"[aAsS](?i:ws_?secret_?(?:access_?)?(?:key)?|ecret_?access_?key)[\"'\\]{0,3}[\s:=,]{1,8}[\"'\\]{0,3}"
+        r"[aAsS](?i:ws_?secret_?(?:access_?)?(?:key)?|ecret_?access_?key)"
+        r"[\"'\\]{0,3}[\s:=,]{1,8}[\"'\\]{0,3}"
         r"(?P<secret>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+])",
     ),
-    _told(
+    _named_kind(
         "aws_secret_key",  # often follows its access key, which is already redacted
         ("[redacted:aws_access_key:", "akia", "asia"),
-        r"\[redacted:aws_access_key:[0-9a-f]{12}\][^A-Za-z0-9/+\[\]]{1,12}(?P<secret>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+])",
+        r"\[redacted:aws_access_key:[0-9a-f]{12}\][^A-Za-z0-9/+\[\]]{1,12}"
+        r"(?P<secret>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+])",
     ),
-    _told(
+    _named_kind(
         "authorization",
         "authorization",
         r"[aA](?i:uthorization[\"'\\]{0,3} {0,4}[:=] {0,4}[\"'\\]{0,3}"
@@ -377,70 +392,72 @@ KINDS = (
         r"(?P<secret>[\w.~+/=-]{8,}+)",
         _is_authorization,
     ),
-    _told(
+    _named_kind(
         "bearer",
         "bearer ",
         r"[bB](?i:earer) {1,4}(?P<secret>[\w.~+/=-]{16,}+)",
         _has_letter_and_digit,
     ),
-    _told("basic", "basic ", r"[bB](?i:asic) {1,4}(?P<secret>[A-Za-z0-9+/]{8,}+={0,2})", _is_basic),
-    _told(
+    _named_kind(
+        "basic", "basic ", r"[bB](?i:asic) {1,4}(?P<secret>[A-Za-z0-9+/]{8,}+={0,2})", _is_basic
+    ),
+    _named_kind(
         "url_password",
         "://",
         r"://[^\s/:@\"'<>\\]{0,128}:(?P<secret>[^\s/@\"'<>\\]{1,256})@",
         _is_url_password,
     ),
-    _told(
+    _named_kind(
         "user_password",
         "curl",
         r"[ \t]-(?:u|-user)[ =]{0,2}[\"']?[^\s:\"'/+%]{1,64}:(?P<secret>[^\s\"'/\\\[]{4,}+)",
         _is_user_password,
     ),
-    _told(
+    _named_kind(
         "user_password",
         "mysql",
         r"[ \t]-p(?P<secret>[^\s\"'\\-][^\s\"'\\]{3,64})",
         _is_mysql_password,
     ),
-    _told(
+    _named_kind(
         "user_password",
         "sshpass",
         r"[sS](?i:shpass)[ \t]{1,4}-p[ \t]{0,4}[\"']?(?P<secret>[^\s\"'\\$\[][^\s\"'\\]{3,64})",
     ),
-    _told(
+    _named_kind(
         "user_password",
         "docker login",
         r"docker login[^\n|;&]{0,120}[ \t]-p[ \t]{1,4}[\"']?"
         r"(?P<secret>[^\s\"'\\$\[][^\s\"'\\]{3,64})",
     ),
-    _told(
+    _named_kind(
         "netrc",
         "login",
         r"[mM](?i:achine)[ \t]{1,4}[^\s\"\\]{1,100}(?:\s{1,4}|\\n)"
         r"login[ \t]{1,4}[^\s\"\\]{1,64}(?:\s{1,4}|\\n)password[ \t]{1,4}"
         r"(?P<secret>[^\s\"'\\$<\[][^\s\"'\\]{3,64})",
     ),
-    _told(
+    _named_kind(
         "assigned",
         _NAME_HINTS,
         rf"{_ASSIGNED}\\?(?P<quote>[\"'])(?P<secret>[^\"'\\\s]{{6,}}+)(?=\\?(?P=quote))",
         _is_quoted_value,
     ),
-    _told("assigned", _NAME_HINTS, rf"{_ASSIGNED}{_BARE}", _is_bare_value),
-    _told(
+    _named_kind("assigned", _NAME_HINTS, rf"{_ASSIGNED}{_BARE}", _is_bare_value),
+    _named_kind(
         "assigned",
         _NAME_HINTS,
         rf"--(?i:[a-z0-9]{{1,16}}-){{0,3}}{_NAME}(?: {{1,4}}|=)[\"']?{_BARE}",
         _is_bare_value,
     ),
-    _told(
+    _named_kind(
         "assigned",
         _SHORT_NAME_HINTS,
         r"(?<!to)(?<!TO)[-_;](?i:pass|pwd)[\"'\\]{0,3}[ \t]{0,8}(?:=>|:=|[:=])"
         rf"[ \t]{{0,8}}\\?[\"']?{_BARE}",
         _is_bare_value,
     ),
-    _told(
+    _named_kind(
         "assigned",
         _VARIABLE_HINTS,
         rf"(?:PASSWORD|PASSWD|PASSPHRASE|SECRET|(?<!TO)_PASS|_PWD)=[\"']?{_BARE}",
@@ -453,13 +470,13 @@ _FIELD = re.compile(
     r"|(?:api|private|access)[-_. ]?key"
     r"|(?:account|storage|signing|encryption|subscription|auth)[-_]?key"
     # Not every `…_pass`, because tests use such names too.
-    r"|(?:(?<=db)|(?<=sql)|(?<=pg)|(?<=smtp)|(?<=user)|(?<=admin)|(?<=root)|(?<=redis)|(?<=ftp)|(?<=mail)|(?<=proxy)"
-    r"|(?<=ssh)|(?<=login))[-_]?(?:pass|pwd))(?:[-_. ]?value)?\Z"
+    r"|(?:(?<=db)|(?<=sql)|(?<=pg)|(?<=smtp)|(?<=user)|(?<=admin)|(?<=root)|(?<=redis)|(?<=ftp)"
+    r"|(?<=mail)|(?<=proxy)|(?<=ssh)|(?<=login))[-_]?(?:pass|pwd))(?:[-_. ]?value)?\Z"
 )
 # In an object with a revealing name, these members hold the secret; others describe it
 # ({"type": "string"}).
-_HOLDING = frozenset(
-    {
+_VALUE_MEMBERS = frozenset(
+    [
         "value",
         "values",
         "data",
@@ -472,61 +489,59 @@ _HOLDING = frozenset(
         "new",
         "old",
         "previous",
-    }
+    ]
 )
-_LEAST_NUMBER = 1_000  # smaller numbers are counts, flags or examples
+_MIN_SECRET_NUMBER = 1_000  # smaller numbers are counts, flags or examples
 
 # Covers every hint above and every revealing field name with as few searches as possible. A search
 # that begins with a letter or sign takes a fifth of the time of `in` with three letters, about
 # 0.4 microseconds per 800 characters. If a prefix ends in a sign, the search is for the sign, then
 # for the length of what follows, then for the prefix.
-_BEHIND_SIGN = {
-    "_(?=[A-Za-z0-9_-]{16})": (
-        *(
-            "gbk_",
-            "gh[pousr]_",
-            "github_pat_",
-            "npm_",
-            "whsec_",
-            "k_live_",
-            "k_test_",
-            "hf_",
-            "api_org_",
-            "do[opr]_v1_",
-        ),
-        *(
-            "shpat_",
-            "shpca_",
-            "shppa_",
-            "shpss_",
-            "lin_api_",
-            "ntn_",
-            "figd_",
-            "pscale_",
-            "glsa_",
-            "glc_",
-            "sntry[su]_",
-        ),
-        *(
-            "secret_",
-            "rubygems_",
-            "gsk_",
-            "r8_",
-            "fo1_",
-            "fm1[ar]_",
-            "fm2_",
-            "dckr_[po]at_",
-            "sbp_",
-            "CLOJARS_",
-        ),
-    ),
-    r"\.(?=[A-Za-z0-9_-]{16})": (
-        *(r"ya29\.", r"hv[sbr]\.", r"atlasv1\.", r"dt0[a-z]01\.", r"pat[A-Za-z0-9]{14}\."),
-    ),
+_SIGN_PREFIXES = {
+    "_(?=[A-Za-z0-9_-]{16})": [
+        "gbk_",
+        "gh[pousr]_",
+        "github_pat_",
+        "npm_",
+        "whsec_",
+        "k_live_",
+        "k_test_",
+        "hf_",
+        "api_org_",
+        "do[opr]_v1_",
+        "shpat_",
+        "shpca_",
+        "shppa_",
+        "shpss_",
+        "lin_api_",
+        "ntn_",
+        "figd_",
+        "pscale_",
+        "glsa_",
+        "glc_",
+        "sntry[su]_",
+        "secret_",
+        "rubygems_",
+        "gsk_",
+        "r8_",
+        "fo1_",
+        "fm1[ar]_",
+        "fm2_",
+        "dckr_[po]at_",
+        "sbp_",
+        "CLOJARS_",
+    ],
+    r"\.(?=[A-Za-z0-9_-]{16})": [
+        r"ya29\.",
+        r"hv[sbr]\.",
+        r"atlasv1\.",
+        r"dt0[a-z]01\.",
+        r"pat[A-Za-z0-9]{14}\.",
+    ],
 }
 
 
-def _behind_sign(sign: str, prefixes: Iterable[str]) -> str:
+def _build_sign_pattern(sign: str, prefixes: Iterable[str]) -> str:
     """Build one pattern for prefixes that end in a sign, grouped by the letter before it."""
     by_letter: dict[str, list[str]] = {}
     for prefix in prefixes:
@@ -542,7 +557,7 @@ def _behind_sign(sign: str, prefixes: Iterable[str]) -> str:
 
 
 _EXACT = (
-    *(_behind_sign(sign, prefixes) for sign, prefixes in _BEHIND_SIGN.items()),
+    *(_build_sign_pattern(sign, prefixes) for sign, prefixes in _SIGN_PREFIXES.items()),
     "A(?:KIA|SIA|BIA|CCA|Iza|KCp|TBB|T[AC]TT3|3-[A-Z0-9]{6}-|GE-SECRET)",
     "x(?:ox[abeoprs]-|app-|ai-|keysib-|(?<=pplx)-)",
     f"K(?:(?<=PMAK)-|(?<=NRAK)-|(?<=SK){_HEX}{{8}})",
@@ -653,12 +668,12 @@ def field_kind(name: str, siblings: Mapping[str, Any]) -> str | None:
 
 def holds_secret(name: str) -> bool:
     """Return whether a member of this name holds the secret of the object's revealing name."""
-    return name.lower().replace("_", "") in _HOLDING
+    return name.lower().replace("_", "") in _VALUE_MEMBERS
 
 
 def is_secret_number(number: int, kind: str) -> bool:
     """Return whether a number is a secret, such as a PIN, and not a token count or time."""
-    return kind not in ("token", "cookie") and abs(number) >= _LEAST_NUMBER
+    return kind not in ("token", "cookie") and abs(number) >= _MIN_SECRET_NUMBER
 
 
 @lru_cache(maxsize=4096)

@@ -88,7 +88,7 @@ def _refuse_float(digits: str) -> NoReturn:
     raise _FloatSeenError
 
 
-def _float(digits: str) -> float:
+def _parse_float(digits: str) -> float:
     number = float(digits)
     if len(digits) > MAX_NUMBER_CHARACTERS or not isfinite(number):
         raise FaultError(
@@ -97,13 +97,13 @@ def _float(digits: str) -> float:
     return number
 
 
-def _fragment(digits: str) -> orjson.Fragment:
+def _parse_float_fragment(digits: str) -> orjson.Fragment:
     return orjson.Fragment(number_text(float(digits)))
 
 
 _decode = msgspec.json.Decoder(float_hook=_refuse_float).decode
-_decode_floats = msgspec.json.Decoder(float_hook=_float).decode
-_decode_fragments = msgspec.json.Decoder(float_hook=_fragment).decode
+_decode_floats = msgspec.json.Decoder(float_hook=_parse_float).decode
+_decode_fragments = msgspec.json.Decoder(float_hook=_parse_float_fragment).decode
 _decode_id = msgspec.json.Decoder(_IdOnly).decode
 
 _ASTRAL = re.compile(rb"[\xf0-\xf4]")
@@ -120,7 +120,7 @@ def parse_object(raw: bytes, *, max_depth: int = MAX_DEPTH) -> Parsed:
     """
     check_charset(raw)
     try:
-        return _read(raw, max_depth)
+        return _parse(raw, max_depth)
     except FaultError as fault:
         raise Problem(422, fault.code, fault.detail, pointer=fault.pointer) from None
 
@@ -144,22 +144,22 @@ def parse_batch(
                 " artifacts."
             )
             results.append(
-                ItemFault(index, _id_of(item), "item_too_large", detail, None, "too_large")
+                ItemFault(index, _extract_id(item), "item_too_large", detail, None, "too_large")
             )
             continue
         try:
-            results.append(_read(item, MAX_DEPTH))
+            results.append(_parse(item, MAX_DEPTH))
         except FaultError as fault:
             if fault.code == "json_syntax" and not ndjson:
                 raise unreadable(f"Element {index} is not JSON. {fault.detail}") from None
-            name = None if fault.pointer == "/id" else _id_of(item)
+            name = None if fault.pointer == "/id" else _extract_id(item)
             results.append(
                 ItemFault(index, name, fault.code, fault.detail, fault.pointer, "invalid")
             )
     return results
 
 
-def _read(raw: bytes, max_depth: int) -> Parsed:
+def _parse(raw: bytes, max_depth: int) -> Parsed:
     openings = raw.count(b"[") + raw.count(b"{")
     if openings > _RECURSION_SAFE:
         _check_depth(raw, max_depth)
@@ -216,17 +216,17 @@ def _check_depth(raw: bytes, max_depth: int) -> None:
             depth -= 1
 
 
-def _no_number(digits: str) -> None:
+def _discard_number(digits: str) -> None:
     return None
 
 
-def _id_of(item: bytes) -> str | None:
+def _extract_id(item: bytes) -> str | None:
     """Return the id of an invalid item, if it can be read on its own."""
     try:
         identity: Any = _decode_id(item).id
     except (ValueError, RecursionError):
         try:  # the standard library also accepts lone surrogates, NaN and very long numbers
-            document = json.loads(item, parse_int=_no_number)
+            document = json.loads(item, parse_int=_discard_number)
         except (ValueError, RecursionError):
             return None
         identity = document.get("id") if type(document) is dict else None

@@ -33,7 +33,9 @@ def resolved(
     """
     named: list[dict[str, str]] = []
     for kind, all_rows in _ROWS.items():
-        wanted = [_names(session, thing) for thing in things if thing.kind == kind and thing.ref]
+        wanted = [
+            _parse_reference(session, thing) for thing in things if thing.kind == kind and thing.ref
+        ]
         if not wanted:
             continue
         ids = {identity for identity, _handle in wanted if identity is not None}
@@ -49,7 +51,7 @@ def resolved(
         by_handle = {position: identity for identity, position in positions.items()}
         for thing in things:
             if thing.kind == kind and thing.ref:
-                identity, handle = _names(session, thing)
+                identity, handle = _parse_reference(session, thing)
                 identity = (
                     by_handle.get(handle)
                     if handle is not None
@@ -61,10 +63,10 @@ def resolved(
                     {"kind": kind, "of": thing.ref, "ref": str(identity) if identity else ""}
                 )
     ids_of = {(name["kind"], name["of"]): name["ref"] for name in named}
-    return [_one(number, thing, ids_of) for number, thing in enumerate(things)]
+    return [_wait_to_json(number, thing, ids_of) for number, thing in enumerate(things)]
 
 
-def _one(number: int, thing: WaitsOn, ids: dict[tuple[str, str], str]) -> dict[str, str]:
+def _wait_to_json(number: int, thing: WaitsOn, ids: dict[tuple[str, str], str]) -> dict[str, str]:
     if thing.kind == "text":
         if not thing.text:
             detail = (
@@ -89,13 +91,13 @@ def reported(session: UUID, things: Sequence[WaitsOn]) -> list[dict[str, str]]:
     """
     result = []
     for thing in things:
-        identity, handle = _names(session, thing) if thing.ref else (None, None)
+        identity, handle = _parse_reference(session, thing) if thing.ref else (None, None)
         ref = str(identity) if identity is not None and handle is None else thing.ref
         result.append({"kind": thing.kind} | ({"ref": ref} if ref and thing.kind != "text" else {}))
     return result
 
 
-def _names(session: UUID, thing: WaitsOn) -> tuple[UUID | None, int | None]:
+def _parse_reference(session: UUID, thing: WaitsOn) -> tuple[UUID | None, int | None]:
     """Parse a reference into an id or the position of a handle."""
     ref = thing.ref or ""
     handle = _HANDLE.fullmatch(ref)

@@ -50,7 +50,7 @@ from sessions.records import record
 from sessions.refused import RefusedError
 
 IMPORTED: Final = "admin.bundle_imported"
-_More = Callable[[dict[str, Any]], dict[str, Any]]
+_ReferenceColumns = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +122,8 @@ class _Import:
         else:
             self.project = archive.project
         self.session = references.identity(self.project.id, document["session"]["key"])
-        self._name_ids()
-        self._entries()
+        self._assign_ids()
+        self._import_entries()
         for source_row in document["agents"]:
             made = agents.bring(
                 self.project,
@@ -139,12 +139,12 @@ class _Import:
         self.repositories = {
             name: repositories.ensure(self.project, name) for name in sorted(named)
         }
-        sessions.bring(self._session())
-        self._work()
-        self._ledger()
-        return Outcome(self._keep(), is_new=True, password=archive.password)
+        sessions.bring(self._build_session())
+        self._import_working_state()
+        self._import_effects()
+        return Outcome(self._store_bundle(), is_new=True, password=archive.password)
 
-    def _name_ids(self) -> None:
+    def _assign_ids(self) -> None:
         document = self.opened.document
         self.ids[document["origin"]["session"]] = self.session
         for source_row in document["tasks"]:
@@ -155,11 +155,11 @@ class _Import:
             for source_row in document[part]:
                 self.ids[source_row["id"]] = derived(self.session, part, source_row["id"])
 
-    def _id(self, old: str | None) -> UUID | None:
+    def _map_id(self, old: str | None) -> UUID | None:
         """Return the new id of an object in the bundle; None if it has no such object."""
         return None if old is None else self.ids.get(old)
 
-    def _columns(self, model: Any, source_row: dict[str, Any]) -> dict[str, Any]:
+    def _map_columns(self, model: Any, source_row: dict[str, Any]) -> dict[str, Any]:
         """Return the exported columns, with positions translated to this journal."""
         values = {name: source_row[name] for name in COLUMNS[model]}
         return values | {
@@ -168,7 +168,7 @@ class _Import:
             if values[name] is not None
         }
 
-    def _entries(self) -> None:
+    def _import_entries(self) -> None:
         """Append the journal entries in batches, and free each batch to save memory."""
         exported = self.opened.document["entries"]
         bundle = derived(
@@ -176,8 +176,8 @@ class _Import:
         ).hex[-8:]
         for start in range(0, len(exported), _BATCH):
             batch = exported[start : start + _BATCH]
-            drafts = [self._draft(entry, bundle) for entry in batch]
-            new = entries.bring(drafts, [_kept(entry) for entry in batch], self.now)
+            drafts = [self._build_draft(entry, bundle) for entry in batch]
+            new = entries.bring(drafts, [_get_commitment(entry) for entry in batch], self.now)
             self.positions.update(
                 {entry["position"]: position for entry, position in zip(batch, new, strict=True)}
             )
@@ -188,13 +188,13 @@ class _Import:
             ]
             erasures.bring(
                 [
-                    Erasure(entry_id=at, project=self.project.id, actor=_THERE, **entry)
+                    Erasure(entry_id=at, project=self.project.id, actor=_ERASURE_ACTOR, **entry)
                     for at, entry in erased
                 ]
             )
             exported[start : start + _BATCH] = [None] * len(batch)
 
-    def _draft(self, entry: dict[str, Any], bundle: str) -> Draft:
+    def _build_draft(self, entry: dict[str, Any], bundle: str) -> Draft:
         return Draft(
             project=self.project.id,
             source=brought.source(bundle, entry["source"]),
@@ -205,16 +205,16 @@ class _Import:
             text=(entry["body"] or {}).get("text", ""),
             facts=brought.facts(entry["facts"], entry["position"], entry["received_us"]),
             session=self.session if entry["of_session"] else None,
-            effect=self._id(entry["effect"]),
+            effect=self._map_id(entry["effect"]),
             attempt=entry["attempt"],
-            subject=self._id(entry["subject"]),
+            subject=self._map_id(entry["subject"]),
             claimed_source=entry["claimed_source"],
             lease_epoch=entry["lease_epoch"],
             producer_seq=entry["producer_seq"],
             occurred_us=entry["occurred_us"],
         )
 
-    def _session(self) -> Session:
+    def _build_session(self) -> Session:
         source_row = self.opened.document["session"]
         repository = (
             self.repositories[source_row["repository"]]
@@ -226,30 +226,35 @@ class _Import:
             **home,
             agent=self.agents[source_row["agent"]],
             repository=repository,
-            **self._columns(Session, source_row),
+            **self._map_columns(Session, source_row),
         )
 
-    def _made(self, model: Any, records: list[dict[str, Any]], more: _More) -> list[Any]:
+    def _build_rows(
+        self, model: Any, records: list[dict[str, Any]], more: _ReferenceColumns
+    ) -> list[Any]:
         """Build model instances from exported records; `more` adds their references."""
         home = {"project_id": self.project.id, "session_id": self.session}
         return [
-            model(**home, **self._columns(model, source_row), **more(source_row))
+            model(**home, **self._map_columns(model, source_row), **more(source_row))
             for source_row in records
         ]
 
-    def _rows(self, model: Any, part: str, more: _More) -> list[Any]:
+    def _build_part(self, model: Any, part: str, more: _ReferenceColumns) -> list[Any]:
         """Build the model instances of one part of the document."""
-        return self._made(model, self.opened.document[part], more)
+        return self._build_rows(model, self.opened.document[part], more)
 
-    def _work(self) -> None:
+    def _import_working_state(self) -> None:
         """Import the tables of the sessions app."""
         document = self.opened.document
 
         def task(source_row: dict[str, Any]) -> dict[str, Any]:
-            return {"id": self.ids[source_row["id"]], "parent_id": self._id(source_row["parent"])}
+            return {
+                "id": self.ids[source_row["id"]],
+                "parent_id": self._map_id(source_row["parent"]),
+            }
 
         def of_an_effect(source_row: dict[str, Any]) -> dict[str, Any]:
-            return {"id": self.ids[source_row["id"]], "effect": self._id(source_row["effect"])}
+            return {"id": self.ids[source_row["id"]], "effect": self._map_id(source_row["effect"])}
 
         def handoff(source_row: dict[str, Any]) -> dict[str, Any]:
             writer, reader = (
@@ -257,42 +262,42 @@ class _Import:
             )
             return {"id": self.ids[source_row["id"]], "written_by": writer, "accepted_by": reader}
 
-        tasks.bring(self._rows(Task, "tasks", task))
+        tasks.bring(self._build_part(Task, "tasks", task))
         made = [
             Item(
                 project=self.project,
                 task_id=self.ids[source_row["task"]],
-                **self._columns(Item, source_row),
+                **self._map_columns(Item, source_row),
             )
             for source_row in document["items"]
         ]
         items.bring(made)
-        kept = self._rows(Artifact, "artifacts", of_an_effect)
+        kept = self._build_part(Artifact, "artifacts", of_an_effect)
         for row, source_row in zip(kept, document["artifacts"], strict=True):
             row.stored_at_us = row.stored_at_us if source_row["enclosed"] else None
         artifacts.bring(kept)
-        decisions.bring(self._rows(Decision, "decisions", of_an_effect))
-        given = self._rows(Handoff, "handoffs", handoff)
+        decisions.bring(self._build_part(Decision, "decisions", of_an_effect))
+        given = self._build_part(Handoff, "handoffs", handoff)
         for row in given:
-            row.waits_on = [self._waited_for(thing) for thing in row.waits_on]
+            row.waits_on = [self._map_wait(thing) for thing in row.waits_on]
         handoffs.bring(given)
         checkpoints.bring(
-            self._rows(
+            self._build_part(
                 Checkpoint, "checkpoints", lambda source_row: {"id": self.ids[source_row["id"]]}
             )
         )
-        facts.bring(self._rows(ObservedFact, "facts", lambda _: {}))
+        facts.bring(self._build_part(ObservedFact, "facts", lambda _: {}))
 
-    def _waited_for(self, thing: Any) -> Any:
+    def _map_wait(self, thing: Any) -> Any:
         """Translate the id of an object that a handoff waits on."""
         if not isinstance(thing, dict) or not isinstance(thing.get("ref"), str):
             return thing
         with suppress(ValueError):
-            identity = self._id(str(UUID(thing["ref"])))
+            identity = self._map_id(str(UUID(thing["ref"])))
             return thing | {"ref": str(identity)} if identity is not None else thing
         return thing
 
-    def _ledger(self) -> None:
+    def _import_effects(self) -> None:
         """Import effects with their attempts, and the tool declarations of their verdicts."""
         declared = set(self.project.tools.values_list("name", flat=True))
         new = [
@@ -301,46 +306,49 @@ class _Import:
             if source_row["name"] not in declared
         ]
         tools.bring(
-            [Tool(project=self.project, **self._columns(Tool, source_row)) for source_row in new]
+            [
+                Tool(project=self.project, **self._map_columns(Tool, source_row))
+                for source_row in new
+            ]
         )
 
         def effect(source_row: dict[str, Any]) -> dict[str, Any]:
-            compensates = self._id(source_row["compensates"])
+            compensates = self._map_id(source_row["compensates"])
             return {
                 "id": self.ids[source_row["id"]],
                 "imported": True,
                 "agent": self.agents[source_row["agent"]],
-                "task_id": self._id(source_row["task"]),
+                "task_id": self._map_id(source_row["task"]),
                 "repository": self.repositories[source_row["repository"]]
                 if source_row["repository"] is not None
                 else None,
-                "parent_effect_id": self._id(source_row["parent_effect"]),
+                "parent_effect_id": self._map_id(source_row["parent_effect"]),
                 "compensates_id": compensates,
             }
 
         effects_data = self.opened.document["effects"]
         for start in range(0, len(effects_data), _BATCH):
             batch = effects_data[start : start + _BATCH]
-            rows = self._made(Effect, batch, effect)
+            rows = self._build_rows(Effect, batch, effect)
             attempts = []
             for row, source_row in zip(rows, batch, strict=True):
-                row.leave_ref = self._leave_ref(row.leave_ref)
+                row.leave_ref = self._map_permission_ref(row.leave_ref)
                 row.undoes = row.undoes if row.compensates_id is not None else None
                 home = {"project_id": self.project.id, "effect_id": row.id}
                 attempts += [
-                    Attempt(**home, **self._columns(Attempt, tried))
+                    Attempt(**home, **self._map_columns(Attempt, tried))
                     for tried in source_row["attempts"]
                 ]
             effects.bring(rows, attempts)
 
-    def _leave_ref(self, ref: str) -> str:
+    def _map_permission_ref(self, ref: str) -> str:
         """Translate the permission's reference if it is a gate."""
         with suppress(ValueError):
-            identity = self._id(str(UUID(ref)))
+            identity = self._map_id(str(UUID(ref)))
             return identity.hex if identity is not None else ref
         return ref
 
-    def _keep(self) -> ImportedBundle:
+    def _store_bundle(self) -> ImportedBundle:
         """Store gates and other imported data without their own table, and the import's entry."""
         document, sha256 = self.opened.document, self.opened.sha256
         origin, cut = document["origin"], document["cut"]
@@ -401,11 +409,11 @@ class _Import:
         return bundle
 
 
-_THERE: Final = brought.actor("origin")
+_ERASURE_ACTOR: Final = brought.actor("origin")
 _BATCH: Final = 500
 
 
-def _kept(entry: dict[str, Any]) -> tuple[bytes | None, bytes | None]:
+def _get_commitment(entry: dict[str, Any]) -> tuple[bytes | None, bytes | None]:
     """Return commitment and salt of an entry; new ones if names in its body were replaced."""
     body = entry["body"] or {}
     commitment = bytes.fromhex(entry["commitment"]) if entry["commitment"] is not None else None

@@ -23,25 +23,28 @@ from ledger.rows import AttemptRow, EffectRow
 from ledger.states import RESOLUTIONS
 from sessions.refused import RefusedError
 
-_DEEPEST: Final = 2 * strict.MAX_DEPTH  # of a body: an agent's payload inside a Gatebook entry
-_NOBODY: Final = UUID(int=0)
+_MAX_BODY_DEPTH: Final = (
+    2 * strict.MAX_DEPTH
+)  # of a body: an agent's payload inside a Gatebook entry
+_NIL_ID: Final = UUID(int=0)
+
+
+_PARTS_WITH_ID: Final = (
+    "tasks",
+    "effects",
+    "gates",
+    "decisions",
+    "handoffs",
+    "checkpoints",
+    "artifacts",
+)
 
 
 def check(document: dict[str, Any], enclosed: dict[str, int]) -> None:
     """Raise RefusedError for the first fault. `enclosed` maps artifact hashes to sizes."""
     _check_entries(document)
     positions = {row["position"] for row in document["entries"]}
-    for part in (
-        "tasks",
-        "effects",
-        "gates",
-        "decisions",
-        "handoffs",
-        "checkpoints",
-        "facts",
-        "artifacts",
-        "exemptions",
-    ):
+    for part in (*_PARTS_WITH_ID, "facts", "exemptions"):
         for row in document[part]:
             _check_positions(part, row, positions)
             for inner in (*row.get("attempts", ()), *row.get("votes", ())):
@@ -53,7 +56,7 @@ def check(document: dict[str, Any], enclosed: dict[str, int]) -> None:
     for row in document["gates"]:
         _check_gate(row)
     for row in document["agents"]:
-        _check_plain(row, ("name",))
+        _check_printable(row, ("name",))
     _check_artifacts(document["artifacts"], enclosed)
 
 
@@ -67,7 +70,7 @@ def _check_entries(document: dict[str, Any]) -> None:
                 f" {document['cut']['position']}."
             )
         before = entry["position"]
-        _check_plain(entry, ("actor",))
+        _check_printable(entry, ("actor",))
         _check_body(where, entry)
         if (
             entry["lane"] == "system"
@@ -110,10 +113,10 @@ def _check_body(where: str, entry: dict[str, Any]) -> None:
     if not isinstance(value, dict):
         raise RefusedError(f"{where} has a body that is not a JSON object.")
     if (
-        body["text"].count("[") + body["text"].count("{") > _DEEPEST
-        and strict.depth(value) > _DEEPEST
+        body["text"].count("[") + body["text"].count("{") > _MAX_BODY_DEPTH
+        and strict.depth(value) > _MAX_BODY_DEPTH
     ):
-        raise RefusedError(f"{where} has a body of more than {_DEEPEST} levels.")
+        raise RefusedError(f"{where} has a body of more than {_MAX_BODY_DEPTH} levels.")
 
 
 def _check_positions(part: str, row: dict[str, Any], positions: set[int]) -> None:
@@ -126,23 +129,20 @@ def _check_positions(part: str, row: dict[str, Any], positions: set[int]) -> Non
 
 def _check_references(document: dict[str, Any]) -> None:
     ids: dict[str, set[str]] = {}
-    for part in ("tasks", "effects", "gates", "decisions", "handoffs", "checkpoints", "artifacts"):
+    for part in _PARTS_WITH_ID:
         ids[part] = {row["id"] for row in document[part]}
         if len(ids[part]) < len(document[part]):
             raise RefusedError(f"An id is repeated in {part}.")
     agents = {row["name"] for row in document["agents"]}
     for part, name, among in (
-        *(
-            ("tasks", "parent", ids["tasks"]),
-            ("items", "task", ids["tasks"]),
-            ("effects", "task", ids["tasks"]),
-        ),
-        *(
-            ("gates", "effect", ids["effects"]),
-            ("effects", "agent", agents),
-            ("gates", "agent", agents),
-        ),
-        *(("handoffs", "written_by", agents), ("handoffs", "accepted_by", agents)),
+        ("tasks", "parent", ids["tasks"]),
+        ("items", "task", ids["tasks"]),
+        ("effects", "task", ids["tasks"]),
+        ("gates", "effect", ids["effects"]),
+        ("effects", "agent", agents),
+        ("gates", "agent", agents),
+        ("handoffs", "written_by", agents),
+        ("handoffs", "accepted_by", agents),
     ):
         for row in document[part]:
             if (
@@ -167,13 +167,13 @@ def _check_state(row_data: dict[str, Any]) -> None:
     }
     ids: dict[str, Any] = {
         "id": UUID(row_data["id"]),
-        "project_id": _NOBODY,
-        "session_id": _NOBODY,
-        "agent_id": _NOBODY,
+        "project_id": _NIL_ID,
+        "session_id": _NIL_ID,
+        "agent_id": _NIL_ID,
     }
     effect = EffectRow(**values, **ids)
     attempts = {
-        row["number"]: AttemptRow(project_id=_NOBODY, effect_id=_NOBODY, **row)
+        row["number"]: AttemptRow(project_id=_NIL_ID, effect_id=_NIL_ID, **row)
         for row in row_data["attempts"]
     }
     if len(attempts) < len(row_data["attempts"]):
@@ -200,23 +200,22 @@ def _check_gate(gate: dict[str, Any]) -> None:
     except (TypeError, AttributeError, KeyError) as error:
         raise RefusedError(f"{where} has an invalid requirement.") from error
     tables = (
-        *(
-            (gate["status"], states.STATUSES),
-            (gate["reason"], states.REASONS),
-            (gate["risk"], states.RISKS),
-        ),
-        *((gate["step_up"], states.STEP_UPS), (gate["reversibility"], words.UNDO)),
+        (gate["status"], states.STATUSES),
+        (gate["reason"], states.REASONS),
+        (gate["risk"], states.RISKS),
+        (gate["step_up"], states.STEP_UPS),
+        (gate["reversibility"], words.UNDO),
         *((vote["answer"], states.ANSWERS) for vote in gate["votes"]),
         *((vote["step_up"], states.STEP_UPS) for vote in gate["votes"]),
     )
     if not is_valid or any(value not in table for value, table in tables):
         raise RefusedError(f"{where} has an unknown status, answer or requirement.")
-    _check_plain(gate, ("rule", "policy_set"))
+    _check_printable(gate, ("rule", "policy_set"))
     for vote in gate["votes"]:
-        _check_plain(vote, ("actor", "team"))
+        _check_printable(vote, ("actor", "team"))
 
 
-def _check_plain(row: dict[str, Any], names: Iterable[str]) -> None:
+def _check_printable(row: dict[str, Any], names: Iterable[str]) -> None:
     for name in names:
         if row[name] is not None and not row[name].isprintable():
             raise RefusedError(f"{name} {row[name][:60]!r} contains invisible characters.")

@@ -32,7 +32,7 @@ MOST_UNPACKED: Final = 16 << 30
 _CHUNK: Final = 1 << 20
 _MEMBER: Final = re.compile(r"diffs/e_[0-9]{1,19}\.diff|artifacts/([0-9a-f]{64})")
 _NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*+\\u0000")
-_SUM: Final = re.compile(r"([0-9a-f]{64})  (\S+)")
+_CHECKSUM_LINE: Final = re.compile(r"([0-9a-f]{64})  (\S+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +74,10 @@ def opened(path: Path, sha256: str) -> Iterator[Opened]:
     """Verify every byte of the bundle at `path` with hash `sha256`, and yield it."""
     try:
         with zipfile.ZipFile(path) as file:
-            _look_at_members(file)
-            sums = _sums(file)
-            document = _document(file)
-            _compare(file, sums)
+            _check_members(file)
+            sums = _read_checksums(file)
+            document = _read_document(file)
+            _verify_members(file, sums)
             yield Opened(sha256, document, file)
     except (
         zipfile.BadZipFile,
@@ -89,7 +89,7 @@ def opened(path: Path, sha256: str) -> Iterator[Opened]:
         raise RefusedError(f"{path.name} is not a bundle, or is damaged: {error}.") from error
 
 
-def _look_at_members(file: zipfile.ZipFile) -> None:
+def _check_members(file: zipfile.ZipFile) -> None:
     """Check the table of contents: allowed names, each once, within the size limits."""
     members = file.infolist()
     if len(members) > MOST_MEMBERS:
@@ -130,11 +130,11 @@ def _look_at_members(file: zipfile.ZipFile) -> None:
         raise RefusedError(f"The bundle unpacks to more than {MOST_UNPACKED:,} bytes.")
 
 
-def _sums(file: zipfile.ZipFile) -> dict[str, str]:
+def _read_checksums(file: zipfile.ZipFile) -> dict[str, str]:
     """Parse SHA256SUMS, which must list exactly the other members."""
     sums: dict[str, str] = {}
     for line in file.read("SHA256SUMS").decode("utf-8").splitlines():
-        match = _SUM.fullmatch(line)
+        match = _CHECKSUM_LINE.fullmatch(line)
         if match is None or match[2] in sums:
             raise RefusedError(f"SHA256SUMS has a line that cannot be read: {line[:80]!r}.")
         sums[match[2]] = match[1]
@@ -145,7 +145,7 @@ def _sums(file: zipfile.ZipFile) -> dict[str, str]:
     return sums
 
 
-def _document(file: zipfile.ZipFile) -> dict[str, Any]:
+def _read_document(file: zipfile.ZipFile) -> dict[str, Any]:
     """Parse bundle.json strictly and check its version and schema."""
     try:
         parsed = strict.parse_object(file.read("bundle.json"))
@@ -179,7 +179,7 @@ def _document(file: zipfile.ZipFile) -> dict[str, Any]:
     return document
 
 
-def _compare(file: zipfile.ZipFile, sums: dict[str, str]) -> None:
+def _verify_members(file: zipfile.ZipFile, sums: dict[str, str]) -> None:
     """Compare the hash of every member, the names of artifacts, and the published schema."""
     for name, wanted in sums.items():
         digest = hashlib.sha256()

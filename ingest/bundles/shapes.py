@@ -13,37 +13,41 @@ _TYPES: Final[dict[str, tuple[type, ...]]] = {
     "boolean": (bool,),
     "null": (type(None),),
 }
-_WORDS: Final = frozenset(
-    {
-        *(
-            "$schema",
-            "title",
-            "type",
-            "properties",
-            "required",
-            "additionalProperties",
-            "items",
-            "anyOf",
-            "const",
-        ),
-        *("description", "enum", "pattern", "minLength", "maxLength", "minimum", "maximum"),
-    }
+_KEYWORDS: Final = frozenset(
+    [
+        "$schema",
+        "title",
+        "description",
+        "type",
+        "properties",
+        "required",
+        "additionalProperties",
+        "items",
+        "anyOf",
+        "const",
+        "enum",
+        "pattern",
+        "minLength",
+        "maxLength",
+        "minimum",
+        "maximum",
+    ]
 )
 
 
 def hold(value: Any, schema: dict[str, Any], where: str = "") -> None:
     """Raise RefusedError with a JSON pointer if `value` does not match `schema`."""
-    fault = _fault(value, schema, where)
+    fault = _find_fault(value, schema, where)
     if fault is not None:
         raise RefusedError(
             f"bundle.json does not match its schema: {fault[0] or 'the document'} {fault[1]}."
         )
 
 
-def _fault(value: Any, schema: dict[str, Any], where: str) -> tuple[str, str] | None:
-    assert schema.keys() <= _WORDS, schema.keys() - _WORDS  # noqa: S101 - own schema
+def _find_fault(value: Any, schema: dict[str, Any], where: str) -> tuple[str, str] | None:
+    assert schema.keys() <= _KEYWORDS, schema.keys() - _KEYWORDS  # noqa: S101 - own schema
     if "anyOf" in schema:
-        faults = [_fault(value, candidate, where) for candidate in schema["anyOf"]]
+        faults = [_find_fault(value, candidate, where) for candidate in schema["anyOf"]]
         # The deepest fault belongs to the alternative that was intended.
         return (
             None
@@ -60,29 +64,29 @@ def _fault(value: Any, schema: dict[str, Any], where: str) -> tuple[str, str] | 
     wanted = schema.get("type")
     if wanted is not None:
         names = [wanted] if isinstance(wanted, str) else wanted
-        if not any(_is(value, name) for name in names):
+        if not any(_is_type(value, name) for name in names):
             return where, f"is not of type {' or '.join(names)}"
     if isinstance(value, str):
-        return _of_text(value, schema, where)
+        return _find_text_fault(value, schema, where)
     if isinstance(value, int) and not isinstance(value, bool):
         low, high = schema.get("minimum", value), schema.get("maximum", value)
         return None if low <= value <= high else (where, f"is not between {low} and {high}")
     if isinstance(value, dict) and "properties" in schema:
-        return _of_object(value, schema, where)
+        return _find_object_fault(value, schema, where)
     if isinstance(value, list) and "items" in schema:
         nested = (
-            _fault(candidate, schema["items"], f"{where}/{number}")
+            _find_fault(candidate, schema["items"], f"{where}/{number}")
             for number, candidate in enumerate(value)
         )
         return next((candidate for candidate in nested if candidate is not None), None)
     return None
 
 
-def _is(value: Any, name: str) -> bool:
+def _is_type(value: Any, name: str) -> bool:
     return isinstance(value, _TYPES[name]) and (name == "boolean" or not isinstance(value, bool))
 
 
-def _of_text(value: str, schema: dict[str, Any], where: str) -> tuple[str, str] | None:
+def _find_text_fault(value: str, schema: dict[str, Any], where: str) -> tuple[str, str] | None:
     if not schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", len(value)):
         most = schema.get("maxLength")
         return where, f"has {len(value)} characters" + (
@@ -95,7 +99,9 @@ def _of_text(value: str, schema: dict[str, Any], where: str) -> tuple[str, str] 
     return None
 
 
-def _of_object(value: dict[str, Any], schema: dict[str, Any], where: str) -> tuple[str, str] | None:
+def _find_object_fault(
+    value: dict[str, Any], schema: dict[str, Any], where: str
+) -> tuple[str, str] | None:
     properties = schema["properties"]
     for name in schema.get("required", ()):
         if name not in value:
@@ -103,7 +109,7 @@ def _of_object(value: dict[str, Any], schema: dict[str, Any], where: str) -> tup
     for name, member in value.items():
         if name not in properties:
             return where, f"has the unknown member {name[:40]!r}"
-        fault = _fault(member, properties[name], f"{where}/{name}")
+        fault = _find_fault(member, properties[name], f"{where}/{name}")
         if fault is not None:
             return fault
     return None

@@ -22,6 +22,11 @@ from ingest.importers import (
 from ingest.importers.reading import Trajectories
 
 READERS: dict[str, Callable[[Path], Trajectories]] = {
-    module.FORMAT: module.read
-    for module in (claude_code, pi, mini_swe_agent, swe_agent, openhands, tau_bench, intercode)
+    claude_code.FORMAT: claude_code.read,
+    pi.FORMAT: pi.read,
+    mini_swe_agent.FORMAT: mini_swe_agent.read,
+    swe_agent.FORMAT: swe_agent.read,
+    openhands.FORMAT: openhands.read,
+    tau_bench.FORMAT: tau_bench.read,
+    intercode.FORMAT: intercode.read,
 }

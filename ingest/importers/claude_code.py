@@ -27,7 +27,7 @@ from ingest.importers.shapes import (
 FORMAT = "claude-code"
 
 # Arguments in which the model describes a call; their text differs when it repeats the call.
-_TALK = {"Bash": ("description",), "Task": ("description",)}
+_DESCRIPTIONS = {"Bash": ("description",), "Task": ("description",)}
 _EDITS = ("Edit", "MultiEdit", "Write", "NotebookEdit")
 _NOT_RUN = re.compile(
     r"\s*(?:<tool_use_error>\s*(?:InputValidationError|Error: No such tool available)\b"
@@ -74,7 +74,7 @@ class _Transcript:
     def __init__(self) -> None:
         self.sessions: dict[str, _Session] = {}
         self._open = OpenCalls()
-        self._early: dict[
+        self._early_results: dict[
             str, list[tuple[dict[str, Json], int | None]]
         ] = {}  # results that precede their calls
 
@@ -160,12 +160,12 @@ class _Transcript:
                 call_id=block.get("id"),
                 occurred_us=microseconds(record.get("timestamp")),
                 sidechain=record.get("isSidechain") is True,
-                talk=_TALK.get(str(block.get("name")), ()),
+                talk=_DESCRIPTIONS.get(str(block.get("name")), ()),
             )
             self._open.add(trajectory, call)
-            early = self._early.get(call.call_id or "")
+            early = self._early_results.get(call.call_id or "")
             if early:
-                self._answer(trajectory, *early.pop(0))
+                self._add_result(trajectory, *early.pop(0))
 
     def _user(
         self,
@@ -182,20 +182,20 @@ class _Transcript:
                 continue
             call_id = block.get("tool_use_id")
             if isinstance(call_id, str) and not self._open.knows(call_id):
-                self._early.setdefault(call_id, []).append((block, moment))
+                self._early_results.setdefault(call_id, []).append((block, moment))
                 continue
-            self._answer(session.trajectory, block, moment)
+            self._add_result(session.trajectory, block, moment)
 
-    def _answer(self, within: Trajectory, block: dict[str, Json], moment: int | None) -> None:
+    def _add_result(self, within: Trajectory, block: dict[str, Json], moment: int | None) -> None:
         pair = self._open.take(block.get("tool_use_id"), within=within)
         if pair is not None:
             outcome: Outcome = (
-                _failure(pair[1].tool, block) if block.get("is_error") is True else "ok"
+                _classify_error(pair[1].tool, block) if block.get("is_error") is True else "ok"
             )
             pair[0].answer(pair[1], unwrapped(block.get("content", "")), outcome, moment)
 
 
-def _failure(tool: str, block: dict[str, Json]) -> Outcome:
+def _classify_error(tool: str, block: dict[str, Json]) -> Outcome:
     """Classify an error: the call did not run, may have run, or ran and failed."""
     text = text_of(block.get("content"))
     if _NOT_RUN.match(text):

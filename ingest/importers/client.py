@@ -16,7 +16,7 @@ from ingest.importers.shapes import Json
 MOST_TRIES = 8
 LONGEST_WAIT_S = 60.0
 FIRST_WAIT_S = 0.5
-_BUSY = (429, 503)
+_RETRY_STATUSES = (429, 503)
 
 
 class RefusalError(Exception):
@@ -63,7 +63,7 @@ class Client:
         tally = Tally()
         waiting = batch
         for attempt in range(MOST_TRIES):
-            answer = self._ask(
+            answer = self._request(
                 "POST", self._events, b"[" + b",".join(waiting) + b"]", "application/json"
             )
             results = answer.get("results")
@@ -75,7 +75,7 @@ class Client:
             for item, result in zip(waiting, results, strict=True):
                 status = result.get("status")
                 if result.get("note"):
-                    raise _refused(result)
+                    raise _build_item_refusal(result)
                 if status == "created":
                     tally.created += 1
                 elif status == "duplicate":
@@ -83,19 +83,19 @@ class Client:
                 elif result.get("retryable") is True:
                     again.append((item, result))
                 else:
-                    raise _refused(result)
+                    raise _build_item_refusal(result)
             if not again:
                 return tally
             if attempt == MOST_TRIES - 1:
-                raise _refused(again[0][1])
-            self._sleep(_backoff(attempt))
+                raise _build_item_refusal(again[0][1])
+            self._sleep(_backoff_s(attempt))
             waiting = [item for item, _ in again]
         return tally
 
     def store(self, payload: Payload) -> bool:
         """Record a payload as an artifact of its effect and upload it; return whether it is new."""
         effect = self._effect_id(payload)
-        artifact = self._ask(
+        artifact = self._request(
             "POST",
             "/api/v1/artifacts",
             msgspec.json.encode(
@@ -115,9 +115,9 @@ class Client:
         if "id" not in artifact:
             return False  # recorded by an earlier import, which has uploaded the bytes
         path = f"/api/v1/artifacts/{artifact['id']}"
-        if self._ask("GET", path).get("stored") is True:
+        if self._request("GET", path).get("stored") is True:
             return False
-        self._ask("PUT", f"{path}/bytes", payload.content, "application/octet-stream")
+        self._request("PUT", f"{path}/bytes", payload.content, "application/octet-stream")
         return True
 
     def judgements(self, session: str) -> Counter[tuple[str, str]]:
@@ -125,7 +125,7 @@ class Client:
         counts: Counter[tuple[str, str]] = Counter()
         query = {"session": session, "limit": "200"}
         while True:
-            answer = self._ask("GET", f"/api/v1/effects?{httpx.QueryParams(query)}")
+            answer = self._request("GET", f"/api/v1/effects?{httpx.QueryParams(query)}")
             for effect in answer.get("items") or []:
                 counts[effect.get("judged", ""), effect.get("judged_by", "")] += 1
             if not answer.get("next"):
@@ -136,7 +136,7 @@ class Client:
         query = httpx.QueryParams(
             {"session": payload.session, "effect_key": payload.effect_key, "limit": "1"}
         )
-        answer = self._ask("GET", f"/api/v1/effects?{query}")
+        answer = self._request("GET", f"/api/v1/effects?{query}")
         for effect in answer.get("items") or []:
             if effect.get("effect_key") == payload.effect_key:
                 return str(effect["id"])
@@ -145,7 +145,7 @@ class Client:
             f"The server does not know this effect of session {payload.session}.",
         )
 
-    def _ask(
+    def _request(
         self,
         method: str,
         path: str,
@@ -165,19 +165,19 @@ class Client:
                 if last or not self._answered:
                     why = str(fault) or type(fault).__name__
                     raise RefusalError(path, f"The server cannot be reached ({why}).") from None
-                self._sleep(_backoff(attempt))
+                self._sleep(_backoff_s(attempt))
                 continue
             self._answered = True
-            if response.status_code in _BUSY and not last:
-                self._sleep(_patience(response, attempt))
+            if response.status_code in _RETRY_STATUSES and not last:
+                self._sleep(_retry_delay_s(response, attempt))
                 continue
             if not response.is_success:
-                raise RefusalError(path, _sentence(response))
-            return _object(response, path)
+                raise RefusalError(path, _error_sentence(response))
+            return _decode_object(response, path)
         raise AssertionError("the last try returns or raises")
 
 
-def _object(response: httpx.Response, path: str) -> dict[str, Json]:
+def _decode_object(response: httpx.Response, path: str) -> dict[str, Json]:
     try:
         answer = msgspec.json.decode(response.content)
     except msgspec.DecodeError:
@@ -189,7 +189,7 @@ def _object(response: httpx.Response, path: str) -> dict[str, Json]:
     return answer
 
 
-def _refused(result: dict[str, Json]) -> RefusalError:
+def _build_item_refusal(result: dict[str, Json]) -> RefusalError:
     sentence = (
         result.get("detail")
         or result.get("code")
@@ -213,7 +213,7 @@ def _refused(result: dict[str, Json]) -> RefusalError:
     return RefusalError(f"event {result.get('id')}", str(sentence))
 
 
-def _sentence(response: httpx.Response) -> str:
+def _error_sentence(response: httpx.Response) -> str:
     """Return the server's error sentence with the HTTP status."""
     try:
         problem = msgspec.json.decode(response.content)
@@ -223,12 +223,12 @@ def _sentence(response: httpx.Response) -> str:
     return f"{detail or response.reason_phrase} (HTTP {response.status_code})"
 
 
-def _patience(response: httpx.Response, attempt: int) -> float:
+def _retry_delay_s(response: httpx.Response, attempt: int) -> float:
     retry_after = response.headers.get("Retry-After", "")
     seconds = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else 0.0
     # A server that is busy for long keeps sending the same short Retry-After.
-    return min(max(seconds, _backoff(attempt)), LONGEST_WAIT_S)
+    return min(max(seconds, _backoff_s(attempt)), LONGEST_WAIT_S)
 
 
-def _backoff(attempt: int) -> float:
+def _backoff_s(attempt: int) -> float:
     return min(FIRST_WAIT_S * 2.0**attempt, LONGEST_WAIT_S)

@@ -65,13 +65,15 @@ def ship(trajectory: Trajectory) -> Shipment:
     dispatched. A refused call is not dispatched; it failed as `rejected`: nothing happened.
     """
     shipment = Shipment()
-    shipment.facts.append(_started(trajectory))
+    shipment.facts.append(_build_session_fact(trajectory))
     for call in trajectory.calls:
         key = effect_key(call)
         base = {"session": trajectory.key, "effect_key": key}
         planned = {
             "tool": call.tool,
-            "arguments": _carried(shipment, trajectory, key, "arguments", call.arguments),
+            "arguments": _inline_or_reference(
+                shipment, trajectory, key, "arguments", call.arguments
+            ),
         }
         planned["turn"] = str(call.turn)
         if call.free_text:
@@ -79,18 +81,20 @@ def ship(trajectory: Trajectory) -> Shipment:
         if call.call_id is not None and _PLAIN_ID.fullmatch(call.call_id):
             planned["call_id"] = call.call_id
         sequence, when = call.sequence, call.occurred_us
-        shipment.facts.append(_fact(trajectory, "effect.planned", sequence, when, base | planned))
+        shipment.facts.append(
+            _build_fact(trajectory, "effect.planned", sequence, when, base | planned)
+        )
         if call.is_refused:  # never ran: no dispatch, one rejected attempt
-            shipment.facts.append(_refused(shipment, trajectory, call, base))
+            shipment.facts.append(_build_refusal_fact(shipment, trajectory, call, base))
             continue
         shipment.facts.append(
-            _fact(trajectory, "effect.dispatched", sequence + 1, when, base | {"attempt": 1})
+            _build_fact(trajectory, "effect.dispatched", sequence + 1, when, base | {"attempt": 1})
         )
         if call.result is not None:
-            result = _carried(shipment, trajectory, key, "result", call.result.content)
+            result = _inline_or_reference(shipment, trajectory, key, "result", call.result.content)
             values = base | {"attempt": 1, "outcome": call.result.outcome, "result": result}
             shipment.facts.append(
-                _fact(
+                _build_fact(
                     trajectory,
                     "effect.acknowledged",
                     call.result.sequence,
@@ -100,7 +104,7 @@ def ship(trajectory: Trajectory) -> Shipment:
             )
     if trajectory.ended is not None:
         shipment.facts.append(
-            _fact(
+            _build_fact(
                 trajectory,
                 "session.ended",
                 trajectory.last_sequence + 1,
@@ -148,16 +152,20 @@ def encoded(value: Json) -> bytes:
     )
 
 
-def _refused(
+def _build_refusal_fact(
     shipment: Shipment, trajectory: Trajectory, call: Call, base: dict[str, Json]
 ) -> dict[str, Json]:
     assert call.result is not None  # noqa: S101 - a refused call has a result
-    detail = _carried(shipment, trajectory, effect_key(call), "result", call.result.content)
+    detail = _inline_or_reference(
+        shipment, trajectory, effect_key(call), "result", call.result.content
+    )
     values = base | {"attempt": 1, "reason": "rejected", "detail": detail}
-    return _fact(trajectory, "effect.failed", call.result.sequence, call.result.finished_us, values)
+    return _build_fact(
+        trajectory, "effect.failed", call.result.sequence, call.result.finished_us, values
+    )
 
 
-def _started(trajectory: Trajectory) -> dict[str, Json]:
+def _build_session_fact(trajectory: Trajectory) -> dict[str, Json]:
     values: dict[str, Any] = {"session": trajectory.key, "mode": "reported"}
     if trajectory.title:
         values["title"] = trajectory.title
@@ -166,10 +174,10 @@ def _started(trajectory: Trajectory) -> dict[str, Json]:
     if trajectory.parent_key is not None:
         values["parent"] = trajectory.parent_key
     values["labels"] = {"format": trajectory.format, **trajectory.labels}
-    return _fact(trajectory, "session.started", 0, trajectory.started_us, values)
+    return _build_fact(trajectory, "session.started", 0, trajectory.started_us, values)
 
 
-def _fact(
+def _build_fact(
     trajectory: Trajectory, kind: str, sequence: int, when: int | None, values: dict[str, Json]
 ) -> dict[str, Json]:
     fact: dict[str, Json] = {
@@ -182,20 +190,22 @@ def _fact(
     return fact | values
 
 
-def _carried(shipment: Shipment, trajectory: Trajectory, key: str, role: str, value: Json) -> Json:
+def _inline_or_reference(
+    shipment: Shipment, trajectory: Trajectory, key: str, role: str, value: Json
+) -> Json:
     """Return `value` if it fits into an item exactly, else a reference to a new artifact."""
     try:
         content = encoded(value)
         fits = (
             len(content) <= LARGEST_PAYLOAD
             and not _is_deeper(value, DEEPEST_PAYLOAD)
-            and _is_plain(value)
+            and _has_64_bit_integers(value)
         )
     except (ValueError, RecursionError):
         fits = False
     if fits:
         return value
-    content, media_type = _bytes_of(value)
+    content, media_type = _encode_artifact(value)
     if len(content) > LARGEST_ARTIFACT:
         raise TooLargeError(trajectory.key, key, len(content))
     sha256 = hashlib.sha256(content).hexdigest()
@@ -203,7 +213,7 @@ def _carried(shipment: Shipment, trajectory: Trajectory, key: str, role: str, va
     return {"artifact": {"sha256": sha256, "size": len(content), "media_type": media_type}}
 
 
-def _bytes_of(value: Json) -> tuple[bytes, str]:
+def _encode_artifact(value: Json) -> tuple[bytes, str]:
     if isinstance(value, str) and not _SURROGATE.search(value):
         return value.encode("utf-8"), "text/plain; charset=utf-8"
     # Escapes preserve lone surrogates; NaN and infinities stay as written in the source.
@@ -220,10 +230,10 @@ def _is_deeper(value: Json, levels: int) -> bool:
     return False
 
 
-def _is_plain(value: Json) -> bool:
+def _has_64_bit_integers(value: Json) -> bool:
     """Return whether every integer in `value` fits into 64 bits."""
     if isinstance(value, dict):
-        return all(_is_plain(inner) for inner in value.values())
+        return all(_has_64_bit_integers(inner) for inner in value.values())
     if isinstance(value, list):
-        return all(_is_plain(inner) for inner in value)
+        return all(_has_64_bit_integers(inner) for inner in value)
     return not isinstance(value, int) or -(2**63) <= value < 2**63

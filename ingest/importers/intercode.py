@@ -12,15 +12,15 @@ FORMAT = "intercode"
 
 def read(path: Path) -> Trajectories:
     """Return the episodes with at least one action."""
-    return collect(path, _describes, _trajectory)
+    return collect(path, _is_document, _parse_document)
 
 
-def _describes(value: Json) -> bool:
+def _is_document(value: Json) -> bool:
     history = value.get("turn_history") if isinstance(value, dict) else None
     return isinstance(history, dict) and isinstance(history.get("actions"), list)
 
 
-def _trajectory(document: Document) -> Trajectory:
+def _parse_document(document: Document) -> Trajectory:
     raw = document.raw
     natural = f"{FORMAT}/{raw.get('environment')}.task{raw.get('task_id')}"
     trajectory = Trajectory(FORMAT, document_key(document.origin, natural, raw))
@@ -42,13 +42,13 @@ def _trajectory(document: Document) -> Trajectory:
         call = trajectory.add_call("bash", arguments, turn=place + 1)
         if isinstance(observations, list) and place < len(observations):
             trajectory.answer(
-                call, observations[place], _outcome(valid, place, observations[place])
+                call, observations[place], _get_outcome(valid, place, observations[place])
             )
     trajectory.ended = "completed" if isinstance(raw.get("summary"), dict) else None
     return trajectory
 
 
-def _outcome(valid: Json, place: int, observation: Json) -> Outcome:
+def _get_outcome(valid: Json, place: int, observation: Json) -> Outcome:
     is_valid = valid[place] if isinstance(valid, list) and place < len(valid) else None
     if is_valid is None or observation == "Command timed out":  # it ran and was killed
         return "unknown"

@@ -40,10 +40,10 @@ _RETURN_CODE = re.compile(r"\s*<returncode>(-?\d+)</returncode>")
 
 def read(path: Path) -> Trajectories:
     """Return the runs with at least one call."""
-    return collect(path, _describes, _trajectory)
+    return collect(path, _is_document, _parse_document)
 
 
-def _describes(value: Json) -> bool:
+def _is_document(value: Json) -> bool:
     if not isinstance(value, dict) or not isinstance(value.get("messages"), list):
         return False
     if not all(isinstance(message, dict) and "role" in message for message in value["messages"]):
@@ -53,7 +53,7 @@ def _describes(value: Json) -> bool:
     )
 
 
-def _trajectory(document: Document) -> Trajectory:
+def _parse_document(document: Document) -> Trajectory:
     raw = document.raw
     info = raw.get("info") if isinstance(raw.get("info"), dict) else {}
     instance = raw.get("instance_id")
@@ -61,7 +61,7 @@ def _trajectory(document: Document) -> Trajectory:
     trajectory = Trajectory(FORMAT, document_key(document.origin, name and f"{FORMAT}/{name}", raw))
     trajectory.describe(
         title=name,
-        labels={"instance": name, "model": _model(info), **origin_labels(document.origin)},
+        labels={"instance": name, "model": _get_model(info), **origin_labels(document.origin)},
     )
     submitted = info.get("exit_status") == "Submitted"
     messages: list[dict[str, Json]] = raw["messages"]
@@ -76,21 +76,24 @@ def _trajectory(document: Document) -> Trajectory:
                 if _is_refusal(message):
                     for call in latest:
                         trajectory.answer(
-                            call, message.get("content", ""), "refused", _written(message)
+                            call, message.get("content", ""), "refused", _get_time(message)
                         )
             is_submission = submitted and message["role"] == "exit"
             pair = requested.take(last if is_submission else message.get("tool_call_id"))
             if pair is not None:
                 content = message.get("content", "")
                 trajectory.answer(
-                    pair[1], content, _outcome(text_of(content), is_submission), _written(message)
+                    pair[1],
+                    content,
+                    _get_outcome(text_of(content), is_submission),
+                    _get_time(message),
                 )
             continue
         turn += 1
         latest = []
-        requests = _requests(message)
+        requests = _get_requests(message)
         for request in requests:
-            moment = _written(message)
+            moment = _get_time(message)
             trajectory.started_us = trajectory.started_us if trajectory.calls else moment
             function = request["function"]
             call = trajectory.add_call(
@@ -110,7 +113,7 @@ def _trajectory(document: Document) -> Trajectory:
         blocks = [command for _name, command in found_blocks]
         if not blocks:
             continue
-        response = _response(message)
+        response = _get_response(message)
         moment = microseconds_of_seconds(response.get("created"))
         if trajectory.started_us is None and not trajectory.calls:
             trajectory.started_us = moment
@@ -125,8 +128,10 @@ def _trajectory(document: Document) -> Trajectory:
         if answer is not None and answer["role"] != "assistant":
             is_last = place + 2 == len(messages)
             content = answer.get("content", "")
-            outcome = _outcome(text_of(content), submitted and is_last)
-            if outcome == "unknown" and (_is_refusal(answer) or _is_several(found_blocks, answer)):
+            outcome = _get_outcome(text_of(content), submitted and is_last)
+            if outcome == "unknown" and (
+                _is_refusal(answer) or _has_several_blocks(found_blocks, answer)
+            ):
                 outcome = "refused"
             trajectory.answer(call, content, outcome)
     if isinstance(info.get("exit_status"), str) and info["exit_status"]:
@@ -134,7 +139,7 @@ def _trajectory(document: Document) -> Trajectory:
     return trajectory
 
 
-def _outcome(answer: str, is_submission: bool) -> Outcome:
+def _get_outcome(answer: str, is_submission: bool) -> Outcome:
     code = _RETURN_CODE.match(answer)
     if code is not None:
         return "ok" if int(code.group(1)) == 0 else "error"
@@ -148,14 +153,14 @@ def _is_refusal(message: dict[str, Json]) -> bool:
     return marked or _REFUSED.match(text_of(message.get("content"))) is not None
 
 
-def _is_several(blocks: list[tuple[str, str]], answer: dict[str, Json]) -> bool:
+def _has_several_blocks(blocks: list[tuple[str, str]], answer: dict[str, Json]) -> bool:
     """Return whether a reply has several blocks of each name and no command timed out."""
     names = [name for name, _command in blocks]
     several = all(names.count(name) > 1 for name in set(names))
     return several and _TIMED_OUT.match(text_of(answer.get("content"))) is None
 
 
-def _requests(message: dict[str, Json]) -> list[dict[str, Json]]:
+def _get_requests(message: dict[str, Json]) -> list[dict[str, Json]]:
     requests = message.get("tool_calls")
     if not isinstance(requests, list):
         return []
@@ -166,18 +171,18 @@ def _requests(message: dict[str, Json]) -> list[dict[str, Json]]:
     ]
 
 
-def _written(message: dict[str, Json]) -> int | None:
+def _get_time(message: dict[str, Json]) -> int | None:
     extra = message.get("extra")
     return microseconds_of_seconds(extra.get("timestamp")) if isinstance(extra, dict) else None
 
 
-def _response(message: dict[str, Json]) -> dict[str, Json]:
+def _get_response(message: dict[str, Json]) -> dict[str, Json]:
     extra = message.get("extra")
     response = extra.get("response") if isinstance(extra, dict) else None
     return response if isinstance(response, dict) else {}
 
 
-def _model(info: dict[str, Json]) -> Json:
+def _get_model(info: dict[str, Json]) -> Json:
     config = info.get("config")
     model = config.get("model") if isinstance(config, dict) else None
     return model.get("model_name") if isinstance(model, dict) else None

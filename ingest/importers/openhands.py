@@ -28,26 +28,39 @@ from ingest.importers.shapes import (
 FORMAT = "openhands"
 
 # Actions of the conversation and of the runtime, which have no external effect.
-_NO_CALLS = {
-    *("message", "system", "recall", "null", "initialize", "start", "pause", "resume", "stop"),
-    *("change_agent_state", "condensation", "condensation_request", "loop_recovery"),
-}
+_INTERNAL_ACTIONS = frozenset(
+    [
+        "message",
+        "system",
+        "recall",
+        "null",
+        "initialize",
+        "start",
+        "pause",
+        "resume",
+        "stop",
+        "change_agent_state",
+        "condensation",
+        "condensation_request",
+        "loop_recovery",
+    ]
+)
 
 # Arguments in which the model describes a call. In `think` and `finish` they are the call itself.
-_TALK = ("thought", "security_risk")
-_THINKING = ("think", "finish")
+_DESCRIPTIONS = ("thought", "security_risk")
+_THOUGHT_TOOLS = ("think", "finish")
 
 
 def read(path: Path) -> Trajectories:
     """Return the conversations with at least one call."""
-    return collect(path, _describes, _trajectory, _joined)
+    return collect(path, _is_document, _parse_document, _join_events)
 
 
-def _describes(value: Json) -> bool:
-    return _stands_alone(value) or _events(value) is not None
+def _is_document(value: Json) -> bool:
+    return _is_event_line(value) or _get_events(value) is not None
 
 
-def _stands_alone(value: Json) -> bool:
+def _is_event_line(value: Json) -> bool:
     """Return whether a value is a complete event line; the oldest form never has one per line."""
     return _is_event(value) and {"id", "timestamp", "source"} <= value.keys()
 
@@ -62,7 +75,7 @@ def _is_event(value: Json) -> bool:
     return any(isinstance(value.get(name), str) for name in ("action", "observation"))
 
 
-def _events(value: Json) -> list[dict[str, Json]] | None:
+def _get_events(value: Json) -> list[dict[str, Json]] | None:
     """Return the events of one conversation; None if the value has none."""
     if isinstance(value, dict):
         value = value.get("history", value.get("events"))
@@ -76,11 +89,11 @@ def _events(value: Json) -> list[dict[str, Json]] | None:
     return value if value == [] or any(map(_is_event, value)) else None
 
 
-def _joined(documents: Iterator[Document]) -> Iterator[Document]:
+def _join_events(documents: Iterator[Document]) -> Iterator[Document]:
     """Yield documents, with lines that are single events combined into their conversation."""
     streams: dict[str, Document] = {}
     for document in documents:
-        if not _stands_alone(document.raw):
+        if not _is_event_line(document.raw):
             yield document
             continue
         origin = dict(document.origin or {})
@@ -91,9 +104,9 @@ def _joined(documents: Iterator[Document]) -> Iterator[Document]:
     yield from streams.values()
 
 
-def _trajectory(document: Document) -> Trajectory:
+def _parse_document(document: Document) -> Trajectory:
     raw = document.raw
-    events = _events(raw)
+    events = _get_events(raw)
     if events is None:
         raise BadInputError(document.line, "an OpenHands document without its events")
     about = raw if isinstance(raw, dict) else {}
@@ -101,8 +114,8 @@ def _trajectory(document: Document) -> Trajectory:
     natural = f"{FORMAT}/{instance}" if isinstance(instance, str) and instance else ""
     if not natural and events and isinstance(events[0].get("id"), str):
         natural = f"{FORMAT}/{events[0]['id']}"  # V1 ids are unique, and the first one is stable
-    trajectory = Trajectory(FORMAT, _key(document, natural))
-    labels = {"instance": instance, "model": _model(about), **origin_labels(document.origin)}
+    trajectory = Trajectory(FORMAT, _get_key(document, natural))
+    labels = {"instance": instance, "model": _get_model(about), **origin_labels(document.origin)}
     trajectory.describe(labels=labels)
     _Stream(trajectory).read(events)
     if trajectory.ended is None and isinstance(about.get("error"), str) and about["error"]:
@@ -110,13 +123,13 @@ def _trajectory(document: Document) -> Trajectory:
     return trajectory
 
 
-def _model(about: dict[str, Json]) -> Json:
+def _get_model(about: dict[str, Json]) -> Json:
     metadata = about.get("metadata")
     config = metadata.get("llm_config") if isinstance(metadata, dict) else None
     return config.get("model") if isinstance(config, dict) else None
 
 
-def _key(document: Document, natural: str) -> str:
+def _get_key(document: Document, natural: str) -> str:
     if document.origin is None and natural and isinstance(document.raw, list):
         return session_key(natural)
     return document_key(document.origin, natural, document.raw)
@@ -157,7 +170,9 @@ class _Stream:
             arguments = {
                 name: value for name, value in event.items() if name not in ("action", "args")
             }
-        if not metadata and (action in _NO_CALLS or event.get("source", "agent") != "agent"):
+        if not metadata and (
+            action in _INTERNAL_ACTIONS or event.get("source", "agent") != "agent"
+        ):
             if action == "message" and event.get("source", "user") == "user":
                 self.trajectory.describe(title=text_of(arguments.get("content")))
             return
@@ -190,7 +205,7 @@ class _Stream:
         if call is not None:
             content = unwrapped(event.get("content", ""))
             self.trajectory.answer(
-                call, content, _outcome_v0(event), microseconds(event.get("timestamp"))
+                call, content, _get_outcome_v0(event), microseconds(event.get("timestamp"))
             )
 
     def _v1(self, event: dict[str, Json]) -> None:
@@ -221,7 +236,9 @@ class _Stream:
                 pair = self._by_call_id.take(event.get("tool_call_id"))
                 answered = pair[1] if pair else None
             if answered is not None:
-                content, outcome = _answer_v1(event, refused=answered.position in self._unreadable)
+                content, outcome = _parse_observation_v1(
+                    event, refused=answered.position in self._unreadable
+                )
                 self.trajectory.answer(
                     answered, content, outcome, microseconds(event.get("timestamp"))
                 )
@@ -248,7 +265,7 @@ class _Stream:
             turn=turn,
             call_id=call_id,
             occurred_us=microseconds(event.get("timestamp")),
-            talk=() if tool in _THINKING else _TALK,
+            talk=() if tool in _THOUGHT_TOOLS else _DESCRIPTIONS,
         )
         if isinstance(event.get("id"), int | str):
             self._by_event[event["id"]] = call
@@ -257,7 +274,7 @@ class _Stream:
         return call
 
 
-def _outcome_v0(event: dict[str, Json]) -> Outcome:
+def _get_outcome_v0(event: dict[str, Json]) -> Outcome:
     extras = event.get("extras")
     metadata = extras.get("metadata") if isinstance(extras, dict) else None
     code = metadata.get("exit_code") if isinstance(metadata, dict) else event.get("exit_code")
@@ -265,16 +282,16 @@ def _outcome_v0(event: dict[str, Json]) -> Outcome:
         return "refused"
     if event["observation"] == "error":
         return "error"
-    return _by_exit_code(code)
+    return _outcome_of_exit_code(code)
 
 
-def _by_exit_code(code: Json) -> Outcome:
+def _outcome_of_exit_code(code: Json) -> Outcome:
     if not isinstance(code, int) or isinstance(code, bool) or code == 0:
         return "ok"
     return "unknown" if code == -1 else "error"  # -1: the command was still running
 
 
-def _answer_v1(event: dict[str, Json], *, refused: bool) -> tuple[Json, Outcome]:
+def _parse_observation_v1(event: dict[str, Json], *, refused: bool) -> tuple[Json, Outcome]:
     observation = event.get("observation")
     if not isinstance(observation, dict):
         # An error of the agent, or a refusal by a person. An unparsable call never ran.
@@ -288,4 +305,4 @@ def _answer_v1(event: dict[str, Json], *, refused: bool) -> tuple[Json, Outcome]
     code = observation.get(
         "exit_code", metadata.get("exit_code") if isinstance(metadata, dict) else None
     )
-    return result, _by_exit_code(code)
+    return result, _outcome_of_exit_code(code)

@@ -46,7 +46,7 @@ def read(path: Path) -> Trajectories:
         if not isinstance(entry, dict) or not isinstance(entry.get("type"), str):
             raise BadInputError(line, "not a pi session entry: no type")
         if entry["type"] == "session":
-            current = _session(line, entry, sessions)
+            current = _open_session(line, entry, sessions)
             continue
         if current is None:
             raise BadInputError(
@@ -59,11 +59,13 @@ def read(path: Path) -> Trajectories:
             raise BadInputError(line, "a pi message entry without a message and its role")
         if message["role"] == "assistant":
             turn += 1
-            _calls(current, entry, message, turn, open_calls)
+            _add_calls(current, entry, message, turn, open_calls)
         elif message["role"] == "toolResult":
             pair = open_calls.take(message.get("toolCallId"), within=current)
             if pair is not None:
-                outcome: Outcome = _failure(message) if message.get("isError") is True else "ok"
+                outcome: Outcome = (
+                    _classify_error(message) if message.get("isError") is True else "ok"
+                )
                 pair[0].answer(
                     pair[1],
                     unwrapped(message.get("content", "")),
@@ -77,7 +79,7 @@ def read(path: Path) -> Trajectories:
     return found_calls
 
 
-def _session(line: int, entry: dict[str, Json], sessions: dict[str, Trajectory]) -> Trajectory:
+def _open_session(line: int, entry: dict[str, Json], sessions: dict[str, Trajectory]) -> Trajectory:
     session_id = entry.get("id")
     if not isinstance(session_id, str) or not session_id:
         raise BadInputError(line, "a pi session entry without an id")
@@ -97,7 +99,7 @@ def _session(line: int, entry: dict[str, Json], sessions: dict[str, Trajectory])
     return sessions[key]
 
 
-def _calls(
+def _add_calls(
     trajectory: Trajectory,
     entry: dict[str, Json],
     message: dict[str, Json],
@@ -126,7 +128,7 @@ def _calls(
                 open_calls.add(trajectory, call)
 
 
-def _failure(message: dict[str, Json]) -> Outcome:
+def _classify_error(message: dict[str, Json]) -> Outcome:
     """Classify an error: the call did not run, was killed while running, or ran and failed."""
     text = text_of(message.get("content"))
     if _NOT_RUN.match(text):

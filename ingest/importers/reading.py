@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from ingest.diagnosis import json_kind
 from ingest.importers.shapes import DistinctKeys, Json, Trajectory
@@ -65,7 +65,7 @@ class Values:
         self.torn: TornEnd | None = None
 
     def __iter__(self) -> Iterator[tuple[int, Json]]:
-        for number, line, value in _values(self._path):
+        for number, line, value in _iterate_values(self._path):
             if line is not None:
                 self.torn = TornEnd(number, len(line))
                 return
@@ -77,18 +77,18 @@ def read_values(path: Path) -> Values:
     return Values(path)
 
 
-def _values(path: Path) -> Iterator[tuple[int, bytes | None, Json]]:
+def _iterate_values(path: Path) -> Iterator[tuple[int, bytes | None, Json]]:
     """Yield (line number, None, value), or (line number, bytes, None) for a truncated last line."""
     with path.open("rb") as raw:
         compressed = raw.read(2) == _GZIP_MAGIC
         raw.seek(0)
-        stream: BinaryIO = gzip.GzipFile(fileobj=raw) if compressed else raw  # type: ignore[assignment]  # reads alike
+        stream = cast(BinaryIO, gzip.GzipFile(fileobj=raw) if compressed else raw)
         number = 0
         has_value = False
-        for number, line in _lines(stream):
+        for number, line in _read_lines(stream):
             may_be_torn = has_value and not line.endswith(b"\n")
             try:
-                text = _decoded(line, number)
+                text = _decode_line(line, number)
             except BadInputError:
                 if may_be_torn:
                     yield number, line, None
@@ -97,21 +97,21 @@ def _values(path: Path) -> Iterator[tuple[int, bytes | None, Json]]:
             if not text.strip():
                 continue
             try:
-                value = _parsed(text)
+                value = _parse_json(text)
             except json.JSONDecodeError as fault:
                 if may_be_torn:
                     yield number, line, None
                     return
                 if has_value:
-                    raise BadInputError(number, _syntax(fault)) from None
+                    raise BadInputError(number, _syntax_reason(fault)) from None
                 # Pretty-printed JSON: the value continues on the next lines.
                 rest = "".join(
-                    _decoded(further, at) for at, further in _lines(stream, after=number)
+                    _decode_line(further, at) for at, further in _read_lines(stream, after=number)
                 )
-                yield number, None, _whole(text + rest, number)
+                yield number, None, _parse_document(text + rest, number)
                 return
             except (ValueError, RecursionError) as fault:
-                raise BadInputError(number, _unreadable(fault)) from None
+                raise BadInputError(number, _unreadable_reason(fault)) from None
             has_value = True
             yield number, None, value
         if not has_value:
@@ -140,7 +140,7 @@ def read_documents(
             else []
         )
         if not documents or not all(describes(document) for document in documents):
-            raise BadInputError(line, _stranger(value))
+            raise BadInputError(line, _wrong_format_reason(value))
         # Documents with the same origin are distinguished by their index as a fragment.
         for place, document in enumerate(documents):
             path_of = origin.get("path") if origin else None
@@ -176,7 +176,7 @@ def origin_labels(origin: dict[str, Json] | None) -> dict[str, Json]:
     return {"origin": origin.get("repo"), "origin_path": origin.get("path")}
 
 
-def _lines(stream: BinaryIO, after: int = 0) -> Iterator[tuple[int, bytes]]:
+def _read_lines(stream: BinaryIO, after: int = 0) -> Iterator[tuple[int, bytes]]:
     number = after
     while True:
         try:
@@ -192,7 +192,7 @@ def _lines(stream: BinaryIO, after: int = 0) -> Iterator[tuple[int, bytes]]:
         yield number, line
 
 
-def _decoded(line: bytes, number: int) -> str:
+def _decode_line(line: bytes, number: int) -> str:
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as fault:
@@ -201,30 +201,30 @@ def _decoded(line: bytes, number: int) -> str:
     return text.removeprefix("\ufeff") if number == 1 else text
 
 
-def _parsed(text: str) -> Json:
+def _parse_json(text: str) -> Json:
     return json.loads(text)
 
 
-def _whole(text: str, first_line: int) -> Json:
+def _parse_document(text: str, first_line: int) -> Json:
     try:
-        return _parsed(text)
+        return _parse_json(text)
     except json.JSONDecodeError as fault:
-        raise BadInputError(first_line + fault.lineno - 1, _syntax(fault)) from None
+        raise BadInputError(first_line + fault.lineno - 1, _syntax_reason(fault)) from None
     except (ValueError, RecursionError) as fault:
-        raise BadInputError(first_line, _unreadable(fault)) from None
+        raise BadInputError(first_line, _unreadable_reason(fault)) from None
 
 
-def _syntax(fault: json.JSONDecodeError) -> str:
+def _syntax_reason(fault: json.JSONDecodeError) -> str:
     return f"not JSON: {fault.msg.removesuffix(' at')} (column {fault.colno})"
 
 
-def _unreadable(fault: Exception) -> str:
+def _unreadable_reason(fault: Exception) -> str:
     if isinstance(fault, RecursionError):
         return "the JSON is nested too deeply"
     return "the JSON contains a number with too many digits"
 
 
-def _stranger(value: Json) -> str:
+def _wrong_format_reason(value: Json) -> str:
     if isinstance(value, dict):
         names = ", ".join(sorted(str(name) for name in value)[:8])
         return f"not a document of this format (an object with {names or 'no fields'})"

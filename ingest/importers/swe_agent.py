@@ -37,10 +37,10 @@ _KILLED = re.compile(
 
 def read(path: Path) -> Trajectories:
     """Return the runs with at least one call."""
-    return collect(path, _describes, _trajectory)
+    return collect(path, _is_document, _parse_document)
 
 
-def _describes(value: Json) -> bool:
+def _is_document(value: Json) -> bool:
     if not isinstance(value, dict):
         return False
     steps, history = value.get("trajectory"), value.get("history")
@@ -61,7 +61,7 @@ def _all_have(name: str, entries: Json) -> bool:
     )
 
 
-def _trajectory(document: Document) -> Trajectory:
+def _parse_document(document: Document) -> Trajectory:
     raw = document.raw
     trajectory = Trajectory(FORMAT, document_key(document.origin, "", raw))
     trajectory.describe(
@@ -72,14 +72,14 @@ def _trajectory(document: Document) -> Trajectory:
         if message.get("role") == "user" and not message.get("is_demo"):
             trajectory.describe(title=text_of(message.get("content")))
     if raw.get("trajectory"):
-        _steps(trajectory, raw["trajectory"])
+        _read_steps(trajectory, raw["trajectory"])
     else:
-        _conversation(trajectory, history)
-    trajectory.ended = _ended(raw.get("info"))
+        _read_conversation(trajectory, history)
+    trajectory.ended = _get_end_status(raw.get("info"))
     return trajectory
 
 
-def _steps(trajectory: Trajectory, steps: list[dict[str, Json]]) -> None:
+def _read_steps(trajectory: Trajectory, steps: list[dict[str, Json]]) -> None:
     for turn, step in enumerate(steps, 1):
         action = step["action"]
         # A step without an action is a message of the harness (format error, limit); nothing ran.
@@ -87,10 +87,10 @@ def _steps(trajectory: Trajectory, steps: list[dict[str, Json]]) -> None:
             continue
         call = trajectory.add_call(SHELL, {"command": action}, turn=turn)
         if step.get("observation") is not None:
-            trajectory.answer(call, step["observation"], _outcome(step["observation"]))
+            trajectory.answer(call, step["observation"], _get_outcome(step["observation"]))
 
 
-def _conversation(trajectory: Trajectory, history: list[dict[str, Json]]) -> None:
+def _read_conversation(trajectory: Trajectory, history: list[dict[str, Json]]) -> None:
     open_calls = OpenCalls()
     turn = 0
     for place, message in enumerate(history):
@@ -102,7 +102,7 @@ def _conversation(trajectory: Trajectory, history: list[dict[str, Json]]) -> Non
                 pair = open_calls.take(call_id)
                 if pair is not None:
                     content = message.get("content", "")
-                    trajectory.answer(pair[1], content, _outcome(content))
+                    trajectory.answer(pair[1], content, _get_outcome(content))
             continue
         if message.get("role") != "assistant":
             continue
@@ -126,17 +126,17 @@ def _conversation(trajectory: Trajectory, history: list[dict[str, Json]]) -> Non
             answer = history[place + 1] if place + 1 < len(history) else None
             if answer is not None and answer.get("role") in ("user", "tool"):
                 content = answer.get("content", "")
-                trajectory.answer(call, content, _outcome(content))
+                trajectory.answer(call, content, _get_outcome(content))
 
 
-def _outcome(observation: Json) -> Outcome:
+def _get_outcome(observation: Json) -> Outcome:
     text = text_of(observation)
     if _NOT_RUN.match(text):
         return "refused"
     return "unknown" if _KILLED.match(text) else "ok"
 
 
-def _ended(info: Json) -> EndStatus | None:
+def _get_end_status(info: Json) -> EndStatus | None:
     status = info.get("exit_status") if isinstance(info, dict) else None
     if not isinstance(status, str) or not status:
         return None

@@ -24,10 +24,10 @@ FORMAT = "tau-bench"
 
 def read(path: Path) -> Trajectories:
     """Return the trials with at least one call."""
-    return collect(path, _describes, _trajectory)
+    return collect(path, _is_document, _parse_document)
 
 
-def _describes(value: Json) -> bool:
+def _is_document(value: Json) -> bool:
     if (
         not isinstance(value, dict)
         or "task_id" not in value
@@ -37,7 +37,7 @@ def _describes(value: Json) -> bool:
     return all(isinstance(message, dict) and "role" in message for message in value["traj"])
 
 
-def _trajectory(document: Document) -> Trajectory:
+def _parse_document(document: Document) -> Trajectory:
     raw = document.raw
     name = f"task {raw['task_id']}, trial {raw.get('trial', 0)}"
     natural = f"{FORMAT}/task{raw['task_id']}.trial{raw.get('trial', 0)}"

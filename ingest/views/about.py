@@ -60,29 +60,31 @@ def read_description(request: MemberRequest) -> HttpResponse:
     schemas = description()["components"]["schemas"]
     groups: dict[str, list[dict[str, Any]]] = {}
     for endpoint in ENDPOINTS:
-        fields = _fields(endpoint.shape.__name__, schemas) if endpoint.shape is not None else []
+        fields = (
+            _list_fields(endpoint.shape.__name__, schemas) if endpoint.shape is not None else []
+        )
         about = {"endpoint": endpoint, "fields": fields, "answers": sorted(endpoint.answers)}
         groups.setdefault(endpoint.tag, []).append(about)
-    facts = {kind: _fields(shape.__name__, schemas) for kind, shape in SHAPES.items()}
-    context = {"groups": groups, "envelope": _fields("Envelope", schemas), "facts": facts}
+    facts = {kind: _list_fields(shape.__name__, schemas) for kind, shape in SHAPES.items()}
+    context = {"groups": groups, "envelope": _list_fields("Envelope", schemas), "facts": facts}
     return render(
         request, "ingest/description.html", context | {"limits": limits(), "refusals": REFUSALS}
     )
 
 
-def _fields(shape: str, schemas: dict[str, Any]) -> list[dict[str, Any]]:
+def _list_fields(shape: str, schemas: dict[str, Any]) -> list[dict[str, Any]]:
     """List the fields of a schema, required fields first."""
     schema = schemas[shape]
     needed = schema.get("required", [])
     return [
-        {"name": name, "required": name in needed, "type": _type(about, schemas)}
+        {"name": name, "required": name in needed, "type": _describe_type(about, schemas)}
         for name, about in sorted(
             schema["properties"].items(), key=lambda field: field[0] not in needed
         )
     ]
 
 
-_WORDS: Final = {
+_TYPE_LABELS: Final = {
     "string": "text",
     "integer": "whole number",
     "boolean": "true or false",
@@ -91,24 +93,24 @@ _WORDS: Final = {
 }
 
 
-def _type(schema: dict[str, Any], schemas: dict[str, Any]) -> str:
+def _describe_type(schema: dict[str, Any], schemas: dict[str, Any]) -> str:
     """Describe the type of a field in a few words."""
     if "anyOf" in schema:
         return " or ".join(
-            _type(part, schemas) for part in schema["anyOf"] if part.get("type") != "null"
+            _describe_type(part, schemas) for part in schema["anyOf"] if part.get("type") != "null"
         )
     if "enum" in schema:
         return " | ".join(str(value) for value in schema["enum"])
     if "$ref" in schema:
         fields = schemas[schema["$ref"].rpartition("/")[2]]["properties"]
         return f"object of {', '.join(fields)}"
-    words = _WORDS.get(schema.get("type", ""), "any JSON value")
+    words = _TYPE_LABELS.get(schema.get("type", ""), "any JSON value")
     if schema.get("format") == "uuid":
         words = "id"
     if "maxLength" in schema:
         words += f", at most {schema['maxLength']} characters"
     if words == "list" and schema.get("items"):
-        words += f" of: {_type(schema['items'], schemas)}"
+        words += f" of: {_describe_type(schema['items'], schemas)}"
     if "maximum" in schema:
         words += f", {schema.get('minimum', '…')} to {schema['maximum']}"
     return words

@@ -37,7 +37,7 @@ def record_artifact(
     speakers.expect(origin, session, "artifact.recorded")
     if (refuse := fencing.check(origin, session, "artifact.recorded")) is not None:
         return refuse
-    subject = _effect(call.project, fields.effect) if fields.effect else None
+    subject = _find_effect(call.project, fields.effect) if fields.effect else None
     if subject is not None and subject.session_id != session:
         also = subject.agent_id if subject.planned_mark else None
         speakers.expect(
@@ -50,13 +50,13 @@ def record_artifact(
         )
     effect = subject.id if subject is not None else None
     values = {name: getattr(fields, name) for name in fields.__struct_fields__}
-    return Reply(201, _brief(artifacts.record(origin, session, effect, values)))
+    return Reply(201, _artifact_brief(artifacts.record(origin, session, effect, values)))
 
 
 @reading
 def get_artifact(call: Call, artifact: UUID) -> HttpResponse:
     """Return the description of one artifact."""
-    row = _artifact(call.project, resolve(call.project, {"artifact": artifact})["artifact"])
+    row = _find_artifact(call.project, resolve(call.project, {"artifact": artifact})["artifact"])
     names = (
         "type",
         "name",
@@ -73,21 +73,21 @@ def get_artifact(call: Call, artifact: UUID) -> HttpResponse:
         "session": str(row.session_id),
         "effect": str(row.effect) if row.effect else None,
     }
-    return as_json(200, _brief(row) | body)
+    return as_json(200, _artifact_brief(row) | body)
 
 
 @guarded("PUT")
 def put_bytes(request: HttpRequest, artifact: UUID | str) -> HttpResponseBase:
     """Store the bytes of an artifact, checked against its hash and size. Repeatable."""
     call = authenticated(request)
-    row = _artifact(call.project, resolve(call.project, {"artifact": artifact})["artifact"])
+    row = _find_artifact(call.project, resolve(call.project, {"artifact": artifact})["artifact"])
     if row.size > settings.GATEBOOK_ARTIFACT_BYTES:
-        raise _too_large()
+        raise _artifact_too_large()
     if request.META.get("HTTP_CONTENT_ENCODING", "identity").lower() != "identity":
         detail = "Content-Encoding is not supported for artifacts. Send the raw bytes."
         raise Problem(415, "unsupported_encoding", detail)
     try:
-        artifacts.receive(row, _chunks(request))
+        artifacts.receive(row, _read_chunks(request))
     except artifacts.WrongContent:
         raise Problem(422, "content_differs", str(artifacts.WrongContent.__doc__)) from None
     except OSError as error:  # the disk is full, or the folder is not writable
@@ -98,14 +98,14 @@ def put_bytes(request: HttpRequest, artifact: UUID | str) -> HttpResponseBase:
         raise Problem(503, "unavailable", detail, headers={"Retry-After": "30"}) from None
     with transaction.atomic(durable=True):
         artifacts.mark_stored(row, call.received_us)
-    return as_json(200, {**_brief(row), "stored": True})
+    return as_json(200, {**_artifact_brief(row), "stored": True})
 
 
 @guarded("GET", "HEAD")
 def get_bytes(request: HttpRequest, artifact: UUID | str) -> HttpResponseBase:
     """Return the stored bytes as an attachment that browsers do not interpret."""
     project = authenticated(request).project
-    row = _artifact(project, resolve(project, {"artifact": artifact})["artifact"])
+    row = _find_artifact(project, resolve(project, {"artifact": artifact})["artifact"])
     try:
         file = artifacts.path(row.project_id, row.sha256).open("rb")
     except FileNotFoundError:
@@ -122,7 +122,7 @@ def get_bytes(request: HttpRequest, artifact: UUID | str) -> HttpResponseBase:
 bytes_door = by_method(PUT=put_bytes, GET=get_bytes)
 
 
-def _chunks(request: HttpRequest) -> Iterator[bytes]:
+def _read_chunks(request: HttpRequest) -> Iterator[bytes]:
     """Yield the raw body in chunks, up to the limit.
 
     Content-Length is required, because only a known length shows that the body is complete.
@@ -139,16 +139,16 @@ def _chunks(request: HttpRequest) -> Iterator[bytes]:
         and length.isdigit()
         and int(length[:19]) > settings.GATEBOOK_ARTIFACT_BYTES
     ):
-        raise _too_large()
+        raise _artifact_too_large()
     size = 0
-    while chunk := _read(request):
+    while chunk := _read_chunk(request):
         size += len(chunk)
         if size > settings.GATEBOOK_ARTIFACT_BYTES:
-            raise _too_large()
+            raise _artifact_too_large()
         yield chunk
 
 
-def _read(request: HttpRequest) -> bytes:
+def _read_chunk(request: HttpRequest) -> bytes:
     try:
         chunk: bytes = request.read(_CHUNK)
     except OSError:
@@ -160,7 +160,7 @@ def _read(request: HttpRequest) -> bytes:
     return chunk
 
 
-def _too_large() -> Problem:
+def _artifact_too_large() -> Problem:
     detail = (
         f"The artifact is larger than {settings.GATEBOOK_ARTIFACT_BYTES} bytes. Store its bytes"
         " elsewhere."
@@ -168,7 +168,7 @@ def _too_large() -> Problem:
     return Problem(413, "artifact_too_large", detail)
 
 
-def _brief(artifact: Artifact) -> dict[str, Any]:
+def _artifact_brief(artifact: Artifact) -> dict[str, Any]:
     return {
         "id": str(artifact.id),
         "handle": f"a_{artifact.opened_position}",
@@ -177,7 +177,7 @@ def _brief(artifact: Artifact) -> dict[str, Any]:
     }
 
 
-def _artifact(project: UUID, identity: UUID) -> Artifact:
+def _find_artifact(project: UUID, identity: UUID) -> Artifact:
     row = Artifact.objects.filter(project=project, id=identity).first()
     if row is None:
         raise Problem(
@@ -188,7 +188,7 @@ def _artifact(project: UUID, identity: UUID) -> Artifact:
     return row
 
 
-def _effect(project: UUID, identity: str) -> Effect:
+def _find_effect(project: UUID, identity: str) -> Effect:
     effect = Effect.objects.filter(project=project, id=UUID(identity)).first()
     if effect is None:
         raise Problem(

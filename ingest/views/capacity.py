@@ -27,7 +27,7 @@ def report_capacity(
     if all(value is None for value in values.values()):
         detail = f"The report is empty. Send at least one of {', '.join(capacity.FIELDS)}."
         raise Problem(422, "invalid", detail)
-    session = _session(call.project, fields.session) if fields.session else None
+    session = _find_session_id(call.project, fields.session) if fields.session else None
     if (
         session is not None
         and (refuse := fencing.check(origin, session, "capacity.reported")) is not None
@@ -35,7 +35,7 @@ def report_capacity(
         return refuse
     row = capacity.report(origin, session, values)
     return Reply(
-        200, _state(row, call.received_us) | {"session": str(session) if session else None}
+        200, _state_to_json(row, call.received_us) | {"session": str(session) if session else None}
     )
 
 
@@ -43,7 +43,7 @@ def report_capacity(
 def list_capacity(call: Call) -> HttpResponse:
     """List the latest report of each agent, per session and overall, newest first."""
     params = parameters(call.request, {"session", "agent", "limit"})
-    session = _session(call.project, params["session"]) if "session" in params else None
+    session = _find_session_id(call.project, params["session"]) if "session" in params else None
     agent = None
     if "agent" in params:
         agent = (
@@ -74,11 +74,11 @@ def describe(row: Capacity, now: int) -> dict[str, Any]:
         "agent": row.agent.name,
         "session": str(row.session_id) if row.session_id else None,
         **{name: getattr(row, name) for name in capacity.FIELDS},
-        **_state(row, now),
+        **_state_to_json(row, now),
     }
 
 
-def _state(row: Capacity, now: int) -> dict[str, Any]:
+def _state_to_json(row: Capacity, now: int) -> dict[str, Any]:
     paced = capacity.is_paced(row, now)
     return {
         "reported_at_us": row.reported_at_us,
@@ -88,7 +88,7 @@ def _state(row: Capacity, now: int) -> dict[str, Any]:
     }
 
 
-def _session(project: UUID, reference: str) -> UUID:
+def _find_session_id(project: UUID, reference: str) -> UUID:
     try:
         return references.find(project, reference).id
     except references.NotFound:

@@ -31,7 +31,7 @@ from sessions.models import Task
 from sessions.origin import Origin
 
 
-def _plan(
+def _record_plan(
     call: Call,
     fields: shapes.PlanFields,
     origin: Origin,
@@ -43,15 +43,15 @@ def _plan(
     # corrected below if the effect is not new.
     session = sessions.lock_meant(call.project, reference, call.received_us, new_effects=1)
     if session is None:
-        raise _no_session()
+        raise _session_not_found()
     values = plan_columns(fields, call.redactions) | target_columns(
         call.project, session, fields.target, fields.arguments
     )
     if compensates is not None:
-        values |= {"compensates_id": compensates.id, "undoes": _part(compensates)}
+        values |= {"compensates_id": compensates.id, "undoes": _get_compensated_part(compensates)}
     if fields.parent_effect:
-        values["parent_effect_id"] = _effect(call.project, fields.parent_effect).id
-    task = _task(call.project, session, fields.task) if fields.task else None
+        values["parent_effect_id"] = _find_effect(call.project, fields.parent_effect).id
+    task = _find_task(call.project, session, fields.task) if fields.task else None
     if task is not None:
         values["task_id"] = task.id
     plan = Plan(session, key_of(fields, digest), fields.tool, digest, values)
@@ -71,7 +71,7 @@ def _plan(
         sessions.count_effects({session: -1})
     elif task is not None and task.state == "done":
         controls.watch(session, call.received_us)
-    return _reply(answered, kept=False, redactions=call.redactions)
+    return _build_reply(answered, kept=False, redactions=call.redactions)
 
 
 @command(shapes.PlanEffect, "effect.planned")
@@ -79,7 +79,7 @@ def plan_effect(
     call: Call, fields: shapes.PlanEffect, origin: Origin, _path: dict[str, UUID]
 ) -> Reply:
     """Plan an effect before it happens. The answer says whether to proceed."""
-    return _plan(call, fields, origin, fields.session, None)
+    return _record_plan(call, fields, origin, fields.session, None)
 
 
 @command(shapes.CompensateEffect, "effect.planned", effect="compensates")
@@ -87,28 +87,28 @@ def compensate_effect(
     call: Call, fields: shapes.CompensateEffect, origin: Origin, path: dict[str, UUID]
 ) -> Reply:
     """Plan a compensation: an effect with its own permission. At most one may be open."""
-    session = _effect(call.project, str(path["effect"])).session_id
-    task = _task(call.project, session, fields.task).id if fields.task else None
+    session = _find_effect(call.project, str(path["effect"])).session_id
+    task = _find_task(call.project, session, fields.task).id if fields.task else None
     speakers.expect(origin, session, "effect.planned", task=task, effect=path["effect"])
     sessions.lock(
         call.project, session, call.received_us, new_effects=0
     )  # serializes compensations
-    target = _effect(call.project, str(path["effect"]))
+    target = _find_effect(call.project, str(path["effect"]))
     digest = intent_digest(fields.tool, fields.arguments, fields.free_text)
     compensation = derived(target.session_id, key_of(fields, digest))
     # A compensation that was only reported has no stored answer to return.
     if target.compensations.filter(id=compensation, lane="command").exists():
-        return _plan(call, fields, origin, str(target.session_id), target)
+        return _record_plan(call, fields, origin, str(target.session_id), target)
     if target.state in ("planned", "superseded", "compensated"):
         detail = f"The effect is {target.state}. There is nothing to compensate."
         return refused(Answered(row_of(target), 409, Refusal("WRONG_STATE", detail)))
     undecided = Q(state__in=("planned", "dispatched")) | Q(state="failed", outcome="unknown")
     if target.compensations.filter(undecided, lane="command").exists():
         return refused(Answered(row_of(target), 409, leaves.COMPENSATION_OPEN))
-    return _plan(call, fields, origin, str(target.session_id), target)
+    return _record_plan(call, fields, origin, str(target.session_id), target)
 
 
-def _part(target: Effect) -> int | None:
+def _get_compensated_part(target: Effect) -> int | None:
     """Return `undoes` of a compensation: None for the whole effect, or as the verdict asks."""
     verdict = cases.judge(target.project_id, [target], now_us(), None)[target.id].verdict
     if verdict.answer != "compensate":
@@ -151,8 +151,8 @@ def dispatch_effect(
             replays=fields.replays,
         )
     except LookupError:
-        raise _no_effect() from None
-    reply = _seen(call, answered, kept=False, process=fields.process)
+        raise _effect_not_found() from None
+    reply = _touch_and_reply(call, answered, kept=False, process=fields.process)
     if (
         answered.refusal is None
     ):  # the agent must abort a request of this attempt after so many seconds
@@ -175,8 +175,8 @@ def acknowledge_effect(
             external_reference=fields.external_reference or "",
         )
     except LookupError:
-        raise _no_effect() from None
-    return _seen(call, answered)
+        raise _effect_not_found() from None
+    return _touch_and_reply(call, answered)
 
 
 @command(shapes.FailEffect, "effect.failed")
@@ -193,8 +193,8 @@ def fail_effect(
             observe=leave.observe,
         )
     except LookupError:
-        raise _no_effect() from None
-    return _seen(call, answered)
+        raise _effect_not_found() from None
+    return _touch_and_reply(call, answered)
 
 
 @command(shapes.SupersedeEffect, "effect.superseded")
@@ -205,19 +205,19 @@ def supersede_effect(
     try:
         answered = leave.supersede(origin, path["effect"])
     except LookupError:
-        raise _no_effect() from None
-    return _seen(call, answered)
+        raise _effect_not_found() from None
+    return _touch_and_reply(call, answered)
 
 
 @reading
 def get_effect(call: Call, effect: UUID) -> HttpResponse:
     """Return one effect with its newest attempts in order, and the latest human resolution."""
-    row = _effect(call.project, str(effect))
+    row = _find_effect(call.project, str(effect))
     newest = list(row.attempts.order_by("-number")[: ATTEMPTS + 1])
     total = len(newest) if len(newest) <= ATTEMPTS else row.attempts.count()
     attempts = [attempt_told(attempt) for attempt in reversed(newest[:ATTEMPTS])]
     resolved = resolutions.told(row)
-    resolution = {"resolution": _resolution(resolved[0])} if resolved else {}
+    resolution = {"resolution": _resolution_to_json(resolved[0])} if resolved else {}
     duplicates = same_calls.told(same_calls.of_effects([row.id]), row.id)
     return as_json(
         200,
@@ -225,7 +225,7 @@ def get_effect(call: Call, effect: UUID) -> HttpResponse:
     )
 
 
-def _resolution(resolution: resolutions.Said) -> dict[str, Any]:
+def _resolution_to_json(resolution: resolutions.Said) -> dict[str, Any]:
     """Serialize a human resolution.
 
     The person appears by pseudonym. The rationale stays in the journal entry at `position`.
@@ -294,7 +294,7 @@ def list_effects(call: Call) -> HttpResponse:
 effects = by_method(POST=plan_effect, GET=list_effects)
 
 
-def _reply(
+def _build_reply(
     answered: Answered, *, kept: bool = True, redactions: int = 0, process: str | None = None
 ) -> Reply:
     if answered.refusal is not None:
@@ -306,15 +306,15 @@ def _reply(
     if (
         body["answer"] == "ambiguous" and answered.attempt is None
     ):  # a plan; other commands name their attempt
-        body |= _in_doubt(answered)
+        body |= _ambiguous_effect_to_json(answered)
     elif answered.same_calls:
-        body |= _elsewhere(answered)
+        body |= _duplicates_to_json(answered)
     if redactions:
         body["redactions"] = redactions
     return Reply(answered.status, body, kept=kept)
 
 
-def _in_doubt(answered: Answered) -> dict[str, Any]:
+def _ambiguous_effect_to_json(answered: Answered) -> dict[str, Any]:
     """Return the effect that makes a plan ambiguous, with its verdict.
 
     It is the planned effect itself, or another effect with the same intent.
@@ -324,7 +324,7 @@ def _in_doubt(answered: Answered) -> dict[str, Any]:
     return {"open_effect": str(row.id), "verdict": judged.present(answered.effect.project_id, row)}
 
 
-def _elsewhere(answered: Answered) -> dict[str, Any]:
+def _duplicates_to_json(answered: Answered) -> dict[str, Any]:
     """Return possible duplicates in other sessions, with the verdict on the first one."""
     row = Effect.objects.get(id=answered.same_calls[0])
     links = same_calls.of_effects([answered.effect.id])
@@ -336,7 +336,7 @@ def _elsewhere(answered: Answered) -> dict[str, Any]:
     }
 
 
-def _seen(
+def _touch_and_reply(
     call: Call, answered: Answered, *, kept: bool = True, process: str | None = None
 ) -> Reply:
     """Build the reply to a command about a stored effect, and touch its session."""
@@ -346,20 +346,20 @@ def _seen(
         leased and kept and call.lease_epoch is None and answered.status == 200
     ):  # progress without a lease epoch
         beats.progressed(call.project, effect.session_id, task=effect.task_id)
-    return _reply(answered, kept=kept, process=process)
+    return _build_reply(answered, kept=kept, process=process)
 
 
-def _effect(project: UUID, identity: str) -> Effect:
+def _find_effect(project: UUID, identity: str) -> Effect:
     try:
         effect = Effect.objects.filter(project=project, id=UUID(identity)).first()
     except ValueError:
         effect = None
     if effect is None:
-        raise _no_effect()
+        raise _effect_not_found()
     return effect
 
 
-def _task(project: UUID, session: UUID, reference: str) -> Task:
+def _find_task(project: UUID, session: UUID, reference: str) -> Task:
     stored = references.find(project, str(session))
     task = tasks.find(stored, reference)
     if task is None:
@@ -368,13 +368,13 @@ def _task(project: UUID, session: UUID, reference: str) -> Task:
     return task
 
 
-def _no_session() -> Problem:
+def _session_not_found() -> Problem:
     return Problem(
         404, "not_found", "The project has no such session. Open it first with POST /sessions."
     )
 
 
-def _no_effect() -> Problem:
+def _effect_not_found() -> Problem:
     return Problem(
         404, "not_found", "The project has no such effect. Plan it first with POST /effects."
     )

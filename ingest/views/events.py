@@ -23,15 +23,15 @@ from ingest.problems import Problem
 from ingest.reply import Reply
 from journal.models import Entry
 
-_TYPES = frozenset({"application/json", "application/x-ndjson"})
+_MEDIA_TYPES = frozenset({"application/json", "application/x-ndjson"})
 
 
 @guarded("POST")
 def post_events(request: HttpRequest) -> HttpResponseBase:
     """Record a batch of facts: 200 if all are recorded now or before, 207 if some are rejected."""
     call = authenticated(request)
-    atomic = _options(call)
-    media_type = strict.check_content_type(request, _TYPES)
+    atomic = _read_options(call)
+    media_type = strict.check_content_type(request, _MEDIA_TYPES)
     lines = media_type == "application/x-ndjson"
     raw = strict.read_body(request, limit=BATCH_BYTES)
     call.arrived()
@@ -58,7 +58,7 @@ def post_events(request: HttpRequest) -> HttpResponseBase:
     return response
 
 
-def _options(call: Call) -> bool:
+def _read_options(call: Call) -> bool:
     """Return whether the batch is atomic. Problem if `judge` is set but cannot be applied."""
     params = parameters(call.request, {"atomic", "judge"})
     for name in ("atomic", "judge"):

@@ -45,16 +45,28 @@ HELD_FOR_S: Final = 5  # Retry-After during a stop, which has no end that could 
 US: Final = 1_000_000
 
 # The `reason` of a gate by its status, unless a stored reason is shown.
-_REASON: Final = {
+_REASON_BY_STATUS: Final = {
     "pending": "not_resolved",
     "approved": None,
     "used": "already_used",
 }
-_STORED_IS_SHOWN: Final = (
-    *("digest_mismatch", "precondition_changed", "requirement_changed", "quorum_lost"),
-    *("by_agent", "session_ended", "superseded", "bypassed", "happened", "denied_final"),
+_SHOWN_REASONS: Final = (
+    "digest_mismatch",
+    "precondition_changed",
+    "requirement_changed",
+    "quorum_lost",
+    "by_agent",
+    "session_ended",
+    "superseded",
+    "bypassed",
+    "happened",
+    "denied_final",
 )
-_WITH_WORDS: Final = {"denied": ("deny",), "denied_final": ("deny_final",), "returned": ("return",)}
+_MESSAGE_ANSWERS: Final = {
+    "denied": ("deny",),
+    "denied_final": ("deny_final",),
+    "returned": ("return",),
+}
 
 
 @guarded("GET", "HEAD")
@@ -67,13 +79,13 @@ def get_gate(request: HttpRequest, gate: UUID | str) -> HttpResponseBase:
             params, "since", -1, 2**31 - 1, least=0
         )
     }
-    state = _watched(call, since, whole_number(params, "wait", 0, LONGEST_WAIT_S, least=0))
+    state = _wait_for_change(call, since, whole_number(params, "wait", 0, LONGEST_WAIT_S, least=0))
     (body,) = state.bodies
     tag = f'"{body["version"]}-{body["status"]}{"-held" if body["held"] else ""}"'
     unchanged = tag in request.META.get("HTTP_IF_NONE_MATCH", "")
     response = HttpResponse(status=304) if unchanged else as_json(200, body)
     response["ETag"] = tag
-    return _come_again(response, state)
+    return _add_retry_after(response, state)
 
 
 @guarded("POST")
@@ -81,8 +93,10 @@ def wait_for_gates(request: HttpRequest) -> HttpResponseBase:
     """Wait for several gates; return when one is newer than the version sent with it."""
     call = authenticated(request)
     fields = convert(read_object(request).value, shapes.WaitForGates)
-    state = _watched(call, {UUID(gate): since for gate, since in fields.gates.items()}, fields.wait)
-    return _come_again(as_json(200, {"gates": state.bodies, "changed": state.changed}), state)
+    state = _wait_for_change(
+        call, {UUID(gate): since for gate, since in fields.gates.items()}, fields.wait
+    )
+    return _add_retry_after(as_json(200, {"gates": state.bodies, "changed": state.changed}), state)
 
 
 @command(shapes.CancelGate, "gate.cancelled", gate="gate")
@@ -92,7 +106,7 @@ def cancel_gate(
     """Cancel a request. A gate that has ended does not change."""
     gate = cancelling.find(origin, path["gate"])
     if gate is None:
-        raise _no_gate()
+        raise _gate_not_found()
     if fields.lease_epoch is not None:
         enter(call, gate.session_id)
         call.task = gate.effect.task_id
@@ -101,7 +115,7 @@ def cancel_gate(
         ) is not None:  # the lookup has checked the agent
             return refuse
     cancelled = cancelling.cancel(origin, gate)
-    (body,) = _bodies(call.project, [cancelled])
+    (body,) = _gates_to_json(call.project, [cancelled])
     return Reply(200, body)
 
 
@@ -118,14 +132,14 @@ def list_gates(call: Call) -> HttpResponse:
                 f"`status` is invalid. Send one of {', '.join(STATUSES)}.",
                 pointer="/status",
             )
-        rows = rows.filter(_has_status(params["status"], now_us()))
+        rows = rows.filter(_status_condition(params["status"], now_us()))
     if "session" in params:
         session, _key = references.by_reference(call.project, [params["session"]])[
             params["session"]
         ]
         rows = rows.filter(session=session)
     result = page(rows, params, lambda gate: gate)
-    return as_json(200, result | {"items": _bodies(call.project, result["items"])})
+    return as_json(200, result | {"items": _gates_to_json(call.project, result["items"])})
 
 
 class _GateStates:
@@ -133,34 +147,34 @@ class _GateStates:
 
     def __init__(self, bodies: list[dict[str, Any]], since: Mapping[UUID, int]) -> None:
         self.bodies = bodies
-        self.changed = [body["id"] for body in bodies if _is_news(body, since[UUID(body["id"])])]
+        self.changed = [body["id"] for body in bodies if _is_changed(body, since[UUID(body["id"])])]
         self.versions = {UUID(body["id"]): body["version"] for body in bodies}
-        self.again_s: int | None = 0
+        self.retry_after_s: int | None = 0
         if any(body["held"] for body in bodies):
-            self.again_s = HELD_FOR_S
+            self.retry_after_s = HELD_FOR_S
         elif all(body["status"] not in OPEN for body in bodies):
-            self.again_s = None
+            self.retry_after_s = None
 
 
-def _is_news(body: Mapping[str, Any], since: int) -> bool:
+def _is_changed(body: Mapping[str, Any], since: int) -> bool:
     """Return whether a gate is newer than `since`; -1 waits for a ruling, not for any change."""
     if body["held"] or body["status"] not in OPEN:
         return True
     return bool(body["status"] != "pending" if since < 0 else body["version"] > since)
 
 
-def _watched(call: Call, since: Mapping[UUID, int], wait_s: int) -> _GateStates:
+def _wait_for_change(call: Call, since: Mapping[UUID, int], wait_s: int) -> _GateStates:
     """Wait at most `wait_s` until one of the gates has changed; return all of them."""
     until = time.monotonic() + wait_s
     state = _GateStates([], since)
 
     def read() -> bool | None:
         nonlocal state
-        state = _GateStates(_bodies(call.project, _found(call.project, since)), since)
+        state = _GateStates(_gates_to_json(call.project, _load_gates(call.project, since)), since)
         return True if state.changed else None
 
     if read() or not wait_s:
-        state.again_s = state.again_s if state.changed else COME_AGAIN_S
+        state.retry_after_s = state.retry_after_s if state.changed else COME_AGAIN_S
         return state
     try:
         while (remaining_s := until - time.monotonic()) > 0 and not waker.draining():
@@ -172,9 +186,9 @@ def _watched(call: Call, since: Mapping[UUID, int], wait_s: int) -> _GateStates:
             ):
                 return state
     except waker.Full:
-        state.again_s = COME_AGAIN_S
+        state.retry_after_s = COME_AGAIN_S
     if waker.draining():
-        state.again_s = COME_AGAIN_S
+        state.retry_after_s = COME_AGAIN_S
     return state
 
 
@@ -186,13 +200,13 @@ def _next_deadline_s(bodies: Iterable[Mapping[str, Any]]) -> float:
     return max(0.0, (min(ends) - now_us()) / US) + 0.002 if ends else float(LONGEST_WAIT_S)
 
 
-def _found(project: UUID, wanted: Collection[UUID]) -> list[Gate]:
+def _load_gates(project: UUID, wanted: Collection[UUID]) -> list[Gate]:
     """Load gates in the requested order. Problem 404 if one is not in the project."""
     rows: list[Gate] = _GATES_BY_ID.rows(project=project, gates=list(wanted)) if wanted else []
     gates = {gate.id: gate for gate in rows}
     for identity in wanted:
         if identity not in gates:
-            raise _no_gate(f"/gates/{identity}" if len(wanted) > 1 else None)
+            raise _gate_not_found(f"/gates/{identity}" if len(wanted) > 1 else None)
     return [gates[identity] for identity in wanted]
 
 
@@ -203,16 +217,16 @@ def _gates_by_id(project: UUID, gates: list[UUID]) -> "QuerySet[Gate]":
 _GATES_BY_ID: Final = Compiled(_gates_by_id, project=UUID, gates=[UUID])
 
 
-def _bodies(project: UUID, gates: list[Gate]) -> list[dict[str, Any]]:
+def _gates_to_json(project: UUID, gates: list[Gate]) -> list[dict[str, Any]]:
     """Serialize gates for agents: the decision and its message, never the people."""
     now, live = now_us(), holds.live(project) if gates else []
-    words = _words(gates)
-    return [_body(gate, now, _held(live, gate), words.get(gate.id)) for gate in gates]
+    words = _load_messages(gates)
+    return [_gate_to_json(gate, now, _is_stopped(live, gate), words.get(gate.id)) for gate in gates]
 
 
-def _body(gate: Gate, now: int, held: bool, words: str | None) -> dict[str, Any]:
+def _gate_to_json(gate: Gate, now: int, held: bool, words: str | None) -> dict[str, Any]:
     status = deadlines.current_status(gate, now)
-    reason = gate.reason if gate.reason in _STORED_IS_SHOWN else _REASON.get(status, status)
+    reason = gate.reason if gate.reason in _SHOWN_REASONS else _REASON_BY_STATUS.get(status, status)
     body = {
         "id": str(gate.id),
         "handle": f"g_{gate.opened_position}",
@@ -232,15 +246,17 @@ def _body(gate: Gate, now: int, held: bool, words: str | None) -> dict[str, Any]
     return body if words is None else body | {"message": words}
 
 
-def _held(live: Iterable[Hold], gate: Gate) -> bool:
+def _is_stopped(live: Iterable[Hold], gate: Gate) -> bool:
     return (
         holds.covering(live, gate.session_id, gate.agent_id, gate.tool, gate.effect_id) is not None
     )
 
 
-def _words(gates: Iterable[Gate]) -> dict[UUID, str]:
+def _load_messages(gates: Iterable[Gate]) -> dict[UUID, str]:
     """Load the latest message to the agent for gates that were denied or returned, by gate."""
-    answers = {gate.id: _WITH_WORDS[gate.status] for gate in gates if gate.status in _WITH_WORDS}
+    answers = {
+        gate.id: _MESSAGE_ANSWERS[gate.status] for gate in gates if gate.status in _MESSAGE_ANSWERS
+    }
     if not answers:
         return {}
     votes = (
@@ -257,7 +273,7 @@ def _words(gates: Iterable[Gate]) -> dict[UUID, str]:
     }
 
 
-def _has_status(status: str, now: int) -> Q:
+def _status_condition(status: str, now: int) -> Q:
     """Return the condition for gates whose current status is `status`."""
     late = {
         "expired": Q(status="pending", decide_by_us__lt=now),
@@ -272,12 +288,12 @@ def _has_status(status: str, now: int) -> Q:
     return passed.get(status, lambda: Q(status=status))()
 
 
-def _come_again(response: HttpResponse, state: _GateStates) -> HttpResponse:
-    if state.again_s is not None:
-        response["Retry-After"] = str(state.again_s)
+def _add_retry_after(response: HttpResponse, state: _GateStates) -> HttpResponse:
+    if state.retry_after_s is not None:
+        response["Retry-After"] = str(state.retry_after_s)
     return response
 
 
-def _no_gate(pointer: str | None = None) -> Problem:
+def _gate_not_found(pointer: str | None = None) -> Problem:
     detail = "The project has no such gate. The response to a plan names its gate."
     return Problem(404, "not_found", detail, pointer=pointer)

@@ -37,7 +37,7 @@ def acquire_lease(
     call: Call, fields: shapes_leases.AcquireLease, origin: Origin, _path: dict[str, UUID]
 ) -> Reply:
     """Acquire a lease, or return 409 with the current lease."""
-    subject = _subject(call, fields)
+    subject = _load_subject(call, fields)
     if subject.session is not None:
         standing = speakers.weigh(origin, subject.session, subject.task)
         if (
@@ -70,7 +70,7 @@ def renew_lease(
         call.received_us,
     )
     if not accepted:
-        return _lost(call, origin, path["lease"], fields.epoch, "lease.renewed")
+        return _refuse_stale(call, origin, path["lease"], fields.epoch, "lease.renewed")
     return Reply(200, fencing.describe(holders.of_project(call.project, path["lease"])), kept=False)
 
 
@@ -83,7 +83,7 @@ def release_lease(
     try:
         return Reply(200, fencing.describe(leases.release(origin, path["lease"], fields.epoch)))
     except Lost:
-        return _lost(call, origin, path["lease"], fields.epoch, "lease.released")
+        return _refuse_stale(call, origin, path["lease"], fields.epoch, "lease.released")
 
 
 @reading
@@ -93,7 +93,7 @@ def get_lease(call: Call, lease: UUID) -> HttpResponse:
     try:
         return as_json(200, fencing.describe(holders.of_project(call.project, lease)))
     except LookupError:
-        raise _no_lease() from None
+        raise _lease_not_found() from None
 
 
 @reading
@@ -134,7 +134,7 @@ def post_beats(request: HttpRequest) -> HttpResponseBase:
 
     def run() -> Reply:
         accepted = beats.beat(call.project, call.token.agent, heartbeats, call.received_us)
-        results[:] = [_heard(accepted, heartbeat) for heartbeat in heartbeats]
+        results[:] = [_heartbeat_to_json(accepted, heartbeat) for heartbeat in heartbeats]
         lost = {
             (heartbeat.lease, heartbeat.epoch)
             for heartbeat in heartbeats
@@ -146,7 +146,7 @@ def post_beats(request: HttpRequest) -> HttpResponseBase:
     return as_json(200, transact(run, lambda: None).body)
 
 
-def _heard(accepted: dict[tuple[UUID, int], Heard], heartbeat: Beat) -> dict[str, Any]:
+def _heartbeat_to_json(accepted: dict[tuple[UUID, int], Heard], heartbeat: Beat) -> dict[str, Any]:
     lease = accepted.get((heartbeat.lease, heartbeat.epoch))
     if lease is None:
         return {"lease": str(heartbeat.lease), "status": "lost", "expires_at_us": None}
@@ -181,7 +181,7 @@ def claim(call: Call, fields: shapes_leases.Claim, origin: Origin, _path: dict[s
 leases_door = by_method(POST=acquire_lease, GET=list_leases)
 
 
-def _subject(call: Call, fields: shapes_leases.AcquireLease) -> Subject:
+def _load_subject(call: Call, fields: shapes_leases.AcquireLease) -> Subject:
     """Return the subject of the lease and lock its session. Problem 404 if it does not exist."""
     named = [name for name in ("session", "task", "resource") if getattr(fields, name) is not None]
     if len(named) != 1:
@@ -211,12 +211,12 @@ def _subject(call: Call, fields: shapes_leases.AcquireLease) -> Subject:
         )
     if not fields.to_compensate:
         _refuse_ended(
-            Session.objects.values_list("status", flat=True).get(id=session), _TO_COMPENSATE
+            Session.objects.values_list("status", flat=True).get(id=session), _COMPENSATE_HINT
         )
     return holders.of_session(session)
 
 
-_TO_COMPENSATE: Final = " To compensate its effects, send `to_compensate`."
+_COMPENSATE_HINT: Final = " To compensate its effects, send `to_compensate`."
 
 
 def _refuse_ended(status: str, otherwise: str = "") -> None:
@@ -230,21 +230,21 @@ def _lock_session_of(call: Call, lease: UUID) -> None:
     try:
         row = holders.of_project(call.project, lease)
     except LookupError:
-        raise _no_lease() from None
+        raise _lease_not_found() from None
     if row.session_id is not None:
         sessions.lock(call.project, row.session_id, call.received_us, new_effects=0)
 
 
-def _lost(call: Call, origin: Origin, lease: UUID, epoch: int, kind: str) -> Reply:
+def _refuse_stale(call: Call, origin: Origin, lease: UUID, epoch: int, kind: str) -> Reply:
     try:
         current = holders.of_project(call.project, lease)
     except LookupError:
-        raise _no_lease() from None
+        raise _lease_not_found() from None
     fences.refuse(origin, current.session_id, Stale(epoch, current.epoch), kind=kind, subject=lease)
     return fencing.refused(current)
 
 
-def _no_lease() -> Problem:
+def _lease_not_found() -> Problem:
     return Problem(
         404, "not_found", "The project has no such lease. Acquire it first with POST /leases."
     )

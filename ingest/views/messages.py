@@ -33,7 +33,7 @@ def send_message(call: Call, fields: SendMessage, origin: Origin, _path: dict[st
                 f" `{messages.SHARED}`."
             )
             raise Problem(422, "agent_unknown", detail, pointer="/to")
-    session = _session(call.project, fields.session) if fields.session else None
+    session = _find_session_id(call.project, fields.session) if fields.session else None
     if (
         session is not None
         and (refuse := fencing.check(origin, session, "message.sent")) is not None
@@ -46,7 +46,7 @@ def send_message(call: Call, fields: SendMessage, origin: Origin, _path: dict[st
         detail = "You have neither sent nor received this message. Omit `in_reply_to`."
         raise Problem(422, "message_unknown", detail, pointer="/in_reply_to")
     sent = messages.send(origin, recipient, session, in_reply_to, fields.subject, fields.body)
-    return Reply(201, _brief(sent))
+    return Reply(201, _message_brief(sent))
 
 
 @reading
@@ -73,7 +73,7 @@ def list_messages(call: Call) -> HttpResponse:
         call.token.agent,
         boxes=(params["box"],) if "box" in params else messages.BOXES,
         unread=params.get("unread") != "0",
-        session=_session(call.project, params["session"]) if "session" in params else None,
+        session=_find_session_id(call.project, params["session"]) if "session" in params else None,
         after=whole_number(params, "after", 0, 2**63 - 1),
         limit=limit + 1,
     )
@@ -85,20 +85,20 @@ def list_messages(call: Call) -> HttpResponse:
 @reading
 def get_message(call: Call, message: UUID) -> HttpResponse:
     """Return one message from the agent's own inbox or the shared inbox."""
-    (letter,) = messages.letters([_visible(call, message)], call.token.agent)
+    (letter,) = messages.letters([_find_message(call, message)], call.token.agent)
     return as_json(200, describe(letter))
 
 
 @command(ReadMessage, "message.read", message="message")
 def read_message(call: Call, fields: ReadMessage, origin: Origin, path: dict[str, UUID]) -> Reply:
     """Mark a message as read. Repeating it changes nothing."""
-    message = _visible(call, path["message"])
+    message = _find_message(call, path["message"])
     if fields.lease_epoch is not None and message.session_id is not None:
         enter(call, message.session_id)
         if (refuse := refusal(call, origin, speaks=False)) is not None:
             return refuse
     read_at_us = messages.mark_read(origin, message)
-    return Reply(200, _brief(message) | {"read_at_us": read_at_us})
+    return Reply(200, _message_brief(message) | {"read_at_us": read_at_us})
 
 
 messages_door = by_method(POST=send_message, GET=list_messages)
@@ -112,8 +112,8 @@ def describe(letter: Letter) -> dict[str, Any]:
         if letter.body is not None
         else {"erased": True}
     )
-    return _brief(message) | {
-        "from": _sender(message),
+    return _message_brief(message) | {
+        "from": _sender_to_json(message),
         **text,
         "session": str(message.session_id) if message.session_id else None,
         "in_reply_to": str(message.in_reply_to_id) if message.in_reply_to_id else None,
@@ -122,19 +122,19 @@ def describe(letter: Letter) -> dict[str, Any]:
     }
 
 
-def _brief(message: Message) -> dict[str, Any]:
+def _message_brief(message: Message) -> dict[str, Any]:
     box = "mine" if message.recipient_id else "shared"
     return {"id": str(message.id), "handle": str(message), "box": box}
 
 
-def _sender(message: Message) -> dict[str, str]:
+def _sender_to_json(message: Message) -> dict[str, str]:
     """Serialize the sender: an agent by name, a person anonymously, or a file."""
     if message.from_agent is not None:
         return {"kind": "agent", "agent": message.from_agent.name}
     return {"kind": "person" if message.from_user_id is not None else "file"}
 
 
-def _visible(call: Call, identity: UUID) -> Message:
+def _find_message(call: Call, identity: UUID) -> Message:
     message = messages.visible(call.project, call.token.agent, identity)
     if message is None:
         raise Problem(
@@ -146,7 +146,7 @@ def _visible(call: Call, identity: UUID) -> Message:
     return message
 
 
-def _session(project: UUID, reference: str) -> UUID:
+def _find_session_id(project: UUID, reference: str) -> UUID:
     try:
         return references.find(project, reference).id
     except references.NotFound:

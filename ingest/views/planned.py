@@ -11,7 +11,7 @@ from ingest.paging import parameters
 from ingest.problems import Problem
 from ledger.models import Effect
 
-_FIELDS = ("tool", "arguments", "target", "preconditions", "free_text", "turn", "why")
+_PLAN_FIELDS = ("tool", "arguments", "target", "preconditions", "free_text", "turn", "why")
 
 
 @reading
@@ -29,7 +29,9 @@ def get_plan(call: Call, effect: UUID) -> HttpResponse:
             "No such effect planned by this agent.",
         )
     body = plan_body(row.plan_position)
-    fields: dict[str, Any] = {name: body[name] for name in _FIELDS if body.get(name) is not None}
+    fields: dict[str, Any] = {
+        name: body[name] for name in _PLAN_FIELDS if body.get(name) is not None
+    }
     return as_json(
         200,
         {

@@ -50,13 +50,13 @@ def search(call: Call) -> HttpResponse:
     read_to = horizon.last_position()
     try:
         with patience.limit(call.token.agent.int, in_turn=True):
-            answer = _answer(params["q"], reader, size, window)
-            body = _body(answer, reader, read_to)
+            answer = _run_query(params["q"], reader, size, window)
+            body = _answer_to_json(answer, reader, read_to)
     except Fault as fault:
         more = {"at": fault.at, "length": fault.length}
         raise Problem(422, "query_invalid", fault.sentence, pointer="/q", more=more) from None
     except patience.NoPlace:
-        raise _NO_PLACE from None
+        raise _NO_SLOT from None
     except patience.TooMany:
         raise _TOO_MANY from None
     except patience.Overran:
@@ -65,7 +65,7 @@ def search(call: Call) -> HttpResponse:
             limit_s=settings.GATEBOOK_SEARCH_TIMEOUT_S,
             agent=call.token.agent_name,
         )
-        raise _TOO_LONG from None
+        raise _SEARCH_TOO_LONG from None
     looks.searched(
         call.project,
         f"agent:{call.token.agent.hex}",
@@ -77,7 +77,7 @@ def search(call: Call) -> HttpResponse:
     return as_json(200, body)
 
 
-def _answer(text: str, reader: Reader, size: int, window: dict[str, int]) -> Answer:
+def _run_query(text: str, reader: Reader, size: int, window: dict[str, int]) -> Answer:
     parsed = asking.understand(text, reader.project, reader.now_us)
     if not reader.people:
         of_whom.refuse(parsed.query, reader.project)
@@ -88,7 +88,7 @@ def _answer(text: str, reader: Reader, size: int, window: dict[str, int]) -> Ans
     )
 
 
-def _body(answer: Answer, reader: Reader, read_to: int) -> dict[str, Any]:
+def _answer_to_json(answer: Answer, reader: Reader, read_to: int) -> dict[str, Any]:
     entity, groups = answer.asked.entity.name, answer.groups
     # The next page continues where a search without an index stopped.
     older = answer.older if answer.older is not None else answer.looked_back_to
@@ -110,13 +110,13 @@ def _body(answer: Answer, reader: Reader, read_to: int) -> dict[str, Any]:
     }
 
 
-_TOO_LONG: Final = Problem(
+_SEARCH_TOO_LONG: Final = Problem(
     422,
     "search_too_long",
     "The search took too long and was stopped. Narrow it by session, tool, or `since` and `until`.",
     pointer="/q",
 )
-_NO_PLACE: Final = Problem(
+_NO_SLOT: Final = Problem(
     429,
     "no_place_to_search",
     "The server is busy with other searches. Your search did not start. Try again.",

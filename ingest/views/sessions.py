@@ -18,7 +18,7 @@ from sessions import items, leases, sessions, tasks
 from sessions.models import ITEM_STATES, STATUSES, Session, Task
 from sessions.origin import Origin
 
-_JOINED: Final = ("repository", "agent", "owner", "on_behalf_of")
+_RELATED: Final = ("repository", "agent", "owner", "on_behalf_of")
 
 
 @command(shapes.OpenSession, "session.started")
@@ -93,7 +93,7 @@ def get_session(call: Call, session: UUID) -> HttpResponse:
 def list_sessions(call: Call) -> HttpResponse:
     """List sessions of the project, newest first."""
     params = parameters(call.request, {"limit", "after", "status", "key"})
-    rows = Session.objects.filter(project=call.project).select_related(*_JOINED)
+    rows = Session.objects.filter(project=call.project).select_related(*_RELATED)
     if "status" in params:
         if params["status"] not in STATUSES:
             raise Problem(
@@ -135,7 +135,7 @@ def change_task(
     call: Call, fields: shapes.ChangeTask, origin: Origin, path: dict[str, UUID]
 ) -> Reply:
     """Change a task. Omitted fields keep their values."""
-    task = _locked_task(call, path["task"])
+    task = _lock_task(call, path["task"])
     if (
         refuse := refusal(call, origin, task.version, lambda: {"task": _task_brief(task)})
     ) is not None:
@@ -147,7 +147,7 @@ def change_task(
 @command(FinishTask, "task.done")
 def finish_task(call: Call, _fields: FinishTask, origin: Origin, path: dict[str, UUID]) -> Reply:
     """Mark a task as done. The response counts its open subtasks and items."""
-    task = _locked_task(call, path["task"])
+    task = _lock_task(call, path["task"])
     if (
         refuse := refusal(call, origin, task.version, lambda: {"task": _task_brief(task)})
     ) is not None:
@@ -171,14 +171,14 @@ def list_tasks(call: Call, session: UUID) -> HttpResponse:
     """List the tasks of a session, newest first."""
     params = parameters(call.request, {"limit", "after"})
     return as_json(
-        200, page(find_session(call.project, session).tasks.all(), params, _describe_task)
+        200, page(find_session(call.project, session).tasks.all(), params, _task_to_json)
     )
 
 
 @command(shapes.PutItems, "task.changed")
 def put_items(call: Call, fields: shapes.PutItems, origin: Origin, path: dict[str, UUID]) -> Reply:
     """Set the state of items of a task: pending, done or failed."""
-    task = _locked_task(call, path["task"])
+    task = _lock_task(call, path["task"])
     if (
         refuse := refusal(call, origin, task.version, lambda: {"task": _task_brief(task)})
     ) is not None:
@@ -207,7 +207,7 @@ def list_items(call: Call, task: UUID) -> HttpResponse:
             f"`state` is invalid. Send one of {', '.join(ITEM_STATES)}.",
             pointer="/state",
         )
-    stored = _task(call.project, task)
+    stored = _find_task(call.project, task)
     rows = stored.items.filter(**params).order_by("key").values("key", "state", "changed_at_us")
     return as_json(
         200, {"items": list(rows[: items.MOST]), **items.progress([stored.id])[stored.id]}
@@ -277,13 +277,13 @@ _TASK_FIELDS: Final = (
 )
 
 
-def _describe_task(task: Task) -> dict[str, Any]:
+def _task_to_json(task: Task) -> dict[str, Any]:
     parent = {"parent": str(task.parent_id) if task.parent_id else None}
     return _task_brief(task) | parent | {name: getattr(task, name) for name in _TASK_FIELDS}
 
 
 def find_session(project: UUID, identity: UUID) -> Session:
-    session = Session.objects.select_related(*_JOINED).filter(project=project, id=identity).first()
+    session = Session.objects.select_related(*_RELATED).filter(project=project, id=identity).first()
     if session is None:
         raise Problem(
             404, "not_found", "The project has no such session. Open it first with POST /sessions."
@@ -291,14 +291,14 @@ def find_session(project: UUID, identity: UUID) -> Session:
     return session
 
 
-def _task(project: UUID, identity: UUID) -> Task:
+def _find_task(project: UUID, identity: UUID) -> Task:
     task = Task.objects.filter(project=project, id=identity).first()
     if task is None:
         raise Problem(404, "not_found", "The project has no such task. Create it first.")
     return task
 
 
-def _locked_task(call: Call, identity: UUID) -> Task:
-    enter(call, _task(call.project, identity).session_id)
+def _lock_task(call: Call, identity: UUID) -> Task:
+    enter(call, _find_task(call.project, identity).session_id)
     call.task = identity
-    return _task(call.project, identity)  # read again after the lock
+    return _find_task(call.project, identity)  # read again after the lock

@@ -23,7 +23,7 @@ def get_verdict(call: Call, effect: UUID) -> HttpResponse:
     params = parameters(call.request, {"process"})
     row = Effect.objects.filter(project=call.project, id=effect).first()
     if row is None:
-        raise _no_effect()
+        raise _effect_not_found()
     body = {"effect": describe(row), **judged.present(call.project, row, params.get("process", ""))}
     return as_json(200, body | same_calls.told(same_calls.of_effects([row.id]), row.id))
 
@@ -44,7 +44,7 @@ def probe_effect(
             observe=leave.observe,
         )
     except LookupError:
-        raise _no_effect() from None
+        raise _effect_not_found() from None
     if answered.refusal is not None:
         return refused(answered)
     leave.follow([answered.effect], origin.received_us)
@@ -53,7 +53,7 @@ def probe_effect(
     return Reply(200, {"effect": describe(answered.effect), **verdict}, kept=False)
 
 
-def _no_effect() -> Problem:
+def _effect_not_found() -> Problem:
     return Problem(
         404, "not_found", "The project has no such effect. Plan it first with POST /effects."
     )

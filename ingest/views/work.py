@@ -23,7 +23,7 @@ from sessions.models_state import Checkpoint, Decision, Handoff, text_at
 from sessions.origin import Origin
 
 
-def _values(fields: Any, *names: str) -> dict[str, Any]:
+def _field_values(fields: Any, *names: str) -> dict[str, Any]:
     return {name: getattr(fields, name) for name in names}
 
 
@@ -35,7 +35,7 @@ def write_checkpoint(
     session = enter(call, path["session"])
     if (refuse := refusal(call, origin)) is not None:
         return refuse
-    values = _values(fields, *shapes.CheckpointFields.__struct_fields__)
+    values = _field_values(fields, *shapes.CheckpointFields.__struct_fields__)
     size = size_of(values)
     if size > checkpoints.LARGEST:
         detail = (
@@ -103,8 +103,8 @@ def conclude_decision(
     call: Call, fields: shapes.ConcludeDecision, origin: Origin, path: dict[str, UUID]
 ) -> Reply:
     """Record how a decision ended. Only the first end counts."""
-    enter(call, _decision(call.project, path["decision"]).session_id)
-    row = _decision(call.project, path["decision"])
+    enter(call, _find_decision(call.project, path["decision"]).session_id)
+    row = _find_decision(call.project, path["decision"])
     present = {"decision": decisions.brief(row)}
     if (refuse := refusal(call, origin, row.version, lambda: present)) is not None:
         return refuse
@@ -150,7 +150,7 @@ def write_handoff(
 
 def sections_size(fields: shapes.HandoffFields) -> int:
     """Return the size of the five sections of a handoff, in bytes."""
-    values = _values(fields, *handoffs.SECTIONS)
+    values = _field_values(fields, *handoffs.SECTIONS)
     values["waits_on"] = [
         {name: value for name in ("kind", "ref", "text") if (value := getattr(thing, name))}
         for thing in fields.waits_on
@@ -163,8 +163,8 @@ def accept_handoff(
     call: Call, _fields: shapes.AcceptHandoff, origin: Origin, path: dict[str, UUID]
 ) -> Reply:
     """Accept a handoff. Only the first worker gets it."""
-    enter(call, _handoff(call.project, path["handoff"]).session_id)
-    row = _handoff(call.project, path["handoff"])
+    enter(call, _find_handoff(call.project, path["handoff"]).session_id)
+    row = _find_handoff(call.project, path["handoff"])
     present = {"handoff": handoffs.brief(row)}
     if (refuse := refusal(call, origin, row.version, lambda: present)) is not None:
         return refuse
@@ -251,8 +251,10 @@ def change_session(
         return refused("SESSION_ENDED", sentence, origin, {"session": brief(session)})
     sessions_by_reference = {}
     if fields.merge_into is not None:
-        sessions_by_reference[fields.merge_into] = _other(session, fields.merge_into, "/merge_into")
-    values = _values(fields, *shapes.ChangeFields.__struct_fields__)
+        sessions_by_reference[fields.merge_into] = _find_other_session(
+            session, fields.merge_into, "/merge_into"
+        )
+    values = _field_values(fields, *shapes.ChangeFields.__struct_fields__)
     return Reply(200, brief(lineage.change(origin, session, values, sessions_by_reference)))
 
 
@@ -266,7 +268,7 @@ def merge_session(
         refuse := refusal(call, origin, session.version, lambda: {"session": brief(session)})
     ) is not None:
         return refuse
-    into = _other(session, fields.into, "/into")
+    into = _find_other_session(session, fields.into, "/into")
     if session.merged_into_id is not None:
         if session.merged_into_id == into:
             told_before(origin)
@@ -288,7 +290,7 @@ handoffs_door = by_method(POST=write_handoff, GET=list_handoffs)
 facts_door = by_method(POST=observe_fact, GET=list_facts)
 
 
-def _other(session: Session, reference: str, pointer: str) -> UUID:
+def _find_other_session(session: Session, reference: str, pointer: str) -> UUID:
     """Return the id of another session of the project by reference."""
     try:
         identity = references.find(session.project_id, reference).id
@@ -305,7 +307,7 @@ def _other(session: Session, reference: str, pointer: str) -> UUID:
     return identity
 
 
-def _decision(project: UUID, identity: UUID) -> Decision:
+def _find_decision(project: UUID, identity: UUID) -> Decision:
     row = Decision.objects.filter(project=project, id=identity).first()
     if row is None:
         raise Problem(
@@ -316,7 +318,7 @@ def _decision(project: UUID, identity: UUID) -> Decision:
     return row
 
 
-def _handoff(project: UUID, identity: UUID) -> Handoff:
+def _find_handoff(project: UUID, identity: UUID) -> Handoff:
     row = Handoff.objects.filter(project=project, id=identity).first()
     if row is None:
         raise Problem(

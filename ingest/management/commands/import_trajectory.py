@@ -104,13 +104,13 @@ class Command(BaseCommand):
         # All files are read before anything is sent. Only the last one stays in memory.
         trajectories, torn = Trajectories(), list[str]()
         for file in files:
-            trajectories = _read(options["format"], file)
-        with _connection(url, token, options["project"], options["agent"]) as http:
+            trajectories = _read_file(options["format"], file)
+        with _connect(url, token, options["project"], options["agent"]) as http:
             client = Client(http, judge=options["judge"])
             sessions: dict[str, None] = {}
             for file in files:
                 if len(files) > 1:
-                    trajectories = _read(options["format"], file)
+                    trajectories = _read_file(options["format"], file)
                 counts = self._send(client, file, trajectories)
                 self.stdout.write(json.dumps(counts.as_json()) if options["json"] else str(counts))
                 torn += [f"{file}: {trajectories.torn}"] if trajectories.torn is not None else []
@@ -118,7 +118,7 @@ class Command(BaseCommand):
                     trajectory.key for trajectory in trajectories if trajectory.calls
                 )
             if options["judge"]:
-                self.stdout.write(_judged(client, sessions, as_json=options["json"]))
+                self.stdout.write(_format_policy_results(client, sessions, as_json=options["json"]))
         if torn:
             raise CommandError(
                 "Everything else was imported. "
@@ -183,11 +183,12 @@ class _Counts:
     def __str__(self) -> str:
         refused = f", {self.refused:,} refused and not run" if self.refused else ""
         return (
-            f"{self.file}: {_count(self.sessions, 'session')}, {_count(self.calls, 'call')}"
-            f" ({self.without_result:,} "
-            f"without a result{refused}); {_count(self.facts_added, 'fact')} added,"
+            f"{self.file}: {_format_count(self.sessions, 'session')},"
+            f" {_format_count(self.calls, 'call')}"
+            f" ({self.without_result:,} without a result{refused});"
+            f" {_format_count(self.facts_added, 'fact')} added,"
             f" {self.facts_known:,} already recorded; "
-            f"{_count(self.artifacts, 'artifact')}, {self.artifacts_stored:,} stored now"
+            f"{_format_count(self.artifacts, 'artifact')}, {self.artifacts_stored:,} stored now"
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -196,7 +197,7 @@ class _Counts:
         return {**counts, "left_out": asdict(self.torn) if self.torn is not None else None}
 
 
-def _judged(client: Client, sessions: Iterable[str], *, as_json: bool) -> str:
+def _format_policy_results(client: Client, sessions: Iterable[str], *, as_json: bool) -> str:
     """Format the policy results of all effects of the sessions by rule, as a table or JSON."""
     counts: Counter[tuple[str, str]] = Counter()
     try:
@@ -220,11 +221,11 @@ def _judged(client: Client, sessions: Iterable[str], *, as_json: bool) -> str:
     for (judged, rule), number in sorted(
         counts.items(), key=lambda item: (order.index(item[0][0]), -item[1], item[0])
     ):
-        lines.append(f"{number:>10,}  {JUDGED[judged]:<17}  {_rule(rule)}".rstrip())
+        lines.append(f"{number:>10,}  {JUDGED[judged]:<17}  {_rule_label(rule)}".rstrip())
     return "\n".join(lines) if counts else "There was no effect to evaluate."
 
 
-def _rule(judged_by: str) -> str:
+def _rule_label(judged_by: str) -> str:
     """Return `house@3/push-to-production` unchanged, and describe `house@3/` in words."""
     policy, _, rule = judged_by.partition("/")
     return (
@@ -236,7 +237,7 @@ def _rule(judged_by: str) -> str:
     )
 
 
-def _read(name: str, file: Path) -> Trajectories:
+def _read_file(name: str, file: Path) -> Trajectories:
     try:
         return READERS[name](file)
     except BadInputError as fault:
@@ -246,13 +247,15 @@ def _read(name: str, file: Path) -> Trajectories:
 
 
 @contextmanager
-def _connection(
+def _connect(
     url: str | None, token: str, project_name: str, agent_name: str
 ) -> Iterator[httpx.Client]:
     """Yield an HTTP client with base URL and token, for `url` or for this process's application."""
     if url:
         try:
-            http = httpx.Client(base_url=url, headers=_bearer(token), timeout=TIMEOUT_S)
+            http = httpx.Client(
+                base_url=url, headers=_authorization_header(token), timeout=TIMEOUT_S
+            )
         except (httpx.InvalidURL, UnicodeEncodeError) as fault:
             raise CommandError(f"--url or the token is invalid: {fault}.") from fault
         with http:
@@ -302,7 +305,9 @@ class _OwnToken(httpx.Auth):
         with transaction.atomic(durable=True):
             self._revoke()
 
-    def auth_flow(self, request: httpx.Request) -> Iterator[httpx.Request]:  # type: ignore[override]  # needs no response
+    def auth_flow(  # type: ignore[override]
+        self, request: httpx.Request
+    ) -> Iterator[httpx.Request]:
         """Add a token to the request that is valid long enough."""
         if time.monotonic() >= self._replace_at:
             self._replace()
@@ -347,9 +352,9 @@ def _signals_raise() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _bearer(token: str) -> dict[str, str]:
+def _authorization_header(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-def _count(number: int, noun: str) -> str:
+def _format_count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
