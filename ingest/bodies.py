@@ -89,10 +89,8 @@ def _read_framed(request: HttpRequest, *, limit: int, allow_empty: bool) -> byte
     if length_text and not chunked:
         try:
             return _read_counted(request, str(length_text), limit)
-        except (
-            OSError,
-            UnreadablePostError,
-        ):  # the latter is an OSError today; its name is the documented one
+        # UnreadablePostError is the documented name; it is an OSError today.
+        except (OSError, UnreadablePostError):
             detail = "The connection broke while the body was read. Send the request again."
             raise Problem(400, "body_unreadable", detail) from None
     if allow_empty and not chunked:

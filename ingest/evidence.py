@@ -133,9 +133,8 @@ def _build_draft(item: Item, sessions_by_reference: dict[str, UUID]) -> Draft:
         if "intent_digest" in item.values:
             facts["intent"] = item.values["intent_digest"]
         if origin.imports:
-            facts["imported"] = (
-                True  # determines which permission the effect is assumed to have had
-            )
+            # Determines which permission the effect is assumed to have had.
+            facts["imported"] = True
     elif isinstance(fields, shapes.SessionFields):
         values = {"mode": fields.mode, "on_behalf_of": fields.on_behalf_of}
         facts = openings.started_facts(
@@ -209,9 +208,8 @@ def _apply_items(
     return rows
 
 
-_CONTROL_KINDS = frozenset(
-    {"handoff.written", "fact.observed", "task.done"}
-)  # facts that can fire a control
+# Facts that can fire a control.
+_CONTROL_KINDS = frozenset({"handoff.written", "fact.observed", "task.done"})
 
 
 def _to_fencing_fact(item: Item, rows: Mapping[UUID, EffectRow]) -> fencing.Fact:

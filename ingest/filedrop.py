@@ -170,9 +170,8 @@ class Filedrop:
         content = folders.read(folder.descriptor, name)
         if (match := _WRITTEN_NAME.fullmatch(name)) and not stored:
             earlier = deliveries.at(self.project.id, folder.recipient, int(match[1]))
-            if (
-                earlier is not None and content == _render_file(earlier)[1]
-            ):  # written by a run that was killed before it recorded the delivery
+            if earlier is not None and content == _render_file(earlier)[1]:
+                # Written by a run that was killed before it recorded the delivery.
                 with transaction.atomic(durable=True):
                     deliveries.note(folder.mark, {earlier.id: name})
                 return False

@@ -91,9 +91,8 @@ class _Redaction:
     def __init__(self, key: bytes) -> None:
         self.key = key
         self.count = 0
-        self.digests: dict[
-            str, str
-        ] = {}  # cache by secret, because the same secret often occurs many times
+        # Cache by secret, because the same secret often occurs many times.
+        self.digests: dict[str, str] = {}
 
     def walk(self, value: Any) -> Any:
         """Return a copy of `value` with every string redacted."""

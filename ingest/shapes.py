@@ -192,9 +192,8 @@ class PlanFields(msgspec.Struct, kw_only=True):
     why: str | None = None
     parent_effect: Annotated[str, Meta(max_length=36, pattern=_PLAIN)] | None = None
     tool_class: ToolClass | None = None  # shown as claimed by the agent; no decision uses it
-    free_text: Annotated[
-        list[Name100], Meta(max_length=32)
-    ] = []  # top-level arguments that the intent digest ignores
+    # Top-level arguments that the intent digest ignores.
+    free_text: Annotated[list[Name100], Meta(max_length=32)] = []
 
 
 class PlanEffect(PlanFields, Strict):

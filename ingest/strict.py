@@ -91,9 +91,8 @@ def _refuse_float(digits: str) -> NoReturn:
 def _parse_float(digits: str) -> float:
     number = float(digits)
     if len(digits) > MAX_NUMBER_CHARACTERS or not isfinite(number):
-        raise FaultError(
-            "number_out_of_range", "A number is out of range."
-        )  # the slow path locates it
+        # The slow path locates the number and raises the final error.
+        raise FaultError("number_out_of_range", "A number is out of range.")
     return number
 
 

@@ -23,9 +23,8 @@ from ledger.rows import AttemptRow, EffectRow
 from ledger.states import RESOLUTIONS
 from sessions.refused import RefusedError
 
-_MAX_BODY_DEPTH: Final = (
-    2 * strict.MAX_DEPTH
-)  # of a body: an agent's payload inside a Gatebook entry
+# A body is an agent's payload inside a Gatebook entry.
+_MAX_BODY_DEPTH: Final = 2 * strict.MAX_DEPTH
 _NIL_ID: Final = UUID(int=0)
 
 

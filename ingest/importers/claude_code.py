@@ -74,9 +74,8 @@ class _Transcript:
     def __init__(self) -> None:
         self.sessions: dict[str, _Session] = {}
         self._open = OpenCalls()
-        self._early_results: dict[
-            str, list[tuple[dict[str, Json], int | None]]
-        ] = {}  # results that precede their calls
+        # Results that precede their calls.
+        self._early_results: dict[str, list[tuple[dict[str, Json], int | None]]] = {}
 
     def add(self, line: int, record: Json) -> None:
         if not isinstance(record, dict) or not isinstance(record.get("type"), str):

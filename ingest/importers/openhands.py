@@ -143,9 +143,8 @@ class _Stream:
         self._by_event: dict[Json, Call] = {}  # event id to its call
         self._by_call_id = OpenCalls()
         self._last: Call | None = None  # the oldest form matches results by order
-        self._unreadable: set[int] = (
-            set()
-        )  # positions of calls that the agent could not parse as an action
+        # Positions of calls that the agent could not parse as an action.
+        self._unreadable: set[int] = set()
         self._turns: dict[str, int] = {}
         self._turn = 0
 

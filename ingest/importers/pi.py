@@ -117,10 +117,8 @@ def _add_calls(
                 call_id=block.get("id"),
                 occurred_us=_moment(entry, message),
             )
-            if message.get("stopReason") in (
-                "aborted",
-                "error",
-            ):  # the reply is in the file, but none of its calls ran
+            if message.get("stopReason") in ("aborted", "error"):
+                # The reply is in the file, but none of its calls ran.
                 trajectory.answer(
                     call, message.get("errorMessage") or "", "refused", _moment(entry, message)
                 )

@@ -73,9 +73,8 @@ def _parse_document(document: Document) -> Trajectory:
                 content = message.get("content", "")
                 text = content if isinstance(content, str) else ""
                 outcome: Outcome = "error" if text.startswith("Error") else "ok"
-                unknown_tool = text.startswith(
-                    "Unknown action "
-                )  # the environment has no such tool, so nothing ran
+                # The environment has no such tool, so nothing ran.
+                unknown_tool = text.startswith("Unknown action ")
                 trajectory.answer(pair[1], content, "refused" if unknown_tool else outcome)
     # A trial with a reward is complete.
     trajectory.ended = "completed" if raw.get("reward") is not None else None

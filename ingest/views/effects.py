@@ -90,9 +90,8 @@ def compensate_effect(
     session = _find_effect(call.project, str(path["effect"])).session_id
     task = _find_task(call.project, session, fields.task).id if fields.task else None
     speakers.expect(origin, session, "effect.planned", task=task, effect=path["effect"])
-    sessions.lock(
-        call.project, session, call.received_us, new_effects=0
-    )  # serializes compensations
+    # The lock serializes compensations of the same effect.
+    sessions.lock(call.project, session, call.received_us, new_effects=0)
     target = _find_effect(call.project, str(path["effect"]))
     digest = intent_digest(fields.tool, fields.arguments, fields.free_text)
     compensation = derived(target.session_id, key_of(fields, digest))
@@ -153,9 +152,8 @@ def dispatch_effect(
     except LookupError:
         raise _effect_not_found() from None
     reply = _touch_and_reply(call, answered, kept=False, process=fields.process)
-    if (
-        answered.refusal is None
-    ):  # the agent must abort a request of this attempt after so many seconds
+    if answered.refusal is None:
+        # No request of this attempt may still be in flight after this many seconds.
         lifetime_s = declared.tool(call.project, answered.effect.tool).request_lifetime_s
         reply.body["request_lifetime_s"] = lifetime_s
     return reply
@@ -303,9 +301,8 @@ def _build_reply(
     body["answer"] = leaves.answer(answered.effect, answered.open_effect)
     if answered.attempt is not None:
         body |= {"attempt": answered.attempt.number, "remote_key": answered.attempt.remote_key}
-    if (
-        body["answer"] == "ambiguous" and answered.attempt is None
-    ):  # a plan; other commands name their attempt
+    # Without an attempt the command is a plan; other commands name their attempt.
+    if body["answer"] == "ambiguous" and answered.attempt is None:
         body |= _ambiguous_effect_to_json(answered)
     elif answered.same_calls:
         body |= _duplicates_to_json(answered)
@@ -342,9 +339,8 @@ def _touch_and_reply(
     """Build the reply to a command about a stored effect, and touch its session."""
     effect = answered.effect
     leased = sessions.seen(call.project, effect.session_id, call.received_us)
-    if (
-        leased and kept and call.lease_epoch is None and answered.status == 200
-    ):  # progress without a lease epoch
+    # A command without a lease epoch also counts as progress.
+    if leased and kept and call.lease_epoch is None and answered.status == 200:
         beats.progressed(call.project, effect.session_id, task=effect.task_id)
     return _build_reply(answered, kept=kept, process=process)
 

@@ -110,9 +110,8 @@ def cancel_gate(
     if fields.lease_epoch is not None:
         enter(call, gate.session_id)
         call.task = gate.effect.task_id
-        if (
-            refuse := refusal(call, origin, speaks=False)
-        ) is not None:  # the lookup has checked the agent
+        # The lookup above has checked the agent.
+        if (refuse := refusal(call, origin, speaks=False)) is not None:
             return refuse
     cancelled = cancelling.cancel(origin, gate)
     (body,) = _gates_to_json(call.project, [cancelled])

@@ -40,9 +40,8 @@ def acquire_lease(
     subject = _load_subject(call, fields)
     if subject.session is not None:
         standing = speakers.weigh(origin, subject.session, subject.task)
-        if (
-            standing is Standing.OTHER_AGENT
-        ):  # LEASE_HELD below answers for a lease held by another agent
+        # A lease held by another agent is answered with LEASE_HELD below.
+        if standing is Standing.OTHER_AGENT:
             speakers.refuse(origin, subject.session, "lease.acquired", standing, task=subject.task)
     try:
         lease, new = leases.acquire(

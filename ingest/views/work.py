@@ -171,9 +171,8 @@ def accept_handoff(
     if row.accepted_mark:
         sentence = "Another worker has accepted this handoff. Do not take over its work."
         return refused("HANDOFF_ACCEPTED", sentence, origin, present)
-    controls.watch(
-        row.session_id, call.received_us
-    )  # before acceptance, because what it waits for may have ended
+    # Before acceptance, because what the handoff waits for may have ended.
+    controls.watch(row.session_id, call.received_us)
     return Reply(200, handoffs.brief(handoffs.accept(origin, row)))
 
 

@@ -48,9 +48,8 @@ class Command(BaseCommand):
         " skipped, and the exit "
         "code is then 3."
     )
-    requires_system_checks: list[
-        str
-    ] = []  # system checks concern the code and take half of the start-up time
+    # System checks concern the code and take half of the start-up time.
+    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
@@ -89,9 +88,8 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        logging.getLogger("httpx").setLevel(
-            logging.WARNING
-        )  # it would log every request into the progress bar
+        # httpx would log every request into the progress bar.
+        logging.getLogger("httpx").setLevel(logging.WARNING)
         files: list[Path] = options["files"]
         url = options["url"]
         token = options["token"] or os.environ.get(TOKEN_VARIABLE, "")

@@ -16,9 +16,8 @@ class Command(BaseCommand):
         " artifact uploads that"
         " were aborted more than a day ago."
     )
-    requires_system_checks: list[
-        str
-    ] = []  # system checks concern the code and take half of the start-up time
+    # System checks concern the code and take half of the start-up time.
+    requires_system_checks: list[str] = []
 
     def handle(self, *_args: Any, **_options: Any) -> None:
         """Delete and print the counts."""
