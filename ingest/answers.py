@@ -1,4 +1,4 @@
-"""The one writer of Answer: stores responses to commands and replays them (idempotency)."""
+"""The one writer of Answer: stores and replays responses to commands."""
 
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ LONGEST: Final = 1024
 
 
 def keep(origin: Origin, status: int, body: dict[str, Any]) -> None:
-    """Store the response to a command in its transaction: ids and states, at most 1 KiB."""
+    """Store the response (at most 1 KiB) to a command in its transaction."""
     text = orjson.dumps(body).decode()
     if len(text) > LONGEST:
         return  # a replay rebuilds it from the journal
@@ -31,7 +31,7 @@ def keep(origin: Origin, status: int, body: dict[str, Any]) -> None:
 
 
 def is_kept(origin: Origin) -> bool:
-    """Return whether the response to this command is stored, which means that it succeeded."""
+    """Return whether the command succeeded and its response is stored."""
     return Answer.objects.filter(
         project=origin.project, source=origin.source, key=origin.key
     ).exists()
@@ -59,7 +59,7 @@ def replay(origin: Origin, kind: str) -> Reply | None:
 
 
 def _rebuild_body(position: int) -> dict[str, Any]:
-    """Build a response for a command whose stored one was pruned or too long: the object's id."""
+    """Build a response with the object's id for a command without a stored one."""
     entry = Entry.objects.get(position=position)
     detail = (
         "This command succeeded; its response is no longer stored. Read the object for its"

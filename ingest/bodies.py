@@ -13,13 +13,13 @@ def check_content_type(request: HttpRequest, allowed: frozenset[str]) -> str:
     """Return the media type in lower case. Problem 415 unless it is one of `allowed`."""
     media_type = (request.content_type or "").strip().lower()
     if media_type not in allowed:
-        wanted = " or ".join(sorted(allowed))
+        supported = " or ".join(sorted(allowed))
         fault = (
             f"Content-Type {media_type[:100]!r} is not supported"
             if media_type
             else "Content-Type is missing"
         )
-        raise Problem(415, "unsupported_media_type", f"{fault}. Send {wanted}.")
+        raise Problem(415, "unsupported_media_type", f"{fault}. Send {supported}.")
     return media_type
 
 
@@ -111,18 +111,18 @@ def _read_counted(request: HttpRequest, length_text: str, limit: int) -> bytes:
     if length > limit:
         raise _body_too_large(limit)
     parts: list[bytes] = []
-    missing = length
-    while missing:
-        part = request.read(missing)
+    remaining = length
+    while remaining:
+        part = request.read(remaining)
         if not part:
             raise Problem(
                 400,
                 "body_incomplete",
-                f"The body ended {missing} bytes before its Content-Length. Send the request"
+                f"The body ended {remaining} bytes before its Content-Length. Send the request"
                 " again.",
             )
         parts.append(part)
-        missing -= len(part)
+        remaining -= len(part)
     return b"".join(parts)
 
 

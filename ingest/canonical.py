@@ -15,7 +15,7 @@ _SORTED = orjson.OPT_SORT_KEYS
 
 
 def canonical_text(value: Any) -> str:
-    """Return the canonical text of a JSON value (dict, list, str, int, float, bool, None).
+    """Return the canonical text of a JSON value.
 
     Problem 422 for values outside JSON: lone surrogates, NaN, infinities, non-text keys, other
     types.
@@ -34,7 +34,7 @@ def canonical_text(value: Any) -> str:
 
 
 def intent_text(tool: str, arguments: Any) -> bytes:
-    """Return the input of an intent digest: canonical JSON of `[tool, arguments]` in UTF-8."""
+    """Return the input of an intent digest: canonical `[tool, arguments]`."""
     return canonical_text([tool, arguments]).encode()
 
 

@@ -1,4 +1,4 @@
-"""Claims: items of a batch reported by an agent that may not write to their session.
+"""Claims: reported items whose agent may not write to their session.
 
 Claims have their own lane and change no state. Reports of an agent about its own attempts always
 count, even after another agent has taken the lease (docs/decisions/0025-who-may-speak.md).
@@ -27,7 +27,7 @@ _Plans = dict[UUID, tuple[UUID | None, UUID | None]]  # planner and task of an e
 
 
 def mark(items: Sequence[Item]) -> set[UUID]:
-    """Move claims among `items` to the claim lane; return the sessions without an owner so far.
+    """Move claims to the claim lane; return sessions that have no owner yet.
 
     Two queries if all items belong to the sender's own sessions; a few more otherwise.
     """
@@ -56,11 +56,11 @@ def mark(items: Sequence[Item]) -> set[UUID]:
 def _compute_standing(
     item: Item, ground: Ground, task: UUID | None = None, planner: UUID | None = None
 ) -> Standing:
-    origin, given = item.origin, item.origin.lease_epoch
+    origin, sent_epoch = item.origin, item.origin.lease_epoch
     task = task or _get_task_id(item)
-    standing = ground.weigh(origin.agent, origin.team, given, task, planner)
-    present = ground.epoch(task)
-    is_stale = given is not None and present is not None and given < present
+    standing = ground.weigh(origin.agent, origin.team, sent_epoch, task, planner)
+    current_epoch = ground.epoch(task)
+    is_stale = sent_epoch is not None and current_epoch is not None and sent_epoch < current_epoch
     return Standing.LEASE_LOST if standing is Standing.SPEAKS and is_stale else standing
 
 
@@ -87,9 +87,9 @@ def _mark_claims(items: Sequence[Item], rights: dict[UUID, Ground]) -> None:
         standing = _compute_standing(item, rights[item.session], of_effect, planner)
         if standing is not Standing.SPEAKS:
             weighed.append((item, standing))
-    own = _OwnAttempts([item for item, _ in weighed], plans)
+    own_attempts = _OwnAttempts([item for item, _ in weighed], plans)
     for item, standing in weighed:
-        if not own.has(item, standing):
+        if not own_attempts.has(item, standing):
             item.standing, item.origin.lane = standing, "claim"
 
 

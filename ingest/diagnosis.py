@@ -1,4 +1,4 @@
-"""Slow JSON parser: the standard library's parser with hooks for every pair and number.
+"""Slow JSON parser: the standard parser with hooks for pairs and numbers.
 
 It decides what is rejected and locates the fault. strict.py only proves quickly that a document
 does not need it.
@@ -35,7 +35,7 @@ class _BadNumber:
 
 
 def read_slowly(raw: bytes, max_depth: int) -> dict[str, Any]:
-    """Parse the object in `raw`. Raises FaultError for its first fault in document order.
+    """Parse the object in `raw`. Raises FaultError for its first fault.
 
     `raw` may nest a few hundred levels at most, because the parser is recursive.
     """
@@ -165,4 +165,4 @@ def json_kind(value: Any) -> str:
         (list, "an array"),
         (dict, "an object"),
     )
-    return next((words for kind, words in kinds if isinstance(value, kind)), "a number")
+    return next((label for kind, label in kinds if isinstance(value, kind)), "a number")

@@ -1,4 +1,4 @@
-"""Decorators for API endpoints: authentication, strict parsing, idempotency, transaction.
+"""Decorators for API endpoints: auth, parsing, idempotency, transaction.
 
 An endpoint is a function view wrapped by `command` (POST with an Idempotency-Key) or `reading`
 (GET). It parses the request, opens the transaction, calls one service function of a lower layer
@@ -91,7 +91,7 @@ class Call:
 
     @property
     def redaction_key(self) -> bytes | None:
-        """The project's redaction key; None for imports and where the project has turned it off."""
+        """The project's redaction key; None if redaction is off, as for imports."""
         if self.token.scope == "import" or not self.token.redacts:
             return None
         return redaction.project_key(self.project)
@@ -116,8 +116,10 @@ def command(
             value = _redact_body(call, parsed)
             body = convert(value, shape)
             path = paths.resolve(call.project, path_values)
-            named = {path_names.get(name, name): str(identity) for name, identity in path.items()}
-            text = canonical_text({**value, **named, "kind": kind})
+            path_ids = {
+                path_names.get(name, name): str(identity) for name, identity in path.items()
+            }
+            text = canonical_text({**value, **path_ids, "kind": kind})
             call.lease_epoch = getattr(body, "lease_epoch", None)
             origin = call.origin(text, lease_epoch=call.lease_epoch)
 
@@ -146,7 +148,7 @@ def command(
 
 
 def reading(work: Callable[..., HttpResponseBase]) -> Handler:
-    """Make a GET endpoint: authenticated, no transaction, 304 on a matching If-None-Match."""
+    """Make a GET endpoint: authenticated, without transaction, with ETag."""
 
     @wraps(work)
     def endpoint(request: HttpRequest, **path: UUID | str) -> HttpResponseBase:
@@ -163,7 +165,7 @@ def reading(work: Callable[..., HttpResponseBase]) -> Handler:
 
 
 def guarded(*methods: str) -> Callable[[Handler], Handler]:
-    """Turn a Problem into its response, a database outage into 503, a wrong method into 405."""
+    """Turn Problems, database outages (503) and wrong methods (405) into responses."""
 
     def wrap(endpoint: Handler) -> Handler:
         @wraps(endpoint)
@@ -173,7 +175,10 @@ def guarded(*methods: str) -> Callable[[Handler], Handler]:
                     allowed = ", ".join(methods)
                     headers = {"Allow": allowed}
                     raise Problem(
-                        405, "method_not_allowed", f"Use {allowed} here.", headers=headers
+                        405,
+                        "method_not_allowed",
+                        f"The method is not supported. Use {allowed}.",
+                        headers=headers,
                     )
                 return endpoint(request, **path)
             except Problem as problem:
@@ -239,7 +244,12 @@ def by_method(**endpoints: Handler) -> Handler:
         if endpoint is None:
             headers = {"Allow": allowed}
             return problems.response(
-                Problem(405, "method_not_allowed", f"Use {allowed} here.", headers=headers)
+                Problem(
+                    405,
+                    "method_not_allowed",
+                    f"The method is not supported. Use {allowed}.",
+                    headers=headers,
+                )
             )
         return endpoint(request, **path)
 
@@ -362,17 +372,24 @@ def convert(value: dict[str, Any], shape: type[S]) -> S:
         return msgspec.convert(value, shape, strict=True)
     except msgspec.ValidationError as error:
         message = str(error)
-        what, _, where = message.partition(" - at `")
-        what = next(
-            (words for pattern, words in PATTERNS_IN_WORDS.items() if what.endswith(repr(pattern))),
-            what,
+        expectation, _, location = message.partition(" - at `")
+        expectation = next(
+            (
+                error_text
+                for pattern, error_text in PATTERNS_IN_WORDS.items()
+                if expectation.endswith(repr(pattern))
+            ),
+            expectation,
         )
         # For a key that the sender chose, msgspec names only `[...]` or `key` in `…`, so the
         # pointer names the object that contains the key.
-        path = where.removeprefix("key` in `").partition("[...]")[0]
+        path = location.removeprefix("key` in `").partition("[...]")[0]
         pointer = path.rstrip("`").lstrip("$").replace("[", ".").replace("]", "").replace(".", "/")
         raise Problem(
-            422, "invalid", f"{what}. See /api/v1/openapi.json for the schema.", pointer=pointer
+            422,
+            "invalid",
+            f"{expectation}. See /api/v1/openapi.json for the schema.",
+            pointer=pointer,
         ) from None
 
 

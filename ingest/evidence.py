@@ -46,21 +46,21 @@ class RefusedWhole(Exception):
 
 
 def record(
-    call: Call, readable: list[Item], refused: list[dict[str, Any]], *, whole: bool
+    call: Call, batch: list[Item], rejected_results: list[dict[str, Any]], *, whole: bool
 ) -> list[dict[str, Any]]:
     """Record the readable items and return a result for every item, in order.
 
     Runs in the endpoint's transaction. With `whole`, raises RefusedWhole if any item is rejected or
     conflicts, so that nothing is recorded.
     """
-    sessions_by_reference = _resolve_sessions(call.project, readable)
-    unclaimed = claimed.mark(readable)
-    statuses = entries.append(
-        [_build_draft(item, sessions_by_reference) for item in readable], call.received_us
+    sessions_by_reference = _resolve_sessions(call.project, batch)
+    unclaimed = claimed.mark(batch)
+    appended_entries = entries.append(
+        [_build_draft(item, sessions_by_reference) for item in batch], call.received_us
     )
-    results = list(refused)
+    results = list(rejected_results)
     created: list[Item] = []
-    for item, appended in zip(readable, statuses, strict=True):
+    for item, appended in zip(batch, appended_entries, strict=True):
         item.position = appended.position
         detail = None
         if appended.status is Status.CREATED:
@@ -78,8 +78,10 @@ def record(
     results.sort(key=lambda result: int(result["index"]))
     if whole and any(result["status"] not in ("created", "duplicate") for result in results):
         raise RefusedWhole(results)
-    counting = [item for item in created if not item.is_claim]
-    rows = _apply_items(call, counting, sessions_by_reference, unclaimed) if counting else {}
+    counted_items = [item for item in created if not item.is_claim]
+    rows = (
+        _apply_items(call, counted_items, sessions_by_reference, unclaimed) if counted_items else {}
+    )
     fencing.mark([_to_fencing_fact(item, rows) for item in created if _has_checked_epoch(item)])
     return results
 
@@ -89,12 +91,12 @@ def _has_checked_epoch(item: Item) -> bool:
     return item.envelope.lease_epoch is not None and item.standing is not Standing.OTHER_AGENT
 
 
-def _resolve_sessions(project: UUID, items: list[Item]) -> dict[str, UUID]:
-    """Resolve the session of each item; return the ids of linked sessions by reference."""
-    named = {item.envelope.session for item in items}
-    linked = {reference for item in items for reference in _get_linked_sessions(item)}
-    resolved = references.by_reference(project, named | linked)
-    for item in items:
+def _resolve_sessions(project: UUID, batch: list[Item]) -> dict[str, UUID]:
+    """Resolve the session of each item; return linked sessions by reference."""
+    own_references = {item.envelope.session for item in batch}
+    linked = {reference for item in batch for reference in _get_linked_sessions(item)}
+    resolved = references.by_reference(project, own_references | linked)
+    for item in batch:
         item.session, item.session_key = resolved[item.envelope.session]
         if item.effect_key:
             item.effect = derived(item.session, item.effect_key)
@@ -223,7 +225,7 @@ def _to_fencing_fact(item: Item, rows: Mapping[UUID, EffectRow]) -> fencing.Fact
 def _touch_sessions(
     created: list[Item], sessions_by_reference: dict[str, UUID], unclaimed: set[UUID]
 ) -> None:
-    """Store or touch every session of the items; sessions that are only linked become stubs.
+    """Store or touch the sessions of the items; create stubs for linked ones.
 
     A session in `unclaimed` belongs to the first agent that writes to it. Raises LostRace if
     another agent was first.
@@ -236,14 +238,16 @@ def _touch_sessions(
     linked: dict[UUID, str] = {}
     for item in created:
         for reference in _get_linked_sessions(item):
-            named = sessions_by_reference[reference]
-            if named not in keys and named == references.identity(item.origin.project, reference):
-                linked[named] = reference
-    new = sessions.name(created[0].origin, linked)
-    for other, key in linked.items():
-        keys[other] = key if other in new else None
+            linked_id = sessions_by_reference[reference]
+            if linked_id not in keys and linked_id == references.identity(
+                item.origin.project, reference
+            ):
+                linked[linked_id] = reference
+    new_positions = sessions.name(created[0].origin, linked)
+    for session_id, key in linked.items():
+        keys[session_id] = key if session_id in new_positions else None
     origin = created[0].origin
-    sessions.touch(origin, keys, opened | new)
+    sessions.touch(origin, keys, opened | new_positions)
     unclaimed_here = unclaimed & opened.keys()
     if not unclaimed_here:
         return
@@ -259,7 +263,7 @@ def _touch_sessions(
 
 
 def _apply_tasks(created: list[Item]) -> None:
-    """Fold task facts; make the tasks that plans and items mention; then fold the items."""
+    """Fold task facts, create tasks named by plans and items, fold the items."""
     task_facts = []
     item_facts = []
     mentioned: dict[tuple[UUID, str], Item] = {}

@@ -1,4 +1,4 @@
-"""409 LEASE_LOST: rejects writers whose lease was taken over, and records the attempt."""
+"""409 LEASE_LOST: rejects writers whose lease was taken over."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from sessions.origin import Origin, Repeated
 
 
 def check(origin: Origin, session: UUID, kind: str, task: UUID | None = None) -> Reply | None:
-    """Return a refusal if the command's lease epoch is not the current one; None otherwise.
+    """Return a refusal if the command's lease epoch is not current; else None.
 
     The session's row must be locked. Raises Repeated if the command ran before, under any epoch.
     """
@@ -40,7 +40,7 @@ Fact = tuple[Origin, str, UUID, UUID | None, int | None, UUID | None]
 
 
 def mark(facts: Sequence[Fact]) -> None:
-    """Record which reported facts came from a fenced writer; the others count as progress.
+    """Record which facts came from a fenced writer; others count as progress.
 
     A fact is (origin, kind, session, effect, attempt, task); its origin has a lease epoch.
     """
@@ -50,9 +50,12 @@ def mark(facts: Sequence[Fact]) -> None:
     current_epochs = {lease.task_id or lease.session_id: lease.epoch for lease in leases}
     drafts, moving = [], {}
     for origin, kind, session, effect, attempt, task in facts:
-        epoch, given = current_epochs.get(task, current_epochs.get(session)), origin.lease_epoch
-        if epoch is not None and given is not None and given < epoch:
-            stale = Stale(given, epoch)
+        epoch, sent_epoch = (
+            current_epochs.get(task, current_epochs.get(session)),
+            origin.lease_epoch,
+        )
+        if epoch is not None and sent_epoch is not None and sent_epoch < epoch:
+            stale = Stale(sent_epoch, epoch)
             drafts.append(
                 fences.fenced(
                     origin,
@@ -79,10 +82,10 @@ def mark(facts: Sequence[Fact]) -> None:
 
 def standing(project: UUID, session: UUID, task: UUID | None = None) -> Lease | None:
     """Return the lease that fences writes in a session or about one of its tasks."""
-    named = [fences.lease_id(project, "session", str(session))]
+    lease_ids = [fences.lease_id(project, "session", str(session))]
     if task is not None:
-        named.append(fences.lease_id(project, "task", str(task)))
-    leases = {lease.kind: lease for lease in holders.read().filter(id__in=named)}
+        lease_ids.append(fences.lease_id(project, "task", str(task)))
+    leases = {lease.kind: lease for lease in holders.read().filter(id__in=lease_ids)}
     return leases.get("task") or leases.get("session")
 
 

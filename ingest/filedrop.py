@@ -68,7 +68,7 @@ class Folder:
 
 
 class Filedrop:
-    """The bridge between one project and one directory. Raises Refused if it cannot be used."""
+    """The bridge between one project and one directory. Raises Refused."""
 
     def __init__(self, project: Project, directory: Path) -> None:
         self.project = project
@@ -159,7 +159,7 @@ class Filedrop:
         result.sent += sent
 
     def _is_written_file(self, name: str, stored: dict[str, set[UUID]]) -> bool:
-        """Return whether Gatebook wrote this file: its name begins with a message position."""
+        """Return whether Gatebook wrote this file, by the position in its name."""
         if not (match := _WRITTEN_NAME.fullmatch(name)) or name not in stored:
             return False
         return Message.objects.filter(id__in=stored[name], opened_position=int(match[1])).exists()
@@ -183,10 +183,10 @@ class Filedrop:
             raise Refused("is empty")
         if len(body) > messages.MOST_CHARACTERS:
             raise Refused(f"has more than {messages.MOST_CHARACTERS:,} characters")
-        before = deliveries.gone_before(folder.mark, name)
+        previous = deliveries.gone_before(folder.mark, name)
         digest = hashlib.sha256(content).hexdigest()
         event_id = entries.keyed_digest(
-            "file", folder.box, name, digest, *([str(before)] if before else [])
+            "file", folder.box, name, digest, *([str(previous)] if previous else [])
         )
         cleaned = self._redact_text({"subject": name[: messages.MOST_SUBJECT], "body": body})
         with transaction.atomic(durable=True):
@@ -205,7 +205,7 @@ class Filedrop:
     # Files present
 
     def _sync_read_marks(self, folder: Folder, root: int, result: Told) -> None:
-        """Mark messages as read whose files were put away, and put away files of read messages.
+        """Mark messages with removed files as read; put away files of read messages.
 
         For the shared folder, only the end of the delivery is recorded.
         """
@@ -223,9 +223,9 @@ class Filedrop:
                 " read."
             )
             return
-        absent = {delivery.id for delivery in removed}
+        removed_ids = {delivery.id for delivery in removed}
         for delivery in deliveries_present:
-            if delivery.id in absent:
+            if delivery.id in removed_ids:
                 with transaction.atomic(durable=True):
                     if folder.recipient is not None:
                         result.read += messages.mark_put_away(delivery.message, folder.recipient.id)
@@ -250,20 +250,20 @@ class Filedrop:
     def _sync_shared_read_marks(
         self, folder: Folder, agent: Agent, shared: Folder, result: Told
     ) -> None:
-        """Mark shared messages as read by an agent if its own `done/` has a file of their name."""
+        """Mark shared messages as read if the agent's `done/` has their file name."""
         if not folders.is_there(folder.descriptor, "done"):
             return
         try:
-            with folders.opened("done", folder.descriptor) as done:
-                kept = [
+            with folders.opened("done", folder.descriptor) as done_folder:
+                put_away = [
                     delivery
                     for delivery in deliveries.unread_of_all(shared.mark, agent)
-                    if folders.is_there(done, delivery.file)
+                    if folders.is_there(done_folder, delivery.file)
                 ]
         except Refused as refused:
             result.lines.append(f"{folder.name}/done: {refused}.")
             return
-        for delivery in kept:
+        for delivery in put_away:
             with transaction.atomic(durable=True):
                 result.read += messages.mark_put_away(delivery.message, agent.id)
 
@@ -271,9 +271,9 @@ class Filedrop:
 
     def _write_messages(self, folder: Folder, result: Told) -> None:
         """Write messages that were never in the folder; record them once they are durable."""
-        missing = deliveries.missing(folder.mark, self.project.id, folder.recipient, AT_ONCE)
+        unwritten = deliveries.missing(folder.mark, self.project.id, folder.recipient, AT_ONCE)
         files: dict[UUID, str] = {}
-        for message in missing:
+        for message in unwritten:
             name, content = _render_file(message)
             if folders.is_there(folder.descriptor, name):
                 name = f"{name.removesuffix('.md')}-{message.id.hex[-8:]}.md"  # the name is taken

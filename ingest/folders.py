@@ -71,20 +71,20 @@ def alone(folder: int) -> Iterator[None]:
 
 
 def mark_of(folder: int, owner: UUID) -> UUID:
-    """Return the mark of a folder, created if missing. A recreated folder gets another mark.
+    """Return the mark of a folder, created if missing; recreated folders differ.
 
     Raises Refused if the folder is marked for another owner.
     """
     try:
-        mark, _, of = read(folder, MARK).decode("ascii").strip().partition(" ")
-        if UUID(of) != owner:
+        mark, _, marked_owner = read(folder, MARK).decode("ascii").strip().partition(" ")
+        if UUID(marked_owner) != owner:
             raise Refused("belongs to another project")
         return UUID(mark)
     except Unsettled:
-        made = uuid.uuid4()
-        write(folder, MARK, f"{made} {owner}\n".encode())
+        new_mark = uuid.uuid4()
+        write(folder, MARK, f"{new_mark} {owner}\n".encode())
         settle(folder)
-        return made
+        return new_mark
     except ValueError as error:
         raise Refused(
             f"has an invalid {MARK}; remove it, and the messages are written again"
@@ -92,7 +92,7 @@ def mark_of(folder: int, owner: UUID) -> UUID:
 
 
 def names_in(folder: int) -> list[str]:
-    """List the names that may be messages in order: not hidden, no suffix of unfinished files."""
+    """List names of possible messages in order, without hidden or unfinished files."""
     names = sorted(os.listdir(folder), key=os.fsencode)
     return [
         name
@@ -164,19 +164,19 @@ def looks(folder: int, name: str) -> tuple[int, int, int] | None:
 
 def write(folder: int, name: str, content: bytes) -> None:
     """Write a file atomically, replacing the name. It is durable after `settle`."""
-    passing = f".{name}.tmp"[:250]
+    temporary_name = f".{name}.tmp"[:250]
     with suppress(FileNotFoundError):
-        os.unlink(passing, dir_fd=folder)  # left by a run that was killed
+        os.unlink(temporary_name, dir_fd=folder)  # left by a run that was killed
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    file = os.open(passing, flags, 0o644, dir_fd=folder)
+    file = os.open(temporary_name, flags, 0o644, dir_fd=folder)
     try:
-        left = memoryview(content)
-        while left:
-            left = left[os.write(file, left) :]
+        remaining = memoryview(content)
+        while remaining:
+            remaining = remaining[os.write(file, remaining) :]
         os.fsync(file)
     finally:
         os.close(file)
-    os.rename(passing, name, src_dir_fd=folder, dst_dir_fd=folder)
+    os.rename(temporary_name, name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
 def settle(folder: int) -> None:
@@ -184,25 +184,25 @@ def settle(folder: int) -> None:
     os.fsync(folder)
 
 
-def put_away(folder: int, name: str, under: str) -> None:
-    """Move a file into `done/`, renamed to `under` if its name is taken there."""
+def put_away(folder: int, name: str, fallback_name: str) -> None:
+    """Move a file into `done/`, renamed to `fallback_name` if its name is taken there."""
     with suppress(FileExistsError):
         os.mkdir("done", 0o755, dir_fd=folder)
-    with opened("done", folder) as done:
-        target = under if is_there(done, name) else name
-        os.rename(name, target, src_dir_fd=folder, dst_dir_fd=done)
-        settle(done)
+    with opened("done", folder) as done_folder:
+        target = fallback_name if is_there(done_folder, name) else name
+        os.rename(name, target, src_dir_fd=folder, dst_dir_fd=done_folder)
+        settle(done_folder)
     settle(folder)
 
 
 def is_still(folder: int, name: str, parent: int) -> bool:
     """Return whether the name still refers to the open folder."""
     try:
-        named = os.lstat(name, dir_fd=parent)
+        named_status = os.lstat(name, dir_fd=parent)
     except FileNotFoundError:
         return False
     current = os.fstat(folder)
-    return (named.st_dev, named.st_ino) == (current.st_dev, current.st_ino)
+    return (named_status.st_dev, named_status.st_ino) == (current.st_dev, current.st_ino)
 
 
 def _is_link(folder: int, name: str) -> bool:

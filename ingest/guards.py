@@ -28,14 +28,14 @@ def refusal(
     call: Call,
     origin: Origin,
     version: int | None = None,
-    present: Callable[[], dict[str, Any]] = dict,
+    get_current: Callable[[], dict[str, Any]] = dict,
     *,
     speaks: bool = True,
 ) -> Reply | None:
     """Return the refusal of a command, or None. `enter` must have locked the session.
 
-    `version` is the version of the row to change; `present` returns the current object under its
-    name. `speaks` is False for commands that do not write to the session. Raises Repeated and
+    `version` is the version of the row to change; `get_current` returns the current object under
+    its name. `speaks` is False for commands that do not write to the session. Raises Repeated and
     NotAllowed.
     """
     if call.session is not None and speaks:
@@ -44,4 +44,4 @@ def refusal(
         fenced = fencing.check(origin, call.session, call.kind, call.task)
         if fenced is not None:
             return fenced
-    return None if version is None else if_match.refusal(call, origin, version, present)
+    return None if version is None else if_match.refusal(call, origin, version, get_current)

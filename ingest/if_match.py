@@ -1,4 +1,4 @@
-"""If-Match: change an object only if it still has the version that the agent has read."""
+"""If-Match: change an object only if it has the version the agent has read."""
 
 import re
 from collections.abc import Callable
@@ -14,7 +14,7 @@ _VERSION: Final = re.compile(r'"([0-9]{1,10})"|([0-9]{1,10})')
 
 
 def wanted(call: Call) -> int | None:
-    """Return the version in If-Match; None if it is absent or `*`. Problem 400 if invalid.
+    """Return the version in If-Match; None if absent or `*`. Problem 400.
 
     The number may be in double quotes.
     """
@@ -31,26 +31,27 @@ def wanted(call: Call) -> int | None:
 
 
 def refusal(
-    call: Call, origin: Origin, version: int, present: Callable[[], dict[str, Any]]
+    call: Call, origin: Origin, version: int, get_current: Callable[[], dict[str, Any]]
 ) -> Reply | None:
     """Return a refusal if the object's version differs from If-Match; None otherwise.
 
-    `present` returns the current object under its name. Raises Repeated if the command ran before.
+    `get_current` returns the current object under its name. Raises Repeated if the command has
+    run before.
     """
     wanted_version = wanted(call)
     if wanted_version is None or wanted_version == version:
         return None
     sentence = "The object was changed after you read it. Read the current object and decide again."
-    return refused("VERSION_CHANGED", sentence, origin, present())
+    return refused("VERSION_CHANGED", sentence, origin, get_current())
 
 
-def refused(code: str, sentence: str, origin: Origin, present: dict[str, Any]) -> Reply:
-    """Build a 409 with the conflicting object. Raises Repeated if the command ran before."""
+def refused(code: str, sentence: str, origin: Origin, current: dict[str, Any]) -> Reply:
+    """Build a 409 with the conflicting object. Raises Repeated."""
     told_before(origin)
-    return Reply(409, Problem(409, code, sentence).as_dict() | present, kept=False)
+    return Reply(409, Problem(409, code, sentence).as_dict() | current, kept=False)
 
 
 def told_before(origin: Origin) -> None:
-    """Raise Repeated if the journal has this command's key, so that its response is replayed."""
+    """Raise Repeated if the journal has this command's key, to replay it."""
     if entries.look(origin.draft("command.repeated"), origin.received_us) is not None:
         raise Repeated

@@ -13,7 +13,7 @@ from ledger.rows import EffectRow
 def present(
     project: UUID, row: Effect | EffectRow, process: str | None = None, *, same_intent: bool = True
 ) -> dict[str, Any]:
-    """Evaluate and serialize the verdict on one effect now; `process=None` ignores leases."""
+    """Evaluate and serialize an effect's verdict; `process=None` ignores leases."""
     now = now_us()
     return told(
         row, cases.judge(project, [row], now, process, same_intent=same_intent)[row.id], now
@@ -21,7 +21,7 @@ def present(
 
 
 def told(row: Effect | EffectRow, judged: Judged, now: int) -> dict[str, Any]:
-    """Serialize a verdict. Times are microseconds of the server clock; `as_of_us` is now."""
+    """Serialize a verdict. Times are microseconds of the server clock."""
     verdict = judged.verdict
     handle = f"e_{row.opened_position}"
     body: dict[str, Any] = {
@@ -51,7 +51,7 @@ def told(row: Effect | EffectRow, judged: Judged, now: int) -> dict[str, Any]:
 
 
 def _remote_key(row: Effect | EffectRow, judged: Judged) -> str:
-    """Return the remote key to reuse, probe or cancel, or the new key that a replay opens."""
+    """Return the remote key to reuse, probe or cancel, or a replay's new key."""
     if judged.verdict.row == "11":  # the compensation has its own keys
         return ""
     if judged.verdict.remote_key == "new":

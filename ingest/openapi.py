@@ -440,7 +440,8 @@ def description() -> dict[str, Any]:
     )
     for name, fields in _AT_LEAST_ONE.items():
         schemas[name]["anyOf"] = [
-            {"required": [field], "properties": {field: of}} for field, of in fields.items()
+            {"required": [field], "properties": {field: field_schema}}
+            for field, field_schema in fields.items()
         ]
     for name, names in _EXACTLY_ONE.items():
         schemas[name]["oneOf"] = [
@@ -520,7 +521,7 @@ def _build_response(schema: str) -> dict[str, Any]:
 
 
 def _build_path_schema(name: str) -> dict[str, Any]:
-    """Return the schema of a path parameter: an id or handle, for a session also its key."""
+    """Return the schema of a path parameter: id, handle or session key."""
     if name not in paths.HANDLES:
         return _ID
     return {"type": "string", "pattern": f"^({paths.pattern_of(name)})$"} | (

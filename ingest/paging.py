@@ -44,12 +44,12 @@ def parameters(
                 422, "invalid", f"`{name}` is repeated. Send it once.", pointer=f"/{name}"
             )
         text = str(values[0])
-        most = (longest or {}).get(name, LONGEST)
-        if not text or len(text) > most or "\0" in text:
+        limit = (longest or {}).get(name, LONGEST)
+        if not text or len(text) > limit or "\0" in text:
             raise Problem(
                 422,
                 "invalid",
-                f"`{name}` is invalid. Send 1 to {most:,} characters without NUL.",
+                f"`{name}` is invalid. Send 1 to {limit:,} characters without NUL.",
                 pointer=f"/{name}",
             )
         params[name] = text
@@ -59,9 +59,9 @@ def parameters(
 def page(
     rows: QuerySet[Any], params: dict[str, str], describe: Callable[[Any], dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return one page: `{"items": […], "next": cursor or null}`; send the cursor as `after`.
+    """Return one page: `{"items": […], "next": cursor or null}`.
 
-    Problem 503 if reading takes longer than the time limit of a search.
+    The client sends the cursor as `after`. Problem 503 if reading exceeds the search time limit.
     """
     limit = whole_number(params, "limit", USUAL, MOST)
     after = whole_number(params, "after", 0, 2**63 - 1)
@@ -83,17 +83,19 @@ def page(
 
 
 def whole_number(
-    params: dict[str, str], name: str, usual: int, most: int, *, least: int = 1
+    params: dict[str, str], name: str, default: int, maximum: int, *, least: int = 1
 ) -> int:
-    """Return parameter `name` as an integer from `least` to `most`, or `usual`. Problem 422."""
+    """Return an integer parameter, or `default`. Problem 422 if out of range."""
     text = params.get(name)
     if text is None:
-        return usual
-    if not (text.isascii() and text.isdigit() and len(text) <= 19 and least <= int(text) <= most):
+        return default
+    if not (
+        text.isascii() and text.isdigit() and len(text) <= 19 and least <= int(text) <= maximum
+    ):
         raise Problem(
             422,
             "invalid",
-            f"`{name}` is invalid. Send a whole number from {least} to {most}.",
+            f"`{name}` is invalid. Send a whole number from {least} to {maximum}.",
             pointer=f"/{name}",
         )
     return int(text)

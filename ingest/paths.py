@@ -60,7 +60,7 @@ class _Converter:
 
 
 def resolve(project: UUID, path: Mapping[str, UUID | str]) -> dict[str, UUID]:
-    """Resolve path values to ids in the project. Problem 404 for an unknown handle or key."""
+    """Resolve path values to ids. Problem 404 for an unknown handle or key."""
     return {
         name: value if isinstance(value, UUID) else _find_id(project, name, value)
         for name, value in path.items()

@@ -14,7 +14,7 @@ from sessions.models import Project, Repository
 
 
 def intent_digest(tool: str, arguments: Any, free_text: list[str]) -> str:
-    """Return `v1:` and the keyed hash of the intent, without the arguments in `free_text`."""
+    """Return `v1:` and the keyed hash of the intent, ignoring `free_text`."""
     if free_text and isinstance(arguments, dict):
         arguments = {name: value for name, value in arguments.items() if name not in free_text}
     text = strict.intent_text(tool, arguments)
@@ -22,7 +22,7 @@ def intent_digest(tool: str, arguments: Any, free_text: list[str]) -> str:
 
 
 def key_of(fields: shapes.PlanFields, digest: str) -> str:
-    """Return the effect key sent, or derive it from call id, intent and ordinal. Problem 422."""
+    """Return the effect key, sent or derived from call id, intent and ordinal."""
     if fields.effect_key:
         return fields.effect_key
     if not fields.call_id:
@@ -37,7 +37,7 @@ def key_of(fields: shapes.PlanFields, digest: str) -> str:
 def target_columns(
     project: UUID, session: UUID, target: shapes.Target | None, arguments: Any
 ) -> dict[str, Any]:
-    """Return the columns of a target, with the class of its ref and the version of the patterns.
+    """Return the columns of a target, with ref class and pattern version.
 
     A ref without a repository is classified by the patterns of a new repository.
     """

@@ -40,7 +40,7 @@ _SCHEMES = ("bearer", "basic", "token")
 
 
 def might_hold_secret(text: str) -> bool:
-    """Cheap check of an item's canonical text: False means that `redact` changes nothing."""
+    """Check cheaply; False means that `redact` changes nothing in the text."""
     return has_hint(text)
 
 
@@ -105,16 +105,18 @@ class _Redaction:
                 node_items: list[tuple[Any, Any, str | None]] = self._classify_members(node, above)
             else:
                 node_items = [(index, child, above) for index, child in enumerate(node)]
-            for place, child, kind in node_items:
+            for position, child, kind in node_items:
                 if type(child) is str:
-                    node[place] = self.field(child, kind) if kind else self.text(child)
+                    node[position] = self.field(child, kind) if kind else self.text(child)
                 elif type(child) is int and kind and is_secret_number(child, kind):
-                    node[place] = self.mark(kind, str(child))
+                    node[position] = self.mark(kind, str(child))
                 elif type(child) is dict:
-                    node[place] = copy = {self.text(name): inner for name, inner in child.items()}
+                    node[position] = copy = {
+                        self.text(name): inner for name, inner in child.items()
+                    }
                     pending.append((copy, kind))
                 elif type(child) is list:
-                    node[place] = copied = list(child)
+                    node[position] = copied = list(child)
                     pending.append((copied, kind))
         return root[0]
 
@@ -175,9 +177,9 @@ class _Redaction:
                 or not (accepts is None or accepts(match))
             ):
                 return match.group()
-            whole = match.group()
+            matched = match.group()
             start = match.start("secret") - match.start()
-            return whole[:start] + self.mark(name, secret) + whole[start + len(secret) :]
+            return matched[:start] + self.mark(name, secret) + matched[start + len(secret) :]
 
         return replace
 

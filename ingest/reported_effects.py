@@ -1,4 +1,4 @@
-"""Converts reported items to effect reports; evaluates the policy for reported plans."""
+"""Converts reported items to effect reports, with policy results of plans."""
 
 from dataclasses import replace
 from typing import Any
@@ -21,15 +21,15 @@ from ledger.named import opening
 from sessions import tasks
 
 
-def reports(call: Call, created: list[Item]) -> list[Report]:
+def reports(call: Call, items: list[Item]) -> list[Report]:
     """Build effect reports from new items, and stubs for effects that they compensate.
 
     Completes the values of reported plans.
     """
     reported = []
-    named: dict[UUID, Report] = {}
-    _fill_plans(call, [item for item in created if isinstance(item.fields, shapes.ReportedPlan)])
-    for item in created:
+    referenced: dict[UUID, Report] = {}
+    _fill_plans(call, [item for item in items if isinstance(item.fields, shapes.ReportedPlan)])
+    for item in items:
         kind = item.envelope.kind
         if kind not in fold.KINDS or item.effect is None:
             continue
@@ -54,29 +54,29 @@ def reports(call: Call, created: list[Item]) -> list[Report]:
             # The compensated effect is stored now, so that acknowledging the compensation finds it.
             target, key = item.values["compensates_id"], item.fields.compensates
             reference = replace(fact, kind="effect.named", values={})
-            named.setdefault(
+            referenced.setdefault(
                 target, Report(target, call.project, item.session, call.token.agent, key, reference)
             )
     return reported + opening(
-        named, {report.effect for report in reported}, call.project, call.received_us
+        referenced, {report.effect for report in reported}, call.project, call.received_us
     )
 
 
 def _is_policy_evaluated(call: Call) -> bool:
-    """Return whether reported plans are evaluated; imports only if the importer requests it."""
+    """Return whether reported plans are evaluated; imports only on request."""
     return call.token.scope != "import" or call.request.GET.get("judge") == "true"
 
 
 def _fill_plans(call: Call, plans: list[Item]) -> None:
-    """Fill the columns of reported plans that need other tables, then the policy result."""
+    """Fill in the columns of reported plans from other tables and the policy."""
     targets: dict[bytes, dict[str, Any]] = {}
     for item in plans:
         _fill_plan(call, item, targets)
     force = policies.in_force(call.project) if plans and _is_policy_evaluated(call) else None
     if force is None:
         return
-    named = [(item.effect, item.fields.tool) for item in plans if item.effect is not None]
-    batch = Batch(force, call.project, call.token.agent, call.received_us, named)
+    effect_tools = [(item.effect, item.fields.tool) for item in plans if item.effect is not None]
+    batch = Batch(force, call.project, call.token.agent, call.received_us, effect_tools)
     for item in plans:
         if item.effect is not None:
             item.values |= _evaluate_policy(batch, item, item.effect, item.fields)
@@ -101,12 +101,12 @@ def _evaluate_policy(
 
 
 def _fill_plan(call: Call, item: Item, targets: dict[bytes, dict[str, Any]]) -> None:
-    """Fill columns that need other tables; equal targets of a batch are looked up once."""
+    """Fill in columns from other tables; look up equal targets only once."""
     fields = item.fields
     if fields.target is not None:
         branch = fields.arguments.get("branch") if isinstance(fields.arguments, dict) else None
-        named = branch if isinstance(branch, str) else None
-        key = orjson.dumps([fields.target.repository, fields.target.ref, item.session, named])
+        branch_name = branch if isinstance(branch, str) else None
+        key = orjson.dumps([fields.target.repository, fields.target.ref, item.session, branch_name])
         if key not in targets:
             columns = target_columns(call.project, item.session, fields.target, fields.arguments)
             targets[key] = {

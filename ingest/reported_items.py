@@ -49,8 +49,8 @@ def read(
 
     Returns the readable items, and a result for each rejected item.
     """
-    readable: list[Item] = []
-    refused: list[dict[str, Any]] = []
+    items: list[Item] = []
+    rejected_results: list[dict[str, Any]] = []
     key = call.redaction_key
     parsed = list(parsed)
     hints = redaction.hints_of(
@@ -59,19 +59,19 @@ def read(
     agent = call.token.agent_name
     for index, item in enumerate(parsed):
         if isinstance(item, ItemFault):
-            refused.append(
+            rejected_results.append(
                 result_of(item.index, item.id, item.status, item.code, item.detail, item.pointer)
             )
             continue
         try:
-            readable.append(_read_item(call, index, item, key, hints, agent))
+            items.append(_read_item(call, index, item, key, hints, agent))
         except Problem as problem:
             identity = item.value.get("id")
-            named = identity if isinstance(identity, str) and len(identity) <= 64 else None
-            refused.append(
-                result_of(index, named, "invalid", problem.code, problem.detail, problem.pointer)
+            item_id = identity if isinstance(identity, str) and len(identity) <= 64 else None
+            rejected_results.append(
+                result_of(index, item_id, "invalid", problem.code, problem.detail, problem.pointer)
             )
-    return readable, refused
+    return items, rejected_results
 
 
 def _read_item(

@@ -15,7 +15,7 @@ from sessions.origin import Origin
 
 
 class Item(Protocol):
-    """One readable item of a batch with its session resolved and its entry in the journal."""
+    """One item of a batch with its session and journal position."""
 
     fields: Any
     origin: Origin
@@ -28,12 +28,12 @@ KINDS: Final = frozenset(shapes.REPORTED)
 
 
 def said(
-    fields: Any, origin: Origin, session: UUID, meant: dict[str, UUID]
+    fields: Any, origin: Origin, session: UUID, sessions_by_reference: dict[str, UUID]
 ) -> tuple[UUID | None, str]:
     """Return the subject and the facts of an item's journal entry."""
     if isinstance(fields, shapes.ChangeFields | shapes.ReportedBranch | shapes.ReportedMerge):
         values = {name: getattr(fields, name) for name in fields.__struct_fields__}
-        return None, lineage.as_facts(values, meant)
+        return None, lineage.as_facts(values, sessions_by_reference)
     if isinstance(fields, shapes.CheckpointFields):
         return checkpoints.identity(session, origin), "{}"
     if isinstance(fields, shapes.ReportedDecision):
@@ -43,9 +43,9 @@ def said(
             {"status": fields.status}
         ).decode()
     if isinstance(fields, shapes.ReportedHandoff):
-        things = waits.reported(session, fields.waits_on)
+        waits_on = waits.reported(session, fields.waits_on)
         return handoffs.identity(session, fields.handoff), handoffs.as_facts(
-            sections_size(fields), things
+            sections_size(fields), waits_on
         )
     if isinstance(fields, shapes.ReportedAcceptance):
         return handoffs.identity(session, fields.handoff), "{}"
@@ -53,40 +53,44 @@ def said(
 
 
 def post(items: Iterable[Item]) -> None:
-    """Fold new items into their tables. The rows of their sessions must be stored and locked."""
-    kept: list[checkpoints.Report] = []
-    chosen: list[decisions.Report] = []
-    handed: list[handoffs.Report] = []
-    observed: list[facts.Report] = []
+    """Fold new items into their tables. Their sessions must be locked."""
+    checkpoint_reports: list[checkpoints.Report] = []
+    decision_reports: list[decisions.Report] = []
+    handoff_reports: list[handoffs.Report] = []
+    fact_reports: list[facts.Report] = []
     for item in items:
         fields, origin, session, position = item.fields, item.origin, item.session, item.position
         if isinstance(fields, shapes.CheckpointFields):
             values = {name: getattr(fields, name) for name in fields.__struct_fields__}
-            kept.append(checkpoints.Report(session, origin, position, size_of(values), values))
+            checkpoint_reports.append(
+                checkpoints.Report(session, origin, position, size_of(values), values)
+            )
         elif isinstance(fields, shapes.ReportedDecision):
-            chosen.append(
+            decision_reports.append(
                 decisions.Report(session, fields.decision, origin, position, effect=item.effect)
             )
         elif isinstance(fields, shapes.ReportedConclusion):
-            chosen.append(
+            decision_reports.append(
                 decisions.Report(session, fields.decision, origin, position, fields.status)
             )
         elif isinstance(fields, shapes.ReportedHandoff):
-            things = waits.reported(session, fields.waits_on)
+            waits_on = waits.reported(session, fields.waits_on)
             size = sections_size(fields)
-            handed.append(handoffs.Report(session, fields.handoff, origin, position, size, things))
+            handoff_reports.append(
+                handoffs.Report(session, fields.handoff, origin, position, size, waits_on)
+            )
         elif isinstance(fields, shapes.ReportedAcceptance):
-            handed.append(handoffs.Report(session, fields.handoff, origin, position))
+            handoff_reports.append(handoffs.Report(session, fields.handoff, origin, position))
         elif isinstance(fields, shapes.ReportedFact):
             source = origin.claimed_source or origin.source
             digest = facts.digest_of(origin.project, canonical_text(fields.value))
             fresh_s = fields.fresh_s or facts.FRESH_S
-            observed.append(
+            fact_reports.append(
                 facts.Report(session, fields.name, source, digest, fresh_s, origin, position)
             )
-    checkpoints.keep(kept)
-    if chosen:
-        decisions.apply(chosen)
-    if handed:
-        handoffs.apply(handed)
-    facts.apply(observed)
+    checkpoints.keep(checkpoint_reports)
+    if decision_reports:
+        decisions.apply(decision_reports)
+    if handoff_reports:
+        handoffs.apply(handoff_reports)
+    facts.apply(fact_reports)

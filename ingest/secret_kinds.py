@@ -1,4 +1,4 @@
-"""Patterns of secrets: token forms, revealing names in text, revealing field names.
+"""Patterns of secrets: token forms, revealing names in text and fields.
 
 Every pattern takes linear time for any text: each repeat is bounded, or possessive over characters
 that cannot start another match, so that no text is read more than a few times. Each pattern begins
@@ -17,7 +17,7 @@ Look = Callable[[str], object]
 
 
 class Kind(NamedTuple):
-    """One kind of secret. The pattern's group `secret` is redacted if `accepts` agrees.
+    """One kind of secret. The group `secret` is redacted if `accepts` agrees.
 
     Every text that the pattern matches contains one of `hints`, in lower case if `folded`. Hints
     contain no character that JSON escapes, so they also occur in the canonical JSON of the text.
@@ -167,7 +167,7 @@ def _is_harmless_name(match: "re.Match[str]") -> bool:
 
 
 def _is_value_of_variable(match: "re.Match[str]") -> bool:
-    """Accept the raw value of a variable in capitals: no digit required, but code is excluded."""
+    """Accept the value of a variable in capitals, unless it looks like code."""
     secret = match.group("secret")
     return (
         match.string[match.end() : match.end() + 1] not in ("(", "[")
@@ -542,7 +542,7 @@ _SIGN_PREFIXES = {
 
 
 def _build_sign_pattern(sign: str, prefixes: Iterable[str]) -> str:
-    """Build one pattern for prefixes that end in a sign, grouped by the letter before it."""
+    """Build a pattern for prefixes that end in a sign, grouped by last letter."""
     by_letter: dict[str, list[str]] = {}
     for prefix in prefixes:
         by_letter.setdefault(
@@ -601,7 +601,7 @@ _FOLDED = (
 
 
 def finds(looks: Iterable[Look], text: str) -> bool:
-    """Return whether any search matches. A plain loop is faster than `any`; this runs per text."""
+    """Return whether any search matches. A plain loop is faster than `any`."""
     for look in looks:  # noqa: SIM110
         if look(text):
             return True
@@ -614,12 +614,12 @@ def may_hold_token(text: str) -> bool:
 
 
 def has_hint(text: str) -> bool:
-    """Return whether a text or canonical JSON may contain a secret or a revealing field name."""
+    """Return whether a text may contain a secret or a revealing field name."""
     return ALL_HINTS.in_text(text)
 
 
 class Hints(NamedTuple):
-    """A subset of the searches of `has_hint`, for texts that are parts of a known text."""
+    """A subset of the searches of `has_hint`, for parts of a known text."""
 
     exact: tuple[Look, ...]
     folded: tuple[Look, ...]
@@ -653,12 +653,12 @@ def known_token(secret: str) -> str | None:
 
 
 def is_placeholder(text: str) -> bool:
-    """Return whether a value is a placeholder: stars, `<password>`, `${PASSWORD}`, `null`."""
+    """Return whether a value is a placeholder such as `<password>` or `null`."""
     return _PLACEHOLDER.fullmatch(text.strip()) is not None
 
 
 def field_kind(name: str, siblings: Mapping[str, Any]) -> str | None:
-    """Return the kind of secret that a field of this name holds; None if it holds none."""
+    """Return the kind of secret in a field of this name, if any."""
     kind = _kind_of_name(name[-64:].lower())
     # Language models report their output as {"token": "the", "logprob": -0.1}.
     if kind == "token" and ("logprob" in siblings or "top_logprobs" in siblings):
@@ -667,12 +667,12 @@ def field_kind(name: str, siblings: Mapping[str, Any]) -> str | None:
 
 
 def holds_secret(name: str) -> bool:
-    """Return whether a member of this name holds the secret of the object's revealing name."""
+    """Return whether a member of this name holds its object's secret."""
     return name.lower().replace("_", "") in _VALUE_MEMBERS
 
 
 def is_secret_number(number: int, kind: str) -> bool:
-    """Return whether a number is a secret, such as a PIN, and not a token count or time."""
+    """Return whether a number is a secret, not a token count or time."""
     return kind not in ("token", "cookie") and abs(number) >= _MIN_SECRET_NUMBER
 
 

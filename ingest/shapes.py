@@ -268,7 +268,7 @@ class FailEffect(FailFields, Strict):
 
 
 class ArtifactFields(msgspec.Struct, kw_only=True):
-    """An artifact, identified by the SHA-256 of its content. `uri` is shown, never fetched."""
+    """An artifact, identified by its SHA-256. `uri` is shown, never fetched."""
 
     type: Annotated[str, Meta(min_length=1, max_length=64, pattern=_PLAIN)]
     sha256: Sha256

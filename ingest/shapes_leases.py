@@ -48,7 +48,7 @@ class ReleaseLease(Strict):
 
 
 class BeatEntry(Strict):
-    """Heartbeat of one lease. A `progress` token counts if it differs from the last one."""
+    """Heartbeat of one lease. `progress` counts if it differs from the last one."""
 
     lease: Id
     epoch: Count

@@ -1,4 +1,4 @@
-"""Schemas of requests about working state: checkpoints, decisions, handoffs, facts, branches.
+"""Schemas of requests about working state: checkpoints, decisions, handoffs.
 
 As in ingest/shapes.py, commands reject unknown fields and reports keep them in the stored body.
 """
@@ -47,7 +47,7 @@ class DecisionFields(msgspec.Struct, kw_only=True):
 
 
 class RecordDecision(DecisionFields, Strict):
-    """POST /sessions/{id}/decisions. `effect_key` may name an effect that is not planned yet."""
+    """POST /sessions/{id}/decisions. `effect_key` may name an unplanned effect."""
 
     key: Key
     effect_key: EffectKey | None = None
@@ -63,7 +63,7 @@ class ConcludeDecision(Strict):
 
 
 class ReportedDecision(DecisionFields):
-    """A reported decision.recorded. The envelope's `effect_key` names the effect it concerns."""
+    """A reported decision.recorded. The envelope's `effect_key` names its effect."""
 
     decision: Key
 
@@ -123,7 +123,7 @@ class ReportedAcceptance(msgspec.Struct, kw_only=True):
 
 
 class ReportedFact(msgspec.Struct, kw_only=True):
-    """A reported fact.observed. Its source is the envelope's. `value` is any JSON value."""
+    """A reported fact.observed by the envelope's source. `value` is any JSON value."""
 
     name: Key
     value: Any

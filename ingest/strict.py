@@ -1,4 +1,4 @@
-"""Strict JSON parser: accepts a document exactly, or rejects it with a code and a JSON pointer.
+"""Strict JSON parser: accepts a document exactly or rejects it with a code.
 
 Rejected at any level: lone surrogates, NaN and infinities (also 1e400), numbers of more than 64
 characters, nesting deeper than 32, duplicate keys. Preserved exactly: NUL and other control
@@ -113,7 +113,7 @@ _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 def parse_object(raw: bytes, *, max_depth: int = MAX_DEPTH) -> Parsed:
-    """Parse one JSON object. Problem 415 if not UTF-8, 422 with a code for other faults.
+    """Parse one JSON object. Problem 415 if not UTF-8, 422 for other faults.
 
     Integers beyond 2^53 keep all digits.
     """

@@ -25,33 +25,35 @@ _ROWS: Final[dict[str, Any]] = {
 
 
 def resolved(
-    project: UUID, agent: UUID, session: UUID, things: Sequence[WaitsOn]
+    project: UUID, agent: UUID, session: UUID, references: Sequence[WaitsOn]
 ) -> list[dict[str, str]]:
-    """Resolve the references to kind and id, in order. An effect may be named by its key.
+    """Resolve references to kind and id, in order. Effects may be named by key.
 
     Problem 422 for an object that does not exist in the project or is not visible to the agent.
     """
-    named: list[dict[str, str]] = []
+    resolved_references: list[dict[str, str]] = []
     for kind, all_rows in _ROWS.items():
-        wanted = [
-            _parse_reference(session, thing) for thing in things if thing.kind == kind and thing.ref
+        parsed = [
+            _parse_reference(session, reference)
+            for reference in references
+            if reference.kind == kind and reference.ref
         ]
-        if not wanted:
+        if not parsed:
             continue
-        ids = {identity for identity, _handle in wanted if identity is not None}
-        handles = {handle for _known, handle in wanted if handle is not None}
+        ids = {identity for identity, _handle in parsed if identity is not None}
+        handles = {handle for _known, handle in parsed if handle is not None}
         rows = all_rows.filter(Q(id__in=ids) | Q(opened_position__in=handles), project=project)
         positions = dict(rows.values_list("id", "opened_position"))
         if kind == "message":
             positions = {
-                identity: at
-                for identity, at in positions.items()
+                identity: opened_position
+                for identity, opened_position in positions.items()
                 if messages.answerable(project, agent, identity)
             }
         by_handle = {position: identity for identity, position in positions.items()}
-        for thing in things:
-            if thing.kind == kind and thing.ref:
-                identity, handle = _parse_reference(session, thing)
+        for reference in references:
+            if reference.kind == kind and reference.ref:
+                identity, handle = _parse_reference(session, reference)
                 identity = (
                     by_handle.get(handle)
                     if handle is not None
@@ -59,51 +61,59 @@ def resolved(
                     if identity in positions
                     else None
                 )
-                named.append(
-                    {"kind": kind, "of": thing.ref, "ref": str(identity) if identity else ""}
+                resolved_references.append(
+                    {"kind": kind, "of": reference.ref, "ref": str(identity) if identity else ""}
                 )
-    ids_of = {(name["kind"], name["of"]): name["ref"] for name in named}
-    return [_wait_to_json(number, thing, ids_of) for number, thing in enumerate(things)]
+    ids_of = {(name["kind"], name["of"]): name["ref"] for name in resolved_references}
+    return [_wait_to_json(number, reference, ids_of) for number, reference in enumerate(references)]
 
 
-def _wait_to_json(number: int, thing: WaitsOn, ids: dict[tuple[str, str], str]) -> dict[str, str]:
-    if thing.kind == "text":
-        if not thing.text:
+def _wait_to_json(
+    number: int, reference: WaitsOn, ids: dict[tuple[str, str], str]
+) -> dict[str, str]:
+    if reference.kind == "text":
+        if not reference.text:
             detail = (
                 "`text` is missing. Describe what you wait for, or name a gate, message or effect."
             )
             raise Problem(422, "waits_on_missing", detail, pointer=f"/waits_on/{number}/text")
         return {"kind": "text"}
-    if not thing.ref:
-        detail = f"`ref` is missing. Send the id or handle of the {thing.kind}, or use kind `text`."
+    if not reference.ref:
+        detail = (
+            f"`ref` is missing. Send the id or handle of the {reference.kind}, or use kind `text`."
+        )
         raise Problem(422, "waits_on_missing", detail, pointer=f"/waits_on/{number}/ref")
-    identity = ids[thing.kind, thing.ref]
+    identity = ids[reference.kind, reference.ref]
     if not identity:
-        detail = f"The project has no such {thing.kind}. Name an existing one, or use kind `text`."
+        detail = (
+            f"The project has no such {reference.kind}. Name an existing one, or use kind `text`."
+        )
         raise Problem(422, "waits_on_unknown", detail, pointer=f"/waits_on/{number}/ref")
-    return {"kind": thing.kind, "ref": identity}
+    return {"kind": reference.kind, "ref": identity}
 
 
-def reported(session: UUID, things: Sequence[WaitsOn]) -> list[dict[str, str]]:
-    """Resolve reported references without queries, so that the order of delivery does not matter.
+def reported(session: UUID, references: Sequence[WaitsOn]) -> list[dict[str, str]]:
+    """Resolve reported references without queries, for any order of delivery.
 
     An effect key becomes its id. Other references that are not ids stay unchanged.
     """
     result = []
-    for thing in things:
-        identity, handle = _parse_reference(session, thing) if thing.ref else (None, None)
-        ref = str(identity) if identity is not None and handle is None else thing.ref
-        result.append({"kind": thing.kind} | ({"ref": ref} if ref and thing.kind != "text" else {}))
+    for reference in references:
+        identity, handle = _parse_reference(session, reference) if reference.ref else (None, None)
+        ref = str(identity) if identity is not None and handle is None else reference.ref
+        result.append(
+            {"kind": reference.kind} | ({"ref": ref} if ref and reference.kind != "text" else {})
+        )
     return result
 
 
-def _parse_reference(session: UUID, thing: WaitsOn) -> tuple[UUID | None, int | None]:
+def _parse_reference(session: UUID, reference: WaitsOn) -> tuple[UUID | None, int | None]:
     """Parse a reference into an id or the position of a handle."""
-    ref = thing.ref or ""
+    ref = reference.ref or ""
     handle = _HANDLE.fullmatch(ref)
-    if handle is not None and ref[0] == thing.kind[0]:
+    if handle is not None and ref[0] == reference.kind[0]:
         return None, int(handle[1])
     with suppress(ValueError):
         if len(ref) in (32, 36):
             return UUID(ref), None
-    return (derived(session, ref), None) if thing.kind == "effect" else (None, None)
+    return (derived(session, ref), None) if reference.kind == "effect" else (None, None)

@@ -1,4 +1,4 @@
-"""Imports a bundle into an archive, in one transaction, as history that never changes.
+"""Imports a bundle into an archive in one transaction, as read-only history.
 
 Each table is written by its own module. Ids are derived as if the archive were the project of
 origin, and journal positions are translated to those of the imported entries. Nothing passes
@@ -55,7 +55,7 @@ _ReferenceColumns = Callable[[dict[str, Any]], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Result of an import. `is_new` is False if the file was imported before; nothing changed then.
+    """Result of an import. `is_new` is False if the file was imported before.
 
     `password` is the generated password of the archive's administrator, if the account is new.
     """
@@ -66,9 +66,10 @@ class Outcome:
 
 
 def bring(path: Path, name: str | None, administrator: str | None) -> Outcome:
-    """Import the bundle at `path` into the archive `name` (None: a new one), whole or not at all.
+    """Import the bundle at `path` into the archive `name` (None: a new one).
 
-    `administrator` is the name of a user, required for a new archive. Raises RefusedError.
+    Imports everything or nothing. `administrator` is the name of a user, required for a new
+    archive. Raises RefusedError.
     """
     sha256 = reading.hash_of(path)
     imported = history.known(sha256)
@@ -125,19 +126,19 @@ class _Import:
         self._assign_ids()
         self._import_entries()
         for source_row in document["agents"]:
-            made = agents.bring(
+            agent = agents.bring(
                 self.project,
                 source_row["name"],
                 source_row["charter"],
                 source_row["charter_version"],
             )
-            self.agents[source_row["name"]] = made
-        named = {
+            self.agents[source_row["name"]] = agent
+        repository_names = {
             document["session"]["repository"],
             *(source_row["repository"] for source_row in document["effects"]),
         } - {None}
         self.repositories = {
-            name: repositories.ensure(self.project, name) for name in sorted(named)
+            name: repositories.ensure(self.project, name) for name in sorted(repository_names)
         }
         sessions.bring(self._build_session())
         self._import_working_state()
@@ -155,9 +156,9 @@ class _Import:
             for source_row in document[part]:
                 self.ids[source_row["id"]] = derived(self.session, part, source_row["id"])
 
-    def _map_id(self, old: str | None) -> UUID | None:
+    def _map_id(self, old_id: str | None) -> UUID | None:
         """Return the new id of an object in the bundle; None if it has no such object."""
-        return None if old is None else self.ids.get(old)
+        return None if old_id is None else self.ids.get(old_id)
 
     def _map_columns(self, model: Any, source_row: dict[str, Any]) -> dict[str, Any]:
         """Return the exported columns, with positions translated to this journal."""
@@ -177,19 +178,29 @@ class _Import:
         for start in range(0, len(exported), _BATCH):
             batch = exported[start : start + _BATCH]
             drafts = [self._build_draft(entry, bundle) for entry in batch]
-            new = entries.bring(drafts, [_get_commitment(entry) for entry in batch], self.now)
+            new_positions = entries.bring(
+                drafts, [_get_commitment(entry) for entry in batch], self.now
+            )
             self.positions.update(
-                {entry["position"]: position for entry, position in zip(batch, new, strict=True)}
+                {
+                    entry["position"]: position
+                    for entry, position in zip(batch, new_positions, strict=True)
+                }
             )
             erased = [
-                (at, entry["body"]["erased"])
-                for entry, at in zip(batch, new, strict=True)
+                (entry_position, entry["body"]["erased"])
+                for entry, entry_position in zip(batch, new_positions, strict=True)
                 if _is_erased(entry)
             ]
             erasures.bring(
                 [
-                    Erasure(entry_id=at, project=self.project.id, actor=_ERASURE_ACTOR, **entry)
-                    for at, entry in erased
+                    Erasure(
+                        entry_id=entry_position,
+                        project=self.project.id,
+                        actor=_ERASURE_ACTOR,
+                        **entry,
+                    )
+                    for entry_position, entry in erased
                 ]
             )
             exported[start : start + _BATCH] = [None] * len(batch)
@@ -221,27 +232,27 @@ class _Import:
             if source_row["repository"] is not None
             else None
         )
-        home = {"id": self.session, "project": self.project}
+        parents = {"id": self.session, "project": self.project}
         return Session(
-            **home,
+            **parents,
             agent=self.agents[source_row["agent"]],
             repository=repository,
             **self._map_columns(Session, source_row),
         )
 
     def _build_rows(
-        self, model: Any, records: list[dict[str, Any]], more: _ReferenceColumns
+        self, model: Any, records: list[dict[str, Any]], get_references: _ReferenceColumns
     ) -> list[Any]:
-        """Build model instances from exported records; `more` adds their references."""
-        home = {"project_id": self.project.id, "session_id": self.session}
+        """Build model instances from exported records; `get_references` adds theirs."""
+        parents = {"project_id": self.project.id, "session_id": self.session}
         return [
-            model(**home, **self._map_columns(model, source_row), **more(source_row))
+            model(**parents, **self._map_columns(model, source_row), **get_references(source_row))
             for source_row in records
         ]
 
-    def _build_part(self, model: Any, part: str, more: _ReferenceColumns) -> list[Any]:
+    def _build_part(self, model: Any, part: str, get_references: _ReferenceColumns) -> list[Any]:
         """Build the model instances of one part of the document."""
-        return self._build_rows(model, self.opened.document[part], more)
+        return self._build_rows(model, self.opened.document[part], get_references)
 
     def _import_working_state(self) -> None:
         """Import the tables of the sessions app."""
@@ -263,7 +274,7 @@ class _Import:
             return {"id": self.ids[source_row["id"]], "written_by": writer, "accepted_by": reader}
 
         tasks.bring(self._build_part(Task, "tasks", task))
-        made = [
+        task_items = [
             Item(
                 project=self.project,
                 task_id=self.ids[source_row["task"]],
@@ -271,16 +282,16 @@ class _Import:
             )
             for source_row in document["items"]
         ]
-        items.bring(made)
-        kept = self._build_part(Artifact, "artifacts", of_an_effect)
-        for row, source_row in zip(kept, document["artifacts"], strict=True):
+        items.bring(task_items)
+        artifact_rows = self._build_part(Artifact, "artifacts", of_an_effect)
+        for row, source_row in zip(artifact_rows, document["artifacts"], strict=True):
             row.stored_at_us = row.stored_at_us if source_row["enclosed"] else None
-        artifacts.bring(kept)
+        artifacts.bring(artifact_rows)
         decisions.bring(self._build_part(Decision, "decisions", of_an_effect))
-        given = self._build_part(Handoff, "handoffs", handoff)
-        for row in given:
-            row.waits_on = [self._map_wait(thing) for thing in row.waits_on]
-        handoffs.bring(given)
+        handoff_rows = self._build_part(Handoff, "handoffs", handoff)
+        for row in handoff_rows:
+            row.waits_on = [self._map_wait(reference) for reference in row.waits_on]
+        handoffs.bring(handoff_rows)
         checkpoints.bring(
             self._build_part(
                 Checkpoint, "checkpoints", lambda source_row: {"id": self.ids[source_row["id"]]}
@@ -288,19 +299,19 @@ class _Import:
         )
         facts.bring(self._build_part(ObservedFact, "facts", lambda _: {}))
 
-    def _map_wait(self, thing: Any) -> Any:
+    def _map_wait(self, reference: Any) -> Any:
         """Translate the id of an object that a handoff waits on."""
-        if not isinstance(thing, dict) or not isinstance(thing.get("ref"), str):
-            return thing
+        if not isinstance(reference, dict) or not isinstance(reference.get("ref"), str):
+            return reference
         with suppress(ValueError):
-            identity = self._map_id(str(UUID(thing["ref"])))
-            return thing | {"ref": str(identity)} if identity is not None else thing
-        return thing
+            identity = self._map_id(str(UUID(reference["ref"])))
+            return reference | {"ref": str(identity)} if identity is not None else reference
+        return reference
 
     def _import_effects(self) -> None:
         """Import effects with their attempts, and the tool declarations of their verdicts."""
         declared = set(self.project.tools.values_list("name", flat=True))
-        new = [
+        new_tools = [
             source_row
             for source_row in self.opened.document["tools"]
             if source_row["name"] not in declared
@@ -308,7 +319,7 @@ class _Import:
         tools.bring(
             [
                 Tool(project=self.project, **self._map_columns(Tool, source_row))
-                for source_row in new
+                for source_row in new_tools
             ]
         )
 
@@ -334,9 +345,9 @@ class _Import:
             for row, source_row in zip(rows, batch, strict=True):
                 row.leave_ref = self._map_permission_ref(row.leave_ref)
                 row.undoes = row.undoes if row.compensates_id is not None else None
-                home = {"project_id": self.project.id, "effect_id": row.id}
+                parents = {"project_id": self.project.id, "effect_id": row.id}
                 attempts += [
-                    Attempt(**home, **self._map_columns(Attempt, tried))
+                    Attempt(**parents, **self._map_columns(Attempt, tried))
                     for tried in source_row["attempts"]
                 ]
             effects.bring(rows, attempts)
@@ -349,7 +360,7 @@ class _Import:
         return ref
 
     def _store_bundle(self) -> ImportedBundle:
-        """Store gates and other imported data without their own table, and the import's entry."""
+        """Store gates, other data without a table, and the import's journal entry."""
         document, sha256 = self.opened.document, self.opened.sha256
         origin, cut = document["origin"], document["cut"]
         position = record(
@@ -386,7 +397,7 @@ class _Import:
                 vote | {"position": self.positions[vote["position"]]}
                 for vote in source_row["votes"]
             ]
-            moved = {
+            new_positions = {
                 name: self.positions[source_row[name]]
                 for name in POSITIONS & source_row.keys()
                 if source_row[name] is not None
@@ -396,10 +407,10 @@ class _Import:
                     id=self.ids[source_row["id"]],
                     project=self.project,
                     effect_id=self.ids[source_row["effect"]],
-                    opened_position=moved["opened_position"],
+                    opened_position=new_positions["opened_position"],
                     told={
                         **source_row,
-                        **moved,
+                        **new_positions,
                         "votes": votes,
                         "handle": f"g_{source_row['opened_position']}",
                     },
@@ -414,7 +425,7 @@ _BATCH: Final = 500
 
 
 def _get_commitment(entry: dict[str, Any]) -> tuple[bytes | None, bytes | None]:
-    """Return commitment and salt of an entry; new ones if names in its body were replaced."""
+    """Return commitment and salt of an entry; new ones if names were replaced."""
     body = entry["body"] or {}
     commitment = bytes.fromhex(entry["commitment"]) if entry["commitment"] is not None else None
     if "replaced" in body:

@@ -40,7 +40,7 @@ _PARTS_WITH_ID: Final = (
 
 
 def check(document: dict[str, Any], enclosed: dict[str, int]) -> None:
-    """Raise RefusedError for the first fault. `enclosed` maps artifact hashes to sizes."""
+    """Raise RefusedError for the first fault. `enclosed`: artifact hash to size."""
     _check_entries(document)
     positions = {row["position"] for row in document["entries"]}
     for part in (*_PARTS_WITH_ID, "facts", "exemptions"):
@@ -60,15 +60,15 @@ def check(document: dict[str, Any], enclosed: dict[str, int]) -> None:
 
 
 def _check_entries(document: dict[str, Any]) -> None:
-    before = 0
+    previous = 0
     for entry in document["entries"]:
         where = f"Entry {entry['position']}"
-        if not before < entry["position"] <= document["cut"]["position"]:
+        if not previous < entry["position"] <= document["cut"]["position"]:
             raise RefusedError(
                 f"{where} is out of order, or after the last position"
                 f" {document['cut']['position']}."
             )
-        before = entry["position"]
+        previous = entry["position"]
         _check_printable(entry, ("actor",))
         _check_body(where, entry)
         if (
@@ -221,11 +221,11 @@ def _check_printable(row: dict[str, Any], names: Iterable[str]) -> None:
 
 
 def _check_artifacts(rows: list[dict[str, Any]], enclosed: dict[str, int]) -> None:
-    wanted = {row["sha256"]: row["size"] for row in rows if row["enclosed"]}
-    for sha256 in sorted(wanted.keys() ^ enclosed.keys()):
-        fault = "is missing" if sha256 in wanted else "belongs to no artifact of the session"
+    sizes = {row["sha256"]: row["size"] for row in rows if row["enclosed"]}
+    for sha256 in sorted(sizes.keys() ^ enclosed.keys()):
+        fault = "is missing" if sha256 in sizes else "belongs to no artifact of the session"
         raise RefusedError(f"artifacts/{sha256} {fault}.")
-    for sha256, size in wanted.items():
+    for sha256, size in sizes.items():
         if enclosed[sha256] != size:
             raise RefusedError(
                 f"artifacts/{sha256} has {enclosed[sha256]} bytes, and its row says {size}."

@@ -25,32 +25,34 @@ class Archive:
 def choose(opened: Opened, name: str | None, administrator: str | None) -> Archive:
     """Return the archive `name`, or one named after the session. Raises RefusedError."""
     origin = opened.document["origin"]
-    wanted = name or f"{origin['project_name'][:30]} {origin['handle'][:21]} {opened.sha256[:8]}"
-    if not 1 <= len(wanted) <= 64 or not wanted.isprintable():
+    archive_name = (
+        name or f"{origin['project_name'][:30]} {origin['handle'][:21]} {opened.sha256[:8]}"
+    )
+    if not 1 <= len(archive_name) <= 64 or not archive_name.isprintable():
         raise RefusedError(
             "The archive's name is not 1 to 64 printable characters. Give one with --project."
         )
-    project = projects.named(wanted)
+    project = projects.named(archive_name)
     if project is not None:
         if not project.archive:
             raise RefusedError(
-                f"{wanted} is not an archive; agents work in it. Give another --project."
+                f"{archive_name} is not an archive; agents work in it. Give another --project."
             )
         if project.sessions.filter(
             id=references.identity(project.id, opened.document["session"]["key"])
         ).exists():
             raise RefusedError(
-                f"{wanted} already has a session with this key from another file. Give another"
-                " --project."
+                f"{archive_name} already has a session with this key from another file."
+                " Give another --project."
             )
-        return Archive(project.id, wanted, project, "")
+        return Archive(project.id, archive_name, project, "")
     if not administrator:
         raise RefusedError(
-            f"The archive {wanted} does not exist. Name the administrator of a new one with"
+            f"The archive {archive_name} does not exist. Name the administrator of a new one with"
             " --administrator."
         )
     password = None if people.known(administrator) else people.generated_password()
-    return Archive(uuid7(), wanted, None, administrator, password)
+    return Archive(uuid7(), archive_name, None, administrator, password)
 
 
 def receive(opened: Opened, archive: Archive) -> dict[str, Path]:
@@ -58,18 +60,18 @@ def receive(opened: Opened, archive: Archive) -> dict[str, Path]:
 
     Runs before the transaction, which would block every other writer meanwhile.
     """
-    new: dict[str, Path] = {}
+    new_files: dict[str, Path] = {}
     try:
         for sha256, size in opened.enclosed().items():
-            place = artifacts.path(archive.identity, sha256)
-            if not place.exists():
+            path = artifacts.path(archive.identity, sha256)
+            if not path.exists():
                 artifacts.receive(
                     Artifact(project_id=archive.identity, sha256=sha256, size=size),
                     opened.artifact(sha256),
                 )
-                new[sha256] = place
+                new_files[sha256] = path
     except BaseException:
-        for file in new.values():
+        for file in new_files.values():
             file.unlink(missing_ok=True)
         raise
-    return new
+    return new_files

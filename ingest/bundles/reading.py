@@ -1,4 +1,4 @@
-"""Opens an untrusted bundle: checks its members, hashes, document and schema. Writes nothing.
+"""Opens an untrusted bundle: checks members, hashes, document and schema.
 
 Every fault is a RefusedError that names the member. Member names are never used as paths: they are
 compared with the few allowed names, and only hashes determine where bytes are stored.
@@ -37,7 +37,7 @@ _CHECKSUM_LINE: Final = re.compile(r"([0-9a-f]{64})  (\S+)")
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A verified bundle: the hash of its file, the document, and the zip with artifacts."""
+    """A verified bundle: hash of the file, document, and zip with artifacts."""
 
     sha256: str
     document: dict[str, Any]
@@ -115,11 +115,11 @@ def _check_members(file: zipfile.ZipFile) -> None:
                 f"{member.filename} is encrypted, or uses an unsupported compression method."
             )
         is_artifact = match is not None and match[1]
-        most = MOST_DOCUMENT if member.filename == "bundle.json" else MOST_TEXT
-        most = settings.GATEBOOK_ARTIFACT_BYTES if is_artifact else most
-        if member.file_size > most:
+        limit = MOST_DOCUMENT if member.filename == "bundle.json" else MOST_TEXT
+        limit = settings.GATEBOOK_ARTIFACT_BYTES if is_artifact else limit
+        if member.file_size > limit:
             raise RefusedError(
-                f"{member.filename} unpacks to {member.file_size:,} bytes; at most {most:,} are"
+                f"{member.filename} unpacks to {member.file_size:,} bytes; at most {limit:,} are"
                 " allowed."
             )
     if len(set(names)) < len(names):
@@ -180,18 +180,18 @@ def _read_document(file: zipfile.ZipFile) -> dict[str, Any]:
 
 
 def _verify_members(file: zipfile.ZipFile, sums: dict[str, str]) -> None:
-    """Compare the hash of every member, the names of artifacts, and the published schema."""
-    for name, wanted in sums.items():
+    """Compare member hashes, artifact names and the published schema."""
+    for name, expected in sums.items():
         digest = hashlib.sha256()
         with file.open(name) as stream:
             while chunk := stream.read(_CHUNK):
                 digest.update(chunk)
-        if digest.hexdigest() != wanted:
+        if digest.hexdigest() != expected:
             raise RefusedError(
                 f"{name} differs from SHA256SUMS; the bundle was changed after it was written."
             )
         match = _MEMBER.fullmatch(name)
-        if match is not None and match[1] and match[1] != wanted:
+        if match is not None and match[1] and match[1] != expected:
             raise RefusedError(f"{name} has other content than its name indicates.")
     try:
         published = orjson.loads(file.read("schema.json"))

@@ -1,4 +1,4 @@
-"""Importers of recorded trajectories: one module per format, a neutral model, an API client.
+"""Importers of recorded trajectories: format readers, neutral model, client.
 
 `READERS` maps the name of a format to a function from a path to the trajectories in that file.
 Every reader reads the whole file, raises `reading.BadInputError` for other formats, and sends

@@ -1,4 +1,4 @@
-"""HTTP client of the importers: sends batches and artifacts, retries, reports refusals."""
+"""HTTP client of the importers: sends batches and artifacts, with retries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RETRY_STATUSES = (429, 503)
 
 
 class RefusalError(Exception):
-    """The API rejected something, with its own sentence. `about` is an event id or a path."""
+    """An API error with its own sentence. `about` is an event id or a path."""
 
     def __init__(self, about: str, sentence: str) -> None:
         super().__init__(f"{about}: {sentence}")
@@ -37,7 +37,7 @@ class Tally:
 
 
 class Client:
-    """HTTP client of one Gatebook for one agent. `http` has the base URL and the token.
+    """HTTP client of one Gatebook. `http` has the base URL and the token.
 
     With `judge`, the server evaluates its active policy for every effect. Every request has a
     stable id, so an import that failed can be repeated from the start.
@@ -71,7 +71,7 @@ class Client:
                 raise RefusalError(
                     "/api/v1/events", "The server answered without a result for every item."
                 )
-            again = []
+            retryable = []
             for item, result in zip(waiting, results, strict=True):
                 status = result.get("status")
                 if result.get("note"):
@@ -81,19 +81,19 @@ class Client:
                 elif status == "duplicate":
                     tally.known += 1
                 elif result.get("retryable") is True:
-                    again.append((item, result))
+                    retryable.append((item, result))
                 else:
                     raise _build_item_refusal(result)
-            if not again:
+            if not retryable:
                 return tally
             if attempt == MOST_TRIES - 1:
-                raise _build_item_refusal(again[0][1])
+                raise _build_item_refusal(retryable[0][1])
             self._sleep(_backoff_s(attempt))
-            waiting = [item for item, _ in again]
+            waiting = [item for item, _ in retryable]
         return tally
 
     def store(self, payload: Payload) -> bool:
-        """Record a payload as an artifact of its effect and upload it; return whether it is new."""
+        """Record and upload a payload as an artifact; return whether it is new."""
         effect = self._effect_id(payload)
         artifact = self._request(
             "POST",

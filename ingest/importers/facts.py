@@ -1,4 +1,4 @@
-"""Converts trajectories to facts, artifacts for large payloads, and batches. Pure functions."""
+"""Converts trajectories to facts, artifacts and batches. Pure functions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 @dataclass(slots=True, frozen=True)
 class Payload:
-    """Bytes to store as an artifact of one effect, because they do not fit into an item."""
+    """Bytes that do not fit into an item, stored as an artifact of an effect."""
 
     session: str
     effect_key: str
@@ -116,7 +116,7 @@ def ship(trajectory: Trajectory) -> Shipment:
 
 
 def effect_key(call: Call) -> str:
-    """Return `call_id:position`, unique even for reused ids, or `call:position` without an id."""
+    """Return `call_id:position`, or `call:position` for calls without an id."""
     if call.call_id is None:
         return f"call:{call.position}"
     if _PLAIN_ID.fullmatch(call.call_id):
@@ -193,17 +193,17 @@ def _build_fact(
 def _inline_or_reference(
     shipment: Shipment, trajectory: Trajectory, key: str, role: str, value: Json
 ) -> Json:
-    """Return `value` if it fits into an item exactly, else a reference to a new artifact."""
+    """Return `value` if it fits into an item, else a reference to an artifact."""
     try:
         content = encoded(value)
-        fits = (
+        is_inline = (
             len(content) <= LARGEST_PAYLOAD
             and not _is_deeper(value, DEEPEST_PAYLOAD)
             and _has_64_bit_integers(value)
         )
     except (ValueError, RecursionError):
-        fits = False
-    if fits:
+        is_inline = False
+    if is_inline:
         return value
     content, media_type = _encode_artifact(value)
     if len(content) > LARGEST_ARTIFACT:

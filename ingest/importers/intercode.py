@@ -1,4 +1,4 @@
-"""InterCode logs: lists of actions, observations and validity flags. No times, no ids."""
+"""InterCode logs: actions, observations and validity flags without times."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ def _parse_document(document: Document) -> Trajectory:
     history = raw["turn_history"]
     observations = history.get("observations")
     valid = history.get("valid_action")
-    for place, action in enumerate(history["actions"]):
+    for index, action in enumerate(history["actions"]):
         arguments = {"command": action} if isinstance(action, str) else action
-        call = trajectory.add_call("bash", arguments, turn=place + 1)
-        if isinstance(observations, list) and place < len(observations):
+        call = trajectory.add_call("bash", arguments, turn=index + 1)
+        if isinstance(observations, list) and index < len(observations):
             trajectory.answer(
-                call, observations[place], _get_outcome(valid, place, observations[place])
+                call, observations[index], _get_outcome(valid, index, observations[index])
             )
     trajectory.ended = "completed" if isinstance(raw.get("summary"), dict) else None
     return trajectory
 
 
-def _get_outcome(valid: Json, place: int, observation: Json) -> Outcome:
-    is_valid = valid[place] if isinstance(valid, list) and place < len(valid) else None
+def _get_outcome(valid: Json, index: int, observation: Json) -> Outcome:
+    is_valid = valid[index] if isinstance(valid, list) and index < len(valid) else None
     if is_valid is None or observation == "Command timed out":  # it ran and was killed
         return "unknown"
     return "ok" if is_valid is True else "error"

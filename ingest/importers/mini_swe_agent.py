@@ -1,4 +1,4 @@
-"""mini-swe-agent trajectories: replies with one bash block, each followed by its outcome.
+"""mini-swe-agent trajectories: replies with one bash block, then its outcome.
 
 From version 2 on, a reply may use tool calls instead. Messages of role `tool` are their results;
 the `exit` message is the result of the call that submitted.
@@ -69,7 +69,7 @@ def _parse_document(document: Document) -> Trajectory:
     last: str | None = None
     latest: list[Call] = []  # the calls of the latest reply
     turn = 0
-    for place, message in enumerate(messages):
+    for index, message in enumerate(messages):
         if message["role"] != "assistant":
             if message["role"] == "user":
                 trajectory.describe(title=text_of(message.get("content")))
@@ -124,9 +124,9 @@ def _parse_document(document: Document) -> Trajectory:
             call_id=response.get("id"),
             occurred_us=moment,
         )
-        answer = messages[place + 1] if place + 1 < len(messages) else None
+        answer = messages[index + 1] if index + 1 < len(messages) else None
         if answer is not None and answer["role"] != "assistant":
-            is_last = place + 2 == len(messages)
+            is_last = index + 2 == len(messages)
             content = answer.get("content", "")
             outcome = _get_outcome(text_of(content), submitted and is_last)
             if outcome == "unknown" and (

@@ -61,7 +61,7 @@ def _is_document(value: Json) -> bool:
 
 
 def _is_event_line(value: Json) -> bool:
-    """Return whether a value is a complete event line; the oldest form never has one per line."""
+    """Return whether a value is an event line; the oldest form has none."""
     return _is_event(value) and {"id", "timestamp", "source"} <= value.keys()
 
 
@@ -90,7 +90,7 @@ def _get_events(value: Json) -> list[dict[str, Json]] | None:
 
 
 def _join_events(documents: Iterator[Document]) -> Iterator[Document]:
-    """Yield documents, with lines that are single events combined into their conversation."""
+    """Yield documents; single-event lines are combined into conversations."""
     streams: dict[str, Document] = {}
     for document in documents:
         if not _is_event_line(document.raw):
@@ -109,22 +109,22 @@ def _parse_document(document: Document) -> Trajectory:
     events = _get_events(raw)
     if events is None:
         raise BadInputError(document.line, "an OpenHands document without its events")
-    about = raw if isinstance(raw, dict) else {}
-    instance = about.get("instance_id") or about.get("id") or ""
+    metadata = raw if isinstance(raw, dict) else {}
+    instance = metadata.get("instance_id") or metadata.get("id") or ""
     natural = f"{FORMAT}/{instance}" if isinstance(instance, str) and instance else ""
     if not natural and events and isinstance(events[0].get("id"), str):
         natural = f"{FORMAT}/{events[0]['id']}"  # V1 ids are unique, and the first one is stable
     trajectory = Trajectory(FORMAT, _get_key(document, natural))
-    labels = {"instance": instance, "model": _get_model(about), **origin_labels(document.origin)}
+    labels = {"instance": instance, "model": _get_model(metadata), **origin_labels(document.origin)}
     trajectory.describe(labels=labels)
     _Stream(trajectory).read(events)
-    if trajectory.ended is None and isinstance(about.get("error"), str) and about["error"]:
+    if trajectory.ended is None and isinstance(metadata.get("error"), str) and metadata["error"]:
         trajectory.ended = "failed"
     return trajectory
 
 
-def _get_model(about: dict[str, Json]) -> Json:
-    metadata = about.get("metadata")
+def _get_model(document: dict[str, Json]) -> Json:
+    metadata = document.get("metadata")
     config = metadata.get("llm_config") if isinstance(metadata, dict) else None
     return config.get("model") if isinstance(config, dict) else None
 

@@ -127,7 +127,7 @@ def _add_calls(
 
 
 def _classify_error(message: dict[str, Json]) -> Outcome:
-    """Classify an error: the call did not run, was killed while running, or ran and failed."""
+    """Classify an error: the call did not run, was killed, or ran and failed."""
     text = text_of(message.get("content"))
     if _NOT_RUN.match(text):
         return "refused"

@@ -1,4 +1,4 @@
-"""Reads trajectory files: plain or gzip, JSON lines or one JSON value. Faults name their line."""
+"""Reads trajectory files: plain or gzip, JSON lines or one JSON value."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class BadInputError(Exception):
 
 @dataclass(slots=True, frozen=True)
 class Document:
-    """One JSON value of a file with its line, and its origin according to the publisher."""
+    """One JSON value of a file with its line and its published origin."""
 
     line: int
     origin: dict[str, Json] | None
@@ -36,7 +36,7 @@ class Document:
 
 @dataclass(slots=True, frozen=True)
 class TornEnd:
-    """A truncated last line, as a killed agent leaves it: its `line`, from 1, and size in bytes."""
+    """A truncated last line: its number from 1 and its size in bytes."""
 
     line: int
     size: int
@@ -53,7 +53,7 @@ class Trajectories(list[Trajectory]):
 
 
 class Values:
-    """The JSON values of a file with their lines: one per line, or one value over all lines.
+    """The JSON values of a file: one per line, or one over all lines.
 
     A last line without a line end that is not JSON is skipped, and is `torn` after iteration.
     Iterating raises BadInputError for other text that is not JSON in UTF-8, for a truncated gzip
@@ -78,7 +78,7 @@ def read_values(path: Path) -> Values:
 
 
 def _iterate_values(path: Path) -> Iterator[tuple[int, bytes | None, Json]]:
-    """Yield (line number, None, value), or (line number, bytes, None) for a truncated last line."""
+    """Yield (line number, None, value); (number, bytes, None) if truncated."""
     with path.open("rb") as raw:
         compressed = raw.read(2) == _GZIP_MAGIC
         raw.seek(0)
@@ -106,7 +106,8 @@ def _iterate_values(path: Path) -> Iterator[tuple[int, bytes | None, Json]]:
                     raise BadInputError(number, _syntax_reason(fault)) from None
                 # Pretty-printed JSON: the value continues on the next lines.
                 rest = "".join(
-                    _decode_line(further, at) for at, further in _read_lines(stream, after=number)
+                    _decode_line(next_line, line_number)
+                    for line_number, next_line in _read_lines(stream, after=number)
                 )
                 yield number, None, _parse_document(text + rest, number)
                 return
@@ -142,14 +143,14 @@ def read_documents(
         if not documents or not all(describes(document) for document in documents):
             raise BadInputError(line, _wrong_format_reason(value))
         # Documents with the same origin are distinguished by their index as a fragment.
-        for place, document in enumerate(documents):
+        for index, document in enumerate(documents):
             path_of = origin.get("path") if origin else None
-            at = (
-                {**origin, "path": f"{path_of}#{place}"}
+            document_origin = (
+                {**origin, "path": f"{path_of}#{index}"}
                 if origin and isinstance(path_of, str)
                 else origin
             )
-            yield Document(line, at, document)
+            yield Document(line, document_origin, document)
 
 
 def collect(
@@ -158,19 +159,19 @@ def collect(
     parse: Callable[[Document], Trajectory],
     gather: Callable[[Iterator[Document]], Iterator[Document]] = iter,
 ) -> Trajectories:
-    """Return one trajectory per distinct document with at least one call, each with its own key."""
+    """Return one trajectory with its own key per distinct document with calls."""
     keys, values = DistinctKeys(), read_values(path)
-    kept = Trajectories()
+    trajectories = Trajectories()
     for document in gather(read_documents(values, describes)):
         trajectory = parse(document)
         if trajectory.calls and keys.admit(trajectory, document.raw):
-            kept.append(trajectory)
-    kept.torn = values.torn
-    return kept
+            trajectories.append(trajectory)
+    trajectories.torn = values.torn
+    return trajectories
 
 
 def origin_labels(origin: dict[str, Json] | None) -> dict[str, Json]:
-    """Return the origin of a document as session labels, without the commit, which may change."""
+    """Return the origin of a document as session labels, without the commit."""
     if origin is None:
         return {}
     return {"origin": origin.get("repo"), "origin_path": origin.get("path")}

@@ -28,7 +28,7 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 @dataclass(slots=True)
 class Result:
-    """The result of one call. `content` is exact; `outcome` is as reported, never a guess."""
+    """The result of one call. `outcome` is as reported by the source, never a guess."""
 
     content: Json
     outcome: Outcome
@@ -38,7 +38,7 @@ class Result:
 
 @dataclass(slots=True)
 class Call:
-    """One tool call. `position` counts the calls of the session from 1 in source order."""
+    """One tool call. `position` counts the session's calls from 1."""
 
     position: int
     sequence: int
@@ -144,7 +144,7 @@ class Trajectory:
 
 
 class OpenCalls:
-    """Finds the call of a result by call id; reused ids are matched in the order of the calls."""
+    """Finds the call of a result by call id; reused ids match in call order."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, list[tuple[Trajectory, Call]]] = {}
@@ -164,9 +164,9 @@ class OpenCalls:
         waiting = self._waiting.get(call_id) if isinstance(call_id, str) else None
         if not waiting:
             return None
-        chosen = next((pair for pair in waiting if pair[0] is within), waiting[0])
-        waiting.remove(chosen)
-        return chosen
+        match = next((pair for pair in waiting if pair[0] is within), waiting[0])
+        waiting.remove(match)
+        return match
 
 
 def document_key(origin: dict[str, Json] | None, natural: str, raw: Json) -> str:
@@ -183,7 +183,7 @@ def document_key(origin: dict[str, Json] | None, natural: str, raw: Json) -> str
 
 
 def session_key(name: str) -> str:
-    """Return `name` as a printable key of at most LONGEST_KEY characters, unique per name."""
+    """Return `name` as a unique printable key of at most LONGEST_KEY characters."""
     key = printable(name)
     if key == name and 0 < len(key) <= LONGEST_KEY:
         return key
@@ -199,9 +199,9 @@ class DistinctKeys:
 
     def admit(self, trajectory: Trajectory, content: Json) -> bool:
         """Give `trajectory` a unique key; return False if the document is a duplicate."""
-        own = digest(content)
-        for key in (trajectory.key, session_key(f"{trajectory.key}~{own[:16]}")):
-            if self._contents.setdefault(key, own) != own:
+        content_digest = digest(content)
+        for key in (trajectory.key, session_key(f"{trajectory.key}~{content_digest[:16]}")):
+            if self._contents.setdefault(key, content_digest) != content_digest:
                 continue
             fresh = key not in self._taken
             self._taken.add(key)
@@ -217,7 +217,7 @@ def digest(value: Json) -> str:
 
 
 def printable(text: str) -> str:
-    """Replace control characters by a space and lone surrogates by U+FFFD. For names only."""
+    """Replace control characters and lone surrogates in a name."""
     return _SURROGATE.sub("�", _UNPRINTABLE.sub(" ", text)).strip()
 
 
@@ -245,7 +245,7 @@ def text_of(content: Json) -> str:
 
 
 def unwrapped(content: Json) -> Json:
-    """Return the text of a result that is a single plain text block; other results unchanged."""
+    """Return the text of a single plain text block; other results unchanged."""
     if isinstance(content, list) and len(content) == 1:
         block = content[0]
         if isinstance(block, dict) and block.keys() == {"type", "text"} and block["type"] == "text":
@@ -254,7 +254,7 @@ def unwrapped(content: Json) -> Json:
 
 
 def arguments_of(sent: Json) -> Json:
-    """Parse the arguments of an OpenAI-style call; return the text if it is not an object."""
+    """Parse the arguments of an OpenAI-style call; keep text that is no object."""
     if not isinstance(sent, str):
         return sent
     try:
@@ -265,7 +265,7 @@ def arguments_of(sent: Json) -> Json:
 
 
 def microseconds(moment: Json) -> int | None:
-    """Parse an ISO time (default UTC) to microseconds; None if invalid or out of range."""
+    """Parse an ISO time (default UTC) to microseconds; None if invalid."""
     if not isinstance(moment, str):
         return None
     try:
@@ -280,7 +280,7 @@ def microseconds(moment: Json) -> int | None:
 
 
 def microseconds_of_seconds(seconds: Json) -> int | None:
-    """Convert seconds since the epoch to microseconds; None if invalid or out of range."""
+    """Convert seconds since the epoch to microseconds; None if invalid."""
     if (
         isinstance(seconds, bool)
         or not isinstance(seconds, int | float)

@@ -1,7 +1,8 @@
-"""SWE-agent trajectories: steps, or only the conversation (older files and demonstrations).
+"""SWE-agent trajectories: steps, or only the conversation.
 
-Neither has times or exit codes. An observation means the outcome `ok`, unless the environment
-reports that it did not run the command or killed it.
+Older files and demonstrations have only the conversation. Neither form has times or exit codes. An
+observation means the outcome `ok`, unless the environment reports that it did not run the command
+or killed it.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def _read_steps(trajectory: Trajectory, steps: list[dict[str, Json]]) -> None:
 def _read_conversation(trajectory: Trajectory, history: list[dict[str, Json]]) -> None:
     open_calls = OpenCalls()
     turn = 0
-    for place, message in enumerate(history):
+    for index, message in enumerate(history):
         if message.get("is_demo"):
             continue
         if message.get("role") == "tool":
@@ -123,7 +124,7 @@ def _read_conversation(trajectory: Trajectory, history: list[dict[str, Json]]) -
         action = message.get("action")
         if not requests and isinstance(action, str) and action.strip():
             call = trajectory.add_call(SHELL, {"command": action}, turn=turn)
-            answer = history[place + 1] if place + 1 < len(history) else None
+            answer = history[index + 1] if index + 1 < len(history) else None
             if answer is not None and answer.get("role") in ("user", "tool"):
                 content = answer.get("content", "")
                 trajectory.answer(call, content, _get_outcome(content))

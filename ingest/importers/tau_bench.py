@@ -1,4 +1,4 @@
-"""tau-bench results: one trial of one task, as an OpenAI-style conversation with tool calls.
+"""tau-bench results: one trial of one task as a conversation with tool calls.
 
 Call ids are reused within a trial, with equal and with other arguments. Each request is a separate
 call, and a result belongs to the oldest open request with its id. The files have no times.

@@ -63,8 +63,8 @@ def read_description(request: MemberRequest) -> HttpResponse:
         fields = (
             _list_fields(endpoint.shape.__name__, schemas) if endpoint.shape is not None else []
         )
-        about = {"endpoint": endpoint, "fields": fields, "answers": sorted(endpoint.answers)}
-        groups.setdefault(endpoint.tag, []).append(about)
+        entry = {"endpoint": endpoint, "fields": fields, "answers": sorted(endpoint.answers)}
+        groups.setdefault(endpoint.tag, []).append(entry)
     facts = {kind: _list_fields(shape.__name__, schemas) for kind, shape in SHAPES.items()}
     context = {"groups": groups, "envelope": _list_fields("Envelope", schemas), "facts": facts}
     return render(
@@ -77,8 +77,8 @@ def _list_fields(shape: str, schemas: dict[str, Any]) -> list[dict[str, Any]]:
     schema = schemas[shape]
     needed = schema.get("required", [])
     return [
-        {"name": name, "required": name in needed, "type": _describe_type(about, schemas)}
-        for name, about in sorted(
+        {"name": name, "required": name in needed, "type": _describe_type(field_schema, schemas)}
+        for name, field_schema in sorted(
             schema["properties"].items(), key=lambda field: field[0] not in needed
         )
     ]
@@ -104,16 +104,16 @@ def _describe_type(schema: dict[str, Any], schemas: dict[str, Any]) -> str:
     if "$ref" in schema:
         fields = schemas[schema["$ref"].rpartition("/")[2]]["properties"]
         return f"object of {', '.join(fields)}"
-    words = _TYPE_LABELS.get(schema.get("type", ""), "any JSON value")
+    label = _TYPE_LABELS.get(schema.get("type", ""), "any JSON value")
     if schema.get("format") == "uuid":
-        words = "id"
+        label = "id"
     if "maxLength" in schema:
-        words += f", at most {schema['maxLength']} characters"
-    if words == "list" and schema.get("items"):
-        words += f" of: {_describe_type(schema['items'], schemas)}"
+        label += f", at most {schema['maxLength']} characters"
+    if label == "list" and schema.get("items"):
+        label += f" of: {_describe_type(schema['items'], schemas)}"
     if "maximum" in schema:
-        words += f", {schema.get('minimum', '…')} to {schema['maximum']}"
-    return words
+        label += f", {schema.get('minimum', '…')} to {schema['maximum']}"
+    return label
 
 
 def not_found(_request: HttpRequest, exception: Exception | None = None) -> HttpResponse:

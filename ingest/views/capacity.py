@@ -1,4 +1,4 @@
-"""Endpoints for capacity: agents report it; every agent of the project can read it."""
+"""Endpoints for capacity reports, readable by all agents of the project."""
 
 from typing import Any
 from uuid import UUID
@@ -22,7 +22,7 @@ from sessions.origin import Origin
 def report_capacity(
     call: Call, fields: ReportCapacity, origin: Origin, _path: dict[str, UUID]
 ) -> Reply:
-    """Record a capacity report, and return whether the agent's plans are throttled now."""
+    """Record a capacity report; return whether the agent's plans are throttled."""
     values = {name: getattr(fields, name) for name in capacity.FIELDS}
     if all(value is None for value in values.values()):
         detail = f"The report is empty. Send at least one of {', '.join(capacity.FIELDS)}."

@@ -1,4 +1,4 @@
-"""Endpoints for effects: plan, dispatch, acknowledge, fail, compensate, supersede, read."""
+"""Endpoints for effects."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -108,7 +108,7 @@ def compensate_effect(
 
 
 def _get_compensated_part(target: Effect) -> int | None:
-    """Return `undoes` of a compensation: None for the whole effect, or as the verdict asks."""
+    """Return `undoes` of a compensation; None for the whole effect."""
     verdict = cases.judge(target.project_id, [target], now_us(), None)[target.id].verdict
     if verdict.answer != "compensate":
         return None
@@ -128,7 +128,7 @@ def dispatch_effect(
         raise Problem(422, "intent_missing", detail, pointer="/intent_digest")
 
     def digest_of_call(tool: str) -> str:
-        """Return the digest of the call; empty if the digest sent contradicts the arguments."""
+        """Return the digest of the call; empty if digest and arguments disagree."""
         if fields.arguments is msgspec.UNSET:
             return fields.intent_digest or ""
         computed = intent_digest(tool, fields.arguments, fields.free_text)
@@ -163,7 +163,10 @@ def dispatch_effect(
 def acknowledge_effect(
     call: Call, fields: shapes.AcknowledgeEffect, origin: Origin, path: dict[str, UUID]
 ) -> Reply:
-    """Record the outcome of an attempt. Never blocked; a late one is kept as evidence (202)."""
+    """Record the outcome of an attempt. A late one is kept as evidence (202).
+
+    Acknowledgements are never blocked.
+    """
     try:
         answered = leave.acknowledge(
             origin,
@@ -209,7 +212,7 @@ def supersede_effect(
 
 @reading
 def get_effect(call: Call, effect: UUID) -> HttpResponse:
-    """Return one effect with its newest attempts in order, and the latest human resolution."""
+    """Return one effect with its newest attempts and latest human resolution."""
     row = _find_effect(call.project, str(effect))
     newest = list(row.attempts.order_by("-number")[: ATTEMPTS + 1])
     total = len(newest) if len(newest) <= ATTEMPTS else row.attempts.count()
@@ -316,8 +319,8 @@ def _ambiguous_effect_to_json(answered: Answered) -> dict[str, Any]:
 
     It is the planned effect itself, or another effect with the same intent.
     """
-    other = answered.open_effect
-    row = answered.effect if other is None else Effect.objects.get(id=other)
+    effect_id = answered.open_effect
+    row = answered.effect if effect_id is None else Effect.objects.get(id=effect_id)
     return {"open_effect": str(row.id), "verdict": judged.present(answered.effect.project_id, row)}
 
 

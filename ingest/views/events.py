@@ -28,7 +28,7 @@ _MEDIA_TYPES = frozenset({"application/json", "application/x-ndjson"})
 
 @guarded("POST")
 def post_events(request: HttpRequest) -> HttpResponseBase:
-    """Record a batch of facts: 200 if all are recorded now or before, 207 if some are rejected."""
+    """Record a batch of facts: 200 if all are recorded, 207 if some are not."""
     call = authenticated(request)
     atomic = _read_options(call)
     media_type = strict.check_content_type(request, _MEDIA_TYPES)
@@ -59,7 +59,7 @@ def post_events(request: HttpRequest) -> HttpResponseBase:
 
 
 def _read_options(call: Call) -> bool:
-    """Return whether the batch is atomic. Problem if `judge` is set but cannot be applied."""
+    """Return whether the batch is atomic. Problem if `judge` is not applicable."""
     params = parameters(call.request, {"atomic", "judge"})
     for name in ("atomic", "judge"):
         if params.get(name, "false") not in ("true", "false"):

@@ -156,7 +156,7 @@ class _GateStates:
 
 
 def _is_changed(body: Mapping[str, Any], since: int) -> bool:
-    """Return whether a gate is newer than `since`; -1 waits for a ruling, not for any change."""
+    """Return whether a gate is newer than `since`; -1 waits for a ruling."""
     if body["held"] or body["status"] not in OPEN:
         return True
     return bool(body["status"] != "pending" if since < 0 else body["version"] > since)
@@ -199,14 +199,14 @@ def _next_deadline_s(bodies: Iterable[Mapping[str, Any]]) -> float:
     return max(0.0, (min(ends) - now_us()) / US) + 0.002 if ends else float(LONGEST_WAIT_S)
 
 
-def _load_gates(project: UUID, wanted: Collection[UUID]) -> list[Gate]:
+def _load_gates(project: UUID, gate_ids: Collection[UUID]) -> list[Gate]:
     """Load gates in the requested order. Problem 404 if one is not in the project."""
-    rows: list[Gate] = _GATES_BY_ID.rows(project=project, gates=list(wanted)) if wanted else []
+    rows: list[Gate] = _GATES_BY_ID.rows(project=project, gates=list(gate_ids)) if gate_ids else []
     gates = {gate.id: gate for gate in rows}
-    for identity in wanted:
+    for identity in gate_ids:
         if identity not in gates:
-            raise _gate_not_found(f"/gates/{identity}" if len(wanted) > 1 else None)
-    return [gates[identity] for identity in wanted]
+            raise _gate_not_found(f"/gates/{identity}" if len(gate_ids) > 1 else None)
+    return [gates[identity] for identity in gate_ids]
 
 
 def _gates_by_id(project: UUID, gates: list[UUID]) -> "QuerySet[Gate]":
@@ -219,11 +219,13 @@ _GATES_BY_ID: Final = Compiled(_gates_by_id, project=UUID, gates=[UUID])
 def _gates_to_json(project: UUID, gates: list[Gate]) -> list[dict[str, Any]]:
     """Serialize gates for agents: the decision and its message, never the people."""
     now, live = now_us(), holds.live(project) if gates else []
-    words = _load_messages(gates)
-    return [_gate_to_json(gate, now, _is_stopped(live, gate), words.get(gate.id)) for gate in gates]
+    messages = _load_messages(gates)
+    return [
+        _gate_to_json(gate, now, _is_stopped(live, gate), messages.get(gate.id)) for gate in gates
+    ]
 
 
-def _gate_to_json(gate: Gate, now: int, held: bool, words: str | None) -> dict[str, Any]:
+def _gate_to_json(gate: Gate, now: int, held: bool, message: str | None) -> dict[str, Any]:
     status = deadlines.current_status(gate, now)
     reason = gate.reason if gate.reason in _SHOWN_REASONS else _REASON_BY_STATUS.get(status, status)
     body = {
@@ -242,7 +244,7 @@ def _gate_to_json(gate: Gate, now: int, held: bool, words: str | None) -> dict[s
         "decide_by_us": gate.decide_by_us,
         "leave_until_us": gate.leave_until_us,
     }
-    return body if words is None else body | {"message": words}
+    return body if message is None else body | {"message": message}
 
 
 def _is_stopped(live: Iterable[Hold], gate: Gate) -> bool:
@@ -252,7 +254,7 @@ def _is_stopped(live: Iterable[Hold], gate: Gate) -> bool:
 
 
 def _load_messages(gates: Iterable[Gate]) -> dict[UUID, str]:
-    """Load the latest message to the agent for gates that were denied or returned, by gate."""
+    """Load the latest message to the agent for denied or returned gates."""
     answers = {
         gate.id: _MESSAGE_ANSWERS[gate.status] for gate in gates if gate.status in _MESSAGE_ANSWERS
     }
@@ -263,28 +265,28 @@ def _load_messages(gates: Iterable[Gate]) -> dict[UUID, str]:
         .order_by("position")
         .values_list("gate", "answer", "position")
     )
-    places = {gate: position for gate, answer, position in votes if answer in answers[gate]}
-    bodies = dict(Body.objects.filter(entry__in=places.values()).values_list("entry", "text"))
+    positions = {gate: position for gate, answer, position in votes if answer in answers[gate]}
+    bodies = dict(Body.objects.filter(entry__in=positions.values()).values_list("entry", "text"))
     return {
-        gate: orjson.loads(bodies[place]).get("reason", "")
-        for gate, place in places.items()
-        if place in bodies
+        gate: orjson.loads(bodies[vote_position]).get("reason", "")
+        for gate, vote_position in positions.items()
+        if vote_position in bodies
     }
 
 
 def _status_condition(status: str, now: int) -> Q:
     """Return the condition for gates whose current status is `status`."""
-    late = {
+    expired_conditions = {
         "expired": Q(status="pending", decide_by_us__lt=now),
         "lapsed": Q(status="approved", leave_until_us__lt=now),
     }
-    passed: dict[str, Callable[[], Q]] = {
-        "pending": lambda: Q(status="pending") & ~late["expired"],
-        "approved": lambda: Q(status="approved") & ~late["lapsed"],
-        "expired": lambda: Q(status="expired") | late["expired"],
-        "lapsed": lambda: Q(status="lapsed") | late["lapsed"],
+    conditions: dict[str, Callable[[], Q]] = {
+        "pending": lambda: Q(status="pending") & ~expired_conditions["expired"],
+        "approved": lambda: Q(status="approved") & ~expired_conditions["lapsed"],
+        "expired": lambda: Q(status="expired") | expired_conditions["expired"],
+        "lapsed": lambda: Q(status="lapsed") | expired_conditions["lapsed"],
     }
-    return passed.get(status, lambda: Q(status=status))()
+    return conditions.get(status, lambda: Q(status=status))()
 
 
 def _add_retry_after(response: HttpResponse, state: _GateStates) -> HttpResponse:

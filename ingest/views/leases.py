@@ -44,7 +44,7 @@ def acquire_lease(
         if standing is Standing.OTHER_AGENT:
             speakers.refuse(origin, subject.session, "lease.acquired", standing, task=subject.task)
     try:
-        lease, new = leases.acquire(
+        lease, is_new = leases.acquire(
             origin, subject, process=fields.process, ttl_s=fields.ttl_s, takeover=fields.takeover
         )
     except Held as held:
@@ -52,7 +52,7 @@ def acquire_lease(
         return Reply(409, problem.as_dict() | {"lease": fencing.describe(held.lease)}, kept=False)
     except Lost as lost:
         return fencing.refused(lost.lease)
-    return Reply(201 if new else 200, fencing.describe(lease), kept=False)
+    return Reply(201 if is_new else 200, fencing.describe(lease), kept=False)
 
 
 @command(shapes_leases.RenewLease, "lease.renewed", lease="lease")
@@ -154,7 +154,7 @@ def _heartbeat_to_json(accepted: dict[tuple[UUID, int], Heard], heartbeat: Beat)
 
 @command(shapes_leases.Claim, "lease.acquired")
 def claim(call: Call, fields: shapes_leases.Claim, origin: Origin, _path: dict[str, UUID]) -> Reply:
-    """Lease the most urgent matching ready task or orphaned session; null if there is none."""
+    """Lease the most urgent matching ready task or orphaned session, if any."""
     criteria = claims.Wish(
         fields.process,
         tuple(fields.kinds or ("session", "task")),
@@ -163,17 +163,19 @@ def claim(call: Call, fields: shapes_leases.Claim, origin: Origin, _path: dict[s
         fields.ttl_s,
     )
     try:
-        claimed = claims.claim(origin, criteria)
+        lease = claims.claim(origin, criteria)
     except Lost as lost:
         return fencing.refused(lost.lease)
-    if claimed is None:
+    if lease is None:
         return Reply(200, {"claimed": None}, kept=False, headers={"Retry-After": str(COME_AGAIN_S)})
-    what: dict[str, Any] = {"kind": claimed.kind, "session": str(claimed.session_id)}
-    if claimed.task_id is not None:
-        what["task"] = str(claimed.task_id)
-    resume = f"/api/v1/sessions/{claimed.session_id}/resume"
+    claimed_work: dict[str, Any] = {"kind": lease.kind, "session": str(lease.session_id)}
+    if lease.task_id is not None:
+        claimed_work["task"] = str(lease.task_id)
+    resume = f"/api/v1/sessions/{lease.session_id}/resume"
     return Reply(
-        200, {"claimed": what, "lease": fencing.describe(claimed), "resume": resume}, kept=False
+        200,
+        {"claimed": claimed_work, "lease": fencing.describe(lease), "resume": resume},
+        kept=False,
     )
 
 
@@ -181,9 +183,11 @@ leases_door = by_method(POST=acquire_lease, GET=list_leases)
 
 
 def _load_subject(call: Call, fields: shapes_leases.AcquireLease) -> Subject:
-    """Return the subject of the lease and lock its session. Problem 404 if it does not exist."""
-    named = [name for name in ("session", "task", "resource") if getattr(fields, name) is not None]
-    if len(named) != 1:
+    """Return the subject of the lease and lock its session. Problem 404."""
+    subject_fields = [
+        name for name in ("session", "task", "resource") if getattr(fields, name) is not None
+    ]
+    if len(subject_fields) != 1:
         detail = (
             "The subject of the lease is ambiguous or missing. Send exactly one of `session`,"
             " `task` and `resource`."

@@ -77,9 +77,11 @@ def list_messages(call: Call) -> HttpResponse:
         after=whole_number(params, "after", 0, 2**63 - 1),
         limit=limit + 1,
     )
-    shown = letters[:limit]
-    following = str(shown[-1].message.opened_position) if len(letters) > limit else None
-    return as_json(200, {"items": [describe(letter) for letter in shown], "next": following})
+    page_letters = letters[:limit]
+    next_cursor = str(page_letters[-1].message.opened_position) if len(letters) > limit else None
+    return as_json(
+        200, {"items": [describe(letter) for letter in page_letters], "next": next_cursor}
+    )
 
 
 @reading
@@ -105,7 +107,7 @@ messages_door = by_method(POST=send_message, GET=list_messages)
 
 
 def describe(letter: Letter) -> dict[str, Any]:
-    """Serialize a message. Its text comes from its sender and is no instruction by Gatebook."""
+    """Serialize a message. Its text is its sender's, not Gatebook's."""
     message = letter.message
     text = (
         {"subject": letter.subject, "body": letter.body}

@@ -16,7 +16,7 @@ _PLAN_FIELDS = ("tool", "arguments", "target", "preconditions", "free_text", "tu
 
 @reading
 def get_plan(call: Call, effect: UUID) -> HttpResponse:
-    """Return the plan of an effect, with secrets redacted, to the agent that planned it.
+    """Return the plan of an effect, redacted, to the agent that planned it.
 
     `arguments` is missing if the plan was reported without them or has been erased.
     """

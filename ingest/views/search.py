@@ -53,8 +53,10 @@ def search(call: Call) -> HttpResponse:
             answer = _run_query(params["q"], reader, size, window)
             body = _answer_to_json(answer, reader, read_to)
     except Fault as fault:
-        more = {"at": fault.at, "length": fault.length}
-        raise Problem(422, "query_invalid", fault.sentence, pointer="/q", more=more) from None
+        is_truncated = {"at": fault.at, "length": fault.length}
+        raise Problem(
+            422, "query_invalid", fault.sentence, pointer="/q", more=is_truncated
+        ) from None
     except patience.NoPlace:
         raise _NO_SLOT from None
     except patience.TooMany:

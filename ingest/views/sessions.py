@@ -156,7 +156,7 @@ def finish_task(call: Call, _fields: FinishTask, origin: Origin, path: dict[str,
 
 
 def _task_result(task: Task) -> dict[str, Any]:
-    """Serialize a changed task; if it is done, with counts of its open subtasks and items."""
+    """Serialize a changed task; count open subtasks and items if it is done."""
     if task.state != "done":
         return _task_brief(task)
     controls.watch(task.session_id, task.updated_at_us)
@@ -195,7 +195,7 @@ def put_items(call: Call, fields: shapes.PutItems, origin: Origin, path: dict[st
 
 @reading
 def list_items(call: Call, task: UUID) -> HttpResponse:
-    """List the first 10,000 items of a task by key, with counts of all items per state.
+    """List the first 10,000 items of a task, with counts of all per state.
 
     Reports can add more than 10,000 items.
     """

@@ -32,7 +32,7 @@ def get_verdict(call: Call, effect: UUID) -> HttpResponse:
 def probe_effect(
     call: Call, fields: shapes_verdicts.ProbeEffect, origin: Origin, path: dict[str, UUID]
 ) -> Reply:
-    """Record a probe result and return the new verdict. A hit acknowledges the attempt."""
+    """Record a probe result, return the verdict. A hit acknowledges the attempt."""
     try:
         answered = probes.probe(
             origin,

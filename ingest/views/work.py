@@ -1,4 +1,4 @@
-"""Endpoints for working state: checkpoints, decisions, handoffs, facts, session changes."""
+"""Endpoints for working state: checkpoints, decisions, handoffs, facts."""
 
 from typing import Any
 from uuid import UUID
@@ -31,7 +31,7 @@ def _field_values(fields: Any, *names: str) -> dict[str, Any]:
 def write_checkpoint(
     call: Call, fields: shapes.WriteCheckpoint, origin: Origin, path: dict[str, UUID]
 ) -> Reply:
-    """Store a checkpoint. The latest five are kept; a cursor also sets that of the session."""
+    """Store a checkpoint and the session's cursor. The latest five are kept."""
     session = enter(call, path["session"])
     if (refuse := refusal(call, origin)) is not None:
         return refuse
@@ -43,17 +43,24 @@ def write_checkpoint(
             " the rest as an artifact."
         )
         raise Problem(413, "checkpoint_too_large", detail)
-    kept = checkpoints.write(origin, session.id, size, values)
+    checkpoint = checkpoints.write(origin, session.id, size, values)
     if fields.cursor is not None:
         report = sessions.Report(
-            session.id, session.key, origin, "checkpoint.written", kept.opened_position, values
+            session.id,
+            session.key,
+            origin,
+            "checkpoint.written",
+            checkpoint.opened_position,
+            values,
         )
         sessions.report([report], {})
-    return Reply(201, {"id": str(kept.id), "position": kept.opened_position, "bytes": size})
+    return Reply(
+        201, {"id": str(checkpoint.id), "position": checkpoint.opened_position, "bytes": size}
+    )
 
 
 def size_of(values: dict[str, Any]) -> int:
-    """Return the size of a checkpoint as canonical JSON without empty fields, in bytes."""
+    """Return the bytes of a checkpoint as canonical JSON without empty fields."""
     return len(canonical_text({name: value for name, value in values.items() if value}).encode())
 
 
@@ -105,15 +112,15 @@ def conclude_decision(
     """Record how a decision ended. Only the first end counts."""
     enter(call, _find_decision(call.project, path["decision"]).session_id)
     row = _find_decision(call.project, path["decision"])
-    present = {"decision": decisions.brief(row)}
-    if (refuse := refusal(call, origin, row.version, lambda: present)) is not None:
+    current = {"decision": decisions.brief(row)}
+    if (refuse := refusal(call, origin, row.version, lambda: current)) is not None:
         return refuse
     if row.status != "open":
         sentence = (
             "This decision is already concluded. Read its outcome, or record a new decision with"
             " another key."
         )
-        return refused("DECISION_CONCLUDED", sentence, origin, present)
+        return refused("DECISION_CONCLUDED", sentence, origin, current)
     return Reply(200, decisions.brief(decisions.conclude(origin, row, fields.status)))
 
 
@@ -142,8 +149,8 @@ def write_handoff(
     session = enter(call, path["session"])
     if (refuse := refusal(call, origin)) is not None:
         return refuse
-    things = waits.resolved(call.project, call.token.agent, session.id, fields.waits_on)
-    written = handoffs.write(origin, session.id, sections_size(fields), things)
+    waits_on = waits.resolved(call.project, call.token.agent, session.id, fields.waits_on)
+    written = handoffs.write(origin, session.id, sections_size(fields), waits_on)
     controls.watch(session.id, call.received_us)
     return Reply(201, handoffs.brief(written))
 
@@ -165,12 +172,12 @@ def accept_handoff(
     """Accept a handoff. Only the first worker gets it."""
     enter(call, _find_handoff(call.project, path["handoff"]).session_id)
     row = _find_handoff(call.project, path["handoff"])
-    present = {"handoff": handoffs.brief(row)}
-    if (refuse := refusal(call, origin, row.version, lambda: present)) is not None:
+    current = {"handoff": handoffs.brief(row)}
+    if (refuse := refusal(call, origin, row.version, lambda: current)) is not None:
         return refuse
     if row.accepted_mark:
         sentence = "Another worker has accepted this handoff. Do not take over its work."
-        return refused("HANDOFF_ACCEPTED", sentence, origin, present)
+        return refused("HANDOFF_ACCEPTED", sentence, origin, current)
     # Before acceptance, because what the handoff waits for may have ended.
     controls.watch(row.session_id, call.received_us)
     return Reply(200, handoffs.brief(handoffs.accept(origin, row)))
@@ -189,7 +196,7 @@ def list_handoffs(call: Call, session: UUID) -> HttpResponse:
 def observe_fact(
     call: Call, fields: shapes.ObserveFact, origin: Origin, path: dict[str, UUID]
 ) -> Reply:
-    """Record a named value as observed from a source. The latest value per source counts."""
+    """Record a value observed from a source. The latest per source counts."""
     session = enter(call, path["session"])
     if (refuse := refusal(call, origin)) is not None:
         return refuse
@@ -211,7 +218,7 @@ def observe_fact(
 
 @reading
 def list_facts(call: Call, session: UUID) -> HttpResponse:
-    """List observed facts, newest first; with fresh=1 only unexpired ones, with name= only one."""
+    """List observed facts, newest first. Filters: `fresh=1` (unexpired), `name`."""
     params = parameters(call.request, {"name", "fresh", "limit", "after"})
     if params.get("fresh", "0") not in ("0", "1"):
         raise Problem(
@@ -261,7 +268,7 @@ def change_session(
 def merge_session(
     call: Call, fields: shapes.MergeSession, origin: Origin, path: dict[str, UUID]
 ) -> Reply:
-    """Record that a branch was merged into another session. Only the first merge counts."""
+    """Record that a branch was merged. Only the first merge counts."""
     session = enter(call, path["session"])
     if (
         refuse := refusal(call, origin, session.version, lambda: {"session": brief(session)})
@@ -272,12 +279,12 @@ def merge_session(
         if session.merged_into_id == into:
             told_before(origin)
             return Reply(200, brief(session) | {"merged_into": str(into)}, kept=False)
-        present = {"session": brief(session) | {"merged_into": str(session.merged_into_id)}}
+        current = {"session": brief(session) | {"merged_into": str(session.merged_into_id)}}
         return refused(
             "ALREADY_MERGED",
             "This session was already merged into another session. Read `merged_into`.",
             origin,
-            present,
+            current,
         )
     merged = lineage.merge(origin, session, into)
     return Reply(200, brief(merged) | {"merged_into": str(merged.merged_into_id)})

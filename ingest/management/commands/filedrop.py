@@ -1,4 +1,4 @@
-"""`manage.py filedrop DIR`: exchange messages of agents with files in `DIR/messages/`."""
+"""`manage.py filedrop DIR`: exchange messages with files in `DIR/messages/`."""
 
 import time
 from argparse import ArgumentParser
@@ -14,7 +14,7 @@ from sessions import projects
 
 
 class Command(BaseCommand):
-    """Send dropped files, write unread messages, mark removed files as read; once or repeatedly."""
+    """Send dropped files, write unread messages, mark removed ones as read."""
 
     help = (
         "Send the files in DIR/messages/for_AGENT/ and DIR/messages/shared/ as messages, write"

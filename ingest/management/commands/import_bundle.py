@@ -1,4 +1,4 @@
-"""`manage.py import_bundle FILE [--project P]`: import a session from another Gatebook."""
+"""`manage.py import_bundle FILE`: import a session from another Gatebook."""
 
 from argparse import ArgumentParser
 from pathlib import Path
@@ -34,12 +34,12 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> str:
         try:
-            done = bringing.bring(options["file"], options["project"], options["administrator"])
+            result = bringing.bring(options["file"], options["project"], options["administrator"])
         except RefusedError as refusal:
             raise CommandError(f"{refusal} Nothing was imported.") from refusal
-        bundle = done.bundle
+        bundle = result.bundle
         where = f"{bundle.session} in the project {bundle.project.name}"
-        if not done.is_new:
+        if not result.is_new:
             return f"This file is already imported as {where}. Nothing was changed."
         origin = bundle.told["origin"]
         lines = (
@@ -47,6 +47,6 @@ class Command(BaseCommand):
             f" {bundle.cut_position} of the source.\n"
             f"SHA-256 {bundle.sha256}: compare it with the entry access.exported in the source."
         )
-        if done.password is not None:
-            lines += f"\nSign in as {options['administrator']} with the password {done.password}"
+        if result.password is not None:
+            lines += f"\nSign in as {options['administrator']} with the password {result.password}"
         return lines

@@ -1,4 +1,4 @@
-"""`manage.py import_trajectory FORMAT FILE…`: import recorded trajectories by the HTTP API."""
+"""`manage.py import_trajectory FORMAT FILE…`: import recorded trajectories."""
 
 import json
 import logging
@@ -39,7 +39,7 @@ JUDGED = {"deny": "denied", "ask": "gated", "allow": "allowed", "": "not evaluat
 
 
 class Command(BaseCommand):
-    """Import recorded trajectories. Importing a longer version of a file adds only what is new."""
+    """Import recorded trajectories. A longer version of a file adds what is new."""
 
     help = (
         "Import recorded agent trajectories. All files are read before anything is sent."
@@ -190,13 +190,13 @@ class _Counts:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Return the counts for programs; `left_out` is line and bytes of a truncated last line."""
+        """Return the counts; `left_out` is line and size of a truncated last line."""
         counts = {name: value for name, value in asdict(self).items() if name != "torn"}
         return {**counts, "left_out": asdict(self.torn) if self.torn is not None else None}
 
 
 def _format_policy_results(client: Client, sessions: Iterable[str], *, as_json: bool) -> str:
-    """Format the policy results of all effects of the sessions by rule, as a table or JSON."""
+    """Format the policy results of the sessions' effects as a table or JSON."""
     counts: Counter[tuple[str, str]] = Counter()
     try:
         for session in sessions:
@@ -248,7 +248,7 @@ def _read_file(name: str, file: Path) -> Trajectories:
 def _connect(
     url: str | None, token: str, project_name: str, agent_name: str
 ) -> Iterator[httpx.Client]:
-    """Yield an HTTP client with base URL and token, for `url` or for this process's application."""
+    """Yield an HTTP client for `url`, or for the application in this process."""
     if url:
         try:
             http = httpx.Client(
@@ -273,11 +273,11 @@ def _connect(
     transport = httpx.WSGITransport(app=import_string(settings.WSGI_APPLICATION))
     with (
         _signals_raise(),
-        _OwnToken(agent) as own,
+        _OwnToken(agent) as temporary_token,
         httpx.Client(
             transport=transport,
             base_url="http://localhost",
-            auth=own,
+            auth=temporary_token,
             timeout=None,  # noqa: S113 - in process
         ) as http,
     ):
@@ -285,7 +285,7 @@ def _connect(
 
 
 class _OwnToken(httpx.Auth):
-    """A short-lived token for this import, replaced while it runs and revoked at its end.
+    """A short-lived token, replaced during the import and revoked at its end.
 
     After SIGKILL it remains valid for at most TOKEN_LIFETIME.
     """
