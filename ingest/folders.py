@@ -44,7 +44,7 @@ def opened(name: str, parent: int | None = None) -> Iterator[int]:
             dir_fd=parent,
         )
     except OSError as error:
-        raise Refused(f"is no folder that can be opened ({error.strerror})") from error
+        raise Refused(f"cannot be opened as a folder ({error.strerror})") from error
     try:
         yield folder
     finally:

@@ -140,7 +140,7 @@ def test_a_new_worker_undoes_what_was_done_in_a_leased_session_under_a_lease_tak
     hold = {"session": session["id"], "process": "w-2"}
     refused = desk.agent.post("/leases", hold)
     assert code(refused) == (409, "SESSION_ENDED")
-    assert "take it with to_compensate" in refused.json()["detail"]
+    assert "send `to_compensate`" in refused.json()["detail"]
     taken = desk.agent.post("/leases", hold | {"to_compensate": True})
     assert (taken.status_code, taken.json()["epoch"], taken.json()["state"]) == (201, 2, "live")
     assert code(desk.agent.post("/leases", hold | {"to_compensate": True, "process": "w-3"})) == (409, "LEASE_HELD")

@@ -163,7 +163,7 @@ def test_a_full_disk_is_503_with_the_reason(committed: None, call: Callable[...,
             if answer.status_code != 201:
                 break
     assert code(answer) == (503, "unavailable")
-    assert "disk of the database is full" in answer.json()["detail"]
+    assert "database's disk is full" in answer.json()["detail"]
     assert _plan(agent, 100).status_code == 201
 
 

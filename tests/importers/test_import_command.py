@@ -68,7 +68,7 @@ def gatebook(monkeypatch: pytest.MonkeyPatch) -> _Gatebook:
         with httpx.Client(transport=httpx.MockTransport(stand_in), base_url="http://gatebook.example") as http:
             yield http
 
-    monkeypatch.setattr(import_trajectory, "_connection", connection)
+    monkeypatch.setattr(import_trajectory, "_connect", connection)
     return stand_in
 
 

@@ -111,6 +111,6 @@ def test_a_search_is_on_record_once_an_hour_and_one_that_takes_too_long_is_stopp
     def late(*_args: Any, **_options: Any) -> Any:
         raise patience.Overran
 
-    monkeypatch.setattr(search, "_answer", late)
+    monkeypatch.setattr(search, "_run_query", late)
     assert code(agent.get("/search", q="effect is:fenced")) == (422, "search_too_long")
     assert entries.count() == 2

@@ -174,7 +174,7 @@ def test_a_folder_that_is_replaced_in_the_middle_marks_nothing(box: Box, agent: 
     monkeypatch.setattr(deliveries, "lying", swap)
     told = box.round()
     assert told.read == 0
-    assert "replaced meanwhile" in told.lines[0]
+    assert "replaced during the round" in told.lines[0]
     assert Message.objects.get().read_at_us is None
 
 
@@ -206,8 +206,8 @@ def test_links_pipes_and_whatever_is_no_plain_small_text_is_refused_with_a_line(
         "for_linked: ": "no such agent",
         "for_other/link: ": "symbolic link",
         "for_other/hard: ": "hard link",
-        "for_other/pipe: ": "no plain file",
-        "for_other/inner: ": "no plain file",
+        "for_other/pipe: ": "not a regular file",
+        "for_other/inner: ": "not a regular file",
         "for_other/large: ": "larger than 65,536 bytes",
         "for_other/long: ": "more than 16,384 characters",
         "for_other/latin: ": "not text in UTF-8",
@@ -231,7 +231,7 @@ def test_a_folder_that_is_a_link_is_not_entered(box: Box, tmp_path: Path) -> Non
     box.folder("for_other").symlink_to(elsewhere)
     told = box.round()
     assert told.sent == 0
-    assert "nothing in it was read" in told.lines[0]
+    assert "the folder was skipped" in told.lines[0]
     assert [one.name for one in elsewhere.iterdir()] == ["a.md"]
 
 
@@ -272,7 +272,7 @@ def test_the_command_says_what_it_did_and_what_it_cannot_do(box: Box, tmp_path: 
     call_command("filedrop", str(box.root), stdout=out, stderr=err)
     assert out.getvalue() == "1 sent from files, 0 written as files, 0 marked as read, 0 put away.\n"
     assert err.getvalue() == ""
-    with pytest.raises(CommandError, match="no folder that can be opened"):
+    with pytest.raises(CommandError, match="cannot be opened as a folder"):
         call_command("filedrop", str(tmp_path / "nowhere"))
     with pytest.raises(CommandError, match="no project"):
         call_command("filedrop", str(box.root), "--project", "nowhere")
