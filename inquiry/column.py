@@ -1,4 +1,4 @@
-"""What a column of a table of rows is, and those of the usual kinds."""
+"""Columns of a table of rows, by kind."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,26 +16,29 @@ _US: Final = 1_000_000
 
 @dataclass(slots=True)
 class Reader:
-    """Who reads, and when. `people` False leaves out who decided: agents are told what was ruled, never by whom."""
+    """The reader of rows, and the moment. With `people` False, names of voters are left out.
+
+    Agents see decisions, never who made them.
+    """
 
     project: Project
     now_us: int
     people: bool = True
-    upto: int | None = None  # what came after this position is not told
+    upto: int | None = None  # Later entries are left out.
     _called: dict[str, str] | None = field(default=None, repr=False)
 
     def follow(self, context: Context) -> None:
-        """Tell rows as of the moment that a query was asked as of."""
+        """Use the moment of a query's `asof:`."""
         self.now_us, self.upto = context.now_us, context.upto
 
     def called(self, actor: str) -> str:
-        """What people call an actor of the journal; two queries for all of them."""
+        """Return the displayed name of a journal actor. Two queries for all actors."""
         if self._called is None:
-            robots = self.project.agents.values_list("id", "name")
-            self._called = {f"agent:{pk.hex}": name for pk, name in robots}
+            agent_names = self.project.agents.values_list("id", "name")
+            self._called = {f"agent:{pk.hex}": name for pk, name in agent_names}
             if self.people:
-                known = Person.objects.filter(user__in=parts.people(self.project))
-                self._called |= dict(known.values_list("pseudonym", "user__username"))
+                persons = Person.objects.filter(user__in=parts.people(self.project))
+                self._called |= dict(persons.values_list("pseudonym", "user__username"))
         if not self.people and actor.startswith("p_"):
             return "a person"
         return self._called.get(actor, actor)
@@ -43,9 +46,10 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One thing that is shown of a row. `main` ones stand in the page's table, the others in exports and the API too.
+    """A column. `main` columns are in the page's table; the others only in exports and the API.
 
-    `kind` says how a page shows it: handle, text (an agent's words), word, number, time, length or list.
+    `kind` says how a page shows the values: handle, text (by an agent), word, number, time, length
+    or list.
     """
 
     name: str
@@ -53,21 +57,31 @@ class Column:
     kind: str
     value: Callable[[Any, Reader], Value]
     main: bool = True
-    people: bool = False  # says who decided
+    people: bool = False  # Tells who decided.
 
 
 def moment(us: int | None) -> str | None:
-    """A moment in UTC to the microsecond; None for none."""
-    return None if us is None else (_EPOCH + timedelta(microseconds=us)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    """Return a UTC time to the microsecond, or None."""
+    return (
+        None
+        if us is None
+        else (_EPOCH + timedelta(microseconds=us)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    )
 
 
 def seconds(us: int | None) -> float | None:
-    """A length in seconds; None for none."""
+    """Return a duration in seconds, or None."""
     return None if us is None else us / _US
 
 
 def text(
-    name: str, label: str, path: str = "", *, kind: str = "text", main: bool = False, people: bool = False
+    name: str,
+    label: str,
+    path: str = "",
+    *,
+    kind: str = "text",
+    main: bool = False,
+    people: bool = False,
 ) -> Column:
     path = path or name
     return Column(name, label, kind, lambda row, _reader: getattr(row, path), main, people)

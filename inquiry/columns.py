@@ -1,8 +1,8 @@
-"""What tables, CSV and JSON show of the rows of a query: one place for the pages, the API, exports and the command.
+"""The columns of query results in tables, CSV and JSON, for pages, API, exports and commands.
 
-No column is read from a body: whoever may not see what agents sent can be told all of this. Values are what JSON
-holds: moments are texts in UTC that a query takes back (`at:2026-11-20T09:00:00.000001Z`), lengths are seconds, rows
-are named by their handles.
+No column is read from a body, so all columns may be shown to readers without access to agents'
+content. Values are JSON values: times are UTC text that a query accepts
+(`at:2026-11-20T09:00:00.000001Z`), durations are seconds, and rows are named by their handles.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,7 +16,19 @@ from approvals.requirement import Requirement
 from inquiry import shown
 from inquiry.addresses import PAGE, in_full
 from inquiry.auditing import WITHHELD
-from inquiry.column import Column, Reader, Value, handle, length, moment, number, seconds, text, time, word
+from inquiry.column import (
+    Column,
+    Reader,
+    Value,
+    handle,
+    length,
+    moment,
+    number,
+    seconds,
+    text,
+    time,
+    word,
+)
 from inquiry.query import parts
 from inquiry.query.entities import ENTITIES
 from inquiry.query.grouping import Groups
@@ -24,70 +36,83 @@ from inquiry.query.kinds import Ordered, Several
 from ledger.models import Effect
 from sessions.models import Session
 
-_UNREAD: Final = tuple(WITHHELD["agent_sessions_session"])
+_WITHHELD_OF_SESSIONS: Final = tuple(WITHHELD["agent_sessions_session"])
 
 
 def of(entity: str, reader: Reader) -> list[Column]:
-    """The columns of an entity's rows that `reader` is shown, in order."""
-    return [one for one in COLUMNS[entity] if reader.people or not one.people]
+    """Return the columns of an entity's rows that `reader` may see, in order."""
+    return [column for column in COLUMNS[entity] if reader.people or not column.people]
 
 
 def told(entity: str, row: Any, reader: Reader) -> dict[str, Value]:
-    """One row, as JSON holds it. Of a query set that went through `rows`."""
-    return {one.name: one.value(row, reader) for one in of(entity, reader)}
+    """Return a row as JSON values. Its queryset must come from `rows`."""
+    return {column.name: column.value(row, reader) for column in of(entity, reader)}
 
 
 def rows(entity: str) -> "Callable[[QuerySet[Any]], QuerySet[Any]]":
-    """What to add to a query set of the entity so that its rows can be told: for `asking.answer` and `stream`."""
+    """Return the function that prepares an entity's queryset for `asking.answer` and `stream`."""
     return _ROWS[entity]
 
 
 def address(entity: str, row: Any) -> str:
-    """The path of the page that shows the row."""
+    """Return the path of the row's page."""
     return PAGE[entity](row)
 
 
 def group_names(groups: Groups) -> list[str]:
-    """The heads of a table of groups: what was grouped by, then the figures."""
-    return [one.name for one in groups.names] + [str(figure) for figure, _ in groups.figures]
+    """Return the column names of a table of groups: group fields, then figures."""
+    return [group_field.name for group_field in groups.names] + [
+        str(figure) for figure, _ in groups.figures
+    ]
 
 
 def groups_told(groups: Groups) -> list[list[Value]]:
-    """The groups, each a list of what it was grouped by and its figures, as JSON holds it."""
+    """Return the groups as JSON values: group fields, then figures."""
     return [
-        [_plain(value) for value in key]
-        + [_figure(value, of, figure.function) for value, (figure, of) in zip(figures, groups.figures, strict=True)]
+        [_to_json_value(value) for value in key]
+        + [
+            _figure_to_json(value, of, figure.function)
+            for value, (figure, of) in zip(figures, groups.figures, strict=True)
+        ]
         for key, figures in groups.rows
     ]
 
 
-def _figure(value: Any, of: Any, function: str) -> Value:
+def _figure_to_json(value: Any, of: Any, function: str) -> Value:
     kind = of.kind if isinstance(of, Ordered | Several) else ""
     if function in ("count", "distinct") or value is None:
         return value
     if kind == "time":
         return moment(int(value))
-    return seconds(float(value)) if kind == "length" else _plain(value)  # type: ignore[arg-type]
+    return seconds(float(value)) if kind == "length" else _to_json_value(value)  # type: ignore[arg-type]
 
 
-def _plain(value: Any) -> Value:
+def _to_json_value(value: Any) -> Value:
     if isinstance(value, UUID):
         return str(value)
     return value if value is None or isinstance(value, str | int | float) else float(value)
 
 
-# Columns. -----------------------------------------------------------------------------------------------------------
+# Columns.
 
 
-def _address(entity: str) -> Column:
-    """Where the row's page is, in full: exports are read elsewhere."""
+def _address_column(entity: str) -> Column:
+    """Return the column with the full URL of the row's page, for use in exports."""
     where = PAGE[entity]
-    return Column("url", "Address", "text", lambda row, reader: in_full(where(row), reader.project), main=False)
+    return Column(
+        "url",
+        "Address",
+        "text",
+        lambda row, reader: in_full(where(row), reader.project),
+        main=False,
+    )
 
 
-def _own(entity: str) -> tuple[Column, Column]:
-    """The id and the address of a row."""
-    return Column("id", "Id", "text", lambda row, _reader: str(row.pk), main=False), _address(entity)
+def _id_and_address_columns(entity: str) -> tuple[Column, Column]:
+    """Return the columns with the id and the address of a row."""
+    return Column(
+        "id", "Id", "text", lambda row, _reader: str(row.pk), main=False
+    ), _address_column(entity)
 
 
 def _state(row: Any, reader: Reader) -> Value:
@@ -98,42 +123,44 @@ def _status(row: Any, _reader: Reader) -> Value:
     return "no_end_told" if shown.shown_status(row) == shown.NO_END else row.status
 
 
-def _asked(row: Any, _reader: Reader) -> Value:
-    """On whom a gate waits, or waited: how many of whom."""
-    needed = Requirement.of(row.requirement)
-    whom = [*(f"team {name}" for name in needed.teams), *needed.people]
-    return f"{needed.minimum} of {', '.join(whom) if whom else 'the reviewers'}"
+def _required_approval(row: Any, _reader: Reader) -> Value:
+    """Return whose approval a gate needs, or needed: how many of whom."""
+    requirement = Requirement.of(row.requirement)
+    approvers = [*(f"team {name}" for name in requirement.teams), *requirement.people]
+    return f"{requirement.minimum} of {', '.join(approvers) if approvers else 'the reviewers'}"
 
 
 def _ruling(row: Any, _reader: Reader) -> Value:
-    return next((word for word, statuses in parts.RULINGS.items() if row.status in statuses), "withdrawn")
+    return next(
+        (word for word, statuses in parts.RULINGS.items() if row.status in statuses), "withdrawn"
+    )
 
 
 def _votes(row: Any, reader: Reader) -> Value:
-    """Who answered what, when, how long after their page was made, and the digest of the very card that it showed."""
+    """Return who voted what and when, the time since the page was shown, and the card's digest."""
     return [
         {
-            "reviewer": one.username,
-            "answer": one.answer,
-            "at": moment(one.voted_at_us),
-            "ruled_in": seconds(one.voted_at_us - one.shown_at_us),
-            "card_sha256": one.card_sha256,
-            "digest": one.shown_digest,
-            "saw_everything": one.view_complete,
-            "proof": one.step_up,
-            "password_at": moment(one.password_at_us) if one.password_at_us is not None else None,
+            "reviewer": vote.username,
+            "answer": vote.answer,
+            "at": moment(vote.voted_at_us),
+            "ruled_in": seconds(vote.voted_at_us - vote.shown_at_us),
+            "card_sha256": vote.card_sha256,
+            "digest": vote.shown_digest,
+            "saw_everything": vote.view_complete,
+            "proof": vote.step_up,
+            "password_at": moment(vote.password_at_us) if vote.password_at_us is not None else None,
         }
-        for one in cast(row, reader)
+        for vote in cast(row, reader)
     ]
 
 
 def _reviewers(row: Any, reader: Reader) -> Value:
-    return [f"{one.username} {one.answer}" for one in cast(row, reader)]
+    return [f"{vote.username} {vote.answer}" for vote in cast(row, reader)]
 
 
 def cast(row: Any, reader: Reader) -> list[Any]:
-    """The votes on a gate that were cast by the moment as of which `reader` reads, in order."""
-    return [one for one in row.votes.all() if reader.upto is None or one.position <= reader.upto]
+    """Return the votes of a gate that were cast by the reader's moment, in order."""
+    return [vote for vote in row.votes.all() if reader.upto is None or vote.position <= reader.upto]
 
 
 _STATE_KEYS: Final = {word: key for key, word in shown.STATES.items()}
@@ -142,7 +169,7 @@ _STATE_KEYS: Final = {word: key for key, word in shown.STATES.items()}
 COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
     "effect": (
         handle("e", "effect", "Effect", "opened_position"),
-        time("at", "First heard of", "received_us", main=True),
+        time("at", "First seen", "received_us", main=True),
         handle("s", "session", "Session", "session_position"),
         text("tool", "Tool", main=True),
         Column("state", "State", "word", _state),
@@ -155,9 +182,9 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         text("resource", "Resource"),
         text("reference", "External reference", "external_reference", main=True),
         number("attempts", "Attempts", "attempt_count", main=True),
-        word("leave", "Leave", main=True),
-        word("basis", "Basis of leave", "leave_basis"),
-        word("judged", "Judged by policy"),
+        word("leave", "Permission", main=True),
+        word("basis", "Permission basis", "leave_basis"),
+        word("judged", "Policy outcome"),
         text("rule", "Policy rule", "judged_by"),
         word("reason", "Why it failed", "failure_reason"),
         word("resolution", "Resolution"),
@@ -170,7 +197,7 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         text("key", "Effect key", "effect_key"),
         text("session_key", "Key of the session"),
         text("intent", "Intent digest", "intent_digest"),
-        *_own("effect"),
+        *_id_and_address_columns("effect"),
     ),
     "session": (
         handle("s", "session", "Session", "opened_position"),
@@ -186,10 +213,10 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         word("mode", "Mode"),
         text("key", "Key"),
         handle("s", "parent", "Parent session", "parent_position", main=False),
-        time("seen_at", "Last heard of", "seen_at_us"),
+        time("seen_at", "Last seen", "seen_at_us"),
         time("started_at", "Started", "started_at_us"),
         time("ended_at", "Ended", "ended_at_us"),
-        *_own("session"),
+        *_id_and_address_columns("session"),
     ),
     "gate": (
         handle("g", "gate", "Gate", "opened_position"),
@@ -199,8 +226,8 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         text("tool", "Tool", main=True),
         word("status", "Status", main=True),
         Column("ruling", "Ruling", "word", _ruling, main=False),
-        Column("asked", "Waits for", "text", _asked, people=True),
-        Column("reviewers", "Answers", "list", _reviewers, people=True),
+        Column("asked", "Approval needed from", "text", _required_approval, people=True),
+        Column("reviewers", "Votes", "list", _reviewers, people=True),
         time("decide_by", "Decide by", "decide_by_us", main=True),
         length("wait", "Waited", "requested_at_us", "decided_at_us", main=True),
         text("agent", "Agent", "agent_name", main=True),
@@ -211,14 +238,14 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         text("requester", "Requester", "requester_name", people=True),
         text("session_owner", "Owner of the session", "session_owner_name", people=True),
         text("agent_owner", "Owner of the agent", "agent_owner_name", people=True),
-        Column("votes", "What each saw and answered", "list", _votes, main=False, people=True),
+        Column("votes", "Vote details", "list", _votes, main=False, people=True),
         time("decided_at", "Decided", "decided_at_us"),
-        time("used_at", "Leave used", "used_at_us"),
-        time("leave_until", "Leave until", "leave_until_us"),
+        time("used_at", "Permission used", "used_at_us"),
+        time("leave_until", "Permission expires", "leave_until_us"),
         time("ended_at", "Ended", "ended_at_us"),
         text("intent", "Intent digest", "intent_digest"),
         text("digest", "Digest", "digest"),
-        *_own("gate"),
+        *_id_and_address_columns("gate"),
     ),
     "exemption": (
         handle("x", "exemption", "Exemption", "opened_position"),
@@ -234,8 +261,8 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         time("expires", "Ends", "ends_at_us", main=True),
         time("revoked", "Revoked", "revoked_at_us", main=True),
         number("uses", "Uses", main=True),
-        time("last_use", "Last use on record", "used_at_us", main=True),
-        *_own("exemption"),
+        time("last_use", "Last recorded use", "used_at_us", main=True),
+        *_id_and_address_columns("exemption"),
     ),
     "event": (
         number("position", "Position", main=True),
@@ -251,34 +278,37 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         time("occurred_at", "Occurred", "occurred_us"),
         text("facts", "Facts", main=True, people=True),
         text("entry_id", "Entry id", "event_id"),
-        _address("event"),
+        _address_column("event"),
     ),
 }
 
 
-# Query sets. --------------------------------------------------------------------------------------------------------
+# Querysets.
 
 
-def _position_of(model: Any, name: str) -> Subquery:
-    """The position of a row that is named without a foreign key; none of what belongs to another project."""
-    found = model._default_manager.filter(id=OuterRef(name), project=OuterRef("project"))
-    return Subquery(found.values("opened_position")[:1])
+def _position_subquery(model: Any, name: str) -> Subquery:
+    """Return the position of a row that is referenced without a foreign key.
+
+    Rows of other projects have none.
+    """
+    target_rows = model._default_manager.filter(id=OuterRef(name), project=OuterRef("project"))
+    return Subquery(target_rows.values("opened_position")[:1])
 
 
-def _effects(found: "QuerySet[Any]") -> "QuerySet[Any]":
-    rows: QuerySet[Any] = found.annotate(
+def _prepare_effects(effects: "QuerySet[Any]") -> "QuerySet[Any]":
+    rows: QuerySet[Any] = effects.annotate(
         session_position=F("session__opened_position"),
         session_key=F("session__key"),
         agent_name=F("agent__name"),
         repository_name=F("repository__name"),
-        parent_position=_position_of(Effect, "parent_effect"),
-        compensates_position=_position_of(Effect, "compensates"),
+        parent_position=_position_subquery(Effect, "parent_effect"),
+        compensates_position=_position_subquery(Effect, "compensates"),
     )
     return rows
 
 
-def _sessions(found: "QuerySet[Any]") -> "QuerySet[Any]":
-    rows: QuerySet[Any] = found.defer(*_UNREAD).annotate(
+def _prepare_sessions(sessions: "QuerySet[Any]") -> "QuerySet[Any]":
+    rows: QuerySet[Any] = sessions.defer(*_WITHHELD_OF_SESSIONS).annotate(
         agent_name=F("agent__name"),
         owner_name=F("owner__username"),
         repository_name=F("repository__name"),
@@ -287,10 +317,11 @@ def _sessions(found: "QuerySet[Any]") -> "QuerySet[Any]":
     return rows
 
 
-def _gates(found: "QuerySet[Any]") -> "QuerySet[Any]":
+def _prepare_gates(gates: "QuerySet[Any]") -> "QuerySet[Any]":
     votes = Vote.objects.annotate(username=F("user__username")).order_by("position")
-    # Repository and owners of a gate are columns and foreign keys of its own: no name of theirs is taken by these.
-    rows: QuerySet[Any] = found.annotate(
+    # A gate's repository and owners are columns and foreign keys, whose names cannot be reused
+    # here.
+    rows: QuerySet[Any] = gates.annotate(
         effect_position=F("effect__opened_position"),
         session_position=F("session__opened_position"),
         agent_name=F("agent__name"),
@@ -301,35 +332,36 @@ def _gates(found: "QuerySet[Any]") -> "QuerySet[Any]":
     return rows
 
 
-def _exemptions(found: "QuerySet[Any]") -> "QuerySet[Any]":
-    rows: QuerySet[Any] = found.annotate(
+def _prepare_exemptions(exemptions: "QuerySet[Any]") -> "QuerySet[Any]":
+    rows: QuerySet[Any] = exemptions.annotate(
         granter_name=F("granted_by__username"), session_position=F("session__opened_position")
     )
     return rows
 
 
-def _events(found: "QuerySet[Any]") -> "QuerySet[Any]":
-    rows: QuerySet[Any] = found.annotate(
-        session_position=_position_of(Session, "session"), effect_position=_position_of(Effect, "effect")
+def _prepare_events(entries: "QuerySet[Any]") -> "QuerySet[Any]":
+    rows: QuerySet[Any] = entries.annotate(
+        session_position=_position_subquery(Session, "session"),
+        effect_position=_position_subquery(Effect, "effect"),
     )
     return rows
 
 
 _ROWS: Final[dict[str, "Callable[[QuerySet[Any]], QuerySet[Any]]"]] = {
-    "effect": _effects,
-    "session": _sessions,
-    "gate": _gates,
-    "exemption": _exemptions,
-    "event": _events,
+    "effect": _prepare_effects,
+    "session": _prepare_sessions,
+    "gate": _prepare_gates,
+    "exemption": _prepare_exemptions,
+    "event": _prepare_events,
 }
 
 
 def flat(value: Value) -> Value:
-    """A value as one cell of a table holds it: lists as texts with semicolons between."""
+    """Return a value as one table cell; lists become text separated by semicolons."""
     if isinstance(value, dict):
-        return " ".join(str(one) for one in value.values() if one not in (None, ""))
+        return " ".join(str(item) for item in value.values() if item not in (None, ""))
     if isinstance(value, Iterable) and not isinstance(value, str):
-        return "; ".join(str(flat(one)) for one in value)
+        return "; ".join(str(flat(item)) for item in value)
     return value
 
 

@@ -1,4 +1,4 @@
-"""What an exemption let pass: each use, when that effect ran, and how long after its end."""
+"""Uses of an exemption: when each effect ran, and how long after the exemption's end."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,12 +14,15 @@ from journal.models import Entry
 from ledger.models import Effect
 from sessions.models import Project
 
-MOST: Final = 200  # uses that a page shows, the newest
+MOST: Final = 200  # Newest uses that a page shows.
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """One use. `ran_us` is None where it did not run; `late_us` is how long after the end it ran, None for before."""
+    """A use of an exemption by an effect.
+
+    `ran_us` is None if the effect did not run; `late_us` is how long after the end it ran, or None.
+    """
 
     effect: Effect
     given_us: int
@@ -29,45 +32,72 @@ class Use:
 
 
 def over_us(exemption: Exemption) -> int:
-    """When it counted no more: its end, or its revocation before that."""
+    """Return when the exemption ended: at its end or its earlier revocation."""
     revoked = exemption.revoked_at_us
     return exemption.ends_at_us if revoked is None else min(revoked, exemption.ends_at_us)
 
 
 def of(exemption: Exemption, upto: int | None = None) -> list[Use]:
-    """The newest uses, MOST and one more where there are more. As of the position `upto`; None for now. Two queries."""
-    told = list(_told(exemption.project, [exemption.id], upto).order_by("-position")[: MOST + 1])
-    rows = Effect.objects.filter(project=exemption.project_id, id__in={one.effect for one in told})
+    """Return the newest uses, at most MOST plus one more if there are more.
+
+    As of the position `upto`, or now. Two queries.
+    """
+    uses = list(
+        _select_use_entries(exemption.project, [exemption.id], upto).order_by("-position")[
+            : MOST + 1
+        ]
+    )
+    rows = Effect.objects.filter(project=exemption.project_id, id__in={use.effect for use in uses})
     effects = {row.id: row for row in rows.select_related("session", "agent", "repository")}
-    return [_use(exemption, one, effects[one.effect]) for one in told if one.effect in effects]
+    return [
+        _build_use(exemption, use, effects[use.effect]) for use in uses if use.effect in effects
+    ]
 
 
 def count_late(project: Project, rows: Iterable[Any], upto: int | None = None) -> None:
-    """Let each exemption know as `late` how many of its uses ran after its end. At most one query."""
-    known = {one.id: one for one in rows}
-    for one in known.values():
-        one.late = 0
-    if not known:
+    """Set `late` of each exemption: how many uses ran after its end. At most one query."""
+    exemptions_by_id = {exemption.id: exemption for exemption in rows}
+    for exemption in exemptions_by_id.values():
+        exemption.late = 0
+    if not exemptions_by_id:
         return
-    # Left to itself Django takes a number for four bytes, and PostgreSQL is sent the rest of it.
-    big = BigIntegerField()
-    over = Case(*[When(subject=one.id, then=Value(over_us(one), big)) for one in known.values()], output_field=big)
-    told = _told(project, list(known), upto).annotate(over_us=over).filter(ran_us__gt=F("over_us"))
+    # Without the field type, Django assumes four bytes and PostgreSQL rejects larger values.
+    bigint = BigIntegerField()
+    end_us = Case(
+        *[
+            When(subject=exemption.id, then=Value(over_us(exemption), bigint))
+            for exemption in exemptions_by_id.values()
+        ],
+        output_field=bigint,
+    )
+    late_uses = (
+        _select_use_entries(project, list(exemptions_by_id), upto)
+        .annotate(over_us=end_us)
+        .filter(ran_us__gt=F("over_us"))
+    )
     if upto is not None:
-        told = told.filter(had_run=True)
-    for subject, late in told.order_by().values_list("subject").annotate(Count("pk")):
-        known[subject].late = late
+        late_uses = late_uses.filter(had_run=True)
+    for subject, late in late_uses.order_by().values_list("subject").annotate(Count("pk")):
+        exemptions_by_id[subject].late = late
 
 
-def _told(project: Project, ids: list[UUID], upto: int | None) -> Any:
-    told = uses(project).filter(subject__in=ids)
+def _select_use_entries(project: Project, ids: list[UUID], upto: int | None) -> Any:
+    use_entries = uses(project).filter(subject__in=ids)
     if upto is None:
-        return told
-    ran = Entry.objects.filter(effect=OuterRef("effect"), kind__in=RUNS, position__lte=upto).exclude(lane="claim")
-    return told.filter(position__lte=upto).annotate(had_run=Exists(ran))
+        return use_entries
+    ran = Entry.objects.filter(
+        effect=OuterRef("effect"), kind__in=RUNS, position__lte=upto
+    ).exclude(lane="claim")
+    return use_entries.filter(position__lte=upto).annotate(had_run=Exists(ran))
 
 
-def _use(exemption: Exemption, told: Any, effect: Effect) -> Use:
-    ran_us = told.ran_us if getattr(told, "had_run", True) else None
-    over = over_us(exemption)
-    return Use(effect, told.received_us, told.position, ran_us, ran_us - over if ran_us and ran_us > over else None)
+def _build_use(exemption: Exemption, use_entry: Any, effect: Effect) -> Use:
+    ran_us = use_entry.ran_us if getattr(use_entry, "had_run", True) else None
+    end_us = over_us(exemption)
+    return Use(
+        effect,
+        use_entry.received_us,
+        use_entry.position,
+        ran_us,
+        ran_us - end_us if ran_us and ran_us > end_us else None,
+    )

@@ -1,4 +1,4 @@
-"""The filters of the sessions list: fields and lookups one by one. Request data is only ever a value."""
+"""Filters of the session list, with their fields and lookups. Request data is only ever a value."""
 
 from typing import Any, Final
 
@@ -23,16 +23,20 @@ _TEXT: Final = {"autocomplete": "off", "spellcheck": "false"}
 
 
 class SessionFilter(django_filters.FilterSet):  # type: ignore[misc]  # django-filter is untyped
-    """`text` is the beginning of a title or a key; every other field is exact."""
+    """Filters of sessions. `text` is a prefix of title or key; all other fields are exact."""
 
     text = django_filters.CharFilter(
-        label="Title or key begins",
+        label="Title or key",
         method="begins",
         max_length=200,
         widget=forms.TextInput(attrs={**_TEXT, "type": "search"}),
     )
-    status = django_filters.ChoiceFilter(label="Status", method="shown_as", choices=_STATUSES, empty_label="any")
-    mode = django_filters.ChoiceFilter(label="Mode", choices=[(m, _WORDS[m]) for m in MODES], empty_label="any")
+    status = django_filters.ChoiceFilter(
+        label="Status", method="shown_as", choices=_STATUSES, empty_label="any"
+    )
+    mode = django_filters.ChoiceFilter(
+        label="Mode", choices=[(m, _WORDS[m]) for m in MODES], empty_label="any"
+    )
     agent = django_filters.CharFilter(
         label="Agent",
         field_name="agent__name",
@@ -65,8 +69,13 @@ class SessionFilter(django_filters.FilterSet):  # type: ignore[misc]  # django-f
         model = Session
         fields: tuple[str, ...] = ()
 
-    def shown_as(self, sessions: "QuerySet[Session]", _name: str, value: str) -> "QuerySet[Session]":
-        """The sessions of which the page says so: a reported one of which no end was told is not said to be running."""
+    def shown_as(
+        self, sessions: "QuerySet[Session]", _name: str, value: str
+    ) -> "QuerySet[Session]":
+        """Return the sessions with this shown status.
+
+        A reported session without a reported end is not shown as running.
+        """
         if value == _NO_END:
             return sessions.filter(shown.no_end_told())
         gone = liveness.gone(now_us())
@@ -77,11 +86,11 @@ class SessionFilter(django_filters.FilterSet):  # type: ignore[misc]  # django-f
         return sessions.filter(status=value)
 
     def begins(self, sessions: "QuerySet[Session]", _name: str, value: str) -> "QuerySet[Session]":
-        """Title or key begins with `value`, letters of either case."""
+        """Match a prefix of the title or key, ignoring case."""
         return sessions.filter(Q(title__istartswith=value) | Q(key__istartswith=value))
 
     def under(self, sessions: "QuerySet[Session]", _name: str, value: str) -> "QuerySet[Session]":
-        """Sub-sessions of the session that `value` names."""
+        """Match sub-sessions of the session that `value` names."""
         parent = handles.session(self.request.membership.project, value)
         return sessions.filter(parent=parent) if parent is not None else sessions.none()
 
@@ -89,6 +98,6 @@ class SessionFilter(django_filters.FilterSet):  # type: ignore[misc]  # django-f
 NAMES: Final = frozenset(SessionFilter.base_filters)
 
 
-def unknown_names(query: Any, known: frozenset[str]) -> list[str]:
-    """Names in a query string that the page does not know: they are told, never ignored."""
-    return sorted(name for name in query if name not in known)
+def unknown_names(query: Any, known_names: frozenset[str]) -> list[str]:
+    """Return the query string's names that the page does not know, to report them."""
+    return sorted(name for name in query if name not in known_names)

@@ -1,4 +1,4 @@
-"""Where the words that a query asks for stand in the effects that it found."""
+"""Snippets of the effects that a full-text query found."""
 
 from collections.abc import Iterator, Sequence
 from uuid import UUID
@@ -12,33 +12,44 @@ from inquiry.words.matching import Term
 from inquiry.words.snippets import Snippet
 
 
-def terms(asked: Asked) -> list[Term]:
-    """The words that a query of effects asks for, each once; not those that must be absent."""
-    if asked.entity.name != "effect":
+def terms(compiled: Asked) -> list[Term]:
+    """Return the distinct words that a query of effects requires; negated words are left out."""
+    if compiled.entity.name != "effect":
         return []
-    found: dict[Term, None] = {}
-    for node in reading.conjuncts(asked.query):
-        for words in _words(node):
-            found |= dict.fromkeys(matching.terms(f"{words.text}*" if words.prefix else words.text))
-    return list(found)
+    term_set: dict[Term, None] = {}
+    for node in reading.conjuncts(compiled.query):
+        for words in _find_words(node):
+            term_set |= dict.fromkeys(
+                matching.terms(f"{words.text}*" if words.prefix else words.text)
+            )
+    return list(term_set)
 
 
-def _words(node: Node) -> Iterator[Words]:
+def _find_words(node: Node) -> Iterator[Words]:
     if isinstance(node, Words):
         yield node
     elif isinstance(node, And | Or):
         for child in node.children:
-            yield from _words(child)
+            yield from _find_words(child)
 
 
-def snippets_of(asked: Asked, effects: Sequence[UUID]) -> dict[UUID, Snippet]:
-    """By effect the piece of its text that has most of the words; two queries, none where no word was asked for."""
-    wanted = terms(asked)
-    if not wanted:
+def snippets_of(compiled: Asked, effects: Sequence[UUID]) -> dict[UUID, Snippet]:
+    """Return by effect the snippet with the most words. Two queries; none without words."""
+    search_terms = terms(compiled)
+    if not search_terms:
         return {}
-    again = asked.past.again if asked.past is not None else {}
-    changed = [one for one in effects if one in again]
-    found = snippets.of_effects([one for one in effects if one not in again], wanted) if effects else {}
-    if changed and asked.past is not None:  # what was said of them since is no part of it
-        found |= snippets.of_texts(texts.of_effects(asked.context.project.id, changed, asked.past.cut), wanted)
-    return found
+    rebuilt = compiled.past.again if compiled.past is not None else {}
+    changed_ids = [effect_id for effect_id in effects if effect_id in rebuilt]
+    snippets_by_id = (
+        snippets.of_effects(
+            [effect_id for effect_id in effects if effect_id not in rebuilt], search_terms
+        )
+        if effects
+        else {}
+    )
+    if changed_ids and compiled.past is not None:  # Later texts are not part of the past effect.
+        snippets_by_id |= snippets.of_texts(
+            texts.of_effects(compiled.context.project.id, changed_ids, compiled.past.cut),
+            search_terms,
+        )
+    return snippets_by_id

@@ -1,4 +1,7 @@
-"""Paging by key, newest first: every page costs one index range, however deep, and stays true while rows arrive."""
+"""Keyset pagination, newest first.
+
+Each page costs one index range at any depth, and pages stay correct while rows are added.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +23,10 @@ Row = TypeVar("Row", bound=HasPosition)
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Which page is asked for: rows older than `before`, newer than `after`, or around `at` (at most one)."""
+    """The requested page: rows older than `before`, newer than `after`, or around `at`.
+
+    At most one of them is set.
+    """
 
     before: int | None = None
     after: int | None = None
@@ -29,7 +35,10 @@ class Window:
 
 @dataclass(slots=True)
 class Page(Generic[Row]):
-    """Rows newest first. `older` and `newer` are what to pass as `before` and `after` for the neighbouring pages."""
+    """Rows, newest first.
+
+    `older` and `newer` are the values of `before` and `after` for the adjacent pages.
+    """
 
     rows: list[Row] = field(default_factory=list)
     older: int | None = None
@@ -40,43 +49,52 @@ Stages = Sequence[Sequence["QuerySet[Any]"]]
 
 
 def page(rows: "QuerySet[Any]", size: int, window: Window) -> Page[Any]:
-    """Cut one page of `size` rows out of `rows` (any order, any filter). Costs one query; two around a row."""
-    return _cut([[rows]], size, window)
+    """Return one page of `size` rows. One query; two around a row."""
+    return _load_page([[rows]], size, window)
 
 
-def merge(arms: "Iterable[QuerySet[Any]]", rows: "QuerySet[Any]", size: int, window: Window) -> Page[Any]:
-    """Cut one page out of several disjoint query sets of one table: a query for each arm, and one for `rows` by id.
+def merge(
+    arms: "Iterable[QuerySet[Any]]", rows: "QuerySet[Any]", size: int, window: Window
+) -> Page[Any]:
+    """Return one page of several disjoint querysets of a table.
 
-    The arms find ids and positions alone. So each is served by its own index where their union would have none, and
-    what `rows` joins cannot tempt a planner away from it.
+    One query for each arm, and one for `rows` by id. The arms select only ids and positions, so
+    that each can use its own index, and the joins of `rows` cannot change the plan.
     """
     return fall([list(arms)], rows, size, window)
 
 
-def gather(arms: "Iterable[QuerySet[Any]]", rows: "QuerySet[Any]", size: int, window: Window) -> Page[Any]:
-    """The same in one query, two around a row, for arms that are few and rows that are found fast by their ids."""
-    together: Any = _Together(list(arms), rows)
-    return _cut([[together]], size, window)
+def gather(
+    arms: "Iterable[QuerySet[Any]]", rows: "QuerySet[Any]", size: int, window: Window
+) -> Page[Any]:
+    """Return one page of a few arms in one query, or two around a row.
+
+    Suits rows that are found fast by id.
+    """
+    together: Any = _CombinedArms(list(arms), rows)
+    return _load_page([[together]], size, window)
 
 
 @dataclass(frozen=True, slots=True)
-class _Together:
-    """As much of a query set of `rows` as cutting a page takes: those of the arms, the nearest of each being enough."""
+class _CombinedArms:
+    """A minimal queryset of `rows` for pagination: the nearest rows of each arm."""
 
     arms: "list[QuerySet[Any]]"
     rows: "QuerySet[Any]"
     order: str = ""
 
-    def filter(self, **where: int) -> "_Together":
+    def filter(self, **where: int) -> "_CombinedArms":
         return replace(self, arms=[arm.filter(**where) for arm in self.arms])
 
-    def order_by(self, order: str) -> "_Together":
+    def order_by(self, order: str) -> "_CombinedArms":
         return replace(self, order=order)
 
     def __getitem__(self, nearest: slice) -> "QuerySet[Any]":
         parts = [arm.order_by(self.order).values("pk")[nearest] for arm in self.arms]
-        if len(parts) > 1:  # SQLite takes no part with an order and a limit of its own
-            ids = [self.rows.model._default_manager.filter(pk__in=part).values("pk") for part in parts]
+        if len(parts) > 1:  # SQLite allows no ORDER BY or LIMIT in a part of a UNION.
+            ids = [
+                self.rows.model._default_manager.filter(pk__in=part).values("pk") for part in parts
+            ]
             parts = [ids[0].union(*ids[1:], all=True)]
         return self.rows.filter(pk__in=parts[0]).order_by(self.order)[nearest]
 
@@ -88,37 +106,43 @@ def fall(
     window: Window,
     by_id: "Callable[[list[Any]], Iterable[Any]] | None" = None,
 ) -> Page[Any]:
-    """The same of arms by stages. All rows of a stage are older than those of the stages before it, and its arms are
-    asked only where those were not enough. `by_id`, where it is given, reads what `rows` would.
+    """Return one page of arms in stages.
+
+    All rows of a stage are older than those of the stages before it; its arms are queried only if
+    these had too few rows. `by_id`, if given, loads the rows instead of `rows`.
     """
-    found = _cut(
-        [[arm.values_list("pk", "opened_position", named=True) for arm in arms] for arms in stages], size, window
+    keys_page = _load_page(
+        [[arm.values_list("pk", "opened_position", named=True) for arm in arms] for arms in stages],
+        size,
+        window,
     )
-    ids = [row.pk for row in found.rows]
-    read = (by_id(ids) if by_id is not None else rows.filter(pk__in=ids)) if ids else []
-    whole = {row.pk: row for row in read}
-    found.rows = [whole[row.pk] for row in found.rows if row.pk in whole]
-    return found
+    ids = [row.pk for row in keys_page.rows]
+    loaded = (by_id(ids) if by_id is not None else rows.filter(pk__in=ids)) if ids else []
+    rows_by_id = {row.pk: row for row in loaded}
+    keys_page.rows = [rows_by_id[row.pk] for row in keys_page.rows if row.pk in rows_by_id]
+    return keys_page
 
 
-def _cut(arms: Stages, size: int, window: Window) -> Page[Any]:
+def _load_page(arms: Stages, size: int, window: Window) -> Page[Any]:
     if window.at is not None:
-        ahead = _newer(arms, window.at - 1, size // 2 + 1)
+        ahead = _load_newer(arms, window.at - 1, size // 2 + 1)
         has_newer = len(ahead) > size // 2
         ahead = ahead[1:] if has_newer else ahead
-        behind = _older(arms, window.at, size - len(ahead) + 1)
-        return _page([*ahead, *behind], size, has_newer=has_newer)
+        behind = _load_older(arms, window.at, size - len(ahead) + 1)
+        return _build_page([*ahead, *behind], size, has_newer=has_newer)
     if window.after is not None:
-        rows = _newer(arms, window.after, size + 1)
+        rows = _load_newer(arms, window.after, size + 1)
         has_newer = len(rows) > size
         rows = rows[-size:]
-        page = _page(rows, size, has_newer=has_newer)
+        page = _build_page(rows, size, has_newer=has_newer)
         page.older = rows[-1].opened_position if rows else window.after + 1
         return page
-    return _page(_older(arms, window.before, size + 1), size, has_newer=window.before is not None)
+    return _build_page(
+        _load_older(arms, window.before, size + 1), size, has_newer=window.before is not None
+    )
 
 
-def _page(rows: list[Any], size: int, *, has_newer: bool) -> Page[Any]:
+def _build_page(rows: list[Any], size: int, *, has_newer: bool) -> Page[Any]:
     has_older = len(rows) > size
     rows = rows[:size]
     return Page(
@@ -128,33 +152,33 @@ def _page(rows: list[Any], size: int, *, has_newer: bool) -> Page[Any]:
     )
 
 
-def _older(stages: Stages, before: int | None, limit: int) -> list[Any]:
-    """The `limit` rows next below `before`, or the newest, newest first."""
-    found: list[Any] = []
+def _load_older(stages: Stages, before: int | None, limit: int) -> list[Any]:
+    """Return the next `limit` rows below `before`, or the newest ones, newest first."""
+    older_rows: list[Any] = []
     for arms in stages:
-        here: list[Any] = []
+        stage_rows: list[Any] = []
         for rows in arms:
             below = rows if before is None else rows.filter(opened_position__lt=before)
-            here += below.order_by("-opened_position")[: limit - len(found)]
-        found += _newest_first(here)[: limit - len(found)]
-        if len(found) >= limit:
+            stage_rows += below.order_by("-opened_position")[: limit - len(older_rows)]
+        older_rows += _sort_newest_first(stage_rows)[: limit - len(older_rows)]
+        if len(older_rows) >= limit:
             break
-    return found
+    return older_rows
 
 
-def _newer(stages: Stages, after: int, limit: int) -> list[Any]:
-    """The `limit` rows next above `after`, newest first."""
-    found: list[Any] = []
+def _load_newer(stages: Stages, after: int, limit: int) -> list[Any]:
+    """Return the next `limit` rows above `after`, newest first."""
+    newer_rows: list[Any] = []
     for arms in reversed(stages):
-        here: list[Any] = []
+        stage_rows: list[Any] = []
         for rows in arms:
             above = rows.filter(opened_position__gt=after).order_by("opened_position")
-            here += above[: limit - len(found)]
-        found = [*_newest_first(here)[len(found) - limit :], *found]
-        if len(found) >= limit:
+            stage_rows += above[: limit - len(newer_rows)]
+        newer_rows = [*_sort_newest_first(stage_rows)[len(newer_rows) - limit :], *newer_rows]
+        if len(newer_rows) >= limit:
             break
-    return found
+    return newer_rows
 
 
-def _newest_first(rows: list[Any]) -> list[Any]:
+def _sort_newest_first(rows: list[Any]) -> list[Any]:
     return sorted(rows, key=lambda row: row.opened_position, reverse=True)

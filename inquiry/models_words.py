@@ -1,4 +1,4 @@
-"""The words by which effects are found."""
+"""The searchable words of effects."""
 
 from django.db import models
 from django.db.models import Q
@@ -8,18 +8,20 @@ from sessions.models import Project
 
 
 class EffectWords(models.Model):
-    """The words of one effect's tool, target, arguments and results, as they were when the index last read it."""
+    """The words of one effect's tool, target, arguments and results, as last indexed."""
 
-    position = RowId(primary_key=True)  # its effect's opened_position
-    project = models.ForeignKey(  # its effect's, which has the constraint
+    position = RowId(primary_key=True)  # The effect's opened_position.
+    project = models.ForeignKey(  # The effect's project, which has the constraint.
         Project, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
     )
     words = WordsField()
-    cut_short = models.BooleanField(default=False)  # it says more words than are kept
+    cut_short = models.BooleanField(default=False)  # The effect has more words than are stored.
 
     class Meta:
         constraints = [
-            models.CheckConstraint(condition=Q(position__gt=0), name="words_are_of_an_effect_in_the_journal"),
+            models.CheckConstraint(
+                condition=Q(position__gt=0), name="words_are_of_an_effect_in_the_journal"
+            ),
         ]
 
     def __str__(self) -> str:

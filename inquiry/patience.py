@@ -1,12 +1,12 @@
-"""How long a page may search: past that its author gets a sentence, and the database is free again.
+"""Limit the time and number of searches.
 
-On PostgreSQL the server stops the statement (`statement_timeout`, taken back before anybody else gets the connection;
-SET LOCAL would need a transaction around every page). On SQLite the statement stops itself: a handler that SQLite calls
-as it works says when, and lets others work meanwhile (slices.py). Neither takes a place among the writers. And one
-person searches a few times at once only, so that nobody takes all the connections there are.
-
-Queries in the search's own language can ask for whatever takes longest: they take turns (turns.py). Nor does PostgreSQL
-divide what is limited among helpers of its own: a search takes one processor at most, however much it reads.
+A page that exceeds the limit is stopped, and its user sees a message. On PostgreSQL, the server
+stops the statement (`statement_timeout`, reset before the connection is reused; SET LOCAL would
+need a transaction around every page). On SQLite, a progress handler stops it, and shares the
+processor with other reads (slices.py). Neither blocks writers. One person can run only a few
+searches at a time, so nobody can use up all connections.
+Queries in the search language may be arbitrarily slow, so they queue for slots (turns.py).
+PostgreSQL uses no parallel workers for limited reads: a search uses at most one processor.
 """
 
 import threading
@@ -30,13 +30,14 @@ from sessions.access import MemberRequest
 
 log = structlog.get_logger("gatebook.pages")
 P = ParamSpec("P")
-# SQLite's steps between two looks at the clock: some 20 ms of work. Each look needs Python's lock, so not more often.
+# SQLite steps between two checks of the clock, about 20 ms of work. Each check needs Python's lock.
 STEPS: Final = 1_000_000
-UNTROUBLED: Final = 5  # such looks that a read may take before it minds who writes: a tenth of a second
-REST: Final = 2  # of what it has worked, that it rests then
+UNTROUBLED: Final = 5  # Checks (0.1 s) before a read yields to writers.
+REST: Final = 2  # Pause, as a multiple of the time worked.
 LONGEST_REST_S: Final = 0.1
-AT_ONCE: Final = 8  # searches of one person in this process; a browser asks for six pages at once
-CANCELLED: Final = "57014"  # PostgreSQL's code for a statement that was stopped
+# Searches per person in this process. A browser requests up to six pages at a time.
+AT_ONCE: Final = 8
+CANCELLED: Final = "57014"  # PostgreSQL's code for a cancelled statement.
 
 
 _searching: Counter[int] = Counter()
@@ -48,26 +49,27 @@ class Overran(Exception):
 
 
 class TooMany(Overran):
-    """AT_ONCE pages of the same person are searching; this one did not begin."""
+    """The person already runs AT_ONCE searches; this one did not start."""
 
 
 class NoPlace(TooMany):
-    """Others searched for so long that this query did not get its turn."""
+    """No slot became free in time; the query did not start."""
 
 
 @contextmanager
 def limit(person: int, *, in_turn: bool = False) -> Iterator[None]:
-    """Stop what this connection reads meanwhile after settings.GATEBOOK_SEARCH_TIMEOUT_S in all. Raises Overran.
+    """Limit the reads of this connection to settings.GATEBOOK_SEARCH_TIMEOUT_S in total.
 
-    `person` is the id of the user who asks; raises TooMany when AT_ONCE of theirs are under way. `in_turn` is for
-    queries that take turns: waits as long for a place, and raises NoPlace when none comes free.
+    Raises Overran. `person` is the user's id; raises TooMany if AT_ONCE of their searches are
+    running. With `in_turn`, waits for a query slot for up to the same time, and raises NoPlace if
+    none is free.
     """
     with _counting:
         if _searching[person] >= AT_ONCE:
             raise TooMany
         _searching[person] += 1
     try:
-        with _turn(person) if in_turn else nullcontext(), in_time():
+        with _hold_slot(person) if in_turn else nullcontext(), in_time():
             yield
     finally:
         with _counting:
@@ -77,7 +79,7 @@ def limit(person: int, *, in_turn: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def _turn(author: int) -> Iterator[None]:
+def _hold_slot(author: int) -> Iterator[None]:
     with turns.taken(author, settings.GATEBOOK_SEARCH_TIMEOUT_S) as taken:
         if not taken:
             raise NoPlace
@@ -86,7 +88,10 @@ def _turn(author: int) -> Iterator[None]:
 
 @contextmanager
 def in_time() -> Iterator[None]:
-    """Stop what this connection reads meanwhile after settings.GATEBOOK_SEARCH_TIMEOUT_S in all. Raises Overran."""
+    """Limit the reads of this connection to settings.GATEBOOK_SEARCH_TIMEOUT_S in total.
+
+    Raises Overran.
+    """
     until = time.monotonic() + settings.GATEBOOK_SEARCH_TIMEOUT_S
     try:
         with (_limit_postgresql if connection.vendor == "postgresql" else _limit_sqlite)(until):
@@ -99,20 +104,23 @@ def in_time() -> Iterator[None]:
 
 @contextmanager
 def _limit_postgresql(until: float) -> Iterator[None]:
-    import psycopg  # here, so that no program on SQLite loads it
+    import psycopg  # Not at module level: programs on SQLite do not need it.
 
-    told_s = 0.0
+    server_limit_s = 0.0
 
-    def ask(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:
-        """Before a statement, tell the server how long it may take, unless what was told last is about right still."""
-        nonlocal told_s
-        left_s = until - time.monotonic()
-        if left_s <= 0:
+    def ask(
+        execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]
+    ) -> Any:
+        """Set the server's time limit before a statement, unless it is about right already."""
+        nonlocal server_limit_s
+        remaining_s = until - time.monotonic()
+        if remaining_s <= 0:
             raise Overran
-        if not 0.9 * told_s <= left_s <= told_s:
-            told_s = left_s
-            with connection.wrap_database_errors:  # of the last millisecond the limit may strike here already
-                _tell(f"{max(int(left_s * 1000), 1)}", helpers="0")
+        if not 0.9 * server_limit_s <= remaining_s <= server_limit_s:
+            server_limit_s = remaining_s
+            # In the last millisecond, the limit may already hit this statement.
+            with connection.wrap_database_errors:
+                _set_server_limits(f"{max(int(remaining_s * 1000), 1)}", helpers="0")
         return execute(sql, params, many, context)
 
     try:
@@ -120,13 +128,14 @@ def _limit_postgresql(until: float) -> Iterator[None]:
             yield
     finally:
         try:
-            _tell("DEFAULT", helpers="DEFAULT")
+            _set_server_limits("DEFAULT", helpers="DEFAULT")
         except psycopg.Error:
-            turns.hang_up()  # whoever were given it next would inherit the limit; in a block a rollback takes it back
+            # The next user of the connection would inherit the limit. A rollback resets it.
+            turns.hang_up()
 
 
-def _tell(milliseconds: str, helpers: str) -> None:
-    # Past Django's cursor: the statements are no part of what the page asks. Both go there and back at once.
+def _set_server_limits(milliseconds: str, helpers: str) -> None:
+    # Bypass Django's cursor: these statements do not belong to the page. Both take one round trip.
     connection.ensure_connection()
     connection.connection.execute(
         f"SET statement_timeout TO {milliseconds}; SET max_parallel_workers_per_gather TO {helpers}"
@@ -141,26 +150,30 @@ def _limit_sqlite(until: float) -> Iterator[None]:
     began = time.monotonic()
 
     def look() -> bool:
-        """Whether the statement is to stop. What it waits for others is not its own, up to as long again.
+        """Return True if the statement must stop.
 
-        Unless somebody wants a place: then nobody keeps theirs longer than ever.
+        Waiting for others extends the limit, up to twice the limit, unless a query waits for a
+        slot.
         """
         nonlocal until, began
-        asked = time.monotonic()
-        if asked > until or not share.again(longest - asked):
+        checked_at = time.monotonic()
+        if checked_at > until or not share.again(longest - checked_at):
             return True
-        # While others write, what is long takes a third of the processor that all long reads share.
-        if share.slices > UNTROUBLED and open_file.place.queue.holder not in (None, open_file.place):
-            time.sleep(min(REST * (asked - began), LONGEST_REST_S))
+        # While others write, a long read uses one third of the processor that all long reads share.
+        if share.slices > UNTROUBLED and open_file.place.queue.holder not in (
+            None,
+            open_file.place,
+        ):
+            time.sleep(min(REST * (checked_at - began), LONGEST_REST_S))
         began = time.monotonic()
-        until += 0.0 if turns.wanted() else began - asked
+        until += 0.0 if turns.wanted() else began - checked_at
         return began > min(until, longest)
 
     open_file.set_progress_handler(look, STEPS)
     try:
         yield
     finally:
-        share.leave()  # first: a connection that was closed meanwhile takes no handler
+        share.leave()  # First: if the connection was closed, the next call fails.
         open_file.set_progress_handler(None, STEPS)
 
 
@@ -171,10 +184,10 @@ def _was_stopped(error: OperationalError) -> bool:
 def patient(
     view: Callable[Concatenate[MemberRequest, P], HttpResponseBase],
 ) -> Callable[Concatenate[MemberRequest, P], HttpResponseBase]:
-    """Limit a view that searches; past the limit it answers 422 with what to do. Stands below `member`.
+    """Limit a view that searches; past the limit, respond with 422. Apply it below `member`.
 
-    422 and not 503: it is the question that must change, and Gatebook is well. A 503 would count as an error of the
-    server in its own log and with a proxy before it, which may then turn others away.
+    Not 503: the query must change, while the server is healthy. A 503 would count as a server error
+    in logs and proxies, which may then stop sending requests.
     """
 
     @wraps(view)
@@ -188,8 +201,13 @@ def patient(
     return limited
 
 
-def overran(request: MemberRequest, stop: Overran, template: str, context: dict[str, Any]) -> HttpResponse:
-    """Answer 422, 429 for TooMany, with `template`, given `limit_s`, `at_once` or `no_place`; note it in the log."""
+def overran(
+    request: MemberRequest, stop: Overran, template: str, context: dict[str, Any]
+) -> HttpResponse:
+    """Respond with 422, or 429 for TooMany, and log it.
+
+    The template gets `limit_s`, `at_once` or `no_place`.
+    """
     limit_s = settings.GATEBOOK_SEARCH_TIMEOUT_S
     event = "search_refused" if isinstance(stop, TooMany) else "search_stopped"
     log.warning(event, path=request.path, limit_s=limit_s, person=request.person.pseudonym)

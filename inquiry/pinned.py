@@ -1,6 +1,6 @@
-"""The text of a query made to last: ages become moments, and `asof:` says up to where the book was read.
+"""Make a query permanent: ages become times, and `asof:` fixes the journal position.
 
-Asked tomorrow, it shows what it shows today.
+The query then always shows the same result.
 """
 
 from collections.abc import Iterator
@@ -18,11 +18,11 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def pinned(text: str, now_us: int, position: int | None = None) -> str:
-    """`text` with its ages as moments before `now_us`, as of then and of `position`: without one, the settled horizon.
+    """Return `text` with ages as times before `now_us`, and `asof:` that time and `position`.
 
-    Both are said: what the clock alone decides (a deadline that has passed) stands in no entry.
-    A moment of its own that the query names stays. Raises Fault for a text that is no query, and for one that asks
-    what nobody can know as of a moment.
+    Without `position`, the last settled position is used. Both are needed: what depends on the
+    clock alone, such as a passed deadline, has no journal entry. A moment that the query names is
+    kept. Raises Fault for invalid queries and for fields that do not support `asof:`.
     """
     query = reading.read(absolute(text, now_us))
     past.refuse_unkept(query)
@@ -33,32 +33,37 @@ def pinned(text: str, now_us: int, position: int | None = None) -> str:
 
 
 def absolute(text: str, now_us: int) -> str:
-    """`text` with its ages as moments before `now_us`. Raises Fault for a text that is no query."""
+    """Return `text` with ages as times before `now_us`. Raises Fault for invalid queries."""
     query = reading.read(text)
     entity = ENTITIES[query.entity]
-    places = list(_ages(query.condition, entity, now_us)) if query.condition is not None else []
+    places = (
+        list(_find_ages(query.condition, entity, now_us)) if query.condition is not None else []
+    )
     if query.asof is not None and not query.asof.text.startswith("#"):
-        places += _absolute(query.asof, now_us)
-    for at, length, words in sorted(places, reverse=True):
-        text = f"{text[:at]}{words}{text[at + length :]}"
+        places += _replace_age(query.asof, now_us)
+    for at, length, replacement in sorted(places, reverse=True):
+        text = f"{text[:at]}{replacement}{text[at + length :]}"
     return text
 
 
-def _ages(node: Node, entity: Entity, now_us: int) -> Iterator[tuple[int, int, str]]:
-    """What is to be replaced: where it stands, how long it is, and by what."""
+def _find_ages(node: Node, entity: Entity, now_us: int) -> Iterator[tuple[int, int, str]]:
+    """Yield the texts to replace: start, length and replacement."""
     if isinstance(node, And | Or):
         for child in node.children:
-            yield from _ages(child, entity, now_us)
+            yield from _find_ages(child, entity, now_us)
     elif isinstance(node, Not):
-        yield from _ages(node.child, entity, now_us)
+        yield from _find_ages(node.child, entity, now_us)
     elif isinstance(node, Scope) and node.condition is not None:
-        yield from _ages(node.condition, ENTITIES[node.entity], now_us)
-    elif isinstance(node, Term) and (node.name in ("since", "until") or _is_time(node.name, entity)):
-        alone = node.name not in ("since", "until") and not node.operator and not node.is_range
-        for one in (*node.values, node.low, node.high):
-            if one is not None and one.form != "field":
-                for at, length, words in _absolute(one, now_us):
-                    yield at, length, f">={words}" if alone else words  # an age alone means: since then
+        yield from _find_ages(node.condition, ENTITIES[node.entity], now_us)
+    elif isinstance(node, Term) and (
+        node.name in ("since", "until") or _is_time(node.name, entity)
+    ):
+        is_bare = node.name not in ("since", "until") and not node.operator and not node.is_range
+        for value in (*node.values, node.low, node.high):
+            if value is not None and value.form != "field":
+                for at, length, time_text in _replace_age(value, now_us):
+                    # An age alone means since then.
+                    yield at, length, f">={time_text}" if is_bare else time_text
 
 
 def _is_time(name: str, entity: Entity) -> bool:
@@ -66,16 +71,22 @@ def _is_time(name: str, entity: Entity) -> bool:
     return isinstance(field.inner if isinstance(field, Several) else field, Time)
 
 
-def _absolute(one: One, now_us: int) -> list[tuple[int, int, str]]:
+def _replace_age(value: One, now_us: int) -> list[tuple[int, int, str]]:
     try:
-        moment = values.moment(one, now_us)
-    except Fault:  # no moment at all: asking says so
+        moment = values.moment(value, now_us)
+    except Fault:  # Not a time: running the query reports it.
         return []
     if not moment.is_age:
         return []
-    length = len(one.text) + (2 if one.form == "quoted" else 0)
-    # To the microsecond, so that it covers no more of time than the age did.
-    return [(one.at, length, (_EPOCH + timedelta(microseconds=moment.from_us)).strftime("%Y-%m-%dT%H:%M:%S.%fZ"))]
+    length = len(value.text) + (2 if value.form == "quoted" else 0)
+    # To the microsecond, so that it covers no more time than the age did.
+    return [
+        (
+            value.at,
+            length,
+            (_EPOCH + timedelta(microseconds=moment.from_us)).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        )
+    ]
 
 
 __all__ = ["absolute", "pinned"]

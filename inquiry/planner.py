@@ -1,9 +1,10 @@
-"""Tells SQLite's query planner what a grown book looks like, after every migration.
+"""Write statistics for SQLite's query planner after every migration.
 
-Without statistics it holds one index of a project for as narrow as the next and walks the whole project for the three
-failed effects in it. The figures (rows, then rows per value of one, two … columns; see SQLite on sqlite_stat1) are
-those of a project with a million effects, a hundred thousand of which people were asked about. They need only be in the
-right order, and hold for small books too. PostgreSQL keeps its own.
+Without statistics, SQLite considers every index of a project equally selective and scans the
+complete project for three failed effects. The figures (rows, then rows per value of the first one,
+two … columns; see sqlite_stat1 in the SQLite documentation) are those of a project with a million
+effects and 100,000 gates. Only their order of magnitude matters, and they suit small journals as
+well. PostgreSQL maintains its own.
 """
 
 from typing import Any, Final
@@ -29,7 +30,7 @@ EFFECTS: Final = {
     "effect_asked_about": "50000 50000 2",
     "effect_tried_again": "20000 20000 1 1 1 1 1",
     "effect_without_leave": "1000 1000 1",
-    # Made by SQLite for the primary key and for (session, effect_key).
+    # Created by SQLite for the primary key and for (session, effect_key).
     "sqlite_autoindex_ledger_effect_1": "1000000 1",
     "sqlite_autoindex_ledger_effect_2": "1000000 100 1",
 }
@@ -58,7 +59,7 @@ ENTRIES: Final = {
     "entry_by_kind": "500000 500000 10000 1",
     "entry_of_claim": "2000 4 1",
     "entry_by_person": "200000 200000 2000 1",
-    # Made by SQLite for (project, source, event_id).
+    # Created by SQLite for (project, source, event_id).
     "sqlite_autoindex_journal_entry_1": "5000000 5000000 500000 1",
 }
 VOTES: Final = {
@@ -107,7 +108,7 @@ TABLES: Final = {
 
 
 def inform_after_migrate(using: str = "default", **_signal: Any) -> None:
-    """Write the figures where the database is SQLite and the ledger is there; connections opened later go by them."""
+    """Write the figures if the database is SQLite; connections opened later use them."""
     connection = connections[using]
     if connection.vendor != "sqlite":
         return
@@ -116,17 +117,18 @@ def inform_after_migrate(using: str = "default", **_signal: Any) -> None:
         present = set(cursor.fetchall())
         rows = [
             (table, index, figures)
-            for table, known in TABLES.items()
-            for index, figures in known.items()
+            for table, figures_by_index in TABLES.items()
+            for index, figures in figures_by_index.items()
             if (table, index) in present
         ]
         if not rows:
             return
         cursor.execute("SELECT 1 FROM sqlite_master WHERE name = 'sqlite_stat1'")
-        if cursor.fetchone() is None:  # ANALYZE alone can make the table; looking at a few rows is enough for that
+        # Only ANALYZE can create the table; a few rows are enough.
+        if cursor.fetchone() is None:
             cursor.execute("PRAGMA analysis_limit = 100")
             cursor.execute("ANALYZE ledger_effect")
         for table in TABLES:
             cursor.execute("DELETE FROM sqlite_stat1 WHERE tbl = %s", [table])
         cursor.executemany("INSERT INTO sqlite_stat1 (tbl, idx, stat) VALUES (%s, %s, %s)", rows)
-        cursor.execute("ANALYZE sqlite_schema")  # this connection goes by them too
+        cursor.execute("ANALYZE sqlite_schema")  # Makes this connection use the figures, too.

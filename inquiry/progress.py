@@ -1,4 +1,4 @@
-"""Progress of the indexes that follow the journal in the background: what an answer that goes by one says of it."""
+"""Progress of the background indexes, and the note about it in answers."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -8,16 +8,17 @@ from journal.templatetags.gatebook import elapsed
 WORDS: Final = "words"
 REPEATS: Final = "repeats"
 STUCK: Final = "stuck"
-COUNTED: Final = 10_000  # missing entries are counted up to here
+COUNTED: Final = 10_000  # Missing entries are counted up to this number.
 _INDEXED: Final = {WORDS: "Words are indexed", REPEATS: "Repeated calls are indexed"}
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """An index has read the journal up to the entry `position` of `last`.
+    """An index has processed the journal up to entry `position` of `last`.
 
-    `missing` entries of the project were neither read nor searched directly, at most COUNTED. `silent_us` is how long
-    an index that also goes by time has not run: 0 where it runs, -1 where it never did.
+    `missing` entries of the project, at most COUNTED, were neither indexed nor searched directly.
+    `silent_us` is how long an index that also depends on time has not run: 0 if it runs, -1 if it
+    never ran.
     """
 
     index: str
@@ -28,17 +29,20 @@ class Progress:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing can be missing from what goes by this index."""
+        """Return True if the index misses nothing."""
         return not self.missing and not self.silent_us
 
     @property
     def note(self) -> str:
-        """A sentence for readers of the answer, "" when it is complete."""
+        """Return a note for readers of the answer, or "" if the index is complete."""
         if self.silent_us < 0:
-            return "The check for stuck sessions has not run yet; nothing that is stuck is found."
+            return "The check for stuck sessions has not run yet. No stuck sessions are found."
         if self.silent_us:
             ago = elapsed(self.silent_us)
-            return f"The check for stuck sessions last ran {ago} ago; sessions that are stuck since are missing."
+            return (
+                f"The check for stuck sessions last ran {ago} ago."
+                " Sessions stuck since then are missing."
+            )
         if not self.missing:
             return ""
         number = f"{self.missing:,}{'+' if self.missing >= COUNTED else ''}"
@@ -48,7 +52,7 @@ class Progress:
 
     @property
     def as_json(self) -> dict[str, str | int | bool]:
-        """As the API and export bundles have it."""
+        """Return the progress as in the API and in export bundles."""
         return {
             "index": self.index,
             "read_to": self.position,

@@ -1,6 +1,6 @@
-"""The one writer of FirstDoing and RepeatedDoing: which effects have tool and arguments, or tool and target, in common.
+"""Writer of FirstDoing and RepeatedDoing: effects with equal calls or equal targets.
 
-It goes along with the index of words (inquiry/words/indexing.py), in its transactions: no agent waits for it.
+It runs with the word index (inquiry/words/indexing.py), in its transactions. No agent waits for it.
 """
 
 import json
@@ -22,12 +22,14 @@ from journal.models import Entry
 from ledger.models_tools import Tool
 
 RUNS: Final = frozenset({"effect.dispatched", "effect.acknowledged", "effect.failed"})
-TELLING: Final = RUNS | {"effect.planned"}  # kinds of entries by which an effect becomes one that was planned and ran
-# Plain SQL: what Django adds was more than half of what comparing took.
+# Kinds of entries that can complete an effect's plan or run.
+TELLING: Final = RUNS | {"effect.planned"}
+# Plain SQL: Django's share was more than half of the total time.
 _EARLIER: Final = (
     "SELECT CAST(entry.effect AS text), min(entry.position) FROM {} CROSS JOIN journal_entry entry"
     " WHERE entry.effect = wanted.key"
-    " AND entry.kind IN ('effect.dispatched', 'effect.acknowledged', 'effect.failed') AND entry.lane <> 'claim'"
+    " AND entry.kind IN ('effect.dispatched', 'effect.acknowledged', 'effect.failed')"
+    " AND entry.lane <> 'claim'"
     " AND entry.position <= %s"
     " GROUP BY entry.effect"
 )
@@ -35,31 +37,36 @@ _FIRSTS: Final = (
     "SELECT first.digest, CAST(first.session_id AS text), first.position, first.told_position"
     " FROM {} CROSS JOIN inquiry_firstdoing first WHERE first.digest = wanted.key"
 )
-_KNOWN: Final = (
+_EXISTING: Final = (
     "SELECT again.position, again.sort = 'target'"
     " FROM {} CROSS JOIN inquiry_repeateddoing again WHERE again.position = wanted.key"
 )
-# Each pair for itself, by the index that ends in `nth`: what all sessions do can be as many rows as there are effects.
-_TIMES: Final = (
+# One subquery per pair, using the index that ends in `nth`: all rows of these sessions may be as
+# many as there are effects.
+_COUNT: Final = (
     "(SELECT max(again.nth) FROM inquiry_repeateddoing again"
     " WHERE again.session_id = wanted.session AND again.digest = wanted.digest)"
 )
-_TIMES_POSTGRESQL: Final = (
-    f"SELECT CAST(wanted.session AS text), wanted.digest, {_TIMES}"
+_COUNT_POSTGRESQL: Final = (
+    f"SELECT CAST(wanted.session AS text), wanted.digest, {_COUNT}"
     " FROM unnest(%s::uuid[], %s::bigint[]) AS wanted(session, digest)"
 )
-_TIMES_SQLITE: Final = (
-    f"SELECT wanted.session, wanted.digest, {_TIMES} FROM"
-    " (SELECT json_extract(value, '$[0]') AS session, json_extract(value, '$[1]') AS digest FROM json_each(%s))"
-    " AS wanted"
+_COUNT_SQLITE: Final = (
+    f"SELECT wanted.session, wanted.digest, {_COUNT} FROM"
+    " (SELECT json_extract(value, '$[0]') AS session, json_extract(value, '$[1]') AS digest"
+    " FROM json_each(%s)) AS wanted"
 )
 _FIRST_COLUMNS: Final = ("digest", "project_id", "session_id", "position", "told_position")
 _COLUMNS: Final = (*_FIRST_COLUMNS, "sort", "again_position", "nth")
-_KINDS: Final = ("bigint", "uuid", "uuid", "bigint", "bigint", "text", "bigint", "integer")  # … on PostgreSQL
+# Column types on PostgreSQL.
+_KINDS: Final = ("bigint", "uuid", "uuid", "bigint", "bigint", "text", "bigint", "integer")
 
 
 class Doing(NamedTuple):
-    """One thing that an effect may have in common with another. `place` is its effect's opened_position."""
+    """A digest that an effect may share with another.
+
+    `place` is the effect's opened_position; `project` and `session` are ids as text.
+    """
 
     digest: int
     sort: str
@@ -73,132 +80,240 @@ class Doing(NamedTuple):
         return self.sort == "target"
 
 
-def doings(begun: Mapping[str, int], since: int, known: Mapping[str, reading.Words]) -> list[Doing]:
-    """What there is to compare of effects that were planned and ran, in the order in which that was told.
+def doings(
+    first_runs: Mapping[str, int], since: int, words_by_id: Mapping[str, reading.Words]
+) -> list[Doing]:
+    """Return the digests of effects that were planned and ran, in journal order.
 
-    `begun` has the effects, by ids as plain SQL gives them as text, of which a plan or a run was told after the
-    position `since`, each with the position of the first such run, or 0; `known` what was read of them already. A query
-    for each project, one where an effect was planned after it had run, and two where some are not known yet.
+    `first_runs` has the ids, as text, of effects with a plan or run after the position `since`,
+    each with the position of its first such run, or 0. `words_by_id` has what was already read of
+    them. Queries: one for each project, one if an effect was planned after it had run, and two if
+    some effects were not read yet.
     """
-    unknown = [one for one in begun if one not in known]
-    rows = [known[one].row for one in begun if one in known]
-    rows += [one.row for one in (reading.read(unknown) if unknown else {}).values()]
-    ran = [row for row in rows if row["ran"] and row["plan_position"] is not None and row["intent_digest"]]
-    unread = {row["plan_position"]: (row["project_id"], row["tool"]) for row in ran if row["id"] not in known}
+    unknown_ids = [effect_id for effect_id in first_runs if effect_id not in words_by_id]
+    rows = [words_by_id[effect_id].row for effect_id in first_runs if effect_id in words_by_id]
+    rows += [
+        effect_id.row for effect_id in (reading.read(unknown_ids) if unknown_ids else {}).values()
+    ]
+    rows_run = [
+        row
+        for row in rows
+        if row["ran"] and row["plan_position"] is not None and row["intent_digest"]
+    ]
+    unread = {
+        row["plan_position"]: (row["project_id"], row["tool"])
+        for row in rows_run
+        if row["id"] not in words_by_id
+    }
     calls = reading.calls(unread)
-    earlier = _earlier([row["id"] for row in ran if row["opened_position"] <= since < row["plan_position"]], since)
-    found = []
+    earlier = _load_earlier_runs(
+        [row["id"] for row in rows_run if row["opened_position"] <= since < row["plan_position"]],
+        since,
+    )
+    occurrences = []
     read_only: dict[str, frozenset[str]] = {}
-    for row in ran:
-        first = earlier.get(row["id"]) or begun[row["id"]]
+    for row in rows_run:
+        first = earlier.get(row["id"]) or first_runs[row["id"]]
         if not first:
-            continue  # it runs further on in the journal, and is brought again by the entry that says so
-        project, tool, resource, repository = row["project_id"], row["tool"], row["resource"], row["repository_id"]
+            continue  # It runs later in the journal; that entry brings the effect back.
+        project, tool, resource, repository = (
+            row["project_id"],
+            row["tool"],
+            row["resource"],
+            row["repository_id"],
+        )
         if project not in read_only:
-            declared = Tool.objects.filter(project=project, tool_class="read_only").values_list("name", flat=True)
+            declared = Tool.objects.filter(project=project, tool_class="read_only").values_list(
+                "name", flat=True
+            )
             read_only[project] = frozenset(declared)
         sort = "read" if tool in read_only[project] else "call"
-        call = known[row["id"]].call if row["id"] in known else calls.get(row["plan_position"])
-        if call is None:  # its plan was erased: it is known by what the ledger has
+        call = (
+            words_by_id[row["id"]].call
+            if row["id"] in words_by_id
+            else calls.get(row["plan_position"])
+        )
+        if call is None:  # The plan was erased: use the intent digest in the ledger.
             call = alike.of_text(project, "intent", tool, row["intent_digest"])
-        whose = project, row["session_id"], row["opened_position"], max(row["plan_position"], first)
-        found.append(Doing(call, sort, *whose))
+        common = (
+            project,
+            row["session_id"],
+            row["opened_position"],
+            max(row["plan_position"], first),
+        )
+        occurrences.append(Doing(call, sort, *common))
         if resource and sort == "call":
-            digest = alike.of_text(project, "target", tool, str(UUID(repository)) if repository else "", resource)
-            found.append(Doing(digest, "target", *whose))
-    return sorted(found, key=lambda one: (one.told, one.place, one.sort))
+            digest = alike.of_text(
+                project, "target", tool, str(UUID(repository)) if repository else "", resource
+            )
+            occurrences.append(Doing(digest, "target", *common))
+    return sorted(
+        occurrences, key=lambda effect_id: (effect_id.told, effect_id.place, effect_id.sort)
+    )
 
 
-def note(doings: Sequence[Doing]) -> int:
-    """Note of each effect what others did before it; returns how many are one of several that were not before.
+def note(occurrences: Sequence[Doing]) -> int:
+    """Store which effects repeat earlier ones; return the number of new repeated rows.
 
-    Inside a transaction that is alone. What was only planned did nothing. An effect is known by the plan with which it
-    was read first; reading it again changes nothing. Three queries, and two that write.
+    Needs the lock of the word index in a transaction. Effects that were only planned do not count.
+    An effect is identified by the plan with which it was first read; reading it again changes
+    nothing. Three queries, and two writes.
     """
-    if not doings:
+    if not occurrences:
         return 0
-    heads: dict[int, tuple[str, int, int]] = {
-        digest: (session, place, told) for digest, session, place, told in _of(_FIRSTS, {one.digest for one in doings})
+    first_by_digest: dict[int, tuple[str, int, int]] = {
+        digest: (session, place, told_position)
+        for digest, session, place, told_position in _select_by_keys(
+            _FIRSTS, {occurrence.digest for occurrence in occurrences}
+        )
     }
-    places = {one.place for one in doings} | {place for _, place, _ in heads.values()}
-    known = {(place, bool(of_target)) for place, of_target in _of(_KNOWN, places)}
-    times = _times({(one.session, one.digest) for one in doings if one.digest in heads and not one.of_target})
+    positions = {occurrence.place for occurrence in occurrences} | {
+        place for _, place, _ in first_by_digest.values()
+    }
+    existing = {
+        (place, bool(of_target)) for place, of_target in _select_by_keys(_EXISTING, positions)
+    }
+    times = _load_counts(
+        {
+            (occurrence.session, occurrence.digest)
+            for occurrence in occurrences
+            if occurrence.digest in first_by_digest and not occurrence.of_target
+        }
+    )
     firsts, repeated = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
-    for one in doings:
-        if one.digest not in heads:
-            heads[one.digest] = (one.session, one.place, one.told)
-            firsts.append((one.digest, one.project, one.session, one.place, one.told))
-        head_session, head_place, head_told = heads[one.digest]
-        if head_place == one.place or (one.place, one.of_target) in known:
+    for occurrence in occurrences:
+        if occurrence.digest not in first_by_digest:
+            first_by_digest[occurrence.digest] = (
+                occurrence.session,
+                occurrence.place,
+                occurrence.told,
+            )
+            firsts.append(
+                (
+                    occurrence.digest,
+                    occurrence.project,
+                    occurrence.session,
+                    occurrence.place,
+                    occurrence.told,
+                )
+            )
+        head_session, head_place, head_told = first_by_digest[occurrence.digest]
+        if head_place == occurrence.place or (occurrence.place, occurrence.of_target) in existing:
             continue
-        again = max(one.told, head_told)
-        if (head_place, one.of_target) not in known:
-            repeated.append((one.digest, one.project, head_session, head_place, head_told, one.sort, again, 1))
-            times[head_session, one.digest] = 1
-            known.add((head_place, one.of_target))
-        nth = 1 if one.of_target else times.get((one.session, one.digest), 0) + 1
-        times[one.session, one.digest] = nth
-        repeated.append((one.digest, one.project, one.session, one.place, one.told, one.sort, again, nth))
-        known.add((one.place, one.of_target))
-    _keep("inquiry_firstdoing", _FIRST_COLUMNS, firsts)
-    _keep("inquiry_repeateddoing", _COLUMNS, repeated)
+        again_position = max(occurrence.told, head_told)
+        if (head_place, occurrence.of_target) not in existing:
+            repeated.append(
+                (
+                    occurrence.digest,
+                    occurrence.project,
+                    head_session,
+                    head_place,
+                    head_told,
+                    occurrence.sort,
+                    again_position,
+                    1,
+                )
+            )
+            times[head_session, occurrence.digest] = 1
+            existing.add((head_place, occurrence.of_target))
+        nth = (
+            1 if occurrence.of_target else times.get((occurrence.session, occurrence.digest), 0) + 1
+        )
+        times[occurrence.session, occurrence.digest] = nth
+        repeated.append(
+            (
+                occurrence.digest,
+                occurrence.project,
+                occurrence.session,
+                occurrence.place,
+                occurrence.told,
+                occurrence.sort,
+                again_position,
+                nth,
+            )
+        )
+        existing.add((occurrence.place, occurrence.of_target))
+    _insert("inquiry_firstdoing", _FIRST_COLUMNS, firsts)
+    _insert("inquiry_repeateddoing", _COLUMNS, repeated)
     return len(repeated)
 
 
 def like(positions: Collection[int], *sorts: str) -> "QuerySet[RepeatedDoing]":
-    """The rows of all effects that have this in common with those opened at `positions` (few), their own among them."""
+    """Return the rows of all effects that share a digest with those at `positions` (few).
+
+    The rows of these effects are included.
+    """
     own = RepeatedDoing.objects.filter(position__in=positions, sort__in=sorts)
     return RepeatedDoing.objects.filter(digest__in=own.values("digest"), sort__in=sorts)
 
 
 def is_again() -> Exists:
-    """For a query of effects: whether it ran, and another like it did; nothing that only reads counts."""
-    return Exists(RepeatedDoing.objects.filter(position=OuterRef("opened_position"), sort__in=("call", "target")))
+    """Return the condition that an effect ran and is a duplicate; read-only calls do not count."""
+    return Exists(
+        RepeatedDoing.objects.filter(
+            position=OuterRef("opened_position"), sort__in=("call", "target")
+        )
+    )
 
 
 def not_compared(column: str) -> Exists:
-    """For a query of effects or sessions, by which `column` entries name them: whether the index has not read a run."""
+    """Return the condition that a run of an effect or session is not indexed yet.
+
+    `column` is the entries' column with the row's id.
+    """
     read_to = Coalesce(Subquery(Pulse.objects.filter(name="words").values("position")), 0)
     runs = Entry.objects.filter(kind__in=TELLING, position__gt=read_to, effect__isnull=False)
     return Exists(runs.filter(**{column: OuterRef("id")}))
 
 
 def most() -> dict[str, Subquery]:
-    """For a query of sessions: how often each made one and the same call, from 2 on, and the last such effect.
+    """Return annotations for sessions: the largest number of equal calls, and the last such effect.
 
-    Nothing that only reads counts.
+    Counts from 2; read-only calls do not count.
     """
-    often = RepeatedDoing.objects.filter(IS_REPEATED, session=OuterRef("id"), sort="call").order_by("-nth", "position")
-    return {"repeats": Subquery(often.values("nth")[:1]), "repeated": Subquery(often.values("position")[:1])}
+    repeated = RepeatedDoing.objects.filter(
+        IS_REPEATED, session=OuterRef("id"), sort="call"
+    ).order_by("-nth", "position")
+    return {
+        "repeats": Subquery(repeated.values("nth")[:1]),
+        "repeated": Subquery(repeated.values("position")[:1]),
+    }
 
 
-def _of(text: str, numbers: Iterable[int]) -> list[tuple[Any, ...]]:
+def _select_by_keys(text: str, numbers: Iterable[int]) -> list[tuple[Any, ...]]:
     return sql.rows(text.format(sql.wanted("bigint")), [sql.keys(numbers)])
 
 
-def _earlier(effects: Sequence[str], until: int) -> dict[str, int]:
-    """The first that was told of each run, up to a position, of effects that stood in the journal before their plan."""
-    return dict(sql.rows(_EARLIER.format(sql.wanted("uuid")), [sql.keys(effects), until])) if effects else {}
+def _load_earlier_runs(effects: Sequence[str], until: int) -> dict[str, int]:
+    """Return the first run, up to a position, of effects that ran before they were planned."""
+    return (
+        dict(sql.rows(_EARLIER.format(sql.wanted("uuid")), [sql.keys(effects), until]))
+        if effects
+        else {}
+    )
 
 
-def _times(asked: Collection[tuple[str, int]]) -> dict[tuple[str, int], int]:
-    """How often each session made each call so far, as far as that is noted; what is not is absent."""
-    if not asked:
+def _load_counts(pairs: Collection[tuple[str, int]]) -> dict[tuple[str, int], int]:
+    """Return how often each session made each call so far; unknown pairs are absent."""
+    if not pairs:
         return {}
     if connection.vendor == "postgresql":
-        sessions, digests = zip(*asked, strict=True)
-        rows = sql.rows(_TIMES_POSTGRESQL, [sql.keys(sessions), sql.keys(digests)])
+        sessions, digests = zip(*pairs, strict=True)
+        rows = sql.rows(_COUNT_POSTGRESQL, [sql.keys(sessions), sql.keys(digests)])
     else:
-        rows = sql.rows(_TIMES_SQLITE, [json.dumps(list(asked))])
+        rows = sql.rows(_COUNT_SQLITE, [json.dumps(list(pairs))])
     return {(session, digest): nth for session, digest, nth in rows if nth is not None}
 
 
-def _keep(table: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
+def _insert(table: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
     if not rows:
         return
     text = f"INSERT INTO {table} ({', '.join(columns)})"
     if connection.vendor == "postgresql":
         arrays = ", ".join(f"%s::{kind}[]" for kind in _KINDS[: len(columns)])
-        sql.write(f"{text} SELECT * FROM unnest({arrays})", [sql.keys(one) for one in zip(*rows, strict=True)])
+        sql.write(
+            f"{text} SELECT * FROM unnest({arrays})",
+            [sql.keys(column_values) for column_values in zip(*rows, strict=True)],
+        )
     else:
         sql.write_each(f"{text} VALUES ({', '.join(['%s'] * len(columns))})", rows)

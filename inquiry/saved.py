@@ -1,4 +1,4 @@
-"""The one writer of SavedQuery: what people keep of what they ask, recorded as what people do."""
+"""Writer of SavedQuery. Every change is recorded in the journal."""
 
 from typing import Final
 from uuid import UUID
@@ -19,33 +19,37 @@ from sessions.people import pseudonym_of
 from sessions.refused import RefusedError
 
 MOST_NAME: Final = 80
-MOST: Final = 200  # of one person in one project
+MOST: Final = 200  # Per person and project.
 
 
 def visible(membership: Membership) -> "QuerySet[SavedQuery]":
-    """A member's own queries and those that others share, by name."""
-    rows = SavedQuery.objects.filter(Q(owner=membership.user) | Q(shared=True), project=membership.project)
+    """Return a member's own queries and the shared ones, by name."""
+    rows = SavedQuery.objects.filter(
+        Q(owner=membership.user) | Q(shared=True), project=membership.project
+    )
     return rows.select_related("owner").order_by("name", "id")
 
 
 def one(membership: Membership, identity: UUID) -> SavedQuery | None:
-    """The query of that id, as far as the member may know of it."""
+    """Return the query of that id if the member may see it, or None."""
     return visible(membership).filter(id=identity).first()
 
 
 @transaction.atomic(savepoint=False)
 def save(project: Project, owner: User, name: str, text: str, *, shared: bool) -> SavedQuery:
-    """Keep `text` under a new name of its owner's. Raises RefusedError."""
-    name, text = _checked(project, name, text)
-    own = SavedQuery.objects.filter(project=project, owner=owner)
-    if own.filter(name=name).exists():
-        raise RefusedError(f"You have saved a query as “{name}” already. Give this one another name, or change that.")
-    if own.count() >= MOST:
-        raise RefusedError(f"You have saved {MOST} queries here. Delete one first.")
-    now, made = now_us(), uuid7()
-    position = _record(project, made, "query.saved", owner, now, name, text, shared, 1)
+    """Save `text` under a new name. Raises RefusedError."""
+    name, text = _validate(project, name, text)
+    own_queries = SavedQuery.objects.filter(project=project, owner=owner)
+    if own_queries.filter(name=name).exists():
+        raise RefusedError(f"You already have a saved query “{name}”. Choose another name.")
+    if own_queries.count() >= MOST:
+        raise RefusedError(
+            f"You already have {MOST} saved queries in this project. Delete one first."
+        )
+    now, query_id = now_us(), uuid7()
+    position = _record_change(project, query_id, "query.saved", owner, now, name, text, shared, 1)
     return SavedQuery.objects.create(
-        id=made,
+        id=query_id,
         project=project,
         owner=owner,
         name=name,
@@ -58,68 +62,102 @@ def save(project: Project, owner: User, name: str, text: str, *, shared: bool) -
 
 
 @transaction.atomic(savepoint=False)
-def change(saved: SavedQuery, owner: User, name: str, text: str, *, shared: bool, version: int) -> bool:
-    """Set name, text and who finds it; False where nothing differs.
+def change(
+    saved: SavedQuery, owner: User, name: str, text: str, *, shared: bool, version: int
+) -> bool:
+    """Change name, text and sharing; return False if nothing differs.
 
-    Raises RefusedError, also when it is another's, was deleted, or was changed after `version`.
+    Raises RefusedError, also if the query is another person's, was deleted, or was changed after
+    `version`.
     """
-    name, text = _checked(saved.project, name, text)
-    row = _lock(saved, owner)
+    name, text = _validate(saved.project, name, text)
+    row = _lock_saved_query(saved, owner)
     if row.version != version:
-        raise RefusedError("It was changed since this page was made; nothing was saved. Open it again.")
+        raise RefusedError(
+            "The query was changed in the meantime; nothing was saved. Open the page again."
+        )
     if (row.name, row.text, row.shared) == (name, text, shared):
         return False
-    others = SavedQuery.objects.filter(project=row.project_id, owner=owner, name=name).exclude(pk=row.pk)
-    if others.exists():
-        raise RefusedError(f"You have saved a query as “{name}” already. Choose another name.")
+    same_name = SavedQuery.objects.filter(project=row.project_id, owner=owner, name=name).exclude(
+        pk=row.pk
+    )
+    if same_name.exists():
+        raise RefusedError(f"You already have a saved query “{name}”. Choose another name.")
     now = now_us()
     row.version += 1
-    row.saved_position = _record(row.project, row.id, "query.changed", owner, now, name, text, shared, row.version)
-    row.name, row.text, row.shared, row.changed_at_us = name, text, shared, max(now, row.created_at_us)
+    row.saved_position = _record_change(
+        row.project, row.id, "query.changed", owner, now, name, text, shared, row.version
+    )
+    row.name, row.text, row.shared, row.changed_at_us = (
+        name,
+        text,
+        shared,
+        max(now, row.created_at_us),
+    )
     row.save()
     return True
 
 
 @transaction.atomic(savepoint=False)
 def delete(saved: SavedQuery, owner: User) -> None:
-    """Forget it; the journal keeps that it was. Raises RefusedError when it is another's, or gone."""
-    row = _lock(saved, owner)
-    _record(row.project, row.id, "query.deleted", owner, now_us(), row.name, row.text, row.shared, row.version)
+    """Delete the query; the journal keeps its entries. Raises RefusedError like `change`."""
+    row = _lock_saved_query(saved, owner)
+    _record_change(
+        row.project,
+        row.id,
+        "query.deleted",
+        owner,
+        now_us(),
+        row.name,
+        row.text,
+        row.shared,
+        row.version,
+    )
     row.delete()
 
 
-def _lock(saved: SavedQuery, owner: User) -> SavedQuery:
+def _lock_saved_query(saved: SavedQuery, owner: User) -> SavedQuery:
     row = SavedQuery.objects.select_for_update().filter(pk=saved.pk, owner=owner).first()
     if row is None:
-        raise RefusedError("Only its owner changes a saved query, and this one may be gone.")
+        raise RefusedError(
+            "The query is not yours or was deleted. Only the owner of a saved query can change it."
+        )
     return row
 
 
-def _checked(project: Project, name: str, text: str) -> tuple[str, str]:
+def _validate(project: Project, name: str, text: str) -> tuple[str, str]:
     name, text = " ".join(name.split()), text.strip()
     if not name or len(name) > MOST_NAME or not name.isprintable():
-        raise RefusedError(f"Give it a name of 1 to {MOST_NAME} characters.")
+        raise RefusedError(f"The name is not valid. Enter 1 to {MOST_NAME} characters.")
     if not text:
-        raise RefusedError("There is no query to save.")
+        raise RefusedError("The query is empty. Enter a query.")
     try:
         asking.understand(text, project, now_us())
     except Fault as fault:
-        raise RefusedError(f"This is no query yet: {fault.sentence}") from None
+        raise RefusedError(f"The query is not valid. {fault.sentence}") from None
     return name, text
 
 
-def _record(
-    project: Project, made: UUID, kind: str, owner: User, now: int, name: str, text: str, shared: bool, version: int
+def _record_change(
+    project: Project,
+    query_id: UUID,
+    kind: str,
+    owner: User,
+    now: int,
+    name: str,
+    text: str,
+    shared: bool,
+    version: int,
 ) -> int:
     facts = {"shared": shared, "version": version}
-    words = {"kind": kind, "name": name, "q": text, **facts}
+    body = {"kind": kind, "name": name, "q": text, **facts}
     return entries.record(
         project.id,
         kind,
-        event_id=entries.keyed_digest(kind, made.hex, str(version)),
-        text=orjson.dumps(words, option=orjson.OPT_SORT_KEYS).decode(),
+        event_id=entries.keyed_digest(kind, query_id.hex, str(version)),
+        text=orjson.dumps(body, option=orjson.OPT_SORT_KEYS).decode(),
         received_us=now,
         actor=pseudonym_of(owner),
         facts=orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode(),
-        subject=made,
+        subject=query_id,
     ).position

@@ -1,12 +1,11 @@
-"""Slices of a processor: on SQLite all long reads of the process share one, and work by turns of a few milliseconds.
+"""Share one processor among all long reads of a process on SQLite, in slices of a few ms.
 
-SQLite works in the threads of the web server itself. Two queries of seconds took both processors of a small machine:
-whoever wrote beside them stood in line for a processor at each statement, and a batch took two and a half times as
-long, with two who search as with twenty. Sharing one, they leave the others to everybody else; and while somebody
-writes they take a third of it (patience.REST), for the job worker has what was written to read.
-
-A read comes here when SQLite looks up from its work (patience.STEPS); what ends before shares nothing. Whoever has
-worked least goes next, so that what is short does not wait for what is long.
+SQLite works in the threads of the web server. Two long queries used both processors of a small
+machine: writers waited for a processor at each statement, and a batch took 2.5 times as long, with
+two searches as with twenty. Sharing one processor leaves the others free. While somebody writes,
+reads use one third of it (patience.REST), because the job worker must read what was written.
+A read yields in SQLite's progress handler (patience.STEPS); shorter reads share nothing. The read
+that has worked least continues first, so short reads do not wait for long ones.
 """
 
 import threading
@@ -14,20 +13,20 @@ from typing import Final
 
 
 class Share:
-    """What one read has of the processor. Belongs to the thread that reads."""
+    """The processor share of one read. Belongs to the reading thread."""
 
     def __init__(self) -> None:
-        self.slices = 0  # that it has worked
+        self.slices = 0  # Number of slices used.
         self._come = threading.Event()
 
     def again(self, patience_s: float) -> bool:
-        """Let go of the processor and wait for it again. False when it did not come within `patience_s`."""
+        """Yield the processor and wait for it; return False if it is not free in `patience_s`."""
         with _mutex:
             self.slices += 1
             self._come.clear()
             _waiting.append(self)
-            if _at_work[0] in (None, self):
-                _hand_on()
+            if _current[0] in (None, self):
+                _wake_next()
         if self._come.wait(patience_s):
             return True
         with _mutex:
@@ -36,21 +35,21 @@ class Share:
             return self._come.is_set()
 
     def leave(self) -> None:
-        """Let go of the processor for good; nothing when it is not held."""
+        """Give up the processor, if it is held."""
         with _mutex:
-            if _at_work[0] is self:
-                _hand_on()
+            if _current[0] is self:
+                _wake_next()
 
 
-def _hand_on() -> None:
-    """Give the processor to whoever has worked least, of those the first who asked. Call with the mutex held."""
+def _wake_next() -> None:
+    """Give the processor to the read with the fewest slices. Needs the mutex."""
     following = min(_waiting, key=lambda share: share.slices, default=None)
-    _at_work[0] = following
+    _current[0] = following
     if following is not None:
         _waiting.remove(following)
         following._come.set()
 
 
 _mutex: Final = threading.Lock()
-_at_work: Final[list[Share | None]] = [None]
-_waiting: Final[list[Share]] = []  # in the order of asking
+_current: Final[list[Share | None]] = [None]
+_waiting: Final[list[Share]] = []  # In order of arrival.

@@ -1,1 +1,1 @@
-"""The book as of a time or a position: what stood then, made again from the facts of the journal. Writes nothing."""
+"""State as of a time or journal position, rebuilt from the journal. Writes nothing."""

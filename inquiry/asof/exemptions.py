@@ -1,4 +1,4 @@
-"""Exemptions as of a cut: what they cover never changes; their uses and their revocation are told again."""
+"""Exemptions as of a cut. Their scope never changes; uses and revocations are counted again."""
 
 import copy
 from collections.abc import Iterable
@@ -15,27 +15,38 @@ from inquiry.indexes import IS_OF_A_RARE_KIND
 from journal.models import Entry
 
 KINDS: Final = (
-    *("exemption.used", "exemption.revoked", "exemption.expired", "exemption.confirmed", "exemption.granted"),
+    "exemption.used",
+    "exemption.revoked",
+    "exemption.expired",
+    "exemption.confirmed",
+    "exemption.granted",
 )
 
 
 def exemptions(project: UUID, ids: Iterable[UUID], cut: Cut) -> dict[UUID, Exemption]:
-    """The exemptions of `ids` in the state as of `cut`, not saved; those that were not granted yet are absent."""
-    found: dict[UUID, Exemption] = {}
+    """Return the exemptions of `ids` as of `cut`, not saved. Later ones are absent."""
+    exemptions_by_id: dict[UUID, Exemption] = {}
     for part in told.parts(ids):
         for row in Exemption.objects.filter(id__in=part):
             if row.project_id == project and row.opened_position <= cut.position:
-                found[row.id] = copy.copy(row)
-    for row in found.values():
+                exemptions_by_id[row.id] = copy.copy(row)
+    for row in exemptions_by_id.values():
         row.uses, row.used_at_us, row.revoked_at_us, row.expired_position = 0, None, None, None
         row.in_force_at_us = None
-    _count_grantors(project, found, cut)
-    # By their kind, of which there are few: no index leads from an exemption to its entries.
-    said = Entry.objects.filter(IS_OF_A_RARE_KIND, project=project, kind__in=KINDS, lane="system")
-    for part in told.parts(found):
-        entries = said.filter(subject__in=part, position__lte=cut.position).order_by("position")
-        for position, kind, subject, received_us in entries.values_list("position", "kind", "subject", "received_us"):
-            row = found[subject]  # type: ignore[index]  # asked for by their ids
+    _count_grantors(project, exemptions_by_id, cut)
+    # Selected by kind, of which there are few entries: no index leads from an exemption to its
+    # entries.
+    exemption_entries = Entry.objects.filter(
+        IS_OF_A_RARE_KIND, project=project, kind__in=KINDS, lane="system"
+    )
+    for part in told.parts(exemptions_by_id):
+        entries = exemption_entries.filter(subject__in=part, position__lte=cut.position).order_by(
+            "position"
+        )
+        for position, kind, subject, received_us in entries.values_list(
+            "position", "kind", "subject", "received_us"
+        ):
+            row = exemptions_by_id[subject]  # type: ignore[index]  # asked for by their ids
             if kind == "exemption.used":
                 row.uses, row.used_at_us = row.uses + 1, received_us
             elif kind == "exemption.granted":
@@ -44,21 +55,25 @@ def exemptions(project: UUID, ids: Iterable[UUID], cut: Cut) -> dict[UUID, Exemp
                 row.revoked_at_us = received_us
             else:
                 row.expired_position = position
-    return found
+    return exemptions_by_id
 
 
-def _count_grantors(project: UUID, found: dict[UUID, Exemption], cut: Cut) -> None:
-    """Let each exemption say as `present` how many of those who had granted it by then could grant one then."""
+def _count_grantors(project: UUID, exemptions_by_id: dict[UUID, Exemption], cut: Cut) -> None:
+    """Set `present`: how many of an exemption's grantors were allowed to grant one then."""
     roles: dict[str, str | None] = {}
-    told = Entry.objects.filter(IS_OF_A_RARE_KIND, project=project, kind__in=_OF_MEMBERS, position__lte=cut.position)
-    for kind, facts in told.order_by("position").values_list("kind", "facts"):
-        said = orjson.loads(facts)
-        roles[said["person"]] = None if kind == "admin.member_removed" else said["role"]
-    votes = ExemptionVote.objects.filter(exemption__in=found, position__lte=cut.position)
-    for row in found.values():
+    member_entries = Entry.objects.filter(
+        IS_OF_A_RARE_KIND, project=project, kind__in=_MEMBER_KINDS, position__lte=cut.position
+    )
+    for kind, facts in member_entries.order_by("position").values_list("kind", "facts"):
+        member_facts = orjson.loads(facts)
+        roles[member_facts["person"]] = (
+            None if kind == "admin.member_removed" else member_facts["role"]
+        )
+    votes = ExemptionVote.objects.filter(exemption__in=exemptions_by_id, position__lte=cut.position)
+    for row in exemptions_by_id.values():
         row.present = 0  # type: ignore[attr-defined]
     for exemption, actor in votes.values_list("exemption", "actor"):
-        found[exemption].present += roles.get(actor, GRANTING[0]) in GRANTING  # type: ignore[attr-defined]
+        exemptions_by_id[exemption].present += roles.get(actor, GRANTING[0]) in GRANTING  # type: ignore[attr-defined]
 
 
-_OF_MEMBERS: Final = ("admin.member_added", "admin.member_changed", "admin.member_removed")
+_MEMBER_KINDS: Final = ("admin.member_added", "admin.member_changed", "admin.member_removed")

@@ -1,4 +1,4 @@
-"""Effects made again from what the journal says of them, by the same fold that made their rows."""
+"""Rebuild effects from journal entries with the fold that wrote their rows."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,27 +15,38 @@ from ledger.fold import Fact
 from ledger.models import Attempt, Effect
 from ledger.rows import AttemptRow, EffectRow
 
-# Stands for words that no replay reads, with the position of the entry whose body has them (see words.py).
+# Placeholder for text that no replay reads, followed by the position of the entry whose body has it
+# (see words.py).
 WORDS_OF: Final = "\0"
-_UNDECIDED: Final = ("denied", "denied_final")  # rulings that end a gate without an entry of their own
-_ENDS: Final = tuple(f"gate.{status}" for status in ("returned", "expired", "lapsed", "revoked", "cancelled"))
-_UNSAID: Final = {"claimed_class": "", "redactions": 0, "ref_class": "", "judged": "", "judged_by": "", "judged_as": ""}
+# Rulings that end a gate without an entry of their own.
+_ENDING_RULINGS: Final = ("denied", "denied_final")
+_ENDS: Final = tuple(
+    f"gate.{status}" for status in ("returned", "expired", "lapsed", "revoked", "cancelled")
+)
+_MISSING_PLAN_VALUES: Final = {
+    "claimed_class": "",
+    "redactions": 0,
+    "ref_class": "",
+    "judged": "",
+    "judged_by": "",
+    "judged_as": "",
+}
 
 
 @dataclass(slots=True)
 class Folded:
-    """One effect, as far as its facts say. Words are left to words.py."""
+    """A rebuilt effect. Text is added by words.py."""
 
     row: EffectRow
     attempts: dict[int, AttemptRow] = field(default_factory=dict)
-    plan: int | None = None  # position of the plan that stands
-    settled: int = 0  # position of the last fact that could move it
+    plan: int | None = None  # Position of the current plan.
+    settled: int = 0  # Position of the last fact that could change the state.
     violates: bool = False
-    told_by: dict[str, int] = field(default_factory=dict)  # order key of a fact -> its position
+    told_by: dict[str, int] = field(default_factory=dict)  # Position by the order key of a fact.
 
 
 class Folding:
-    """Folds entries into effects. `rows` are the effects as stored; what cannot change is read from there."""
+    """Folds entries into effects. `rows` are the stored effects, read for what never changes."""
 
     def __init__(
         self,
@@ -47,30 +58,35 @@ class Folding:
         self._rows = rows
         self._attempts = attempts
         self._replaced = replaced
-        self._agents: dict[int, UUID] = {}  # who told of a plan, by its position
-        self._undoing: dict[UUID, set[UUID]] = {}  # what plans named as undone, and by which effects
+        self._agents: dict[int, UUID] = {}  # The agent of a plan, by the plan's position.
+        # Effects that plans named as compensated, with the compensating effects.
+        self._undoing: dict[UUID, set[UUID]] = {}
 
-    def tell(self, told: Iterable[Told]) -> None:
+    def tell(self, entries: Iterable[Told]) -> None:
         """Fold entries, in the order of the journal."""
-        for run in runs(told):
+        for run in runs(entries):
             facts: dict[UUID, list[Fact]] = {}
-            for one in run:
-                stored = self._rows.get(one.effect) if one.effect is not None else None
-                if stored is None or one.effect is None or one.position < stored.opened_position:
-                    continue  # it was merely named before anything was told of it
-                self._open(stored, one)
-                if one.kind == "effect.planned" and one.agent is not None:
-                    self._agents[one.position] = one.agent
-                fact = self._fact(self.folded[one.effect], one)
+            for entry in run:
+                stored_row = self._rows.get(entry.effect) if entry.effect is not None else None
+                if (
+                    stored_row is None
+                    or entry.effect is None
+                    or entry.position < stored_row.opened_position
+                ):
+                    continue  # The effect was named before its first entry.
+                self._open(stored_row, entry)
+                if entry.kind == "effect.planned" and entry.agent is not None:
+                    self._agents[entry.position] = entry.agent
+                fact = self._fact(self.folded[entry.effect], entry)
                 if fact is not None:
-                    facts.setdefault(one.effect, []).append(fact)
+                    facts.setdefault(entry.effect, []).append(fact)
                 else:
-                    self._leave(self.folded[one.effect], one)
+                    self._leave(self.folded[entry.effect], entry)
             if facts:
                 self._fold(facts, run[-1].position)
 
-    def _open(self, stored: Effect, one: Told) -> None:
-        """Begin with the first fact that arrived."""
+    def _open(self, stored: Effect, entry: Told) -> None:
+        """Create the effect at its first fact."""
         if stored.id in self.folded:
             return
         self.folded[stored.id] = Folded(
@@ -78,159 +94,230 @@ class Folding:
                 id=stored.id,
                 project_id=stored.project_id,
                 session_id=stored.session_id,
-                agent_id=one.agent or stored.agent_id,
+                agent_id=entry.agent or stored.agent_id,
                 effect_key=stored.effect_key,
                 opened_position=stored.opened_position,
                 received_us=stored.received_us,
                 changed_us=stored.received_us,
             )
         )
-        for other in self._undoing.get(stored.id, ()):  # what undoes it may have been told of before it
-            if self.folded[other].row.compensates_id == stored.id:
-                self._carry_over(self.folded[other], self.folded[stored.id], one.position)
+        # A compensation may have been reported before the effect that it compensates.
+        for compensation_id in self._undoing.get(stored.id, ()):
+            if self.folded[compensation_id].row.compensates_id == stored.id:
+                self._carry_over(
+                    self.folded[compensation_id], self.folded[stored.id], entry.position
+                )
 
     def _fold(self, facts: Mapping[UUID, list[Fact]], position: int) -> None:
-        before = {effect: self.folded[effect].row.compensates_id for effect in facts}
-        for effect, told in facts.items():
-            one = self.folded[effect]
-            one.row.spent_by, one.row.replanned, one.row.gave_way = 0, False, None  # of one transaction
-            one.row.recalled = False
-            for fact in sorted(told, key=_plans_first):
-                one.told_by[fact.mark] = fact.position
-                fold.apply(one.row, one.attempts, fact, leave.observe)
-                if fact.kind == "effect.planned" and one.row.planned_mark == fact.mark:
-                    one.plan = fact.position
-            self._settle(one, position)
-        self._carry(facts, before, position)
+        targets_before = {effect: self.folded[effect].row.compensates_id for effect in facts}
+        for effect, effect_facts in facts.items():
+            folded = self.folded[effect]
+            # These flags hold for one transaction.
+            folded.row.spent_by, folded.row.replanned, folded.row.gave_way = 0, False, None
+            folded.row.recalled = False
+            for fact in sorted(effect_facts, key=_plans_first):
+                folded.told_by[fact.mark] = fact.position
+                fold.apply(folded.row, folded.attempts, fact, leave.observe)
+                if fact.kind == "effect.planned" and folded.row.planned_mark == fact.mark:
+                    folded.plan = fact.position
+            self._settle(folded, position)
+        self._carry(facts, targets_before, position)
 
-    def _settle(self, one: Folded, position: int) -> None:
-        fold.settle(one.row, one.attempts, 0)
-        one.settled = position
+    def _settle(self, folded: Folded, position: int) -> None:
+        fold.settle(folded.row, folded.attempts, 0)
+        folded.settled = position
 
-    def _carry(self, told: Iterable[UUID], before: Mapping[UUID, UUID | None], position: int) -> None:
-        """Carry compensations over to what they compensate, as ledger.undoing.carry does with stored rows."""
-        for effect in told:
-            one = self.folded[effect]
-            was, now = before[effect], one.row.compensates_id
-            former = self.folded.get(was) if was is not None and was != now else None
-            if former is not None:
-                self._undo(former, position)
-            if former is not None and former.row.compensated and not self._is_compensated(former.row.id):
-                former.row.compensated = False
-                self._settle(former, position)
-            if now is not None:
-                self._undoing.setdefault(now, set()).add(effect)
-                if now in self.folded:
-                    self._carry_over(one, self.folded[now], position)
+    def _carry(
+        self, effects: Iterable[UUID], before: Mapping[UUID, UUID | None], position: int
+    ) -> None:
+        """Apply compensations to their targets, like ledger.undoing.carry for stored rows."""
+        for effect in effects:
+            folded = self.folded[effect]
+            target_before, target_now = before[effect], folded.row.compensates_id
+            former_target = (
+                self.folded.get(target_before)
+                if target_before is not None and target_before != target_now
+                else None
+            )
+            if former_target is not None:
+                self._undo(former_target, position)
+            if (
+                former_target is not None
+                and former_target.row.compensated
+                and not self._is_compensated(former_target.row.id)
+            ):
+                former_target.row.compensated = False
+                self._settle(former_target, position)
+            if target_now is not None:
+                self._undoing.setdefault(target_now, set()).add(effect)
+                if target_now in self.folded:
+                    self._carry_over(folded, self.folded[target_now], position)
 
-    def _carry_over(self, one: Folded, target: Folded, position: int) -> None:
-        if one.row.undoes is None and _happened(one) and not target.row.compensated:
+    def _carry_over(self, folded: Folded, target: Folded, position: int) -> None:
+        if folded.row.undoes is None and _happened(folded) and not target.row.compensated:
             target.row.compensated = True
             self._settle(target, position)
-        elif one.row.undoes:
+        elif folded.row.undoes:
             self._undo(target, position)
 
     def _undo(self, target: Folded, position: int) -> None:
-        """Take back, or let stand, the attempts that compensations of a part undid of it."""
-        others = [self.folded[other] for other in self._undoing.get(target.row.id, ())]
-        mine = [one for one in others if one.row.compensates_id == target.row.id and one.row.undoes]
-        well = [one.row.undoes or 0 for one in mine if undoing.went_well(one.row, one.attempts.values())]
-        if target.row.undone != max(well, default=0):
-            target.row.undone = max(well, default=0)
+        """Set how many attempts the partial compensations of `target` undid."""
+        compensations = [self.folded[other_id] for other_id in self._undoing.get(target.row.id, ())]
+        partial = [
+            compensation
+            for compensation in compensations
+            if compensation.row.compensates_id == target.row.id and compensation.row.undoes
+        ]
+        undone_attempts = [
+            compensation.row.undoes or 0
+            for compensation in partial
+            if undoing.went_well(compensation.row, compensation.attempts.values())
+        ]
+        if target.row.undone != max(undone_attempts, default=0):
+            target.row.undone = max(undone_attempts, default=0)
             self._settle(target, position)
 
     def _is_compensated(self, effect: UUID) -> bool:
-        others = (self.folded[other] for other in self._undoing.get(effect, ()))
-        return any(one.row.compensates_id == effect and _happened(one) for one in others)
-
-    def _fact(self, one: Folded, told: Told) -> Fact | None:
-        """The fact that an entry is, as the fold reads it; None for what moves an effect in another way or not."""
-        if told.kind == fold.RESOLVED and told.is_ours:
-            return _word_of_a_person(one.row.id, told)
-        given_up = told.kind == "effect.failed" and told.is_ours
-        # A plan that was asked again names no intent: the one that was accepted stands.
-        asked_again = told.kind == "effect.planned" and "intent" not in told.facts
-        if told.kind not in fold.KINDS or asked_again or (told.is_ours and not given_up):
-            return None
-        if "leave" in told.facts:  # given in the transaction of the plan, before it was folded
-            _give(one.row, told.facts["leave"], told.facts)
-        return Fact(
-            kind=told.kind,
-            mark=given_up_key(told.event_id) if given_up else told.mark,
-            lane=told.lane,
-            key=told.event_id,
-            position=told.position,
-            received_us=told.received_us,
-            told_us=told.told_us,
-            attempt=told.attempt or 1,
-            imports=bool(told.facts.get("imported")),
-            lease_epoch=told.lease_epoch,
-            agent=told.agent,
-            values=self._values(one.row, told),
+        compensations = (self.folded[other_id] for other_id in self._undoing.get(effect, ()))
+        return any(
+            compensation.row.compensates_id == effect and _happened(compensation)
+            for compensation in compensations
         )
 
-    def _values(self, row: EffectRow, told: Told) -> dict[str, Any]:
-        """The fields of a fact's kind; words by where they stand."""
-        said = told.facts
-        if told.kind == "effect.planned":
-            texts = dict.fromkeys(("call_id", "turn", "ref", "moved_refs", "environment", "resource"), "")
-            plan = {"tool": f"{WORDS_OF}{told.position}", "intent_digest": said["intent"], **texts}
-            return plan | self.said_of_plan(row.id, told.position)
-        if told.kind == "effect.dispatched" and said.get("replaces"):
-            tried = self._attempts[row.id][told.attempt or 1]
-            return {"replaces": said["replaces"], "verdict_row": said["row"], "remote_key": tried.remote_key}
-        values = {name: said[name] for name in ("outcome", "reason", "found") if name in said}
-        return values | {"external_reference": f"{WORDS_OF}{told.position}"}
+    def _fact(self, folded: Folded, entry: Told) -> Fact | None:
+        """Return the entry as a fact for the fold, or None if it has another effect or none."""
+        if entry.kind == fold.RESOLVED and entry.is_ours:
+            return _resolution_fact(folded.row.id, entry)
+        is_given_up = entry.kind == "effect.failed" and entry.is_ours
+        # A repeated plan names no intent: the accepted plan remains.
+        is_repeated_plan = entry.kind == "effect.planned" and "intent" not in entry.facts
+        if entry.kind not in fold.KINDS or is_repeated_plan or (entry.is_ours and not is_given_up):
+            return None
+        if "leave" in entry.facts:  # Given in the transaction of the plan, before it was folded.
+            _set_permission(folded.row, entry.facts["leave"], entry.facts)
+        return Fact(
+            kind=entry.kind,
+            mark=given_up_key(entry.event_id) if is_given_up else entry.mark,
+            lane=entry.lane,
+            key=entry.event_id,
+            position=entry.position,
+            received_us=entry.received_us,
+            told_us=entry.told_us,
+            attempt=entry.attempt or 1,
+            imports=bool(entry.facts.get("imported")),
+            lease_epoch=entry.lease_epoch,
+            agent=entry.agent,
+            values=self._values(folded.row, entry),
+        )
+
+    def _values(self, row: EffectRow, entry: Told) -> dict[str, Any]:
+        """Return the fields of a fact by kind; text is replaced by placeholders."""
+        entry_facts = entry.facts
+        if entry.kind == "effect.planned":
+            texts = dict.fromkeys(
+                ("call_id", "turn", "ref", "moved_refs", "environment", "resource"), ""
+            )
+            plan = {
+                "tool": f"{WORDS_OF}{entry.position}",
+                "intent_digest": entry_facts["intent"],
+                **texts,
+            }
+            return plan | self.said_of_plan(row.id, entry.position)
+        if entry.kind == "effect.dispatched" and entry_facts.get("replaces"):
+            tried = self._attempts[row.id][entry.attempt or 1]
+            return {
+                "replaces": entry_facts["replaces"],
+                "verdict_row": entry_facts["row"],
+                "remote_key": tried.remote_key,
+            }
+        values = {
+            name: entry_facts[name]
+            for name in ("outcome", "reason", "found")
+            if name in entry_facts
+        }
+        return values | {"external_reference": f"{WORDS_OF}{entry.position}"}
 
     def said_of_plan(self, effect: UUID, position: int) -> dict[str, Any]:
-        """The columns, words left out, of the plan that stood at `position`, where one did."""
-        stood = next((said for said in self._replaced.get(effect, ()) if said["by"] > position), None)
-        if stood is None:
+        """Return the columns, without text, of the plan that was current at `position`."""
+        replaced_plan = next(
+            (
+                plan_values
+                for plan_values in self._replaced.get(effect, ())
+                if plan_values["by"] > position
+            ),
+            None,
+        )
+        if replaced_plan is None:
             return {name: getattr(self._rows[effect], name) for name in fold.KEPT_OF_PLANS}
-        said = {name: stood.get(name, _UNSAID.get(name)) for name in fold.KEPT_OF_PLANS}
-        ids = {name: UUID(said[name]) for name in said if name.endswith("_id") and said[name] is not None}
-        return said | ids | {"enforced": bool(stood.get("enforced"))}
+        plan_values = {
+            name: replaced_plan.get(name, _MISSING_PLAN_VALUES.get(name))
+            for name in fold.KEPT_OF_PLANS
+        }
+        ids = {
+            name: UUID(plan_values[name])
+            for name in plan_values
+            if name.endswith("_id") and plan_values[name] is not None
+        }
+        return plan_values | ids | {"enforced": bool(replaced_plan.get("enforced"))}
 
-    def _leave(self, one: Folded, told: Told) -> None:
-        """What was decided about leave: by the policy, by people through a gate, or because one of these was over."""
-        row, said = one.row, told.facts
-        ours = told.is_ours
-        if ours and told.kind == "integrity.violation":
-            one.violates = True
-        elif ours and told.kind in ("effect.granted", "effect.withheld"):
-            row.changed_us = max(row.changed_us, told.received_us)
-            if told.subject is not None:
-                _give(row, said["leave"], {**said, "ref": told.subject.hex})
+    def _leave(self, folded: Folded, entry: Told) -> None:
+        """Apply a decision on permission: by the policy, by a gate, or by expiry of either."""
+        row, entry_facts = folded.row, entry.facts
+        is_own = entry.is_ours
+        if is_own and entry.kind == "integrity.violation":
+            folded.violates = True
+        elif is_own and entry.kind in ("effect.granted", "effect.withheld"):
+            row.changed_us = max(row.changed_us, entry.received_us)
+            if entry.subject is not None:
+                _set_permission(
+                    row, entry_facts["leave"], {**entry_facts, "ref": entry.subject.hex}
+                )
                 return
-            _give(row, said["leave"], said)
-            row.judged, row.judged_by = said.get("judged", ""), said.get("judged_by", "")
-            row.judged_as, row.enforced = said.get("judged_as", ""), bool(said.get("enforced"))
-            if "plan" in said:
-                row.plan_position = said["plan"]
-                row.agent_id = self._agents.get(said["plan"], row.agent_id)
-        elif told.subject is None:
+            _set_permission(row, entry_facts["leave"], entry_facts)
+            row.judged, row.judged_by = (
+                entry_facts.get("judged", ""),
+                entry_facts.get("judged_by", ""),
+            )
+            row.judged_as, row.enforced = (
+                entry_facts.get("judged_as", ""),
+                bool(entry_facts.get("enforced")),
+            )
+            if "plan" in entry_facts:
+                row.plan_position = entry_facts["plan"]
+                row.agent_id = self._agents.get(entry_facts["plan"], row.agent_id)
+        elif entry.subject is None:
             return
-        elif ours and told.kind == "gate.extended":
-            _give(row, "pending", {"basis": "policy", "ref": told.subject.hex, "until_us": said["decide_by_us"]})
-        elif ours and told.kind == "gate.ruled" and said.get("ruling") in _UNDECIDED:
-            _follow(row, told.subject, said["ruling"])
-        elif told.kind in _ENDS and (ours or (told.lane, told.kind) == ("command", "gate.cancelled")):
-            _follow(row, told.subject, told.kind.removeprefix("gate."))
+        elif is_own and entry.kind == "gate.extended":
+            _set_permission(
+                row,
+                "pending",
+                {
+                    "basis": "policy",
+                    "ref": entry.subject.hex,
+                    "until_us": entry_facts["decide_by_us"],
+                },
+            )
+        elif is_own and entry.kind == "gate.ruled" and entry_facts.get("ruling") in _ENDING_RULINGS:
+            _follow_gate(row, entry.subject, entry_facts["ruling"])
+        elif entry.kind in _ENDS and (
+            is_own or (entry.lane, entry.kind) == ("command", "gate.cancelled")
+        ):
+            _follow_gate(row, entry.subject, entry.kind.removeprefix("gate."))
 
 
-def _word_of_a_person(effect: UUID, told: Told) -> Fact:
-    number = told.attempt or 0
-    reference = f"{WORDS_OF}{told.position}" if told.facts.get("named") else ""
+def _resolution_fact(effect: UUID, entry: Told) -> Fact:
+    number = entry.attempt or 0
+    reference = f"{WORDS_OF}{entry.position}" if entry.facts.get("named") else ""
     return Fact(
-        kind=told.kind,
-        mark=person_key(number, told.position, SYSTEM_SOURCE, effect.hex),
-        lane=told.lane,
+        kind=entry.kind,
+        mark=person_key(number, entry.position, SYSTEM_SOURCE, effect.hex),
+        lane=entry.lane,
         key=effect.hex,
-        position=told.position,
-        received_us=told.received_us,
-        told_us=told.received_us,
+        position=entry.position,
+        received_us=entry.received_us,
+        told_us=entry.received_us,
         attempt=number,
-        values={"answer": told.facts["answer"], "external_reference": reference},
+        values={"answer": entry.facts["answer"], "external_reference": reference},
     )
 
 
@@ -238,17 +325,17 @@ def _plans_first(fact: Fact) -> bool:
     return fact.kind != "effect.planned"
 
 
-def _give(row: EffectRow, word: str, said: Mapping[str, Any]) -> None:
-    row.leave, row.leave_basis = word, said.get("basis", "")
-    row.leave_ref, row.leave_until_us = said.get("ref", ""), said.get("until_us")
+def _set_permission(row: EffectRow, permission: str, basis_facts: Mapping[str, Any]) -> None:
+    row.leave, row.leave_basis = permission, basis_facts.get("basis", "")
+    row.leave_ref, row.leave_until_us = basis_facts.get("ref", ""), basis_facts.get("until_us")
 
 
-def _follow(row: EffectRow, gate: UUID, status: str) -> None:
-    """Let leave follow a gate that has ended, as approvals.gates does."""
+def _follow_gate(row: EffectRow, gate: UUID, status: str) -> None:
+    """Set the permission after a gate has ended, like approvals.gates."""
     if row.leave in ("pending", "granted") and row.leave_ref == gate.hex:
-        word, basis = LEAVE_OF[status]
-        _give(row, word, {"basis": basis, "ref": gate.hex})
+        permission, basis = LEAVE_OF[status]
+        _set_permission(row, permission, {"basis": basis, "ref": gate.hex})
 
 
-def _happened(one: Folded) -> bool:
-    return undoing.happened(one.row, one.attempts.values())
+def _happened(folded: Folded) -> bool:
+    return undoing.happened(folded.row, folded.attempts.values())

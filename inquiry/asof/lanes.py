@@ -1,6 +1,6 @@
-"""The timeline of a session in lanes as of a cut: the same window of the same rows, as they stood, and facts up to it.
+"""The lane timeline of a session as of a cut: the same window of rows, as they were.
 
-Tasks are called by their keys, and who worked on them is left out: neither their titles nor heartbeats are made again.
+Tasks are shown by their keys and without workers: titles and heartbeats are not rebuilt.
 """
 
 from typing import Any, Final
@@ -18,55 +18,88 @@ from ledger.states import OPEN
 from sessions.models import Project, Session, Task
 
 _TOO_MANY: Final = (
-    f"More than {pages.MOST_MOVED:,} effects of this session have changed since then: its lanes cannot be drawn as of"
-    " then. Choose a later moment, or look at the effects in the table."
+    f"More than {pages.MOST_MOVED:,} effects of this session changed since then. "
+    "Choose a later moment or use the effects table."
 )
 
 
 def read(
-    project: Project, live: Session, cut: Cut, filters: Filters, window: Window, *, size: int, clock: str = ""
+    project: Project,
+    live: Session,
+    cut: Cut,
+    filters: Filters,
+    window: Window,
+    *,
+    size: int,
+    clock: str = "",
 ) -> tuple[Session, Lanes] | None:
-    """The window of `live` (fetched through the wall) as of `cut`, and the session as it stood; None: it was not there.
+    """Return the session and its lanes as of `cut`, or None if it did not exist yet.
 
-    `clock` as lanes.CLOCKS; "" for the one that suits the session. Raises UnfitError where too much has changed since.
+    `live` must be of the project. `clock` is one of lanes.CLOCKS, or "" for the best one for the
+    session. Raises UnfitError if too much has changed since.
     """
-    then = sessions.sessions(project.id, [live.id], cut).get(live.id)
-    if then is None:
+    past_session = sessions.sessions(project.id, [live.id], cut).get(live.id)
+    if past_session is None:
         return None
     moved = pages.moved(live.id, cut)
     if len(moved) > pages.MOST_MOVED:
         raise UnfitError(_TOO_MANY)
-    again = replay.effects(project.id, moved, cut)
-    there = Effect.objects.filter(opened_position__lte=cut.position)
-    page = keyset.merge(_arms(live, filters, again, cut), annotated(there), size, window)
-    found = Lanes(clock or lanes.clock_of({}, then), older=page.older, newer=page.newer, size=size, now_us=cut.at_us)
-    found.upto = cut.position
-    found.skews = clocks.skews([then], wanted=found.clock == "corrected", upto=cut.position)
+    rebuilt = replay.effects(project.id, moved, cut)
+    past_effects = Effect.objects.filter(opened_position__lte=cut.position)
+    page = keyset.merge(
+        _filtered_querysets(live, filters, rebuilt, cut), annotated(past_effects), size, window
+    )
+    past_lanes = Lanes(
+        clock or lanes.clock_of({}, past_session),
+        older=page.older,
+        newer=page.newer,
+        size=size,
+        now_us=cut.at_us,
+    )
+    past_lanes.upto = cut.position
+    past_lanes.skews = clocks.skews(
+        [past_session], wanted=past_lanes.clock == "corrected", upto=cut.position
+    )
     effects = list(reversed(page.rows))
     low = effects[0].opened_position if effects else 0
-    if effects and found.is_newest and not filters:
-        unmoved = lanes.still_open(live, low).exclude(pk__in=again)
-        were = [pk for pk, row in again.items() if row.opened_position < low and _waited(row)]
-        earlier = [*annotated(unmoved).order_by("-opened_position")[:STILL_OPEN], *annotated(there.filter(pk__in=were))]
+    if effects and past_lanes.is_newest and not filters:
+        unmoved = lanes.still_open(live, low).exclude(pk__in=rebuilt)
+        open_then = [
+            pk for pk, row in rebuilt.items() if row.opened_position < low and _is_open(row)
+        ]
+        earlier = [
+            *annotated(unmoved).order_by("-opened_position")[:STILL_OPEN],
+            *annotated(past_effects.filter(pk__in=open_then)),
+        ]
         earlier.sort(key=lambda row: row.opened_position)
         effects = [*earlier[-STILL_OPEN:], *effects][-MOST:]
-    for row in rows.as_they_were(effects, again, cut):
+    for row in rows.as_they_were(effects, rebuilt, cut):
         row.task_title = row.task_worker = ""
-    lanes.add_all(found, then, effects, low)
-    return then, found
+    lanes.add_all(past_lanes, past_session, effects, low)
+    return past_session, past_lanes
 
 
-def _arms(live: Session, filters: Filters, again: dict[UUID, Effect], cut: Cut) -> list[Any]:
-    """What the filters let through: of what has not changed as it stands, of the rest as it stood."""
+def _filtered_querysets(
+    live: Session, filters: Filters, rebuilt: dict[UUID, Effect], cut: Cut
+) -> list[Any]:
+    """Return the rows that pass the filters: unchanged ones as stored, changed ones as rebuilt."""
     opened = Effect.objects.filter(session=live, opened_position__lte=cut.position)
     if not filters:
         return [opened]
-    tasks = Task.objects.filter(session=live, opened_position=filters.task) if filters.task is not None else None
+    tasks = (
+        Task.objects.filter(session=live, opened_position=filters.task)
+        if filters.task is not None
+        else None
+    )
     task = tasks.values_list("id", flat=True).first() if tasks is not None else None
-    met = [pk for pk, row in again.items() if timeline.lets_through(filters, row, task, cut.at_us)]
-    unmoved = timeline.narrow(opened, filters, cut.at_us).exclude(pk__in=again)
-    return [unmoved, opened.filter(pk__in=met)]
+    matching_ids = [
+        pk for pk, row in rebuilt.items() if timeline.lets_through(filters, row, task, cut.at_us)
+    ]
+    unmoved = timeline.narrow(opened, filters, cut.at_us).exclude(pk__in=rebuilt)
+    return [unmoved, opened.filter(pk__in=matching_ids)]
 
 
-def _waited(row: Effect) -> bool:
-    return row.state in OPEN and (row.state == "dispatched" or (row.state == "planned" and row.leave == "pending"))
+def _is_open(row: Effect) -> bool:
+    return row.state in OPEN and (
+        row.state == "dispatched" or (row.state == "planned" and row.leave == "pending")
+    )

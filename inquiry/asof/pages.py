@@ -1,4 +1,4 @@
-"""What the pages of an effect, a gate and a session show as of a cut. Everything was fetched through the wall."""
+"""Data of effect, gate and session pages as of a cut. All rows are of the current project."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -24,13 +24,13 @@ from ledger.models import Attempt, Effect
 from ledger.resolutions import Said
 from sessions.models import Artifact, Project, Session
 
-SIZE: Final = 100  # effects on one page of a session
-MOST_MOVED: Final = 5_000  # effects of a session that are made again for its counts
+SIZE: Final = 100  # Effects per page of a session.
+MOST_MOVED: Final = 5_000  # Most effects of a session that are rebuilt for its counts.
 RELATED: Final = 20
 
 
 class Row(NamedTuple):
-    """An effect in a table: the word for its state then, and what it ran, or how it is related. Agent text."""
+    """An effect in a table: its state then, its call, and how it is related. Agent text."""
 
     effect: Any
     state: str
@@ -40,7 +40,7 @@ class Row(NamedTuple):
 
 @dataclass(slots=True)
 class EffectThen:
-    """An effect as its page showed it."""
+    """Data of an effect's page."""
 
     effect: Effect
     state: str
@@ -61,90 +61,122 @@ class EffectThen:
 
 
 def effect(project: Project, live: Effect, cut: Cut, window: Window) -> EffectThen | None:
-    """What the page of `live` (see effect_page.effect) showed; None when nothing was known of it yet."""
-    then = replay.whole(project.id, [live.id], cut).get(live.id)
-    if then is None:
+    """Return the data of the page of `live` (see effect_page.effect).
+
+    None if the effect did not exist yet.
+    """
+    past = replay.whole(project.id, [live.id], cut).get(live.id)
+    if past is None:
         return None
-    one, tried = then.effect, _newest(then.attempts)
-    held = gates.of_effect(project.id, one.id, cut)
-    found = _breaches(one.id, cut)
-    exchange = effect_page.exchange(one, tried)
-    positions = [position for position in (one.plan_position, exchange.answer_position) if position is not None]
+    row, newest_attempts = past.effect, _select_newest_attempts(past.attempts)
+    past_gates = gates.of_effect(project.id, row.id, cut)
+    violations = _load_violations(row.id, cut)
+    exchange = effect_page.exchange(row, newest_attempts)
+    positions = [
+        position
+        for position in (row.plan_position, exchange.answer_position)
+        if position is not None
+    ]
     at = min(cut.position, window.before - 1) if window.before is not None else cut.position
-    facts = effect_page.facts(one, None, at)
+    facts = effect_page.facts(row, None, at)
     facts.at, facts.newer = None, facts.newer if window.before is not None else None
     return EffectThen(
-        effect=one,
-        state=shown_state(one, cut.at_us),
-        known=sentences.known(one, tried, len(then.attempts), cut.at_us),
-        life=life.stages(one, tried, cut.at_us),
-        attempts=tried,
-        attempts_in_all=len(then.attempts),
-        compared=effect_page.compared(one, tried, held, found),
+        effect=row,
+        state=shown_state(row, cut.at_us),
+        known=sentences.known(row, newest_attempts, len(past.attempts), cut.at_us),
+        life=life.stages(row, newest_attempts, cut.at_us),
+        attempts=newest_attempts,
+        attempts_in_all=len(past.attempts),
+        compared=effect_page.compared(row, newest_attempts, past_gates, violations),
         exchange=exchange,
         facts=facts,
-        gates=held,
-        breaches=found,
-        said=[one for one in resolutions.told(one) if one.position <= cut.position],
-        related=_related(project.id, one, cut),
-        artifacts=effect_page.artifacts(one, cut.position),
-        lost=then.lost,
+        gates=past_gates,
+        breaches=violations,
+        said=[row for row in resolutions.told(row) if row.position <= cut.position],
+        related=_load_related(project.id, row, cut),
+        artifacts=effect_page.artifacts(row, cut.position),
+        lost=past.lost,
         erased_since=erased_since(project.id, positions, cut),
     )
 
 
-def _newest(tried: Sequence[Attempt]) -> list[Attempt]:
-    """The newest attempts, and the one whose answer stands, in order (see effect_page.attempts)."""
-    found = list(tried[-effect_page.ATTEMPTS :])
-    if not any(one.acknowledged_mark for one in found):
-        found = [one for one in tried[: -effect_page.ATTEMPTS] if one.acknowledged_mark][-1:] + found
-    return found
+def _select_newest_attempts(tried: Sequence[Attempt]) -> list[Attempt]:
+    """Return the newest attempts and the one with the valid answer, in order.
+
+    See effect_page.attempts.
+    """
+    newest = list(tried[-effect_page.ATTEMPTS :])
+    if not any(attempt.acknowledged_mark for attempt in newest):
+        newest = [
+            attempt for attempt in tried[: -effect_page.ATTEMPTS] if attempt.acknowledged_mark
+        ][-1:] + newest
+    return newest
 
 
-def _breaches(effect: UUID, cut: Cut) -> list[str]:
-    """What had been found of it, in words."""
-    told = Entry.objects.filter(effect=effect, kind="integrity.violation", lane="system")
-    names = told.filter(position__lte=cut.position).order_by("position").values_list("facts", flat=True)
-    found = [orjson.loads(facts)["violation"] for facts in names]
-    return [breaches.WORDS.get(name, name) for name in found]
+def _load_violations(effect: UUID, cut: Cut) -> list[str]:
+    """Return the violations detected by then, in words."""
+    entries = Entry.objects.filter(effect=effect, kind="integrity.violation", lane="system")
+    names = (
+        entries.filter(position__lte=cut.position)
+        .order_by("position")
+        .values_list("facts", flat=True)
+    )
+    codes = [orjson.loads(facts)["violation"] for facts in names]
+    return [breaches.WORDS.get(name, name) for name in codes]
 
 
-def _related(project: UUID, one: Effect, cut: Cut) -> list[Row]:
-    undoing, children = effect_page.related(one, cut.position)
-    how = dict.fromkeys((row.id for row in children), "its parent is this one")
-    how |= dict.fromkeys((row.id for row in undoing), "compensates this one")
-    how |= {one.compensates_id: "this one compensates it"} if one.compensates_id is not None else {}
-    how |= {one.parent_effect_id: "this one’s parent"} if one.parent_effect_id is not None else {}
-    links = {link.other.id: link for link in same_calls.of_effects([one.id], cut.position).get(one.id, [])}
-    how |= {other: _ELSEWHERE[link.earlier] for other, link in links.items()}
-    found = replay.effects(project, how, cut).values()
+def _load_related(project: UUID, source: Effect, cut: Cut) -> list[Row]:
+    undoing, children = effect_page.related(source, cut.position)
+    relation = dict.fromkeys((row.id for row in children), "child of this effect")
+    relation |= dict.fromkeys((row.id for row in undoing), "compensates this effect")
+    relation |= (
+        {source.compensates_id: "compensated by this effect"}
+        if source.compensates_id is not None
+        else {}
+    )
+    relation |= (
+        {source.parent_effect_id: "parent of this effect"}
+        if source.parent_effect_id is not None
+        else {}
+    )
+    links = {
+        link.other.id: link
+        for link in same_calls.of_effects([source.id], cut.position).get(source.id, [])
+    }
+    relation |= {other_id: _SAME_CALL[link.earlier] for other_id, link in links.items()}
+    rebuilt = replay.effects(project, relation, cut).values()
     return [
-        Row(row, shown_state(row, cut.at_us), how=how[row.id])
-        for row in sorted(found, key=lambda row: row.opened_position)[:RELATED]
-        if row.id in links or _still_related(one, row)
+        Row(row, shown_state(row, cut.at_us), how=relation[row.id])
+        for row in sorted(rebuilt, key=lambda row: row.opened_position)[:RELATED]
+        if row.id in links or _is_related(source, row)
     ]
 
 
-_ELSEWHERE: Final = {
-    True: "the same call in another session, of unknown outcome when this one was planned or begun",
-    False: "the same call in another session, planned or begun while the outcome of this one was unknown",
+_SAME_CALL: Final = {
+    True: "same call in another session; its outcome was unknown when this effect started",
+    False: "same call in another session; it started while this effect’s outcome was unknown",
 }
 
 
-def _still_related(one: Effect, row: Effect) -> bool:
-    """True when the plans that stood then name each other."""
-    return one.id in (row.compensates_id, row.parent_effect_id) or row.id in (one.compensates_id, one.parent_effect_id)
+def _is_related(source: Effect, row: Effect) -> bool:
+    """Return True if the plans of then refer to each other."""
+    return source.id in (row.compensates_id, row.parent_effect_id) or row.id in (
+        source.compensates_id,
+        source.parent_effect_id,
+    )
 
 
 def erased_since(project: UUID, positions: Iterable[int], cut: Cut) -> set[int]:
-    """Those of `positions` whose bodies were still there at the cut, and have been erased since."""
-    erased = Erasure.objects.filter(project=project, entry_id__in=list(positions), erased_at_us__gt=cut.at_us)
+    """Return the `positions` whose bodies existed at the cut and have been erased since."""
+    erased = Erasure.objects.filter(
+        project=project, entry_id__in=list(positions), erased_at_us__gt=cut.at_us
+    )
     return set(erased.values_list("entry_id", flat=True))
 
 
 @dataclass(slots=True)
 class Cast:
-    """A vote with its words; None where they were erased."""
+    """A vote with its reason, which is None if it was erased."""
 
     vote: Vote
     reason: str | None
@@ -152,7 +184,7 @@ class Cast:
 
 @dataclass(slots=True)
 class GateThen:
-    """A gate as its page showed it. `yes` counts the votes for it."""
+    """Data of a gate's page. `yes` is the number of approvals."""
 
     gate: Gate
     effect: Effect
@@ -164,30 +196,34 @@ class GateThen:
 
 
 def gate(project: Project, live: Gate, cut: Cut, _window: Window) -> GateThen | None:
-    """What the page of `live` showed; None when nobody had been asked yet."""
-    then = gates.whole(project.id, [live.id], cut).get(live.id)
-    effect = replay.whole(project.id, [then.gate.effect_id], cut).get(then.gate.effect_id) if then else None
-    if then is None or effect is None:
+    """Return the data of the page of `live`, or None if the gate did not exist yet."""
+    past = gates.whole(project.id, [live.id], cut).get(live.id)
+    effect = (
+        replay.whole(project.id, [past.gate.effect_id], cut).get(past.gate.effect_id)
+        if past
+        else None
+    )
+    if past is None or effect is None:
         return None
-    positions = [then.gate.plan_position, *(vote.position for vote in then.votes)]
+    positions = [past.gate.plan_position, *(vote.position for vote in past.votes)]
     texts = dict(Body.objects.filter(entry__in=positions).values_list("entry_id", "text"))
-    asked = effect.effect
-    asked.plan_position = then.gate.plan_position
-    said = {position: gists.parsed(text).get("reason", "") for position, text in texts.items()}
+    past_effect = effect.effect
+    past_effect.plan_position = past.gate.plan_position
+    reasons = {position: gists.parsed(text).get("reason", "") for position, text in texts.items()}
     return GateThen(
-        gate=then.gate,
-        effect=asked,
-        state=shown_state(asked, cut.at_us),
-        votes=[Cast(vote, said.get(vote.position)) for vote in then.votes],
-        yes=sum(vote.answer == "approve" for vote in then.votes),
-        exchange=effect_page.exchange(asked, []),
+        gate=past.gate,
+        effect=past_effect,
+        state=shown_state(past_effect, cut.at_us),
+        votes=[Cast(vote, reasons.get(vote.position)) for vote in past.votes],
+        yes=sum(vote.answer == "approve" for vote in past.votes),
+        exchange=effect_page.exchange(past_effect, []),
         erased_since=erased_since(project.id, positions, cut),
     )
 
 
 @dataclass(slots=True)
 class SessionThen:
-    """A session as its page showed it, with a page of its effects, newest first."""
+    """Data of a session's page, with a page of its effects, newest first."""
 
     session: Session
     lease: sessions.Held | None
@@ -195,7 +231,7 @@ class SessionThen:
     rows: list[Row]
     older: int | None
     newer: int | None
-    by_state: list[tuple[str, int]]  # (word, number), those with any
+    by_state: list[tuple[str, int]]  # Non-zero (label, count) pairs.
     effects: int
     violations: int
     children: list[Session]
@@ -203,52 +239,71 @@ class SessionThen:
 
 
 def session(project: Project, live: Session, cut: Cut, window: Window) -> SessionThen | None:
-    """What the page of `live` showed; None when it was not open yet."""
-    then = sessions.whole(project.id, [live.id], cut).get(live.id)
-    if then is None:
+    """Return the data of the page of `live`, or None if the session did not exist yet."""
+    past = sessions.whole(project.id, [live.id], cut).get(live.id)
+    if past is None:
         return None
     opened = Effect.objects.filter(session=live, opened_position__lte=cut.position)
     page = keyset.page(opened.only("id", "opened_position"), SIZE, window)
-    since = moved(live.id, cut)
-    countable = len(since) <= MOST_MOVED
-    found = replay.effects(project.id, {row.id for row in page.rows} | (since if countable else set()), cut)
-    shown_rows = [found[row.id] for row in page.rows if row.id in found]
-    heads = _gists([row.plan_position for row in shown_rows if row.plan_position is not None])
-    again = [row for key, row in found.items() if key in since]
-    counts, violations = _counts(opened, again, since, cut) if countable else ({}, 0)
-    under = Session.objects.filter(parent=live, opened_position__lte=cut.position).order_by("-opened_position")
-    children = sessions.sessions(project.id, under.values_list("id", flat=True)[:RELATED], cut).values()
-    made = Artifact.objects.filter(session=live, opened_position__lte=cut.position)
+    changed_ids = moved(live.id, cut)
+    countable = len(changed_ids) <= MOST_MOVED
+    rebuilt = replay.effects(
+        project.id, {row.id for row in page.rows} | (changed_ids if countable else set()), cut
+    )
+    shown_rows = [rebuilt[row.id] for row in page.rows if row.id in rebuilt]
+    summaries = _load_summaries(
+        [row.plan_position for row in shown_rows if row.plan_position is not None]
+    )
+    changed = [row for key, row in rebuilt.items() if key in changed_ids]
+    counts, violations = _count_states(opened, changed, changed_ids, cut) if countable else ({}, 0)
+    child_sessions = Session.objects.filter(
+        parent=live, opened_position__lte=cut.position
+    ).order_by("-opened_position")
+    children = sessions.sessions(
+        project.id, child_sessions.values_list("id", flat=True)[:RELATED], cut
+    ).values()
+    past_artifacts = Artifact.objects.filter(session=live, opened_position__lte=cut.position)
     return SessionThen(
-        session=then.session,
-        lease=then.lease,
-        lost=then.lost,
-        rows=[Row(row, shown_state(row, cut.at_us), heads.get(row.plan_position)) for row in shown_rows],
+        session=past.session,
+        lease=past.lease,
+        lost=past.lost,
+        rows=[
+            Row(row, shown_state(row, cut.at_us), summaries.get(row.plan_position))
+            for row in shown_rows
+        ],
         older=page.older,
         newer=page.newer,
         by_state=[(word, counts[word]) for word in shown.STATES.values() if counts.get(word)],
         effects=sum(counts.values()) if countable else opened.count(),
         violations=violations,
         children=sorted(children, key=lambda row: row.opened_position, reverse=True),
-        artifacts=list(made.order_by("-opened_position")[:RELATED]),
+        artifacts=list(past_artifacts.order_by("-opened_position")[:RELATED]),
     )
 
 
 def moved(session: UUID, cut: Cut) -> set[UUID]:
-    """The effects of a session that are not any more what they were."""
+    """Return the effects of a session that changed since the cut."""
     since = Entry.objects.filter(session=session, position__gt=cut.position, effect__isnull=False)
-    moved = set(since.order_by().values_list("effect", flat=True).distinct())
-    undone = Effect.objects.filter(session=session, compensates__isnull=False).values_list("id", "compensates")
-    named = {effect: target for effect, target in undone if effect in moved}
-    return {one for one in (*moved, *named.values()) if one is not None}
+    changed = set(since.order_by().values_list("effect", flat=True).distinct())
+    compensations = Effect.objects.filter(session=session, compensates__isnull=False).values_list(
+        "id", "compensates"
+    )
+    targets = {effect: target for effect, target in compensations if effect in changed}
+    return {effect_id for effect_id in (*changed, *targets.values()) if effect_id is not None}
 
 
-def _counts(opened: Any, again: Iterable[Effect], moved: set[UUID], cut: Cut) -> tuple[dict[str, int], int]:
-    """How many effects stood in each shown state, and how many of them violated: the rest as it is stored."""
-    arms = {word: shown.arms(key, cut.at_us) for key, word in shown.STATES.items()}
-    whens = [When(condition, then=Value(word)) for word, conditions in arms.items() for condition in conditions]
+def _count_states(
+    opened: Any, changed: Iterable[Effect], changed_ids: set[UUID], cut: Cut
+) -> tuple[dict[str, int], int]:
+    """Return the number of effects in each shown state, and of those with violations."""
+    conditions_by_state = {label: shown.arms(key, cut.at_us) for key, label in shown.STATES.items()}
+    whens = [
+        When(condition, then=Value(label))
+        for label, conditions in conditions_by_state.items()
+        for condition in conditions
+    ]
     groups = (
-        opened.exclude(id__in=moved)
+        opened.exclude(id__in=changed_ids)
         .annotate(shown=Case(*whens, output_field=CharField()))
         .values("shown")
         .annotate(number=Count("id"), breaching=Count("id", filter=Q(violates=True)))
@@ -256,14 +311,14 @@ def _counts(opened: Any, again: Iterable[Effect], moved: set[UUID], cut: Cut) ->
     )
     counts = {group["shown"]: group["number"] for group in groups}
     violations = sum(group["breaching"] for group in groups)
-    for row in again:
-        word = shown_state(row, cut.at_us)
-        counts[word] = counts.get(word, 0) + 1
+    for row in changed:
+        label = shown_state(row, cut.at_us)
+        counts[label] = counts.get(label, 0) + 1
         violations += row.violates
     return counts, violations
 
 
-def _gists(positions: list[int]) -> dict[int | None, str | None]:
-    """What a call said in a line, by the position of its plan; erased ones are absent."""
+def _load_summaries(positions: list[int]) -> dict[int | None, str | None]:
+    """Return one-line summaries of calls by the position of the plan; erased ones are absent."""
     texts = Body.objects.filter(entry__in=positions).values_list("entry_id", "text")
     return {position: gists.gist(gists.arguments_in(text)) for position, text in texts}

@@ -1,4 +1,4 @@
-"""Effects as of a cut: stored rows where nothing was told since, else made again from the facts up to there."""
+"""Effects as of a cut: unchanged ones as stored, changed ones rebuilt from the journal."""
 
 import copy
 from collections.abc import Iterable, Mapping
@@ -26,12 +26,13 @@ from ledger.tools import name_digest
 from sessions.models import Session
 
 US: Final = 1_000_000
-MOST_SINCE: Final = 2_000_000  # entries of everybody after a cut that a search walks, while it has time
-MOST_CHANGED: Final = 5_000  # things of one kind that it makes again
+# Most entries after a cut, of all projects, that a search walks; a search also has a time limit.
+MOST_SINCE: Final = 2_000_000
+MOST_CHANGED: Final = 5_000  # Most rows of one kind that are rebuilt.
 
 
 class Then(NamedTuple):
-    """An effect as of a cut (not saved), its attempts in order, and the columns whose words were erased since."""
+    """An effect as of a cut (not saved), its attempts in order, and the columns erased since."""
 
     effect: Effect
     attempts: list[Attempt]
@@ -39,49 +40,88 @@ class Then(NamedTuple):
 
 
 def effects(project: UUID, ids: Iterable[UUID], cut: Cut) -> dict[UUID, Effect]:
-    """The effects of `ids` in the state as of `cut`, not saved; those that were not there yet are absent."""
-    return {identity: then.effect for identity, then in whole(project, ids, cut).items()}
+    """Return the effects of `ids` as of `cut`, not saved. Later ones are absent."""
+    return {identity: past.effect for identity, past in whole(project, ids, cut).items()}
 
 
 def whole(project: UUID, ids: Iterable[UUID], cut: Cut) -> dict[UUID, Then]:
-    """The same with their attempts. A constant number of queries, and as much work as there are facts to fold."""
+    """Return the effects with their attempts.
+
+    A constant number of queries; the work grows with the number of facts to fold.
+    """
     wanted = set(ids)
-    stored = {key: row for key, row in _rows(project, "id", wanted).items() if _is_there(row, cut)}
-    undoing = _compensations(project, stored)  # also of later: what they compensate moved with them
-    moved = told.since({*stored, *undoing}, cut.position)
-    # What an effect compensates has no entry of its own when the compensation is acknowledged.
-    replaced = told.replaced_plans(moved)
-    moved |= {row.compensates_id for key, row in (stored | undoing).items() if key in moved and row.compensates_id}
-    moved |= {UUID(one["compensates_id"]) for said in replaced.values() for one in said if one.get("compensates_id")}
-    moved -= {key for key, row in stored.items() if row.imported}  # a bundle's word: told once, and never moves
-    again = {identity: row for identity, row in stored.items() if identity in moved}
-    with_undoing = again | {
-        key: row for key, row in (stored | undoing).items() if _is_there(row, cut) and _may_undo(row, again, replaced)
+    stored = {
+        key: row for key, row in _load_rows(project, "id", wanted).items() if _existed(row, cut)
     }
-    tried = _attempts({*stored, *with_undoing})
-    found = {
-        identity: Then(row, list(tried.get(identity, {}).values()))
+    # Later compensations count, too: what they compensate changed with them.
+    undoing = _load_compensations(project, stored)
+    changed_ids = told.since({*stored, *undoing}, cut.position)
+    # Acknowledging a compensation adds no entry to the effect that it compensates.
+    replaced = told.replaced_plans(changed_ids)
+    changed_ids |= {
+        row.compensates_id
+        for key, row in (stored | undoing).items()
+        if key in changed_ids and row.compensates_id
+    }
+    changed_ids |= {
+        UUID(folded_effect["compensates_id"])
+        for erasable_text in replaced.values()
+        for folded_effect in erasable_text
+        if folded_effect.get("compensates_id")
+    }
+    changed_ids -= {
+        key for key, row in stored.items() if row.imported
+    }  # Imported rows never change.
+    changed = {identity: row for identity, row in stored.items() if identity in changed_ids}
+    with_undoing = changed | {
+        key: row
+        for key, row in (stored | undoing).items()
+        if _existed(row, cut) and _may_compensate(row, changed, replaced)
+    }
+    attempts_by_id = _load_attempts({*stored, *with_undoing})
+    past_effects = {
+        identity: Then(row, list(attempts_by_id.get(identity, {}).values()))
         for identity, row in stored.items()
-        if identity not in moved
+        if identity not in changed_ids
     }
-    if again:
-        folding = Folding(with_undoing, tried, replaced | told.replaced_plans(with_undoing.keys() - moved))
+    if changed:
+        folding = Folding(
+            with_undoing,
+            attempts_by_id,
+            replaced | told.replaced_plans(with_undoing.keys() - changed_ids),
+        )
         folding.tell(told.of_effects(with_undoing, cut.position))
-        folded = {identity: folding.folded[identity] for identity in again if identity in folding.folded}
-        said = words.words(project, folded, again, tried)
-        deadlines = _Deadlines(project, min(one.settled for one in folded.values())) if folded else None
-        for identity, one in folded.items():
-            one.row.tool = said[identity].effect["tool"]
+        folded = {
+            identity: folding.folded[identity] for identity in changed if identity in folding.folded
+        }
+        erasable_text = words.words(project, folded, changed, attempts_by_id)
+        deadlines = (
+            _Deadlines(project, min(folded_effect.settled for folded_effect in folded.values()))
+            if folded
+            else None
+        )
+        for identity, folded_effect in folded.items():
+            folded_effect.row.tool = erasable_text[identity].effect["tool"]
             if deadlines is not None:
-                one.row.deadline_us = deadlines.of(one)
-            columns = folding.said_of_plan(identity, cut.position) if one.plan is not None else {}
-            found[identity] = _then(again[identity], one, columns, tried.get(identity, {}), said[identity])
-    return found
+                folded_effect.row.deadline_us = deadlines.of(folded_effect)
+            columns = (
+                folding.said_of_plan(identity, cut.position)
+                if folded_effect.plan is not None
+                else {}
+            )
+            past_effects[identity] = _rebuild_effect(
+                changed[identity],
+                folded_effect,
+                columns,
+                attempts_by_id.get(identity, {}),
+                erasable_text[identity],
+            )
+    return past_effects
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What the journal says more of after a cut: ids of effects, sessions and gates."""
+    """The effects, sessions and gates with entries after a cut."""
 
     effects: frozenset[UUID]
     sessions: frozenset[UUID]
@@ -89,163 +129,210 @@ class Changed:
 
 
 def changed_since(project: UUID, cut: Cut) -> Changed:
-    """What is to be made again for a search as of `cut`; all else stands in its tables as it stood then.
+    """Return what must be rebuilt for a search as of `cut`; all other rows are unchanged.
 
-    Raises UnfitError where that would be too much: a later moment can be looked at.
+    Raises UnfitError if there are too many; a later moment may work.
     """
-    return Changed(changed_effects(project, cut), changed_sessions(project, cut), changed_gates(project, cut))
+    return Changed(
+        changed_effects(project, cut), changed_sessions(project, cut), changed_gates(project, cut)
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """Where one looks for what changed since a cut: above the position `after`, and for `most` things."""
+    """Where to look for changes since a cut: above position `after`, for at most `most` rows."""
 
     after: int
     most: int = MOST_CHANGED
 
     @classmethod
     def of(cls, cut: Cut) -> "News":
-        """Everything since the cut."""
+        """Return the range of everything since the cut."""
         return cls(cut.position)
 
 
-def changed_effects(project: UUID, cut: Cut, news: News | None = None) -> frozenset[UUID]:
-    """The effects that were there and of which the journal says more since; also by what they compensate."""
-    news = news or News.of(cut)
-    since = _since(news).filter(effect__isnull=False).values("effect")
-    told_of = Effect.objects.filter(id__in=since)
-    moved = _there(project, told_of, cut, news)
-    undone = Effect.objects.filter(id__in=told_of.filter(compensates__isnull=False).values("compensates"))
-    moved |= _there(project, undone, cut, news)
-    for said in told.replaced_plans(moved).values():
-        moved |= {UUID(one["compensates_id"]) for one in said if one.get("compensates_id")}
-    return frozenset(moved)
+def changed_effects(project: UUID, cut: Cut, since_range: News | None = None) -> frozenset[UUID]:
+    """Return the effects that existed and have later entries.
+
+    Effects that such an effect compensates are included.
+    """
+    since_range = since_range or News.of(cut)
+    changed_rows = _entries_since(since_range).filter(effect__isnull=False).values("effect")
+    changed_effects = Effect.objects.filter(id__in=changed_rows)
+    changed_ids = _select_existing(project, changed_effects, cut, since_range)
+    compensated = Effect.objects.filter(
+        id__in=changed_effects.filter(compensates__isnull=False).values("compensates")
+    )
+    changed_ids |= _select_existing(project, compensated, cut, since_range)
+    for plan_list in told.replaced_plans(changed_ids).values():
+        changed_ids |= {
+            UUID(plan["compensates_id"]) for plan in plan_list if plan.get("compensates_id")
+        }
+    return frozenset(changed_ids)
 
 
 def changed_sessions(project: UUID, cut: Cut, news: News | None = None) -> frozenset[UUID]:
-    """The sessions that were there and of which the journal says more since."""
+    """Return the sessions that existed and have later entries."""
     news = news or News.of(cut)
-    since = _since(news).filter(session__isnull=False).values("session")
-    return frozenset(_there(project, Session.objects.filter(id__in=since), cut, news))
+    since = _entries_since(news).filter(session__isnull=False).values("session")
+    return frozenset(_select_existing(project, Session.objects.filter(id__in=since), cut, news))
 
 
 def changed_gates(project: UUID, cut: Cut, news: News | None = None) -> frozenset[UUID]:
-    """The gates that were there and of whose effects the journal says more since."""
+    """Return the gates that existed and whose effects have later entries."""
     news = news or News.of(cut)
-    since = _since(news).filter(effect__isnull=False).values("effect")
-    return frozenset(_there(project, Gate.objects.filter(effect__in=since), cut, news))
+    since = _entries_since(news).filter(effect__isnull=False).values("effect")
+    return frozenset(_select_existing(project, Gate.objects.filter(effect__in=since), cut, news))
 
 
 def changed_exemptions(project: UUID, cut: Cut, news: News | None = None) -> frozenset[UUID]:
-    """The exemptions that were there and of which the journal says more since."""
+    """Return the exemptions that existed and have later entries."""
     news = news or News.of(cut)
-    since = _since(news).filter(IS_OF_A_RARE_KIND, project=project, kind__in=exemptions.KINDS).values("subject")
-    return frozenset(_there(project, Exemption.objects.filter(id__in=since), cut, news))
+    since = (
+        _entries_since(news)
+        .filter(IS_OF_A_RARE_KIND, project=project, kind__in=exemptions.KINDS)
+        .values("subject")
+    )
+    return frozenset(_select_existing(project, Exemption.objects.filter(id__in=since), cut, news))
 
 
-def _since(news: News) -> Any:
+def _entries_since(news: News) -> Any:
     if horizon.last_position() - news.after > MOST_SINCE:
         raise UnfitError(_TOO_LONG_AGO)
-    return Entry.objects.filter(position__gt=news.after).exclude(kind__startswith="access.").order_by()
+    return (
+        Entry.objects.filter(position__gt=news.after).exclude(kind__startswith="access.").order_by()
+    )
 
 
 _TOO_LONG_AGO: Final = (
-    "Too much has happened since then to search the book as it stood; choose a later moment. The pages of single"
-    " effects, gates and sessions can be shown as of any moment."
+    "Too much has changed since then to search as of that moment. Choose a later one. "
+    "Pages of single effects, gates and sessions are available as of any moment."
 )
 
 
-def _there(project: UUID, rows: Any, cut: Cut, news: News) -> set[UUID]:
-    """Those of `rows` that were there at the cut. Most of what there is news of came later, and is not made again."""
-    found = set()
-    # Of everybody, and then those of the project: asked for these alone, SQLite reads all of the project's.
-    for identity, home, opened in rows.order_by().values_list("id", "project", "opened_position").iterator(2_000):
-        if home == project and opened <= cut.position:
-            found.add(identity)
-            if len(found) > news.most:
+def _select_existing(project: UUID, rows: Any, cut: Cut, news: News) -> set[UUID]:
+    """Return the ids of `rows` that existed at the cut. Later rows are not rebuilt."""
+    existing = set()
+    # Select from all projects and then filter: with a project condition, SQLite reads all of the
+    # project's rows.
+    for identity, row_project, opened in (
+        rows.order_by().values_list("id", "project", "opened_position").iterator(2_000)
+    ):
+        if row_project == project and opened <= cut.position:
+            existing.add(identity)
+            if len(existing) > news.most:
                 raise UnfitError(_TOO_LONG_AGO)
-    return found
+    return existing
 
 
-def _is_there(row: Effect, cut: Cut) -> bool:
+def _existed(row: Effect, cut: Cut) -> bool:
     return row.opened_position <= cut.position
 
 
-def _rows(project: UUID, column: str, ids: Iterable[UUID]) -> dict[UUID, Effect]:
-    """The effects of the project, found by ids alone."""
-    found: dict[UUID, Effect] = {}
+def _load_rows(project: UUID, column: str, ids: Iterable[UUID]) -> dict[UUID, Effect]:
+    """Return the project's effects, selected by ids alone."""
+    rows_by_id: dict[UUID, Effect] = {}
     for part in told.parts(ids):
         for row in Effect.objects.filter(**{f"{column}__in": part}):
             if row.project_id == project:
-                found[row.id] = row
-    return found
+                rows_by_id[row.id] = row
+    return rows_by_id
 
 
-def _compensations(project: UUID, stored: Mapping[UUID, Effect]) -> dict[UUID, Effect]:
-    """The effects that undo any of `stored`, or did so by a plan that another took the place of since."""
-    found = _rows(project, "compensates", stored)
-    formerly: set[UUID] = set()
+def _load_compensations(project: UUID, stored: Mapping[UUID, Effect]) -> dict[UUID, Effect]:
+    """Return the effects that compensate any of `stored`, by their current or a replaced plan."""
+    compensations = _load_rows(project, "compensates", stored)
+    former_ids: set[UUID] = set()
     for part in told.parts({row.session_id for row in stored.values()}):
-        replaced = Entry.objects.filter(IS_OF_A_RARE_KIND, project=project, kind=REPLANNED, lane="system")
+        replaced = Entry.objects.filter(
+            IS_OF_A_RARE_KIND, project=project, kind=REPLANNED, lane="system"
+        )
         undoing = replaced.filter(session__in=part, facts__contains="compensates_id")
         for effect, facts in undoing.values_list("effect", "facts"):
             if effect is not None and UUID(orjson.loads(facts)["compensates_id"]) in stored:
-                formerly.add(effect)
-    return found | _rows(project, "id", formerly - found.keys() - stored.keys())
+                former_ids.add(effect)
+    return compensations | _load_rows(
+        project, "id", former_ids - compensations.keys() - stored.keys()
+    )
 
 
-def _may_undo(row: Effect, again: Mapping[UUID, Effect], replaced: Mapping[UUID, list[dict[str, Any]]]) -> bool:
-    named = {row.compensates_id} if row.compensates_id is not None else set()
-    named |= {UUID(one["compensates_id"]) for one in replaced.get(row.id, ()) if one.get("compensates_id")}
-    return any(one in again for one in named)
+def _may_compensate(
+    row: Effect, changed: Mapping[UUID, Effect], replaced: Mapping[UUID, list[dict[str, Any]]]
+) -> bool:
+    targets = {row.compensates_id} if row.compensates_id is not None else set()
+    targets |= {
+        UUID(target["compensates_id"])
+        for target in replaced.get(row.id, ())
+        if target.get("compensates_id")
+    }
+    return any(target in changed for target in targets)
 
 
-def _attempts(ids: Iterable[UUID]) -> dict[UUID, dict[int, Attempt]]:
-    found: dict[UUID, dict[int, Attempt]] = {}
+def _load_attempts(ids: Iterable[UUID]) -> dict[UUID, dict[int, Attempt]]:
+    attempts_by_id: dict[UUID, dict[int, Attempt]] = {}
     for part in told.parts(ids):
         for row in Attempt.objects.filter(effect__in=part).order_by("number"):
-            found.setdefault(row.effect_id, {})[row.number] = row
-    return found
+            attempts_by_id.setdefault(row.effect_id, {})[row.number] = row
+    return attempts_by_id
 
 
 class _Deadlines:
-    """How long a dispatch of a tool might take by what was declared of it when an effect was last told of."""
+    """The time limits of tools, as declared when an effect last changed."""
 
     def __init__(self, project: UUID, since: int) -> None:
         self._project = project
-        loaded = Entry.objects.filter(IS_OF_A_RARE_KIND, project=project, kind="admin.tools_loaded", position__gt=since)
+        loaded = Entry.objects.filter(
+            IS_OF_A_RARE_KIND, project=project, kind="admin.tools_loaded", position__gt=since
+        )
         entries = loaded.order_by("position").values_list("position", "facts")
-        self._before = [(position, orjson.loads(facts).get("before", {})) for position, facts in entries]
+        self._before = [
+            (position, orjson.loads(facts).get("before", {})) for position, facts in entries
+        ]
 
-    def of(self, one: Folded) -> int | None:
-        """The deadline of an effect that is under way, in microseconds."""
-        last = one.attempts.get(one.row.attempt_count)
-        if one.row.state != "dispatched" or last is None or last.received_us is None:
+    def of(self, folded: Folded) -> int | None:
+        """Return the deadline of an effect in progress, in microseconds."""
+        last = folded.attempts.get(folded.row.attempt_count)
+        if folded.row.state != "dispatched" or last is None or last.received_us is None:
             return None
-        return last.received_us + self._seconds(one.row.tool, one.settled) * US
+        return last.received_us + self._seconds(folded.row.tool, folded.settled) * US
 
     def _seconds(self, tool: str, position: int) -> int:
         name = name_digest(tool)
-        was = next((said[name] for at, said in self._before if at > position and name in said), None)
-        return int(was) if was is not None else declared.tool(self._project, tool).deadline_s
+        declared_s = next(
+            (
+                before_values[name]
+                for at, before_values in self._before
+                if at > position and name in before_values
+            ),
+            None,
+        )
+        return (
+            int(declared_s)
+            if declared_s is not None
+            else declared.tool(self._project, tool).deadline_s
+        )
 
 
-_OF_EFFECTS: Final = rows.columns(EffectRow)
-_OF_ATTEMPTS: Final = rows.columns(AttemptRow)
+_EFFECT_COLUMNS: Final = rows.columns(EffectRow)
+_ATTEMPT_COLUMNS: Final = rows.columns(AttemptRow)
 
 
-def _then(stored: Effect, one: Folded, plan: dict[str, Any], tried: Mapping[int, Attempt], said: Found) -> Then:
-    """The rows as they were. What counts how often a row was written (`version`) stays as it is now."""
+def _rebuild_effect(
+    stored: Effect, folded: Folded, plan: dict[str, Any], tried: Mapping[int, Attempt], texts: Found
+) -> Then:
+    """Return the effect as it was. `version`, which counts writes, keeps its current value."""
     effect = copy.copy(stored)
-    kept = {name: getattr(one.row, name) for name in _OF_EFFECTS if name != "version"}
-    for name, value in (kept | plan | said.effect | {"violates": one.violates}).items():
+    columns = {name: getattr(folded.row, name) for name in _EFFECT_COLUMNS if name != "version"}
+    for name, value in (columns | plan | texts.effect | {"violates": folded.violates}).items():
         setattr(effect, name, value)
     attempts = []
-    for number, row in sorted(one.attempts.items()):
+    for number, row in sorted(folded.attempts.items()):
         attempt = copy.copy(tried[number])
         fixed = {"remote_key": attempt.remote_key}
-        then = {name: getattr(row, name) for name in _OF_ATTEMPTS} | fixed | said.attempts[number]
-        for name, value in then.items():
+        values = (
+            {name: getattr(row, name) for name in _ATTEMPT_COLUMNS} | fixed | texts.attempts[number]
+        )
+        for name, value in values.items():
             setattr(attempt, name, value)
         attempts.append(attempt)
-    return Then(effect, attempts, frozenset(said.lost))
+    return Then(effect, attempts, frozenset(texts.lost))

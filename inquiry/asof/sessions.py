@@ -1,4 +1,4 @@
-"""Sessions as of a cut: status, times and links from the facts of the journal, words from what said them then."""
+"""Sessions as of a cut: status, times and links from entries' facts, text from their bodies."""
 
 import copy
 from collections.abc import Iterable
@@ -23,11 +23,15 @@ from sessions.models import ENDED, Repository, Session
 from sessions.origin import Origin
 from sessions.references import by_reference
 
-_STATUS_OF_KIND: Final = {"session.waiting": "waiting", "session.resumed": "running", "session.suspended": "suspended"}
-_JOINED: Final = ("agent", "owner", "on_behalf_of", "repository", "parent")
+_STATUS_OF_KIND: Final = {
+    "session.waiting": "waiting",
+    "session.resumed": "running",
+    "session.suspended": "suspended",
+}
+_RELATED: Final = ("agent", "owner", "on_behalf_of", "repository", "parent")
 _NAMING: Final = ("session.started", *registers.KINDS)
-MOST_WORDS: Final = 500  # entries, the newest, whose bodies are read for what a session was called and where it stood
-_UNSTARTED: Final[dict[str, Any]] = {
+MOST_WORDS: Final = 500  # Newest entries whose bodies are read for a session's title and cursor.
+_COLUMNS_BEFORE_START: Final[dict[str, Any]] = {
     **dict.fromkeys(("started_mark", "branch", "title"), ""),
     **dict.fromkeys(("started_at_us", "parent_id", "owner_id", "on_behalf_of_id", "repository_id")),
     "mode": "reported",
@@ -36,7 +40,10 @@ _UNSTARTED: Final[dict[str, Any]] = {
 
 
 class Held(NamedTuple):
-    """What the journal says of a session's lease. Beats are not in it; `released_us` is None while it was held."""
+    """A session's lease in the journal, which has no heartbeats.
+
+    `released_us` is None while it is held.
+    """
 
     epoch: int
     acquired_us: int
@@ -45,7 +52,7 @@ class Held(NamedTuple):
 
 @dataclass(slots=True)
 class Then:
-    """A session as of a cut (not saved), its lease, and the columns whose words were erased since."""
+    """A session as of a cut (not saved), its lease, and the columns erased since."""
 
     session: Session
     lease: Held | None = None
@@ -53,60 +60,72 @@ class Then:
 
 
 def sessions(project: UUID, ids: Iterable[UUID], cut: Cut) -> dict[UUID, Session]:
-    """The sessions of `ids` in the state as of `cut`, not saved; those that were not there yet are absent."""
-    return {identity: then.session for identity, then in whole(project, ids, cut).items()}
+    """Return the sessions of `ids` as of `cut`, not saved. Later ones are absent."""
+    return {identity: past.session for identity, past in whole(project, ids, cut).items()}
 
 
 def whole(project: UUID, ids: Iterable[UUID], cut: Cut) -> dict[UUID, Then]:
-    """The same with what else the journal says of them."""
+    """Return the sessions with their leases and erased columns."""
     stored: dict[UUID, Session] = {}
     for part in told.parts(ids):
-        for row in Session.objects.filter(id__in=part).select_related(*_JOINED):
+        for row in Session.objects.filter(id__in=part).select_related(*_RELATED):
             if row.project_id == project and row.opened_position <= cut.position:
                 stored[row.id] = row
-    said: dict[UUID | None, list[Told]] = {}
-    for one in told.of_sessions(stored, cut.position):
-        said.setdefault(one.session, []).append(one)
+    entries_by_session: dict[UUID | None, list[Told]] = {}
+    for entry in told.of_sessions(stored, cut.position):
+        entries_by_session.setdefault(entry.session, []).append(entry)
     counts = dict(
         Effect.objects.filter(session__in=stored, opened_position__lte=cut.position)
         .values_list("session")
         .annotate(number=Count("id"))
         .order_by()
     )
-    seen = heard(stored, cut)
-    after = Entry.objects.filter(session__in=stored, position__gt=cut.position).exclude(lane="claim").order_by()
-    renamed = set(after.filter(kind__in=_NAMING).values_list("session", flat=True).distinct())
-    found = {}
+    last_received = heard(stored, cut)
+    later_entries = (
+        Entry.objects.filter(session__in=stored, position__gt=cut.position)
+        .exclude(lane="claim")
+        .order_by()
+    )
+    changed_text_ids = set(
+        later_entries.filter(kind__in=_NAMING).values_list("session", flat=True).distinct()
+    )
+    past_sessions = {}
     for key, row in stored.items():
-        then = _then(row, said.get(key, []))
-        then.session.effect_count = counts.get(key, 0)
-        then.session.seen_at_us = seen.get(key) or row.created_at_us
-        if key in renamed:
-            _words(then, row, cut)
-            _labels(then, row, cut)
-        found[key] = then
-    return found
+        past = _rebuild_session(row, entries_by_session.get(key, []))
+        past.session.effect_count = counts.get(key, 0)
+        past.session.seen_at_us = last_received.get(key) or row.created_at_us
+        if key in changed_text_ids:
+            _set_text(past, row, cut)
+            _remove_later_labels(past, row, cut)
+        past_sessions[key] = past
+    return past_sessions
 
 
 def heard(sessions: Iterable[UUID], cut: Cut) -> dict[UUID, int | None]:
-    """When the last fact of each was received, of those that its agents told by the cut.
+    """Return when the last entry from an agent was received for each session, by the cut.
 
-    Heartbeats are not in the journal: when they were last heard by then, nobody can know. One query for each AT_ONCE.
+    The journal has no heartbeats, so the last heartbeat by then is unknown. One query for each
+    AT_ONCE ids.
     """
-    last = Entry.objects.filter(session=OuterRef("pk"), position__lte=cut.position, lane__in=_OF_AGENTS)
-    found: dict[UUID, int | None] = {}
+    last_entry = Entry.objects.filter(
+        session=OuterRef("pk"), position__lte=cut.position, lane__in=_AGENT_LANES
+    )
+    received_by_id: dict[UUID, int | None] = {}
     for part in told.parts(sessions):
-        newest = Subquery(last.order_by("-position").values("received_us")[:1])
-        found |= dict(Session.objects.filter(pk__in=part).values_list("pk", newest))
-    return found
+        newest = Subquery(last_entry.order_by("-position").values("received_us")[:1])
+        received_by_id |= dict(Session.objects.filter(pk__in=part).values_list("pk", newest))
+    return received_by_id
 
 
-_OF_AGENTS: Final = ("command", "evidence")
+_AGENT_LANES: Final = ("command", "evidence")
 
 
 @dataclass(slots=True)
 class _Folded:
-    """What a session's facts make of it. `start` and `word` are the entries that describe it and set its status."""
+    """The folded facts of a session.
+
+    `start` and `word` are the entries that describe it and set its status.
+    """
 
     start: Told | None = None
     word: Told | None = None
@@ -117,30 +136,42 @@ class _Folded:
     lease: Held | None = None
 
 
-def _fold(said: Iterable[Told]) -> _Folded:
-    """The session's own fold (sessions/sessions.py) over what the journal keeps of it."""
-    one = _Folded()
-    for fact in said:
+def _fold(entries: Iterable[Told]) -> _Folded:
+    """Fold a session's entries like sessions/sessions.py."""
+    folded = _Folded()
+    for fact in entries:
         if fact.kind.startswith("lease."):
-            one.lease = _lease(one.lease, fact) or one.lease
+            folded.lease = _apply_lease_entry(folded.lease, fact) or folded.lease
             continue
         if fact.is_ours:
-            one.resumes += fact.kind == "session.resumed"
+            folded.resumes += fact.kind == "session.resumed"
             continue
-        status = fact.facts.get("status") if fact.kind == "session.changed" else _STATUS_OF_KIND.get(fact.kind)
+        status = (
+            fact.facts.get("status")
+            if fact.kind == "session.changed"
+            else _STATUS_OF_KIND.get(fact.kind)
+        )
         latest = latest_key(fact.lane, fact.position, fact.producer_seq, fact.source, fact.event_id)
-        if fact.kind == "session.started" and earlier(fact.mark, one.start.mark if one.start else ""):
-            one.start = fact
-        elif fact.kind == "session.ended" and (one.status not in ENDED or earlier(fact.mark, one.status_mark)):
-            one.status, one.status_mark, one.ended_at_us = fact.facts["status"], fact.mark, fact.told_us
-            one.word = None
-        elif status and one.status not in ENDED and latest > one.status_mark:
-            one.status, one.status_mark, one.word = status, latest, fact
-    return one
+        if fact.kind == "session.started" and earlier(
+            fact.mark, folded.start.mark if folded.start else ""
+        ):
+            folded.start = fact
+        elif fact.kind == "session.ended" and (
+            folded.status not in ENDED or earlier(fact.mark, folded.status_mark)
+        ):
+            folded.status, folded.status_mark, folded.ended_at_us = (
+                fact.facts["status"],
+                fact.mark,
+                fact.told_us,
+            )
+            folded.word = None
+        elif status and folded.status not in ENDED and latest > folded.status_mark:
+            folded.status, folded.status_mark, folded.word = status, latest, fact
+    return folded
 
 
-def _lease(held: Held | None, fact: Told) -> Held | None:
-    """The lease on the session itself; those on its tasks and on resources are others'."""
+def _apply_lease_entry(held: Held | None, fact: Told) -> Held | None:
+    """Return the session's lease after an entry, ignoring leases on tasks and resources."""
     epoch = fact.facts.get("epoch")
     if fact.lane == "evidence" or epoch is None:
         return None
@@ -151,60 +182,80 @@ def _lease(held: Held | None, fact: Told) -> Held | None:
     return Held(epoch, held.acquired_us, fact.received_us)
 
 
-def _then(stored: Session, said: list[Told]) -> Then:
-    one = _fold(said)
+def _rebuild_session(stored: Session, entries: list[Told]) -> Then:
+    folded = _fold(entries)
     session = copy.copy(stored)
     values: dict[str, Any] = {
-        "status": one.status,
-        "status_mark": one.status_mark,
-        "ended_at_us": one.ended_at_us,
-        "resumes": one.resumes,
+        "status": folded.status,
+        "status_mark": folded.status_mark,
+        "ended_at_us": folded.ended_at_us,
+        "resumes": folded.resumes,
         "waiting_on": "",
     }
     lost: set[str] = set()
-    start = one.start
+    start = folded.start
     if start is None and stored.started_mark:
-        values |= _UNSTARTED
+        values |= _COLUMNS_BEFORE_START
     elif start is not None and start.mark != stored.started_mark:
-        values |= {"started_mark": start.mark, "started_at_us": start.told_us, **_described(stored, start, lost)}
-    speaker = start.agent if start is not None else _first_speaker(stored)
-    if speaker is not None:
-        values["agent_id"] = speaker
-    if one.word is not None and one.status_mark == stored.status_mark:
+        values |= {
+            "started_mark": start.mark,
+            "started_at_us": start.told_us,
+            **_load_start_columns(stored, start, lost),
+        }
+    agent = start.agent if start is not None else _find_first_agent(stored)
+    if agent is not None:
+        values["agent_id"] = agent
+    if folded.word is not None and folded.status_mark == stored.status_mark:
         values["waiting_on"] = stored.waiting_on
-    elif one.word is not None and one.word.kind == "session.changed":  # the older words say for nothing what they wait
-        values["waiting_on"] = _body(stored, one.word.position, "waiting_on", lost).get("waiting_on") or ""
+    # Older status entries do not say what the session waits for.
+    elif folded.word is not None and folded.word.kind == "session.changed":
+        values["waiting_on"] = (
+            _load_body(stored, folded.word.position, "waiting_on", lost).get("waiting_on") or ""
+        )
     for name, value in values.items():
         setattr(session, name, value)
-    return Then(session, one.lease, lost)
+    return Then(session, folded.lease, lost)
 
 
-def _first_speaker(stored: Session) -> UUID | None:
-    """Whose session it is taken for until its start is told: the agent's that spoke of it first."""
-    actor = Entry.objects.filter(position=stored.opened_position).values_list("actor", flat=True).first() or ""
+def _find_first_agent(stored: Session) -> UUID | None:
+    """Return the agent of the first entry, which owns a session until its start is reported."""
+    actor = (
+        Entry.objects.filter(position=stored.opened_position)
+        .values_list("actor", flat=True)
+        .first()
+        or ""
+    )
     return UUID(hex=actor[6:]) if actor.startswith("agent:") else None
 
 
-def _described(stored: Session, start: Told, lost: set[str]) -> dict[str, Any]:
-    """What a start said that another took the place of since: ids from its facts, words from its body."""
+def _load_start_columns(stored: Session, start: Told, lost: set[str]) -> dict[str, Any]:
+    """Return the columns of a start that another start has replaced since."""
     facts = start.facts
-    words = _body(stored, start.position, "title", lost)
-    for_whom = User.objects.filter(person__pseudonym=facts.get("on_behalf_of")).values_list("id", flat=True).first()
-    owner = openings.member(stored.project_id, words.get("owner"))
-    repository = Repository.objects.filter(project=stored.project_id, name=words.get("repository") or "").first()
+    body = _load_body(stored, start.position, "title", lost)
+    on_behalf_of_id = (
+        User.objects.filter(person__pseudonym=facts.get("on_behalf_of"))
+        .values_list("id", flat=True)
+        .first()
+    )
+    owner = openings.member(stored.project_id, body.get("owner"))
+    repository = Repository.objects.filter(
+        project=stored.project_id, name=body.get("repository") or ""
+    ).first()
     return {
         "mode": facts.get("mode", "reported"),
-        "parent_id": UUID(facts["parent"]) if facts.get("parent") not in (None, str(stored.id)) else None,
-        "on_behalf_of_id": for_whom,
+        "parent_id": UUID(facts["parent"])
+        if facts.get("parent") not in (None, str(stored.id))
+        else None,
+        "on_behalf_of_id": on_behalf_of_id,
         "owner_id": owner.pk if owner is not None else None,
         "repository_id": repository.id if repository is not None else None,
-        "title": column_text(words.get("title") or ""),
-        "branch": words.get("branch") or "",
-        "labels": words.get("labels") or {},
+        "title": column_text(body.get("title") or ""),
+        "branch": body.get("branch") or "",
+        "labels": body.get("labels") or {},
     }
 
 
-def _body(stored: Session, position: int, column: str, lost: set[str]) -> dict[str, Any]:
+def _load_body(stored: Session, position: int, column: str, lost: set[str]) -> dict[str, Any]:
     text = bodies.texts(stored.project_id, [position]).get(position)
     if text is None:
         lost.add(column)
@@ -212,71 +263,95 @@ def _body(stored: Session, position: int, column: str, lost: set[str]) -> dict[s
     return gists.parsed(text)
 
 
-# --- what later facts say of it: title, cursor, branches
+# Text from later entries: title, cursor, branches.
 
 
-def _words(then: Then, stored: Session, cut: Cut) -> None:
-    """Set the registers (sessions/registers.py) as they stood."""
-    marks = _marks(stored)
-    since = {name for name, (mark, _value) in marks if _position(stored.project_id, mark) > cut.position}
-    for name in {name for name, _said in marks} - since:  # what was said by then and stands, whatever start came since
-        setattr(then.session, _column(name), getattr(stored, _column(name)))
-    if not since:
+def _set_text(past: Then, stored: Session, cut: Cut) -> None:
+    """Set the registers (sessions/registers.py) to their past values."""
+    marks = _register_marks(stored)
+    changed_names = {
+        name
+        for name, (mark, _value) in marks
+        if _find_position(stored.project_id, mark) > cut.position
+    }
+    # Values that were set by the cut are still current, whatever start came since.
+    for name in {name for name, _said in marks} - changed_names:
+        setattr(past.session, _column_name(name), getattr(stored, _column_name(name)))
+    if not changed_names:
         return
-    heard = copy.copy(then.session)
-    heard.said = {}
+    past_values = copy.copy(past.session)
+    past_values.said = {}
     for name in (*registers.LATEST, *registers.FIRST):
-        setattr(heard, _column(name), None if name in _LINKS else "")
-    heard.title = registers.first_title(stored) if then.session.started_mark == stored.started_mark else heard.title
-    heard.title = heard.title if then.session.started_mark else ""
-    opened_as = heard.title
+        setattr(past_values, _column_name(name), None if name in _LINKS else "")
+    past_values.title = (
+        registers.first_title(stored)
+        if past.session.started_mark == stored.started_mark
+        else past_values.title
+    )
+    past_values.title = past_values.title if past.session.started_mark else ""
+    opening_title = past_values.title
     entries = Entry.objects.filter(session=stored.id, position__lte=cut.position)
-    newest = entries.filter(kind__in=_NAMING, lane__in=_OF_AGENTS).order_by("-position")
-    found = list(newest[:MOST_WORDS])
-    texts = bodies.texts(stored.project_id, [entry.position for entry in found])
-    for entry in reversed(found):
+    newest = entries.filter(kind__in=_NAMING, lane__in=_AGENT_LANES).order_by("-position")
+    newest_entries = list(newest[:MOST_WORDS])
+    texts = bodies.texts(stored.project_id, [entry.position for entry in newest_entries])
+    for entry in reversed(newest_entries):
         if entry.position not in texts:
-            then.lost |= since
+            past.lost |= changed_names
             continue
-        fact = _Heard.of(entry, gists.parsed(texts[entry.position]))
-        meant = by_reference(stored.project_id, registers.references(fact.values))
-        registers.hear(heard, fact, {name: value for name, (value, _key) in meant.items()})
-    registers.settle(heard, opened_as)
-    for name in since:
-        setattr(then.session, _column(name), getattr(heard, _column(name)))
+        fact = _RegisterFact.of(entry, gists.parsed(texts[entry.position]))
+        linked_ids = by_reference(stored.project_id, registers.references(fact.values))
+        registers.hear(
+            past_values, fact, {name: value for name, (value, _key) in linked_ids.items()}
+        )
+    registers.settle(past_values, opening_title)
+    for name in changed_names:
+        setattr(past.session, _column_name(name), getattr(past_values, _column_name(name)))
 
 
-def _labels(then: Then, stored: Session, cut: Cut) -> None:
-    """Leave out the labels that were added since (see sessions.open_session)."""
-    added = Entry.objects.filter(session=stored.id, kind="session.changed", facts=_LABELLED).order_by("position")
-    positions = list(added.values_list("position", flat=True))
-    if not positions or positions[-1] <= cut.position or then.session.labels != stored.labels:
+def _remove_later_labels(past: Then, stored: Session, cut: Cut) -> None:
+    """Remove the labels that were added since (see sessions.open_session)."""
+    labelling_entries = Entry.objects.filter(
+        session=stored.id, kind="session.changed", facts=_LABELLED
+    ).order_by("position")
+    positions = list(labelling_entries.values_list("position", flat=True))
+    if not positions or positions[-1] <= cut.position or past.session.labels != stored.labels:
         return
-    start = Entry.objects.filter(session=stored.id, kind="session.started", lane="command").order_by("position").first()
-    told = [*([start.position] if start is not None else []), *(one for one in positions if one <= cut.position)]
-    texts = bodies.texts(stored.project_id, told)
+    start = (
+        Entry.objects.filter(session=stored.id, kind="session.started", lane="command")
+        .order_by("position")
+        .first()
+    )
+    label_positions = [
+        *([start.position] if start is not None else []),
+        *(label_position for label_position in positions if label_position <= cut.position),
+    ]
+    texts = bodies.texts(stored.project_id, label_positions)
     labels: dict[str, str] = {}
-    for position in told:
+    for position in label_positions:
         labels = {**(gists.parsed(texts.get(position, "")).get("labels") or {}), **labels}
-    then.session.labels = labels
-    if len(texts) < len(told):
-        then.lost.add("labels")
+    past.session.labels = labels
+    if len(texts) < len(label_positions):
+        past.lost.add("labels")
 
 
 _LABELLED: Final = '{"labelled":true}'
 _LINKS: Final = ("merge_into", "branched_from", "merged_into")
 
 
-def _column(name: str) -> str:
+def _column_name(name: str) -> str:
     return f"{name}_id" if name in _LINKS else name
 
 
-def _marks(stored: Session) -> list[tuple[str, tuple[str, Any]]]:
-    return [(name, tuple(said)) for name, said in stored.said.items() if name in (*registers.LATEST, *registers.FIRST)]
+def _register_marks(stored: Session) -> list[tuple[str, tuple[str, Any]]]:
+    return [
+        (name, tuple(mark_value))
+        for name, mark_value in stored.said.items()
+        if name in (*registers.LATEST, *registers.FIRST)
+    ]
 
 
-def _position(project: UUID, mark: str) -> int:
-    """The position of the entry that an order key is of."""
+def _find_position(project: UUID, mark: str) -> int:
+    """Return the position of the entry with an order key."""
     rank, second, source, event_id = mark.split(SEPARATOR)
     if is_of_a_command(mark) and rank == "2":
         return int(second)
@@ -285,8 +360,8 @@ def _position(project: UUID, mark: str) -> int:
 
 
 @dataclass(slots=True)
-class _Heard:
-    """A fact about a session as registers hear it."""
+class _RegisterFact:
+    """A fact about a session, as the registers read it."""
 
     origin: Origin
     kind: str
@@ -294,11 +369,11 @@ class _Heard:
     values: dict[str, Any]
 
     @classmethod
-    def of(cls, entry: Entry, values: dict[str, Any]) -> "_Heard":
-        """The fact that an entry is; `values` are its body."""
+    def of(cls, entry: Entry, values: dict[str, Any]) -> "_RegisterFact":
+        """Return the entry as a fact; `values` are its body."""
         origin = Origin(
             project=entry.project,
-            agent=entry.project,  # nobody asks for it
+            agent=entry.project,  # Not used.
             source=entry.source,
             actor=entry.actor,
             lane="command" if entry.lane == "command" else "evidence",

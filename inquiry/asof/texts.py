@@ -1,4 +1,4 @@
-"""What of an effect is searched for words, as of a cut: its texts of then, as far as nobody erased them since."""
+"""The searchable texts of an effect as of a cut, without texts erased since."""
 
 from collections.abc import Iterable
 from uuid import UUID
@@ -9,28 +9,42 @@ from inquiry.words import reading
 from inquiry.words.reading import Searched
 from sessions.models import Repository
 
-_AT_ONCE = 100  # effects whose bodies are in memory together
+_AT_ONCE = 100  # Effects whose bodies are in memory together.
 
 
-def of_effects(project: UUID, effects: Iterable[UUID], cut: Cut) -> dict[UUID, list[tuple[str, str]]]:
-    """By id pairs of a word of ours that says what it is, and agents' text; effects that were not there are absent."""
-    found: dict[UUID, list[tuple[str, str]]] = {}
+def of_effects(
+    project: UUID, effects: Iterable[UUID], cut: Cut
+) -> dict[UUID, list[tuple[str, str]]]:
+    """Return pairs of label and agent text by effect id; later effects are absent."""
+    texts_by_id: dict[UUID, list[tuple[str, str]]] = {}
     for part in told.parts(effects):
-        then = replay.whole(project, part, cut)
-        names = rows.shown_of(Repository, (one.effect.repository_id for one in then.values()), "name")
-        known = {pk: _searched(one, names.get(one.effect.repository_id, "")) for pk, one in then.items()}
-        ids = list(known)
+        past_effects = replay.whole(project, part, cut)
+        names = rows.shown_of(
+            Repository,
+            (past_effect.effect.repository_id for past_effect in past_effects.values()),
+            "name",
+        )
+        searchable = {
+            pk: _to_searchable(past_effect, names.get(past_effect.effect.repository_id, ""))
+            for pk, past_effect in past_effects.items()
+        }
+        ids = list(searchable)
         for start in range(0, len(ids), _AT_ONCE):
-            found |= reading.texts_of({pk: known[pk] for pk in ids[start : start + _AT_ONCE]})
-    return found
+            texts_by_id |= reading.texts_of(
+                {pk: searchable[pk] for pk in ids[start : start + _AT_ONCE]}
+            )
+    return texts_by_id
 
 
-def _searched(then: replay.Then, repository: str) -> Searched:
-    effect = then.effect
-    named = {name: getattr(effect, name) for name in ("tool", "ref", "environment", "resource", "external_reference")}
-    newest = sorted(then.attempts, key=lambda one: -one.number)[: reading.ATTEMPTS]
+def _to_searchable(past_effect: replay.Then, repository: str) -> Searched:
+    effect = past_effect.effect
+    named = {
+        name: getattr(effect, name)
+        for name in ("tool", "ref", "environment", "resource", "external_reference")
+    }
+    newest = sorted(past_effect.attempts, key=lambda attempt: -attempt.number)[: reading.ATTEMPTS]
     return Searched(
         {"id": effect.id, "plan_position": effect.plan_position, "repository": repository, **named},
-        [one.external_reference for one in newest],
-        [one.answer_position for one in newest if one.answer_position is not None],
+        [attempt.external_reference for attempt in newest],
+        [attempt.answer_position for attempt in newest if attempt.answer_position is not None],
     )

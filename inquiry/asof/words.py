@@ -1,7 +1,7 @@
-"""The words of an effect as it stood: from its row where the same fact still stands, else from that fact's body.
+"""Text columns of an effect as of a cut: from its row if unchanged, else from an entry's body.
 
-Only words are read from bodies, and no state follows from them. A body that was erased since has none: the column is
-empty, and named as lost.
+Only text is read from bodies; no state depends on them. If a body was erased since, the column is
+empty and listed as lost.
 """
 
 from collections.abc import Mapping
@@ -19,12 +19,12 @@ from sessions import repositories
 OF_PLANS: Final = ("tool", "call_id", "turn")
 _REFERENCES: Final = ("external_reference", "reference")
 OF_TARGETS: Final = ("ref", "environment", "resource")
-MOVED: Final = "moved_refs"  # computed from the ref
+MOVED: Final = "moved_refs"  # Computed from the ref.
 
 
 @dataclass(slots=True)
 class Found:
-    """The words of one effect by column, those of its attempts by number, and which columns were erased since."""
+    """The text columns of one effect and, by number, of its attempts, and the erased columns."""
 
     effect: dict[str, str] = field(default_factory=dict)
     attempts: dict[int, dict[str, str]] = field(default_factory=dict)
@@ -37,82 +37,119 @@ def words(
     rows: Mapping[UUID, Effect],
     tried: Mapping[UUID, Mapping[int, Attempt]],
 ) -> dict[UUID, Found]:
-    """The words of effects that were made again; one query, and none where what stands is what stood."""
-    wanted = {position for one in folded.values() for position in _positions(one, rows, tried)}
+    """Return the text columns of rebuilt effects. At most one query."""
+    wanted = {
+        position
+        for folded_effect in folded.values()
+        for position in _find_body_positions(folded_effect, rows, tried)
+    }
     texts = bodies.texts(project, wanted) if wanted else {}
-    read = {position: gists.parsed(text) for position, text in texts.items()}
-    return {effect: _found(one, rows[effect], tried.get(effect, {}), read) for effect, one in folded.items()}
+    bodies_by_position = {position: gists.parsed(text) for position, text in texts.items()}
+    return {
+        effect: _build_texts(folded_effect, rows[effect], tried.get(effect, {}), bodies_by_position)
+        for effect, folded_effect in folded.items()
+    }
 
 
-def _positions(one: Folded, rows: Mapping[UUID, Effect], tried: Mapping[UUID, Mapping[int, Attempt]]) -> list[int]:
-    """The entries whose bodies have words of it that its rows have no more."""
-    row, stored = one.row, tried.get(one.row.id, {})
-    found = []
-    if one.plan is not None and row.planned_mark != rows[row.id].planned_mark:
-        found.append(one.plan)
-    for number, attempt in one.attempts.items():
+def _find_body_positions(
+    folded: Folded, rows: Mapping[UUID, Effect], tried: Mapping[UUID, Mapping[int, Attempt]]
+) -> list[int]:
+    """Return the entries whose bodies have text that the rows no longer have."""
+    row, stored = folded.row, tried.get(folded.row.id, {})
+    positions = []
+    if folded.plan is not None and row.planned_mark != rows[row.id].planned_mark:
+        positions.append(folded.plan)
+    for number, attempt in folded.attempts.items():
         if attempt.dispatched_mark and attempt.dispatched_mark != stored[number].dispatched_mark:
-            found.append(one.told_by[attempt.dispatched_mark])
-        if attempt.external_reference and not _same_answer(one, number, rows, stored):
-            found.append(_position(attempt.external_reference))
-            found += [_position(told)] if (told := _told_of(one, number)) else []
-    return found
+            positions.append(folded.told_by[attempt.dispatched_mark])
+        if attempt.external_reference and not _has_same_answer(folded, number, rows, stored):
+            positions.append(_parse_place(attempt.external_reference))
+            positions += (
+                [_parse_place(place)] if (place := _named_reference_place(folded, number)) else []
+            )
+    return positions
 
 
-def _told_of(one: Folded, number: int) -> str:
-    """Where the reference stands that a person named who said of this attempt that it happened."""
-    row = one.row
-    return row.told_reference if row.resolution == "happened" and attempt_of(row.resolved_mark) == number else ""
+def _named_reference_place(folded: Folded, number: int) -> str:
+    """Return the place of the reference that a person named when resolving this attempt."""
+    row = folded.row
+    return (
+        row.told_reference
+        if row.resolution == "happened" and attempt_of(row.resolved_mark) == number
+        else ""
+    )
 
 
-def _same_answer(one: Folded, number: int, rows: Mapping[UUID, Effect], stored: Mapping[int, Attempt]) -> bool:
-    same = one.attempts[number].acknowledged_mark == stored[number].acknowledged_mark
-    return same and one.row.resolved_mark == rows[one.row.id].resolved_mark
+def _has_same_answer(
+    folded: Folded, number: int, rows: Mapping[UUID, Effect], stored: Mapping[int, Attempt]
+) -> bool:
+    has_same_answer = folded.attempts[number].acknowledged_mark == stored[number].acknowledged_mark
+    return has_same_answer and folded.row.resolved_mark == rows[folded.row.id].resolved_mark
 
 
-def _found(one: Folded, stored: Effect, tried: Mapping[int, Attempt], read: Mapping[int, dict[str, Any]]) -> Found:
-    found = Found()
-    found.effect = dict.fromkeys((*OF_PLANS, *OF_TARGETS, MOVED), "")
-    if one.row.planned_mark and one.row.planned_mark == stored.planned_mark:
-        found.effect = {name: getattr(stored, name) for name in found.effect}
-    elif one.plan is not None:
-        body = read.get(one.plan)
+def _build_texts(
+    folded: Folded,
+    stored: Effect,
+    tried: Mapping[int, Attempt],
+    bodies_by_position: Mapping[int, dict[str, Any]],
+) -> Found:
+    texts = Found()
+    texts.effect = dict.fromkeys((*OF_PLANS, *OF_TARGETS, MOVED), "")
+    if folded.row.planned_mark and folded.row.planned_mark == stored.planned_mark:
+        texts.effect = {name: getattr(stored, name) for name in texts.effect}
+    elif folded.plan is not None:
+        body = bodies_by_position.get(folded.plan)
         if body is None:
-            found.lost |= found.effect.keys()
+            texts.lost |= texts.effect.keys()
         else:
             target = body.get("target") or {}
-            found.effect |= {name: body.get(name) or "" for name in OF_PLANS}
-            found.effect |= {name: target.get(name) or "" for name in OF_TARGETS}
-            ref, arguments = found.effect["ref"], body.get("arguments")
-            found.effect[MOVED] = repositories.moved_refs(stored.session_id, ref, arguments)
+            texts.effect |= {name: body.get(name) or "" for name in OF_PLANS}
+            texts.effect |= {name: target.get(name) or "" for name in OF_TARGETS}
+            ref, arguments = texts.effect["ref"], body.get("arguments")
+            texts.effect[MOVED] = repositories.moved_refs(stored.session_id, ref, arguments)
     references: dict[str, str] = {"": ""}
     rows = {stored.id: stored}
-    for number, attempt in one.attempts.items():
+    for number, attempt in folded.attempts.items():
         process, reference = "", ""
         if attempt.dispatched_mark and attempt.dispatched_mark == tried[number].dispatched_mark:
             process = tried[number].process
         elif attempt.dispatched_mark:
-            process = _word(read.get(one.told_by[attempt.dispatched_mark]), ("process",), "process", found.lost)
-        if attempt.external_reference and _same_answer(one, number, rows, tried):
+            process = _read_text(
+                bodies_by_position.get(folded.told_by[attempt.dispatched_mark]),
+                ("process",),
+                "process",
+                texts.lost,
+            )
+        if attempt.external_reference and _has_same_answer(folded, number, rows, tried):
             reference = tried[number].external_reference
         elif attempt.external_reference:
-            body = read.get(_position(attempt.external_reference))
-            reference = _word(body, _REFERENCES, "external_reference", found.lost)
-            if not reference and (told := _told_of(one, number)):
-                reference = _word(read.get(_position(told)), _REFERENCES, "external_reference", found.lost)
+            body = bodies_by_position.get(_parse_place(attempt.external_reference))
+            reference = _read_text(body, _REFERENCES, "external_reference", texts.lost)
+            if not reference and (place := _named_reference_place(folded, number)):
+                reference = _read_text(
+                    bodies_by_position.get(_parse_place(place)),
+                    _REFERENCES,
+                    "external_reference",
+                    texts.lost,
+                )
         references[attempt.external_reference] = reference
-        found.attempts[number] = {"process": process, "external_reference": reference}
-    found.effect["external_reference"] = references.get(one.row.external_reference, "")
-    return found
+        texts.attempts[number] = {"process": process, "external_reference": reference}
+    texts.effect["external_reference"] = references.get(folded.row.external_reference, "")
+    return texts
 
 
-def _word(body: Mapping[str, Any] | None, names: tuple[str, ...], column: str, lost: set[str]) -> str:
-    """The word that a body has under one of `names`; of an erased body none, and the column is lost."""
+def _read_text(
+    body: Mapping[str, Any] | None, names: tuple[str, ...], column: str, lost: set[str]
+) -> str:
+    """Return the body's text under one of `names`.
+
+    If the body was erased, add `column` to `lost`.
+    """
     if body is None:
         lost.add(column)
         return ""
     return next((str(body[name]) for name in names if body.get(name)), "")
 
 
-def _position(reference: str) -> int:
+def _parse_place(reference: str) -> int:
     return int(reference.removeprefix(WORDS_OF))

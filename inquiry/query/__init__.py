@@ -1,6 +1,8 @@
-"""The query language: one string serves the URL, the API, saved questions, alerts and the command line.
+"""The query language of the URL, API, saved searches, alerts and command line.
 
-`syntax` reads the text (with `characters`, `conditions` and `stages`) into a `tree`, `entities` is the registry of all
-that can be asked, `reading` turns terms into tests (a condition for the database beside the same in plain Python),
-`asking` runs a query, `facets` says what else the matches have, and `editing` changes the text.
+`syntax` parses the text (with `characters`, `conditions` and `stages`) into a `tree`.
+`entities` is the registry of everything you can search. `reading` compiles terms into tests: a
+condition for the database and the same test in plain Python.
+`asking` executes a query, `facets` lists other values of the matches, and `editing` changes the
+text.
 """

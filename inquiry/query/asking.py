@@ -1,4 +1,4 @@
-"""Runs a query: one page of rows, newest first, or groups. Nothing reads without bound."""
+"""Execute a query: one page of rows, newest first, or groups. Every read is bounded."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,13 +22,14 @@ from journal.models import Entry
 from sessions.models import Project
 
 SIZE: Final = 50
-COUNTED: Final = 10_000  # matches that are counted; of more it is said that there are more
-# Positions that one query whose fields no index serves reads at most; it says how far back it looked.
+COUNTED: Final = 10_000  # Larger counts are reported as "more than".
+# Most positions that one page reads when no index serves the query's fields.
 SLOW_WINDOW: Final = 300_000
-LOOKS: Final = 3  # so often what is read as of a moment is read again for what changed while it was read
-_ARMS: Final = 3  # more disjoint conditions than this are asked as one
-# Positions are handed out in the transaction that follows upon the arrival of a whole request. It may have to wait for
-# others, and clocks are set; that it takes longer than this is out of the question.
+# Times that a query as of a moment is read again because rows changed while it was read.
+LOOKS: Final = 3
+_ARMS: Final = 3  # Queries with more disjoint conditions run as a single query.
+# Positions are assigned in the transaction that follows the arrival of a request. That transaction
+# may wait for locks, and clocks may be set, but never by more than this.
 _SLACK_US: Final = 3_600_000_000
 LATEST_US: Final = 2**62
 ById = Callable[[UUID, list[Any]], list[Any]]
@@ -36,22 +37,23 @@ ById = Callable[[UUID, list[Any]], list[Any]]
 
 @dataclass(slots=True)
 class Asked:
-    """A query that was read and understood. `test` says which rows of `entity` meet it."""
+    """A parsed and compiled query. `test` selects the matching rows of `entity`."""
 
     query: Query
     entity: Entity
     context: Context
     test: Test
-    parts: list[Test]  # of the conditions all of which must hold
+    parts: list[Test]  # All of these conditions must hold.
     since_us: int | None
     until_us: int | None
-    between: tuple[int | None, int | None] | None = None  # positions, once they were looked up
-    past: Past | None = None  # where it is asked as of a moment
-    others: Others | None = None  # … and what then was so of rows that belong to others
+    # Journal positions, once they were looked up.
+    between: tuple[int | None, int | None] | None = None
+    past: Past | None = None  # Set for queries as of a moment.
+    others: Others | None = None  # Related rows as of that moment.
 
     @property
     def slow(self) -> bool:
-        """True when rows are many, there are conditions, and no index serves any of them."""
+        """Return True if rows are many and no index serves any of the conditions."""
         conditions = self.entity.many and self.query.condition is not None
         return conditions and not any(part.indexed or part.walled for part in self.parts)
 
@@ -62,8 +64,10 @@ class Asked:
 
 @dataclass(slots=True)
 class Answer:
-    """One page. `older` and `newer` are what to pass as `before` and `after`; `looked_back_to` is where a slow search
-    stopped looking, None when it saw everything. Of a grouped query `groups` has all there is.
+    """One page of results, or all groups of a grouped query.
+
+    `older` and `newer` are the values to pass as `before` and `after`. `looked_back_to` is the
+    position where a slow search stopped, or None if it read everything.
     """
 
     asked: Asked
@@ -75,13 +79,15 @@ class Answer:
 
 
 def understand(text: str, project: Project, now_us: int, upto: int | None = None) -> Asked:
-    """Read a query and look everything up that it names. Raises Fault.
+    """Parse a query and resolve every name in it. Raises Fault.
 
-    As of a moment, what changed since is made again here. `upto` asks a query that names no moment as of that position
-    and `now_us`: of its rows only those that are grouped are made again here, for others see streaming.py.
+    For a query as of a moment, rows that changed since then are rebuilt. `upto` runs a query
+    without `asof:` as of that position and `now_us`; only grouped rows are rebuilt in that case
+    (see streaming.py for the others).
     """
     query = reading.read(text)
-    entity, context = ENTITIES[query.entity], Context(project, now_us, grouped=query.grouping is not None)
+    entity = ENTITIES[query.entity]
+    context = Context(project, now_us, grouped=query.grouping is not None)
     cut = past.cut_of(query.asof, project, now_us) if query.asof is not None else None
     if cut is not None:
         past.refuse_unkept(query)
@@ -89,31 +95,42 @@ def understand(text: str, project: Project, now_us: int, upto: int | None = None
     others_then = Others(context, cut, whole=query.asof is None) if cut is not None else None
     if cut is not None:
         context.now_us, context.upto, context.as_of = cut.at_us, cut.position, others_then
-    words, others = reading.apart(reading.conjuncts(query), entity)
+    word_nodes, terms = reading.apart(reading.conjuncts(query), entity)
     since_us, until_us = reading.bounds(query, context)
-    repeated = any(isinstance(one, Term) and one.name == "again" for one in others)
-    # Of a time, words and what was done again are looked for in that time alone.
-    between = _between(context.project, since_us, until_us) if words or repeated else None
+    repeated = any(isinstance(condition, Term) and condition.name == "again" for condition in terms)
+    # With time bounds, words and duplicates are searched within those bounds only.
+    between = _between(context.project, since_us, until_us) if word_nodes or repeated else None
     context.lowest = between[0] if between is not None else None
-    parts = reading.tests(others, entity, context)
-    if words and between is not None:
-        ends = [one for one in (between[1], context.upto + 1 if context.upto is not None else None) if one is not None]
-        parts.append(reading.worded(words, context, (between[0], min(ends, default=None))))
+    parts = reading.tests(terms, entity, context)
+    if word_nodes and between is not None:
+        upto_end = context.upto + 1 if context.upto is not None else None
+        ends = [end for end in (between[1], upto_end) if end is not None]
+        parts.append(reading.worded(word_nodes, context, (between[0], min(ends, default=None))))
     if query.grouping is not None:
         grouping.check(query.grouping, entity)
-    if any(known is not None and known.compared_late for known, _name, _at in past.named(query)):
+    if any(target is not None and target.compared_late for target, _name, _at in past.named(query)):
         context.goes_by(indexing.compared(project.id, context.upto))
-    context.notes += [one.note for one in context.indexes.values() if one.note]
-    asked = Asked(query, entity, context, all_of(parts), parts, since_us, until_us, between, others=others_then)
+    context.notes += [condition.note for condition in context.indexes.values() if condition.note]
+    compiled = Asked(
+        query,
+        entity,
+        context,
+        all_of(parts),
+        parts,
+        since_us,
+        until_us,
+        between,
+        others=others_then,
+    )
     if cut is not None and (query.asof is not None or query.grouping is not None):
-        asked.past = past.judge(query, query.asof, entity, context, parts, cut)
+        compiled.past = past.judge(query, query.asof, entity, context, parts, cut)
     elif cut is not None:
-        asked.past = Past(cut, cut.position)
-    return asked
+        compiled.past = Past(cut, cut.position)
+    return compiled
 
 
 def answer(
-    asked: Asked,
+    compiled: Asked,
     rows: "Callable[[QuerySet[Any]], QuerySet[Any]]",
     *,
     before: int | None = None,
@@ -121,181 +138,243 @@ def answer(
     size: int = SIZE,
     by_id: ById | None = None,
 ) -> Answer:
-    """One page of the matches of `asked`; `rows` adds what the caller shows of them to a query of whole rows.
+    """Return one page of the matches of `compiled`.
 
-    `by_id`, where it is given, reads the same rows of a project by their ids.
+    `rows` adds the display columns to a query of complete rows. `by_id`, if given, loads the same
+    rows of a project by their ids.
     """
 
     def read() -> Answer:
-        if asked.query.grouping is not None:
-            return Answer(asked, groups=_groups(asked))
-        return _page(asked, rows, keyset.Window(before=before, after=after), size, by_id)
+        if compiled.query.grouping is not None:
+            return Answer(compiled, groups=_groups(compiled))
+        return _page(compiled, rows, keyset.Window(before=before, after=after), size, by_id)
 
-    found = read()
-    for _ in range(LOOKS if asked.past is not None else 0):
-        if not _made_again(asked):  # it was all read in the state that it was made again from
+    page = read()
+    for _ in range(LOOKS if compiled.past is not None else 0):
+        if not _made_again(compiled):  # Nothing changed while the page was read.
             break
-        found = read()
-    return found
+        page = read()
+    return page
 
 
-def _made_again(asked: Asked) -> bool:
-    """Make again what changed while it was read; False where nothing did."""
-    assert asked.past is not None  # noqa: S101 - asked as of a moment
-    news = past.changed_meanwhile(asked.past, asked.entity, asked.context.project.id)
-    others = have_others_changed(asked)
-    if news:
-        past.extend(asked.past, news, asked.entity, asked.context, asked.parts)
-    return bool(news) or others
+def _made_again(compiled: Asked) -> bool:
+    """Rebuild the rows that changed during the read; return False if none did."""
+    assert compiled.past is not None  # noqa: S101 - asked as of a moment
+    changed_entries = past.changed_meanwhile(
+        compiled.past, compiled.entity, compiled.context.project.id
+    )
+    related_changed = have_others_changed(compiled)
+    if changed_entries:
+        past.extend(
+            compiled.past, changed_entries, compiled.entity, compiled.context, compiled.parts
+        )
+    return bool(changed_entries) or related_changed
 
 
-def have_others_changed(asked: Asked) -> bool:
-    """Whether rows that belong to others changed while it was read, after which it asks of them anew. Raises Fault."""
-    if asked.others is None or not asked.others.look():
+def have_others_changed(compiled: Asked) -> bool:
+    """Return True if related rows changed during the read, and rebuild the tests on them.
+
+    Raises Fault.
+    """
+    if compiled.others is None or not compiled.others.look():
         return False
-    context, notes = asked.context, list(asked.context.notes)
-    _words, nodes = reading.apart(reading.conjuncts(asked.query), asked.entity)
-    asked.parts[: len(nodes)] = reading.tests(nodes, asked.entity, context)  # the words of an effect stand last
-    asked.test, context.notes[:] = all_of(asked.parts), notes
+    context, notes = compiled.context, list(compiled.context.notes)
+    _words, nodes = reading.apart(reading.conjuncts(compiled.query), compiled.entity)
+    # The full-text test of effects comes last and is kept.
+    compiled.parts[: len(nodes)] = reading.tests(nodes, compiled.entity, context)
+    compiled.test, context.notes[:] = all_of(compiled.parts), notes
     return True
 
 
 def _page(
-    asked: Asked,
+    compiled: Asked,
     rows: "Callable[[QuerySet[Any]], QuerySet[Any]]",
     window: keyset.Window,
     size: int,
     by_id: ById | None,
 ) -> Answer:
     before, after = window.before, window.after
-    lowest = _lowest(asked, before) if after is None else 0
-    whole = asked.entity.of(asked.context.project)
-    whole = rows(whole) if by_id is None else whole  # a query that nobody asks takes time to be made, too
-    project = asked.context.project.id
-    read = (lambda ids: by_id(project, ids)) if by_id is not None else None
-    page = keyset.fall(stages(asked, lowest), whole, size, window, read)
-    found = Answer(asked, past.as_they_were(page.rows, asked.past), page.older, page.newer)
+    lowest = _lowest(compiled, before) if after is None else 0
+    all_rows = compiled.entity.of(compiled.context.project)
+    # Building a queryset that is never executed costs time as well.
+    all_rows = rows(all_rows) if by_id is None else all_rows
+    project = compiled.context.project.id
+    load_rows = (lambda ids: by_id(project, ids)) if by_id is not None else None
+    page = keyset.fall(stages(compiled, lowest), all_rows, size, window, load_rows)
+    page_answer = Answer(
+        compiled, past.as_they_were(page.rows, compiled.past), page.older, page.newer
+    )
     if lowest and page.older is None:
-        found.looked_back_to = lowest
-    return found
+        page_answer.looked_back_to = lowest
+    return page_answer
 
 
-def _groups(asked: Asked) -> "grouping.Groups":
-    if asked.past is None or asked.entity.name == "event":  # entries never change
-        return grouping.groups(asked, matches(asked))
-    unchanged = asked.test.q & ~Q(pk__in=asked.past.again) if asked.past.again else asked.test.q
-    return regrouping.groups(asked, _within(_walled(asked).filter(unchanged), asked), lambda: matches(asked))
+def _groups(compiled: Asked) -> "grouping.Groups":
+    if compiled.past is None or compiled.entity.name == "event":  # Journal entries never change.
+        return grouping.groups(compiled, matches(compiled))
+    unchanged = (
+        compiled.test.q & ~Q(pk__in=compiled.past.again) if compiled.past.again else compiled.test.q
+    )
+    return regrouping.groups(
+        compiled, _within(_walled(compiled).filter(unchanged), compiled), lambda: matches(compiled)
+    )
 
 
-def matches(asked: Asked) -> "QuerySet[Any]":
-    """All rows that meet `asked`, in no order."""
-    met = asked.test.q
-    if asked.past is not None:
-        met = (met & ~Q(pk__in=asked.past.again)) | Q(pk__in=asked.past.met) if asked.past.again else met
-    return _within(_walled(asked).filter(met), asked)
+def matches(compiled: Asked) -> "QuerySet[Any]":
+    """Return all rows that match, unordered."""
+    condition = compiled.test.q
+    if compiled.past is not None:
+        condition = (
+            (condition & ~Q(pk__in=compiled.past.again)) | Q(pk__in=compiled.past.met)
+            if compiled.past.again
+            else condition
+        )
+    return _within(_walled(compiled).filter(condition), compiled)
 
 
-def arms(asked: Asked) -> "list[QuerySet[Any]]":
-    """The matches as disjoint query sets, each of which one index can serve."""
-    return [arm for stage in stages(asked) for arm in stage]
+def arms(compiled: Asked) -> "list[QuerySet[Any]]":
+    """Return the matches as disjoint querysets, each of which one index can serve."""
+    return [arm for stage in stages(compiled) for arm in stage]
 
 
-def stages(asked: Asked, lowest: int = 0) -> "list[list[QuerySet[Any]]]":
-    """The same, from position `lowest` on, by stages: all rows of one are older than all of those before it."""
-    rows = _within(_walled(asked), asked)
+def stages(compiled: Asked, lowest: int = 0) -> "list[list[QuerySet[Any]]]":
+    """Return the matches from position `lowest` on, as stages of disjoint querysets.
+
+    All rows of one stage are older than all rows of the stages before it.
+    """
+    rows = _within(_walled(compiled), compiled)
     rows = rows.filter(opened_position__gte=lowest) if lowest else rows
-    falling = next((part for part in asked.parts if part.falls), None)
-    others = [part for part in asked.parts if part is not falling]
-    alternatives = [part.arms or (part.q,) for part in others]
+    falling = next((part for part in compiled.parts if part.falls), None)
+    other_parts = [part for part in compiled.parts if part is not falling]
+    alternatives = [part.arms or (part.q,) for part in other_parts]
     count = 1
     for choices in alternatives:
         count *= len(choices)
-    many = count > _ARMS
-    found = [rows.filter(all_of(others).q)] if many else [rows.filter(*chosen) for chosen in product(*alternatives)]
-    told = [[arm.filter(q) for arm in found] for q in falling.falls] if falling else [found]
-    if asked.past is None or not asked.past.again:
-        return told
-    # What has changed since may stand anywhere.
-    again = [arm.exclude(pk__in=list(asked.past.again)) for stage in told for arm in stage]
-    met = _walled(asked).filter(pk__in=asked.past.met)
-    met = met.filter(opened_position__gte=lowest) if lowest else met
-    return [[*again, *([met] if asked.past.met else [])]]
+    is_single_query = count > _ARMS
+    disjoint = (
+        [rows.filter(all_of(other_parts).q)]
+        if is_single_query
+        else [rows.filter(*chosen) for chosen in product(*alternatives)]
+    )
+    by_stage = (
+        [[arm.filter(q) for arm in disjoint] for q in falling.falls] if falling else [disjoint]
+    )
+    if compiled.past is None or not compiled.past.again:
+        return by_stage
+    # Changed rows may have any position.
+    unchanged = [
+        arm.exclude(pk__in=list(compiled.past.again)) for stage in by_stage for arm in stage
+    ]
+    rebuilt = _walled(compiled).filter(pk__in=compiled.past.met)
+    rebuilt = rebuilt.filter(opened_position__gte=lowest) if lowest else rebuilt
+    return [[*unchanged, *([rebuilt] if compiled.past.met else [])]]
 
 
-def count(asked: Asked, most: int = COUNTED) -> tuple[int, bool]:
-    """How many rows match, at most `most`, and whether there are or may be more: a slow search does not look further
-    back than its first page.
+def count(compiled: Asked, most: int = COUNTED) -> tuple[int, bool]:
+    """Return the number of matches, at most `most`, and whether there are or may be more.
+
+    A slow search counts no further back than its first page reads.
     """
-    only = asked.parts[0] if len(asked.parts) == 1 and asked.past is None else None
-    if only is not None and only.named is not None and (only.named > most or not only.more):
-        return min(only.named, most), only.named > most
-    found, lowest = 0, _lowest(asked)
-    for part in arms(asked):
-        if lowest:  # said in this order, SQLite does not come to it from the oldest of the time that was asked for
+    only_part = compiled.parts[0] if len(compiled.parts) == 1 and compiled.past is None else None
+    if (
+        only_part is not None
+        and only_part.named is not None
+        and (only_part.named > most or not only_part.more)
+    ):
+        return min(only_part.named, most), only_part.named > most
+    total, lowest = 0, _lowest(compiled)
+    for part in arms(compiled):
+        if lowest:  # With this order, SQLite does not start at the oldest row of the time range.
             part = part.filter(opened_position__gte=lowest).order_by("-opened_position")
-        # Of the columns that the index has: SQLite would fetch each row for its id, and take fifty times as long.
-        found += part.values_list("opened_position")[: most + 1 - found].count() if found <= most else 0
-    return min(found, most), found > most or lowest > 0
+        # Use a column of the index: SQLite would fetch each row for its id, which takes 50 times as
+        # long.
+        total += (
+            part.values_list("opened_position")[: most + 1 - total].count() if total <= most else 0
+        )
+    return min(total, most), total > most or lowest > 0
 
 
 def newest_first(
-    asked: Asked, columns: tuple[str, ...], most: int, known: "list[Any] | None" = None
+    compiled: Asked, columns: tuple[str, ...], most: int, known_ids: "list[Any] | None" = None
 ) -> tuple[list[tuple[Any, ...]], bool]:
-    """Values of the newest matches, at most `most`, and whether there are or may be more (as `count`).
+    """Return values of the newest matches, at most `most`, and whether there are or may be more.
 
-    `known` are the ids of all of them, where they were found before.
+    `known_ids` are the ids of all matches, if they are already known.
     """
-    found: list[tuple[Any, ...]] = []
-    lowest = _lowest(asked) if known is None else 0
-    told = stages(asked, lowest) if known is None else [[asked.entity.of(asked.context.project).filter(pk__in=known)]]
-    for stage in told:
-        here: list[tuple[Any, ...]] = []
+    newest_rows: list[tuple[Any, ...]] = []
+    lowest = _lowest(compiled) if known_ids is None else 0
+    by_stage = (
+        stages(compiled, lowest)
+        if known_ids is None
+        else [[compiled.entity.of(compiled.context.project).filter(pk__in=known_ids)]]
+    )
+    for stage in by_stage:
+        stage_rows: list[tuple[Any, ...]] = []
         for part in stage:
             rows = part.order_by("-opened_position").values_list("opened_position", "pk", *columns)
-            here += rows[: most + 1 - len(found)]
-        found += here if len(stage) == 1 else sorted(here, key=lambda row: row[0], reverse=True)
-        if len(found) > most:
+            stage_rows += rows[: most + 1 - len(newest_rows)]
+        newest_rows += (
+            stage_rows
+            if len(stage) == 1
+            else sorted(stage_rows, key=lambda row: row[0], reverse=True)
+        )
+        if len(newest_rows) > most:
             break
-    again = asked.past.again if asked.past is not None else {}
-    names = past.Names([again[pk] for pk in asked.past.met] if asked.past is not None else [])
-    values = [past.values_then(row[2:], columns, again.get(row[1]), names) for row in found[:most]]
-    return values, len(found) > most or lowest > 0
+    rebuilt = compiled.past.again if compiled.past is not None else {}
+    names = past.Names(
+        [rebuilt[pk] for pk in compiled.past.met] if compiled.past is not None else []
+    )
+    values = [
+        past.values_then(row[2:], columns, rebuilt.get(row[1]), names) for row in newest_rows[:most]
+    ]
+    return values, len(newest_rows) > most or lowest > 0
 
 
-def _lowest(asked: Asked, before: int | None = None) -> int:
-    """The position at which a slow search stops looking back, 0 for none."""
-    if not asked.slow:
+def _lowest(compiled: Asked, before: int | None = None) -> int:
+    """Return the position at which a slow search stops, or 0 for no limit."""
+    if not compiled.slow:
         return 0
-    top = before if before is not None else newest(asked) + 1
+    top = before if before is not None else newest(compiled) + 1
     return max(top - SLOW_WINDOW, 0)
 
 
-def newest(asked: Asked) -> int:
-    """The position of the newest row of the project (as of a moment, that was there); 0 where there is none."""
-    rows = asked.entity.of(asked.context.project).order_by("-opened_position")
-    if asked.past is not None:
-        rows = rows.filter(opened_position__lte=asked.past.cut.position)
+def newest(compiled: Asked) -> int:
+    """Return the newest position of the project's rows, or 0 if there are none.
+
+    As of a moment, later rows do not count.
+    """
+    rows = compiled.entity.of(compiled.context.project).order_by("-opened_position")
+    if compiled.past is not None:
+        rows = rows.filter(opened_position__lte=compiled.past.cut.position)
     return rows.values_list("opened_position", flat=True).first() or 0
 
 
-def _walled(asked: Asked) -> "QuerySet[Any]":
-    # What stays within the project by itself is not asked for the project too: SQLite would then walk the project.
-    walled = any(part.walled for part in asked.parts) and (asked.past is None or not asked.past.again)
-    rows = asked.entity.rows() if walled else asked.entity.of(asked.context.project)
-    return rows if asked.past is None else rows.filter(opened_position__lte=asked.past.cut.position)
+def _walled(compiled: Asked) -> "QuerySet[Any]":
+    # A test that is limited to the project by itself gets no project condition: SQLite would then
+    # scan the project.
+    walled = any(part.walled for part in compiled.parts) and (
+        compiled.past is None or not compiled.past.again
+    )
+    rows = compiled.entity.rows() if walled else compiled.entity.of(compiled.context.project)
+    return (
+        rows
+        if compiled.past is None
+        else rows.filter(opened_position__lte=compiled.past.cut.position)
+    )
 
 
-def _within(rows: "QuerySet[Any]", asked: Asked) -> "QuerySet[Any]":
-    """Beside the time that was asked for, a range of positions, so that an index leads there. One query more.
+def _within(rows: "QuerySet[Any]", compiled: Asked) -> "QuerySet[Any]":
+    """Add a range of positions to a time range, so that an index can be used. One more query.
 
-    Above the last entry that arrived too long before to stand among them, below the first that arrived too long after.
+    The range starts after the last entry that arrived too early and ends before the first that
+    arrived too late.
     """
-    since, until = asked.since_us, asked.until_us
-    if (since is None and until is None) or _is_narrow(asked):
+    since, until = compiled.since_us, compiled.until_us
+    if (since is None and until is None) or _is_narrow(compiled):
         return rows
-    if asked.between is None:
-        asked.between = _between(asked.context.project, since, until)
-    last_before, first_after = asked.between
+    if compiled.between is None:
+        compiled.between = _between(compiled.context.project, since, until)
+    last_before, first_after = compiled.between
     if last_before is not None:
         rows = rows.filter(opened_position__gt=last_before)
     if first_after is not None:
@@ -303,37 +382,66 @@ def _within(rows: "QuerySet[Any]", asked: Asked) -> "QuerySet[Any]":
     return rows
 
 
-def _between(project: Project, since: int | None, until: int | None) -> tuple[int | None, int | None]:
-    """Positions between which everything stands that arrived at such a time; None where there is no bound."""
+def _between(
+    project: Project, since: int | None, until: int | None
+) -> tuple[int | None, int | None]:
+    """Return the positions that enclose all entries received in a time range.
+
+    None means unbounded.
+    """
     if since is None and until is None:
         return None, None
-    (found,) = _BOUNDS.rows(
+    (bounds,) = _BOUNDS.rows(
         project=project.id,
         since=since - _SLACK_US if since is not None else 0,
         until=until + _SLACK_US if until is not None else LATEST_US,
     )
-    return found.last_before if since is not None else None, found.first_after if until is not None else None
+    return (
+        bounds.last_before if since is not None else None,
+        bounds.first_after if until is not None else None,
+    )
 
 
 def _bounds(project: UUID, since: int, until: int) -> "QuerySet[Any]":
-    there = Project.objects.filter(id=project).only("id")
-    return there.annotate(last_before=Subquery(_before(since)), first_after=Subquery(_from(until)))
+    project_row = Project.objects.filter(id=project).only("id")
+    return project_row.annotate(
+        last_before=Subquery(_before(since)), first_after=Subquery(_from(until))
+    )
 
 
-def _is_narrow(asked: Asked) -> bool:
-    return any(part.walled for part in asked.parts)
+def _is_narrow(compiled: Asked) -> bool:
+    return any(part.walled for part in compiled.parts)
 
 
 def _before(us: int) -> "QuerySet[Any, Any]":
-    """The position of the last entry that arrived before `us`. One index probe."""
-    return Entry.objects.filter(received_us__lt=us).order_by("-received_us", "-position").values("position")[:1]
+    """Return the position of the last entry received before `us`. One index probe."""
+    return (
+        Entry.objects.filter(received_us__lt=us)
+        .order_by("-received_us", "-position")
+        .values("position")[:1]
+    )
 
 
 def _from(us: int) -> "QuerySet[Any, Any]":
-    """The position of the first entry that arrived at `us` or later. One index probe."""
-    return Entry.objects.filter(received_us__gte=us).order_by("received_us", "position").values("position")[:1]
+    """Return the position of the first entry received at `us` or later. One index probe."""
+    return (
+        Entry.objects.filter(received_us__gte=us)
+        .order_by("received_us", "position")
+        .values("position")[:1]
+    )
 
 
 _BOUNDS: Final = Compiled(_bounds, project=UUID, since=int, until=int)
 
-__all__ = ["Answer", "Asked", "answer", "arms", "count", "matches", "newest", "newest_first", "stages", "understand"]
+__all__ = [
+    "Answer",
+    "Asked",
+    "answer",
+    "arms",
+    "count",
+    "matches",
+    "newest",
+    "newest_first",
+    "stages",
+    "understand",
+]

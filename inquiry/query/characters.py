@@ -1,4 +1,4 @@
-"""The text of a query as a row of characters, and where its reader stands in it: blanks, words, signs, quotes."""
+"""Scan the characters of a query: blanks, words, signs and quoted text."""
 
 import re
 from typing import Final
@@ -11,53 +11,60 @@ _SPACE: Final = re.compile(r"\s*")
 
 
 class Characters:
-    """A text and the place `at` up to which it is read. Raises Fault where it is too long or holds what none may."""
+    """A text and the position `at` up to which it was read.
+
+    Raises Fault if the text is too long or contains a NUL character.
+    """
 
     def __init__(self, text: str) -> None:
         if len(text) > MOST_CHARACTERS:
-            raise Fault(MOST_CHARACTERS, 1, f"A query has at most {MOST_CHARACTERS:,} characters.")
+            raise Fault(
+                MOST_CHARACTERS, 1, f"A query can have at most {MOST_CHARACTERS:,} characters."
+            )
         if "\0" in text:
             raise Fault(text.index("\0"), 1, "A query cannot hold a NUL character.")
         self.text, self.at = text, 0
 
     def quoted(self) -> str:
-        """A text between double quotes; inside, `\\"` is a quote and `\\\\` a backslash."""
+        """Read a text between double quotes. Inside, `\\"` is a quote and `\\\\` a backslash."""
         opened = self.at
-        found: list[str] = []
+        characters: list[str] = []
         self.at += 1
         while self.at < len(self.text):
             character = self.text[self.at]
             self.at += 1
             if character == '"':
-                return "".join(found)
+                return "".join(characters)
             if character == "\\" and self.text[self.at : self.at + 1] in ('"', "\\"):
                 character = self.text[self.at]
                 self.at += 1
-            found.append(character)
-        raise Fault(opened, 1, "This quote is not closed.")
+            characters.append(character)
+        raise Fault(opened, 1, "The quote is not closed. Add a closing quote.")
 
     def space(self) -> None:
-        """Pass over blanks."""
-        found = _SPACE.match(self.text, self.at)
-        self.at = found.end() if found else self.at
+        """Skip blanks."""
+        blanks = _SPACE.match(self.text, self.at)
+        self.at = blanks.end() if blanks else self.at
 
     def peek(self, character: str) -> bool:
-        """Whether `character` is the next; nothing is read."""
+        """Return True if `character` is next. Reads nothing."""
         return self.text.startswith(character, self.at)
 
     def take(self, character: str) -> bool:
-        """Read `character` if it is the next, and say whether it was."""
+        """Read `character` if it is next, and return whether it was."""
         taken = self.peek(character)
         self.at += taken
         return taken
 
     def sees(self, word: str) -> bool:
-        """Whether `word` is the next and ends there; nothing is read."""
+        """Return True if `word` is next and ends there. Reads nothing."""
         after = self.text[self.at + len(word) : self.at + len(word) + 1]
-        return self.text.startswith(word, self.at) and (not after or after.isspace() or after in "()")
+        return self.text.startswith(word, self.at) and (
+            not after or after.isspace() or after in "()"
+        )
 
     def keyword(self, word: str) -> bool:
-        """Read blanks and then `word`; nothing at all where another follows."""
+        """Read blanks and then `word`, or nothing if another word follows."""
         begun = self.at
         self.space()
         if self.sees(word):
@@ -67,7 +74,10 @@ class Characters:
         return False
 
     def closes(self, opened: int) -> None:
-        """Read blanks and the end of the parenthesis that stands at `opened`. Raises Fault where none follows."""
+        """Read blanks and the closing parenthesis of the one at `opened`.
+
+        Raises Fault if it is missing.
+        """
         self.space()
         if not self.take(")"):
-            raise Fault(opened, 1, "This parenthesis is not closed.")
+            raise Fault(opened, 1, "The parenthesis is not closed. Add a closing parenthesis.")

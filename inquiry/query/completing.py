@@ -1,7 +1,7 @@
-"""What may follow in the box: fields, operators and values that fit the place of the cursor, nearest first.
+"""Autocompletion: fields, operators and values that fit at the cursor, best match first.
 
-Reads text that is not a query yet, so it goes by what stands before the cursor alone and never faults. Values are the
-project's own; of texts, those of its newest rows.
+Incomplete queries are expected, so only the text before the cursor is read and nothing raises.
+Values are those of the project; for text fields, those of its newest rows.
 """
 
 import difflib
@@ -23,16 +23,21 @@ from journal.models import Entry
 from sessions.models import Project
 
 MOST: Final = 12
-_RECENT: Final = 1_000  # newest rows whose values are offered
-_NAMES: Final = 500  # names that are looked through
+_RECENT_ROWS: Final = 1_000  # Number of newest rows whose values are offered.
+_NAME_LIMIT: Final = 500  # Most names that are searched.
 _PSEUDO: Final = {
-    "since": f"that moment or later: {values.MOMENTS}",
-    "until": "before that moment",
-    "asof": "as it stood at a moment: a time, an age or #position",
-    "is": "what it is, as is:unknown",
-    "has": "there is a value, as has:repository",
+    "since": f"at this time or later: {values.MOMENTS}",
+    "until": "before this time",
+    "asof": "state at an earlier moment: a time, an age or #position",
+    "is": "a condition, such as is:unknown",
+    "has": "the field has a value, such as has:repository",
 }
-_AGES: Final = (("1h", "the last hour"), ("24h", "the last day"), ("7d", "the last week"), ("30d", "the last 30 days"))
+_AGES: Final = (
+    ("1h", "the last hour"),
+    ("24h", "the last day"),
+    ("7d", "the last week"),
+    ("30d", "the last 30 days"),
+)
 _LENGTHS: Final = ("500ms", "2s", "10m", "1h")
 _SCOPED: Final = re.compile(r"\b(any|all|none|count)$")
 _OPENED: Final = re.compile(r"\s*([a-z]+)\s*:")
@@ -44,7 +49,7 @@ _GROUPED: Final = re.compile(r"\s*group\s+(?:\w+\s*,\s*)*(\w*)$")
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One thing that may stand there: what is put in, and a few words about it. `text` may be an agent's."""
+    """A suggestion: the text to insert and a short description. `text` may come from an agent."""
 
     text: str
     help: str = ""
@@ -52,8 +57,9 @@ class Option:
 
 @dataclass(slots=True)
 class Completion:
-    """`options` may take the place of the query's characters from `at` (counted from 0) up to `end`; `hint` says what
-    is expected there.
+    """Suggestions that replace the query's characters from `at` (counted from 0) to `end`.
+
+    `hint` describes what is expected there.
     """
 
     at: int
@@ -64,206 +70,265 @@ class Completion:
 
 @dataclass(slots=True)
 class _Place:
-    """Where the cursor stands: in which entity's conditions, and where the part under it began."""
+    """The cursor's context: the entity whose conditions it is in, and where its part starts."""
 
     entity: Entity
     start: int
-    inside: str = ""  # "seq", "scope" (before its colon), "stage"; "" among conditions
+    inside: str = ""  # "seq", "scope" (before its colon), "stage", or "" among conditions.
     in_list: bool = False
-    listed: int = 0  # where the value of a list that the cursor is in began
+    listed: int = 0  # Start of the list value at the cursor.
 
 
 def complete(text: str, at: int, project: Project) -> Completion:
-    """What may stand at character `at` of `text`."""
+    """Return suggestions for character `at` of `text`."""
     text = text[:MOST_CHARACTERS]
     at = max(0, min(at, len(text)))
-    rest = _REST.match(text, at)
-    end = rest.end() if rest else at
-    place = _place(text[:at])
+    trailing = _REST.match(text, at)
+    end = trailing.end() if trailing else at
+    place = _find_place(text[:at])
     part = text[place.start : at]
     if place.inside == "stage":
-        return _stage(text[place.start : at], place, at, end)
+        return _complete_stage(text[place.start : at], place, at, end)
     if place.inside == "seq":
         begun = part.lstrip("!").lstrip()
-        kinds = _seen(ENTITIES["event"], ENTITIES["event"].fields["kind"], project)
-        return Completion(at - len(begun), end, _nearest(begun, kinds), "A kind of entry, as effect.dispatched.")
+        kinds = _recent_values(ENTITIES["event"], ENTITIES["event"].fields["kind"], project)
+        return Completion(
+            at - len(begun), end, _rank(begun, kinds), "A kind of entry, such as effect.dispatched."
+        )
     if place.inside == "scope":
         begun = part.strip()
         scopes = [Option(f"{name}: ", ENTITIES[name].help) for name in place.entity.scopes]
-        return Completion(at - len(begun), end, _nearest(begun, scopes), "What it looks at.")
+        return Completion(at - len(begun), end, _rank(begun, scopes), "The related rows to test.")
     named = _PART.fullmatch(part)
     if named is None:
-        return _names(text[:at], part.lstrip("-"), place, at, end + (text[end : end + 1] == ":"))
+        return _complete_names(
+            text[:at], part.lstrip("-"), place, at, end + (text[end : end + 1] == ":")
+        )
     value = text[place.listed : at].lstrip() if place.in_list else named[3].rpartition("..")[2]
-    found = _values_of(named[1], value, place, project)
-    if found is None:
-        return _misnamed(named[1], place, at - len(part.lstrip("-")))
-    options, hint = found
+    completion_values = _complete_values(named[1], value, place, project)
+    if completion_values is None:
+        return _complete_misnamed(named[1], place, at - len(part.lstrip("-")))
+    options, hint = completion_values
     after = " " if at == len(text) and not place.in_list else ""
     compares = value.startswith(("@", "!@"))
     offered = [
-        Option((one.text if compares else editing.quoted(one.text)) + after, one.help)
-        for one in _nearest(value.removeprefix('"'), options)
+        Option((option.text if compares else editing.quoted(option.text)) + after, option.help)
+        for option in _rank(value.removeprefix('"'), options)
     ]
     return Completion(at - len(value), end, offered, hint)
 
 
-def _place(text: str) -> _Place:
-    """Read from the left as far as the cursor, without judging."""
+def _find_place(text: str) -> _Place:
+    """Scan the text before the cursor without validating it."""
     opened = re.match(r"\s*([a-z]+)(?=[\s|])", text)
     entity = ENTITIES[opened[1] if opened and opened[1] in NAMES else DEFAULT]
     stack: list[_Place] = []
-    here = _Place(entity, opened.end() if opened and opened[1] in NAMES else 0)
-    number, quoted = here.start, False
+    place = _Place(entity, opened.end() if opened and opened[1] in NAMES else 0)
+    number, quoted = place.start, False
     while number < len(text):
-        sign = text[number]
+        character = text[number]
         number += 1
         if quoted:
-            number += sign == "\\"
-            quoted = sign != '"'
-        elif sign == '"':
+            number += character == "\\"
+            quoted = character != '"'
+        elif character == '"':
             quoted = True
-        elif sign == "(" and here.inside != "stage":
-            stack.append(here)
+        elif character == "(" and place.inside != "stage":
+            stack.append(place)
             before, inner = text[: number - 1], _OPENED.match(text, number)
             if before.endswith("seq"):
-                here = _Place(here.entity, number, "seq")
+                place = _Place(place.entity, number, "seq")
             elif _SCOPED.search(before) and inner and inner[1] in NAMES:
-                here, number = _Place(ENTITIES[inner[1]], inner.end()), inner.end()
+                place, number = _Place(ENTITIES[inner[1]], inner.end()), inner.end()
             else:
-                here = _Place(here.entity, number, "scope" if _SCOPED.search(before) else "")
-        elif sign == ")" and stack:
-            here = stack.pop()
-            here.start = number
-        elif sign == "|" and not stack:
-            here = _Place(here.entity, number, "stage")
-        elif sign == "[":
-            here.in_list, here.listed = True, number
-        elif sign == "]":
-            here.in_list = False
-        elif sign == "," and here.in_list:
-            here.listed = number
-        elif sign.isspace() and not here.in_list and here.inside in ("", "seq"):
-            here.start = number
-    return here
+                place = _Place(place.entity, number, "scope" if _SCOPED.search(before) else "")
+        elif character == ")" and stack:
+            place = stack.pop()
+            place.start = number
+        elif character == "|" and not stack:
+            place = _Place(place.entity, number, "stage")
+        elif character == "[":
+            place.in_list, place.listed = True, number
+        elif character == "]":
+            place.in_list = False
+        elif character == "," and place.in_list:
+            place.listed = number
+        elif character.isspace() and not place.in_list and place.inside in ("", "seq"):
+            place.start = number
+    return place
 
 
-def _names(before: str, begun: str, place: _Place, at: int, end: int) -> Completion:
+def _complete_names(before: str, begun: str, place: _Place, at: int, end: int) -> Completion:
     entity = place.entity
-    options = [Option(f"{one.name}:", one.help or one.takes()) for one in entity.fields.values()]
-    options += [Option(f"{name}:", words) for name, words in _PSEUDO.items()]
+    options = [
+        Option(f"{known_field.name}:", known_field.help or known_field.takes())
+        for known_field in entity.fields.values()
+    ]
+    options += [Option(f"{name}:", help_text) for name, help_text in _PSEUDO.items()]
     if entity.scopes:
-        options += [Option(f"{which}(", f"of its {', '.join(entity.scopes)} rows") for which in QUANTIFIERS]
+        options += [
+            Option(f"{quantifier}(", f"over its {', '.join(entity.scopes)} rows")
+            for quantifier in QUANTIFIERS
+        ]
     if entity.events:
-        options.append(Option("seq(", "entries one after another, or missing"))
+        options.append(Option("seq(", "entries in sequence, or missing ones"))
     hint = f"A field of {'an' if entity.name[0] in 'aeiou' else 'a'} {entity.name}, or an operator."
     if not before.strip() or before.strip() == begun:
         options = [*(Option(f"{name} ", ENTITIES[name].help) for name in NAMES), *options]
-        hint = "What is asked for, or a field of an effect."
+        hint = "What to search, or a field of an effect."
     if before.strip() and not begun:
         options += [
-            Option("OR ", "either side"),
-            Option("NOT ", "turned round"),
+            Option("OR ", "either condition"),
+            Option("NOT ", "not this condition"),
             Option("| group ", "count by a field"),
         ]
-    return Completion(at - len(begun), end, _nearest(begun, options), hint)
+    return Completion(at - len(begun), end, _rank(begun, options), hint)
 
 
-def _stage(text: str, place: _Place, at: int, end: int) -> Completion:
+def _complete_stage(text: str, place: _Place, at: int, end: int) -> Completion:
     entity = place.entity
     grouped, inside = _GROUPED.fullmatch(text), _INSIDE.search(text)
     if grouped:
         fields = [Option(name, entity.fields[name].label) for name in grouping.groupable(entity)]
-        return Completion(at - len(grouped[1]), end, _nearest(grouped[1], fields), "Fields to group by.")
+        return Completion(
+            at - len(grouped[1]), end, _rank(grouped[1], fields), "Fields to group by."
+        )
     if inside:
-        ordered = [one for one in entity.fields.values() if isinstance(one, Ordered)]
-        fields = [Option(f"{one.name})", one.label) for one in ordered]
-        return Completion(at - len(inside[2]), end, _nearest(inside[2], fields), "A number, time or length.")
+        ordered = [
+            known_field
+            for known_field in entity.fields.values()
+            if isinstance(known_field, Ordered)
+        ]
+        fields = [Option(f"{known_field.name})", known_field.label) for known_field in ordered]
+        return Completion(
+            at - len(inside[2]), end, _rank(inside[2], fields), "A number, time or length."
+        )
     word = re.search(r"\w*$", text)
     begun = word[0] if word else ""
     options = [Option("group ", "the fields to group by"), Option("count ", "how many rows")]
-    options += [Option(f"{name}(", "of a field") for name in FUNCTIONS if name != "count"]
-    options.append(Option("top ", "so many groups"))
-    return Completion(at - len(begun), end, _nearest(begun, options), "What is asked of the groups.")
+    options += [Option(f"{name}(", "of a field's values") for name in FUNCTIONS if name != "count"]
+    options.append(Option("top ", "limit the number of groups"))
+    return Completion(
+        at - len(begun), end, _rank(begun, options), "What to compute for each group."
+    )
 
 
-def _values_of(name: str, begun: str, place: _Place, project: Project) -> tuple[list[Option], str] | None:
-    """Values of what is called `name`, and what it takes; None for no field."""
+def _complete_values(
+    name: str, begun: str, place: _Place, project: Project
+) -> tuple[list[Option], str] | None:
+    """Return the values of the field `name` and a hint, or None if there is no such field."""
     entity = place.entity
-    found = entity.known(name)
+    known_field = entity.known(name)
     if name == "is":
-        return [Option(flag.name, flag.help) for flag in entity.flags.values()], "What it is."
+        return [Option(flag.name, flag.help) for flag in entity.flags.values()], "A condition."
     if name == "has":
-        return [Option(one.name, one.label) for one in entity.fields.values()], "A field that has a value."
+        return [
+            Option(other_field.name, other_field.label) for other_field in entity.fields.values()
+        ], "A field that has a value."
     if name in ("since", "until", "asof"):
-        return [Option(*age) for age in _AGES], f"It is {values.MOMENTS}."
-    if found is None:
+        return [Option(*age) for age in _AGES], f"Use {values.MOMENTS}."
+    if known_field is None:
         return None
     if begun.startswith(("@", "!@")):
         sign = begun.partition("@")[0] + "@"
-        alike = [one.name for one in entity.fields.values() if one.kind == found.kind and one is not found]
-        return [Option(sign + one) for one in alike], f"Another field, to compare {found.label.lower()} with."
-    return _of_field(found, entity, project), f"{found.label}: {found.takes()}."
+        alike = [
+            other_field.name
+            for other_field in entity.fields.values()
+            if other_field.kind == known_field.kind and other_field is not known_field
+        ]
+        return [
+            Option(sign + other_field) for other_field in alike
+        ], f"Another field to compare with {known_field.label.lower()}."
+    return _field_options(
+        known_field, entity, project
+    ), f"{known_field.label}: {known_field.takes()}."
 
 
-def _misnamed(name: str, place: _Place, at: int) -> Completion:
+def _complete_misnamed(name: str, place: _Place, at: int) -> Completion:
     close = difflib.get_close_matches(name.lower(), place.entity.fields, n=3, cutoff=0.5)
     article = "an" if place.entity.name[0] in "aeiou" else "a"
-    hint = f"“{name[:40]}” is no field of {article} {place.entity.name}."
-    return Completion(at, at + len(name) + 1, [Option(f"{one}:") for one in close], hint)
+    hint = f"“{name[:40]}” is not a field of {article} {place.entity.name}."
+    return Completion(
+        at, at + len(name) + 1, [Option(f"{field_name}:") for field_name in close], hint
+    )
 
 
-def _of_field(found: Field, entity: Entity, project: Project) -> list[Option]:
-    if isinstance(found, Several):
-        inner = found.inner
-        return _of_field(inner, entity, project) if inner is not None and not isinstance(inner, Text) else []
-    if found.choices:
-        return [Option(key, "" if word == key else word) for key, word in found.choices]
-    if isinstance(found, Name) and found.known is not None:
-        return [Option(name) for name in found.known(project).values_list(found.column, flat=True)[:_NAMES]]
-    if isinstance(found, Handle):
-        return _newest_sessions(project) if found.called == "a session" else []
-    if isinstance(found, Actor):
+def _field_options(known_field: Field, entity: Entity, project: Project) -> list[Option]:
+    if isinstance(known_field, Several):
+        inner = known_field.inner
+        return (
+            _field_options(inner, entity, project)
+            if inner is not None and not isinstance(inner, Text)
+            else []
+        )
+    if known_field.choices:
+        return [Option(key, "" if word == key else word) for key, word in known_field.choices]
+    if isinstance(known_field, Name) and known_field.known is not None:
+        return [
+            Option(name)
+            for name in known_field.known(project).values_list(known_field.column, flat=True)[
+                :_NAME_LIMIT
+            ]
+        ]
+    if isinstance(known_field, Handle):
+        return _session_options(project) if known_field.called == "a session" else []
+    if isinstance(known_field, Actor):
         people = ENTITIES["gate"].fields["requester"]
         agents = ENTITIES["session"].fields["agent"]
-        return [*_of_field(people, entity, project), *_of_field(agents, entity, project), Option("gatebook")]
-    if found.kind == "time":
+        return [
+            *_field_options(people, entity, project),
+            *_field_options(agents, entity, project),
+            Option("gatebook"),
+        ]
+    if known_field.kind == "time":
         return [Option(*age) for age in _AGES]
-    if found.kind == "length":
-        return [Option(one) for one in _LENGTHS]
-    if not isinstance(found, Text):
+    if known_field.kind == "length":
+        return [Option(length) for length in _LENGTHS]
+    if not isinstance(known_field, Text):
         return []
-    options = _seen(entity, found, project)
-    if found.name == "tool":
-        options += [Option(name) for name in project.tools.order_by("name").values_list("name", flat=True)[:_NAMES]]
+    options = _recent_values(entity, known_field, project)
+    if known_field.name == "tool":
+        options += [
+            Option(name)
+            for name in project.tools.order_by("name").values_list("name", flat=True)[:_NAME_LIMIT]
+        ]
     return options
 
 
-def _newest_sessions(project: Project) -> list[Option]:
+def _session_options(project: Project) -> list[Option]:
     newest = project.sessions.order_by("-opened_position")[: MOST * 4]
-    return [Option(str(one), f"{one.title or one.key}, {shown.shown_status(one)}") for one in newest]
+    return [
+        Option(str(session), f"{session.title or session.key}, {shown.shown_status(session)}")
+        for session in newest
+    ]
 
 
-def _seen(entity: Entity, found: Field, project: Project) -> list[Option]:
-    """What the newest rows have in a column, the most frequent first."""
-    rows: Any = Entry.objects.filter(project=project.id) if entity.name == "event" else entity.of(project)
+def _recent_values(entity: Entity, known_field: Field, project: Project) -> list[Option]:
+    """Return the values of a column in the newest rows, the most frequent first."""
+    rows: Any = (
+        Entry.objects.filter(project=project.id) if entity.name == "event" else entity.of(project)
+    )
     order = "-position" if entity.name == "event" else "-opened_position"
-    told = Counter(value for value in rows.order_by(order).values_list(found.path, flat=True)[:_RECENT] if value)
-    return [Option(value) for value, _ in told.most_common()]
+    frequencies = Counter(
+        value
+        for value in rows.order_by(order).values_list(known_field.path, flat=True)[:_RECENT_ROWS]
+        if value
+    )
+    return [Option(value) for value, _ in frequencies.most_common()]
 
 
-def _nearest(begun: str, options: Iterable[Option]) -> list[Option]:
-    """At most MOST, in this order: what begins so, what holds it, what looks like it."""
-    known: dict[str, Option] = {}
-    for one in options:
-        known.setdefault(one.text, one)
+def _rank(begun: str, options: Iterable[Option]) -> list[Option]:
+    """Return at most MOST options: by prefix, then by substring, else by similarity."""
+    by_text: dict[str, Option] = {}
+    for option in options:
+        by_text.setdefault(option.text, option)
     if not begun:
-        return list(known.values())[:MOST]
-    small = begun.lower()
-    first = [text for text in known if text.lower().startswith(small)]
-    then = [text for text in known if small in text.lower() and text not in first]
-    found = [*first, *then] or difflib.get_close_matches(begun, known, MOST, 0.6)
-    return [known[text] for text in found[:MOST]]
+        return list(by_text.values())[:MOST]
+    prefix = begun.lower()
+    starting = [text for text in by_text if text.lower().startswith(prefix)]
+    containing = [text for text in by_text if prefix in text.lower() and text not in starting]
+    texts = [*starting, *containing] or difflib.get_close_matches(begun, by_text, MOST, 0.6)
+    return [by_text[text] for text in texts[:MOST]]
 
 
 __all__ = ["MOST", "Completion", "Option", "complete"]

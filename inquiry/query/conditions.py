@@ -1,4 +1,4 @@
-"""Reads what must hold of each match: OR, AND and NOT, parts in parentheses, scopes, sequences, terms and words."""
+"""Parse conditions: OR, AND, NOT, parentheses, scopes, sequences, terms and words."""
 
 import re
 from typing import Final
@@ -12,7 +12,7 @@ MOST_VALUES: Final = 50
 MOST_STEPS: Final = 4
 
 _WORD: Final = re.compile(r"[^\s()\[\]|\",]+")
-_LONE: Final = re.compile(r"[^\s()|\"]+")
+_BARE_WORD: Final = re.compile(r"[^\s()|\"]+")
 _KIND: Final = re.compile(r"[a-z]+\.[a-z_]+")
 _OPERATORS: Final = (">=", "<=", "=", ">", "<")
 _COMPARE: Final = re.compile(r"\s*(>=|<=|=|>|<)\s*([0-9]{1,9})(?![^\s()|])")
@@ -20,7 +20,7 @@ QUANTIFIERS: Final = ("any", "all", "none", "count")
 
 
 class Conditions(Characters):
-    """The reader of conditions: `either` reads all that stand here. `entities` are what a scope may look at."""
+    """The parser of conditions. `entities` are the names that a scope accepts."""
 
     def __init__(self, text: str, entities: tuple[str, ...]) -> None:
         super().__init__(text)
@@ -30,32 +30,34 @@ class Conditions(Characters):
     def either(self) -> Node:
         self.depth += 1
         if self.depth > MOST_DEPTH:
-            raise Fault(self.at, 1, f"Parentheses stand at most {MOST_DEPTH} deep.")
-        found = [self.both()]
+            raise Fault(self.at, 1, f"Parentheses can be nested at most {MOST_DEPTH} deep.")
+        alternatives = [self.both()]
         while self.keyword("OR"):
-            found.append(self.both())
+            alternatives.append(self.both())
         self.depth -= 1
-        return found[0] if len(found) == 1 else Or(tuple(found))
+        return alternatives[0] if len(alternatives) == 1 else Or(tuple(alternatives))
 
     def both(self) -> Node:
-        found = [self.negation()]
+        nodes = [self.negation()]
         while True:
             self.space()
             if self.at == len(self.text) or self.text[self.at] in ")|" or self.sees("OR"):
                 break
             self.keyword("AND")
-            found.append(self.negation())
-        return found[0] if len(found) == 1 else And(tuple(found))
+            nodes.append(self.negation())
+        return nodes[0] if len(nodes) == 1 else And(tuple(nodes))
 
     def negation(self) -> Node:
         self.space()
         begun = self.at
-        if self.keyword("NOT") or (self.peek("-") and self.text[self.at + 1 : self.at + 2].strip() != ""):
+        if self.keyword("NOT") or (
+            self.peek("-") and self.text[self.at + 1 : self.at + 2].strip() != ""
+        ):
             if self.at == begun:
                 self.at += 1
             self.depth += 1
             if self.depth > MOST_DEPTH:
-                raise Fault(begun, 1, f"Conditions are turned round at most {MOST_DEPTH} times.")
+                raise Fault(begun, 1, f"Conditions can be negated at most {MOST_DEPTH} times.")
             child = self.negation()
             self.depth -= 1
             return Not(child)
@@ -65,9 +67,9 @@ class Conditions(Characters):
         self.space()
         self.parts += 1
         if self.parts > MOST_PARTS:
-            raise Fault(self.at, 1, f"A query has at most {MOST_PARTS} conditions.")
+            raise Fault(self.at, 1, f"A query can have at most {MOST_PARTS} conditions.")
         if self.at == len(self.text):
-            raise Fault(max(self.at - 1, 0), 1, "The query ends where a condition is expected.")
+            raise Fault(max(self.at - 1, 0), 1, "The query ends too early. Add a condition.")
         if self.peek("("):
             opened = self.at
             self.at += 1
@@ -89,12 +91,12 @@ class Conditions(Characters):
 
     def lone(self) -> Words:
         begun = self.at
-        found = _LONE.match(self.text, self.at)
-        if found is None or self.sees("OR") or self.sees("AND"):
-            what = found[0] if found else self.text[self.at]
-            raise Fault(self.at, len(what), f"A condition is expected before “{what[:40]}”.")
-        self.at = found.end()
-        return Words(found[0].removesuffix("*"), begun, self.at, prefix=found[0].endswith("*"))
+        word = _BARE_WORD.match(self.text, self.at)
+        if word is None or self.sees("OR") or self.sees("AND"):
+            token = word[0] if word else self.text[self.at]
+            raise Fault(self.at, len(token), f"A condition is missing before “{token[:40]}”.")
+        self.at = word.end()
+        return Words(word[0].removesuffix("*"), begun, self.at, prefix=word[0].endswith("*"))
 
     def term(self, name: str) -> Node:
         begun = self.at
@@ -106,7 +108,7 @@ class Conditions(Characters):
             while True:
                 self.space()
                 if self.at == len(self.text):
-                    raise Fault(opened, 1, "This list is not closed; it ends with “]”.")
+                    raise Fault(opened, 1, "The list is not closed. Add “]”.")
                 values.append(self.one(exact=operator == "="))
                 self.space()
                 if self.take("]"):
@@ -114,9 +116,15 @@ class Conditions(Characters):
                 if self.at == len(self.text):
                     continue
                 if not self.take(","):
-                    raise Fault(min(self.at, len(self.text) - 1), 1, "Values in a list stand between commas.")
+                    raise Fault(
+                        min(self.at, len(self.text) - 1),
+                        1,
+                        "Separate the values of a list with commas.",
+                    )
             if len(values) > MOST_VALUES:
-                raise Fault(opened, self.at - opened, f"A list has at most {MOST_VALUES} values.")
+                raise Fault(
+                    opened, self.at - opened, f"A list can have at most {MOST_VALUES} values."
+                )
             return Term(name, begun, self.at, operator, tuple(values))
         if operator != "=" and not operator:
             ranged = self.range()
@@ -126,16 +134,19 @@ class Conditions(Characters):
         return Term(name, begun, self.at, operator, (value,))
 
     def range(self) -> tuple[One | None, One | None] | None:
-        """`a..b`, `a..`, `..b` or `"a".."b"`; None, and nothing read, when no range stands here."""
+        """Read `a..b`, `a..`, `..b` or `"a".."b"`; return None if no range is next.
+
+        Without a range, nothing is read.
+        """
         begun = self.at
         if not self.peek('"'):
-            found = _WORD.match(self.text, self.at)
-            low, dots, high = found[0].partition("..") if found else ("", "", "")
-            if found is None or not dots:
+            word = _WORD.match(self.text, self.at)
+            low, dots, high = word[0].partition("..") if word else ("", "", "")
+            if word is None or not dots:
                 return None
             if not low and not high:
-                raise Fault(self.at, 2, "A range names at least one end, as 5..10, 5.. or ..10.")
-            self.at = found.end()
+                raise Fault(self.at, 2, "A range needs at least one end. Write 5..10, 5.. or ..10.")
+            self.at = word.end()
             first = One(low, begun) if low else None
             if not high and self.peek('"'):
                 return first, One(self.quoted(), begun + len(low) + 2, "quoted")
@@ -159,18 +170,22 @@ class Conditions(Characters):
         if differs or self.peek("@"):
             named = NAME.match(self.text, self.at + 1 + differs)
             if named is None:
-                raise Fault(begun, 1, "“@” is followed by the name of a field.")
+                raise Fault(begun, 1, "A field name must follow “@”.")
             self.at = named.end()
             return One(named[0], begun, "field", differs=differs)
-        found = _WORD.match(self.text, self.at)
-        if found is None:
-            raise Fault(min(begun, len(self.text) - 1), 1, "A value is expected here; quote it where it has blanks.")
-        self.at = found.end()
-        if exact or not found[0].endswith("*"):
-            return One(found[0], begun)
-        if found[0] == "*":
-            raise Fault(begun, 1, "“*” alone stands for nothing; has:field asks whether there is a value.")
-        return One(found[0][:-1], begun, prefix=True)
+        word = _WORD.match(self.text, self.at)
+        if word is None:
+            raise Fault(
+                min(begun, len(self.text) - 1),
+                1,
+                "A value is missing. Quote values that contain blanks.",
+            )
+        self.at = word.end()
+        if exact or not word[0].endswith("*"):
+            return One(word[0], begun)
+        if word[0] == "*":
+            raise Fault(begun, 1, "“*” needs a prefix. Use has:field to test for a value.")
+        return One(word[0][:-1], begun, prefix=True)
 
     def scope(self, quantifier: str) -> Node:
         begun = self.at
@@ -180,22 +195,34 @@ class Conditions(Characters):
         self.space()
         named = NAME.match(self.text, self.at)
         if named is None:
-            raise Fault(begun, self.at - begun, f"{quantifier}(…) names what it looks at, as {quantifier}(effect: …).")
+            raise Fault(
+                begun,
+                self.at - begun,
+                f"{quantifier}(…) needs the rows to test. Write {quantifier}(effect: …).",
+            )
         if named[0] not in self.entities:
-            raise Fault(self.at, len(named[0]), f"“{named[0][:40]}” is none of {', '.join(self.entities)}.")
+            raise Fault(
+                self.at,
+                len(named[0]),
+                f"“{named[0][:40]}” is not one of {', '.join(self.entities)}.",
+            )
         self.at = named.end()
         self.space()
         condition = None
         if self.take(":"):
             condition = self.either()
         elif quantifier != "count":
-            raise Fault(self.at - 1, 1, f"A colon follows, as {quantifier}({named[0]}: …).")
+            raise Fault(self.at - 1, 1, f"A colon is missing. Write {quantifier}({named[0]}: …).")
         self.closes(opened)
         if quantifier != "count":
             return Scope(quantifier, named[0], condition, begun, self.at)
         compared = _COMPARE.match(self.text, self.at)
         if compared is None:
-            raise Fault(begun, self.at - begun, "What is counted is compared with a number, as count(effect: …) >= 3.")
+            raise Fault(
+                begun,
+                self.at - begun,
+                "A count must be compared with a number. Write count(effect: …) >= 3.",
+            )
         self.at = compared.end()
         return Scope("count", named[0], condition, begun, self.at, compared[1], int(compared[2]))
 
@@ -213,14 +240,22 @@ class Conditions(Characters):
             steps.append(self.step())
         self.closes(opened)
         if len(steps) < 2:
-            raise Fault(begun, self.at - begun, "A sequence has at least two steps, as seq(a.b -> !c.d within 10m).")
+            raise Fault(
+                begun,
+                self.at - begun,
+                "A sequence needs at least two steps. Write seq(a.b -> !c.d within 10m).",
+            )
         if len(steps) > MOST_STEPS:
-            raise Fault(begun, self.at - begun, f"A sequence has at most {MOST_STEPS} steps.")
+            raise Fault(begun, self.at - begun, f"A sequence can have at most {MOST_STEPS} steps.")
         if steps[0].absent or steps[0].within is not None:
-            raise Fault(steps[0].at, 1, "A sequence begins with what happened; what is absent or late follows it.")
+            raise Fault(
+                steps[0].at,
+                1,
+                "The first step cannot have “!” or “within”. Start with an entry that exists.",
+            )
         for step in steps[1:-1]:
             if step.absent:
-                raise Fault(step.at, 1, "What is absent ends a sequence.")
+                raise Fault(step.at, 1, "A step with “!” must be the last one.")
         return Seq(tuple(steps), begun, self.at)
 
     def step(self) -> Step:
@@ -229,7 +264,11 @@ class Conditions(Characters):
         absent = self.take("!")
         kind = _KIND.match(self.text, self.at)
         if kind is None:
-            raise Fault(min(self.at, len(self.text) - 1), 1, "A step is a kind of entry, as effect.dispatched.")
+            raise Fault(
+                min(self.at, len(self.text) - 1),
+                1,
+                "A step must be a kind of entry, such as effect.dispatched.",
+            )
         self.at = kind.end()
         if not self.keyword("within"):
             return Step(kind[0], begun, absent)

@@ -1,7 +1,7 @@
-"""What sets some matches apart: the values of fields that are frequent among them and rare among the rest.
+"""Values that are frequent among some matches and rare among the rest (lift analysis).
 
-The rest are what the same query finds without one of its conditions, and does not meet it. Both are looked at as facets
-are: the newest of them, which is said.
+The rest are the rows that the same query finds without one of its conditions and that do not meet
+that condition. Both sets are sampled like facets: the newest rows of each. The page states this.
 """
 
 from collections import Counter
@@ -13,25 +13,25 @@ from inquiry.query.asking import Asked
 from inquiry.query.fields import Actor, Field
 from inquiry.query.tree import Term
 
-TOLD: Final = 10
-FEWEST: Final = 2  # a value that fewer of the set have is chance
-LEAST: Final = 1.2  # … and so is one that is hardly more frequent
+MAX_DIFFERENCES: Final = 10
+MIN_ROWS: Final = 2  # Values of fewer matches are chance.
+MIN_LIFT: Final = 1.2  # A smaller ratio is chance, too.
 _TIMES: Final = ("since", "until")
 
 
 @dataclass(frozen=True, slots=True)
 class Brush:
-    """A condition of a query that may be asked about; both bounds of a time are one."""
+    """A condition that can be analysed; both bounds of a time count as one."""
 
-    number: int  # from 1
+    number: int  # Counted from 1.
     condition: str
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A value, how many of the set and of the rest have it, how many times more often, and the query with it.
+    """A value, its counts in the set and in the rest, its lift, and the query with it.
 
-    `lift` is None where none of the rest has it; `weight` is what they are ordered by.
+    `lift` is None if no row of the rest has the value; `weight` is the sort key.
     """
 
     label: str
@@ -45,69 +45,99 @@ class Difference:
 
 @dataclass(slots=True)
 class Apart:
-    """`inside` and `outside` are how many were looked at; `more` when there are others."""
+    """The analysis of one condition.
+
+    `inside` and `outside` are the numbers of rows read; `more` is True if there are further rows.
+    """
 
     condition: str
     inside: int = 0
     outside: int = 0
     more: bool = False
-    rest: str = ""  # the query of the rest
+    rest: str = ""  # The query of the rest.
     told: list[Difference] = field(default_factory=list)
 
 
-def brushes(asked: Asked) -> list[Brush]:
-    """What can be asked about."""
-    if asked.query.grouping is not None:
+def brushes(compiled: Asked) -> list[Brush]:
+    """Return the conditions that can be analysed."""
+    if compiled.query.grouping is not None:
         return []
-    return [Brush(number, " ".join(texts)) for number, texts in enumerate(_conditions(asked), 1)]
+    return [
+        Brush(number, " ".join(texts)) for number, texts in enumerate(_list_conditions(compiled), 1)
+    ]
 
 
-def apart(asked: Asked, number: int) -> Apart | None:
-    """What sets the matches apart by the condition of that number; None where there is no such. A few queries."""
-    conditions = _conditions(asked)
-    if asked.query.grouping is not None or not 1 <= number <= len(conditions):
+def apart(compiled: Asked, number: int) -> Apart | None:
+    """Return what distinguishes the matches of condition `number`, or None. A few queries."""
+    conditions = _list_conditions(compiled)
+    if compiled.query.grouping is not None or not 1 <= number <= len(conditions):
         return None
     texts = conditions[number - 1]
-    nodes = [one.node for one in pieces.pieces(asked.query) if one.text in texts]
-    without = pieces.without(asked.query, lambda node: any(node is one for one in nodes))
+    nodes = [piece.node for piece in pieces.pieces(compiled.query) if piece.text in texts]
+    without = pieces.without(compiled.query, lambda node: any(node is piece for piece in nodes))
     rest = editing.added(reading.read(without), f"-({' '.join(texts)})")
-    inside = facets.look(asked)
-    outside = facets.look(asking.understand(rest, asked.context.project, asked.context.now_us))
-    found = Apart(" ".join(texts), len(inside.times), len(outside.times), inside.more or outside.more, rest)
-    said = [asked.entity.known(node.name) for node in nodes if isinstance(node, Term)]
+    inside = facets.look(compiled)
+    outside = facets.look(
+        asking.understand(rest, compiled.context.project, compiled.context.now_us)
+    )
+    analysis = Apart(
+        " ".join(texts), len(inside.times), len(outside.times), inside.more or outside.more, rest
+    )
+    named_fields = [compiled.entity.known(node.name) for node in nodes if isinstance(node, Term)]
     for name, counted in inside.counted.items():
-        one = asked.entity.fields[name]
-        if found.outside and not any(one is known for known in said):
-            found.told += _of_field(asked, one, counted, outside.counted[name], found)
-    found.told.sort(key=lambda each: (-each.weight, -each.inside))
-    del found.told[TOLD:]
-    return found
+        piece = compiled.entity.fields[name]
+        if analysis.outside and not any(piece is named_field for named_field in named_fields):
+            analysis.told += _find_field_differences(
+                compiled, piece, counted, outside.counted[name], analysis
+            )
+    analysis.told.sort(key=lambda difference: (-difference.weight, -difference.inside))
+    del analysis.told[MAX_DIFFERENCES:]
+    return analysis
 
 
-def _conditions(asked: Asked) -> list[list[str]]:
+def _list_conditions(compiled: Asked) -> list[list[str]]:
     plain: list[str] = []
     times: list[str] = []
-    for one in pieces.pieces(asked.query):
-        if one.node is None:
+    for piece in pieces.pieces(compiled.query):
+        if piece.node is None:
             continue
-        bounds = isinstance(one.node, Term) and one.node.name in _TIMES
-        (times if bounds else plain).append(one.text)
-    return [*([one] for one in plain), *([times] if times else [])]
+        bounds = isinstance(piece.node, Term) and piece.node.name in _TIMES
+        (times if bounds else plain).append(piece.text)
+    return [*([piece] for piece in plain), *([times] if times else [])]
 
 
-def _of_field(
-    asked: Asked, one: Field, counted: "Counter[Any]", others: "Counter[Any]", found: Apart
+def _find_field_differences(
+    compiled: Asked,
+    compared_field: Field,
+    counted: "Counter[Any]",
+    outside_counts: "Counter[Any]",
+    analysis: Apart,
 ) -> list[Difference]:
-    labels = facets.names_of(asked, counted) if isinstance(one, Actor) else dict(one.choices)
-    told = []
+    labels = (
+        facets.names_of(compiled, counted)
+        if isinstance(compared_field, Actor)
+        else dict(compared_field.choices)
+    )
+    differences = []
     for value, inside in counted.items():
-        outside = others.get(value, 0)
-        if value in ("", None) or inside < FEWEST or inside * found.outside < LEAST * outside * found.inside:
+        outside = outside_counts.get(value, 0)
+        if (
+            value in ("", None)
+            or inside < MIN_ROWS
+            or inside * analysis.outside < MIN_LIFT * outside * analysis.inside
+        ):
             continue
         label = labels.get(value, str(value))
-        text = editing.narrowed(asked.query, one, label if isinstance(one, Actor) else str(value))
-        lift = inside * found.outside / (outside * found.inside) if outside else None
-        # Half a row beside each: of many the lift, of few that none of the rest has it is little.
-        weight = (inside + 0.5) / (found.inside + 1) * (found.outside + 1) / (outside + 0.5)
-        told.append(Difference(one.label, label, inside, outside, lift, weight, text))
-    return told
+        text = editing.narrowed(
+            compiled.query,
+            compared_field,
+            label if isinstance(compared_field, Actor) else str(value),
+        )
+        lift = inside * analysis.outside / (outside * analysis.inside) if outside else None
+        # Add half a row to each side: of many rows the lift decides; of few rows it counts little
+        # that the rest has none.
+        weight = (inside + 0.5) / (analysis.inside + 1) * (analysis.outside + 1) / (outside + 0.5)
+        differences.append(
+            Difference(compared_field.label, label, inside, outside, lift, weight, text)
+        )
+    return differences

@@ -1,6 +1,7 @@
-"""The registry: every entity that can be asked for, its fields, flags and scopes. Nothing else names a column.
+"""The registry of searchable entities with their fields, flags and scopes.
 
-The parser's errors, the completion in the box, facets, the API's schema and docs/search.md are made from it.
+No other module names a column. The parser's errors, the completion, facets, the API's schema and
+docs/search.md are generated from the registry.
 """
 
 from typing import Final
@@ -11,7 +12,9 @@ from inquiry.query.of_events import EVENT
 from inquiry.query.of_people import EXEMPTION, GATE
 from inquiry.query.of_sessions import SESSION
 
-ENTITIES: Final[dict[str, Entity]] = {one.name: one for one in (EFFECT, SESSION, GATE, EXEMPTION, EVENT)}
+ENTITIES: Final[dict[str, Entity]] = {
+    entity.name: entity for entity in (EFFECT, SESSION, GATE, EXEMPTION, EVENT)
+}
 NAMES: Final = tuple(ENTITIES)
 DEFAULT: Final = "effect"
 

@@ -1,4 +1,4 @@
-"""What an entity of the registry is."""
+"""The types of a registry entry: Entity and Flag."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from sessions.models import Project
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """A word after `is:`."""
+    """A value of `is:`."""
 
     name: str
     help: str
@@ -21,35 +21,41 @@ class Flag:
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """A kind of row that can be asked for. `scopes` say which rows of another kind belong to one of its rows."""
+    """A kind of row that can be searched. `scopes` give the related rows of another kind."""
 
     name: str
     plural: str
     help: str
     model: type[Model]
-    time: str  # the name of the field that since, until and the histogram go by
-    split: str  # the name of the field that a histogram stacks by
+    time: str  # Name of the field that `since:`, `until:` and the histogram use.
+    split: str  # Name of the field that the histogram stacks by.
     fields: dict[str, Field]
     flags: dict[str, Flag]
-    scopes: dict[str, Callable[["QuerySet[Any]"], tuple["QuerySet[Any]", str, str]]] = field(default_factory=dict)
-    events: str = ""  # the column of a journal entry that holds its id, for sequences
-    many: bool = False  # so many that what no index serves is looked for a stretch at a time
+    scopes: dict[str, Callable[["QuerySet[Any]"], tuple["QuerySet[Any]", str, str]]] = field(
+        default_factory=dict
+    )
+    events: str = ""  # Column of a journal entry with the entity's id, for sequences.
+    # True if there are so many rows that unindexed searches read one window at a time.
+    many: bool = False
 
     def rows(self) -> "QuerySet[Any]":
-        """All rows, of every project, with what tests go by beside the columns."""
+        """Return all rows of every project, annotated with what tests need."""
         rows: QuerySet[Any] = self.model._default_manager.all()
-        if self.name == "event":  # pages are cut by one name of the position, whatever the rows
+        if self.name == "event":  # Pagination uses one name for the position of every entity.
             rows = rows.annotate(opened_position=F("position"))
         return rows
 
     def of(self, project: Project) -> "QuerySet[Any]":
-        """The project's rows."""
+        """Return the project's rows."""
         return self.rows().filter(project=project.id)
 
     def known(self, name: str) -> Field | None:
-        """The field of that name or alias."""
-        return self.fields.get(name) or next((one for one in self.fields.values() if name in one.aliases), None)
+        """Return the field with that name or alias, or None."""
+        return self.fields.get(name) or next(
+            (known_field for known_field in self.fields.values() if name in known_field.aliases),
+            None,
+        )
 
 
-def pairs(words: "tuple[str, ...] | Any") -> tuple[tuple[str, str], ...]:
-    return tuple((word, word.replace("_", " ")) for word in words)
+def pairs(values: "tuple[str, ...] | Any") -> tuple[tuple[str, str], ...]:
+    return tuple((value, value.replace("_", " ")) for value in values)

@@ -1,4 +1,7 @@
-"""When nothing matches: which of the conditions keeps most away. One condition is left out at a time, with bounds."""
+"""Find which condition removes most rows when nothing matches.
+
+Conditions are left out one at a time. The number of conditions and the counts are limited.
+"""
 
 import operator
 from dataclasses import dataclass
@@ -8,15 +11,15 @@ from typing import Final
 from inquiry.query import asking, pieces
 from inquiry.query.asking import Asked
 
-MOST: Final = 6  # conditions that are tried
+MOST: Final = 6  # Most conditions that are tried.
 COUNTED: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A condition as it stands in the query, how many rows would match without it, and the query without it.
+    """A condition, the number of rows that match without it, and the query without it.
 
-    `count` is at most COUNTED, and `more` when there are more.
+    `count` is at most COUNTED; `more` is True if there are more.
     """
 
     condition: str
@@ -25,16 +28,22 @@ class Kept:
     text: str
 
 
-def kept_away(asked: Asked) -> list[Kept]:
-    """What each condition keeps away by itself, most first; those that alone keep nothing away are not told.
+def kept_away(compiled: Asked) -> list[Kept]:
+    """Return the conditions that exclude rows by themselves, the largest count first.
 
-    One query for each of at most MOST conditions. Empty where no single condition is to blame.
+    Runs one query for each of at most MOST conditions. Returns an empty list if no single condition
+    excludes all rows.
     """
-    found = []
-    now_us, project = asked.context.now_us, asked.context.project
-    for piece in [one for one in pieces.pieces(asked.query) if one.node is not None][:MOST]:
-        text = pieces.without(asked.query, partial(operator.is_, piece.node)) or asked.entity.name
+    exclusions = []
+    now_us, project = compiled.context.now_us, compiled.context.project
+    for piece in [
+        exclusion for exclusion in pieces.pieces(compiled.query) if exclusion.node is not None
+    ][:MOST]:
+        text = (
+            pieces.without(compiled.query, partial(operator.is_, piece.node))
+            or compiled.entity.name
+        )
         count, more = asking.count(asking.understand(text, project, now_us), COUNTED)
         if count:
-            found.append(Kept(piece.text, count, more, text))
-    return sorted(found, key=lambda one: -one.count)
+            exclusions.append(Kept(piece.text, count, more, text))
+    return sorted(exclusions, key=lambda exclusion: -exclusion.count)

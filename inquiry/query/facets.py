@@ -1,7 +1,7 @@
-"""What else the matches have: values of fields with their counts, and how the matches lie in time.
+"""Facets of the matches: values of fields with their counts, and a histogram over time.
 
-Exact while there are few matches; of many, of the newest of them, which is said. Every click only edits the text of
-the query: what stands in the box is the whole truth.
+The counts are exact for few matches; for many, they cover the newest ones, which the page states.
+Every click edits only the text of the query.
 """
 
 from collections import Counter
@@ -17,14 +17,22 @@ from inquiry.query.kinds import Several
 from inquiry.query.values import US
 from sessions.models import Person
 
-VALUES: Final = 8  # of a facet that are shown
+VALUES: Final = 8  # Values shown per facet.
 BARS: Final = 48
-_STEPS_S: Final = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 43_200, 86_400, 172_800, 604_800)
+# fmt: off
+_STEPS_S: Final = (
+    1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200,
+    21_600, 43_200, 86_400, 172_800, 604_800,
+)
+# fmt: on
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One value of a facet. `text` is the query that has it alone; of one that stands in the query, without it."""
+    """One value of a facet.
+
+    `text` is the query limited to this value or, if the value is already selected, without it.
+    """
 
     value: str
     label: str
@@ -35,7 +43,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Facet:
-    """A field with its values, the most frequent first. `others` is how many values are not shown."""
+    """A field with its values, the most frequent first. `others` counts the values not shown."""
 
     field: Field
     values: list[Value]
@@ -44,7 +52,10 @@ class Facet:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """The matches of [from_us, to_us), by what the histogram stacks by. `text` is the query narrowed to it."""
+    """The matches of [from_us, to_us), split by the histogram's stacking field.
+
+    `text` is the query narrowed to the bar's time range.
+    """
 
     from_us: int
     to_us: int
@@ -55,7 +66,10 @@ class Bar:
 
 @dataclass(slots=True)
 class Overview:
-    """`count` matches were looked at, the newest; `more` when there are more than these."""
+    """Facets and histogram of the newest `count` matches.
+
+    `more` is True if there are further matches.
+    """
 
     count: int = 0
     more: bool = False
@@ -64,13 +78,16 @@ class Overview:
 
     @property
     def highest(self) -> int:
-        """The count of the fullest bar."""
+        """Return the largest count of any bar."""
         return max((bar.count for bar in self.bars), default=0)
 
 
 @dataclass(slots=True)
 class Seen:
-    """The newest matches: how many have which value of which field (by name), the time and the shown state of each."""
+    """The newest matches with their value counts, times and shown states.
+
+    `counted` maps field names to counts.
+    """
 
     counted: dict[str, "Counter[Any]"]
     times: list[int]
@@ -78,94 +95,135 @@ class Seen:
     more: bool
 
 
-def look(asked: Asked, known: "list[Any] | None" = None) -> Seen:
-    """Look at the newest COUNTED matches: one query for each index that serves them.
+def look(compiled: Asked, known_ids: "list[Any] | None" = None) -> Seen:
+    """Read the newest COUNTED matches: one query for each index that serves them.
 
-    `known` are the ids of all matches, where they were found before; then it is one query.
+    With `known_ids`, the ids of all matches, it is a single query.
     """
-    entity = asked.entity
-    chosen = [one for one in entity.fields.values() if one.facet and not isinstance(one, Several)]
-    columns = {one.name: one.shows or one.path for one in chosen}
-    time = entity.fields[entity.time].path
-    extra = _BESIDE.get(entity.name, ())
-    found, more = newest_first(asked, (*columns.values(), time, *extra), COUNTED, known)
-    at = len(columns)
-    split = list(columns).index(entity.split)
-    words = [_word(entity, row, split, at, asked.context.now_us) for row in found]
-    counted = {
-        one.name: Counter(words if number == split else (row[number] for row in found))
-        for number, one in enumerate(chosen)
+    entity = compiled.entity
+    facet_fields = [
+        facet_field
+        for facet_field in entity.fields.values()
+        if facet_field.facet and not isinstance(facet_field, Several)
+    ]
+    columns = {
+        facet_field.name: facet_field.shows or facet_field.path for facet_field in facet_fields
     }
-    return Seen(counted, [row[at] for row in found], words, more)
+    time = entity.fields[entity.time].path
+    extra = _STATE_COLUMNS.get(entity.name, ())
+    newest_rows, more = newest_first(
+        compiled, (*columns.values(), time, *extra), COUNTED, known_ids
+    )
+    time_index = len(columns)
+    split = list(columns).index(entity.split)
+    states = [
+        _shown_value(entity, row, split, time_index, compiled.context.now_us) for row in newest_rows
+    ]
+    counted = {
+        facet_field.name: Counter(
+            states if number == split else (row[number] for row in newest_rows)
+        )
+        for number, facet_field in enumerate(facet_fields)
+    }
+    return Seen(counted, [row[time_index] for row in newest_rows], states, more)
 
 
-def overview(asked: Asked, known: "list[Any] | None" = None) -> Overview:
-    """Facets and histogram of what `look` sees."""
-    seen = look(asked, known)
-    told = Overview(len(seen.times), seen.more)
+def overview(compiled: Asked, known_ids: "list[Any] | None" = None) -> Overview:
+    """Return facets and histogram of the newest matches."""
+    seen = look(compiled, known_ids)
+    result = Overview(len(seen.times), seen.more)
     if not seen.times:
-        return told
+        return result
     for name, counted in seen.counted.items():
-        one = asked.entity.fields[name]
-        facet = _facet(asked, one, counted, names_of(asked, counted) if isinstance(one, Actor) else {})
+        facet_field = compiled.entity.fields[name]
+        facet = _build_facet(
+            compiled,
+            facet_field,
+            counted,
+            names_of(compiled, counted) if isinstance(facet_field, Actor) else {},
+        )
         if facet.values:
-            told.facets.append(facet)
-    told.bars = _bars(asked, seen.times, seen.words, told.more)
-    return told
+            result.facets.append(facet)
+    result.bars = _build_bars(compiled, seen.times, seen.words, result.more)
+    return result
 
 
-# Columns beside the stored state that the shown one goes by.
-_BESIDE: Final[dict[str, tuple[str, ...]]] = {"session": ("mode",), "effect": ("leave", "outcome", "deadline_us")}
+# Further columns that the shown state depends on.
+_STATE_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
+    "session": ("mode",),
+    "effect": ("leave", "outcome", "deadline_us"),
+}
 
 
-class _Row:
-    """As much of an effect or session as its shown state goes by."""
+class _StateColumns:
+    """The columns of an effect or session that its shown state depends on."""
 
     def __init__(self, **values: Any) -> None:
         self.__dict__.update(values)
 
 
-def _word(entity: Entity, row: tuple[Any, ...], split: int, at: int, now_us: int) -> str:
-    """The value of the field that the histogram stacks by, as pages show it."""
+def _shown_value(entity: Entity, row: tuple[Any, ...], split: int, at: int, now_us: int) -> str:
+    """Return the value of the histogram's stacking field as pages show it."""
     if entity.name == "effect":
         leave, outcome, deadline_us = row[at + 1 : at + 4]
-        shape = _Row(state=row[split], leave=leave, outcome=outcome, deadline_us=deadline_us)
-        return _KEY_OF[shown.shown_state(shape, now_us)]  # type: ignore[arg-type]
+        shape = _StateColumns(
+            state=row[split], leave=leave, outcome=outcome, deadline_us=deadline_us
+        )
+        return _STATE_KEYS[shown.shown_state(shape, now_us)]  # type: ignore[arg-type]
     if entity.name == "session":
-        return "no_end_told" if row[at + 1] == "reported" and row[split] == "running" else str(row[split])
+        return (
+            "no_end_told"
+            if row[at + 1] == "reported" and row[split] == "running"
+            else str(row[split])
+        )
     return str(row[split])
 
 
-_KEY_OF: Final = {word: key for key, word in shown.STATES.items()}
+_STATE_KEYS: Final = {word: key for key, word in shown.STATES.items()}
 
 
-def names_of(asked: Asked, counted: "Counter[Any]") -> dict[str, str]:
-    """What people are called whom the journal knows by a pseudonym, and agents by an id."""
-    project = asked.context.project
+def names_of(compiled: Asked, counted: "Counter[Any]") -> dict[str, str]:
+    """Return the names of people by pseudonym and of agents by id."""
+    project = compiled.context.project
     actors = [str(actor) for actor, _ in counted.most_common(VALUES)]
     people = Person.objects.filter(pseudonym__in=actors).values_list("pseudonym", "user__username")
-    robots = project.agents.values_list("id", "name") if any(one.startswith("agent:") for one in actors) else ()
-    return {**dict(people), **{f"agent:{key.hex}": name for key, name in robots}}
+    agents = (
+        project.agents.values_list("id", "name")
+        if any(actor_name.startswith("agent:") for actor_name in actors)
+        else ()
+    )
+    return {**dict(people), **{f"agent:{key.hex}": name for key, name in agents}}
 
 
-def _facet(asked: Asked, one: Field, counted: "Counter[Any]", names: dict[str, str]) -> Facet:
-    labels = names or dict(one.choices)
+def _build_facet(
+    compiled: Asked, facet_field: Field, counted: "Counter[Any]", names: dict[str, str]
+) -> Facet:
+    labels = names or dict(facet_field.choices)
     total = [(value, number) for value, number in counted.most_common() if value not in ("", None)]
-    standing = editing.standing(asked.query, one)
+    selected = editing.standing(compiled.query, facet_field)
     values = []
     for value, number in total[:VALUES]:
-        asks = names.get(value, str(value))
-        chosen = value in standing or asks in standing
-        text = editing.without(asked.query, one) if chosen else editing.narrowed(asked.query, one, asks)
+        query_value = names.get(value, str(value))
+        chosen = value in selected or query_value in selected
+        text = (
+            editing.without(compiled.query, facet_field)
+            if chosen
+            else editing.narrowed(compiled.query, facet_field, query_value)
+        )
         values.append(Value(str(value), labels.get(value, str(value)), number, text, chosen))
-    return Facet(one, values, max(len(total) - VALUES, 0))
+    return Facet(facet_field, values, max(len(total) - VALUES, 0))
 
 
-def _bars(asked: Asked, times: list[int], words: list[str], more: bool) -> list[Bar]:
-    """At most BARS equal stretches of time, whole seconds, minutes or days, over what was looked at."""
-    first = min(times) if asked.since_us is None or more else asked.since_us
-    last = max(times) if asked.until_us is None or asked.until_us > max(times) else asked.until_us - 1
-    first = max(min(first, min(times)), 0)  # since:0001-01-01: before that there are no bars, nor years for them
+def _build_bars(compiled: Asked, times: list[int], states: list[str], more: bool) -> list[Bar]:
+    """Return at most BARS equal time ranges over the matches, in whole seconds, minutes or days."""
+    first = min(times) if compiled.since_us is None or more else compiled.since_us
+    last = (
+        max(times)
+        if compiled.until_us is None or compiled.until_us > max(times)
+        else compiled.until_us - 1
+    )
+    # since:0001-01-01 would need bars before 1970, for which there are no years.
+    first = max(min(first, min(times)), 0)
     span = last - first + 1
     step = next((s for s in _STEPS_S if span <= s * US * (BARS - 1)), 0) * US
     if not step:
@@ -174,13 +232,16 @@ def _bars(asked: Asked, times: list[int], words: list[str], more: bool) -> list[
     begin = first // step * step
     number = (last - begin) // step + 1
     stacked: list[Counter[str]] = [Counter() for _ in range(number)]
-    for us, word in zip(times, words, strict=True):
-        stacked[(us - begin) // step][word] += 1
-    order = [key for key, _ in asked.entity.fields[asked.entity.split].choices]
+    for us, state in zip(times, states, strict=True):
+        stacked[(us - begin) // step][state] += 1
+    order = [key for key, _ in compiled.entity.fields[compiled.entity.split].choices]
     bars = []
-    for place, counter in enumerate(stacked):
-        start = begin + place * step
-        parts = sorted(counter.items(), key=lambda pair: order.index(pair[0]) if pair[0] in order else len(order))
-        text = editing.between(asked.query, asked.entity, start, start + step)
+    for index, counter in enumerate(stacked):
+        start = begin + index * step
+        parts = sorted(
+            counter.items(),
+            key=lambda pair: order.index(pair[0]) if pair[0] in order else len(order),
+        )
+        text = editing.between(compiled.query, compiled.entity, start, start + step)
         bars.append(Bar(start, start + step, parts, counter.total(), text))
     return bars

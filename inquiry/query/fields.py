@@ -1,7 +1,7 @@
-"""What a field of the registry is, and how a value that stands with it becomes a test of rows.
+"""Field base classes, and the tests that their values compile to.
 
-A `Test` says the same twice: as a condition for the database, and in plain Python of one row, for rows that are judged
-as of a past moment. Request data is only ever a value: the registry alone names columns.
+A `Test` has two forms: a condition for the database, and plain Python for one row that was rebuilt
+as of a past moment. Request data is only ever a value: columns are named by the registry alone.
 """
 
 import difflib
@@ -21,43 +21,53 @@ from sessions import refs
 from sessions.models import Project
 
 LONGEST_VALUE: Final = 300
-NARROW: Final = 100_000  # numbers between two ends, up to which an index leads to few rows
+NARROW: Final = 100_000  # Width of a number range up to which an index finds few rows.
 NOTHING: Final = Q(pk__in=())
 EVERYTHING: Final = ~NOTHING
 
 
 @dataclass(slots=True)
 class Context:
-    """What a value may depend on, and what is noted while a query is read: sentences about it that stop nothing."""
+    """Inputs of compilation, and notes for the answer that do not stop the query."""
 
     project: Project
     now_us: int
-    upto: int | None = None  # the journal position as of which is asked; None: as things stand now
+    # Journal position of a query as of a moment; None for the current state.
+    upto: int | None = None
     notes: list[str] = field(default_factory=list)
-    names: dict[tuple[str, str, bool], list[Any]] = field(default_factory=dict)  # resolved once
-    # As of a moment: the condition that a test of an entity (by its name) then was; None where too much has changed.
+    # Names are resolved once.
+    names: dict[tuple[str, str, bool], list[Any]] = field(default_factory=dict)
+    # For queries as of a moment: returns the condition that a test of an entity (by name) was then,
+    # or None if too much has changed.
     as_of: "Callable[[str, Test], Q | None] | None" = None
-    grouped: bool = False  # all rows are looked at, not the newest of them alone
-    lowest: int | None = None  # position below which no row can match, by the time that is asked for; None: not known
-    indexes: dict[str, Progress] = field(default_factory=dict)  # by name: those that follow the journal, how far
+    grouped: bool = False  # All rows are read, not only the newest.
+    # By the time range, no row below this position can match; None if unknown.
+    lowest: int | None = None
+    # Progress of the indexes that follow the journal, by name.
+    indexes: dict[str, Progress] = field(default_factory=dict)
 
     def goes_by(self, progress: Progress) -> None:
-        """Note how far an index has read by which this is answered; of several times the least."""
-        known = self.indexes.get(progress.index)
-        if known is None or progress.missing >= known.missing:
+        """Record the progress of an index that this answer uses; the least one counts."""
+        known_progress = self.indexes.get(progress.index)
+        if known_progress is None or progress.missing >= known_progress.missing:
             self.indexes[progress.index] = progress
 
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """`q` is the condition. `holds` says the same of one row, None where only the database can tell.
+    """A compiled condition.
 
-    `arms` are disjoint and their union is `q`; each can be served by an index. `indexed` when one index leads to few
-    rows; `walled` when rows of other projects cannot meet it. `lasts` when it goes by rows that never change, up to the
-    position of the context: it then says what it says ever after. `of` are the tests that a test is made of which only
-    the database can tell, and how (any, all, not): each of them may be told otherwise. `words` are those that the text
-    of an effect has. `falls` are disjoint as arms are, and each is of rows older than all those of the one before.
-    `named` is how many rows meet it, or of `more` how many at least; None where it was not counted.
+    `q` is the database condition. `holds` is the same for one row, or None if only the database can
+    evaluate it.
+    `arms` are disjoint conditions whose union is `q`; each can be served by an index. `indexed` is
+    True if one index finds few rows; `walled` if rows of other projects cannot match.
+    `lasts` is True if the test reads only rows that never change, up to the position of the
+    context; its result is then permanent. `of` gives the operator (any, all, not) and tests that
+    this test is composed of, if only the database can evaluate some of them.
+    `words` are full-text terms of an effect. `falls` are disjoint like arms, and all rows of each
+    are older than those of the one before.
+    `named` is the number of matching rows, or at least so many if `more`; None if they were not
+    counted.
     """
 
     q: Q
@@ -74,91 +84,128 @@ class Test:
 
     @property
     def leaves(self) -> "tuple[Test, ...]":
-        """The tests that it is made of, itself where it is made of none."""
-        return (self,) if self.of is None else tuple(leaf for test in self.of[1] for leaf in test.leaves)
+        """Return the tests that this test is composed of, or the test itself."""
+        return (
+            (self,)
+            if self.of is None
+            else tuple(leaf for test in self.of[1] for leaf in test.leaves)
+        )
 
     @property
     def is_told(self) -> bool:
-        """True when as of a moment it says what it said then: by plain Python, or by what never changes."""
+        """Return True if the test can be evaluated as of a past moment."""
         return all(leaf.holds is not None or leaf.lasts or bool(leaf.words) for leaf in self.leaves)
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One thing that can be asked of an entity. `kind` says how values are read; a subclass says how they are met."""
+    """A searchable property of an entity.
+
+    `kind` says how values are parsed; subclasses compile them to tests.
+    """
 
     name: str
     label: str
     help: str = ""
-    path: str = ""  # the column, as Django's ORM names it from the entity's row
-    shows: str = ""  # … that groups and facets show, where it is another
-    index: str = ""  # the index that leads to few rows, "" when none does
+    path: str = ""  # The column, as a Django ORM path from the entity's row.
+    shows: str = ""  # The column that groups and facets show, if different.
+    index: str = ""  # The index that finds few rows, or "".
     choices: tuple[tuple[str, str], ...] = ()
     facet: bool = False
     aliases: tuple[str, ...] = ()
-    compared_late: bool = False  # it is found by the chore that compares what was done with what was done before
-    unkept: str = ""  # why nobody can know it as of a moment: a sentence; "" where the journal tells it
+    # The job that compares calls with earlier calls maintains the values.
+    compared_late: bool = False
+    # A sentence why the past value is unknown, or "" if the journal records it.
+    unkept: str = ""
 
     kind: ClassVar[str] = "text"
     operators: ClassVar[tuple[str, ...]] = ("", "=")
 
     def test(self, term: Term, context: Context) -> Test:
-        """The test that a term is. Raises Fault."""
+        """Compile a term. Raises Fault."""
         if term.operator not in self.operators or (term.is_range and ">" not in self.operators):
-            raise Fault(term.at, term.end - term.at, f"{self.name} is {self.takes()}; it cannot be compared so.")
-        for one in (*term.values, term.low, term.high):
-            if one is not None and (len(one.text) > LONGEST_VALUE or not one.text.strip()):
-                size = f"has at most {LONGEST_VALUE} characters" if one.text.strip() else "is not empty; ask has:field"
-                raise Fault(one.at, len(one.text), f"A value {size}.")
-            if one is not None and one.prefix and not self.is_textual():
-                raise Fault(one.at, len(one.text) + 1, f"{self.name} is {self.takes()}; “*” has no meaning here.")
+            raise Fault(
+                term.at,
+                term.end - term.at,
+                f"{self.name} is {self.takes()}. It does not support this operator.",
+            )
+        for value in (*term.values, term.low, term.high):
+            if value is not None and (len(value.text) > LONGEST_VALUE or not value.text.strip()):
+                problem = (
+                    f"A value can have at most {LONGEST_VALUE} characters."
+                    if value.text.strip()
+                    else "A value is empty. Use has:field to test for a value."
+                )
+                raise Fault(value.at, len(value.text), problem)
+            if value is not None and value.prefix and not self.is_textual():
+                raise Fault(
+                    value.at,
+                    len(value.text) + 1,
+                    f"{self.name} is {self.takes()}. It does not support “*”.",
+                )
         return self._read(term, context)
 
     def is_textual(self) -> bool:
-        """Whether values may be beginnings of it."""
+        """Return True if a value can be a prefix with `*`."""
         return True
 
     def takes(self) -> str:
-        """What its values are, in words."""
+        """Return a description of the accepted values."""
         return "a text"
 
     def compared(self) -> Combinable | None:
-        """What stands in another field's comparison for it; None when it cannot be compared."""
+        """Return the expression for comparison with another field, or None."""
         return F(self.path)
 
     def grouped(self) -> Combinable | None:
-        """What rows are grouped by of a field that is no column; None when they cannot be. It never changes."""
+        """Return the expression to group by if the field is not a column, or None.
+
+        The value must never change.
+        """
         return None
 
     def plain(self, row: Any) -> Any:
-        """Its value in one row."""
+        """Return the field's value in one row."""
         return getattr(row, self.path)
 
     def present(self) -> Test:
-        """Whether there is a value."""
+        """Return the test that the field has a value."""
         path = self.path
         return Test(~Q(**{path: ""}), lambda row: getattr(row, path) not in ("", None))
 
     def _read(self, term: Term, context: Context) -> Test:
-        wholes = [one.text for one in term.values if not one.prefix]
-        starts = [one.text for one in term.values if one.prefix]
+        exact_values = [value.text for value in term.values if not value.prefix]
+        prefixes = [value.text for value in term.values if value.prefix]
         path = self.path
-        q = Q(**{f"{path}__in": wholes}) if len(wholes) > 1 else Q(**{path: wholes[0]}) if wholes else NOTHING
-        for start in starts:
-            # Not LIKE: on SQLite it takes letters of either case for the same.
-            q |= Q(Exact(Left(path, len(start)), Value(start)))
-        meant, beginnings = set(wholes), tuple(starts)
-        indexed = bool(self.index) and not starts
-        return Test(q, lambda row: _text_is(getattr(row, path), meant, beginnings), indexed=indexed)
+        q = (
+            Q(**{f"{path}__in": exact_values})
+            if len(exact_values) > 1
+            else Q(**{path: exact_values[0]})
+            if exact_values
+            else NOTHING
+        )
+        for prefix in prefixes:
+            # Not LIKE: on SQLite, LIKE ignores case.
+            q |= Q(Exact(Left(path, len(prefix)), Value(prefix)))
+        exact_set, prefix_tuple = set(exact_values), tuple(prefixes)
+        indexed = bool(self.index) and not prefixes
+        return Test(
+            q,
+            lambda row: _matches_text(getattr(row, path), exact_set, prefix_tuple),
+            indexed=indexed,
+        )
 
 
-def _text_is(value: str, wholes: set[str], beginnings: tuple[str, ...]) -> bool:
-    return value in wholes or (bool(beginnings) and value.startswith(beginnings))
+def _matches_text(value: str, exact_values: set[str], prefixes: tuple[str, ...]) -> bool:
+    return value in exact_values or (bool(prefixes) and value.startswith(prefixes))
 
 
 @dataclass(frozen=True, slots=True)
 class Text(Field):
-    """A text column that is "" where there is none. `few` names a partial index that leaves out rows of `common`."""
+    """A text column that is "" if there is no value.
+
+    `few` names a partial index that excludes rows with a `common` value.
+    """
 
     common: tuple[str, ...] = ()
     few: Q = field(default_factory=Q)
@@ -167,68 +214,88 @@ class Text(Field):
         test = super(Text, self)._read(term, context)
         if not test.indexed or not self.few:
             return test
-        if {one.text for one in term.values} & set(self.common):
+        if {value.text for value in term.values} & set(self.common):
             return Test(test.q, test.holds)
         return Test(self.few & test.q, test.holds, indexed=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Ref(Text):
-    """A ref, found in every spelling by which git moves it: `path` is what was sent, `moves` what git moves."""
+    """A ref, found in every spelling of the ref that git moves.
+
+    `path` holds what was sent; `moves` holds what git moves.
+    """
 
     moves: str = "moved_refs"
 
     def takes(self) -> str:
-        """What its values are, in words."""
-        return "a branch or a tag, in any spelling"
+        """Return a description of the accepted values."""
+        return "a branch or tag, in any spelling"
 
     def _read(self, term: Term, context: Context) -> Test:
-        wholes = [one.text for one in term.values if not one.prefix]
-        starts = [one.text for one in term.values if one.prefix]
-        meant = {ref for said in wholes for ref in refs.asked(said)}
-        # A beginning ends nowhere: with one letter more it is a name, as in `release/`.
-        begun = {ref[:-1] for said in starts for ref in refs.asked(f"{said}x")}
-        said = super(Ref, self)._read(term, context)
-        listed = Concat(Value(" "), F(self.moves), Value(" "), output_field=CharField())
-        q = said.q
-        for sought in [*(f" {ref} " for ref in sorted(meant)), *(f" {ref}" for ref in sorted(begun))]:
-            q |= Q(GreaterThan(StrIndex(listed, Value(sought)), Value(0)))
-        beginnings = tuple(sorted(begun))
+        exact_values = [value.text for value in term.values if not value.prefix]
+        prefixes = [value.text for value in term.values if value.prefix]
+        exact_refs = {ref for text_test in exact_values for ref in refs.asked(text_test)}
+        # A prefix is incomplete: append one letter to make it a ref name, as in `release/`.
+        ref_prefixes = {ref[:-1] for text_test in prefixes for ref in refs.asked(f"{text_test}x")}
+        text_test = super(Ref, self)._read(term, context)
+        moved_list = Concat(Value(" "), F(self.moves), Value(" "), output_field=CharField())
+        q = text_test.q
+        for part in [
+            *(f" {ref} " for ref in sorted(exact_refs)),
+            *(f" {ref}" for ref in sorted(ref_prefixes)),
+        ]:
+            q |= Q(GreaterThan(StrIndex(moved_list, Value(part)), Value(0)))
+        prefix_tuple = tuple(sorted(ref_prefixes))
 
         def holds(row: Any) -> bool:
             moved = getattr(row, self.moves).split()
-            told = said.holds is not None and said.holds(row)
-            return told or any(ref in meant or (beginnings and ref.startswith(beginnings)) for ref in moved)
+            is_sent_match = text_test.holds is not None and text_test.holds(row)
+            return is_sent_match or any(
+                ref in exact_refs or (prefix_tuple and ref.startswith(prefix_tuple))
+                for ref in moved
+            )
 
         return Test(q, holds)
 
 
 @dataclass(frozen=True, slots=True)
 class Actor(Text):
-    """Who did it, as the journal names them: `actors` turns what people are called into that."""
+    """The actor of an entry. `actors` maps a displayed name to the journal's names."""
 
     actors: "Callable[[Project, str], list[str]] | None" = None
 
     def takes(self) -> str:
-        """What its values are, in words."""
-        return "a user name, an agent's name, or what the journal calls them"
+        """Return a description of the accepted values."""
+        return "a user name, an agent's name, or the journal's name for them"
 
     def _read(self, term: Term, context: Context) -> Test:
-        if any(one.prefix for one in term.values) or self.actors is None:
+        if any(value.prefix for value in term.values) or self.actors is None:
             return super(Actor, self)._read(term, context)
-        meant = [actor for one in term.values for actor in self.actors(context.project, one.text)]
-        people = all(actor.startswith("p_") for actor in meant)
-        q = Q(**{f"{self.path}__in": meant}) if len(meant) > 1 else Q(**{self.path: meant[0]})
+        actor_names = [
+            actor for value in term.values for actor in self.actors(context.project, value.text)
+        ]
+        people = all(actor.startswith("p_") for actor in actor_names)
+        q = (
+            Q(**{f"{self.path}__in": actor_names})
+            if len(actor_names) > 1
+            else Q(**{self.path: actor_names[0]})
+        )
         path = self.path
-        return Test(self.few & q if people else q, lambda row: getattr(row, path) in meant, indexed=people)
+        return Test(
+            self.few & q if people else q,
+            lambda row: getattr(row, path) in actor_names,
+            indexed=people,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Choice(Field):
-    """One of a few known words. `common` are those that so many rows have that no index helps."""
+    """One of a few known words. `common` words match so many rows that no index helps."""
 
     common: tuple[str, ...] = ()
-    narrow: dict[str, Q] = field(default_factory=dict)  # names a partial index, by value
+    # The condition of a partial index, by value.
+    narrow: dict[str, Q] = field(default_factory=dict)
 
     kind: ClassVar[str] = "choice"
 
@@ -239,25 +306,30 @@ class Choice(Field):
         return f"one of {', '.join(key for key, _ in self.choices)}"
 
     def keys(self, term: Term) -> list[str]:
-        """The chosen words. Raises Fault with the nearest one."""
-        known = dict(self.choices)
-        for one in term.values:
-            if one.text not in known:
-                close = difflib.get_close_matches(one.text.lower(), known, n=1, cutoff=0.5)
-                meant = f"; did you mean “{close[0]}”?" if close else "."
-                raise Fault(one.at, len(one.text), f"{self.name} is {self.takes()}{meant}")
-        return list(dict.fromkeys(one.text for one in term.values))
+        """Return the chosen words. Raises Fault with the closest known word."""
+        known_words = dict(self.choices)
+        for value in term.values:
+            if value.text not in known_words:
+                close = difflib.get_close_matches(value.text.lower(), known_words, n=1, cutoff=0.5)
+                suggestion = f"; did you mean “{close[0]}”?" if close else "."
+                sentence = f"“{value.text[:40]}” is not valid for {self.name}. Use {self.takes()}"
+                raise Fault(value.at, len(value.text), sentence + suggestion)
+        return list(dict.fromkeys(value.text for value in term.values))
 
     def _read(self, term: Term, context: Context) -> Test:
         keys, path = self.keys(term), self.path
-        q = Q(**{f"{path}__in": keys}) if len(keys) > 1 else Q(self.narrow.get(keys[0], Q()), **{path: keys[0]})
+        q = (
+            Q(**{f"{path}__in": keys})
+            if len(keys) > 1
+            else Q(self.narrow.get(keys[0], Q()), **{path: keys[0]})
+        )
         indexed = bool(self.index) and not set(keys) & set(self.common)
         return Test(q, lambda row: getattr(row, path) in keys, indexed=indexed)
 
 
 @dataclass(frozen=True, slots=True)
 class Own(Choice):
-    """A choice that is no column: `each` says what one word means as disjoint tests."""
+    """A choice that is not a column. `each` compiles one word to disjoint tests."""
 
     each: Callable[[str, Context], Test] | None = None
 
@@ -278,43 +350,53 @@ class Own(Choice):
 
 
 def any_of(tests: Iterable[Test]) -> Test:
-    """Their union; of none, what no row meets."""
-    given = list(tests)
-    if len(given) == 1:  # with what it knows of indexes
-        return given[0]
+    """Return the union of the tests; without tests, no row matches."""
+    test_list = list(tests)
+    if len(test_list) == 1:  # with what it knows of indexes
+        return test_list[0]
     q = NOTHING
-    for number, test in enumerate(given):
-        q = _said(test.q) if number == 0 else q | _said(test.q)
-    tellers = [test.holds for test in given]
-    if any(teller is None for teller in tellers):
-        return Test(q, lasts=bool(given) and all(test.lasts for test in given), of=("any", tuple(given)))
-    return Test(q, lambda row: any(teller(row) for teller in tellers if teller is not None))
+    for number, test in enumerate(test_list):
+        q = _explicit(test.q) if number == 0 else q | _explicit(test.q)
+    row_tests = [test.holds for test in test_list]
+    if any(row_test is None for row_test in row_tests):
+        return Test(
+            q,
+            lasts=bool(test_list) and all(test.lasts for test in test_list),
+            of=("any", tuple(test_list)),
+        )
+    return Test(q, lambda row: any(row_test(row) for row_test in row_tests if row_test is not None))
 
 
 def all_of(tests: Iterable[Test]) -> Test:
-    """What all of them hold of; of none, every row."""
-    given = list(tests)
+    """Return the intersection of the tests; without tests, every row matches."""
+    test_list = list(tests)
     q = Q()
-    for test in given:
+    for test in test_list:
         q &= test.q
-    tellers = [test.holds for test in given]
-    walled = any(test.walled for test in given)
-    indexed = any(test.indexed for test in given)
-    if any(teller is None for teller in tellers):
-        lasts = all(test.lasts for test in given)
-        return Test(q, indexed=indexed, walled=walled, lasts=lasts, of=("all", tuple(given)))
-    plain: Callable[[Any], bool] = lambda row: all(teller(row) for teller in tellers if teller is not None)  # noqa: E731
-    return Test(q, plain, indexed=indexed, walled=walled)
+    row_tests = [test.holds for test in test_list]
+    walled = any(test.walled for test in test_list)
+    indexed = any(test.indexed for test in test_list)
+    if any(row_test is None for row_test in row_tests):
+        lasts = all(test.lasts for test in test_list)
+        return Test(q, indexed=indexed, walled=walled, lasts=lasts, of=("all", tuple(test_list)))
+
+    def holds(row: Any) -> bool:
+        return all(row_test(row) for row_test in row_tests if row_test is not None)
+
+    return Test(q, holds, indexed=indexed, walled=walled)
 
 
 def negated(test: Test) -> Test:
-    """What it does not hold of."""
-    teller = test.holds
-    if teller is None:
-        return Test(~_said(test.q), lasts=test.lasts, of=("not", (test,)))
-    return Test(~_said(test.q), lambda row: not teller(row), lasts=test.lasts)
+    """Return the negation of the test."""
+    row_test = test.holds
+    if row_test is None:
+        return Test(~_explicit(test.q), lasts=test.lasts, of=("not", (test,)))
+    return Test(~_explicit(test.q), lambda row: not row_test(row), lasts=test.lasts)
 
 
-def _said(q: Q) -> Q:
-    """A condition that every row meets, said in words: Django leaves an empty one out, and `NOT` or `OR` with it."""
+def _explicit(q: Q) -> Q:
+    """Return an explicit condition for "every row".
+
+    Django drops an empty condition together with its `NOT` or `OR`.
+    """
     return q or EVERYTHING

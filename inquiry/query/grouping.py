@@ -3,7 +3,21 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from django.db.models import Avg, Case, CharField, Count, F, Max, Min, Q, QuerySet, Sum, Value, When, Window
+from django.db.models import (
+    Avg,
+    Case,
+    CharField,
+    Count,
+    F,
+    Max,
+    Min,
+    Q,
+    QuerySet,
+    Sum,
+    Value,
+    When,
+    Window,
+)
 from django.db.models.functions import RowNumber
 
 from inquiry.query import reading
@@ -15,15 +29,16 @@ from inquiry.query.tree import Aggregate, Fault, Grouping, Term
 if TYPE_CHECKING:
     from inquiry.query.asking import Asked
 
-MOST: Final = 100  # groups that are told without a top of their own
+MOST: Final = 100  # Most groups without an explicit `top`.
 PLAIN: Final = {"min": Min, "max": Max, "avg": Avg, "sum": Sum}
 
 
 @dataclass(slots=True)
 class Groups:
-    """A table. `names` are the fields grouped by, `figures` what was asked of each; `more` when there are more groups.
+    """A table of groups. `names` are the group fields and `figures` the aggregates.
 
-    Each row is (values of the names, figures); figures of moments and lengths are microseconds.
+    `more` is True if there are more groups. Each row is (values of the names, figures); figures of
+    times and lengths are in microseconds.
     """
 
     names: list[Field]
@@ -32,190 +47,267 @@ class Groups:
     more: bool = False
 
 
-def check(asked: Grouping, entity: Entity) -> None:
-    """Raise Fault where a field cannot be grouped by, or a figure not be asked of it."""
+def check(grouping: Grouping, entity: Entity) -> None:
+    """Raise Fault if a field cannot be grouped by or does not support an aggregate."""
     several = 0
-    for name, at in asked.names:
-        found = reading.field_of(name, entity, at)
-        several += isinstance(found, Several)
-        if not is_groupable(found) or (isinstance(found, Ordered) and found.kind != "number"):
-            raise Fault(at, len(name), f"{found.name} cannot be grouped by; group by {', '.join(groupable(entity))}.")
+    for name, at in grouping.names:
+        group_field = reading.field_of(name, entity, at)
+        several += isinstance(group_field, Several)
+        if not is_groupable(group_field) or (
+            isinstance(group_field, Ordered) and group_field.kind != "number"
+        ):
+            raise Fault(
+                at,
+                len(name),
+                f"Cannot group by {group_field.name}. Group by {', '.join(groupable(entity))}.",
+            )
     if several > 1:
-        raise Fault(asked.names[0][1], 1, "Only one of the fields grouped by may have several values.")
-    for figure in asked.aggregates:
+        raise Fault(grouping.names[0][1], 1, "Group by at most one multi-value field.")
+    for figure in grouping.aggregates:
         if not figure.field:
             continue
-        found = reading.field_of(figure.field, entity, figure.at + len(figure.function) + 1)
+        group_field = reading.field_of(figure.field, entity, figure.at + len(figure.function) + 1)
         if figure.function == "distinct":
-            if not is_groupable(found):
-                raise Fault(figure.at, len(str(figure)), f"Different values of {found.name} cannot be counted.")
-        elif measured_of(found) is None:
-            takes = f"{found.name} is {found.takes()}"
-            raise Fault(figure.at, len(str(figure)), f"{figure.function} is of numbers, times and lengths; {takes}.")
-        elif found.kind == "time" and figure.function in ("avg", "sum"):
-            raise Fault(figure.at, len(str(figure)), f"{figure.function} of moments means nothing; min and max do.")
+            if not is_groupable(group_field):
+                raise Fault(
+                    figure.at,
+                    len(str(figure)),
+                    f"Cannot count distinct values of {group_field.name}.",
+                )
+        elif measured_of(group_field) is None:
+            takes = f"{group_field.name} is {group_field.takes()}"
+            raise Fault(
+                figure.at,
+                len(str(figure)),
+                f"{figure.function} needs a number, time or length. {takes}.",
+            )
+        elif group_field.kind == "time" and figure.function in ("avg", "sum"):
+            raise Fault(
+                figure.at,
+                len(str(figure)),
+                f"{figure.function} does not support times. Use min or max.",
+            )
 
 
 def groupable(entity: Entity) -> list[str]:
-    """The names of the fields that can be grouped by."""
-    plain = [one for one in entity.fields.values() if is_groupable(one)]
-    return [one.name for one in plain if not isinstance(one, Ordered) or one.kind == "number"]
+    """Return the names of the fields that support grouping."""
+    group_fields = [
+        group_field for group_field in entity.fields.values() if is_groupable(group_field)
+    ]
+    return [
+        group_field.name
+        for group_field in group_fields
+        if not isinstance(group_field, Ordered) or group_field.kind == "number"
+    ]
 
 
-def is_groupable(found: Field) -> bool:
-    """Whether rows can be told apart by its value."""
-    return bool(column_of(found)) or found.grouped() is not None
+def is_groupable(group_field: Field) -> bool:
+    """Return True if rows can be grouped by the field."""
+    return bool(column_of(group_field)) or group_field.grouped() is not None
 
 
-def column_of(found: Field) -> str:
-    """How an ORM query reaches its value, "" when it cannot."""
-    if isinstance(found, Several):
-        inner = found.inner
-        return found.reached(inner.shows or inner.path) if found.reach and inner is not None else ""
-    return found.shows or found.path
+def column_of(group_field: Field) -> str:
+    """Return the ORM path of the field's value, or "" if it has none."""
+    if isinstance(group_field, Several):
+        inner = group_field.inner
+        return (
+            group_field.reached(inner.shows or inner.path)
+            if group_field.reach and inner is not None
+            else ""
+        )
+    return group_field.shows or group_field.path
 
 
-def key_of(found: Field, context: Context) -> Any:
-    """What rows are grouped by: of a choice that is no column the word that pages show, as its condition has it."""
-    if not isinstance(found, Own) or found.each is None:
-        return found.grouped() or F(column_of(found))
-    words = [When(found.each(word, context).q, then=Value(word)) for word, _ in found.choices]
+def key_of(group_field: Field, context: Context) -> Any:
+    """Return the group key. For a choice that is not a column: the word that pages show."""
+    if not isinstance(group_field, Own) or group_field.each is None:
+        return group_field.grouped() or F(column_of(group_field))
+    words = [
+        When(group_field.each(word, context).q, then=Value(word)) for word, _ in group_field.choices
+    ]
     return Case(*words, default=Value(""), output_field=CharField())
 
 
-def measured_of(found: Field, context: Context | None = None) -> tuple[Any, Q] | None:
-    """The value of a number, moment or length, and where there is one; None of what cannot be measured.
+def measured_of(measured_field: Field, context: Context | None = None) -> tuple[Any, Q] | None:
+    """Return the value of a number, time or length, and the condition that it exists.
 
-    As of the moment of `context`, where several rows came one by one: of those that were there.
+    Returns None if the field cannot be measured. As of the moment of `context`, rows that came
+    later do not count.
     """
-    if isinstance(found, Ordered):
-        return found.compared(), found.present().q
-    if not isinstance(found, Several) or not found.reach or not isinstance(found.inner, Ordered):
+    if isinstance(measured_field, Ordered):
+        return measured_field.compared(), measured_field.present().q
+    if (
+        not isinstance(measured_field, Several)
+        or not measured_field.reach
+        or not isinstance(measured_field.inner, Ordered)
+    ):
         return None
-    paths = [path for path in (found.inner.path, found.inner.minus) if path]
-    value: Any = F(found.reached(paths[0]))
-    known = counted_of(found, context) & Q(**{f"{found.reached(path)}__isnull": False for path in paths})
-    return (value - F(found.reached(paths[1])) if len(paths) > 1 else value), known
+    paths = [path for path in (measured_field.inner.path, measured_field.inner.minus) if path]
+    value: Any = F(measured_field.reached(paths[0]))
+    is_known = counted_of(measured_field, context) & Q(
+        **{f"{measured_field.reached(path)}__isnull": False for path in paths}
+    )
+    return (value - F(measured_field.reached(paths[1])) if len(paths) > 1 else value), is_known
 
 
-def counted_of(found: Field, context: Context | None = None) -> Q:
-    """Which of the several rows that it leads to are the field's: as of the moment of `context`, that were there."""
-    if not isinstance(found, Several):
+def counted_of(multi_field: Field, context: Context | None = None) -> Q:
+    """Return which of the related rows count, as of the moment of `context`."""
+    if not isinstance(multi_field, Several):
         return Q()
-    counted = Q(**{found.reached(lookup): value for lookup, value in found.left})
-    if found.lasts and context is not None and context.upto is not None:
-        counted &= Q(**{f"{found.reached(found.told_at)}__lte": context.upto})
+    counted = Q(**{multi_field.reached(lookup): value for lookup, value in multi_field.left})
+    if multi_field.lasts and context is not None and context.upto is not None:
+        counted &= Q(**{f"{multi_field.reached(multi_field.told_at)}__lte": context.upto})
     return counted
 
 
-def different_of(found: Field, context: Context) -> Count:
-    """How many different values it has."""
-    return Count(key_of(found, context), distinct=True, filter=counted_of(found, context) or None)
-
-
-def with_values(rows: "QuerySet[Any]", keys: dict[str, Any], found: Field, value: Any, known: Q) -> "QuerySet[Any]":
-    """Rows with their keys and with what they have of a field as `value_of_it`, one for each of several that it has.
-
-    A condition on several rows of it would be one on any of them: of those that count for the keys it is asked here.
-    """
-    valued: QuerySet[Any]
-    if not known or not isinstance(found, Several):
-        valued = rows.filter(known).annotate(**keys, value_of_it=value)
-    else:
-        valued = rows.annotate(**keys, value_of_it=Case(When(known, then=value))).filter(value_of_it__isnull=False)
-    return valued
-
-
-def heads(asked: "Asked") -> Groups:
-    """The table that a grouped query asks for, without its rows."""
-    wanted = asked.query.grouping
-    assert wanted is not None  # noqa: S101 - asked for only where there is one
-    names = [reading.field_of(name, asked.entity, at) for name, at in wanted.names]
-    return Groups(
-        names,
-        [(one, reading.field_of(one.field, asked.entity, one.at) if one.field else None) for one in wanted.aggregates],
+def different_of(counted_field: Field, context: Context) -> Count:
+    """Return the number of distinct values."""
+    return Count(
+        key_of(counted_field, context),
+        distinct=True,
+        filter=counted_of(counted_field, context) or None,
     )
 
 
-def most_of(asked: "Asked") -> int:
-    """How many groups are told."""
-    wanted = asked.query.grouping
-    return (wanted.top if wanted is not None else None) or MOST
+def with_values(
+    rows: "QuerySet[Any]", keys: dict[str, Any], valued_field: Field, value: Any, is_known: Q
+) -> "QuerySet[Any]":
+    """Return rows with their keys and the field as `value_of_it`, one row per value.
+
+    A filter on related rows would match any of them, so the condition is applied to the rows that
+    count for the keys.
+    """
+    valued: QuerySet[Any]
+    if not is_known or not isinstance(valued_field, Several):
+        valued = rows.filter(is_known).annotate(**keys, value_of_it=value)
+    else:
+        valued = rows.annotate(**keys, value_of_it=Case(When(is_known, then=value))).filter(
+            value_of_it__isnull=False
+        )
+    return valued
 
 
-def groups(asked: "Asked", rows: "QuerySet[Any]") -> Groups:
-    """All groups of the matches, those with most rows first. A row counts once for each value of a field of several."""
-    table = heads(asked)
+def heads(compiled: "Asked") -> Groups:
+    """Return the table of a grouped query without its rows."""
+    grouping = compiled.query.grouping
+    assert grouping is not None  # noqa: S101 - asked for only where there is one
+    names = [reading.field_of(name, compiled.entity, at) for name, at in grouping.names]
+    return Groups(
+        names,
+        [
+            (
+                aggregate,
+                reading.field_of(aggregate.field, compiled.entity, aggregate.at)
+                if aggregate.field
+                else None,
+            )
+            for aggregate in grouping.aggregates
+        ],
+    )
+
+
+def most_of(compiled: "Asked") -> int:
+    """Return the maximum number of groups."""
+    grouping = compiled.query.grouping
+    return (grouping.top if grouping is not None else None) or MOST
+
+
+def groups(compiled: "Asked", rows: "QuerySet[Any]") -> Groups:
+    """Return all groups of the matches, those with most rows first.
+
+    A row counts once for each value of a multi-value field.
+    """
+    table = heads(compiled)
     names, figures = table.names, table.figures
-    rows = of_the_same(asked, rows, names).order_by()
-    several = any(isinstance(one, Several) for one in (*names, *(of for _, of in figures)))  # joined rows repeat it
-    keys = {f"key_{n}": key_of(one, asked.context) for n, one in enumerate(names)}
-    made: dict[str, Any] = {"rows_of_it": Count("pk", distinct=True) if several else Count("*")}
-    for n, (one, of) in enumerate(figures):
-        if of is not None and one.function == "distinct":
-            made[f"figure_{n}"] = different_of(of, asked.context)
-        elif of is not None and one.function in PLAIN:
-            measured = measured_of(of, asked.context)
+    rows = of_the_same(compiled, rows, names).order_by()
+    several = any(
+        isinstance(aggregate, Several) for aggregate in (*names, *(of for _, of in figures))
+    )  # Joined rows repeat the row.
+    keys = {f"key_{n}": key_of(aggregate, compiled.context) for n, aggregate in enumerate(names)}
+    annotations: dict[str, Any] = {
+        "rows_of_it": Count("pk", distinct=True) if several else Count("*")
+    }
+    for n, (aggregate, of) in enumerate(figures):
+        if of is not None and aggregate.function == "distinct":
+            annotations[f"figure_{n}"] = different_of(of, compiled.context)
+        elif of is not None and aggregate.function in PLAIN:
+            measured = measured_of(of, compiled.context)
             assert measured is not None  # noqa: S101 - checked before
-            value, known = measured
-            made[f"figure_{n}"] = PLAIN[one.function](value, filter=known)
-    most = most_of(asked)
+            value, is_known = measured
+            annotations[f"figure_{n}"] = PLAIN[aggregate.function](value, filter=is_known)
+    most = most_of(compiled)
     order: list[Any] = ["-rows_of_it", *keys]
     first = figures[0]
     if first[0].function in PLAIN or first[0].function == "distinct":
         order = [F("figure_0").desc(nulls_last=True), *order]
-    found = list(rows.values(**keys).annotate(**made).order_by(*order)[: most + 1])
+    rows_found = list(rows.values(**keys).annotate(**annotations).order_by(*order)[: most + 1])
     percentiles = {
-        n: _percentiles(rows, keys, one, of) for n, (one, of) in enumerate(figures) if one.function[0] == "p"
+        n: _load_percentiles(rows, keys, aggregate, of)
+        for n, (aggregate, of) in enumerate(figures)
+        if aggregate.function[0] == "p"
     }
-    table.more = len(found) > most
-    for row in found[:most]:
+    table.more = len(rows_found) > most
+    for row in rows_found[:most]:
         key = tuple(row[name] for name in keys)
         values = [
             row["rows_of_it"]
-            if one.function == "count"
+            if aggregate.function == "count"
             else percentiles[n].get(key)
             if n in percentiles
             else row[f"figure_{n}"]
-            for n, (one, _) in enumerate(figures)
+            for n, (aggregate, _) in enumerate(figures)
         ]
         table.rows.append((key, tuple(values)))
     return table
 
 
-def of_the_same(asked: "Asked", rows: "QuerySet[Any]", names: list[Field]) -> "QuerySet[Any]":
-    """Only those of several rows that meet what was asked of them count towards their groups.
+def of_the_same(compiled: "Asked", rows: "QuerySet[Any]", names: list[Field]) -> "QuerySet[Any]":
+    """Limit related rows to those that meet the query's conditions on them.
 
-    `ruled_in:<2s | group approver` counts whoever said yes within two seconds, and not whoever took longer beside them.
+    `ruled_in:<2s | group approver` counts the people who approved within two seconds, not others
+    who voted on the same gate.
     """
-    for one in names:
-        if not isinstance(one, Several) or one.rows is None:
+    for group_field in names:
+        if not isinstance(group_field, Several) or group_field.rows is None:
             continue
-        counted, conditions = one.rows(asked.context.project), 0
-        for term in reading.conjuncts(asked.query):
-            other = asked.entity.known(term.name) if isinstance(term, Term) else None
-            if not isinstance(other, Several) or other.rows is None or other.inner is None or other.reach != one.reach:
+        counted, conditions = group_field.rows(compiled.context.project), 0
+        for term in reading.conjuncts(compiled.query):
+            condition_field = compiled.entity.known(term.name) if isinstance(term, Term) else None
+            if (
+                not isinstance(condition_field, Several)
+                or condition_field.rows is None
+                or condition_field.inner is None
+                or condition_field.reach != group_field.reach
+            ):
                 continue
             if isinstance(term, Term) and not any(value.form == "field" for value in term.values):
-                met = other.rows(asked.context.project).filter(other.inner.test(term, asked.context).q)
-                counted, conditions = counted.filter(pk__in=met.order_by().values("pk")), conditions + 1
-        if conditions or one.some:
-            rows = rows.filter(**{f"{one.reach}__in": counted.order_by().values("pk")})
+                matching = condition_field.rows(compiled.context.project).filter(
+                    condition_field.inner.test(term, compiled.context).q
+                )
+                counted, conditions = (
+                    counted.filter(pk__in=matching.order_by().values("pk")),
+                    conditions + 1,
+                )
+        if conditions or group_field.some:
+            rows = rows.filter(**{f"{group_field.reach}__in": counted.order_by().values("pk")})
     return rows
 
 
-def _percentiles(
-    rows: "QuerySet[Any]", keys: dict[str, F], one: Aggregate, of: Field | None
+def _load_percentiles(
+    rows: "QuerySet[Any]", keys: dict[str, F], aggregate: Aggregate, of: Field | None
 ) -> dict[tuple[Any, ...], Any]:
-    """The nearest-rank percentile of each group: the value of the row whose rank is p/100 of them, rounded up."""
+    """Return the nearest-rank percentile of each group.
+
+    It is the value of the row whose rank is p/100 of the count, rounded up.
+    """
     measured = measured_of(of) if of is not None else None
     assert of is not None and measured is not None  # noqa: S101, PT018 - checked before
-    value, known = measured
+    value, is_known = measured
     part = [F(name) for name in keys]
-    ranked = with_values(rows, keys, of, value, known).annotate(
+    ranked = with_values(rows, keys, of, value, is_known).annotate(
         rank=Window(RowNumber(), partition_by=part, order_by=F("value_of_it").asc()),
         of_all=Window(Count("pk"), partition_by=part),
     )
-    percent = int(one.function[1:])
+    percent = int(aggregate.function[1:])
     chosen = ranked.filter(Q(rank=(F("of_all") * percent + 99) / 100))
     return {tuple(row[:-1]): row[-1] for row in chosen.values_list(*keys, "value_of_it")}

@@ -1,4 +1,4 @@
-"""A field whose value names rows together with their kin: `chain:e_12` is that effect with all that hangs on it."""
+"""Fields whose value selects related rows: `chain:e_12` is the effect with its whole chain."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,14 +15,17 @@ from inquiry.query.tree import Term
 from ledger.models import Effect
 from sessions.models import Project
 
-BEGINNINGS: Final = 50  # effects with one external reference or resource, the newest
+BEGINNINGS: Final = 50  # Newest effects with one external reference or resource.
 STEPS: Final = 10
 MOST: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Kin(Field):
-    """Rows and what belongs to them. `kin` returns their ids, and a sentence about what it left out, "" for nothing."""
+    """Rows and their related rows.
+
+    `kin` returns their ids and a sentence about omitted rows, or "".
+    """
 
     kin: "Callable[[Project, str], tuple[list[UUID], str]] | None" = None
     called: str = ""
@@ -44,48 +47,76 @@ class Kin(Field):
     def _read(self, term: Term, context: Context) -> Test:
         assert self.kin is not None  # noqa: S101 - the registry's own tests make sure
         ids: list[UUID] = []
-        for one in term.values:
-            asked = (self.name, one.text, False)
-            if asked not in context.names:
-                found, left_out = self.kin(context.project, one.text)
-                context.names[asked] = found
-                nothing = f"“{one.text[:60]}” names nothing here; {self.name} takes {self.called}."
-                context.notes += [left_out] if found and left_out else [] if found else [nothing]
-            ids += context.names[asked]
+        for value in term.values:
+            name_key = (self.name, value.text, False)
+            if name_key not in context.names:
+                related_ids, left_out = self.kin(context.project, value.text)
+                context.names[name_key] = related_ids
+                not_found = f"“{value.text[:60]}” was not found. {self.name} takes {self.called}."
+                context.notes += (
+                    [left_out] if related_ids and left_out else [] if related_ids else [not_found]
+                )
+            ids += context.names[name_key]
         q = Q(pk__in=ids) if ids else NOTHING
         return Test(q, lambda row: row.pk in ids, indexed=True, walled=bool(ids))
 
 
 def chain(project: Project, text: str) -> tuple[list[UUID], str]:
-    """The effects that `text` names, with parents, children, what they undo and what undid them, step by step."""
+    """Return the effects that `text` names with their parents, children and compensations."""
     rows: QuerySet[Any] = Effect.objects.filter(project=project)
-    meant = effect_id(project, text)
-    called = rows.filter(HAS_REFERENCE, external_reference=text.strip()).order_by("-opened_position")
-    aimed = rows.filter(HAS_RESOURCE, resource=text.strip()).order_by("-opened_position")  # what was done to it
-    named = [] if meant is not None else [one.values_list("id", flat=True)[: BEGINNINGS + 1] for one in (called, aimed)]
-    begun = [meant] if meant is not None else list(dict.fromkeys(one for part in named for one in part))
-    cut = len(begun) > BEGINNINGS
-    known: dict[UUID, None] = dict.fromkeys(begun[:BEGINNINGS])
-    following = list(known)
+    named_effect = effect_id(project, text)
+    by_reference = rows.filter(HAS_REFERENCE, external_reference=text.strip()).order_by(
+        "-opened_position"
+    )
+    by_resource = rows.filter(HAS_RESOURCE, resource=text.strip()).order_by("-opened_position")
+    by_name = (
+        []
+        if named_effect is not None
+        else [
+            effect.values_list("id", flat=True)[: BEGINNINGS + 1]
+            for effect in (by_reference, by_resource)
+        ]
+    )
+    starting = (
+        [named_effect]
+        if named_effect is not None
+        else list(dict.fromkeys(effect for part in by_name for effect in part))
+    )
+    is_truncated = len(starting) > BEGINNINGS
+    chain_ids: dict[UUID, None] = dict.fromkeys(starting[:BEGINNINGS])
+    following = list(chain_ids)
     for _ in range(STEPS):
         if not following:
             break
-        found: list[UUID | None] = []
+        related: list[UUID | None] = []
         sessions = set()
         for parent, undoes, session in rows.filter(id__in=following).values_list(
             "parent_effect", "compensates", "session"
         ):
-            found += [parent, undoes]
+            related += [parent, undoes]
             sessions.add(session)
-        found += rows.filter(compensates__in=following).order_by("opened_position").values_list("id", flat=True)[:MOST]
-        # Children are looked for where an index leads: among the effects of the same session.
+        related += (
+            rows.filter(compensates__in=following)
+            .order_by("opened_position")
+            .values_list("id", flat=True)[:MOST]
+        )
+        # Only the same session's effects are searched for children: an index serves them.
         children = rows.filter(session__in=sessions, parent_effect__in=following)
-        found += children.order_by("opened_position").values_list("id", flat=True)[:MOST]
-        new = [one for one in dict.fromkeys(found) if one is not None and one not in known]
-        following = new[: MOST - len(known)]
-        cut = cut or len(new) > len(following)
-        known.update(dict.fromkeys(following))
-    # What a report names may be of another project, and belongs to nothing here.
-    own = list(rows.filter(id__in=list(known)).values_list("id", flat=True))
-    cut = cut or bool(following)
-    return own, f"The chain of “{text[:60]}” goes on; {len(own):,} effects of it are shown." if cut else ""
+        related += children.order_by("opened_position").values_list("id", flat=True)[:MOST]
+        new_ids = [
+            effect
+            for effect in dict.fromkeys(related)
+            if effect is not None and effect not in chain_ids
+        ]
+        following = new_ids[: MOST - len(chain_ids)]
+        is_truncated = is_truncated or len(new_ids) > len(following)
+        chain_ids.update(dict.fromkeys(following))
+    # An effect named in a report may belong to another project and is left out.
+    project_ids = list(rows.filter(id__in=list(chain_ids)).values_list("id", flat=True))
+    is_truncated = is_truncated or bool(following)
+    return (
+        project_ids,
+        f"The chain of “{text[:60]}” is longer; {len(project_ids):,} effects are shown."
+        if is_truncated
+        else "",
+    )

@@ -1,4 +1,4 @@
-"""Fields with an order, fields that name other rows, fields of several rows."""
+"""Field types: ordered values, names and handles of other rows, and multi-value fields."""
 
 import difflib
 from collections.abc import Callable, Sequence
@@ -18,7 +18,10 @@ from sessions.models import Project
 
 @dataclass(frozen=True, slots=True)
 class Ordered(Field):
-    """Something with an order: numbers, moments, lengths of time. `minus` makes it the length from that column on."""
+    """A field with an order: number, time or length.
+
+    With `minus`, the value is the difference from that column.
+    """
 
     nullable: bool = True
     minus: str = ""
@@ -41,8 +44,8 @@ class Ordered(Field):
     def present(self) -> Test:
         return Test(self._known(), lambda row: self.plain(row) is not None)
 
-    def edges(self, one: One, context: Context) -> tuple[int, int]:
-        """The half-open interval that a value covers. Raises Fault."""
+    def edges(self, value: One, context: Context) -> tuple[int, int]:
+        """Return the half-open interval that a value covers. Raises Fault."""
         raise NotImplementedError
 
     def _read(self, term: Term, context: Context) -> Test:
@@ -50,31 +53,46 @@ class Ordered(Field):
             low = self.edges(term.low, context)[0] if term.low else None
             high = self.edges(term.high, context)[1] if term.high else None
             if low is not None and high is not None and low >= high:
-                raise Fault(term.at, term.end - term.at, "This range ends before it begins: nothing lies in it.")
+                raise Fault(
+                    term.at,
+                    term.end - term.at,
+                    "The range is empty because it ends before it starts. Swap its ends.",
+                )
             return self.between([(low, high)])
         if term.operator in ("", "="):
-            return self.between([self.edges(one, context) for one in term.values])
+            return self.between([self.edges(value, context) for value in term.values])
         if len(term.values) != 1:
-            raise Fault(term.at, term.end - term.at, f"“{term.operator}” is followed by one value.")
+            raise Fault(term.at, term.end - term.at, f"“{term.operator}” takes exactly one value.")
         low, high = self.edges(term.values[0], context)
-        wanted = {">": (high, None), ">=": (low, None), "<": (None, low), "<=": (None, high)}[term.operator]
+        wanted = {">": (high, None), ">=": (low, None), "<": (None, low), "<=": (None, high)}[
+            term.operator
+        ]
         return self.between([wanted])
 
     def between(self, intervals: Sequence[tuple[int | None, int | None]]) -> Test:
-        """Rows whose value lies in one of the half-open `intervals`."""
+        """Return the test that the value is in one of the half-open `intervals`."""
         q, value = Q(), self.compared()
         for low, high in intervals:
-            one = self._known()
+            interval_q = self._known()
             if low is not None:
-                one &= Q(GreaterThanOrEqual(value, Value(low))) if self.minus else Q(**{f"{self.path}__gte": low})
+                interval_q &= (
+                    Q(GreaterThanOrEqual(value, Value(low)))
+                    if self.minus
+                    else Q(**{f"{self.path}__gte": low})
+                )
             if high is not None:
-                one &= Q(LessThan(value, Value(high))) if self.minus else Q(**{f"{self.path}__lt": high})
-            q |= one
+                interval_q &= (
+                    Q(LessThan(value, Value(high)))
+                    if self.minus
+                    else Q(**{f"{self.path}__lt": high})
+                )
+            q |= interval_q
 
         def holds(row: Any) -> bool:
             value = self.plain(row)
             return value is not None and any(
-                (low is None or value >= low) and (high is None or value < high) for low, high in intervals
+                (low is None or value >= low) and (high is None or value < high)
+                for low, high in intervals
             )
 
         return Test(q, holds, indexed=bool(self.index))
@@ -86,7 +104,7 @@ class Ordered(Field):
 
 @dataclass(frozen=True, slots=True)
 class Number(Ordered):
-    """A whole number. Above `few_above` rows are few, and `few` names their partial index."""
+    """A whole number. Few rows are above `few_above`, and `few` names their partial index."""
 
     few_above: int | None = None
     few: Q = field(default_factory=Q)
@@ -96,15 +114,18 @@ class Number(Ordered):
     def takes(self) -> str:
         return "a whole number"
 
-    def edges(self, one: One, context: Context) -> tuple[int, int]:
-        number = values.whole(one)
+    def edges(self, value: One, context: Context) -> tuple[int, int]:
+        number = values.whole(value)
         return number, number + 1
 
     def between(self, intervals: Sequence[tuple[int | None, int | None]]) -> Test:
-        """Rows whose value lies in one of the half-open `intervals`."""
+        """Return the test that the value is in one of the half-open `intervals`."""
         test = super(Number, self).between(intervals)
         if self.few_above is None:
-            widths = [high - low if low is not None and high is not None else NARROW + 1 for low, high in intervals]
+            widths = [
+                high - low if low is not None and high is not None else NARROW + 1
+                for low, high in intervals
+            ]
             return Test(test.q, test.holds, indexed=bool(self.index) and max(widths) <= NARROW)
         if not all(low is not None and low > self.few_above for low, _ in intervals):
             return Test(test.q, test.holds)
@@ -113,24 +134,28 @@ class Number(Ordered):
 
 @dataclass(frozen=True, slots=True)
 class Time(Ordered):
-    """A moment in microseconds. A lone age means since then; a day or minute means all of it."""
+    """A time in microseconds.
+
+    An age alone means since then; a day or minute means all of it.
+    """
 
     kind: ClassVar[str] = "time"
 
     def takes(self) -> str:
         return values.MOMENTS
 
-    def edges(self, one: One, context: Context) -> tuple[int, int]:
-        read = values.moment(one, context.now_us)
-        return read.from_us, read.to_us
+    def edges(self, value: One, context: Context) -> tuple[int, int]:
+        interval = values.moment(value, context.now_us)
+        return interval.from_us, interval.to_us
 
     def _read(self, term: Term, context: Context) -> Test:
-        ages = [one for one in term.values if values.moment(one, context.now_us).is_age]
+        ages = [value for value in term.values if values.moment(value, context.now_us).is_age]
         if not ages:
             return super(Time, self)._read(term, context)
         if term.operator or len(term.values) > 1:
             sentence = (
-                f"An age stands alone, as {self.name}:7d for the last seven days; -{self.name}:7d is before them."
+                f"An age cannot be combined with operators or other values. Use {self.name}:7d for "
+                f"the last seven days or -{self.name}:7d for the time before."
             )
             raise Fault(term.at, term.end - term.at, sentence)
         return self.between([(values.moment(ages[0], context.now_us).from_us, None)])
@@ -138,25 +163,28 @@ class Time(Ordered):
 
 @dataclass(frozen=True, slots=True)
 class Length(Ordered):
-    """A length of time in microseconds, mostly from the column `minus` to the column `path`."""
+    """A length of time in microseconds, usually from the column `minus` to the column `path`."""
 
     kind: ClassVar[str] = "length"
 
     def takes(self) -> str:
-        return "a length of time as 500ms, 2s or 10m"
+        return "a length of time, such as 500ms, 2s or 10m"
 
-    def edges(self, one: One, context: Context) -> tuple[int, int]:
-        us = values.length(one)
+    def edges(self, value: One, context: Context) -> tuple[int, int]:
+        us = values.length(value)
         return us, us + 1
 
 
 @dataclass(frozen=True, slots=True)
 class Name(Field):
-    """Another row, by its name: an agent, a repository, a person. `known` reads (id, name) of all there are."""
+    """A reference to another row by its name, such as an agent, repository or person.
+
+    `known` returns (id, name) of all candidates.
+    """
 
     known: "Callable[[Project], QuerySet[Any, Any]] | None" = None
-    column: str = "name"  # of those rows
-    called: str = ""  # what they are, for sentences
+    column: str = "name"  # The name column of those rows.
+    called: str = ""  # What the rows are, for messages.
     nullable: bool = True
 
     kind: ClassVar[str] = "name"
@@ -170,40 +198,44 @@ class Name(Field):
         return Test(Q(**{f"{path}__isnull": False}), holds)
 
     def ids(self, term: Term, context: Context) -> list[Any]:
-        """The ids of what the values name. What nothing is called is noted."""
-        found: list[Any] = []
-        for one in term.values:
-            asked = (self.called, one.text, one.prefix)
-            if asked not in context.names:
-                context.names[asked] = self._find(one, context)
-            found += context.names[asked]
-        return found
+        """Return the ids of the named rows. Adds a note for each unknown name."""
+        row_ids: list[Any] = []
+        for value in term.values:
+            name_key = (self.called, value.text, value.prefix)
+            if name_key not in context.names:
+                context.names[name_key] = self._find(value, context)
+            row_ids += context.names[name_key]
+        return row_ids
 
-    def _find(self, one: One, context: Context) -> list[Any]:
+    def _find(self, value: One, context: Context) -> list[Any]:
         assert self.known is not None  # noqa: S101 - the registry's own tests make sure
         rows = self.known(context.project)
-        if one.prefix:
-            pairs = rows.filter(**{f"{self.column}__startswith": one.text}).values_list("pk", self.column)
-            return [pk for pk, name in pairs if name.startswith(one.text)]
-        ids = list(rows.filter(**{self.column: one.text}).values_list("pk", flat=True)[:1])
+        if value.prefix:
+            pairs = rows.filter(**{f"{self.column}__startswith": value.text}).values_list(
+                "pk", self.column
+            )
+            return [pk for pk, name in pairs if name.startswith(value.text)]
+        ids = list(rows.filter(**{self.column: value.text}).values_list("pk", flat=True)[:1])
         if not ids:
             names = list(rows.values_list(self.column, flat=True)[:500])
-            close = difflib.get_close_matches(one.text, names, n=1, cutoff=0.6)
-            meant = f"; did you mean “{close[0]}”?" if close else "."
-            context.notes.append(f"“{one.text[:60]}” is not the name of {self.called} here{meant}")
+            close = difflib.get_close_matches(value.text, names, n=1, cutoff=0.6)
+            suggestion = f"; did you mean “{close[0]}”?" if close else "."
+            context.notes.append(
+                f"“{value.text[:60]}” is not the name of {self.called} in this project{suggestion}"
+            )
         return ids
 
     def _read(self, term: Term, context: Context) -> Test:
         ids, path = self.ids(term, context), self.path
         q = Q(**{path: ids[0]}) if len(ids) == 1 else Q(**{f"{path}__in": ids}) if ids else NOTHING
-        # A column of another row is for the database to tell.
+        # Only the database can evaluate a column of another row.
         holds = None if "__" in path else lambda row: getattr(row, path) in ids
         return Test(q, holds, indexed=bool(self.index))
 
 
 @dataclass(frozen=True, slots=True)
 class Handle(Field):
-    """A row by its handle (s_41), id or key. `find` returns its id, or None."""
+    """A row by its handle (s_41), id or key. `find` returns its id or None."""
 
     find: "Callable[[Project, str], UUID | None] | None" = None
     called: str = ""
@@ -225,40 +257,50 @@ class Handle(Field):
     def _read(self, term: Term, context: Context) -> Test:
         assert self.find is not None  # noqa: S101 - the registry's own tests make sure
         ids = []
-        for one in term.values:
-            asked = (self.called, one.text, False)
-            if asked not in context.names:
-                found = self.find(context.project, one.text)
-                context.names[asked] = [] if found is None else [found]
-                if found is None:
-                    context.notes.append(f"Nothing here is {self.called} “{one.text[:60]}”.")
-            ids += context.names[asked]
+        for value in term.values:
+            name_key = (self.called, value.text, False)
+            if name_key not in context.names:
+                row_id = self.find(context.project, value.text)
+                context.names[name_key] = [] if row_id is None else [row_id]
+                if row_id is None:
+                    context.notes.append(
+                        f"There is no {self.called.split(' ', 1)[1]} “{value.text[:60]}” in this "
+                        "project."
+                    )
+            ids += context.names[name_key]
         path = self.path
         q = Q(**{path: ids[0]}) if len(ids) == 1 else Q(**{f"{path}__in": ids}) if ids else NOTHING
         indexed = bool(self.index)
-        return Test(q, lambda row: getattr(row, path) in ids, indexed=indexed, walled=self.walled and bool(ids))
+        return Test(
+            q,
+            lambda row: getattr(row, path) in ids,
+            indexed=indexed,
+            walled=self.walled and bool(ids),
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Several(Field):
-    """A field of rows that belong to the entity's row, of which there may be several: any of them.
+    """A field of related rows, of which there may be several; it matches if any of them does.
 
-    `rows(project)` are all of the project's; `link` is their column that holds the entity's id, and `inner` the field
-    as it is of them.
+    `rows(project)` are all related rows of the project; `link` is their column with the entity's
+    id, and `inner` is the field of these rows.
     """
 
     rows: "Callable[[Project], QuerySet[Any]] | None" = None
     link: str = ""
-    to: str = "pk"  # the entity's column that `link` holds
+    to: str = "pk"  # The entity's column that `link` refers to.
     inner: Field | None = None
-    reach: str = ""  # how the ORM goes there from the entity's row, for groups
-    told_at: str = "opened_position"  # their column with the journal position that brought them
-    lasts: bool = False  # they never change
-    some: bool = False  # `rows` leaves out some of what `reach` leads to …
-    left: tuple[tuple[str, Any], ...] = ()  # … all but those of which these lookups of their columns are true
-    of: "type[Model] | None" = None  # the entity's model, where no index leads from its row to these
-    entity: str = ""  # the name of the entity that they are rows of, where they change
-    only: Test | None = None  # what `rows` leaves them at, of all rows of that entity
+    reach: str = ""  # The ORM path from the entity's row, for groups.
+    # Column with the journal position at which a related row was added.
+    told_at: str = "opened_position"
+    lasts: bool = False  # The related rows never change.
+    some: bool = False  # `rows` is a subset of the rows at `reach`:
+    left: tuple[tuple[str, Any], ...] = ()  # those for which these lookups hold.
+    # The entity's model, if no index leads from its row to the related rows.
+    of: "type[Model] | None" = None
+    entity: str = ""  # The name of their entity, if the related rows change.
+    only: Test | None = None  # The test that selects `rows` among all rows of that entity.
 
     @property
     def operators(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -283,32 +325,42 @@ class Several(Field):
         return Test(self.among(Q()), None)
 
     def reached(self, path: str) -> str:
-        """A column of its rows as the ORM names it from the entity's row."""
+        """Return the ORM path of a column of the related rows."""
         return f"{self.reach}__{path}"
 
     def among(self, q: Q, context: Context | None = None) -> Q:
-        """The condition that one of its rows meets `q`."""
+        """Return the condition that one of the related rows meets `q`."""
         assert self.rows is not None  # noqa: S101
-        found = self.rows(context.project if context is not None else None)  # type: ignore[arg-type]
-        found = found.filter(q, **{f"{self.link}__isnull": False})
+        related = self.rows(context.project if context is not None else None)  # type: ignore[arg-type]
+        related = related.filter(q, **{f"{self.link}__isnull": False})
         if context is not None and context.upto is not None:
-            found = found.filter(**{f"{self.told_at}__lte": context.upto})
-        return Q(**{f"{self.to}__in": found.order_by().values(self.link)})
+            related = related.filter(**{f"{self.told_at}__lte": context.upto})
+        return Q(**{f"{self.to}__in": related.order_by().values(self.link)})
 
     def _read(self, term: Term, context: Context) -> Test:
         assert self.inner is not None  # noqa: S101
         inner = self.inner.test(term, context)
-        then = self._as_of(inner, context)
-        return then or Test(self.among(inner.q, context), None, indexed=bool(self.index), lasts=self.lasts)
+        past_test = self._as_of(inner, context)
+        return past_test or Test(
+            self.among(inner.q, context), None, indexed=bool(self.index), lasts=self.lasts
+        )
 
     def _as_of(self, inner: Test, context: Context) -> Test | None:
-        """The same of rows that change, as of a moment; None where that cannot be told."""
+        """Return the test on related rows as of a moment, or None if it is unknown."""
         if not self.entity or context.as_of is None or self.rows is None:
             return None
-        wanted = all_of([inner, *([self.only] if self.only is not None else [])])
-        met = context.as_of(self.entity, wanted)
-        if met is None or not wanted.is_told:
+        row_test = all_of([inner, *([self.only] if self.only is not None else [])])
+        condition = context.as_of(self.entity, row_test)
+        if condition is None or not row_test.is_told:
             return None
-        whole = self.rows(context.project).model._default_manager.filter(met, project=context.project)
-        found = whole.filter(**{f"{self.told_at}__lte": context.upto, f"{self.link}__isnull": False})
-        return Test(Q(**{f"{self.to}__in": found.order_by().values(self.link)}), indexed=bool(self.index), lasts=True)
+        all_related = self.rows(context.project).model._default_manager.filter(
+            condition, project=context.project
+        )
+        related = all_related.filter(
+            **{f"{self.told_at}__lte": context.upto, f"{self.link}__isnull": False}
+        )
+        return Test(
+            Q(**{f"{self.to}__in": related.order_by().values(self.link)}),
+            indexed=bool(self.index),
+            lasts=True,
+        )

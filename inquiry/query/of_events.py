@@ -1,4 +1,4 @@
-"""Entries of the journal, as they can be asked for."""
+"""Fields of journal entries."""
 
 from typing import Final
 
@@ -19,16 +19,24 @@ from sessions.models import Person, Project
 
 
 def actors(project: Project, name: str) -> list[str]:
-    """What the journal calls whom people call `name`; as it stands where nobody here is called so."""
-    called = Person.objects.filter(user__in=people(project).filter(username=name))
-    robots = agents(project).filter(name=name).values_list("id", flat=True)
-    return [*called.values_list("pseudonym", flat=True), *(f"agent:{pk.hex}" for pk in robots)] or [name]
+    """Return the journal's names for the actor displayed as `name`, or `name` itself."""
+    persons = Person.objects.filter(user__in=people(project).filter(username=name))
+    agent_ids = agents(project).filter(name=name).values_list("id", flat=True)
+    return [
+        *persons.values_list("pseudonym", flat=True),
+        *(f"agent:{pk.hex}" for pk in agent_ids),
+    ] or [name]
 
 
 def violation(name: str, _context: Context) -> Test:
     facts = facts_of(name)
-    met = Q(IS_OF_A_RARE_KIND, kind="integrity.violation", lane="system", facts=facts)
-    return Test(met, lambda row: row.kind == "integrity.violation" and row.lane == "system" and row.facts == facts)
+    condition = Q(IS_OF_A_RARE_KIND, kind="integrity.violation", lane="system", facts=facts)
+    return Test(
+        condition,
+        lambda row: (
+            row.kind == "integrity.violation" and row.lane == "system" and row.facts == facts
+        ),
+    )
 
 
 EVENT: Final = Entity(
@@ -40,7 +48,9 @@ EVENT: Final = Entity(
     "kind",
     by_name(
         Text(
-            *("kind", "Kind", "subject.verb"),
+            "kind",
+            "Kind",
+            "subject.verb",
             path="kind",
             index="entry_by_kind",
             common=COMMON,
@@ -48,14 +58,18 @@ EVENT: Final = Entity(
             facet=True,
         ),
         Own(
-            *("violation", "Violation", "what an integrity violation says"),
+            "violation",
+            "Violation",
+            "the kind of integrity violation",
             choices=tuple(breaches.WORDS.items()),
             each=violation,
             index="entry_by_kind",
         ),
         Text("source", "Source", path="source", facet=True),
         Actor(
-            *("actor", "Actor", "a user name, an agent's name, or gatebook"),
+            "actor",
+            "Actor",
+            "a user name, an agent's name, or gatebook",
             path="actor",
             index="entry_by_person",
             few=Q(IS_OF_A_PERSON),
@@ -65,7 +79,9 @@ EVENT: Final = Entity(
         Choice("lane", "Lane", path="lane", choices=pairs(LANES), facet=True),
         session("entry_by_session", nullable=True, path="session"),
         Handle(
-            *("effect", "Effect", "e_12 or id"),
+            "effect",
+            "Effect",
+            "e_12 or id",
             path="effect",
             find=effect_id,
             called="an effect",
@@ -84,7 +100,7 @@ EVENT: Final = Entity(
         Flag("erased", "its body was erased", lambda _context: Test(Q(erasure__isnull=False))),
         Flag(
             "fenced",
-            "Gatebook found that a worker without its lease spoke",
+            "Gatebook detected a report by a worker without the lease",
             simple(
                 Q(IS_OF_A_RARE_KIND, kind="integrity.fenced", lane="system"),
                 lambda row: row.kind == "integrity.fenced" and row.lane == "system",
@@ -93,7 +109,7 @@ EVENT: Final = Entity(
         ),
         Flag(
             "violating",
-            "an integrity violation that Gatebook found",
+            "an integrity violation detected by Gatebook",
             simple(
                 Q(IS_OF_A_RARE_KIND, kind="integrity.violation", lane="system"),
                 lambda row: row.kind == "integrity.violation" and row.lane == "system",
@@ -102,7 +118,8 @@ EVENT: Final = Entity(
         ),
         Flag(
             "reported",
-            "an agent reported it; of kinds such as integrity.* and gate.* that is a claim and no finding",
+            "reported by an agent; kinds such as integrity.* and gate.* are then claims, not "
+            "findings",
             simple(Q(lane="evidence"), lambda row: row.lane == "evidence"),
         ),
     ),

@@ -1,4 +1,4 @@
-"""What people decide, as it can be asked for: gates and exemptions."""
+"""Fields of gates and exemptions."""
 
 from typing import Any, Final
 
@@ -38,7 +38,7 @@ from sessions.models import Project
 GATE: Final = Entity(
     "gate",
     "gates",
-    "one effect held for people",
+    "a request to approve one effect",
     Gate,
     "at",
     "status",
@@ -54,16 +54,28 @@ GATE: Final = Entity(
             facet=True,
         ),
         Own("ruling", "Ruling", path="status", choices=pairs(RULINGS), each=ruling),
-        Choice("reason", "Why it ended", path="reason", choices=pairs(x for x in gate_states.REASONS if x)),
+        Choice(
+            "reason",
+            "Why it ended",
+            path="reason",
+            choices=pairs(x for x in gate_states.REASONS if x),
+        ),
         Choice("risk", "Risk", path="risk", choices=pairs(gate_states.RISKS), facet=True),
-        Choice("reversibility", "Reversibility", path="reversibility", choices=pairs(states.REVERSIBILITIES)),
+        Choice(
+            "reversibility",
+            "Reversibility",
+            path="reversibility",
+            choices=pairs(states.REVERSIBILITIES),
+        ),
         Text("tool", "Tool", path="tool", index="gate_by_target", facet=True),
         agent("gate_by_agent"),
         Text("repository", "Repository", path="repository_name", aliases=("repo",), facet=True),
         Text("rule", "Policy rule", path="rule", aliases=("policy",), facet=True),
         session("gate_by_session"),
         Handle(
-            *("effect", "Effect", "e_12 or id"),
+            "effect",
+            "Effect",
+            "e_12 or id",
             path="effect_id",
             find=effect_id,
             called="an effect",
@@ -71,7 +83,9 @@ GATE: Final = Entity(
             walled=True,
         ),
         Handle(
-            *("id", "Gate", "g_12 or id"),
+            "id",
+            "Gate",
+            "g_12 or id",
             path="id",
             find=gate_id,
             called="a gate",
@@ -79,47 +93,69 @@ GATE: Final = Entity(
             walled=True,
             aliases=("gate",),
         ),
-        Text("intent", "Intent digest", "what leave is for", path="intent_digest"),
-        Text("digest", "Digest", "over all that leave is for", path="digest"),
+        Text("intent", "Intent digest", "what the permission covers", path="intent_digest"),
+        Text("digest", "Digest", "over everything the permission covers", path="digest"),
         person("requester", "Requester", "requester_id"),
         person("session_owner", "Owner of the session", "session_owner_id"),
         person("agent_owner", "Owner of the agent", "agent_owner_id"),
         reviewer("gate_id", "votes"),
         approver("gate_id", "votes"),
         Several(
-            *("ruled_in", "Answered within", "from the page shown to the answer, of one of the people"),
+            "ruled_in",
+            "Voted within",
+            "time from the page shown to the vote, for any voter",
             rows=votes,
             told_at="position",
             lasts=True,
             link="gate_id",
             reach="votes",
-            inner=Length("ruled_in", "Answered within", path="voted_at_us", minus="shown_at_us", nullable=False),
+            inner=Length(
+                "ruled_in",
+                "Voted within",
+                path="voted_at_us",
+                minus="shown_at_us",
+                nullable=False,
+            ),
         ),
         Number("minimum", "People needed", path="minimum", nullable=False),
         Time("at", "Requested", "server's clock", path="requested_at_us", nullable=False),
         Time("decide_by", "Decide by", path="decide_by_us", nullable=False),
         Time("decided_at", "Decided", path="decided_at_us", index="gate_by_decision"),
-        Time("used_at", "Leave used", path="used_at_us"),
-        Time("leave_until", "Leave until", path="leave_until_us"),
+        Time("used_at", "Permission used", path="used_at_us"),
+        Time("leave_until", "Permission expires", path="leave_until_us"),
         Time("ended_at", "Ended", path="ended_at_us"),
-        Length("wait", "Waited", "from the request to the ruling", path="decided_at_us", minus="requested_at_us"),
+        Length(
+            "wait",
+            "Waited",
+            "from the request to the ruling",
+            path="decided_at_us",
+            minus="requested_at_us",
+        ),
     ),
     flags(
         Flag(
             "open",
-            "nobody has ruled, or leave was not used yet",
-            simple(Q(status__in=gate_states.OPEN), lambda row: row.status in gate_states.OPEN, indexed=True),
+            "not decided yet, or its permission was not used yet",
+            simple(
+                Q(status__in=gate_states.OPEN),
+                lambda row: row.status in gate_states.OPEN,
+                indexed=True,
+            ),
         ),
         Flag(
             "waiting",
-            "it waits for people",
+            "waiting for approval",
             simple(Q(status="pending"), lambda row: row.status == "pending", indexed=True),
         ),
-        Flag("stuck", "the watch raised it", stuck("S6")),
-        Flag("self_approved", "who asked for it, or owns its session or agent, said yes to it", self_approved),
+        Flag("stuck", "reported as stuck", stuck("S6")),
+        Flag(
+            "self_approved",
+            "approved by its requester or by the owner of its session or agent",
+            self_approved,
+        ),
         Flag(
             "violating",
-            "its effect ran without leave",
+            "its effect ran without permission",
             simple(Q(reason="bypassed"), lambda row: row.reason == "bypassed"),
         ),
         Flag(
@@ -145,35 +181,62 @@ GATE: Final = Entity(
 
 
 def uses(project: Project) -> "QuerySet[Any]":
-    """The entries which say that an exemption let an effect pass, each with when that effect ran.
+    """Return the entries of an exemption's uses, each with the time its effect ran.
 
-    Not an effect that was given leave of another kind since. Of one that ran after its time was over the ledger has
-    taken the exemption away: it counts here all the same. Where nobody told when it ran, it ran when the book heard so.
+    Effects that were permitted in another way since do not count. An effect that ran after the
+    exemption ended counts, although the ledger then removed the exemption from it. Without a
+    reported time, an effect ran when Gatebook received the report.
     """
-    of_it = Replace(Cast(OuterRef("subject"), CharField()), Value("-"), Value(""))  # as leave_ref holds an id
-    under = Q(leave_basis="exemption", leave_ref=of_it) | Q(leave__in=("observed", "bypassed"))
-    ran = Effect.objects.filter(under, id=OuterRef("effect"), project=OuterRef("project"))
+    # leave_ref holds an id without hyphens.
+    exemption_ref = Replace(Cast(OuterRef("subject"), CharField()), Value("-"), Value(""))
+    permitted = Q(leave_basis="exemption", leave_ref=exemption_ref) | Q(
+        leave__in=("observed", "bypassed")
+    )
+    used_effects = Effect.objects.filter(
+        permitted, id=OuterRef("effect"), project=OuterRef("project")
+    )
     rows = Entry.objects.filter(IS_OF_A_RARE_KIND, kind="exemption.used", lane="system")
     rows = rows.filter(project=project.id) if project is not None else rows
-    heard = Attempt.objects.filter(effect=OuterRef("id"), received_us__isnull=False).order_by("-number")
-    ran_us = Coalesce("dispatched_at_us", Subquery(heard.values("received_us")[:1]))
-    return rows.annotate(ran_us=Subquery(ran.values(at_us=ran_us)[:1]))
+    reported = Attempt.objects.filter(effect=OuterRef("id"), received_us__isnull=False).order_by(
+        "-number"
+    )
+    ran_us = Coalesce("dispatched_at_us", Subquery(reported.values("received_us")[:1]))
+    return rows.annotate(ran_us=Subquery(used_effects.values(at_us=ran_us)[:1]))
 
 
 EXEMPTION: Final = Entity(
     "exemption",
     "exemptions",
-    "a time-boxed, reasoned suspension of a policy",
+    "a temporary suspension of a policy, with a reason",
     Exemption,
     "granted",
     "rule",
     by_name(
-        Text("tool", "Tool", "the glob as it was granted", path="tool", facet=True),
-        Text("rule", "Rule", "the glob as it was granted", path="rule", aliases=("policy",), facet=True),
-        Text("agent", "Agent", "the glob as it was granted", path="agent", facet=True),
-        Text("repository", "Repository", "the glob as it was granted", path="repository", aliases=("repo",)),
-        Text("ref", "Ref", "the glob as it was granted", path="ref"),
-        Text("environment", "Environment", "the glob as it was granted", path="environment", aliases=("env",)),
+        Text("tool", "Tool", "the glob as granted", path="tool", facet=True),
+        Text(
+            "rule",
+            "Rule",
+            "the glob as granted",
+            path="rule",
+            aliases=("policy",),
+            facet=True,
+        ),
+        Text("agent", "Agent", "the glob as granted", path="agent", facet=True),
+        Text(
+            "repository",
+            "Repository",
+            "the glob as granted",
+            path="repository",
+            aliases=("repo",),
+        ),
+        Text("ref", "Ref", "the glob as granted", path="ref"),
+        Text(
+            "environment",
+            "Environment",
+            "the glob as granted",
+            path="environment",
+            aliases=("env",),
+        ),
         session("", nullable=True),
         Name(
             "granter",
@@ -189,19 +252,21 @@ EXEMPTION: Final = Entity(
         Time("expires", "Ends", path="ends_at_us", nullable=False),
         Time("revoked", "Revoked", path="revoked_at_us"),
         Several(
-            *("used", "Used", "when an effect ran that it let pass"),
+            "used",
+            "Used",
+            "when an effect ran that the exemption allowed",
             rows=uses,
             told_at="position",
             link="subject",
             inner=Time("used", "Used", path="ran_us"),
             of=Exemption,
         ),
-        Time("last_use", "Last use on record", path="used_at_us"),
+        Time("last_use", "Last recorded use", path="used_at_us"),
         Number("uses", "Uses", path="uses", nullable=False),
     ),
     flags(
-        Flag("live", "it counts now", exemption_is(True)),
-        Flag("ended", "it counts no longer, or not yet", exemption_is(False)),
+        Flag("live", "in force now", exemption_is(True)),
+        Flag("ended", "not in force, or not in force yet", exemption_is(False)),
     ),
     {"session": lambda rows: (rows, "id", "session_id")},
 )

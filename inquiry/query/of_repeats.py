@@ -1,6 +1,7 @@
-"""What was done more than once, as it can be asked for: of effects `again:`, of sessions `repeats:` and `is:looped`.
+"""Duplicate calls: `again:` of effects, `repeats:` and `is:looped` of sessions.
 
-All of it goes by rows that never change, so that a link to an answer shows the same after a loop has ended.
+All tests read only rows that never change, so a link to an answer shows the same after a loop has
+ended.
 """
 
 from array import array
@@ -24,20 +25,21 @@ from inquiry.stuck import pulses
 from ledger.models import Effect
 from sessions.models import Project
 
-LISTED: Final = 10_000  # effects that are found by their positions; of more, each row is asked
-_CALLS: Final = ("call", "read")
-DOINGS: Final = (
+# Most effects that are selected by a list of positions; with more, each row is tested.
+LISTED: Final = 10_000
+_CALL_SORTS: Final = ("call", "read")
+DUPLICATE_SORTS: Final = (
     (
         "call",
-        "another effect with its tool and arguments ran, blanks and names of the request aside",
+        "another effect with the same tool and arguments ran, ignoring blanks and request names",
     ),
-    ("target", "another effect of its tool ran on its resource"),
+    ("target", "another effect of the same tool ran on the same resource"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Again(Choice):
-    """What an effect has in common with another, in its session or any other."""
+    """What an effect has in common with another one, in any session."""
 
     kind: ClassVar[str] = "choice"
 
@@ -45,30 +47,33 @@ class Again(Choice):
         return None
 
     def present(self) -> Test:
-        rows = RepeatedDoing.objects.filter(sort__in=[word for word, _ in DOINGS])
+        rows = RepeatedDoing.objects.filter(sort__in=[word for word, _ in DUPLICATE_SORTS])
         return Test(Q(opened_position__in=rows.order_by().values("position")), lasts=True)
 
     def _read(self, term: Term, context: Context) -> Test:
-        rows = RepeatedDoing.objects.filter(project=context.project, sort__in=self.keys(term)).order_by()
+        rows = RepeatedDoing.objects.filter(
+            project=context.project, sort__in=self.keys(term)
+        ).order_by()
         if context.upto is not None:
             rows = rows.filter(again_position__lte=context.upto)
         if context.lowest is not None:
             rows = rows.filter(position__gt=context.lowest)
-        few = list(rows.values_list("position", flat=True)[: LISTED + 1])
-        if len(few) <= LISTED:
-            return Test(Q(opened_position__listed=array("q", few)), indexed=True, lasts=True)
-        how = "gathered" if context.grouped else "in"  # for one page of them not all need be gathered
-        return Test(Q(**{f"opened_position__{how}": rows.values("position")}), indexed=True, lasts=True)
+        positions = list(rows.values_list("position", flat=True)[: LISTED + 1])
+        if len(positions) <= LISTED:
+            return Test(Q(opened_position__listed=array("q", positions)), indexed=True, lasts=True)
+        # One page of matches does not need all positions.
+        lookup = "gathered" if context.grouped else "in"
+        return Test(
+            Q(**{f"opened_position__{lookup}": rows.values("position")}), indexed=True, lasts=True
+        )
 
 
 def again() -> Again:
     return Again(
-        *(
-            "again",
-            "Done again",
-            "it ran, and so did another like it, in whichever session; not where the tool is declared read_only",
-        ),
-        choices=DOINGS,
+        "again",
+        "Duplicate",
+        "it ran, and so did a similar effect in any session; excludes read_only tools",
+        choices=DUPLICATE_SORTS,
         compared_late=True,
         index="repeated_by_position",
     )
@@ -76,40 +81,58 @@ def again() -> Again:
 
 @dataclass(frozen=True, slots=True)
 class Like(Kin):
-    """The effects that are named and, however many, those that ran with the same call: as of a moment, by then.
+    """The named effects and all effects that ran with the same call, by the moment of the query.
 
     Groups are named by the first effect that ran with the call.
     """
 
     def grouped(self) -> Combinable:
         first = FirstDoing.objects.filter(digest=OuterRef("digest")).values("position")
-        same = RepeatedDoing.objects.filter(position=OuterRef("opened_position"), sort__in=_CALLS)
+        same = RepeatedDoing.objects.filter(
+            position=OuterRef("opened_position"), sort__in=_CALL_SORTS
+        )
         position = Cast(Subquery(same.values(first=Subquery(first))), CharField())
         return Func(position, template="'e_' || %(expressions)s", output_field=CharField())
 
     def present(self) -> Test:
-        rows = RepeatedDoing.objects.filter(sort__in=_CALLS)
+        rows = RepeatedDoing.objects.filter(sort__in=_CALL_SORTS)
         return Test(Q(opened_position__in=rows.order_by().values("position")), lasts=True)
 
     def _read(self, term: Term, context: Context) -> Test:
-        named = set[int]()
-        for one in term.values:
-            meant = effect_id(context.project, one.text)
-            if meant is None:
-                context.notes.append(f"“{one.text[:60]}” names nothing here; {self.name} takes {self.called}.")
+        source_positions = set[int]()
+        for value in term.values:
+            effect = effect_id(context.project, value.text)
+            if effect is None:
+                context.notes.append(
+                    f"“{value.text[:60]}” was not found. {self.name} takes {self.called}."
+                )
             else:
-                named.add(Effect.objects.values_list("opened_position", flat=True).get(id=meant))
-        same = repeating.like(named, *_CALLS).order_by()
+                source_positions.add(
+                    Effect.objects.values_list("opened_position", flat=True).get(id=effect)
+                )
+        repeated = repeating.like(source_positions, *_CALL_SORTS).order_by()
         if context.upto is not None:
-            same = same.filter(again_position__lte=context.upto)
-        few = list(same.values_list("position", flat=True)[: LISTED + 1]) if named else []
-        if len(few) <= LISTED:
-            places = named.union(few)
-            q = Q(opened_position__listed=array("q", places)) if places else NOTHING
-            return Test(q, lambda row: row.opened_position in places, indexed=True)
-        how = "gathered" if context.grouped else "in"
-        alike = Q(**{f"opened_position__{how}": same.values("position")})
-        return Test(alike | Q(opened_position__listed=array("q", named)), indexed=True, lasts=True)
+            repeated = repeated.filter(again_position__lte=context.upto)
+        positions = (
+            list(repeated.values_list("position", flat=True)[: LISTED + 1])
+            if source_positions
+            else []
+        )
+        if len(positions) <= LISTED:
+            named_positions = source_positions.union(positions)
+            q = (
+                Q(opened_position__listed=array("q", named_positions))
+                if named_positions
+                else NOTHING
+            )
+            return Test(q, lambda row: row.opened_position in named_positions, indexed=True)
+        lookup = "gathered" if context.grouped else "in"
+        same_call = Q(**{f"opened_position__{lookup}": repeated.values("position")})
+        return Test(
+            same_call | Q(opened_position__listed=array("q", source_positions)),
+            indexed=True,
+            lasts=True,
+        )
 
 
 def _repeats(project: Project | None) -> "QuerySet[Any]":
@@ -119,7 +142,9 @@ def _repeats(project: Project | None) -> "QuerySet[Any]":
 
 def repeats() -> Several:
     return Several(
-        *("repeats", "Repeats", "how often it made one and the same call, as again:call, from 2 on"),
+        "repeats",
+        "Repeats",
+        "how often the session made the same call (see again:call), from 2 on",
         rows=_repeats,
         told_at="told_position",
         lasts=True,
@@ -134,9 +159,11 @@ def repeats() -> Several:
 
 
 def looped(context: Context) -> Test:
-    """Sessions that the watch ever raised as looping."""
+    """Return the test for sessions that were ever reported as looping."""
     context.goes_by(pulses.progress_of_checks(context.now_us))
-    raised = StuckTransition.objects.filter(project=context.project, rule="S5", raised_position__isnull=False)
+    raised = StuckTransition.objects.filter(
+        project=context.project, rule="S5", raised_position__isnull=False
+    )
     if context.upto is not None:
         raised = raised.filter(raised_position__lte=context.upto)
     return Test(Q(pk__in=raised.order_by().values("session")), indexed=True, lasts=True)

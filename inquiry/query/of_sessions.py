@@ -1,4 +1,4 @@
-"""Sessions, as they can be asked for."""
+"""Fields of sessions."""
 
 from typing import Final
 
@@ -36,7 +36,9 @@ SESSION: Final = Entity(
     "status",
     by_name(
         Own(
-            *("status", "Status", "as shown on every page"),
+            "status",
+            "Status",
+            "as shown on every page",
             path="status",
             choices=(*pairs(STATUSES), ("no_end_told", shown.NO_END)),
             each=session_status,
@@ -48,12 +50,16 @@ SESSION: Final = Entity(
         repository(),
         Text("branch", "Branch", path="branch"),
         Text("key", "Key", path="key"),
-        Text("title", "Title", "the agent's words, whole or a beginning and *", path="title"),
-        Text("waiting_on", "Waiting on", "the agent's words", path="waiting_on"),
+        Text(
+            "title", "Title", "set by the agent; the full title, or a prefix with *", path="title"
+        ),
+        Text("waiting_on", "Waiting on", "as reported by the agent", path="waiting_on"),
         person("owner", "Owner", "owner_id"),
-        person("on_behalf_of", "On behalf of", "on_behalf_of_id", "as the agent said"),
+        person("on_behalf_of", "On behalf of", "on_behalf_of_id", "as reported by the agent"),
         Handle(
-            *("id", "Session", "s_41, id or key"),
+            "id",
+            "Session",
+            "s_41, id or key",
             path="id",
             find=session_id,
             called="a session",
@@ -80,7 +86,9 @@ SESSION: Final = Entity(
             nullable=True,
         ),
         Several(
-            *("failing_tool", "Tool that failed", "of one of its effects that failed"),
+            "failing_tool",
+            "Tool that failed",
+            "the tool of a failed effect",
             rows=failed,
             link="session_id",
             reach="effects",
@@ -88,31 +96,57 @@ SESSION: Final = Entity(
             only=FAILED,
             inner=Text("failing_tool", "Tool", path="tool"),
         ),
-        Number("resumes", "Resumes", "how often another worker took it over", path="resumes", nullable=False),
+        Number(
+            "resumes",
+            "Resumes",
+            "how often another worker took over",
+            path="resumes",
+            nullable=False,
+        ),
         repeats(),
         Number("effects", "Effects", path="effect_count", nullable=False),
         Time("at", "Opened", "server's clock", path="created_at_us", nullable=False),
         Time(
-            *("seen_at", "Last heard of", "server's clock; moved by heartbeats, so that it is not asked `asof:`"),
+            "seen_at",
+            "Last seen",
+            "server's clock; does not support `asof:`",
             path="seen_at_us",
             nullable=False,
-            unkept="Heartbeats are not in the journal: when a session was last heard of by then, nobody can know.",
+            unkept="The journal does not record heartbeats, so past values are unknown.",
         ),
         Time("started_at", "Started", "producer's clock", path="started_at_us"),
         Time("ended_at", "Ended", "producer's clock", path="ended_at_us"),
-        Length("took", "Took", "from start to end, by the producer's clock", path="ended_at_us", minus="started_at_us"),
+        Length(
+            "took",
+            "Took",
+            "from start to end, by the producer's clock",
+            path="ended_at_us",
+            minus="started_at_us",
+        ),
     ),
     flags(
-        Flag("stuck", "the watch raised it", stuck(None, "session")),
-        Flag("looped", "the watch raised it as looping, whether or not it still does", looped),
-        Flag("waiting", "it says that it waits", simple(Q(status="waiting"), lambda row: row.status == "waiting")),
-        Flag("unknown", "of one of its effects nobody can say whether it happened", sessions_with_unknown),
+        Flag("stuck", "reported as stuck", stuck(None, "session")),
+        Flag("looped", "was ever reported as looping", looped),
+        Flag(
+            "waiting",
+            "the agent reports that it is waiting",
+            simple(Q(status="waiting"), lambda row: row.status == "waiting"),
+        ),
+        Flag(
+            "unknown",
+            "the outcome of one of its effects is unknown",
+            sessions_with_unknown,
+        ),
         Flag(
             "fenced",
-            "a worker without its lease, or another agent, spoke",
+            "a worker without the lease, or another agent, reported",
             named_by_entries("session", kind="integrity.fenced", lane="system"),
         ),
-        Flag("erased", "a body of it was erased", named_by_entries("session", erasure__isnull=False)),
+        Flag(
+            "erased",
+            "one of its bodies was erased",
+            named_by_entries("session", erasure__isnull=False),
+        ),
         Flag(
             "violating",
             "an integrity violation names one of its effects",
@@ -120,7 +154,7 @@ SESSION: Final = Entity(
         ),
         Flag(
             "ended",
-            "it completed, failed or was cancelled",
+            "completed, failed or cancelled",
             simple(Q(status__in=ENDED), lambda row: row.status in ENDED),
         ),
     ),

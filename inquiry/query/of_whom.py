@@ -1,4 +1,4 @@
-"""Which parts of a query ask what people did: not for those who are told what was decided, and never by whom."""
+"""Reject queries about people for tokens that may see decisions but not who made them."""
 
 from collections.abc import Iterator
 
@@ -9,36 +9,38 @@ from inquiry.query.parts import approvals, votes
 from inquiry.query.tree import And, Fault, Node, Not, Or, Query, Scope, Term
 from sessions.models import Project
 
-SENTENCE = "asks what people did, which this token is not told: issue one of scope audit for that."
+SENTENCE = "asks about people, which this token may not read. Use a token with the scope audit."
 
 
 def refuse(query: Query, project: Project) -> None:
-    """Raise Fault at the first part of `query` that asks for people."""
+    """Raise Fault at the first part of `query` that asks about people."""
     entity = ENTITIES[query.entity]
-    for name, at in _named(query, entity):
+    for name, at in _find_people_names(query, entity):
         raise Fault(at, len(name), f"“{name[:60]}” {SENTENCE}")
-    robots = {"gatebook", *project.agents.values_list("name", flat=True)}
-    for term in _terms(query.condition, entity):
-        known = term[1].known(term[0].name)
-        for one in term[0].values if isinstance(known, Actor) else ():
-            if one.prefix or not (one.text in robots or one.text.startswith("agent:")):
-                raise Fault(one.at, len(one.text), f"“{one.text[:60]}” {SENTENCE}")
+    agent_names = {"gatebook", *project.agents.values_list("name", flat=True)}
+    for term in _walk_terms(query.condition, entity):
+        known_field = term[1].known(term[0].name)
+        for value in term[0].values if isinstance(known_field, Actor) else ():
+            if value.prefix or not (value.text in agent_names or value.text.startswith("agent:")):
+                raise Fault(value.at, len(value.text), f"“{value.text[:60]}” {SENTENCE}")
 
 
-def _named(query: Query, entity: Entity) -> Iterator[tuple[str, int]]:
-    """The names of fields and flags about people, and where they stand."""
-    for term, of in _terms(query.condition, entity):
-        if _is_of_people(of.known(term.name)):
+def _find_people_names(query: Query, entity: Entity) -> Iterator[tuple[str, int]]:
+    """Return the names of fields and flags about people, with their places in the text."""
+    for term, term_entity in _walk_terms(query.condition, entity):
+        if _is_of_people(term_entity.known(term.name)):
             yield term.name, term.at
-        for one in term.values:
-            names = of.known(one.text) if one.form == "field" or term.name == "has" else None
-            if _is_of_people(names) or (term.name == "is" and one.text == "self_approved"):
-                yield one.text, one.at
+        for part in term.values:
+            value_field = (
+                term_entity.known(part.text) if part.form == "field" or term.name == "has" else None
+            )
+            if _is_of_people(value_field) or (term.name == "is" and part.text == "self_approved"):
+                yield part.text, part.at
     if query.grouping is not None:
-        figures = [(one.field, one.at) for one in query.grouping.aggregates]
+        figures = [(part.field, part.at) for part in query.grouping.aggregates]
         for name, at in [*query.grouping.names, *figures]:
-            known = entity.known(name)
-            if _is_of_people(known) or isinstance(known, Actor):
+            known_field = entity.known(name)
+            if _is_of_people(known_field) or isinstance(known_field, Actor):
                 yield name, at
 
 
@@ -48,14 +50,14 @@ def _is_of_people(field: Field | None) -> bool:
     return isinstance(field, Name) and field.column == "username"
 
 
-def _terms(node: Node | None, entity: Entity) -> Iterator[tuple[Term, Entity]]:
-    """Every term, with the entity that it is of."""
+def _walk_terms(node: Node | None, entity: Entity) -> Iterator[tuple[Term, Entity]]:
+    """Return every term with its entity."""
     if isinstance(node, And | Or):
         for child in node.children:
-            yield from _terms(child, entity)
+            yield from _walk_terms(child, entity)
     elif isinstance(node, Not):
-        yield from _terms(node.child, entity)
+        yield from _walk_terms(node.child, entity)
     elif isinstance(node, Scope):
-        yield from _terms(node.condition, ENTITIES[node.entity])
+        yield from _walk_terms(node.condition, ENTITIES[node.entity])
     elif isinstance(node, Term):
         yield node, entity

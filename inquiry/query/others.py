@@ -1,6 +1,7 @@
-"""What was so of rows that belong to others as of a past moment: conditions for the database, while it is read.
+"""Conditions on related rows as of a past moment.
 
-What changed since the moment is made again and judged in plain Python; what changes while rows are read, in each look.
+Rows that changed since the moment are rebuilt and tested in plain Python. Rows that change during
+the read are rebuilt by each call of `look`.
 """
 
 from dataclasses import dataclass, field
@@ -17,78 +18,87 @@ from inquiry.query.fields import Context, Test
 from inquiry.query.tree import Fault
 from journal import horizon
 
-MOST_IN_A_FILE: Final = 20_000  # rows of a kind that are made again while all matches are read
+# Most rows of an entity that are rebuilt while all matches are read.
+MOST_IN_A_FILE: Final = 20_000
 
 
 @dataclass(slots=True)
-class _Made:
-    """The rows of a kind that changed up to a position, as they stood."""
+class _Rebuilt:
+    """The rebuilt rows of an entity that changed up to a position."""
 
     known_to: int
     then: dict[UUID, Any] = field(default_factory=dict)
 
 
 class Others:
-    """What a test of rows of an entity (by its name) was at a cut, as a condition: see Context.as_of.
+    """Compiles tests of related rows as of a moment; see Context.as_of.
 
-    It is exact of rows as they stand when it is asked or looked for news. `whole`: for a file, in which no note could
-    say that something is told as it stands now.
+    A condition is exact for rows as they were when it was compiled or last checked with `look`.
+    `whole` is for files, which cannot carry a note that a value is current.
     """
 
     def __init__(self, context: Context, cut: Cut, *, whole: bool) -> None:
         self._context, self._cut, self._whole = context, cut, whole
         self._most = MOST_IN_A_FILE if whole else MOST_CHANGED
-        self._made: dict[str, _Made | None] = {}
+        self._made: dict[str, _Rebuilt | None] = {}
 
     def __call__(self, name: str, test: Test) -> Q | None:
-        """None where too much has changed to be made again. Raises Fault where that is of a file."""
+        """Return the condition, or None if too much has changed. Raises Fault for files."""
         entity = ENTITIES[name]
         if name not in past.CHANGED:
             return test.q
         if name not in self._made:
             self._made[name] = self._first(name)
-        made = self._made[name]
-        if made is None or not made.then:
-            return None if made is None else test.q
-        met = past.matching(made.then, entity, self._context, [test])
-        return (test.q & ~Q(pk__listed=list(made.then))) | Q(pk__listed=met)
+        rebuilt = self._made[name]
+        if rebuilt is None or not rebuilt.then:
+            return None if rebuilt is None else test.q
+        matching_ids = past.matching(rebuilt.then, entity, self._context, [test])
+        return (test.q & ~Q(pk__listed=list(rebuilt.then))) | Q(pk__listed=matching_ids)
 
     def look(self) -> bool:
-        """Take in what changed since the last look; True where anything did, of which one must ask anew. Raises Fault.
+        """Rebuild what changed since the last call. Return True if anything did.
 
-        To be called after rows were read, as past.changed_meanwhile.
+        Call it after rows were read, like past.changed_meanwhile; the conditions must then be
+        compiled again. Raises Fault.
         """
-        made = [(name, one) for name, one in self._made.items() if one is not None]
-        if not made or not past.is_news(min(one.known_to for _, one in made)):
+        rebuilt_rows = [(name, rows) for name, rows in self._made.items() if rows is not None]
+        if not rebuilt_rows or not past.is_news(min(rows.known_to for _, rows in rebuilt_rows)):
             return False
         last = horizon.last_position()
-        took = [self._take_in(name, one, last) for name, one in made]  # in all of them
-        return any(took)
+        are_changed = [
+            self._take_in(name, rows, last) for name, rows in rebuilt_rows
+        ]  # All entities are updated.
+        return any(are_changed)
 
-    def _first(self, name: str) -> _Made | None:
-        made = _Made(self._cut.position)
+    def _first(self, name: str) -> _Rebuilt | None:
+        rebuilt = _Rebuilt(self._cut.position)
         try:
-            self._read(name, made, horizon.last_position())
+            self._read(name, rebuilt, horizon.last_position())
         except UnfitError:
             if self._whole:
                 raise Fault(0, 0, past.TOO_MUCH) from None
             return None
-        return made
+        return rebuilt
 
-    def _take_in(self, name: str, made: _Made, last: int) -> bool:
+    def _take_in(self, name: str, rebuilt: _Rebuilt, last: int) -> bool:
         try:
-            return self._read(name, made, last)
+            return self._read(name, rebuilt, last)
         except UnfitError:
             raise Fault(0, 0, past.TOO_MUCH) from None
 
-    def _read(self, name: str, made: _Made, last: int) -> bool:
+    def _read(self, name: str, rebuilt: _Rebuilt, last: int) -> bool:
         project = self._context.project.id
-        ids = past.CHANGED[name](project, self._cut, News(made.known_to, self._most)) - made.then.keys()
-        if len(made.then) + len(ids) > self._most:
+        ids = (
+            past.CHANGED[name](project, self._cut, News(rebuilt.known_to, self._most))
+            - rebuilt.then.keys()
+        )
+        if len(rebuilt.then) + len(ids) > self._most:
             raise UnfitError(past.TOO_MUCH)
         if ids:
-            made.then |= past.again(ENTITIES[name], project, ids, self._cut)
-        made.known_to = last  # above it something may yet be committed: the next look begins there
+            rebuilt.then |= past.again(ENTITIES[name], project, ids, self._cut)
+        rebuilt.known_to = (
+            last  # Later positions may still be committed: the next call starts there.
+        )
         return bool(ids)
 
 

@@ -1,4 +1,4 @@
-"""What the entities of the registry have in common: fields of the same kind, tests that are no column, relations."""
+"""Shared parts of the registry: common fields, computed tests and lookups of related rows."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -26,7 +26,7 @@ from ledger.models import Effect
 from sessions.models import Membership, Project, Session, Task
 from sessions.references import identity
 
-FEW: Final = 1_000  # ids that are put into a condition one by one
+FEW: Final = 1_000  # Most ids that are listed in a condition.
 
 
 def agents(project: Project) -> "QuerySet[Any, Any]":
@@ -38,18 +38,18 @@ def repositories(project: Project) -> "QuerySet[Any, Any]":
 
 
 def people(project: Project) -> "QuerySet[Any, Any]":
-    """Members, and who was one and voted."""
+    """Return members, and former members who voted."""
     member = Membership.objects.filter(project=project, user=OuterRef("pk"))
     voter = Vote.objects.filter(project=project, user=OuterRef("pk"))
     return get_user_model().objects.filter(Exists(member) | Exists(voter)).order_by("username")
 
 
 def session_id(project: Project, text: str) -> UUID | None:
-    found = by_handle(project, Session, "s", text)
-    if found is None:  # by its key; only the id is read, as whoever audits may read no more of it
-        named = Session.objects.filter(project=project, id=identity(project.id, text.strip()))
-        found = named.values_list("id", flat=True).first()
-    return found
+    row_id = by_handle(project, Session, "s", text)
+    if row_id is None:  # By key. Only the id is read: the audit role may read no other column.
+        by_key = Session.objects.filter(project=project, id=identity(project.id, text.strip()))
+        row_id = by_key.values_list("id", flat=True).first()
+    return row_id
 
 
 def effect_id(project: Project, text: str) -> UUID | None:
@@ -66,11 +66,11 @@ def task_id(project: Project, text: str) -> UUID | None:
 
 def by_handle(project: Project, model: Any, letter: str, text: str) -> UUID | None:
     rows = model.objects.filter(project=project)
-    found, shaped = handles.handle(text), handles.as_uuid(text)
-    if found is not None and found[0] == letter:
-        rows = rows.filter(opened_position=found[1])
-    elif shaped is not None:
-        rows = rows.filter(id=shaped)
+    handle, row_uuid = handles.handle(text), handles.as_uuid(text)
+    if handle is not None and handle[0] == letter:
+        rows = rows.filter(opened_position=handle[1])
+    elif row_uuid is not None:
+        rows = rows.filter(id=row_uuid)
     else:
         return None
     ids: list[UUID] = list(rows.values_list("id", flat=True)[:1])
@@ -78,12 +78,22 @@ def by_handle(project: Project, model: Any, letter: str, text: str) -> UUID | No
 
 
 def agent(index: str = "", path: str = "agent_id", shows: str = "agent__name") -> Name:
-    return Name("agent", "Agent", path=path, shows=shows, known=agents, called="an agent", index=index, facet=True)
+    return Name(
+        "agent",
+        "Agent",
+        path=path,
+        shows=shows,
+        known=agents,
+        called="an agent",
+        index=index,
+        facet=True,
+    )
 
 
 def repository(index: str = "", **more: Any) -> Name:
     return Name(
-        *("repository", "Repository"),
+        "repository",
+        "Repository",
         path="repository_id",
         shows="repository__name",
         known=repositories,
@@ -98,7 +108,9 @@ def repository(index: str = "", **more: Any) -> Name:
 def person(name: str, label: str, path: str, help: str = "", aliases: tuple[str, ...] = ()) -> Name:  # noqa: A002
     shows = f"{path.removesuffix('_id')}__username"
     return Name(
-        *(name, label, help),
+        name,
+        label,
+        help,
         path=path,
         shows=shows,
         known=people,
@@ -110,7 +122,9 @@ def person(name: str, label: str, path: str, help: str = "", aliases: tuple[str,
 
 def session(index: str, *, nullable: bool = False, path: str = "session_id") -> Handle:
     return Handle(
-        *("session", "Session", "s_41, id or key"),
+        "session",
+        "Session",
+        "s_41, id or key",
         path=path,
         find=session_id,
         called="a session",
@@ -122,8 +136,8 @@ def session(index: str, *, nullable: bool = False, path: str = "session_id") -> 
 
 def effect_state(state: str, context: Context) -> Test:
     arms, now_us = tuple(shown.arms(state, context.now_us)), context.now_us
-    word = shown.STATES[state]
-    return Test(shown.any_of(list(arms)), lambda row: shown.shown_state(row, now_us) == word, arms)
+    label = shown.STATES[state]
+    return Test(shown.any_of(list(arms)), lambda row: shown.shown_state(row, now_us) == label, arms)
 
 
 def session_status(status: str, _context: Context) -> Test:
@@ -137,7 +151,10 @@ def session_status(status: str, _context: Context) -> Test:
 
 def judged(word: str, _context: Context) -> Test:
     if word == "not_held":
-        return Test(Q(NEEDS_LEAVE, enforced=False), lambda row: row.judged in ("ask", "deny") and not row.enforced)
+        return Test(
+            Q(NEEDS_LEAVE, enforced=False),
+            lambda row: row.judged in ("ask", "deny") and not row.enforced,
+        )
     q = Q(judged=word) if word == "allow" else Q(NEEDS_LEAVE, judged=word)
     return Test(q, lambda row: row.judged == word)
 
@@ -165,46 +182,63 @@ def stuck(rule: "str | None", column: str = "subject") -> Callable[[Context], Te
             cleared_since = Q(cleared_us__isnull=True) | Q(cleared_position__gt=context.upto)
             raised = raised.filter(cleared_since, raised_position__lte=context.upto)
         raised = raised.filter(rule=rule) if rule else raised.filter(session__isnull=False)
-        return Test(Q(pk__in=raised.order_by().values(column)), indexed=True, lasts=context.upto is not None)
+        return Test(
+            Q(pk__in=raised.order_by().values(column)), indexed=True, lasts=context.upto is not None
+        )
 
     return test
 
 
-def named_by_entries(column: str, **entries: Any) -> Callable[[Context], Test]:
+def named_by_entries(column: str, **conditions: Any) -> Callable[[Context], Test]:
     def test(context: Context) -> Test:
-        found = Entry.objects.filter(project=context.project.id, **{f"{column}__isnull": False}, **entries)
-        found = found.filter(IS_OF_A_RARE_KIND) if "kind" in entries else found
+        named_entries = Entry.objects.filter(
+            project=context.project.id, **{f"{column}__isnull": False}, **conditions
+        )
+        named_entries = (
+            named_entries.filter(IS_OF_A_RARE_KIND) if "kind" in conditions else named_entries
+        )
         if context.upto is not None:
-            found = found.filter(position__lte=context.upto)
-            found = found if "kind" in entries else found.filter(erasure__erased_at_us__lte=context.now_us)
-        return Test(Q(pk__in=found.order_by().values(column)), lasts=True)
+            named_entries = named_entries.filter(position__lte=context.upto)
+            named_entries = (
+                named_entries
+                if "kind" in conditions
+                else named_entries.filter(erasure__erased_at_us__lte=context.now_us)
+            )
+        return Test(Q(pk__in=named_entries.order_by().values(column)), lasts=True)
 
     return test
 
 
 def sessions_of(q: Q, holds: Callable[[Any], bool]) -> Callable[[Context], Test]:
-    """Sessions one of whose effects meets `q`, for which there is an index; `holds` says the same of one effect."""
+    """Return the test for sessions with an effect that meets `q`, for which an index exists.
+
+    `holds` is the same test for one effect.
+    """
 
     def test(context: Context) -> Test:
-        then = _sessions_then(Test(q, holds), context)
-        if then is not None:
-            return then
-        found = Effect.objects.filter(q, project=context.project)
-        return Test(Q(pk__in=found.order_by().values("session")))
+        past_test = _past_sessions_test(Test(q, holds), context)
+        if past_test is not None:
+            return past_test
+        effects = Effect.objects.filter(q, project=context.project)
+        return Test(Q(pk__in=effects.order_by().values("session")))
 
     return test
 
 
-def _sessions_then(of_effects: Test, context: Context) -> Test | None:
-    """Sessions one of whose effects met the test at the moment of the context; None where that cannot be told."""
-    met = context.as_of("effect", of_effects) if context.as_of is not None else None
-    if met is None:
+def _past_sessions_test(of_effects: Test, context: Context) -> Test | None:
+    """Return the test as of the moment of the context, or None if it is unknown."""
+    condition = context.as_of("effect", of_effects) if context.as_of is not None else None
+    if condition is None:
         return None
-    found = Effect.objects.filter(met, project=context.project, opened_position__lte=context.upto)
-    return Test(Q(pk__in=found.order_by().values("session")), lasts=True)
+    effects = Effect.objects.filter(
+        condition, project=context.project, opened_position__lte=context.upto
+    )
+    return Test(Q(pk__in=effects.order_by().values("session")), lasts=True)
 
 
-def simple(q: Q, holds: Callable[[Any], bool], *, indexed: bool = False) -> Callable[[Context], Test]:
+def simple(
+    q: Q, holds: Callable[[Any], bool], *, indexed: bool = False
+) -> Callable[[Context], Test]:
     return lambda _context: Test(q, holds, indexed=indexed)
 
 
@@ -214,26 +248,33 @@ def unknown_effects(context: Context) -> Test:
 
 
 def sessions_with_unknown(context: Context) -> Test:
-    then = _sessions_then(effect_state(shown.UNKNOWN, context), context)
-    if then is not None:
-        return then
+    past_test = _past_sessions_test(effect_state(shown.UNKNOWN, context), context)
+    if past_test is not None:
+        return past_test
     tests = []
     for arm in shown.arms(shown.UNKNOWN, context.now_us):
-        found = Effect.objects.filter(arm, project=context.project)
-        tests.append(Test(Q(pk__in=found.order_by().values("session"))))
+        effects = Effect.objects.filter(arm, project=context.project)
+        tests.append(Test(Q(pk__in=effects.order_by().values("session"))))
     return any_of(tests)
 
 
 def exemption_is(live: bool) -> Callable[[Context], Test]:
     def test(context: Context) -> Test:
         now = context.now_us
-        q = Q(revoked_at_us__isnull=True, ends_at_us__gt=now, in_force_at_us__isnull=False) & exemptions.IS_GRANTED
+        q = (
+            Q(revoked_at_us__isnull=True, ends_at_us__gt=now, in_force_at_us__isnull=False)
+            & exemptions.IS_GRANTED
+        )
 
-        def counts(row: Any) -> bool:
-            known: bool = row.in_force_at_us is not None and row.revoked_at_us is None and row.ends_at_us > now
-            return known and getattr(row, "present", row.minimum) >= row.minimum
+        def is_in_force(row: Any) -> bool:
+            is_active: bool = (
+                row.in_force_at_us is not None
+                and row.revoked_at_us is None
+                and row.ends_at_us > now
+            )
+            return is_active and getattr(row, "present", row.minimum) >= row.minimum
 
-        return Test(q if live else ~q, lambda row: counts(row) is live)
+        return Test(q if live else ~q, lambda row: is_in_force(row) is live)
 
     return test
 
@@ -264,16 +305,18 @@ def failed(project: Project) -> "QuerySet[Any]":
 
 
 def by_name(*fields: Field) -> dict[str, Field]:
-    return {one.name: one for one in fields}
+    return {known_field.name: known_field for known_field in fields}
 
 
 def flags(*words: Flag) -> dict[str, Flag]:
-    return {one.name: one for one in words}
+    return {flag.name: flag for flag in words}
 
 
 def reviewer(link: str, reach: str, **more: Any) -> Several:
     return Several(
-        *("reviewer", "Reviewer", "who answered it"),
+        "reviewer",
+        "Reviewer",
+        "a person who voted",
         rows=votes,
         told_at="position",
         lasts=True,
@@ -287,7 +330,9 @@ def reviewer(link: str, reach: str, **more: Any) -> Several:
 
 def approver(link: str, reach: str) -> Several:
     return Several(
-        *("approver", "Approver", "who said yes to it"),
+        "approver",
+        "Approver",
+        "a person who approved",
         rows=approvals,
         told_at="position",
         lasts=True,
@@ -300,14 +345,19 @@ def approver(link: str, reach: str) -> Several:
 
 
 def self_approved(context: Context) -> Test:
-    """Gates that somebody approved who had asked for it, or owned its session or agent. Asked of the votes, once."""
-    yes = votes(context.project).filter(own=True).order_by()
+    """Return the test for gates approved by their requester or the owner of the session or agent.
+
+    The votes are read once.
+    """
+    self_votes = votes(context.project).filter(own=True).order_by()
     if context.upto is not None:
-        yes = yes.filter(position__lte=context.upto)
-    known = ("self_approved", "", False)
-    if known not in context.names:
-        context.names[known] = list(yes.values_list("gate", flat=True).distinct()[: FEW + 1])
-    ids = context.names[known]
+        self_votes = self_votes.filter(position__lte=context.upto)
+    name_key = ("self_approved", "", False)
+    if name_key not in context.names:
+        context.names[name_key] = list(
+            self_votes.values_list("gate", flat=True).distinct()[: FEW + 1]
+        )
+    ids = context.names[name_key]
     if len(ids) > FEW:
-        return Test(Q(pk__in=yes.values("gate")), indexed=True)
+        return Test(Q(pk__in=self_votes.values("gate")), indexed=True)
     return Test(Q(pk__in=ids), lambda row: row.pk in ids, indexed=True)

@@ -1,7 +1,9 @@
-"""Groups as of a moment: the database counts what has not changed since, plain Python what has, as it stood then.
+"""Groups as of a moment.
 
-Counts, sums and extremes of both add up. Of different values only those are fetched that changed rows have too, and of
-a percentile only as many neighbours of its rank as rows changed: so nothing is read whole, however much there is.
+The database aggregates the unchanged rows, and plain Python aggregates the rows that changed since,
+as they were. Counts, sums and extremes of both are added up. For distinct values, only values that
+changed rows have too are fetched; for a percentile, only as many neighbours of its rank as rows
+changed. So no table is read completely.
 """
 
 from collections import Counter, defaultdict
@@ -17,7 +19,14 @@ from approvals.models import Gate
 from inquiry.asof import gates
 from inquiry.query import grouping
 from inquiry.query.fields import Context, Field, Own, Test
-from inquiry.query.grouping import Groups, counted_of, different_of, key_of, measured_of, with_values
+from inquiry.query.grouping import (
+    Groups,
+    counted_of,
+    different_of,
+    key_of,
+    measured_of,
+    with_values,
+)
 from inquiry.query.kinds import Ordered, Several
 from inquiry.query.past import Names
 from inquiry.query.syntax import Aggregate
@@ -26,16 +35,19 @@ if TYPE_CHECKING:
     from inquiry.query.asking import Asked
 
 MOST_GROUPS: Final = 20_000
-MOST_NEIGHBOURS: Final = 200_000  # values about the ranks of a percentile
-_AS_NOW: Final = "What changed since then is grouped and measured as it stands now."
+MOST_NEIGHBOURS: Final = 200_000  # Most values that are read around the ranks of a percentile.
+_AS_NOW: Final = "Groups use the current values of rows that changed since then."
 
 Key = tuple[Any, ...]
-_Known = defaultdict[Key, "_Group"]
+_GroupsByKey = defaultdict[Key, "_Group"]
 
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """What counts once: a row that matched then, or it with one of its several rows. `values` of each figure."""
+    """What counts once: a row that matched, alone or with one of its related rows.
+
+    `values` has one value for each figure.
+    """
 
     row: Any
     key: Key
@@ -44,136 +56,194 @@ class _Unit:
 
 @dataclass(slots=True)
 class _Group:
-    """What is known of a group: rows, and of each figure what the database found and what changed rows had."""
+    """A group: its rows, the database's result per figure, and the values of changed rows."""
 
     rows: int = 0
-    found: dict[int, Any] = field(default_factory=dict)
-    sums: dict[int, tuple[int, int]] = field(default_factory=dict)  # of averages: sum and how many
-    then: dict[int, list[Any]] = field(default_factory=dict)
+    from_database: dict[int, Any] = field(default_factory=dict)
+    sums: dict[int, tuple[int, int]] = field(default_factory=dict)  # Averages: (sum, count).
+    changed_values: dict[int, list[Any]] = field(default_factory=dict)
 
 
-def groups(asked: "Asked", unchanged: "QuerySet[Any]", whole: "Callable[[], QuerySet[Any]]") -> Groups:
-    """The groups of the matches as of the query's moment, those with most rows first.
+def groups(
+    compiled: "Asked", unchanged: "QuerySet[Any]", current_matches: "Callable[[], QuerySet[Any]]"
+) -> Groups:
+    """Return the groups as of the query's moment, those with most rows first.
 
-    `unchanged` are the matches of which nothing was told since, `whole` all of them as they stand now: those are
-    counted, and a note says so, where the groups are too many or what they go by cannot be made again.
+    `unchanged` are the matches that did not change since. `current_matches` returns all matches in
+    their current state: they are grouped, with a note, if there are too many groups or the group
+    fields cannot be rebuilt.
     """
-    table = grouping.heads(asked)
-    units = _units(asked, table)
-    rows = grouping.of_the_same(asked, unchanged, table.names).order_by()
-    known = _counted(asked, table, rows) if units is not None else None
-    if units is None or known is None or not _put(asked, table, rows, known, units):
-        asked.context.notes.append(_AS_NOW)
-        return grouping.groups(asked, whole())
-    functions = [one.function for one, _ in table.figures]
-    told = [(key, tuple(_figure(of, n, group) for n, of in enumerate(functions))) for key, group in known.items()]
-    sizes = {key: group.rows for key, group in known.items()}
+    table = grouping.heads(compiled)
+    units = _build_units(compiled, table)
+    rows = grouping.of_the_same(compiled, unchanged, table.names).order_by()
+    groups_by_key = _load_unchanged_groups(compiled, table, rows) if units is not None else None
+    if (
+        units is None
+        or groups_by_key is None
+        or not _add_changed(compiled, table, rows, groups_by_key, units)
+    ):
+        compiled.context.notes.append(_AS_NOW)
+        return grouping.groups(compiled, current_matches())
+    functions = [aggregate.function for aggregate, _ in table.figures]
+    rows_told = [
+        (key, tuple(_compute_figure(function, n, group) for n, function in enumerate(functions)))
+        for key, group in groups_by_key.items()
+    ]
+    sizes = {key: group.rows for key, group in groups_by_key.items()}
     by_first = functions[0] in grouping.PLAIN or functions[0] == "distinct"
 
     def order(row: tuple[Key, tuple[Any, ...]]) -> Any:
         figure = row[1][0] if by_first else 0
-        return figure is None, -(figure or 0), -sizes[row[0]], [(one is not None, str(one)) for one in row[0]]
+        return (
+            figure is None,
+            -(figure or 0),
+            -sizes[row[0]],
+            [(aggregate is not None, str(aggregate)) for aggregate in row[0]],
+        )
 
-    told.sort(key=order)
-    most = grouping.most_of(asked)
-    table.rows, table.more = told[:most], len(told) > most
+    rows_told.sort(key=order)
+    most = grouping.most_of(compiled)
+    table.rows, table.more = rows_told[:most], len(rows_told) > most
     return table
 
 
-def _counted(asked: "Asked", table: Groups, rows: "QuerySet[Any]") -> "_Known | None":
-    """What the database says of the rows that have not changed; None of too many groups."""
-    several = _is_several(table)
-    keys = _keys(asked, table)
-    made: dict[str, Any] = {"rows_of_it": Count("pk", distinct=True) if several else Count("*")}
-    for n, (one, of) in enumerate(table.figures):
-        if of is None or one.function[0] == "p":
+def _load_unchanged_groups(
+    compiled: "Asked", table: Groups, rows: "QuerySet[Any]"
+) -> "_GroupsByKey | None":
+    """Aggregate the unchanged rows in the database; return None for too many groups."""
+    has_several = _is_several(table)
+    keys = _group_keys(compiled, table)
+    annotations: dict[str, Any] = {
+        "rows_of_it": Count("pk", distinct=True) if has_several else Count("*")
+    }
+    for n, (aggregate, of) in enumerate(table.figures):
+        if of is None or aggregate.function[0] == "p":
             continue
-        if one.function == "distinct":
-            made[f"figure_{n}"] = different_of(of, asked.context)
+        if aggregate.function == "distinct":
+            annotations[f"figure_{n}"] = different_of(of, compiled.context)
             continue
-        value, present = _measured(of, asked.context)
-        if one.function == "avg":
-            made[f"figure_{n}"] = Sum(value, filter=present)
-            made[f"number_{n}"] = Count("pk", filter=present)
+        value, present = _require_measured_value(of, compiled.context)
+        if aggregate.function == "avg":
+            annotations[f"figure_{n}"] = Sum(value, filter=present)
+            annotations[f"number_{n}"] = Count("pk", filter=present)
         else:
-            made[f"figure_{n}"] = {"min": Min, "max": Max, "sum": Sum}[one.function](value, filter=present)
-    found = list(rows.values(**keys).annotate(**made)[: MOST_GROUPS + 1])
-    if len(found) > MOST_GROUPS:
+            annotations[f"figure_{n}"] = {"min": Min, "max": Max, "sum": Sum}[aggregate.function](
+                value, filter=present
+            )
+    rows_found = list(rows.values(**keys).annotate(**annotations)[: MOST_GROUPS + 1])
+    if len(rows_found) > MOST_GROUPS:
         return None
-    known: _Known = defaultdict(_Group)
-    for row in found:
-        group = known[tuple(row[name] for name in keys)]
+    groups_by_key: _GroupsByKey = defaultdict(_Group)
+    for row in rows_found:
+        group = groups_by_key[tuple(row[name] for name in keys)]
         group.rows = row["rows_of_it"]
-        for n, (one, _) in enumerate(table.figures):
+        for n, (aggregate, _) in enumerate(table.figures):
             value = row.get(f"figure_{n}")
-            if one.function == "avg":
+            if aggregate.function == "avg":
                 group.sums[n] = int(value or 0), row[f"number_{n}"]
             elif value is not None:
-                group.found[n] = int(value)
-    return known
+                group.from_database[n] = int(value)
+    return groups_by_key
 
 
-def _put(asked: "Asked", table: Groups, rows: "QuerySet[Any]", known: _Known, units: list[_Unit]) -> bool:
-    """Add what changed rows had; False where too much would have to be read for it."""
-    for key, number in Counter(key for key, _ in {(unit.key, unit.row): None for unit in units}).items():
-        known[key].rows += number
+def _add_changed(
+    compiled: "Asked",
+    table: Groups,
+    rows: "QuerySet[Any]",
+    groups_by_key: _GroupsByKey,
+    units: list[_Unit],
+) -> bool:
+    """Add the values of changed rows; return False if that would read too much."""
+    for key, number in Counter(
+        key for key, _ in {(unit.key, unit.row): None for unit in units}
+    ).items():
+        groups_by_key[key].rows += number
     for unit in units:
         for n, value in enumerate(unit.values):
             if value is not None:
-                known[unit.key].then.setdefault(n, []).append(value)
-    for n, (one, of) in enumerate(table.figures):
+                groups_by_key[unit.key].changed_values.setdefault(n, []).append(value)
+    for n, (aggregate, of) in enumerate(table.figures):
         if of is None:
             continue
-        if one.function == "distinct":
-            _different(asked, table, rows, known, n, of)
-        elif one.function[0] == "p" and not _ranked(asked, table, rows, known, n, one, of):
+        if aggregate.function == "distinct":
+            _keep_new_values(compiled, table, rows, groups_by_key, n, of)
+        elif aggregate.function[0] == "p" and not _add_percentiles(
+            compiled, table, rows, groups_by_key, n, aggregate, of
+        ):
             return False
     return True
 
 
-def _figure(function: str, n: int, group: _Group) -> Any:
+def _compute_figure(function: str, n: int, group: _Group) -> Any:
     if function == "count":
         return group.rows
-    found, then = group.found.get(n), group.then.get(n, [])
+    from_database, changed_values = group.from_database.get(n), group.changed_values.get(n, [])
     if function == "distinct":
-        return (found or 0) + len(set(then))
+        return (from_database or 0) + len(set(changed_values))
     if function == "avg":
         total, number = group.sums.get(n, (0, 0))
-        number += len(then)
-        return (total + sum(then)) / number if number else None
+        number += len(changed_values)
+        return (total + sum(changed_values)) / number if number else None
     if function[0] == "p":
-        return found
-    both = [*then, *([] if found is None else [found])]
-    if not both:
+        return from_database
+    all_values = [*changed_values, *([] if from_database is None else [from_database])]
+    if not all_values:
         return None
-    return sum(both) if function == "sum" else min(both) if function == "min" else max(both)
+    return (
+        sum(all_values)
+        if function == "sum"
+        else min(all_values)
+        if function == "min"
+        else max(all_values)
+    )
 
 
-def _different(asked: "Asked", table: Groups, rows: "QuerySet[Any]", known: _Known, n: int, of: Field) -> None:
-    """Leave of the values that changed rows had those that no other row of their group has."""
-    then = {value for group in known.values() for value in group.then.get(n, ())}
-    if not then:
+def _keep_new_values(
+    compiled: "Asked",
+    table: Groups,
+    rows: "QuerySet[Any]",
+    groups_by_key: _GroupsByKey,
+    n: int,
+    of: Field,
+) -> None:
+    """Keep only those distinct values of changed rows that no other row of their group has."""
+    changed_values = {
+        value for group in groups_by_key.values() for value in group.changed_values.get(n, ())
+    }
+    if not changed_values:
         return
-    keys = _keys(asked, table)
-    pairs = with_values(rows, keys, of, key_of(of, asked.context), counted_of(of, asked.context))
-    pairs = pairs.filter(value_of_it__in=list(then))
-    seen = set(pairs.values_list(*keys, "value_of_it").distinct())
-    for key, group in known.items():
-        group.then[n] = [value for value in group.then.get(n, ()) if (*key, value) not in seen]
+    keys = _group_keys(compiled, table)
+    pairs = with_values(
+        rows, keys, of, key_of(of, compiled.context), counted_of(of, compiled.context)
+    )
+    pairs = pairs.filter(value_of_it__in=list(changed_values))
+    existing = set(pairs.values_list(*keys, "value_of_it").distinct())
+    for key, group in groups_by_key.items():
+        group.changed_values[n] = [
+            value for value in group.changed_values.get(n, ()) if (*key, value) not in existing
+        ]
 
 
-def _ranked(
-    asked: "Asked", table: Groups, rows: "QuerySet[Any]", known: _Known, n: int, one: Aggregate, of: Field
+def _add_percentiles(
+    compiled: "Asked",
+    table: Groups,
+    rows: "QuerySet[Any]",
+    groups_by_key: _GroupsByKey,
+    n: int,
+    aggregate: Aggregate,
+    of: Field,
 ) -> bool:
-    """Find the nearest-rank percentile of each group; False where too many neighbours of ranks would be read.
+    """Find the nearest-rank percentile of each group; return False if that would read too much.
 
-    Whatever changed can move a rank by no more than its own number: the value stands among so many neighbours.
+    N changed rows move a rank by at most N, so N neighbours on each side are enough.
     """
-    percent, keys = int(one.function[1:]), _keys(asked, table)
-    moved = max((len(group.then.get(n, ())) for group in known.values()), default=0)
-    if len(known) * (2 * moved + 2) > MOST_NEIGHBOURS:
+    percent, keys = int(aggregate.function[1:]), _group_keys(compiled, table)
+    moved = max(
+        (len(group.changed_values.get(n, ())) for group in groups_by_key.values()), default=0
+    )
+    if len(groups_by_key) * (2 * moved + 2) > MOST_NEIGHBOURS:
         return False
-    value, present = _measured(of, asked.context)
+    value, present = _require_measured_value(of, compiled.context)
     part = [F(name) for name in keys]
     ranked = with_values(rows, keys, of, value, present).annotate(
         rank=Window(RowNumber(), partition_by=part, order_by=F("value_of_it").asc()),
@@ -183,130 +253,171 @@ def _ranked(
         Q(rank__gte=(F("of_all") * percent + 99) / 100 - moved),
         Q(rank__lte=((F("of_all") + moved) * percent + 99) / 100),
     )
-    about: dict[Key, list[tuple[int, int, int]]] = {}
+    neighbours_by_key: dict[Key, list[tuple[int, int, int]]] = {}
     for *key, rank, number, value in near.values_list(*keys, "rank", "of_all", "value_of_it"):
-        about.setdefault(tuple(key), []).append((rank, int(value), number))
-    for key, group in known.items():
-        neighbours, then = sorted(about.get(key, ())), group.then.get(n, [])
-        in_all = (neighbours[0][2] if neighbours else 0) + len(then)
+        neighbours_by_key.setdefault(tuple(key), []).append((rank, int(value), number))
+    for key, group in groups_by_key.items():
+        neighbours, changed_values = (
+            sorted(neighbours_by_key.get(key, ())),
+            group.changed_values.get(n, []),
+        )
+        in_all = (neighbours[0][2] if neighbours else 0) + len(changed_values)
         if in_all:
             below = neighbours[0][0] - 1 if neighbours else 0
             rank = (in_all * percent + 99) // 100
-            group.found[n] = sorted([*(value for _, value, _ in neighbours), *then])[rank - below - 1]
+            group.from_database[n] = sorted(
+                [*(value for _, value, _ in neighbours), *changed_values]
+            )[rank - below - 1]
     return True
 
 
 def _is_several(table: Groups) -> bool:
-    return any(isinstance(one, Several) for one in (*table.names, *(of for _, of in table.figures)))
+    return any(
+        isinstance(group_field, Several)
+        for group_field in (*table.names, *(of for _, of in table.figures))
+    )
 
 
-def _keys(asked: "Asked", table: Groups) -> dict[str, Any]:
-    return {f"key_{n}": key_of(one, asked.context) for n, one in enumerate(table.names)}
+def _group_keys(compiled: "Asked", table: Groups) -> dict[str, Any]:
+    return {
+        f"key_{n}": key_of(group_field, compiled.context)
+        for n, group_field in enumerate(table.names)
+    }
 
 
-def _measured(of: Field, context: Context) -> tuple[Any, Q]:
+def _require_measured_value(of: Field, context: Context) -> tuple[Any, Q]:
     measured = measured_of(of, context)
     assert measured is not None  # noqa: S101 - grouping.check made sure
     return measured
 
 
-# What changed, in plain Python. -------------------------------------------------------------------------------------
+# Changed rows, in plain Python.
 
 
-def _units(asked: "Asked", table: Groups) -> list[_Unit] | None:
-    """What of the rows that changed since counts, as it stood then; None where that cannot be told."""
-    assert asked.past is not None  # noqa: S101 - asked as of a moment
-    then = [asked.past.again[pk] for pk in asked.past.met]
-    if not then:
+def _build_units(compiled: "Asked", table: Groups) -> list[_Unit] | None:
+    """Return what counts of the rows that changed since, as they were, or None if unknown."""
+    assert compiled.past is not None  # noqa: S101 - asked as of a moment
+    changed_rows = [compiled.past.again[pk] for pk in compiled.past.met]
+    if not changed_rows:
         return []
-    beside = _beside(asked, table) if _is_several(table) else {row.pk: [None] for row in then}
-    if beside is None:
+    related_by_row = (
+        _rebuild_related_rows(compiled, table)
+        if _is_several(table)
+        else {row.pk: [None] for row in changed_rows}
+    )
+    if related_by_row is None:
         return None
-    inner = {other.pk: other for others in beside.values() for other in others if other is not None}
-    names, names_beside = Names(then), Names(list(inner.values()))
-    grouped = _grouped(asked, table)
+    inner = {
+        other.pk: other
+        for others in related_by_row.values()
+        for other in others
+        if other is not None
+    }
+    names, related_names = Names(changed_rows), Names(list(inner.values()))
+    grouped = _load_computed_keys(compiled, table)
     figures = {of.name: of for _, of in table.figures if isinstance(of, Several)}
-    counted = {name: _counting(of, asked.context, inner) for name, of in figures.items()}
+    counted = {
+        name: _find_counted_related(of, compiled.context, inner) for name, of in figures.items()
+    }
 
     def value(of: Field, row: Any, other: Any) -> Any:
         if of.name in grouped:
             return grouped[of.name].get(row.pk)
         if not isinstance(of, Several):
-            return _key(of, row, asked.context, names)
+            return _group_key(of, row, compiled.context, names)
         assert of.inner is not None  # noqa: S101 - the registry's own tests make sure
-        return None if other is None else names_beside.value(other, of.inner.shows or of.inner.path)
+        return (
+            None if other is None else related_names.value(other, of.inner.shows or of.inner.path)
+        )
 
-    def measured(one: Aggregate, of: Field | None, row: Any, other: Any) -> Any:
-        if of is None or (isinstance(of, Several) and other is not None and other.pk not in counted[of.name]):
+    def measured(aggregate: Aggregate, of: Field | None, row: Any, other: Any) -> Any:
+        if of is None or (
+            isinstance(of, Several) and other is not None and other.pk not in counted[of.name]
+        ):
             return None
-        if one.function == "distinct":
+        if aggregate.function == "distinct":
             return value(of, row, other)
-        found, at = (of.inner, other) if isinstance(of, Several) else (of, row)
-        return found.plain(at) if isinstance(found, Ordered) and at is not None else None
+        value_field, at = (of.inner, other) if isinstance(of, Several) else (of, row)
+        return (
+            value_field.plain(at) if isinstance(value_field, Ordered) and at is not None else None
+        )
 
     return [
         _Unit(
             row.pk,
-            tuple(value(one, row, other) for one in table.names),
-            tuple(measured(one, of, row, other) for one, of in table.figures),
+            tuple(value(aggregate, row, other) for aggregate in table.names),
+            tuple(measured(aggregate, of, row, other) for aggregate, of in table.figures),
         )
-        for row in then
-        for other in beside.get(row.pk, ())
+        for row in changed_rows
+        for other in related_by_row.get(row.pk, ())
     ]
 
 
-def _counting(of: Several, context: Context, inner: dict[Any, Any]) -> Collection[Any]:
-    """Which of the several rows are the field's; which these are never changes."""
+def _find_counted_related(of: Several, context: Context, inner: dict[Any, Any]) -> Collection[Any]:
+    """Return which related rows count for the field; this set never changes."""
     if not of.left or of.rows is None:
         return inner
     return set(of.rows(context.project).filter(pk__in=inner).values_list("pk", flat=True))
 
 
-def _grouped(asked: "Asked", table: Groups) -> dict[str, dict[Any, Any]]:
-    """Of fields that are no column and never change, what the rows that changed are grouped by, by their ids."""
-    assert asked.past is not None  # noqa: S101 - asked as of a moment
+def _load_computed_keys(compiled: "Asked", table: Groups) -> dict[str, dict[Any, Any]]:
+    """Return the group keys, by row id, of fields that are not columns and never change."""
+    assert compiled.past is not None  # noqa: S101 - asked as of a moment
     fields = (*table.names, *(of for _, of in table.figures if of is not None))
-    keys = {one.name: key for one in fields if (key := one.grouped()) is not None}
-    rows = asked.entity.of(asked.context.project).filter(pk__in=asked.past.met)
+    keys = {
+        group_field.name: key
+        for group_field in fields
+        if (key := group_field.grouped()) is not None
+    }
+    rows = compiled.entity.of(compiled.context.project).filter(pk__in=compiled.past.met)
     return {name: dict(rows.values_list("pk", key)) for name, key in keys.items()}
 
 
-def _key(found: Field, row: Any, context: Context, names: Names) -> Any:
-    """What a row is grouped by, as `grouping.key_of` says it to the database."""
-    if not isinstance(found, Own) or found.each is None:
-        return names.value(row, grouping.column_of(found))
-    for word, _ in found.choices:
-        test: Test = found.each(word, context)
+def _group_key(group_field: Field, row: Any, context: Context, names: Names) -> Any:
+    """Return a row's group key, equal to the database's `grouping.key_of`."""
+    if not isinstance(group_field, Own) or group_field.each is None:
+        return names.value(row, grouping.column_of(group_field))
+    for word, _ in group_field.choices:
+        test: Test = group_field.each(word, context)
         if test.holds is not None and test.holds(row):
             return word
     return ""
 
 
-def _beside(asked: "Asked", table: Groups) -> dict[Any, list[Any]] | None:
-    """Of each row that changed its several rows that count, as they stood then, [None] where it has none.
+def _rebuild_related_rows(compiled: "Asked", table: Groups) -> dict[Any, list[Any]] | None:
+    """Return the related rows that count for each changed row, as they were; [None] for no rows.
 
-    None where they cannot be made again: where they may change and are no gates, or are of more than one kind.
+    Returns None if they cannot be rebuilt: they may change and are not gates, or are of several
+    kinds.
     """
-    assert asked.past is not None  # noqa: S101 - asked as of a moment
-    fields = [one for one in (*table.names, *(of for _, of in table.figures)) if isinstance(one, Several)]
+    assert compiled.past is not None  # noqa: S101 - asked as of a moment
+    fields = [
+        multi_field
+        for multi_field in (*table.names, *(of for _, of in table.figures))
+        if isinstance(multi_field, Several)
+    ]
     of = fields[0]
-    if of.rows is None or len({one.reach for one in fields}) > 1:
+    if of.rows is None or len({multi_field.reach for multi_field in fields}) > 1:
         return None
-    model, cut, project = of.rows(asked.context.project).model, asked.past.cut, asked.context.project
-    mine = asked.entity.of(project).filter(pk__in=asked.past.met)
-    rows = grouping.of_the_same(asked, mine, table.names)
-    if model is Gate and rows is mine:
+    model, cut, project = (
+        of.rows(compiled.context.project).model,
+        compiled.past.cut,
+        compiled.context.project,
+    )
+    changed = compiled.entity.of(project).filter(pk__in=compiled.past.met)
+    rows = grouping.of_the_same(compiled, changed, table.names)
+    if model is Gate and rows is changed:
         make: Callable[[list[Any]], dict[Any, Any]] = partial(gates.stored, project.id, cut=cut)
     elif of.lasts:
         make = model._default_manager.filter(**{f"{of.told_at}__lte": cut.position}).in_bulk
     else:
         return None
     pairs = list(rows.order_by().values_list("pk", f"{of.reach}__pk"))
-    then = make([other for _, other in pairs if other is not None])
-    found: dict[Any, list[Any]] = {}
+    rebuilt = make([other for _, other in pairs if other is not None])
+    related_by_row: dict[Any, list[Any]] = {}
     for pk, other in sorted(set(pairs), key=str):
-        if other in then:
-            found.setdefault(pk, []).append(then[other])
-    if rows is mine:  # those with none count too
-        found |= {pk: [None] for pk in asked.past.met if pk not in found}
-    return found
+        if other in rebuilt:
+            related_by_row.setdefault(pk, []).append(rebuilt[other])
+    if rows is changed:  # Rows without related rows count as well.
+        related_by_row |= {pk: [None] for pk in compiled.past.met if pk not in related_by_row}
+    return related_by_row

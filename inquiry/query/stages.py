@@ -1,4 +1,4 @@
-"""Reads what is made of the matches: the fields they are grouped by, the figures of each group, and how many groups."""
+"""Parse the aggregation of a query: group fields, aggregates and the number of groups."""
 
 import re
 from typing import Final
@@ -14,7 +14,7 @@ FUNCTIONS: Final = ("count", "distinct", "min", "max", "avg", "sum", "p50", "p90
 
 
 class Stages(Characters):
-    """The reader of stages: `stages` reads all that follow the first “|”."""
+    """The parser of stages. `stages` reads everything after the first “|”."""
 
     def stages(self) -> Grouping:
         names: tuple[tuple[str, int], ...] = ()
@@ -24,7 +24,11 @@ class Stages(Characters):
             self.space()
             begun, word = self.at, NAME.match(self.text, self.at)
             if word is None:
-                raise Fault(begun - 1, 1, "After “|” stands group, count and the like, or top.")
+                raise Fault(
+                    begun - 1,
+                    1,
+                    "A stage must follow “|”: group, an aggregate such as count, or top.",
+                )
             if word[0] == "group" and not names:
                 self.at = word.end()
                 names = self.names()
@@ -34,39 +38,51 @@ class Stages(Characters):
             elif word[0] in FUNCTIONS and not aggregates:
                 aggregates = self.functions()
             else:
-                raise Fault(begun, len(word[0]), f"“{word[0][:40]}” is no stage, or stands twice: group, count …, top.")
+                raise Fault(
+                    begun,
+                    len(word[0]),
+                    f"“{word[0][:40]}” is not a stage or is repeated. Use group, count … or top.",
+                )
             self.space()
         if not names:
-            raise Fault(self.at - 1, 1, "What is counted is grouped first, as | group tool | count.")
+            raise Fault(self.at - 1, 1, "A group stage is missing. Write | group tool | count.")
         return Grouping(names, aggregates or (Aggregate("count", "", self.at),), top)
 
     def names(self) -> tuple[tuple[str, int], ...]:
-        found = []
+        field_names = []
         while True:
             self.space()
             named = NAME.match(self.text, self.at)
             if named is None:
-                raise Fault(min(self.at, len(self.text) - 1), 1, "group is followed by the names of fields.")
-            found.append((named[0], self.at))
+                raise Fault(
+                    min(self.at, len(self.text) - 1),
+                    1,
+                    "group needs field names. Write group tool.",
+                )
+            field_names.append((named[0], self.at))
             self.at = named.end()
             self.space()
             if not self.take(","):
                 break
-        if len(found) > MOST_GROUPS:
+        if len(field_names) > MOST_GROUPS:
             raise Fault(
-                found[MOST_GROUPS][1], len(found[MOST_GROUPS][0]), f"At most {MOST_GROUPS} fields are grouped by."
+                field_names[MOST_GROUPS][1],
+                len(field_names[MOST_GROUPS][0]),
+                f"Group by at most {MOST_GROUPS} fields.",
             )
-        return tuple(found)
+        return tuple(field_names)
 
     def functions(self) -> tuple[Aggregate, ...]:
-        found = []
+        aggregates = []
         while True:
             self.space()
             begun, named = self.at, NAME.match(self.text, self.at)
             if named is None or named[0] not in FUNCTIONS:
-                what = named[0] if named else ""
+                name = named[0] if named else ""
                 raise Fault(
-                    min(begun, len(self.text) - 1), len(what), f"One of {', '.join(FUNCTIONS)} is expected here."
+                    min(begun, len(self.text) - 1),
+                    len(name),
+                    f"A function is missing. Use one of {', '.join(FUNCTIONS)}.",
                 )
             self.at = named.end()
             of = ""
@@ -74,24 +90,36 @@ class Stages(Characters):
                 self.space()
                 inner = NAME.match(self.text, self.at)
                 if inner is None:
-                    raise Fault(begun, self.at - begun, f"{named[0]}(…) names a field.")
+                    raise Fault(begun, self.at - begun, f"{named[0]}(…) needs a field name.")
                 of, self.at = inner[0], inner.end()
                 self.closes(named.end())
             if (named[0] == "count") == bool(of):
-                sentence = "count stands alone" if of else f"{named[0]} is followed by a field, as {named[0]}(attempts)"
+                sentence = (
+                    "count takes no field. Write count"
+                    if of
+                    else f"{named[0]} needs a field. Write {named[0]}(attempts)"
+                )
                 raise Fault(begun, self.at - begun, f"{sentence}.")
-            found.append(Aggregate(named[0], of, begun))
+            aggregates.append(Aggregate(named[0], of, begun))
             self.space()
             if not self.take(","):
                 break
-        if len(found) > MOST_AGGREGATES:
-            raise Fault(found[MOST_AGGREGATES].at, 1, f"At most {MOST_AGGREGATES} figures are asked of each group.")
-        return tuple(found)
+        if len(aggregates) > MOST_AGGREGATES:
+            raise Fault(
+                aggregates[MOST_AGGREGATES].at,
+                1,
+                f"A query can have at most {MOST_AGGREGATES} aggregates.",
+            )
+        return tuple(aggregates)
 
     def number(self) -> int:
         self.space()
         digits = re.compile(r"[0-9]{1,9}").match(self.text, self.at)
         if digits is None or not 1 <= int(digits[0]) <= MOST_TOP:
-            raise Fault(min(self.at, len(self.text) - 1), 1, f"top is followed by a number from 1 to {MOST_TOP:,}.")
+            raise Fault(
+                min(self.at, len(self.text) - 1),
+                1,
+                f"top needs a number from 1 to {MOST_TOP:,}.",
+            )
         self.at = digits.end()
         return int(digits[0])

@@ -1,7 +1,8 @@
-"""Reads all matches of a query, newest first, by chunks: each is a short read of its own, and none is held in memory.
+"""Stream all matches of a query, newest first, in chunks.
 
-As of a moment, what changes while it is read is made again too: rows are read, and then the journal is asked which of
-them it says more of since. So the whole is of one moment, however long it takes, and whatever is done meanwhile.
+Each chunk is a short read; no result set is held in memory. As of a moment, rows that change during
+the read are rebuilt: after each chunk, the journal is checked for later entries of its rows. So the
+complete output is of one moment.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,66 +16,82 @@ from inquiry.query import asking, past
 from inquiry.query.asking import SLOW_WINDOW, Asked
 from inquiry.query.past import Past
 
-CHUNK: Final = 1_000  # rows that are read at once
-MADE_AT_ONCE: Final = 500  # … and made again
+CHUNK: Final = 1_000  # Rows that are read at a time.
+MADE_AT_ONCE: Final = 500  # Rows that are rebuilt at a time.
 _MOST: Final = 2**63 - 1
 
 Rows = Callable[["QuerySet[Any]"], "QuerySet[Any]"]
 
 
-def stream(asked: Asked, rows: Rows) -> Iterator[list[Any]]:
-    """All matches, newest first, by chunks; `rows` adds what the caller shows of them to a query of whole rows.
+def stream(compiled: Asked, rows: Rows) -> Iterator[list[Any]]:
+    """Yield all matches, newest first, in chunks.
 
-    A chunk may be empty: where no index serves the query, the matches of a stretch of the book in which there are none.
-    Raises Fault where more changes meanwhile than can be made again.
+    `rows` adds the display columns to a query of complete rows. A chunk is empty if a window of an
+    unindexed search has no matches. Raises Fault if more rows change during the read than can be
+    rebuilt.
     """
-    top = min(_MOST, asking.newest(asked) + 1)
+    top = min(_MOST, asking.newest(compiled) + 1)
     changed: dict[UUID, int] = {}
     while top > 0:
-        lowest = max(top - SLOW_WINDOW, 0) if asked.slow else 0
-        chunk = _read(asked, rows, lowest, top)
+        lowest = max(top - SLOW_WINDOW, 0) if compiled.slow else 0
+        chunk = _read_chunk(compiled, rows, lowest, top)
         for _ in range(asking.LOOKS):
-            if not asking.have_others_changed(asked):
+            if not asking.have_others_changed(compiled):
                 break
-            chunk = _read(asked, rows, lowest, top)
+            chunk = _read_chunk(compiled, rows, lowest, top)
         bottom = chunk[-1].opened_position if len(chunk) == CHUNK else lowest
-        if asked.past is None:
+        if compiled.past is None:
             yield chunk
         else:
-            news = past.changed_meanwhile(asked.past, asked.entity, asked.context.project.id)
-            if news:
-                asking.have_others_changed(asked)
-            changed |= {pk: position for pk, position in news.items() if position < top}
-            here = sorted(((at, pk) for pk, at in changed.items() if at >= bottom), reverse=True)
-            for _, pk in here:
+            newly_changed = past.changed_meanwhile(
+                compiled.past, compiled.entity, compiled.context.project.id
+            )
+            if newly_changed:
+                asking.have_others_changed(compiled)
+            changed |= {pk: position for pk, position in newly_changed.items() if position < top}
+            changed_in_chunk = sorted(
+                ((at, pk) for pk, at in changed.items() if at >= bottom), reverse=True
+            )
+            for _, pk in changed_in_chunk:
                 del changed[pk]
-            yield from _told(asked, asked.past, rows, chunk, here)
+            yield from _apply_past_states(compiled, compiled.past, rows, chunk, changed_in_chunk)
         top = bottom
 
 
-def _read(asked: Asked, rows: Rows, lowest: int, top: int) -> list[Any]:
-    """The newest matches below `top`, CHUNK at most."""
-    found = rows(asking.matches(asked)).filter(opened_position__lt=top)
-    found = found.filter(opened_position__gte=lowest) if lowest else found
-    return list(found.order_by("-opened_position")[:CHUNK])
+def _read_chunk(compiled: Asked, rows: Rows, lowest: int, top: int) -> list[Any]:
+    """Return the newest matches below `top`, at most CHUNK."""
+    matching = rows(asking.matches(compiled)).filter(opened_position__lt=top)
+    matching = matching.filter(opened_position__gte=lowest) if lowest else matching
+    return list(matching.order_by("-opened_position")[:CHUNK])
 
 
-def _told(
-    asked: Asked, moment: Past, rows: Rows, chunk: list[Any], changed: list[tuple[int, UUID]]
+def _apply_past_states(
+    compiled: Asked, moment: Past, rows: Rows, chunk: list[Any], changed: list[tuple[int, UUID]]
 ) -> Iterator[list[Any]]:
-    """`chunk` as it was; what `changed` of it meanwhile is taken out, and what of that matched then is put in."""
-    gone = {pk for _, pk in changed}
-    kept = asof_rows.as_they_were([row for row in chunk if row.pk not in gone], moment.again, moment.cut)
+    """Yield `chunk` in the state of the moment.
+
+    Rows that `changed` during the read are removed, and those that matched at the moment are added.
+    """
+    changed_ids = {pk for _, pk in changed}
+    kept = asof_rows.as_they_were(
+        [row for row in chunk if row.pk not in changed_ids], moment.again, moment.cut
+    )
     for start in range(0, len(changed), MADE_AT_ONCE):
         part = changed[start : start + MADE_AT_ONCE]
-        project, lowest = asked.context.project, part[-1][0]
-        again = past.again_meanwhile(asked.entity, project.id, [pk for _, pk in part], moment.cut)
-        met = past.matching(again, asked.entity, asked.context, asked.parts)
-        then = list(rows(asked.entity.of(project).filter(pk__in=met))) if met else []
-        then = asof_rows.as_they_were(then, again, moment.cut)
-        ahead = [row for row in kept if row.opened_position >= lowest]
-        kept = kept[len(ahead) :]
-        yield sorted([*ahead, *then], key=lambda row: row.opened_position, reverse=True)
+        project, lowest = compiled.context.project, part[-1][0]
+        rebuilt = past.again_meanwhile(
+            compiled.entity, project.id, [pk for _, pk in part], moment.cut
+        )
+        matching_ids = past.matching(rebuilt, compiled.entity, compiled.context, compiled.parts)
+        past_rows = (
+            list(rows(compiled.entity.of(project).filter(pk__in=matching_ids)))
+            if matching_ids
+            else []
+        )
+        past_rows = asof_rows.as_they_were(past_rows, rebuilt, moment.cut)
+        newer = [row for row in kept if row.opened_position >= lowest]
+        kept = kept[len(newer) :]
+        yield sorted([*newer, *past_rows], key=lambda row: row.opened_position, reverse=True)
     yield kept
 
 

@@ -1,11 +1,17 @@
-"""Reads the text of a query into a tree whose parts know where they stand. Knows no field and no database.
+"""Parse the text of a query into a tree. Knows no fields and no database.
 
-query   = [entity] [or] {"|" stage}        stage = "group" names | aggregates | "top" number
-or      = and {"OR" and}                   and   = not {["AND"] not}
-not     = ("NOT" | "-") not | part         part  = "(" or ")" | scope | seq | term | words
-scope   = ("any" | "all" | "none") "(" entity ":" or ")" | "count" "(" entity [":" or] ")" compare number
-seq     = "seq" "(" step {"->" step} ")"   step  = ["!"] kind ["within" age]
-term    = field ":" [compare] value        value = "[" one {"," one} "]" | one ".." one | one
+query   = [entity] [or] {"|" stage}
+stage   = "group" names | aggregates | "top" number
+or      = and {"OR" and}
+and     = not {["AND"] not}
+not     = ("NOT" | "-") not | part
+part    = "(" or ")" | scope | seq | term | words
+scope   = ("any" | "all" | "none") "(" entity ":" or ")"
+        | "count" "(" entity [":" or] ")" compare number
+seq     = "seq" "(" step {"->" step} ")"
+step    = ["!"] kind ["within" age]
+term    = field ":" [compare] value
+value   = "[" one {"," one} "]" | one ".." one | one
 one     = word ["*"] | '"' text '"' | ["!"] "@" field
 """
 
@@ -16,11 +22,14 @@ from inquiry.query.tree import Aggregate, And, Fault, Node, Not, One, Or, Query,
 
 
 def parse(text: str, entities: tuple[str, ...], default: str) -> Query:
-    """Read `text`. Raises Fault. `entities` are the names a query or scope may open with; `default` stands for none."""
-    return _Reader(text, entities).query(default)
+    """Parse `text`. Raises Fault.
+
+    `entities` are the names that a query or scope may start with; `default` is used without one.
+    """
+    return _QueryParser(text, entities).query(default)
 
 
-class _Reader(Conditions, Stages):
+class _QueryParser(Conditions, Stages):
     def __init__(self, text: str, entities: tuple[str, ...]) -> None:
         super().__init__(text, entities)
         self.asof: One | None = None
@@ -28,13 +37,13 @@ class _Reader(Conditions, Stages):
     def query(self, default: str) -> Query:
         entity, named = default, False
         self.space()
-        found = NAME.match(self.text, self.at)
+        word = NAME.match(self.text, self.at)
         if (
-            found
-            and found[0] in self.entities
-            and self.text[found.end() : found.end() + 1] in ("", " ", "|", "\n", "\t")
+            word
+            and word[0] in self.entities
+            and self.text[word.end() : word.end() + 1] in ("", " ", "|", "\n", "\t")
         ):
-            entity, named, self.at = found[0], True, found.end()
+            entity, named, self.at = word[0], True, word.end()
         entity_end = self.at
         self.space()
         condition = None if self.at == len(self.text) or self.peek("|") else self.either()
@@ -43,26 +52,38 @@ class _Reader(Conditions, Stages):
         conditions_end = self.at
         grouping = self.stages() if self.peek("|") else None
         if self.at < len(self.text):
-            raise Fault(self.at, 1, f"“{self.text[self.at]}” stands alone: nothing opened it.")
-        return Query(self.text, entity, condition, grouping, self.asof, named, entity_end, conditions_end)
+            raise Fault(self.at, 1, f"“{self.text[self.at]}” has no counterpart. Remove it.")
+        return Query(
+            self.text, entity, condition, grouping, self.asof, named, entity_end, conditions_end
+        )
 
     def without_moment(self, condition: Node | None) -> Node | None:
-        """Take `asof:` out of what all must hold: it says of when, and not of what. Elsewhere it has no meaning."""
-        children = condition.children if isinstance(condition, And) else (condition,) if condition else ()
-        moments = [one for one in children if isinstance(one, Term) and one.name == "asof"]
+        """Move `asof:` out of the top-level conditions; elsewhere it is an error."""
+        children = (
+            condition.children if isinstance(condition, And) else (condition,) if condition else ()
+        )
+        moments = [
+            condition_node
+            for condition_node in children
+            if isinstance(condition_node, Term) and condition_node.name == "asof"
+        ]
         for moment in moments:
             if self.asof is not None:
-                raise Fault(moment.at, moment.end - moment.at, "A query is as of one moment.")
+                raise Fault(moment.at, moment.end - moment.at, "A query can have only one asof:.")
             if moment.operator or len(moment.values) != 1 or moment.values[0].form == "field":
-                raise Fault(moment.at, moment.end - moment.at, "asof: takes a time, an age or #position.")
+                raise Fault(
+                    moment.at, moment.end - moment.at, "asof: takes a time, an age or #position."
+                )
             self.asof = moment.values[0]
-        rest = tuple(one for one in children if one not in moments)
-        for one in rest:
-            _refuse_moments(one)
-        return And(rest) if len(rest) > 1 else rest[0] if rest else None
+        remaining = tuple(
+            condition_node for condition_node in children if condition_node not in moments
+        )
+        for condition_node in remaining:
+            _reject_moments(condition_node)
+        return And(remaining) if len(remaining) > 1 else remaining[0] if remaining else None
 
 
-def _refuse_moments(node: Node) -> None:
+def _reject_moments(node: Node) -> None:
     children: tuple[Node, ...] = ()
     if isinstance(node, And | Or):
         children = node.children
@@ -72,10 +93,24 @@ def _refuse_moments(node: Node) -> None:
         children = (node.condition,)
     elif isinstance(node, Term) and node.name == "asof":
         raise Fault(
-            node.at, node.end - node.at, "asof: holds for the whole query: put it outside of OR, NOT and scopes."
+            node.at,
+            node.end - node.at,
+            "asof: applies to the complete query. Move it outside of OR, NOT and scopes.",
         )
     for child in children:
-        _refuse_moments(child)
+        _reject_moments(child)
 
 
-__all__ = ["Aggregate", "And", "Fault", "Node", "Not", "One", "Or", "Query", "Scope", "Term", "parse"]
+__all__ = [
+    "Aggregate",
+    "And",
+    "Fault",
+    "Node",
+    "Not",
+    "One",
+    "Or",
+    "Query",
+    "Scope",
+    "Term",
+    "parse",
+]

@@ -1,10 +1,16 @@
-"""The tree that a query is read into: its parts know where they stand in the text. Knows no field and no database."""
+"""The syntax tree of a query.
+
+Nodes have their places in the text; no node knows fields or the database.
+"""
 
 from dataclasses import dataclass
 
 
 class Fault(ValueError):
-    """What is wrong with a query: `at` is the first character it is about (from 0), `length` how many; a sentence."""
+    """An error in a query, with a message.
+
+    `at` is the first character concerned (from 0) and `length` the number of characters.
+    """
 
     def __init__(self, at: int, length: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -13,18 +19,24 @@ class Fault(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class One:
-    """A value as it was written. `form` is word, quoted or field (`@name`); `prefix` when a `*` followed the word."""
+    """A value as written, with its place in the text.
+
+    `form` is word, quoted or field (`@name`); `prefix` means that a `*` followed.
+    """
 
     text: str
     at: int
     form: str = "word"
     prefix: bool = False
-    differs: bool = False  # !@name
+    differs: bool = False  # Written as !@name.
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """`field:value`. Either `values` (any of them) or a range of `low` to `high`, of which one may be open."""
+    """`field:value`. Has `values`, of which any may match, or a range from `low` to `high`.
+
+    One end of the range may be open.
+    """
 
     name: str
     at: int
@@ -41,7 +53,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Words to be found in the text of an effect: whole words, the last one a beginning where `prefix`."""
+    """Words that the text of an effect must contain; with `prefix`, the last one is a prefix."""
 
     text: str
     at: int
@@ -66,7 +78,7 @@ class Or:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """`any(effect: …)`: all conditions hold on one row. `count` is compared with `number`."""
+    """`any(effect: …)`: all conditions hold for the same row. `count` is compared with `number`."""
 
     quantifier: str
     entity: str
@@ -79,7 +91,10 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A kind of entry that follows the step before, or is absent; within `within` after it where that is said."""
+    """A step of a sequence: a kind of entry that follows the previous step.
+
+    With `absent`, no such entry follows; `within` limits the time after the previous step.
+    """
 
     kind: str
     at: int
@@ -99,7 +114,7 @@ Node = Term | Words | Not | And | Or | Scope | Seq
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """`count` (of no field) or a function of a field."""
+    """`count` (without a field) or a function of a field."""
 
     function: str
     field: str
@@ -118,7 +133,7 @@ class Grouping:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query as it was read. `condition` is None where everything is asked for."""
+    """A parsed query. `condition` is None if all rows match."""
 
     text: str
     entity: str
@@ -126,5 +141,5 @@ class Query:
     grouping: Grouping | None = None
     asof: One | None = None
     entity_is_named: bool = False
-    entity_end: int = 0  # where its conditions may begin
-    conditions_end: int = 0  # … and where they end, before the first `|`
+    entity_end: int = 0  # Start of the conditions.
+    conditions_end: int = 0  # End of the conditions, before the first `|`.

@@ -1,1 +1,1 @@
-"""Finding effects by the words of their tool, target, arguments and results: the same answers on both databases."""
+"""Full-text search of effects by tool, target, arguments and results, equal on both databases."""

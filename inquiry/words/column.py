@@ -1,7 +1,6 @@
-"""The column of an effect's words, and how it is asked: a tsvector on PostgreSQL, text between blanks on SQLite.
+"""The column of an effect's words: a tsvector on PostgreSQL, blank-separated text on SQLite.
 
-No text of anybody's becomes syntax: what is asked for was cut into letters and digits before, and is quoted all the
-same.
+No untrusted text becomes syntax: search terms consist of letters and digits, and are quoted anyway.
 """
 
 import itertools
@@ -14,80 +13,91 @@ from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models.sql.compiler import SQLCompiler
 
-TOKEN: Final = 4  # hex digits
+TOKEN: Final = 4  # Number of hex digits.
 
 
 class Term(NamedTuple):
-    """A word that is asked for, or the beginning of one."""
+    """A search word, or a prefix."""
 
     word: str
     prefix: bool = False
 
 
 def stored(project: UUID, word: str) -> str:
-    """How the word stands in the index: behind the end of its project's id.
+    """Return the word as stored in the index: prefixed with the end of its project's id.
 
-    So what another project says a million times is another word, and makes no search of this one slower. Projects whose
-    ids end alike share such words; the row's own project tells them apart.
+    A word that another project uses very often is thus a different word and does not slow down a
+    search. Projects whose ids end alike share words; the row's project separates them.
     """
     return token(project) + word
 
 
 def joined(project: str, words: Iterable[str]) -> str:
-    """The column's value for `words`: each between blanks, sorted, so that equal sets are equal values.
+    """Return the column's value: the words between blanks, sorted, so equal sets are equal values.
 
-    `project` as plain SQL gives it as text.
+    `project` is the id as text, as plain SQL returns it.
     """
     return f" {project[-TOKEN:]}".join(["", *sorted(words)]) + " "
 
 
 def token(project: UUID) -> str:
-    """The end of the project's id, behind which its words stand."""
+    """Return the end of the project's id, which prefixes its words."""
     return project.hex[-TOKEN:]
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Terms of a project, all of which are to be found."""
+    """Terms of a project, all of which must match."""
 
     project: UUID
     terms: tuple[Term, ...]
 
     def tsquery(self) -> str:
-        """As PostgreSQL reads it."""
+        """Return the terms as a PostgreSQL tsquery."""
         return " & ".join(itertools.chain(*self.tsqueries()))
 
     def tsqueries(self) -> tuple[list[str], list[str]]:
-        """The same one by one: whole words, and beginnings."""
-        told = [(f"'{stored(self.project, one.word)}'{':*' * one.prefix}", one.prefix) for one in self.terms]
-        return [text for text, prefix in told if not prefix], [text for text, prefix in told if prefix]
+        """Return the terms as separate tsqueries: whole words, and prefixes."""
+        queries = [
+            (f"'{stored(self.project, term.word)}'{':*' * term.prefix}", term.prefix)
+            for term in self.terms
+        ]
+        return [text for text, prefix in queries if not prefix], [
+            text for text, prefix in queries if prefix
+        ]
 
     def match(self) -> str:
-        """As SQLite's FTS5 reads it."""
-        return " AND ".join(f'"{stored(self.project, term.word)}"{" *" * term.prefix}' for term in self.terms)
+        """Return the terms as an SQLite FTS5 query."""
+        return " AND ".join(
+            f'"{stored(self.project, term.word)}"{" *" * term.prefix}' for term in self.terms
+        )
 
     def pieces(self) -> list[str]:
-        """What the column's value contains on SQLite."""
-        return [f" {stored(self.project, term.word)}{'' if term.prefix else ' '}" for term in self.terms]
+        """Return the substrings that the column's value must contain on SQLite."""
+        return [
+            f" {stored(self.project, term.word)}{'' if term.prefix else ' '}" for term in self.terms
+        ]
 
 
 class RowId(models.BigIntegerField):  # type: ignore[type-arg]  # its set and get types cannot be named
-    """A bigint that is SQLite's own row id: FTS5 names rows by that."""
+    """A bigint that is SQLite's own row id, which FTS5 refers to."""
 
     def db_type(self, connection: BaseDatabaseWrapper) -> str | None:
-        """The column type per vendor."""
+        """Return the column type for the database."""
         return "integer" if connection.vendor == "sqlite" else super().db_type(connection)
 
 
 class WordsField(models.TextField):  # type: ignore[type-arg]  # as above
-    """What `joined` makes."""
+    """A column with the values of `joined`."""
 
     def db_type(self, connection: BaseDatabaseWrapper) -> str | None:
-        """The column type per vendor."""
+        """Return the column type for the database."""
         return "tsvector" if connection.vendor == "postgresql" else super().db_type(connection)
 
-    def get_placeholder(self, _value: Any, _compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> str:
-        """How a value is written."""
+    def get_placeholder(
+        self, _value: Any, _compiler: SQLCompiler, connection: BaseDatabaseWrapper
+    ) -> str:
+        """Return the SQL expression for a written value."""
         return AS_TSVECTOR.format("%s::text") if connection.vendor == "postgresql" else "%s"
 
 
@@ -96,7 +106,7 @@ AS_TSVECTOR: Final = "array_to_tsvector(string_to_array(btrim({}), ' '))"
 
 @WordsField.register_lookup
 class Holds(models.Lookup):
-    """`words__hold=Asked(…)`: every term is among the words."""
+    """`words__hold=Asked(…)`: all terms are among the words."""
 
     lookup_name = "hold"
     prepare_rhs = False
@@ -105,14 +115,14 @@ class Holds(models.Lookup):
     def as_postgresql(
         self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **_context: Any
     ) -> tuple[str, tuple[Any, ...]]:
-        """By the operator that the index serves."""
+        """Use the operator that the index serves."""
         column, parameters = self.process_lhs(compiler, connection)
         return f"{column} @@ %s::tsquery", (*parameters, self.rhs.tsquery())
 
     def as_sqlite(
         self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **_context: Any
     ) -> tuple[str, tuple[Any, ...]]:
-        """By the text of the row, for a row that is at hand; what finds rows is the index (keeping.py)."""
+        """Test the row's text. To find rows, use the index (keeping.py)."""
         column, parameters = self.process_lhs(compiler, connection)
         pieces = self.rhs.pieces()
         return (
@@ -124,9 +134,9 @@ class Holds(models.Lookup):
 @models.BigIntegerField.register_lookup
 @models.UUIDField.register_lookup
 class Listed(models.Lookup):
-    """`column__listed=[…]`: one of many numbers or ids, which travel as one parameter.
+    """`column__listed=[…]`: the value is one of many numbers or ids, sent as one parameter.
 
-    Of a list or tuple of thousands Django would look at every item; array("q", …) spares that.
+    Django inspects every item of a list or tuple; array("q", …) avoids that.
     """
 
     lookup_name = "listed"
@@ -136,18 +146,24 @@ class Listed(models.Lookup):
     def as_postgresql(
         self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **_context: Any
     ) -> tuple[str, tuple[Any, ...]]:
-        """As an array."""
+        """Compare with an array."""
         column, parameters = self.process_lhs(compiler, connection)
         kind = "uuid" if self._is_of_ids() else "bigint"
-        return f"{column} = ANY (%s::{kind}[])", (*parameters, "{" + ",".join(map(str, self.rhs)) + "}")
+        return f"{column} = ANY (%s::{kind}[])", (
+            *parameters,
+            "{" + ",".join(map(str, self.rhs)) + "}",
+        )
 
     def as_sqlite(
         self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **_context: Any
     ) -> tuple[str, tuple[Any, ...]]:
-        """As a JSON document."""
+        """Compare with a JSON document."""
         column, parameters = self.process_lhs(compiler, connection)
-        items = [f'"{one.hex}"' if isinstance(one, UUID) else str(one) for one in self.rhs]
-        return f"{column} IN (SELECT value FROM json_each(%s))", (*parameters, f"[{','.join(items)}]")
+        items = [f'"{value.hex}"' if isinstance(value, UUID) else str(value) for value in self.rhs]
+        return f"{column} IN (SELECT value FROM json_each(%s))", (
+            *parameters,
+            f"[{','.join(items)}]",
+        )
 
     def _is_of_ids(self) -> bool:
         return isinstance(self.lhs.output_field, models.UUIDField)
@@ -155,9 +171,9 @@ class Listed(models.Lookup):
 
 @models.BigIntegerField.register_lookup
 class Gathered(models.Lookup):
-    """`column__gathered=rows.values(…)`: one of the numbers that a query finds, which is asked for all of them first.
+    """`column__gathered=rows.values(…)`: the value is in a subquery that is executed first.
 
-    Of a hundred thousand PostgreSQL else reads the whole table, to join it.
+    For 100,000 values, PostgreSQL would otherwise read and join the complete table.
     """
 
     lookup_name = "gathered"
@@ -166,42 +182,48 @@ class Gathered(models.Lookup):
     def as_postgresql(
         self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **_context: Any
     ) -> tuple[str, tuple[Any, ...]]:
-        """As an array, by which the column's index is gone through once."""
+        """Compare with an array, so that the column's index is scanned once."""
         column, parameters = self.process_lhs(compiler, connection)
-        text, found = self.process_rhs(compiler, connection)
-        return f"{column} = ANY (ARRAY{text})", (*parameters, *found)
+        text, parameters_of_rows = self.process_rhs(compiler, connection)
+        return f"{column} = ANY (ARRAY{text})", (*parameters, *parameters_of_rows)
 
     def as_sqlite(
         self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **_context: Any
     ) -> tuple[str, tuple[Any, ...]]:
-        """As it stands: SQLite gathers them by itself."""
+        """Use a plain IN: SQLite executes the subquery first by itself."""
         column, parameters = self.process_lhs(compiler, connection)
-        text, found = self.process_rhs(compiler, connection)
-        return f"{column} IN {text}", (*parameters, *found)
+        text, parameters_of_rows = self.process_rhs(compiler, connection)
+        return f"{column} IN {text}", (*parameters, *parameters_of_rows)
 
 
 class Oldest(models.Expression):
-    """The position below which no effect has all of what is asked; looked up when, and only if, a row is compared."""
+    """The position below which no effect has all terms; computed only if a row is compared."""
 
     output_field = models.BigIntegerField()
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, terms: Asked) -> None:
         super().__init__()
-        self.asked = asked
+        self.terms = terms
 
     def as_postgresql(
         self, _compiler: SQLCompiler, _connection: BaseDatabaseWrapper, **_context: Any
     ) -> tuple[str, tuple[Any, ...]]:
-        """Beginnings are gathered anew at each look, which takes longer than it saves: of them nothing is told."""
-        whole, _begun = self.asked.tsqueries()
+        """Look up the oldest position of the whole words; prefixes cost more than they save."""
+        whole, _begun = self.terms.tsqueries()
         if not whole:
             return "0", ()
-        text = "(SELECT inquiry_oldest_of_words(%s, %s, min(position), max(position)) FROM inquiry_effectwords)"
-        return text, (whole, self.asked.project)
+        text = (
+            "(SELECT inquiry_oldest_of_words(%s, %s, min(position), max(position))"
+            " FROM inquiry_effectwords)"
+        )
+        return text, (whole, self.terms.project)
 
     def as_sqlite(
         self, _compiler: SQLCompiler, _connection: BaseDatabaseWrapper, **_context: Any
     ) -> tuple[str, tuple[Any, ...]]:
-        """By the same index that names the rows."""
-        text = "SELECT rowid FROM inquiry_wordindex WHERE inquiry_wordindex MATCH %s ORDER BY rowid LIMIT 1"
-        return f"coalesce(({text}), 0)", (self.asked.match(),)
+        """Use the index that finds the rows."""
+        text = (
+            "SELECT rowid FROM inquiry_wordindex"
+            " WHERE inquiry_wordindex MATCH %s ORDER BY rowid LIMIT 1"
+        )
+        return f"coalesce(({text}), 0)", (self.terms.match(),)

@@ -1,8 +1,8 @@
-"""Asking for words: what a person typed as terms, and the condition that finds the effects that have all of them.
+"""Turn typed words into search terms, and terms into a condition on effects.
 
-Words that few effects have are looked up in the index, and the condition lists the positions: whatever else is asked
-goes by a key. Of words that many have the newest are listed, and older effects are looked at one by one, down to the
-oldest that has the words.
+For rare words, the condition lists the positions from the index, so all other conditions use a key.
+For frequent words, the newest positions are listed, and older effects are tested one by one, down
+to the oldest that has the words.
 """
 
 from array import array
@@ -22,53 +22,54 @@ from ledger.models import Effect
 
 __all__ = ["Found", "Term", "condition", "find", "holds", "terms", "words_of"]
 MOST_TERMS: Final = 32
-SHORTEST: Final = 2  # letters of a beginning: of a single one every tenth word may be
-LISTED: Final = 10_000  # effects that are found by their positions; older ones are asked one by one
-FIRST: Final = 400  # of these that are looked at before the others
+SHORTEST: Final = 2  # Letters; a single letter would match every tenth word.
+LISTED: Final = 10_000  # Effects that are listed by position; older ones are tested one by one.
+FIRST: Final = 400  # Listed effects that are read first.
 
 
 def terms(text: str) -> list[Term]:
-    """What is asked for by `text`, a run of text as somebody typed it: its words, each once.
+    """Return the distinct search terms in a text that a person typed.
 
-    A `*` at its end makes the last word a beginning. Raises ValueError, with a sentence for whoever typed it, when no
-    word is in it, a beginning is too short, or there are more than MOST_TERMS.
+    A `*` at the end makes the last word a prefix. Raises ValueError with a message for the user if
+    the text has no word, a prefix is too short, or there are more than MOST_TERMS terms.
     """
     stem = text.rstrip()
     words = cut(stem)
     if not words:
-        raise ValueError("There is no word in this text: words are made of letters and digits.")
-    # Whether the star stands at the last word, or behind what divides words.
-    begins = stem.endswith("*") and cut(f"{stem.rstrip('*')}x")[-1] == f"{words[-1]}x"[:LONGEST]
-    asked = dict.fromkeys(Term(word) for word in (words[:-1] if begins else words))
-    if begins:
+        raise ValueError("The text contains no word. Use letters and digits.")
+    # Check whether the star follows the last word or a separator.
+    is_prefix = stem.endswith("*") and cut(f"{stem.rstrip('*')}x")[-1] == f"{words[-1]}x"[:LONGEST]
+    search_terms = dict.fromkeys(Term(word) for word in (words[:-1] if is_prefix else words))
+    if is_prefix:
         if len(words[-1]) < SHORTEST:
-            raise ValueError(f"A beginning has at least {SHORTEST} letters before its *.")
-        asked[Term(words[-1], prefix=True)] = None
-    if len(asked) > MOST_TERMS:
-        raise ValueError(f"These are {len(asked)} words; at most {MOST_TERMS} are looked for at once.")
-    return list(asked)
+            raise ValueError(f"A prefix needs at least {SHORTEST} letters before “*”.")
+        search_terms[Term(words[-1], prefix=True)] = None
+    if len(search_terms) > MOST_TERMS:
+        raise ValueError(f"The text has {len(search_terms)} words. Use at most {MOST_TERMS}.")
+    return list(search_terms)
 
 
-def holds(words: frozenset[str], asked: Iterable[Term]) -> bool:
-    """Whether all that is asked is among `words`, in plain Python; the databases answer the same."""
+def holds(words: frozenset[str], terms: Iterable[Term]) -> bool:
+    """Return True if all terms are among `words`. The databases return the same."""
     return all(
-        term.word in words or (term.prefix and any(word.startswith(term.word) for word in words)) for term in asked
+        term.word in words or (term.prefix and any(word.startswith(term.word) for word in words))
+        for term in terms
     )
 
 
 def words_of(effect: Effect) -> frozenset[str]:
-    """The words by which `effect` is found, read from the ledger and the journal as they are now."""
+    """Return the current searchable words of `effect` from the ledger and the journal."""
     return reading.words([effect.id])[0].words
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """`q` is the condition on ledger.Effect that all words are among an effect's.
+    """The condition on ledger.Effect for a set of words, and facts about its matches.
 
-    `falls` are conditions each of effects older than all those of the one before, which together are `q`: whoever wants
-    the newest asks one after the other, until there are enough. `named` is how many there are or, where there are
-    `more`, how many of the newest the index named; None where only the ledger can count them. `progress` says how far
-    the index had read.
+    `q` is the condition. `falls` are disjoint conditions whose union is `q`, each matching older
+    effects than the one before: for the newest matches, use them in order. `named` is the number of
+    matches or, if `more`, the number of newest ones that the index listed; None if only the ledger
+    can count them. `progress` is the index's position.
     """
 
     q: Q
@@ -78,61 +79,88 @@ class Found:
     progress: Progress | None = None
 
 
-def condition(project: UUID, asked: Sequence[Term]) -> Q:
-    """The condition that all of `asked` (at least one) are among an effect's words."""
-    return find(project, asked).q
+def condition(project: UUID, terms: Sequence[Term]) -> Q:
+    """Return the condition that all of the terms (at least one) are among an effect's words."""
+    return find(project, terms).q
 
 
 def find(
     project: UUID,
-    asked: Sequence[Term],
+    terms: Sequence[Term],
     between: tuple[int | None, int | None] = (None, None),
     upto: int | None = None,
 ) -> Found:
-    """Where all of `asked` (at least one) are among an effect's words.
+    """Find the effects that have all of the terms (at least one).
 
-    Right as of now: it reads the index and what is newer, a few queries, and is to be used at once and by one search.
-    With positions `between` which only effects are asked for (both exclusive), it says nothing of others. As of a
-    position `upto`, what was said later is not looked at.
+    The result is current: use it at once and in one search. It takes a few queries to the index and
+    to newer entries. With positions `between` (both exclusive), it is valid only for effects in
+    that range. With a position `upto`, later entries are ignored.
     """
-    known = Asked(project, tuple(asked))
+    project_terms = Asked(project, tuple(terms))
     fresh, progress = indexing.fresh(project, upto)
-    newer = {one.position: holds(one.words, asked) for one in fresh}
+    matches_by_position = {
+        effect_words.position: holds(effect_words.words, terms) for effect_words in fresh
+    }
     low, high = between
-    found, floor = keeping.newest(
-        known, LISTED + 1, None if low is None else low + 1, None if high is None else high - 1
+    stored_positions, complete_from = keeping.newest(
+        project_terms,
+        LISTED + 1,
+        None if low is None else low + 1,
+        None if high is None else high - 1,
     )
-    here = [position for position, does in newer.items() if does]
-    listed = found
-    if newer:
-        listed = sorted({*here, *(position for position in found if position not in newer)}, reverse=True)
+    matching_newer = [position for position, matches in matches_by_position.items() if matches]
+    listed = stored_positions
+    if matches_by_position:
+        listed = sorted(
+            {
+                *matching_newer,
+                *(position for position in stored_positions if position not in matches_by_position),
+            },
+            reverse=True,
+        )
     named = len(listed) if between == (None, None) and keeping.names_no_others(project) else None
-    if not floor:
-        return Found(_one_of(project, listed), tuple(_falls(project, listed)), named, progress=progress)
-    stored = EffectWords.objects.filter(project=project, words__hold=known)
-    q = Q(Exists(stored.filter(position=OuterRef("opened_position"))), opened_position__gte=Oldest(known))
-    if found:
-        q &= Q(opened_position__lte=found[0])
-    gone = stored.filter(position__in=[position for position, does in newer.items() if not does])
-    stale = list(gone.values_list("position", flat=True))
+    if not complete_from:
+        return Found(
+            _in_positions(project, listed),
+            tuple(_newest_first(project, listed)),
+            named,
+            progress=progress,
+        )
+    stored = EffectWords.objects.filter(project=project, words__hold=project_terms)
+    q = Q(
+        Exists(stored.filter(position=OuterRef("opened_position"))),
+        opened_position__gte=Oldest(project_terms),
+    )
+    if stored_positions:
+        q &= Q(opened_position__lte=stored_positions[0])
+    no_longer = stored.filter(
+        position__in=[position for position, matches in matches_by_position.items() if not matches]
+    )
+    stale = list(no_longer.values_list("position", flat=True))
     if stale:
         q &= ~Q(opened_position__in=stale)
-    older = q & Q(opened_position__lt=floor)
-    if here:
-        q |= _one_of(project, here)
-    if any(position < floor for position in here):
-        older |= _one_of(project, [position for position in here if position < floor])
-    named_last = listed if listed is found else [position for position in listed if position >= floor]
-    falls = (*_falls(project, named_last), older)
+    older = q & Q(opened_position__lt=complete_from)
+    if matching_newer:
+        q |= _in_positions(project, matching_newer)
+    if any(position < complete_from for position in matching_newer):
+        older |= _in_positions(
+            project, [position for position in matching_newer if position < complete_from]
+        )
+    newest_listed = (
+        listed
+        if listed is stored_positions
+        else [position for position in listed if position >= complete_from]
+    )
+    falls = (*_newest_first(project, newest_listed), older)
     return Found(q, falls, named, more=True, progress=progress)
 
 
-def _falls(project: UUID, listed: list[int]) -> Iterator[Q]:
-    """The newest by themselves: a page needs no more."""
-    yield _one_of(project, listed[:FIRST])
+def _newest_first(project: UUID, listed: list[int]) -> Iterator[Q]:
+    """Yield the newest separately: a page needs no more."""
+    yield _in_positions(project, listed[:FIRST])
     if len(listed) > FIRST:
-        yield _one_of(project, listed[FIRST:])
+        yield _in_positions(project, listed[FIRST:])
 
 
-def _one_of(project: UUID, positions: Sequence[int]) -> Q:
+def _in_positions(project: UUID, positions: Sequence[int]) -> Q:
     return Q(project=project, opened_position__listed=array("q", positions))

@@ -1,6 +1,6 @@
-"""Where the words that were asked for stand: a short piece of agents' text around the first of them, cut into parts.
+"""Snippets: a short piece of agent text around the first matching word, split into parts.
 
-Nothing here marks anything up: inquiry/templatetags/found.py shows every part as untrusted text.
+No markup is added: inquiry/templatetags/found.py shows every part as untrusted text.
 """
 
 import re
@@ -13,8 +13,8 @@ from inquiry.words import reading
 from inquiry.words.column import Term
 from inquiry.words.cutting import LONGEST, RUNS, cut, distinct
 
-BEFORE: Final = 60  # characters shown before the first match
-SHOWN: Final = 240  # characters of a snippet, what was cut off not counted
+BEFORE: Final = 60  # Characters shown before the first match.
+SHOWN: Final = 240  # Characters of a snippet.
 _ELLIPSIS: Final = "…"
 _PLAIN: Final = re.compile("[A-Za-z0-9]+")
 _CHUNK: Final = re.compile(r"\S+")
@@ -22,18 +22,22 @@ _CHUNK: Final = re.compile(r"\S+")
 
 @dataclass(frozen=True, slots=True)
 class Snippet:
-    """`label` is a word of ours (tool, target, arguments, result); parts are agents' text, True for what matched."""
+    """A snippet. `label` is tool, target, arguments or result; `parts` are agent text.
+
+    A part's flag is True if it matched.
+    """
 
     label: str
     parts: list[tuple[str, bool]]
 
 
 def snippet(text: str, terms: Sequence[Term]) -> list[tuple[str, bool]]:
-    """A piece of `text` around the first word that `terms` ask for, in parts; True for those that match.
+    """Return the parts of `text` around the first match of `terms`; True marks matches.
 
-    At most SHOWN characters, and an ellipsis where something was cut off; empty when nothing of it was asked for.
+    Returns at most SHOWN characters, with an ellipsis where text was cut off, or nothing without a
+    match.
     """
-    matches = _matches(text, terms)
+    matches = _find_matches(text, terms)
     first = next(matches, None)
     if first is None:
         return []
@@ -41,7 +45,7 @@ def snippet(text: str, terms: Sequence[Term]) -> list[tuple[str, bool]]:
     end = min(start + SHOWN, len(text))
     parts: list[tuple[str, bool]] = [(_ELLIPSIS, False)] if start else []
     at = start
-    for begins, ends in (first, *_before(end, matches)):
+    for begins, ends in (first, *_matches_before(end, matches)):
         if begins > at:
             parts.append((text[at:begins], False))
         at = min(ends, end)
@@ -52,69 +56,79 @@ def snippet(text: str, terms: Sequence[Term]) -> list[tuple[str, bool]]:
 
 
 def of_effects(effects: Sequence[UUID], terms: Sequence[Term]) -> dict[UUID, Snippet]:
-    """For each effect (a page of them) the snippet of that of its texts which has most of `terms`. Three queries.
+    """Return for each effect (of one page) the snippet of the text with the most matching terms.
 
-    Effects of which nothing was asked for, or whose bodies were erased meanwhile, are missing.
+    Three queries. Effects without matches, or with erased bodies, are absent.
     """
     return of_texts(reading.texts(effects), terms)
 
 
-def of_texts(found: Mapping[UUID, list[tuple[str, str]]], terms: Sequence[Term]) -> dict[UUID, Snippet]:
-    """The same of texts that were read in another way.
+def of_texts(
+    texts_by_effect: Mapping[UUID, list[tuple[str, str]]], terms: Sequence[Term]
+) -> dict[UUID, Snippet]:
+    """Return the snippets of texts that were loaded in another way.
 
-    Effects of which nothing was asked for, or whose bodies were erased meanwhile, are missing.
+    Effects without matches, or with erased bodies, are absent.
     """
-    told = {}
-    for identity, texts in found.items():
-        label, text = max(texts, key=lambda one: (_how_many(one[1], terms), one[0] != "tool"))
+    snippets = {}
+    for identity, texts in texts_by_effect.items():
+        label, text = max(
+            texts,
+            key=lambda candidate: (_count_matches(candidate[1], terms), candidate[0] != "tool"),
+        )
         parts = snippet(text, terms)
-        if label == "tool" and parts:  # which the row says already
-            parts += _beginning(next((text for other, text in texts if other == "arguments"), ""))
+        if label == "tool" and parts:  # The row shows the tool already.
+            parts += _show_start(next((text for other, text in texts if other == "arguments"), ""))
         if parts:
-            told[identity] = Snippet(label, parts)
-    return told
+            snippets[identity] = Snippet(label, parts)
+    return snippets
 
 
-def _beginning(text: str) -> list[tuple[str, bool]]:
+def _show_start(text: str) -> list[tuple[str, bool]]:
     return [(f"\n{text[:SHOWN]}{_ELLIPSIS if len(text) > SHOWN else ''}", False)] if text else []
 
 
-def _how_many(text: str, terms: Sequence[Term]) -> int:
+def _count_matches(text: str, terms: Sequence[Term]) -> int:
     words = distinct(text)
-    return sum(_is_asked(words, term) for term in terms)
+    return sum(_matches_term(words, term) for term in terms)
 
 
-def _is_asked(words: Iterable[str], term: Term) -> bool:
+def _matches_term(words: Iterable[str], term: Term) -> bool:
     if term.prefix:
         return any(word.startswith(term.word) for word in words)
     return term.word in words
 
 
-def _before(end: int, matches: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    for one in matches:
-        if one[0] >= end:
+def _matches_before(end: int, matches: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    for match in matches:
+        if match[0] >= end:
             return
-        yield one
+        yield match
 
 
-def _matches(text: str, terms: Sequence[Term]) -> Iterator[tuple[int, int]]:
-    """Where in `text` words stand that are asked for: beginnings and ends, in their order."""
-    whole = {term.word for term in terms if not term.prefix}
-    begun = tuple(term.word for term in terms if term.prefix)
+def _find_matches(text: str, terms: Sequence[Term]) -> Iterator[tuple[int, int]]:
+    """Yield the start and end of each matching word in `text`, in order."""
+    words = {term.word for term in terms if not term.prefix}
+    prefixes = tuple(term.word for term in terms if term.prefix)
 
-    def asked(run: str) -> bool:
-        return any(word in whole or word.startswith(begun) for word in cut(run))
+    def is_match(run: str) -> bool:
+        return any(word in words or word.startswith(prefixes) for word in cut(run))
 
     if text.isascii():
         for run in _PLAIN.finditer(text):
             word = run[0][:LONGEST].lower()
-            if word in whole or word.startswith(begun):
+            if word in words or word.startswith(prefixes):
                 yield run.span()
         return
-    # In other scripts letters change as they are compared, and what stands between blanks is cut by itself. A word that
-    # is no run of letters as written, an accent being apart, say, is marked with all that it hangs together with.
+    # Other scripts change letters when compared, so each chunk between blanks is tokenized by
+    # itself. A word that is not a run of letters as written, for example with a separate accent, is
+    # marked with its complete chunk.
     for chunk in _CHUNK.finditer(text):
-        if asked(chunk[0]):
+        if is_match(chunk[0]):
             at = chunk.start()
-            runs = [(at + run.start(), at + run.end()) for run in RUNS.finditer(chunk[0]) if asked(run[0])]
+            runs = [
+                (at + run.start(), at + run.end())
+                for run in RUNS.finditer(chunk[0])
+                if is_match(run[0])
+            ]
             yield from runs or [chunk.span()]

@@ -118,12 +118,12 @@ def test_what_names_no_moment_is_refused_in_a_sentence(desk: Desk) -> None:
     effect = desk.effect(desk.plan())
     client = desk.house.client("viewer")
     for unfit, words in {
-        "soon": "is no moment",
-        "2026-13-01": "There is no such time",
-        "2999-01-01T00:00Z": "has not come yet",
-        f"#{here() + 100}": "is not there yet",
-        f"{here()}@2999-01-01": "has not come yet",
-        "\0": "Name the moment",
+        "soon": "is not a moment",
+        "2026-13-01": "is not a valid time",
+        "2999-01-01T00:00Z": "is in the future",
+        f"#{here() + 100}": "does not exist yet",
+        f"{here()}@2999-01-01": "is in the future",
+        "\0": "The moment is not valid",
     }.items():
         assert words in page(client, "effect", effect.id, unfit, status=400)
     live = client.get(f"{reverse('effect', args=[effect.id])}?asof=+")
@@ -135,7 +135,7 @@ def test_what_is_still_being_written_cannot_be_cut(desk: Desk) -> None:
     project, now = desk.project.id, now_us()
     if connection.vendor == "postgresql":  # nobody knows yet what else will stand below
         for text in (f"#{here()}", "0s"):
-            with pytest.raises(UnfitError, match="still settling"):
+            with pytest.raises(UnfitError, match="still being written"):
                 cuts.read(text, project, now)
         return
     by_age, by_position = cuts.read("0s", project, now), cuts.read(str(here()), project, now)

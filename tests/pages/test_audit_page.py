@@ -127,7 +127,7 @@ def test_nothing_says_what_was_read_and_which_condition_is_to_blame(viewer: Clie
     blamed = page.partition('class="words section found-nothing"')[2]
     assert links(blamed) == ["/audit/?q=tool%3Amail.send+since%3A7d", "/audit/?q=state%3Afailed+since%3A7d"]
     page = page_of(viewer, "agent:nobody")
-    assert "“nobody” is not the name of an agent here" in page
+    assert "“nobody” is not the name of an agent in this project" in page
     answer = viewer.get("/audit/", {"q": "tool:a | group agent", "add": "state:[failed,unknown]"})
     assert unescape(answer.headers["Location"]).endswith("tool%3Aa+state%3A%5Bfailed%2Cunknown%5D+%7C+group+agent")
 

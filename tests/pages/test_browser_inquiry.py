@@ -238,7 +238,7 @@ def test_a_page_says_when_it_may_be_out_of_date(
 
 def test_the_journey_of_an_investigator_without_javascript(shelf: Shelf, new_page: Callable[..., Page]) -> None:
     page = enter(new_page(java_script_enabled=False), shelf.server)
-    page.get_by_label("Title or key begins").fill("Deploy the web shop")
+    page.get_by_label("Title or key").fill("Deploy the web shop")
     page.get_by_label("Mode").select_option("leased")
     page.get_by_role("button", name="Filter sessions").click()
     title = re.compile("Deploy the web shop$")

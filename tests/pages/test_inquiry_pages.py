@@ -266,7 +266,7 @@ def test_every_url_with_an_id_is_not_found_across_the_wall(house: House, book: B
     assert "neighbour" not in words(viewer.get("/audit/"))
     other_key = Session.objects.filter(project=house.other).first()
     assert other_key is not None
-    assert "Nothing here is a session" in words(viewer.get("/audit/", {"q": f"session:{other_key}"}))
+    assert "There is no session" in words(viewer.get("/audit/", {"q": f"session:{other_key}"}))
 
 
 def test_strangers_are_sent_to_sign_in(client: Client, book: Book) -> None:

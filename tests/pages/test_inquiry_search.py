@@ -80,14 +80,14 @@ def test_a_query_narrows_and_links_of_the_first_search_lead_to_it(viewer: Client
 
 # What is asked, the sentence about it, and the character (from 1) that it is about; 0 for the query string as a whole.
 NONSENSE = [
-    ("q=toll:x", "“toll” is no field of an effect; did you mean “tool”?", 1),
-    ("q=tool:x state:odd", "state is one of planned, awaiting", 14),
-    ("q=tool:x since:tomorrow", "“tomorrow” is no moment; it is a time as 2026-11-20", 14),
-    ("q=tool:x (state:failed", "This parenthesis is not closed.", 8),
-    ("q=tool:x OR", "The query ends where a condition is expected.", 9),
-    ("q=session tool:x", "“tool” is no field of a session; it is one of effects", 9),
+    ("q=toll:x", "“toll” is not a field of an effect; did you mean “tool”?", 1),
+    ("q=tool:x state:odd", "Use one of planned, awaiting", 14),
+    ("q=tool:x since:tomorrow", "“tomorrow” is not a time. Use a time such as 2026-11-20", 14),
+    ("q=tool:x (state:failed", "The parenthesis is not closed. Add a closing parenthesis.", 8),
+    ("q=tool:x OR", "The query ends too early. Add a condition.", 9),
+    ("q=session tool:x", "“tool” is not a field of a session; it is a field of effects", 9),
     ("q=tool:a%00b", "A query cannot hold a NUL character.", 7),
-    ("q=" + "x" * 2001, "A query has at most 2,000 characters.", 2001),
+    ("q=" + "x" * 2001, "A query can have at most 2,000 characters.", 2001),
     ("q=tool:" + "x" * 301, "at most 300 characters", 6),
     ("toll=x", "There is no field “toll”; did you mean “tool”?", 0),
     ("zzzz=1", "There is no field “zzzz”.", 0),

@@ -96,14 +96,14 @@ def test_the_limit_is_one_for_all_statements_of_a_page(committed: None, settings
 def test_the_limit_may_strike_while_the_server_is_told_of_it(committed: None, monkeypatch: pytest.MonkeyPatch) -> None:
     if connection.vendor == "sqlite":
         pytest.skip("SQLite is told nothing")
-    tell = patience._tell
+    tell = patience._set_server_limits
 
     def late(milliseconds: str, helpers: str) -> None:
         if milliseconds != "DEFAULT":
             raise QueryCanceled("canceling statement due to statement timeout")
         tell(milliseconds, helpers)
 
-    monkeypatch.setattr(patience, "_tell", late)
+    monkeypatch.setattr(patience, "_set_server_limits", late)
     with pytest.raises(patience.Overran), patience.limit(7):
         ask("SELECT 1")
     monkeypatch.undo()
@@ -219,19 +219,19 @@ def test_processes_share_the_places(committed: None, house: House, book: Book, s
 def test_a_connection_that_keeps_a_place_or_a_limit_is_handed_out_no_more(
     committed: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "_GIVE_BACK", "SELECT 1 / 0, %s, %s, %s, %s")
+    monkeypatch.setattr(turns, "_RELEASE", "SELECT 1 / 0, %s, %s, %s, %s")
     with patience.limit(7, in_turn=True):
         held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"
         assert _asked(held) == [(2,)]
         (kept,) = _asked("SELECT pg_backend_pid()")[0]
-    tell = patience._tell
+    tell = patience._set_server_limits
 
     def untold(milliseconds: str, helpers: str) -> None:
         if milliseconds == "DEFAULT":
             connection.connection.execute("SELECT 1 / 0")
         tell(milliseconds, helpers)
 
-    monkeypatch.setattr(patience, "_tell", untold)
+    monkeypatch.setattr(patience, "_set_server_limits", untold)
     with patience.limit(7):
         (limited,) = _asked("SELECT pg_backend_pid()")[0]
     alive = "SELECT count(*) FROM pg_stat_activity WHERE pid = ANY(%s) AND pid <> pg_backend_pid()"

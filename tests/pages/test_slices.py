@@ -26,12 +26,12 @@ def test_whose_connection_is_lost_lets_the_processor_go_too(committed: None, set
     def lost() -> None:
         with patience.limit(7):
             ask(LONG)
-            assert slices._at_work != [None]
+            assert slices._current != [None]
             connection.close()
 
     with pytest.raises(ProgrammingError, match="closed"):
         lost()
-    assert slices._at_work == [None]
+    assert slices._current == [None]
 
 
 @pytest.mark.parametrize(("processors", "said", "number"), [(1, 0, 1), (2, 0, 1), (3, 0, 2), (64, 0, 2), (2, 5, 5)])
@@ -84,7 +84,7 @@ def test_long_reads_share_one_processor(
         with pytest.raises(patience.Overran):
             _counted(LONG)
         other.leave()
-    assert (slices._waiting, slices._at_work) == ([], [None])
+    assert (slices._waiting, slices._current) == ([], [None])
 
 
 @pytest.mark.skipif(connection.vendor != "sqlite", reason="PostgreSQL works in processes of its own")

@@ -37,10 +37,10 @@ def test_words_find_effects_and_what_belongs_to_them(house: House, agent: Caller
         assert "matches" in found(text), text
         assert f"/effects/{asked['id']}/" not in found(text), text
     for text, says in (
-        ('"-"', "no word in this text"),
-        ("exemption zebra", "have no text"),
+        ('"-"', "contains no word"),
+        ("exemption zebra", "have no searchable text"),
         ("z*", "at least 2 letters"),
-        (" ".join(f"w{number}" for number in range(33)), "At most 32 words"),
+        (" ".join(f"w{number}" for number in range(33)), "at most 32 words"),
     ):
         answer = viewer.get("/audit/", {"q": text})
         assert answer.status_code == 400

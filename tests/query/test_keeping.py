@@ -52,7 +52,7 @@ def test_a_question_leads_to_its_search_or_says_what_it_lacks(house: House, agen
         "q": ['session status:failed failing_tool:"git push" since:2d']
     }
     lacking = page(viewer.get(reverse("question", args=[1]), {"since": "<b>"}), 422)
-    assert "asks for this: tool" in lacking
+    assert "needs a value for tool" in lacking
     assert "<b>" not in lacking.partition("<main")[2].partition('class="sheet')[2]
     assert viewer.get(reverse("question", args=[22])).status_code == 404
 
@@ -63,16 +63,16 @@ def test_a_saved_query_is_its_owners_until_shared_and_only_theirs_to_change(hous
     assert owner.post(reverse("saved_queries"), new).status_code == 302
     kept = SavedQuery.objects.get()
     url = reverse("saved_query", args=[kept.id])
-    assert "have saved a query as" in page(owner.post(reverse("saved_queries"), new), 422)
+    assert "already have a saved query" in page(owner.post(reverse("saved_queries"), new), 422)
     wrong = owner.post(reverse("saved_queries"), {"name": "x", "q": "effect tol:x"})
-    assert "is no field of" in page(wrong, 422)
+    assert "is not a field of" in page(wrong, 422)
     assert other.get(url).status_code == other.post(url, {"do": "delete"}).status_code == 404
     assert house.client("neighbour").get(url).status_code == 404
     assert "mail" not in page(other.get(reverse("saved_queries")))
 
     shared = {"name": "Lost mail", "q": kept.text, "shared": "1", "version": "1"}
     assert owner.post(url, shared).status_code == 302
-    assert "changed since" in page(owner.post(url, {**shared, "name": "Other"}), 422)
+    assert "changed in the meantime" in page(owner.post(url, {**shared, "name": "Other"}), 422)
     assert "Lost mail" in page(other.get(reverse("saved_queries")))
     assert "who alone can change it" in page(other.get(url))
     assert (
@@ -130,7 +130,7 @@ def test_the_command_prints_what_it_finds_and_is_on_record_too(house: House, age
     assert [json.loads(line)["key"] for line in said.getvalue().splitlines()] == ["k"]
     entry = Entry.objects.get(kind="access.searched")
     assert (entry.actor, json.loads(entry.facts)["found"]) == ("gatebook", 1)
-    with pytest.raises(CommandError, match="is no field of an effect"):
+    with pytest.raises(CommandError, match="is not a field of an effect"):
         call_command("search", "effect tol:t", stdout=said)
     if connection.vendor == "sqlite":
         with pytest.raises(CommandError, match="SQLite has no roles"):
@@ -176,7 +176,7 @@ def test_an_export_is_whole_safe_and_as_of_the_moment_it_was_asked(house: House,
     assert taken.count() == 5
     assert {entry.actor for entry in taken} == {house.members["viewer"].user.person.pseudonym}
     assert json.loads(Body.objects.get(entry=taken[0]).text)["q"] == "effect"
-    assert "is no field" in page(
+    assert "is not a field" in page(
         viewer.post(reverse("export"), {"q": "effect tol:x", "format": "csv", "do": "now"}), 422
     )
     assert page(viewer.post(reverse("export"), {"q": "effect", "format": "exe", "do": "now"}), 422)

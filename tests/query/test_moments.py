@@ -163,12 +163,12 @@ def refuses_what_nobody_can_know(story: Told) -> None:
         "session | group agent | max(seen_at)",
     ):
         asking.understand(text, project, now)
-        with pytest.raises(Fault, match="Heartbeats are not in the journal") as refused:
+        with pytest.raises(Fault, match="The journal does not record heartbeats") as refused:
             pinned(text, now)
         assert text[refused.value.at :].startswith("seen_at")
     answer = story.desk.house.client("viewer").get(reverse("audit_link"), {"q": "session seen_at:1h"})
     assert answer.status_code == 422
-    assert "Leave seen_at out" in answer.content.decode()
+    assert "Remove seen_at" in answer.content.decode()
 
 
 def test_a_copied_link_shows_the_same_byte_for_byte_whatever_happens_after(story: Told) -> None:
@@ -191,7 +191,7 @@ def groups(told: Told, text: str, **options: Any) -> list[Any]:
     asked = asking.understand(text, told.desk.project, now_us(), **options)
     table = asking.answer(asked, columns.rows(asked.entity.name)).groups
     assert table is not None
-    assert not [note for note in asked.context.notes if "stands now" in note and "changed" in note], text
+    assert not [note for note in asked.context.notes if "current values" in note and "changed" in note], text
     figures = [(row[0], [None if one is None else round(float(one), 3) for one in row[1]]) for row in table.rows]
     return sorted(figures, key=str)
 

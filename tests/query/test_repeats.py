@@ -112,7 +112,7 @@ def test_what_was_done_twice_is_found_in_one_session_and_in_two_and_leads_to_bot
     for made in (RepeatedDoing, FirstDoing):
         made.objects.all().delete()
     with pytest.MonkeyPatch.context() as patched:  # nor does it matter how much is read at once: it ran when it ran
-        patched.setattr(indexing, "_STEP", dict.fromkeys(indexing._STEP, 2))
+        patched.setattr(indexing, "_STEP_ENTRIES", dict.fromkeys(indexing._STEP_ENTRIES, 2))
         indexing.start_over()
         indexing.index()
     assert facts(RepeatedDoing.objects.values()) == facts(stood)

@@ -45,7 +45,7 @@ def test_pages_faults_the_wall_and_who_is_told_of_whom(told: Told) -> None:
     assert (fault.status_code, fault.json()["code"]) == (422, "query_invalid")
     assert (fault.json()["pointer"], fault.json()["at"], fault.json()["length"]) == ("/q", 13, 6)
     assert "unknown" in fault.json()["detail"]
-    assert asked(agent, "effect agent:nobody")["notes"] == ["“nobody” is not the name of an agent here."]
+    assert asked(agent, "effect agent:nobody")["notes"] == ["“nobody” is not the name of an agent in this project."]
     wrong: tuple[dict[str, Any], ...] = (
         {},
         {"q": ""},

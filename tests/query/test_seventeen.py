@@ -235,11 +235,11 @@ def _read_whole(told: Told) -> list[tuple[int, str]]:
 
 
 def test_a_question_says_what_it_lacks_and_a_value_stays_one_value() -> None:
-    with pytest.raises(shipped.MissingError, match="asks for this: tool"):
+    with pytest.raises(shipped.MissingError, match="needs a value for tool"):
         shipped.fill(shipped.BY_NUMBER[1], {"since": "7d"})
-    with pytest.raises(shipped.MissingError, match="no whole number"):
+    with pytest.raises(shipped.MissingError, match="not a whole number"):
         shipped.fill(shipped.BY_NUMBER[16], {"times": "3 OR status:failed"})
-    with pytest.raises(shipped.MissingError, match="no moment"):
+    with pytest.raises(shipped.MissingError, match="not a time"):
         shipped.fill(shipped.BY_NUMBER[4], {"since": "tomorrow"})
     sneaky = shipped.fill(shipped.BY_NUMBER[1], {"tool": 'x" OR status:"completed', "since": "1d"})
     assert sneaky == 'session status:failed failing_tool:"x\\" OR status:\\"completed" since:1d'

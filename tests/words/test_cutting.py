@@ -72,9 +72,9 @@ def test_what_is_typed_becomes_terms(text: str, asked: list[Term]) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", "There is no word in this text"),
-        ("--- *", "There is no word in this text"),
-        ("\u200b", "There is no word in this text"),
+        ("", "The text contains no word"),
+        ("--- *", "The text contains no word"),
+        ("\u200b", "The text contains no word"),
         ("push a*", "at least 2 letters"),
         (" ".join(map(str, range(33))), "at most 32"),
     ],

@@ -284,7 +284,7 @@ def test_rows_and_place_move_together_or_not_at_all(
     # Whoever finds that another was quicker writes nothing.
     place = newest()
     EffectWords.objects.all().delete()
-    assert indexing._step(0, place) == 0
+    assert indexing._index_step(0, place) == 0
     assert stored() == {}
     call_command("index_words", "--again", verbosity=0)
     assert {position: row.words for position, row in stored().items()} == before

@@ -36,7 +36,7 @@ def test_nothing_is_lost_or_kept_too_long_beside_other_writers(
         project = projects.ensure_default()
         agent = agents.ensure(project, "deploy-7")
         worker = Caller(tokens.issue(agent, expires_in=None, actor="tests"), app=application)
-    monkeypatch.setattr(indexing, "_STEP", {"postgresql": 3, "sqlite": 3})
+    monkeypatch.setattr(indexing, "_STEP_ENTRIES", {"postgresql": 3, "sqlite": 3})
     for number in range(12):
         report(worker, f"word{number}")
     read, until = 0, time.monotonic() + WITHIN_S
