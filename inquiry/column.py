@@ -99,9 +99,9 @@ def time(name: str, label: str, path: str, *, main: bool = False) -> Column:
     return Column(name, label, "time", lambda row, _reader: moment(getattr(row, path)), main)
 
 
-def length(name: str, label: str, begun: str, ended: str, *, main: bool = False) -> Column:
+def length(name: str, label: str, start_path: str, end_path: str, *, main: bool = False) -> Column:
     def value(row: Any, _reader: Reader) -> Value:
-        first, last = getattr(row, begun), getattr(row, ended)
+        first, last = getattr(row, start_path), getattr(row, end_path)
         return None if first is None or last is None else seconds(last - first)
 
     return Column(name, label, "length", value, main)

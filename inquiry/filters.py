@@ -78,11 +78,11 @@ class SessionFilter(django_filters.FilterSet):  # type: ignore[misc]  # django-f
         """
         if value == _NO_END:
             return sessions.filter(shown.no_end_told())
-        gone = liveness.gone(now_us())
+        worker_gone = liveness.gone(now_us())
         if value == _GONE:
-            return sessions.filter(gone)
+            return sessions.filter(worker_gone)
         if value == "running":
-            return sessions.filter(~gone, status=value).exclude(mode="reported")
+            return sessions.filter(~worker_gone, status=value).exclude(mode="reported")
         return sessions.filter(status=value)
 
     def begins(self, sessions: "QuerySet[Session]", _name: str, value: str) -> "QuerySet[Session]":

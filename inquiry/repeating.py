@@ -1,4 +1,4 @@
-"""Writer of FirstDoing and RepeatedDoing: effects with equal calls or equal targets.
+"""The one writer of FirstDoing and RepeatedDoing: effects with equal calls or equal targets.
 
 It runs with the word index (inquiry/words/indexing.py), in its transactions. No agent waits for it.
 """
@@ -100,12 +100,12 @@ def doings(
         for row in rows
         if row["ran"] and row["plan_position"] is not None and row["intent_digest"]
     ]
-    unread = {
+    plans_to_read = {
         row["plan_position"]: (row["project_id"], row["tool"])
         for row in rows_run
         if row["id"] not in words_by_id
     }
-    calls = reading.calls(unread)
+    calls = reading.calls(plans_to_read)
     earlier = _load_earlier_runs(
         [row["id"] for row in rows_run if row["opened_position"] <= since < row["plan_position"]],
         since,
@@ -243,8 +243,8 @@ def like(positions: Collection[int], *sorts: str) -> "QuerySet[RepeatedDoing]":
 
     The rows of these effects are included.
     """
-    own = RepeatedDoing.objects.filter(position__in=positions, sort__in=sorts)
-    return RepeatedDoing.objects.filter(digest__in=own.values("digest"), sort__in=sorts)
+    own_rows = RepeatedDoing.objects.filter(position__in=positions, sort__in=sorts)
+    return RepeatedDoing.objects.filter(digest__in=own_rows.values("digest"), sort__in=sorts)
 
 
 def is_again() -> Exists:

@@ -1,4 +1,4 @@
-"""Writer of SavedQuery. Every change is recorded in the journal."""
+"""The one writer of SavedQuery. Every change is recorded in the journal."""
 
 from typing import Final
 from uuid import UUID
@@ -46,8 +46,10 @@ def save(project: Project, owner: User, name: str, text: str, *, shared: bool) -
         raise RefusedError(
             f"You already have {MOST} saved queries in this project. Delete one first."
         )
-    now, query_id = now_us(), uuid7()
-    position = _record_change(project, query_id, "query.saved", owner, now, name, text, shared, 1)
+    saved_us, query_id = now_us(), uuid7()
+    position = _record_change(
+        project, query_id, "query.saved", owner, saved_us, name, text, shared, 1
+    )
     return SavedQuery.objects.create(
         id=query_id,
         project=project,
@@ -56,8 +58,8 @@ def save(project: Project, owner: User, name: str, text: str, *, shared: bool) -
         text=text,
         shared=shared,
         saved_position=position,
-        created_at_us=now,
-        changed_at_us=now,
+        created_at_us=saved_us,
+        changed_at_us=saved_us,
     )
 
 
@@ -83,16 +85,16 @@ def change(
     )
     if same_name.exists():
         raise RefusedError(f"You already have a saved query “{name}”. Choose another name.")
-    now = now_us()
+    changed_us = now_us()
     row.version += 1
     row.saved_position = _record_change(
-        row.project, row.id, "query.changed", owner, now, name, text, shared, row.version
+        row.project, row.id, "query.changed", owner, changed_us, name, text, shared, row.version
     )
     row.name, row.text, row.shared, row.changed_at_us = (
         name,
         text,
         shared,
-        max(now, row.created_at_us),
+        max(changed_us, row.created_at_us),
     )
     row.save()
     return True
@@ -143,7 +145,7 @@ def _record_change(
     query_id: UUID,
     kind: str,
     owner: User,
-    now: int,
+    recorded_us: int,
     name: str,
     text: str,
     shared: bool,
@@ -156,7 +158,7 @@ def _record_change(
         kind,
         event_id=entries.keyed_digest(kind, query_id.hex, str(version)),
         text=orjson.dumps(body, option=orjson.OPT_SORT_KEYS).decode(),
-        received_us=now,
+        received_us=recorded_us,
         actor=pseudonym_of(owner),
         facts=orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode(),
         subject=query_id,

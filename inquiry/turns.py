@@ -114,24 +114,24 @@ def _is_next(author: int) -> bool:
     """Return True if a waiting query of `author` may start now."""
     if len(_running) >= places():
         return False
-    now = time.monotonic()
+    now_s = time.monotonic()
     candidates = [candidate for candidate in _waiting if candidate not in _running]
     return author in candidates and author == min(
-        candidates, key=lambda candidate: _recent_slot_time(candidate, now)
+        candidates, key=lambda candidate: _recent_slot_time(candidate, now_s)
     )
 
 
-def _recent_slot_time(author: int, now: float) -> float:
+def _recent_slot_time(author: int, now_s: float) -> float:
     """Return the seconds that queries of `author` held slots, weighted by age."""
-    seconds, at = _held.get(author, (0.0, now))
-    return seconds * math.exp2((at - now) / HALVED_S)
+    seconds, at = _held.get(author, (0.0, now_s))
+    return seconds * math.exp2((at - now_s) / HALVED_S)
 
 
 def _remember(author: int, began: float) -> None:
-    now = time.monotonic()
-    _held[author] = (_recent_slot_time(author, now) + now - began, now)
+    now_s = time.monotonic()
+    _held[author] = (_recent_slot_time(author, now_s) + now_s - began, now_s)
     if len(_held) > REMEMBERED:
-        del _held[min(_held, key=lambda known_author: _recent_slot_time(known_author, now))]
+        del _held[min(_held, key=lambda known_author: _recent_slot_time(known_author, now_s))]
 
 
 def _release_connection() -> None:

@@ -49,9 +49,9 @@ def whole(project: UUID, ids: Iterable[UUID], cut: Cut) -> dict[UUID, Then]:
 
     A constant number of queries; the work grows with the number of facts to fold.
     """
-    wanted = set(ids)
+    effect_ids = set(ids)
     stored = {
-        key: row for key, row in _load_rows(project, "id", wanted).items() if _existed(row, cut)
+        key: row for key, row in _load_rows(project, "id", effect_ids).items() if _existed(row, cut)
     }
     # Later compensations count, too: what they compensate changed with them.
     undoing = _load_compensations(project, stored)

@@ -80,9 +80,9 @@ def as_they_were(rows: list[Any], rebuilt: Mapping[Any, Any], cut: Cut) -> list[
 def shown_of(model: Any, ids: Iterable[Any], shown: str) -> dict[Any, Any]:
     """Return a column of the rows of a model, by id."""
     values_by_id: dict[Any, Any] = {}
-    wanted = sorted({row_id for row_id in ids if row_id is not None}, key=str)
-    for start in range(0, len(wanted), told.AT_ONCE):
-        part = model._default_manager.filter(pk__in=wanted[start : start + told.AT_ONCE])
+    unique_ids = sorted({row_id for row_id in ids if row_id is not None}, key=str)
+    for start in range(0, len(unique_ids), told.AT_ONCE):
+        part = model._default_manager.filter(pk__in=unique_ids[start : start + told.AT_ONCE])
         values_by_id |= dict(part.values_list("pk", shown))
     return values_by_id
 

@@ -38,12 +38,12 @@ def words(
     tried: Mapping[UUID, Mapping[int, Attempt]],
 ) -> dict[UUID, Found]:
     """Return the text columns of rebuilt effects. At most one query."""
-    wanted = {
+    body_positions = {
         position
         for folded_effect in folded.values()
         for position in _find_body_positions(folded_effect, rows, tried)
     }
-    texts = bodies.texts(project, wanted) if wanted else {}
+    texts = bodies.texts(project, body_positions) if body_positions else {}
     bodies_by_position = {position: gists.parsed(text) for position, text in texts.items()}
     return {
         effect: _build_texts(folded_effect, rows[effect], tried.get(effect, {}), bodies_by_position)

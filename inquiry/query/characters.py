@@ -65,12 +65,12 @@ class Characters:
 
     def keyword(self, word: str) -> bool:
         """Read blanks and then `word`, or nothing if another word follows."""
-        begun = self.at
+        start = self.at
         self.space()
         if self.sees(word):
             self.at += len(word)
             return True
-        self.at = begun
+        self.at = start
         return False
 
     def closes(self, opened: int) -> None:

@@ -90,15 +90,15 @@ def complete(text: str, at: int, project: Project) -> Completion:
     if place.inside == "stage":
         return _complete_stage(text[place.start : at], place, at, end)
     if place.inside == "seq":
-        begun = part.lstrip("!").lstrip()
+        typed = part.lstrip("!").lstrip()
         kinds = _recent_values(ENTITIES["event"], ENTITIES["event"].fields["kind"], project)
         return Completion(
-            at - len(begun), end, _rank(begun, kinds), "A kind of entry, such as effect.dispatched."
+            at - len(typed), end, _rank(typed, kinds), "A kind of entry, such as effect.dispatched."
         )
     if place.inside == "scope":
-        begun = part.strip()
+        typed = part.strip()
         scopes = [Option(f"{name}: ", ENTITIES[name].help) for name in place.entity.scopes]
-        return Completion(at - len(begun), end, _rank(begun, scopes), "The related rows to test.")
+        return Completion(at - len(typed), end, _rank(typed, scopes), "The related rows to test.")
     named = _PART.fullmatch(part)
     if named is None:
         return _complete_names(
@@ -158,7 +158,7 @@ def _find_place(text: str) -> _Place:
     return place
 
 
-def _complete_names(before: str, begun: str, place: _Place, at: int, end: int) -> Completion:
+def _complete_names(before: str, typed: str, place: _Place, at: int, end: int) -> Completion:
     entity = place.entity
     options = [
         Option(f"{known_field.name}:", known_field.help or known_field.takes())
@@ -173,16 +173,16 @@ def _complete_names(before: str, begun: str, place: _Place, at: int, end: int) -
     if entity.events:
         options.append(Option("seq(", "entries in sequence, or missing ones"))
     hint = f"A field of {'an' if entity.name[0] in 'aeiou' else 'a'} {entity.name}, or an operator."
-    if not before.strip() or before.strip() == begun:
+    if not before.strip() or before.strip() == typed:
         options = [*(Option(f"{name} ", ENTITIES[name].help) for name in NAMES), *options]
         hint = "What to search, or a field of an effect."
-    if before.strip() and not begun:
+    if before.strip() and not typed:
         options += [
             Option("OR ", "either condition"),
             Option("NOT ", "not this condition"),
             Option("| group ", "count by a field"),
         ]
-    return Completion(at - len(begun), end, _rank(begun, options), hint)
+    return Completion(at - len(typed), end, _rank(typed, options), hint)
 
 
 def _complete_stage(text: str, place: _Place, at: int, end: int) -> Completion:
@@ -204,17 +204,17 @@ def _complete_stage(text: str, place: _Place, at: int, end: int) -> Completion:
             at - len(inside[2]), end, _rank(inside[2], fields), "A number, time or length."
         )
     word = re.search(r"\w*$", text)
-    begun = word[0] if word else ""
+    typed = word[0] if word else ""
     options = [Option("group ", "the fields to group by"), Option("count ", "how many rows")]
     options += [Option(f"{name}(", "of a field's values") for name in FUNCTIONS if name != "count"]
     options.append(Option("top ", "limit the number of groups"))
     return Completion(
-        at - len(begun), end, _rank(begun, options), "What to compute for each group."
+        at - len(typed), end, _rank(typed, options), "What to compute for each group."
     )
 
 
 def _complete_values(
-    name: str, begun: str, place: _Place, project: Project
+    name: str, typed: str, place: _Place, project: Project
 ) -> tuple[list[Option], str] | None:
     """Return the values of the field `name` and a hint, or None if there is no such field."""
     entity = place.entity
@@ -229,8 +229,8 @@ def _complete_values(
         return [Option(*age) for age in _AGES], f"Use {values.MOMENTS}."
     if known_field is None:
         return None
-    if begun.startswith(("@", "!@")):
-        sign = begun.partition("@")[0] + "@"
+    if typed.startswith(("@", "!@")):
+        sign = typed.partition("@")[0] + "@"
         alike = [
             other_field.name
             for other_field in entity.fields.values()
@@ -317,17 +317,17 @@ def _recent_values(entity: Entity, known_field: Field, project: Project) -> list
     return [Option(value) for value, _ in frequencies.most_common()]
 
 
-def _rank(begun: str, options: Iterable[Option]) -> list[Option]:
+def _rank(typed: str, options: Iterable[Option]) -> list[Option]:
     """Return at most MOST options: by prefix, then by substring, else by similarity."""
     by_text: dict[str, Option] = {}
     for option in options:
         by_text.setdefault(option.text, option)
-    if not begun:
+    if not typed:
         return list(by_text.values())[:MOST]
-    prefix = begun.lower()
+    prefix = typed.lower()
     starting = [text for text in by_text if text.lower().startswith(prefix)]
     containing = [text for text in by_text if prefix in text.lower() and text not in starting]
-    texts = [*starting, *containing] or difflib.get_close_matches(begun, by_text, MOST, 0.6)
+    texts = [*starting, *containing] or difflib.get_close_matches(typed, by_text, MOST, 0.6)
     return [by_text[text] for text in texts[:MOST]]
 
 

@@ -49,15 +49,15 @@ class Conditions(Characters):
 
     def negation(self) -> Node:
         self.space()
-        begun = self.at
+        start = self.at
         if self.keyword("NOT") or (
             self.peek("-") and self.text[self.at + 1 : self.at + 2].strip() != ""
         ):
-            if self.at == begun:
+            if self.at == start:
                 self.at += 1
             self.depth += 1
             if self.depth > MOST_DEPTH:
-                raise Fault(begun, 1, f"Conditions can be negated at most {MOST_DEPTH} times.")
+                raise Fault(start, 1, f"Conditions can be negated at most {MOST_DEPTH} times.")
             child = self.negation()
             self.depth -= 1
             return Not(child)
@@ -77,10 +77,10 @@ class Conditions(Characters):
             self.closes(opened)
             return inner
         if self.peek('"'):
-            begun = self.at
+            start = self.at
             text = self.quoted()
             prefix = self.take("*")
-            return Words(text, begun, self.at, prefix)
+            return Words(text, start, self.at, prefix)
         named = NAME.match(self.text, self.at)
         after = self.text[named.end() : named.end() + 1] if named else ""
         if named and after == "(" and named[0] in (*QUANTIFIERS, "seq"):
@@ -90,16 +90,16 @@ class Conditions(Characters):
         return self.lone()
 
     def lone(self) -> Words:
-        begun = self.at
+        start = self.at
         word = _BARE_WORD.match(self.text, self.at)
         if word is None or self.sees("OR") or self.sees("AND"):
             token = word[0] if word else self.text[self.at]
             raise Fault(self.at, len(token), f"A condition is missing before “{token[:40]}”.")
         self.at = word.end()
-        return Words(word[0].removesuffix("*"), begun, self.at, prefix=word[0].endswith("*"))
+        return Words(word[0].removesuffix("*"), start, self.at, prefix=word[0].endswith("*"))
 
     def term(self, name: str) -> Node:
-        begun = self.at
+        start = self.at
         self.at += len(name) + 1
         operator = next((sign for sign in _OPERATORS if self.text.startswith(sign, self.at)), "")
         self.at += len(operator)
@@ -125,20 +125,20 @@ class Conditions(Characters):
                 raise Fault(
                     opened, self.at - opened, f"A list can have at most {MOST_VALUES} values."
                 )
-            return Term(name, begun, self.at, operator, tuple(values))
+            return Term(name, start, self.at, operator, tuple(values))
         if operator != "=" and not operator:
             ranged = self.range()
             if ranged is not None:
-                return Term(name, begun, self.at, "", (), *ranged)
+                return Term(name, start, self.at, "", (), *ranged)
         value = self.one(exact=operator == "=")
-        return Term(name, begun, self.at, operator, (value,))
+        return Term(name, start, self.at, operator, (value,))
 
     def range(self) -> tuple[One | None, One | None] | None:
         """Read `a..b`, `a..`, `..b` or `"a".."b"`; return None if no range is next.
 
         Without a range, nothing is read.
         """
-        begun = self.at
+        start = self.at
         if not self.peek('"'):
             word = _WORD.match(self.text, self.at)
             low, dots, high = word[0].partition("..") if word else ("", "", "")
@@ -147,48 +147,48 @@ class Conditions(Characters):
             if not low and not high:
                 raise Fault(self.at, 2, "A range needs at least one end. Write 5..10, 5.. or ..10.")
             self.at = word.end()
-            first = One(low, begun) if low else None
+            first = One(low, start) if low else None
             if not high and self.peek('"'):
-                return first, One(self.quoted(), begun + len(low) + 2, "quoted")
-            return first, One(high, begun + len(low) + 2) if high else None
+                return first, One(self.quoted(), start + len(low) + 2, "quoted")
+            return first, One(high, start + len(low) + 2) if high else None
         text = self.quoted()
         if not self.text.startswith("..", self.at):
-            self.at = begun
+            self.at = start
             return None
         self.at += 2
-        first = One(text, begun, "quoted")
+        first = One(text, start, "quoted")
         if self.at == len(self.text) or self.text[self.at] in " )|\n\t":
             return first, None
         return first, self.one(exact=True)
 
     def one(self, *, exact: bool) -> One:
-        begun = self.at
+        start = self.at
         if self.peek('"'):
             text = self.quoted()
-            return One(text, begun, "quoted", prefix=not exact and self.take("*"))
+            return One(text, start, "quoted", prefix=not exact and self.take("*"))
         differs = self.text.startswith("!@", self.at)
         if differs or self.peek("@"):
             named = NAME.match(self.text, self.at + 1 + differs)
             if named is None:
-                raise Fault(begun, 1, "A field name must follow “@”.")
+                raise Fault(start, 1, "A field name must follow “@”.")
             self.at = named.end()
-            return One(named[0], begun, "field", differs=differs)
+            return One(named[0], start, "field", differs=differs)
         word = _WORD.match(self.text, self.at)
         if word is None:
             raise Fault(
-                min(begun, len(self.text) - 1),
+                min(start, len(self.text) - 1),
                 1,
                 "A value is missing. Quote values that contain blanks.",
             )
         self.at = word.end()
         if exact or not word[0].endswith("*"):
-            return One(word[0], begun)
+            return One(word[0], start)
         if word[0] == "*":
-            raise Fault(begun, 1, "“*” needs a prefix. Use has:field to test for a value.")
-        return One(word[0][:-1], begun, prefix=True)
+            raise Fault(start, 1, "“*” needs a prefix. Use has:field to test for a value.")
+        return One(word[0][:-1], start, prefix=True)
 
     def scope(self, quantifier: str) -> Node:
-        begun = self.at
+        start = self.at
         self.at += len(quantifier)
         opened = self.at
         self.at += 1
@@ -196,8 +196,8 @@ class Conditions(Characters):
         named = NAME.match(self.text, self.at)
         if named is None:
             raise Fault(
-                begun,
-                self.at - begun,
+                start,
+                self.at - start,
                 f"{quantifier}(…) needs the rows to test. Write {quantifier}(effect: …).",
             )
         if named[0] not in self.entities:
@@ -215,19 +215,19 @@ class Conditions(Characters):
             raise Fault(self.at - 1, 1, f"A colon is missing. Write {quantifier}({named[0]}: …).")
         self.closes(opened)
         if quantifier != "count":
-            return Scope(quantifier, named[0], condition, begun, self.at)
+            return Scope(quantifier, named[0], condition, start, self.at)
         compared = _COMPARE.match(self.text, self.at)
         if compared is None:
             raise Fault(
-                begun,
-                self.at - begun,
+                start,
+                self.at - start,
                 "A count must be compared with a number. Write count(effect: …) >= 3.",
             )
         self.at = compared.end()
-        return Scope("count", named[0], condition, begun, self.at, compared[1], int(compared[2]))
+        return Scope("count", named[0], condition, start, self.at, compared[1], int(compared[2]))
 
     def seq(self) -> Seq:
-        begun = self.at
+        start = self.at
         self.at += 3
         opened = self.at
         self.at += 1
@@ -241,12 +241,12 @@ class Conditions(Characters):
         self.closes(opened)
         if len(steps) < 2:
             raise Fault(
-                begun,
-                self.at - begun,
+                start,
+                self.at - start,
                 "A sequence needs at least two steps. Write seq(a.b -> !c.d within 10m).",
             )
         if len(steps) > MOST_STEPS:
-            raise Fault(begun, self.at - begun, f"A sequence can have at most {MOST_STEPS} steps.")
+            raise Fault(start, self.at - start, f"A sequence can have at most {MOST_STEPS} steps.")
         if steps[0].absent or steps[0].within is not None:
             raise Fault(
                 steps[0].at,
@@ -256,11 +256,11 @@ class Conditions(Characters):
         for step in steps[1:-1]:
             if step.absent:
                 raise Fault(step.at, 1, "A step with “!” must be the last one.")
-        return Seq(tuple(steps), begun, self.at)
+        return Seq(tuple(steps), start, self.at)
 
     def step(self) -> Step:
         self.space()
-        begun = self.at
+        start = self.at
         absent = self.take("!")
         kind = _KIND.match(self.text, self.at)
         if kind is None:
@@ -271,6 +271,6 @@ class Conditions(Characters):
             )
         self.at = kind.end()
         if not self.keyword("within"):
-            return Step(kind[0], begun, absent)
+            return Step(kind[0], start, absent)
         self.space()
-        return Step(kind[0], begun, absent, self.one(exact=True))
+        return Step(kind[0], start, absent, self.one(exact=True))

@@ -130,11 +130,11 @@ def look(compiled: Asked, known_ids: "list[Any] | None" = None) -> Seen:
 
 def overview(compiled: Asked, known_ids: "list[Any] | None" = None) -> Overview:
     """Return facets and histogram of the newest matches."""
-    seen = look(compiled, known_ids)
-    result = Overview(len(seen.times), seen.more)
-    if not seen.times:
+    sample = look(compiled, known_ids)
+    result = Overview(len(sample.times), sample.more)
+    if not sample.times:
         return result
-    for name, counted in seen.counted.items():
+    for name, counted in sample.counted.items():
         facet_field = compiled.entity.fields[name]
         facet = _build_facet(
             compiled,
@@ -144,7 +144,7 @@ def overview(compiled: Asked, known_ids: "list[Any] | None" = None) -> Overview:
         )
         if facet.values:
             result.facets.append(facet)
-    result.bars = _build_bars(compiled, seen.times, seen.words, result.more)
+    result.bars = _build_bars(compiled, sample.times, sample.words, result.more)
     return result
 
 

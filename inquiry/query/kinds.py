@@ -38,8 +38,8 @@ class Ordered(Field):
         value = getattr(row, self.path)
         if not self.minus:
             return value
-        begun = getattr(row, self.minus)
-        return None if value is None or begun is None else value - begun
+        start = getattr(row, self.minus)
+        return None if value is None or start is None else value - start
 
     def present(self) -> Test:
         return Test(self._known(), lambda row: self.plain(row) is not None)
@@ -64,10 +64,10 @@ class Ordered(Field):
         if len(term.values) != 1:
             raise Fault(term.at, term.end - term.at, f"“{term.operator}” takes exactly one value.")
         low, high = self.edges(term.values[0], context)
-        wanted = {">": (high, None), ">=": (low, None), "<": (None, low), "<=": (None, high)}[
+        interval = {">": (high, None), ">=": (low, None), "<": (None, low), "<=": (None, high)}[
             term.operator
         ]
-        return self.between([wanted])
+        return self.between([interval])
 
     def between(self, intervals: Sequence[tuple[int | None, int | None]]) -> Test:
         """Return the test that the value is in one of the half-open `intervals`."""

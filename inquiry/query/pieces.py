@@ -49,9 +49,11 @@ def pieces(query: Query) -> list[Piece]:
 
 def without(query: Query, drops: Callable[[Node], bool]) -> str:
     """Return the text of `query` without the conditions for which `drops` is True."""
-    kept = [piece.text for piece in pieces(query) if piece.node is None or not drops(piece.node)]
+    kept_texts = [
+        piece.text for piece in pieces(query) if piece.node is None or not drops(piece.node)
+    ]
     head, tail = query.text[: query.entity_end].strip(), query.text[query.conditions_end :].strip()
-    return " ".join(part for part in (head, *kept, tail) if part)
+    return " ".join(part for part in (head, *kept_texts, tail) if part)
 
 
 def _balance_parentheses(text: str) -> str:

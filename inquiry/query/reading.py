@@ -71,15 +71,15 @@ def unknown(name: str, entity: Entity) -> str:
         for entity_with_field in ENTITIES.values()
         if entity_with_field.known(name) is not None
     ]
-    meant = f"did you mean “{close[0]}”?" if close else ""
+    hint = f"did you mean “{close[0]}”?" if close else ""
     if entities_with_field and not (close and close[0] != name and not entities_with_field):
         plurals = " and ".join(
             f"{entity_with_field}s" if not entity_with_field.endswith("s") else entity_with_field
             for entity_with_field in entities_with_field
         )
-        meant = f"it is a field of {plurals}" + (f"; did you mean “{close[0]}”?" if close else ".")
+        hint = f"it is a field of {plurals}" + (f"; did you mean “{close[0]}”?" if close else ".")
     sentence = f"“{name[:60]}” is not a field of {article} {entity.name}"
-    return f"{sentence}; {meant}" if meant else f"{sentence}."
+    return f"{sentence}; {hint}" if hint else f"{sentence}."
 
 
 def _test(node: Node, entity: Entity, context: Context) -> Test:
@@ -140,10 +140,10 @@ def _term(term: Term, entity: Entity, context: Context) -> Test:
             len(field_values[0].text) + 1,
             "A field can be compared with one other field only.",
         )
-    other = field_of(field_values[0].text, entity, field_values[0].at)
+    other_field = field_of(field_values[0].text, entity, field_values[0].at)
     return compare(
         field,
-        other,
+        other_field,
         term.operator,
         context,
         differs=field_values[0].differs,
@@ -172,9 +172,9 @@ def _flag(name: str, at: int, entity: Entity, context: Context) -> Test:
     flag = entity.flags.get(name)
     if flag is None:
         close = difflib.get_close_matches(name.lower(), entity.flags, n=1, cutoff=0.5)
-        meant = f"; did you mean is:{close[0]}?" if close else f". Use {', '.join(entity.flags)}."
+        hint = f"; did you mean is:{close[0]}?" if close else f". Use {', '.join(entity.flags)}."
         article = "An" if entity.name[0] in "aeiou" else "A"
-        raise Fault(at, len(name), f"{article} {entity.name} cannot be “{name[:40]}”{meant}")
+        raise Fault(at, len(name), f"{article} {entity.name} cannot be “{name[:40]}”{hint}")
     return flag.test(context)
 
 
@@ -327,8 +327,8 @@ def _counted(scope: Scope, rows: "QuerySet[Any]", link: str, to: str, *, lasts: 
     """
     met_by_none = _COMPARED[scope.operator](0, scope.number)
     numbers = rows.order_by().values(link).annotate(rows_of_it=Count("*"))
-    wanted = Q(**{f"rows_of_it{_LOOKUP[scope.operator]}": scope.number})
-    groups = numbers.filter(~wanted if met_by_none else wanted).values(link)
+    count_q = Q(**{f"rows_of_it{_LOOKUP[scope.operator]}": scope.number})
+    groups = numbers.filter(~count_q if met_by_none else count_q).values(link)
     condition = Q(**{f"{to}__in": groups})
     return Test(~condition if met_by_none else condition, lasts=lasts)
 

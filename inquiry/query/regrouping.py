@@ -308,10 +308,10 @@ def _build_units(compiled: "Asked", table: Groups) -> list[_Unit] | None:
     if related_by_row is None:
         return None
     inner = {
-        other.pk: other
-        for others in related_by_row.values()
-        for other in others
-        if other is not None
+        related.pk: related
+        for related_rows in related_by_row.values()
+        for related in related_rows
+        if related is not None
     }
     names, related_names = Names(changed_rows), Names(list(inner.values()))
     grouped = _load_computed_keys(compiled, table)
@@ -320,24 +320,26 @@ def _build_units(compiled: "Asked", table: Groups) -> list[_Unit] | None:
         name: _find_counted_related(of, compiled.context, inner) for name, of in figures.items()
     }
 
-    def value(of: Field, row: Any, other: Any) -> Any:
+    def value(of: Field, row: Any, related: Any) -> Any:
         if of.name in grouped:
             return grouped[of.name].get(row.pk)
         if not isinstance(of, Several):
             return _group_key(of, row, compiled.context, names)
         assert of.inner is not None  # noqa: S101 - the registry's own tests make sure
         return (
-            None if other is None else related_names.value(other, of.inner.shows or of.inner.path)
+            None
+            if related is None
+            else related_names.value(related, of.inner.shows or of.inner.path)
         )
 
-    def measured(aggregate: Aggregate, of: Field | None, row: Any, other: Any) -> Any:
+    def measured(aggregate: Aggregate, of: Field | None, row: Any, related: Any) -> Any:
         if of is None or (
-            isinstance(of, Several) and other is not None and other.pk not in counted[of.name]
+            isinstance(of, Several) and related is not None and related.pk not in counted[of.name]
         ):
             return None
         if aggregate.function == "distinct":
-            return value(of, row, other)
-        value_field, at = (of.inner, other) if isinstance(of, Several) else (of, row)
+            return value(of, row, related)
+        value_field, at = (of.inner, related) if isinstance(of, Several) else (of, row)
         return (
             value_field.plain(at) if isinstance(value_field, Ordered) and at is not None else None
         )
@@ -345,11 +347,11 @@ def _build_units(compiled: "Asked", table: Groups) -> list[_Unit] | None:
     return [
         _Unit(
             row.pk,
-            tuple(value(aggregate, row, other) for aggregate in table.names),
-            tuple(measured(aggregate, of, row, other) for aggregate, of in table.figures),
+            tuple(value(aggregate, row, related) for aggregate in table.names),
+            tuple(measured(aggregate, of, row, related) for aggregate, of in table.figures),
         )
         for row in changed_rows
-        for other in related_by_row.get(row.pk, ())
+        for related in related_by_row.get(row.pk, ())
     ]
 
 
@@ -413,11 +415,11 @@ def _rebuild_related_rows(compiled: "Asked", table: Groups) -> dict[Any, list[An
     else:
         return None
     pairs = list(rows.order_by().values_list("pk", f"{of.reach}__pk"))
-    rebuilt = make([other for _, other in pairs if other is not None])
+    rebuilt = make([related_id for _, related_id in pairs if related_id is not None])
     related_by_row: dict[Any, list[Any]] = {}
-    for pk, other in sorted(set(pairs), key=str):
-        if other in rebuilt:
-            related_by_row.setdefault(pk, []).append(rebuilt[other])
+    for pk, related_id in sorted(set(pairs), key=str):
+        if related_id in rebuilt:
+            related_by_row.setdefault(pk, []).append(rebuilt[related_id])
     if rows is changed:  # Rows without related rows count as well.
         related_by_row |= {pk: [None] for pk in compiled.past.met if pk not in related_by_row}
     return related_by_row

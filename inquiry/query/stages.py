@@ -22,10 +22,10 @@ class Stages(Characters):
         top = 0
         while self.take("|"):
             self.space()
-            begun, word = self.at, NAME.match(self.text, self.at)
+            start, word = self.at, NAME.match(self.text, self.at)
             if word is None:
                 raise Fault(
-                    begun - 1,
+                    start - 1,
                     1,
                     "A stage must follow “|”: group, an aggregate such as count, or top.",
                 )
@@ -39,7 +39,7 @@ class Stages(Characters):
                 aggregates = self.functions()
             else:
                 raise Fault(
-                    begun,
+                    start,
                     len(word[0]),
                     f"“{word[0][:40]}” is not a stage or is repeated. Use group, count … or top.",
                 )
@@ -76,11 +76,11 @@ class Stages(Characters):
         aggregates = []
         while True:
             self.space()
-            begun, named = self.at, NAME.match(self.text, self.at)
+            start, named = self.at, NAME.match(self.text, self.at)
             if named is None or named[0] not in FUNCTIONS:
                 name = named[0] if named else ""
                 raise Fault(
-                    min(begun, len(self.text) - 1),
+                    min(start, len(self.text) - 1),
                     len(name),
                     f"A function is missing. Use one of {', '.join(FUNCTIONS)}.",
                 )
@@ -90,7 +90,7 @@ class Stages(Characters):
                 self.space()
                 inner = NAME.match(self.text, self.at)
                 if inner is None:
-                    raise Fault(begun, self.at - begun, f"{named[0]}(…) needs a field name.")
+                    raise Fault(start, self.at - start, f"{named[0]}(…) needs a field name.")
                 of, self.at = inner[0], inner.end()
                 self.closes(named.end())
             if (named[0] == "count") == bool(of):
@@ -99,8 +99,8 @@ class Stages(Characters):
                     if of
                     else f"{named[0]} needs a field. Write {named[0]}(attempts)"
                 )
-                raise Fault(begun, self.at - begun, f"{sentence}.")
-            aggregates.append(Aggregate(named[0], of, begun))
+                raise Fault(start, self.at - start, f"{sentence}.")
+            aggregates.append(Aggregate(named[0], of, start))
             self.space()
             if not self.take(","):
                 break

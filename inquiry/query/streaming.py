@@ -73,7 +73,7 @@ def _apply_past_states(
     Rows that `changed` during the read are removed, and those that matched at the moment are added.
     """
     changed_ids = {pk for _, pk in changed}
-    kept = asof_rows.as_they_were(
+    remaining = asof_rows.as_they_were(
         [row for row in chunk if row.pk not in changed_ids], moment.again, moment.cut
     )
     for start in range(0, len(changed), MADE_AT_ONCE):
@@ -89,10 +89,10 @@ def _apply_past_states(
             else []
         )
         past_rows = asof_rows.as_they_were(past_rows, rebuilt, moment.cut)
-        newer = [row for row in kept if row.opened_position >= lowest]
-        kept = kept[len(newer) :]
+        newer = [row for row in remaining if row.opened_position >= lowest]
+        remaining = remaining[len(newer) :]
         yield sorted([*newer, *past_rows], key=lambda row: row.opened_position, reverse=True)
-    yield kept
+    yield remaining
 
 
 __all__ = ["CHUNK", "stream"]

@@ -91,9 +91,11 @@ def _describe_values(term: Term, entity: Entity, *, is_time: bool) -> str:
         return "is " + " ".join(end for end in ends if end)
     first = term.values[0]
     if first.form == "field":
-        other = _find_label(first.text, entity)
+        other_label = _find_label(first.text, entity)
         return (
-            f"differs from {other}" if first.differs else f"is {_RELATIONS[term.operator]} {other}"
+            f"differs from {other_label}"
+            if first.differs
+            else f"is {_RELATIONS[term.operator]} {other_label}"
         )
     sign = (_TIMES if is_time else _SIGNS).get(term.operator, "")
     return "is " + " or ".join(f"{sign} {_describe_value(value)}".strip() for value in term.values)
@@ -118,12 +120,12 @@ def _is_age(term: Term) -> bool:
 
 def _describe_scope(scope: Scope) -> str:
     inner = ENTITIES[scope.entity]
-    met = _describe(scope.condition, inner, top=True) if scope.condition is not None else ""
+    condition = _describe(scope.condition, inner, top=True) if scope.condition is not None else ""
     if scope.quantifier == "count":
         number = f"it has {_HOW_MANY[scope.operator]} {scope.number} {inner.plural}"
-        return f"{number} where ({met})" if met else number
+        return f"{number} where ({condition})" if condition else number
     verb = "does it hold" if scope.quantifier == "none" else "it holds"
-    return f"of {_QUANTIFIED[scope.quantifier].format(inner.plural)} {verb} that ({met})"
+    return f"of {_QUANTIFIED[scope.quantifier].format(inner.plural)} {verb} that ({condition})"
 
 
 def _describe_sequence(seq: Seq) -> str:

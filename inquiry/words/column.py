@@ -209,14 +209,14 @@ class Oldest(models.Expression):
         self, _compiler: SQLCompiler, _connection: BaseDatabaseWrapper, **_context: Any
     ) -> tuple[str, tuple[Any, ...]]:
         """Look up the oldest position of the whole words; prefixes cost more than they save."""
-        whole, _begun = self.terms.tsqueries()
-        if not whole:
+        whole_words, _begun = self.terms.tsqueries()
+        if not whole_words:
             return "0", ()
         text = (
             "(SELECT inquiry_oldest_of_words(%s, %s, min(position), max(position))"
             " FROM inquiry_effectwords)"
         )
-        return text, (whole, self.terms.project)
+        return text, (whole_words, self.terms.project)
 
     def as_sqlite(
         self, _compiler: SQLCompiler, _connection: BaseDatabaseWrapper, **_context: Any

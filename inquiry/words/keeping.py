@@ -1,4 +1,4 @@
-"""Writer of EffectWords: the rows, the trigger that removes erased words, and index queries.
+"""The one writer of EffectWords: rows, erasure trigger and index queries.
 
 PostgreSQL has a GIN index on the rows; SQLite has an FTS5 table that triggers keep up to date.
 """

@@ -78,7 +78,9 @@ def of_texts(
         )
         parts = snippet(text, terms)
         if label == "tool" and parts:  # The row shows the tool already.
-            parts += _show_start(next((text for other, text in texts if other == "arguments"), ""))
+            parts += _show_start(
+                next((text for other_label, text in texts if other_label == "arguments"), "")
+            )
         if parts:
             snippets[identity] = Snippet(label, parts)
     return snippets
