@@ -18,7 +18,13 @@ from journal.models import Body, Entry, Outbox
 from sessions.models import Project
 
 log = structlog.get_logger("gatebook.notice")
-ONES: Final = {"effect": "effect", "session": "session", "gate": "gate", "exemption": "exemption", "event": "entry"}
+ONES: Final = {
+    "effect": "effect",
+    "session": "session",
+    "gate": "gate",
+    "exemption": "exemption",
+    "event": "entry",
+}
 MANY: Final = {**{one: f"{one}s" for one in ONES}, "event": "entries"}
 
 
@@ -32,7 +38,11 @@ def tell(row: Outbox) -> None:
     """Say it in the operator's log, by ids only, and to those who are to hear of it as things stand now."""
     entry = Entry.objects.get(position=row.entry_id)
     log.warning(
-        entry.kind, project=str(row.project), entry=entry.position, subject=str(entry.subject), facts=entry.facts
+        entry.kind,
+        project=str(row.project),
+        entry=entry.position,
+        subject=str(entry.subject),
+        facts=entry.facts,
     )
     alert = Alert.objects.select_related("query").filter(query=entry.subject).first()
     if alert is not None:  # turned off since: nobody wants to hear of it

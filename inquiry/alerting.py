@@ -54,7 +54,11 @@ _SAID_BY: Final = {
     "gate": ("effect", "effect__id"),
     "exemption": ("subject", "pk"),
 }
-_LOOKS: Final = ("access.searched", "access.viewed", "access.exported")  # change nothing about what is looked at
+_LOOKS: Final = (
+    "access.searched",
+    "access.viewed",
+    "access.exported",
+)  # change nothing about what is looked at
 _OURS: Final = (alerts.RAISED, alerts.STOPPED)  # an alert of these would raise itself for ever
 
 
@@ -98,7 +102,9 @@ def run(most_s: float = MOMENT_S) -> Ran:
     """Look once at every query whose alerts are on, for `most_s` seconds at most; the next run begins with the rest."""
     pulses.beat(NAME, usual_s=EVERY_S)
     ends, settled, said, done = time.monotonic() + most_s, horizon.last_position(), _Said(), Ran()
-    waiting = Alert.objects.filter(stopped_at_us__isnull=True).order_by("failures", "looked_at_us", "id")
+    waiting = Alert.objects.filter(stopped_at_us__isnull=True).order_by(
+        "failures", "looked_at_us", "id"
+    )
     for pk in list(waiting.values_list("pk", flat=True)):
         if time.monotonic() > ends:
             break
@@ -110,7 +116,10 @@ def run(most_s: float = MOMENT_S) -> Ran:
             done.told += _look(alert, settled, said)
         except Exception as error:  # one query must not keep the others from being asked
             log.exception("alert_failed", alert=str(alert.pk), error=type(error).__name__)
-            alerts.failed(alert, f"It could not be asked ({type(error).__name__}); the operator's log says more.")
+            alerts.failed(
+                alert,
+                f"It could not be asked ({type(error).__name__}); the operator's log says more.",
+            )
     return done
 
 
@@ -124,7 +133,9 @@ def start(saved: SavedQuery) -> Start:
     except _LateError as late:
         raise RefusedError(f"{late} Turn its alerts on when they are indexed.") from None
     except patience.TooMany:
-        raise RefusedError("Too many searches are under way. Turn its alerts on in a moment.") from None
+        raise RefusedError(
+            "Too many searches are under way. Turn its alerts on in a moment."
+        ) from None
     except patience.Overran:
         raise RefusedError(_too_slow()) from None
 
@@ -144,15 +155,23 @@ def _start(saved: SavedQuery) -> Start:
 def _understand(text: str, saved: SavedQuery, at_us: int) -> Asked:
     asked = asking.understand(text, saved.project, at_us)
     if asked.query.grouping is not None:
-        raise Fault(0, len(text), "Groups are made anew each time, and none of them is new. Save the query without |.")
+        raise Fault(
+            0,
+            len(text),
+            "Groups are made anew each time, and none of them is new. Save the query without |.",
+        )
     if asked.query.asof is not None:
-        raise Fault(0, len(text), "As of a moment nothing new ever matches. Save the query without asof:.")
+        raise Fault(
+            0, len(text), "As of a moment nothing new ever matches. Save the query without asof:."
+        )
     return asked
 
 
 def _look(alert: Alert, settled: int, said: _Said) -> bool:
     saved = alert.query
-    members = Membership.objects.filter(user=saved.owner_id, user__is_active=True, project=saved.project_id)
+    members = Membership.objects.filter(
+        user=saved.owner_id, user__is_active=True, project=saved.project_id
+    )
     if not members.exists():
         alerts.stop(alert, "Its owner does not belong to the project any more.")
         return False
@@ -169,7 +188,9 @@ def _look(alert: Alert, settled: int, said: _Said) -> bool:
         alerts.stop(alert, fault.sentence)
         return False
     except patience.Overran:
-        log.warning("alert_overran", alert=str(alert.pk), limit_s=settings.GATEBOOK_SEARCH_TIMEOUT_S)
+        log.warning(
+            "alert_overran", alert=str(alert.pk), limit_s=settings.GATEBOOK_SEARCH_TIMEOUT_S
+        )
         alerts.failed(alert, _too_slow())
         return False
     if begun is not None:
@@ -185,7 +206,9 @@ def _judged(alert: Alert, settled: int, said: _Said) -> Look:
     if words is not None and words.missing:
         raise _LateError(words.note)
     settled = _settled(asked, settled)
-    until = max(place, min(settled, place + (SPAN >> (3 * alert.failures))))  # a smaller step after one too long
+    until = max(
+        place, min(settled, place + (SPAN >> (3 * alert.failures)))
+    )  # a smaller step after one too long
     if asked.entity.name == "event":
         rows = asking.matches(asked).filter(opened_position__gt=place, opened_position__lte=until)
         entries = rows.exclude(kind__in=_OURS).order_by("-opened_position")
@@ -208,7 +231,9 @@ def _settled(asked: Asked, settled: int) -> int:
 
     What is said beyond may not be found by its words yet, nor as done again.
     """
-    followed = (one.position for one in asked.context.indexes.values() if one.index in (WORDS, REPEATS))
+    followed = (
+        one.position for one in asked.context.indexes.values() if one.index in (WORDS, REPEATS)
+    )
     return min([settled, *followed])
 
 
@@ -227,9 +252,13 @@ def _told(asked: Asked, until: int, known: Sequence[int], new: list[int]) -> Loo
 def _by_time_alone(asked: Asked, then_us: int) -> list[int]:
     """Positions of rows that match and would not as of `then_us`, newest first."""
     entity, rows = asked.entity, asked.entity.of(asked.context.project)
-    then = Context(asked.context.project, then_us, names=asked.context.names, grouped=asked.context.grouped)
+    then = Context(
+        asked.context.project, then_us, names=asked.context.names, grouped=asked.context.grouped
+    )
     nodes = [
-        one for one in reading.conjuncts(asked.query) if not isinstance(one, Words) and not _only_ends(one, entity)
+        one
+        for one in reading.conjuncts(asked.query)
+        if not isinstance(one, Words) and not _only_ends(one, entity)
     ]
     began = NOTHING
     for test, before in zip(
@@ -241,7 +270,9 @@ def _by_time_alone(asked: Asked, then_us: int) -> list[int]:
         return []
     found: list[int] = []
     for arm in asking.arms(asked):
-        newest = arm.filter(began).order_by("-opened_position").values_list("opened_position", flat=True)
+        newest = (
+            arm.filter(began).order_by("-opened_position").values_list("opened_position", flat=True)
+        )
         found += newest[: asking.COUNTED + 1]
     return found
 

@@ -61,7 +61,9 @@ class Look:
 
 def choosable(project: Project) -> "QuerySet[NoticeChannel]":
     """Channels that the owner of a shared query may let hear of it: the project's own, nobody's address."""
-    known = NoticeChannel.objects.filter(project=project, person__isnull=True, removed_at_us__isnull=True)
+    known = NoticeChannel.objects.filter(
+        project=project, person__isnull=True, removed_at_us__isnull=True
+    )
     return known.order_by("kind", "target")
 
 
@@ -87,17 +89,23 @@ def turn_on(saved: SavedQuery, owner: User, start: Start, wanted: Collection[UUI
     row = _lock(saved, owner)
     if row.text != start.text:
         raise RefusedError("The query was changed meanwhile; nothing was turned on. Open it again.")
-    channels = {one.pk for one in choosable(row.project) if one.pk in wanted} if row.shared else set()
+    channels = (
+        {one.pk for one in choosable(row.project) if one.pk in wanted} if row.shared else set()
+    )
     if not hearers(row, channels).exists():
         raise RefusedError(
             "Nobody would hear of it: no address here is your own, and no channel that is on was chosen. An"
             " administrator adds addresses under Settings, Notices, and says there whose own they are."
         )
     if Alert.objects.filter(query=row, stopped_at_us__isnull=True).exists():
-        raise RefusedError("Its alerts are on already. Turn them off first to let other channels hear of it.")
+        raise RefusedError(
+            "Its alerts are on already. Turn them off first to let other channels hear of it."
+        )
     others = Alert.objects.filter(project=row.project_id).exclude(query=row)
     if others.count() >= MOST:
-        raise RefusedError(f"{MOST} saved queries of this project tell of matches already. Turn one of them off first.")
+        raise RefusedError(
+            f"{MOST} saved queries of this project tell of matches already. Turn one of them off first."
+        )
     Alert.objects.filter(query=row).delete()
     made = Alert.objects.create(
         project=row.project,
@@ -108,8 +116,15 @@ def turn_on(saved: SavedQuery, owner: User, start: Start, wanted: Collection[UUI
         known=array("q", start.known).tobytes(),
         turned_on_at_us=start.at_us,
     )
-    AlertChannel.objects.bulk_create(AlertChannel(alert=made, channel_id=pk) for pk in sorted(channels))
-    _record(made, "alert.turned_on", {"place": start.place, "channels": len(channels)}, actor=pseudonym_of(owner))
+    AlertChannel.objects.bulk_create(
+        AlertChannel(alert=made, channel_id=pk) for pk in sorted(channels)
+    )
+    _record(
+        made,
+        "alert.turned_on",
+        {"place": start.place, "channels": len(channels)},
+        actor=pseudonym_of(owner),
+    )
 
 
 @transaction.atomic(savepoint=False)
@@ -141,7 +156,9 @@ def looked(alert: Alert, look: Look) -> bool:
             "from": alert.place,
             "upto": look.place,
         }
-        position = _record(alert, RAISED, facts, q=alert.text, name=alert.query.name, pinned=look.pinned)
+        position = _record(
+            alert, RAISED, facts, q=alert.text, name=alert.query.name, pinned=look.pinned
+        )
         Alert.objects.filter(pk=alert.pk).update(told_position=position)
         _tell(alert, position, RAISED)
     return True
@@ -172,7 +189,9 @@ def failed(alert: Alert, because: str) -> None:
 @transaction.atomic
 def stop(alert: Alert, because: str) -> None:
     """Look at it no more until its owner turns it on again, and let those who hear of it hear that, once."""
-    if _mine(alert).update(looks=alert.looks + 1, stopped_at_us=now_us(), stopped_because=because[:300]):
+    if _mine(alert).update(
+        looks=alert.looks + 1, stopped_at_us=now_us(), stopped_because=because[:300]
+    ):
         words = {"q": alert.text, "name": alert.query.name, "because": because[:300]}
         _tell(alert, _record(alert, STOPPED, {"place": alert.place}, **words), STOPPED)
 
@@ -190,10 +209,14 @@ def _lock(saved: SavedQuery, owner: User) -> SavedQuery:
 
 def _tell(alert: Alert, position: int, kind: str) -> None:
     key = f"{kind}:{alert.pk.hex}:{alert.looks + 1}"
-    outbox.put(alert.project_id, entry=position, topic="alert", deduplication_key=key, due_at_us=now_us())
+    outbox.put(
+        alert.project_id, entry=position, topic="alert", deduplication_key=key, due_at_us=now_us()
+    )
 
 
-def _record(alert: Alert, kind: str, facts: dict[str, Any], actor: str = SYSTEM_SOURCE, **words: str) -> int:
+def _record(
+    alert: Alert, kind: str, facts: dict[str, Any], actor: str = SYSTEM_SOURCE, **words: str
+) -> int:
     return entries.record(
         alert.project_id,
         kind,
@@ -211,7 +234,9 @@ def known(alert: Alert) -> "array[int]":
     return array("q", bytes(alert.known))
 
 
-def remembered(known_before: Iterable[int], of: Collection[int], matching: Sequence[int]) -> list[int]:
+def remembered(
+    known_before: Iterable[int], of: Collection[int], matching: Sequence[int]
+) -> list[int]:
     """What is known after a look that judged the rows at the positions `of`, of which those in `matching` match."""
     dropped = {*of, *matching}
     kept = [one for one in known_before if one not in dropped]

@@ -22,4 +22,6 @@ class InquiryConfig(AppConfig):
         triggers.guard(keeping.LAW)
         post_migrate.connect(keeping.empty_after_flush, sender=self, dispatch_uid="inquiry.words")
         ledger = apps.get_app_config("ledger")
-        post_migrate.connect(planner.inform_after_migrate, sender=ledger, dispatch_uid="inquiry.planner")
+        post_migrate.connect(
+            planner.inform_after_migrate, sender=ledger, dispatch_uid="inquiry.planner"
+        )

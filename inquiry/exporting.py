@@ -54,7 +54,9 @@ class Wanted:
     position: int
     now_us: int
     who: str  # user name and pseudonym of whoever asked
-    late: bool = False  # an index by which it is answered had not read up to `position` when it was asked
+    late: bool = (
+        False  # an index by which it is answered had not read up to `position` when it was asked
+    )
 
     @property
     def asked(self) -> Asked:
@@ -110,17 +112,25 @@ def _names(asked: Asked, export: Wanted) -> list[str]:
     grouping = asked.query.grouping
     if grouping is not None:
         return [*(name for name, _ in grouping.names), *map(str, grouping.aggregates)]
-    return [one.name for one in columns.of(asked.entity.name, Reader(export.project, export.now_us))]
+    return [
+        one.name for one in columns.of(asked.entity.name, Reader(export.project, export.now_us))
+    ]
 
 
-def _rows(export: Wanted, asked: Asked, tell: Callable[[int], None], limit: Limit) -> Iterator[list[dict[str, Any]]]:
+def _rows(
+    export: Wanted, asked: Asked, tell: Callable[[int], None], limit: Limit
+) -> Iterator[list[dict[str, Any]]]:
     entity, reader, done = asked.entity.name, Reader(export.project, export.now_us), 0
     reader.follow(asked.context)
     if asked.query.grouping is not None:
         with limit():
             groups = asking.answer(asked, columns.rows(entity)).groups
         names = _names(asked, export)
-        told = [dict(zip(names, row, strict=True)) for row in columns.groups_told(groups)] if groups is not None else []
+        told = (
+            [dict(zip(names, row, strict=True)) for row in columns.groups_told(groups)]
+            if groups is not None
+            else []
+        )
         tell(len(told))
         yield told
         return
@@ -184,7 +194,10 @@ def _bundle(export: Wanted, asked: Asked, rows: Iterator[list[dict[str, Any]]]) 
     out, number = _Out(), 0
     hashes: dict[str, Any] = {}
     # Rows are read once: the table is kept aside while the objects are written, and follows them.
-    with tempfile.TemporaryFile() as aside, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file:
+    with (
+        tempfile.TemporaryFile() as aside,
+        zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file,
+    ):
         aside.write(_line(_names(asked, export)))
         kept = _Kept()
         with file.open("rows.ndjson", "w", force_zip64=True) as part:
@@ -205,7 +218,10 @@ def _bundle(export: Wanted, asked: Asked, rows: Iterator[list[dict[str, Any]]]) 
         with file.open("query.txt", "w") as part:
             kept.add(part, f"{export.text}\n".encode())
         hashes["query.txt"] = kept.told()
-        file.writestr("about.json", orjson.dumps(_about(export, asked, number, hashes), option=orjson.OPT_INDENT_2))
+        file.writestr(
+            "about.json",
+            orjson.dumps(_about(export, asked, number, hashes), option=orjson.OPT_INDENT_2),
+        )
         yield out.fetch()
     yield out.fetch()
 

@@ -72,12 +72,18 @@ def wanted_by(membership: Membership, text: str, form: str) -> Wanted:
 def note(membership: Membership, wanted: Wanted, subject: UUID) -> None:
     """Put on record that it was asked for: what, in which form, up to where."""
     facts = {"entity": wanted.asked.entity.name, "format": wanted.format, "as_of": wanted.position}
-    looks.exported(membership.project_id, pseudonym_of(membership.user), wanted.text, facts, subject=subject)
+    looks.exported(
+        membership.project_id, pseudonym_of(membership.user), wanted.text, facts, subject=subject
+    )
 
 
 def of(membership: Membership) -> "QuerySet[Export]":
     """The exports a member may fetch: their own; an administrator those of everybody in the project."""
-    rows = Export.objects.filter(project=membership.project).select_related("asked_by").order_by("-asked_at_us", "-id")
+    rows = (
+        Export.objects.filter(project=membership.project)
+        .select_related("asked_by")
+        .order_by("-asked_at_us", "-id")
+    )
     return rows if may(membership, "administrator") else rows.filter(asked_by=membership.user)
 
 
@@ -104,10 +110,17 @@ def _take() -> Export | None:
     alive = Q(state="running", beat_at_us__range=(now - SILENT_US, now + SILENT_US))
     if Export.objects.filter(alive).exists():
         return None
-    unfinished = Export.objects.filter(state__in=["waiting", "running"]).order_by("asked_at_us", "id")
+    unfinished = Export.objects.filter(state__in=["waiting", "running"]).order_by(
+        "asked_at_us", "id"
+    )
     for export in unfinished.select_related("project", "asked_by")[:10]:
         if export.tries >= TRIES:
-            _end(export, export.tries, state="failed", error="It was begun three times, and broken off each time.")
+            _end(
+                export,
+                export.tries,
+                state="failed",
+                error="It was begun three times, and broken off each time.",
+            )
             continue
         free = Export.objects.filter(pk=export.pk, tries=export.tries).filter(
             Q(state="waiting") | (Q(state="running") & ~alive)
@@ -193,7 +206,9 @@ def _mine(export: Export, tries: int) -> "QuerySet[Export]":
 
 def _remove_old() -> None:
     before = now_us() - int(KEPT.total_seconds()) * US
-    for export in Export.objects.filter(state="done", ended_at_us__lt=before).order_by("ended_at_us")[:100]:
+    for export in Export.objects.filter(state="done", ended_at_us__lt=before).order_by(
+        "ended_at_us"
+    )[:100]:
         path(export).unlink(missing_ok=True)
         Export.objects.filter(pk=export.pk, state="done").update(state="gone")
     for part in _folder().glob("*.part"):

@@ -40,7 +40,9 @@ def _standing() -> list[str]:
     lines = [f"{one.name}: {_in_words(one)}" for one in jobs]
     if step:
         moved = f"set back {elapsed(step.by_us)}, {elapsed(step.ago_us)} ago"
-        lines.append(f"clock: {moved}; deadlines and leases of before last longer, for {elapsed(step.left_us)} more")
+        lines.append(
+            f"clock: {moved}; deadlines and leases of before last longer, for {elapsed(step.left_us)} more"
+        )
     return [f"ready, degraded: {', '.join(troubled)}" if troubled else "ready", *lines]
 
 
@@ -50,8 +52,12 @@ def _in_words(one: beating.Lateness) -> str:
     late = "late, " if one.late else ""
     if one.failing:
         never = one.succeeded_ago_us is None
-        succeeded = "never succeeded" if never else f"last succeeded {elapsed(one.succeeded_ago_us)} ago"
-        return f"{late}failing, {succeeded}; last error {one.error}, {elapsed(one.failed_ago_us)} ago"
+        succeeded = (
+            "never succeeded" if never else f"last succeeded {elapsed(one.succeeded_ago_us)} ago"
+        )
+        return (
+            f"{late}failing, {succeeded}; last error {one.error}, {elapsed(one.failed_ago_us)} ago"
+        )
     if one.late or one.succeeded_ago_us is None:
         return f"{late}last ran {elapsed(one.ago_us)} ago"
     return f"{late}last succeeded {elapsed(one.succeeded_ago_us)} ago"

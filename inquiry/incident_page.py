@@ -91,7 +91,9 @@ def choices(project: Project) -> list[Any]:
 
 def is_member(kind: str) -> Exists:
     """For a query of things of a kind: whether each belongs to any incident now."""
-    there = IncidentMember.objects.filter(project=OuterRef("project"), kind=kind, number=OuterRef("opened_position"))
+    there = IncidentMember.objects.filter(
+        project=OuterRef("project"), kind=kind, number=OuterRef("opened_position")
+    )
     return Exists(there.filter(removed_position__isnull=True))
 
 
@@ -99,7 +101,9 @@ def of(thing: Any, kind: str) -> list[Incident]:
     """The incidents that a thing read with `in_incident` belongs to now, the newest first; no query where none."""
     if not thing.in_incident:
         return []
-    there = IncidentMember.objects.filter(project=thing.project_id, kind=kind, number=thing.opened_position)
+    there = IncidentMember.objects.filter(
+        project=thing.project_id, kind=kind, number=thing.opened_position
+    )
     there = there.filter(removed_position__isnull=True)
     found = Incident.objects.filter(id__in=there.values("incident")).order_by("-opened_position")
     return list(found[:PAGE])
@@ -113,13 +117,17 @@ def owners(project: Project) -> list[Membership]:
 
 def member(found: Incident, identity: UUID) -> IncidentMember | None:
     """A member that belongs to the incident now."""
-    return IncidentMember.objects.filter(incident=found, id=identity, removed_position__isnull=True).first()
+    return IncidentMember.objects.filter(
+        incident=found, id=identity, removed_position__isnull=True
+    ).first()
 
 
 def held(project: Project, found: Incident, now: int, before: int | None = None) -> Held:
     """Members and history of an incident: two queries, however many there are."""
     result = Held()
-    rows = IncidentMember.objects.filter(incident=found, removed_position__isnull=True).select_related("added_by")
+    rows = IncidentMember.objects.filter(
+        incident=found, removed_position__isnull=True
+    ).select_related("added_by")
     members: QuerySet[Any] = rows.annotate(text=text_at("added_position"), told=things.named())
     known: dict[str, list[Any]] = {kind: [] for kind in things.KINDS}
     for one in members.order_by("added_position"):
@@ -138,7 +146,9 @@ def held(project: Project, found: Incident, now: int, before: int | None = None)
 
 
 def _rows(project: Project) -> "QuerySet[Any]":
-    there = IncidentMember.objects.filter(incident=OuterRef("pk"), removed_position__isnull=True).order_by()
+    there = IncidentMember.objects.filter(
+        incident=OuterRef("pk"), removed_position__isnull=True
+    ).order_by()
     present = Subquery(there.values("incident").annotate(n=Count("id")).values("n"))
     rows = Incident.objects.filter(project=project).select_related("owner", "opened_by")
     return rows.annotate(title_text=text_at("title_position"), member_count=Coalesce(present, 0))
@@ -146,14 +156,18 @@ def _rows(project: Project) -> "QuerySet[Any]":
 
 def _effect_of(kind: str, thing: Any) -> UUID | None:
     """The effect whose bar shows a member: its own, its gate's, or that which the entry speaks of."""
-    found: UUID | None = thing.id if kind == EFFECT else thing.effect_id if kind == GATE else thing.effect
+    found: UUID | None = (
+        thing.id if kind == EFFECT else thing.effect_id if kind == GATE else thing.effect
+    )
     return found
 
 
 def _member(row: Any, thing: Any) -> Member:
     url = things.address(row.kind, row.number, getattr(thing, "id", None))
     why = _said(row.text, "reason")
-    return Member(row, things.name(row.kind, row.number), url, thing, why, row.added_by.get_username())
+    return Member(
+        row, things.name(row.kind, row.number), url, thing, why, row.added_by.get_username()
+    )
 
 
 def _history(found: Incident, before: int | None) -> tuple[list[Said], int | None]:

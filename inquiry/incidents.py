@@ -35,7 +35,9 @@ class ChangedError(RefusedError):
 
 
 @transaction.atomic(savepoint=False)
-def open_(project: Project, title: str, by: User, *, key: str, first: Thing | None = None, why: str = "") -> Incident:
+def open_(
+    project: Project, title: str, by: User, *, key: str, first: Thing | None = None, why: str = ""
+) -> Incident:
     """Open an incident, with its first member and why where there is one. Raises RefusedError.
 
     The same `key` from the same person again is the same incident.
@@ -56,7 +58,9 @@ def open_(project: Project, title: str, by: User, *, key: str, first: Thing | No
     if appended.status is not Status.CREATED:
         known = Incident.objects.filter(project=project, opened_position=appended.position).first()
         if known is None or appended.status is Status.CONFLICT:
-            raise RefusedError("This form was sent before with other words, and those stand. Open a new form.")
+            raise RefusedError(
+                "This form was sent before with other words, and those stand. Open a new form."
+            )
         return known
     incident = Incident.objects.create(
         id=made,
@@ -75,7 +79,14 @@ def open_(project: Project, title: str, by: User, *, key: str, first: Thing | No
 
 @transaction.atomic(savepoint=False)
 def change(
-    incident: Incident, by: User, *, version: int, title: str, state: str, owner: Membership | None, why: str
+    incident: Incident,
+    by: User,
+    *,
+    version: int,
+    title: str,
+    state: str,
+    owner: Membership | None,
+    why: str,
 ) -> bool:
     """Set title, state and owner to what the form says, recording what differs; False where nothing does.
 
@@ -90,7 +101,9 @@ def change(
     if state not in STATES:
         raise RefusedError(f"A state is one of {', '.join(STATES)}.")
     if owner is not None and (owner.project_id != row.project_id or owner.role == "viewer"):
-        raise RefusedError("Choose one of the people of this project who may change things, or nobody.")
+        raise RefusedError(
+            "Choose one of the people of this project who may change things, or nobody."
+        )
     facts: dict[str, Any] = {}
     if state != row.state:
         facts |= {"state": state, "state_before": row.state}
@@ -135,11 +148,15 @@ def add(incident: Incident, thing: Thing, why: str, by: User) -> bool:
 def remove(incident: Incident, member: UUID, why: str, by: User) -> bool:
     """Take a member out and say why; False where somebody else did before. Raises RefusedError."""
     row, reason = _lock(incident), _reason(why)
-    found = IncidentMember.objects.filter(incident=row, id=member, removed_position__isnull=True).first()
+    found = IncidentMember.objects.filter(
+        incident=row, id=member, removed_position__isnull=True
+    ).first()
     if found is None:
         return False
     now = now_us()
-    position = _record(row, "incident.left", by, now, _facts(found.kind, found.number), {"reason": reason})
+    position = _record(
+        row, "incident.left", by, now, _facts(found.kind, found.number), {"reason": reason}
+    )
     found.removed_at_us, found.removed_position = max(now, found.added_at_us), position
     found.save(update_fields=["removed_at_us", "removed_position"])
     return True
@@ -162,8 +179,12 @@ def _join(incident: Incident, thing: Thing, reason: str, by: User, now: int) -> 
     if there.filter(kind=thing.kind, number=thing.number).exists():
         return False
     if there.count() >= MOST_MEMBERS:
-        raise RefusedError(f"An incident has at most {MOST_MEMBERS} members: add the session, or open another one.")
-    position = _record(incident, "incident.joined", by, now, _facts(thing.kind, thing.number), {"reason": reason})
+        raise RefusedError(
+            f"An incident has at most {MOST_MEMBERS} members: add the session, or open another one."
+        )
+    position = _record(
+        incident, "incident.joined", by, now, _facts(thing.kind, thing.number), {"reason": reason}
+    )
     IncidentMember.objects.create(
         project_id=incident.project_id,
         incident=incident,
@@ -181,7 +202,13 @@ def _lock(incident: Incident) -> Incident:
 
 
 def _record(
-    incident: Incident, kind: str, by: User, now: int, facts: dict[str, Any], words: dict[str, object], key: str = ""
+    incident: Incident,
+    kind: str,
+    by: User,
+    now: int,
+    facts: dict[str, Any],
+    words: dict[str, object],
+    key: str = "",
 ) -> int:
     """Append an entry about the incident, list it, and return its position. What was sent before is listed once."""
     actor = pseudonym_of(by)

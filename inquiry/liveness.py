@@ -32,7 +32,9 @@ class LeaseLike(Protocol):
     def quiet_until_us(self) -> int | None: ...
 
 
-def word(status: str, mode: str, start_by_us: int | None, lease: LeaseLike | None, helped: bool, now: int) -> str:
+def word(
+    status: str, mode: str, start_by_us: int | None, lease: LeaseLike | None, helped: bool, now: int
+) -> str:
     """The word for a status as it was stored, at `now`. `helped`: a worker holds the lease of one of its tasks."""
     if mode == "reported" and status == "running":
         return shown.NO_END
@@ -52,7 +54,9 @@ def attach(sessions: Iterable[Session]) -> None:
     asked = [one.id for one in every if one.mode == "leased" and one.status in _AT_WORK]
     held: dict[Any, Lease] = {}
     helped: dict[Any, int] = {}
-    for lease in Lease.objects.filter(session__in=asked, kind__in=("session", "task")) if asked else ():
+    for lease in (
+        Lease.objects.filter(session__in=asked, kind__in=("session", "task")) if asked else ()
+    ):
         if lease.kind == "session":
             held[lease.session_id] = lease
         elif lease.released_at_us is None:

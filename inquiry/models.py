@@ -17,7 +17,9 @@ class StuckTransition(models.Model):
 
     id = models.UUIDField(primary_key=True, default=uuid7)
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+", db_index=False)
-    session = models.ForeignKey(Session, null=True, on_delete=models.PROTECT, related_name="+", db_index=False)
+    session = models.ForeignKey(
+        Session, null=True, on_delete=models.PROTECT, related_name="+", db_index=False
+    )
     rule = models.CharField(max_length=3)
     subject = models.UUIDField()  # a session, an effect, a gate, a handoff; of S10 an agent
     epoch = models.BigIntegerField(default=0)  # of the session's lease
@@ -27,15 +29,25 @@ class StuckTransition(models.Model):
     raised_us = models.BigIntegerField(null=True)
     raised_position = models.BigIntegerField(null=True)  # journal position of session.stuck
     cleared_us = models.BigIntegerField(null=True)
-    cleared_position = models.BigIntegerField(null=True)  # … of session.recovered; none where it was never raised
+    cleared_position = models.BigIntegerField(
+        null=True
+    )  # … of session.recovered; none where it was never raised
     says = models.JSONField(default=list)  # what S5, S8 and S10 saw, which no deadline tells again
-    needs_person = models.BooleanField(default=True)  # of S4: by its verdict as of the last evaluation
+    needs_person = models.BooleanField(
+        default=True
+    )  # of S4: by its verdict as of the last evaluation
 
     # What people said of it.
-    owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+")
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
+    )
     snoozed_until_us = models.BigIntegerField(null=True)
-    snoozed_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+")
-    snoozed_position = models.BigIntegerField(null=True)  # journal position of stuck.snoozed, whose body has the reason
+    snoozed_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
+    )
+    snoozed_position = models.BigIntegerField(
+        null=True
+    )  # journal position of stuck.snoozed, whose body has the reason
 
     class Meta:
         constraints = [
@@ -44,14 +56,21 @@ class StuckTransition(models.Model):
                 condition=Q(cleared_us__isnull=True),
                 name="stuck_episode_is_open_once",
             ),
-            models.CheckConstraint(condition=Q(rule__one_of=list(RULES)), name="stuck_rule_is_known"),
+            models.CheckConstraint(
+                condition=Q(rule__one_of=list(RULES)), name="stuck_rule_is_known"
+            ),
             models.CheckConstraint(
                 condition=Q(raised_us__isnull=True, raised_position__isnull=True)
-                | Q(raised_us__isnull=False, raised_us__gte=F("seen_us"), raised_position__isnull=False),
+                | Q(
+                    raised_us__isnull=False,
+                    raised_us__gte=F("seen_us"),
+                    raised_position__isnull=False,
+                ),
                 name="stuck_is_raised_after_it_was_seen_and_in_the_journal",
             ),
             models.CheckConstraint(
-                condition=Q(cleared_position__isnull=True) | Q(raised_us__isnull=False, cleared_us__isnull=False),
+                condition=Q(cleared_position__isnull=True)
+                | Q(raised_us__isnull=False, cleared_us__isnull=False),
                 name="stuck_is_cleared_in_the_journal_after_it_was_raised",
             ),
             models.CheckConstraint(
@@ -62,9 +81,15 @@ class StuckTransition(models.Model):
         ]
         indexes = [
             models.Index(
-                fields=["project", "since_us"], name="stuck_open_by_age", condition=Q(cleared_us__isnull=True)
+                fields=["project", "since_us"],
+                name="stuck_open_by_age",
+                condition=Q(cleared_us__isnull=True),
             ),
-            models.Index(fields=["session", "since_us"], name="stuck_by_session", condition=Q(session__isnull=False)),
+            models.Index(
+                fields=["session", "since_us"],
+                name="stuck_by_session",
+                condition=Q(session__isnull=False),
+            ),
             models.Index(
                 fields=["project", "rule", "raised_position"],
                 name="stuck_ever_by_rule",
@@ -87,8 +112,12 @@ class StuckLimit(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["agent", "name"], name="stuck_limit_is_set_once_per_agent"),
-            models.CheckConstraint(condition=~Q(name="") & Q(value__gte=0), name="stuck_limit_names_a_length"),
+            models.UniqueConstraint(
+                fields=["agent", "name"], name="stuck_limit_is_set_once_per_agent"
+            ),
+            models.CheckConstraint(
+                condition=~Q(name="") & Q(value__gte=0), name="stuck_limit_names_a_length"
+            ),
         ]
         indexes = [models.Index(fields=["project"], name="stuck_limit_by_project")]
 
@@ -103,15 +132,21 @@ class Pulse(models.Model):
     beat_us = models.BigIntegerField()
     every_us = models.BigIntegerField(default=0)  # between the last two beats
     beats = models.BigIntegerField(default=1)  # of the sweeper: the number of its evaluation
-    position = models.BigIntegerField(default=0)  # how far the sweeper, or the index of words, has read the journal
+    position = models.BigIntegerField(
+        default=0
+    )  # how far the sweeper, or the index of words, has read the journal
     held_until_us = models.BigIntegerField(default=0)  # no alarm before: we were away ourselves
     succeeded_us = models.BigIntegerField(default=0)  # when a run last ended well; 0: none is known
     failed_us = models.BigIntegerField(default=0)  # when a run last failed; 0: none did
-    error = models.CharField(max_length=64, blank=True, default="")  # its type; empty once a run ended well
+    error = models.CharField(
+        max_length=64, blank=True, default=""
+    )  # its type; empty once a run ended well
 
     class Meta:
         constraints = [
-            models.CheckConstraint(condition=Q(beats__gte=1, every_us__gte=0), name="pulse_counts_up"),
+            models.CheckConstraint(
+                condition=Q(beats__gte=1, every_us__gte=0), name="pulse_counts_up"
+            ),
         ]
 
     def __str__(self) -> str:

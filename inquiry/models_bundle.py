@@ -20,7 +20,9 @@ class ImportedBundle(models.Model):
     session = models.OneToOneField(Session, on_delete=models.PROTECT, related_name="+")
     sha256 = models.CharField(max_length=64)  # of the file
     version = models.IntegerField()  # of the format
-    told = models.JSONField()  # what the document says beside rows: inquiry/bundles/shape.py, BESIDE
+    told = (
+        models.JSONField()
+    )  # what the document says beside rows: inquiry/bundles/shape.py, BESIDE
     cut_position = models.BigIntegerField()  # in the journal of origin
     cut_us = models.BigIntegerField()  # by the clock of origin
     imported_us = models.BigIntegerField()
@@ -29,7 +31,9 @@ class ImportedBundle(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["sha256"], name="bundle_is_imported_once"),
-            models.CheckConstraint(condition=Q(version__gte=1), name="bundle_versions_start_at_one"),
+            models.CheckConstraint(
+                condition=Q(version__gte=1), name="bundle_versions_start_at_one"
+            ),
         ]
 
     def __str__(self) -> str:

@@ -21,8 +21,12 @@ class Export(models.Model):
     """What a query finds up to one position of the journal, as one file."""
 
     id = models.UUIDField(primary_key=True, default=uuid7)
-    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="exports", db_index=False)
-    asked_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    project = models.ForeignKey(
+        Project, on_delete=models.PROTECT, related_name="exports", db_index=False
+    )
+    asked_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+"
+    )
     text = models.TextField()  # the query, its ages made moments
     format = models.CharField(max_length=6)
     position = models.BigIntegerField()  # rows that were opened later are not in it
@@ -39,20 +43,29 @@ class Export(models.Model):
 
     class Meta:
         constraints = [
-            models.CheckConstraint(condition=Q(format__one_of=list(FORMATS)), name="export_format_is_known"),
-            models.CheckConstraint(condition=Q(state__one_of=list(STATES)), name="export_state_is_known"),
+            models.CheckConstraint(
+                condition=Q(format__one_of=list(FORMATS)), name="export_format_is_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(state__one_of=list(STATES)), name="export_state_is_known"
+            ),
             models.CheckConstraint(condition=~Q(text=""), name="export_has_a_query"),
             models.CheckConstraint(
-                condition=~Q(state="done") | Q(size__isnull=False, ended_at_us__isnull=False) & ~Q(sha256=""),
+                condition=~Q(state="done")
+                | Q(size__isnull=False, ended_at_us__isnull=False) & ~Q(sha256=""),
                 name="export_that_is_done_has_a_file",
             ),
         ]
         indexes = [
             models.Index(fields=["project", "asked_by", "asked_at_us"], name="export_by_person"),
             models.Index(
-                fields=["asked_at_us"], name="export_unfinished", condition=Q(state__in=["waiting", "running"])
+                fields=["asked_at_us"],
+                name="export_unfinished",
+                condition=Q(state__in=["waiting", "running"]),
             ),
-            models.Index(fields=["ended_at_us"], name="export_to_be_removed", condition=Q(state="done")),
+            models.Index(
+                fields=["ended_at_us"], name="export_to_be_removed", condition=Q(state="done")
+            ),
         ]
 
     def __str__(self) -> str:

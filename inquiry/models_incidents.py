@@ -17,12 +17,18 @@ class Incident(models.Model):
     """What was opened, how it stands now, and who looks after it. Handle: i_<opened_position>."""
 
     id = models.UUIDField(primary_key=True, default=uuid7)
-    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="incidents", db_index=False)
+    project = models.ForeignKey(
+        Project, on_delete=models.PROTECT, related_name="incidents", db_index=False
+    )
     opened_position = models.BigIntegerField()  # journal position of incident.opened
     title_position = models.BigIntegerField()  # … of the entry whose body has the title that stands
     state = models.CharField(max_length=9, default="open")
-    owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+")
-    opened_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
+    )
+    opened_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+"
+    )
     opened_at_us = models.BigIntegerField()
     changed_at_us = models.BigIntegerField()  # anything of it: a note, a member, its state
     closed_at_us = models.BigIntegerField(null=True)
@@ -30,17 +36,21 @@ class Incident(models.Model):
 
     class Meta:
         constraints = [
-            models.CheckConstraint(condition=Q(state__one_of=list(STATES)), name="incident_state_is_known"),
+            models.CheckConstraint(
+                condition=Q(state__one_of=list(STATES)), name="incident_state_is_known"
+            ),
             models.CheckConstraint(
                 condition=Q(state="closed", closed_at_us__isnull=False)
                 | (~Q(state="closed") & Q(closed_at_us__isnull=True)),
                 name="incident_is_closed_at_a_time",
             ),
             models.CheckConstraint(
-                condition=Q(changed_at_us__gte=F("opened_at_us")), name="incident_changes_after_it_was_opened"
+                condition=Q(changed_at_us__gte=F("opened_at_us")),
+                name="incident_changes_after_it_was_opened",
             ),
             models.CheckConstraint(
-                condition=Q(title_position__gte=F("opened_position")), name="incident_title_is_in_the_journal"
+                condition=Q(title_position__gte=F("opened_position")),
+                name="incident_title_is_in_the_journal",
             ),
             models.CheckConstraint(condition=Q(version__gte=1), name="incident_version_counts_up"),
         ]
@@ -55,12 +65,18 @@ class IncidentMember(models.Model):
 
     id = models.UUIDField(primary_key=True, default=uuid7)
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+", db_index=False)
-    incident = models.ForeignKey(Incident, on_delete=models.PROTECT, related_name="members", db_index=False)
+    incident = models.ForeignKey(
+        Incident, on_delete=models.PROTECT, related_name="members", db_index=False
+    )
     kind = models.CharField(max_length=7)
     number = models.BigIntegerField()  # of its handle; of an entry its position
-    added_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    added_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+"
+    )
     added_at_us = models.BigIntegerField()
-    added_position = models.BigIntegerField()  # journal position of incident.joined, whose body says why
+    added_position = (
+        models.BigIntegerField()
+    )  # journal position of incident.joined, whose body says why
     removed_at_us = models.BigIntegerField(null=True)
     removed_position = models.BigIntegerField(null=True)  # … of incident.left
 
@@ -71,7 +87,9 @@ class IncidentMember(models.Model):
                 condition=Q(removed_position__isnull=True),
                 name="incident_member_is_there_once",
             ),
-            models.CheckConstraint(condition=Q(kind__one_of=list(MEMBERS)), name="incident_member_kind_is_known"),
+            models.CheckConstraint(
+                condition=Q(kind__one_of=list(MEMBERS)), name="incident_member_kind_is_known"
+            ),
             models.CheckConstraint(
                 condition=Q(removed_at_us__isnull=True, removed_position__isnull=True)
                 | Q(
@@ -99,12 +117,16 @@ class IncidentEntry(models.Model):
     """One thing that was said or done in an incident: where it stands in the journal. Its words are in that body."""
 
     id = models.BigAutoField(primary_key=True)
-    incident = models.ForeignKey(Incident, on_delete=models.PROTECT, related_name="entries", db_index=False)
+    incident = models.ForeignKey(
+        Incident, on_delete=models.PROTECT, related_name="entries", db_index=False
+    )
     position = models.BigIntegerField()
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["incident", "position"], name="incident_entry_is_listed_once"),
+            models.UniqueConstraint(
+                fields=["incident", "position"], name="incident_entry_is_listed_once"
+            ),
         ]
 
     def __str__(self) -> str:

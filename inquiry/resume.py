@@ -22,7 +22,9 @@ from ledger.same_calls import Link
 from sessions import capacity, checkpoints, decisions, facts, handoffs, holders, messages
 from sessions.models import ENDED, Session, Task
 
-MOST_JUDGED: Final = 500  # open effects that are judged; with more than these nobody can say that all is well
+MOST_JUDGED: Final = (
+    500  # open effects that are judged; with more than these nobody can say that all is well
+)
 MOST_SHOWN: Final = 30
 MOST_DONE: Final = 15
 LOOKED_BACK: Final = 200  # effects, from the newest, among which what is done is looked for
@@ -135,7 +137,13 @@ class Resume:
         return [(answer, counted[answer]) for answer in verdicts.ANSWERS if counted[answer]]
 
 
-def judge(session: Session, now_us: int, process: str | None = None, *, stops: Sequence[Hold] | None = None) -> Resume:
+def judge(
+    session: Session,
+    now_us: int,
+    process: str | None = None,
+    *,
+    stops: Sequence[Hold] | None = None,
+) -> Resume:
     """The answer itself: the session's open effects with their verdicts. The same few queries for any session.
 
     To a worker that names its `process` another's live lease says wait; without a name no lease is looked at. `stops`
@@ -154,7 +162,13 @@ def judge(session: Session, now_us: int, process: str | None = None, *, stops: S
             alone = cases.judge(session.project_id, looked, now_us, None, stops=stops)
         links = same_calls.of_effects([row.id for row in looked if row.named])
         ordered = [
-            Open(row, judged[row.id], gist_of(row.plan_head) or "", alone[row.id], links.get(row.id, []))
+            Open(
+                row,
+                judged[row.id],
+                gist_of(row.plan_head) or "",
+                alone[row.id],
+                links.get(row.id, []),
+            )
             for row in looked
         ]
         found.open = sorted(ordered, key=_pressing)
@@ -162,7 +176,9 @@ def judge(session: Session, now_us: int, process: str | None = None, *, stops: S
     return found
 
 
-def read(session: Session, now_us: int, *, process: str | None = None, agent: UUID | None = None) -> Resume:
+def read(
+    session: Session, now_us: int, *, process: str | None = None, agent: UUID | None = None
+) -> Resume:
     """All of it. `agent` is whoever asks: the messages are theirs; of a page, the session's own agent's."""
     found = judge(session, now_us, process)
     asking = agent or session.agent_id
@@ -171,9 +187,9 @@ def read(session: Session, now_us: int, *, process: str | None = None, agent: UU
     found.handoff = handoffs.unaccepted(session)
     found.messages = messages.unread(session.project_id, asking, session.id, MOST_MESSAGES)[0]
     found.tasks = list(
-        Task.objects.filter(session=session, state__in=_OPEN_TASKS).order_by("-priority", "opened_position")[
-            :MOST_TASKS
-        ]
+        Task.objects.filter(session=session, state__in=_OPEN_TASKS).order_by(
+            "-priority", "opened_position"
+        )[:MOST_TASKS]
     )
     found.checkpoint = checkpoints.latest(session)
     found.lease = holders.standing([session.id]).get(session.id)
@@ -187,18 +203,37 @@ def _done(session: Session) -> list[Done]:
     """What the session did last, the latest known first; what only reads may be repeated, and is not told."""
     # All positions lie above 0. The condition names both columns of effect_by_session: of a session that grew a moment
     # ago PostgreSQL has no statistics yet, and would take another index of sessions and sort a hundred thousand rows.
-    newest = Effect.objects.filter(session=session, opened_position__gt=0).order_by("-opened_position")
+    newest = Effect.objects.filter(session=session, opened_position__gt=0).order_by(
+        "-opened_position"
+    )
     rows = list(newest.only(*_TOLD)[:LOOKED_BACK])
-    happened = [row for row in rows if row.state == "compensated" or (row.state, row.outcome) in _HAPPENED]
+    happened = [
+        row for row in rows if row.state == "compensated" or (row.state, row.outcome) in _HAPPENED
+    ]
     over = {row.intent_digest for row in happened}
-    begun = [row for row in rows if row.state != "superseded" and (row.attempt_count or _is_new(row, over))]
+    begun = [
+        row
+        for row in rows
+        if row.state != "superseded" and (row.attempt_count or _is_new(row, over))
+    ]
     last_us = max((row.received_us for row in begun), default=0)
-    happened = [row for row in happened if declared.tool(row.project_id, row.tool).means.tool_class != "read_only"]
+    happened = [
+        row
+        for row in happened
+        if declared.tool(row.project_id, row.tool).means.tool_class != "read_only"
+    ]
     happened = sorted(happened, key=lambda row: row.changed_us, reverse=True)[:MOST_DONE]
-    named = Effect.objects.filter(id__in=[row.id for row in happened]) if happened else Effect.objects.none()
+    named = (
+        Effect.objects.filter(id__in=[row.id for row in happened])
+        if happened
+        else Effect.objects.none()
+    )
     heads = dict(named.annotate(head=plan_heads()).values_list("id", "head"))
     heard = session.status == "completed"  # whoever says so had heard of all of it
-    return [Done(row, gist_of(heads.get(row.id)) or "", not heard and row.changed_us > last_us) for row in happened]
+    return [
+        Done(row, gist_of(heads.get(row.id)) or "", not heard and row.changed_us > last_us)
+        for row in happened
+    ]
 
 
 def _is_new(planned: Effect, over: set[str]) -> bool:
@@ -208,14 +243,34 @@ def _is_new(planned: Effect, over: set[str]) -> bool:
 
 _HAPPENED: Final = (("acknowledged", "ok"), ("acknowledged", "error"))
 _TOLD: Final = (
-    *("project_id", "session_id", "opened_position", "effect_key", "tool", "intent_digest", "state", "outcome"),
+    *(
+        "project_id",
+        "session_id",
+        "opened_position",
+        "effect_key",
+        "tool",
+        "intent_digest",
+        "state",
+        "outcome",
+    ),
     *("attempt_count", "leave", "leave_basis", "external_reference", "received_us", "changed_us"),
 )
 
 
 def _pressing(one: Open) -> tuple[int, int]:
-    order = {"escalate": 0, "wait": 3, "probe": 2, "compensate": 2, "ask": 4, "replay": 5, "execute": 6, "skip": 7}
-    return (1 if one.needs_person else 10) * 10 + order.get(one.judged.verdict.answer, 9), one.effect.opened_position
+    order = {
+        "escalate": 0,
+        "wait": 3,
+        "probe": 2,
+        "compensate": 2,
+        "ask": 4,
+        "replay": 5,
+        "execute": 6,
+        "skip": 7,
+    }
+    return (1 if one.needs_person else 10) * 10 + order.get(
+        one.judged.verdict.answer, 9
+    ), one.effect.opened_position
 
 
 def sentence(found: Resume) -> str:
@@ -225,7 +280,11 @@ def sentence(found: Resume) -> str:
     """
     if found.ended:
         return f"It has ended ({found.session.status}). {left(found)}"
-    return f"{_answer(found)} Do not do again what is listed as done." if found.done else _answer(found)
+    return (
+        f"{_answer(found)} Do not do again what is listed as done."
+        if found.done
+        else _answer(found)
+    )
 
 
 def _answer(found: Resume) -> str:
@@ -235,7 +294,9 @@ def _answer(found: Resume) -> str:
         return f"Nobody can say: more than {MOST_JUDGED} effects are open. Settle some of them, then ask again."
     blocking = [str(one.effect) for one in found.because]
     if blocking:
-        named = ", ".join(blocking[:3]) + (f" and {len(blocking) - 3} more" if len(blocking) > 3 else "")
+        named = ", ".join(blocking[:3]) + (
+            f" and {len(blocking) - 3} more" if len(blocking) > 3 else ""
+        )
         return f"No, because of {named}."
     if not found.open:
         return "Yes. Nothing is open."
@@ -253,4 +314,6 @@ def left(found: Resume) -> str:
     parts = [f"for a person {', '.join(people[:3])}"] if people else []
     parts += [f"{len(people) - 3} more of that kind"] if len(people) > 3 else []
     parts += [f"{others} that can be settled without a person"] if others else []
-    return (f"Still open: {', '.join(parts)}." if parts else "Nothing that it began is open.") + planned
+    return (
+        f"Still open: {', '.join(parts)}." if parts else "Nothing that it began is open."
+    ) + planned

@@ -34,13 +34,28 @@ def as_json(found: Resume) -> bytes:
 
 # What may be left out when the answer grows too large, what matters least first; more than once, as it halves.
 _LEAST_FIRST: Final = (
-    *(("working_state", "facts"), ("working_state", "tasks"), ("controls",), ("working_state", "charter"), ("done",)),
+    *(
+        ("working_state", "facts"),
+        ("working_state", "tasks"),
+        ("controls",),
+        ("working_state", "charter"),
+        ("done",),
+    ),
     *(("working_state", "checkpoint", "cache_keys"), ("working_state", "checkpoint", "summary")),
-    *(("messages",), ("working_state", "checkpoint", "pins"), ("crash_recovery", "handoff", "waits_on")),
+    *(
+        ("messages",),
+        ("working_state", "checkpoint", "pins"),
+        ("crash_recovery", "handoff", "waits_on"),
+    ),
     *(("crash_recovery", "incomplete_decisions"), ("crash_recovery", "handoff", "can_wait")),
     *(("crash_recovery", "handoff", "decided"), ("crash_recovery", "handoff", "in_progress")),
     *(("crash_recovery", "open_effects"), ("crash_recovery", "handoff", "needs_attention")),
-    *(("messages",), ("working_state", "facts"), ("working_state", "tasks"), ("crash_recovery", "open_effects")),
+    *(
+        ("messages",),
+        ("working_state", "facts"),
+        ("working_state", "tasks"),
+        ("crash_recovery", "open_effects"),
+    ),
 )
 
 
@@ -128,7 +143,11 @@ def _blocking(one: Open) -> dict[str, Any]:
         "verdict": verdict.answer,
         "reason": verdict.reason,
         "sentence": one.sentence,
-        **({"same_calls": [link.told() for link in one.elsewhere[:MOST_ELSEWHERE]]} if one.elsewhere else {}),
+        **(
+            {"same_calls": [link.told() for link in one.elsewhere[:MOST_ELSEWHERE]]}
+            if one.elsewhere
+            else {}
+        ),
     }
 
 
@@ -207,7 +226,13 @@ def _lease(lease: Lease | None, now_us: int) -> dict[str, Any] | None:
 def _capacity(row: Capacity | None, now_us: int) -> dict[str, Any] | None:
     if row is None:
         return None
-    names = ("context_left_tokens", "context_total_tokens", "time_left_s", "queue", "reported_at_us")
+    names = (
+        "context_left_tokens",
+        "context_total_tokens",
+        "time_left_s",
+        "queue",
+        "reported_at_us",
+    )
     told = {name: getattr(row, name) for name in names}
     return told | {"fresh": capacity.is_fresh(row, now_us), "paced": capacity.is_paced(row, now_us)}
 

@@ -38,13 +38,25 @@ NAMES: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
 }
 LINKS: Final = ("parent", "branched_from", "merge_into", "merged_into")
 LEFT_OUT: Final = (
-    ("names and addresses of people", "people travel as pseudonyms, the only names of theirs the journal holds"),
+    (
+        "names and addresses of people",
+        "people travel as pseudonyms, the only names of theirs the journal holds",
+    ),
     ("tokens and keys", "nothing of them belongs to a session"),
-    ("policy texts", "gates and effects name set, version and rule; their requirement is told whole"),
-    ("messages", "they are their recipients'; what was sent about the session stands among its entries"),
+    (
+        "policy texts",
+        "gates and effects name set, version and rule; their requirement is told whole",
+    ),
+    (
+        "messages",
+        "they are their recipients'; what was sent about the session stands among its entries",
+    ),
     ("sub-sessions", "each is a session of its own, with a bundle of its own"),
     ("minutes of heartbeats", "the lease's own row says when its holder was heard last"),
-    ("who looked at or exported it", "that is the business of its book; looks at gates are part of the ruling"),
+    (
+        "who looked at or exported it",
+        "that is the business of its book; looks at gates are part of the ruling",
+    ),
     ("entries not committed when it was read", "the book tells them from its next position on"),
 )
 
@@ -60,16 +72,26 @@ class Cut:
 
 def cut_of(session: Session) -> Cut:
     """The latest word of the journal on `session` that a bundle tells."""
-    last = _entries(session).aggregate(count=Count("pk"), last=Max("position"), at=Max("received_us"))
+    last = _entries(session).aggregate(
+        count=Count("pk"), last=Max("position"), at=Max("received_us")
+    )
     return Cut(last["last"] or 0, last["at"] or 0, last["count"])
 
 
 def _entries(session: Session) -> "QuerySet[Any]":
     """What the journal says of the session, and the grants of the exemptions that it used."""
-    granted = list(Exemption.objects.filter(id__in=_exempted(session)).values_list("opened_position", flat=True))
+    granted = list(
+        Exemption.objects.filter(id__in=_exempted(session)).values_list(
+            "opened_position", flat=True
+        )
+    )
     told = Q(session=session.id) | Q(position__in=granted) if granted else Q(session=session.id)
     gates = Gate.objects.filter(session=session).values("id")
-    return Entry.objects.filter(told).exclude(kind__in=_OURS).exclude(~Q(subject__in=gates), kind="access.viewed")
+    return (
+        Entry.objects.filter(told)
+        .exclude(kind__in=_OURS)
+        .exclude(~Q(subject__in=gates), kind="access.viewed")
+    )
 
 
 def _exempted(session: Session) -> set[str]:
@@ -121,11 +143,18 @@ class Collected:
             },
             "cut": {"position": self.cut.position, "at_us": self.cut.at_us},
             "left_out": [{"what": what, "why": why} for what, why in LEFT_OUT],
-            "links": {name: link and {"key": link.key, "handle": str(link)} for name, link in links.items()},
+            "links": {
+                name: link and {"key": link.key, "handle": str(link)}
+                for name, link in links.items()
+            },
             "session": row(one, agent=one.agent.name, repository=repository),
             "owner": self.person(one.owner_id),
             "on_behalf_of": self.person(one.on_behalf_of_id),
-            "resume": {"safe": judged.safe, "sentence": resume.sentence(judged), "open": len(judged.open)},
+            "resume": {
+                "safe": judged.safe,
+                "sentence": resume.sentence(judged),
+                "open": len(judged.open),
+            },
         }
 
     @cached_property
@@ -158,7 +187,9 @@ class Collected:
         of_session = (Effect, Handoff, Lease, Gate)
         named = {self.session.agent_id}
         for model, names in zip(
-            of_session, (("agent",), ("written_by", "accepted_by"), ("agent",), ("agent",)), strict=True
+            of_session,
+            (("agent",), ("written_by", "accepted_by"), ("agent",), ("agent",)),
+            strict=True,
         ):
             for name in names:
                 named |= set(_of(model, self.session).values_list(name, flat=True).distinct())
@@ -168,7 +199,9 @@ class Collected:
     def tools(self) -> Iterator[dict[str, Any]]:
         """The declarations of the tools that it used."""
         named = Effect.objects.filter(session=self.session).exclude(tool="").values("tool")
-        for one in Tool.objects.filter(project=self.session.project_id, name__in=named).order_by("name"):
+        for one in Tool.objects.filter(project=self.session.project_id, name__in=named).order_by(
+            "name"
+        ):
             yield row(one)
 
     def tasks(self) -> Iterator[dict[str, Any]]:
@@ -199,12 +232,18 @@ class Collected:
                     parent_effect=effect.parent_effect_id,
                     compensates=effect.compensates_id,
                     attempts=attempts.get(effect.id, []),
-                    verdict={"row": verdict.row, "answer": verdict.answer, "reason": verdict.reason},
+                    verdict={
+                        "row": verdict.row,
+                        "answer": verdict.answer,
+                        "reason": verdict.reason,
+                    },
                 )
 
     def gates(self) -> Iterator[dict[str, Any]]:
         """Its gates with their votes. Names in what a rule asks for are pseudonyms."""
-        rows = _of(Gate, self.session).select_related("agent", "policy_set").prefetch_related("votes")
+        rows = (
+            _of(Gate, self.session).select_related("agent", "policy_set").prefetch_related("votes")
+        )
         for one in _few(rows.order_by("opened_position", "id")):
             told = row(one)
             asked = {"asks": dict(told["requirement"])}
@@ -270,35 +309,59 @@ class Collected:
     def entries(self) -> Iterator[dict[str, Any]]:
         """What the journal says of it, body and salt beside the commitment; of what was erased, that it was."""
         rows = _entries(self.session).filter(position__lte=self.cut.position)
-        for batch in _batches(rows.select_related("body", "erasure").order_by("position"), "position"):
+        for batch in _batches(
+            rows.select_related("body", "erasure").order_by("position"), "position"
+        ):
             for one in batch:
                 yield _entry(one)
 
 
 def is_enclosed(artifact: Artifact) -> bool:
     """True when the bytes of an artifact are stored here, as its row says."""
-    return artifact.stored_at_us is not None and stored.path(artifact.project_id, artifact.sha256).is_file()
+    return (
+        artifact.stored_at_us is not None
+        and stored.path(artifact.project_id, artifact.sha256).is_file()
+    )
 
 
 def _entry(one: Any) -> dict[str, Any]:
-    told = {name: getattr(one, name) for name in _COLUMNS} | {"id": one.event_id, "facts": orjson.loads(one.facts)}
+    told = {name: getattr(one, name) for name in _COLUMNS} | {
+        "id": one.event_id,
+        "facts": orjson.loads(one.facts),
+    }
     told["of_session"] = one.session is not None
     told["commitment"] = bytes(one.body_commit).hex() if one.body_commit is not None else None
     body, erasure = getattr(one, "body", None), getattr(one, "erasure", None)
     if body is None:
-        told["body"] = erasure and {"erased": {"reason": erasure.reason, "erased_at_us": erasure.erased_at_us}}
+        told["body"] = erasure and {
+            "erased": {"reason": erasure.reason, "erased_at_us": erasure.erased_at_us}
+        }
         return told
     told["body"] = {"text": body.text, "salt": bytes(body.salt).hex()}
     if one.kind in NAMES:
         value = exact.loads(body.text)
         replaced = [".".join(path) for path in NAMES[one.kind] if _rename(value, path)]
         if replaced:  # other text than was committed to: nobody shall take it for that
-            told["body"] = {"text": exact.dumps(value, orjson.OPT_SORT_KEYS).decode(), "replaced": replaced}
+            told["body"] = {
+                "text": exact.dumps(value, orjson.OPT_SORT_KEYS).decode(),
+                "replaced": replaced,
+            }
     return told
 
 
 _COLUMNS: Final = (
-    *("position", "source", "claimed_source", "kind", "lane", "effect", "attempt", "subject", "actor", "lease_epoch"),
+    *(
+        "position",
+        "source",
+        "claimed_source",
+        "kind",
+        "lane",
+        "effect",
+        "attempt",
+        "subject",
+        "actor",
+        "lease_epoch",
+    ),
     *("producer_seq", "occurred_us", "received_us"),
 )
 
@@ -308,10 +371,18 @@ def _rename(value: Any, path: tuple[str, ...]) -> bool:
     for name in path[:-1]:
         value = value.get(name) if isinstance(value, dict) else None
     told = value.get(path[-1]) if isinstance(value, dict) else None
-    names = [told] if isinstance(told, str) else [one for one in told if isinstance(one, str)] if told else []
+    names = (
+        [told]
+        if isinstance(told, str)
+        else [one for one in told if isinstance(one, str)]
+        if told
+        else []
+    )
     if not names:
         return False
-    people = dict(User.objects.filter(username__in=names).values_list("username", "person__pseudonym"))
+    people = dict(
+        User.objects.filter(username__in=names).values_list("username", "person__pseudonym")
+    )
     called = [people.get(one) or f"p_{entries.keyed_digest('name', one)[:16]}" for one in names]
     value[path[-1]] = called[0] if isinstance(told, str) else called
     return True

@@ -23,6 +23,4 @@ def _file(one: File) -> str:
     for row in one.rows:
         sign = "@@ " if row.sign == "@" else row.sign
         rows += [f"{sign}{line}\n" for line in row.text.split("\n")]
-    return (
-        f"--- {before}\n+++ {after}\n{'' if one.rows and one.rows[0].sign == '@' else '@@ @@' + chr(10)}{''.join(rows)}"
-    )
+    return f"--- {before}\n+++ {after}\n{'' if one.rows and one.rows[0].sign == '@' else '@@ @@' + chr(10)}{''.join(rows)}"

@@ -45,7 +45,9 @@ def export(session: Session, *, actor: str = SYSTEM_SOURCE, folder: Path | None 
     """
     brought = history.of_session(session)
     if brought is not None:
-        raise RefusedError(f"{session} came in a bundle itself: pass on that file, SHA-256 {brought.sha256}.")
+        raise RefusedError(
+            f"{session} came in a bundle itself: pass on that file, SHA-256 {brought.sha256}."
+        )
     handle, name = tempfile.mkstemp(prefix=".bundle-", suffix=".zip", dir=folder)
     os.close(handle)
     path = Path(name)
@@ -61,7 +63,12 @@ def export(session: Session, *, actor: str = SYSTEM_SOURCE, folder: Path | None 
 
 
 def _record(session: Session, found: Exported, actor: str) -> None:
-    facts = {"what": "bundle", "sha256": found.sha256, "size": found.size, "cut": found.cut.position}
+    facts = {
+        "what": "bundle",
+        "sha256": found.sha256,
+        "size": found.size,
+        "cut": found.cut.position,
+    }
     entries.record(
         session.project_id,
         KIND,

@@ -33,7 +33,11 @@ def of_session(session: Session) -> ImportedBundle | None:
 
 def there(effect: Effect) -> str:
     """What an imported effect is called in the book of origin, as the bundle's own summary calls it."""
-    facts = Entry.objects.filter(position=effect.opened_position).values_list("facts", flat=True).first()
+    facts = (
+        Entry.objects.filter(position=effect.opened_position)
+        .values_list("facts", flat=True)
+        .first()
+    )
     return f"e_{parsed(facts or '{}')['origin']['position']}"
 
 
@@ -41,7 +45,9 @@ def exemptions_of(bundle: ImportedBundle) -> list[dict[str, Any]]:
     """The exemptions that the session used, each with its `reason`, None where it was erased."""
     told: list[dict[str, Any]] = bundle.told["exemptions"]
     at = [one["opened_position"] for one in told]
-    bodies = Body.objects.filter(entry_id__in=at, entry__project=bundle.project_id).values_list("entry_id", "text")
+    bodies = Body.objects.filter(entry_id__in=at, entry__project=bundle.project_id).values_list(
+        "entry_id", "text"
+    )
     reasons = {position: parsed(text).get("reason") for position, text in bodies}
     return [one | {"reason": reasons.get(one["opened_position"])} for one in told]
 
@@ -60,7 +66,16 @@ def as_gate(one: ImportedGate) -> Gate:
 
 _COLUMNS = frozenset(
     {field.attname for field in Gate._meta.concrete_fields}
-    - {"id", "project_id", "effect_id", "session_id", "agent_id", "requester_id", "session_owner_id", "agent_owner_id"}
+    - {
+        "id",
+        "project_id",
+        "effect_id",
+        "session_id",
+        "agent_id",
+        "requester_id",
+        "session_owner_id",
+        "agent_owner_id",
+    }
     - {"policy_set_id"}
 )
 
@@ -108,7 +123,9 @@ def told_of(one: ImportedGate) -> Told:
             Vote(
                 who=vote["actor"],
                 answer=ANSWERS[vote["answer"]][0],
-                reason=parsed(bodies[vote["position"]]).get("reason") if vote["position"] in bodies else None,
+                reason=parsed(bodies[vote["position"]]).get("reason")
+                if vote["position"] in bodies
+                else None,
                 told=vote,
                 proof=STEP_UPS[vote["step_up"]],
             )

@@ -24,52 +24,209 @@ Shape = dict[str, Any]
 # What travels as it stands. Ids and references have names of their own, below.
 COLUMNS: Final[Mapping[type[models.Model], tuple[str, ...]]] = {
     Session: (
-        *("key", "branch", "title", "mode", "status", "waiting_on", "cursor", "labels", "merge_intent", "said"),
-        *("opened_position", "effect_count", "created_at_us", "seen_at_us", "started_at_us", "ended_at_us"),
+        *(
+            "key",
+            "branch",
+            "title",
+            "mode",
+            "status",
+            "waiting_on",
+            "cursor",
+            "labels",
+            "merge_intent",
+            "said",
+        ),
+        *(
+            "opened_position",
+            "effect_count",
+            "created_at_us",
+            "seen_at_us",
+            "started_at_us",
+            "ended_at_us",
+        ),
         *("started_mark", "status_mark", "resumes", "version"),
     ),
     Task: (
-        *("key", "title", "state", "priority", "worker", "branch_label", "opened_position", "created_at_us"),
+        *(
+            "key",
+            "title",
+            "state",
+            "priority",
+            "worker",
+            "branch_label",
+            "opened_position",
+            "created_at_us",
+        ),
         *("updated_at_us", "done_at_us", "created_mark", "said", "done_mark", "version"),
     ),
     Item: ("key", "state", "mark", "changed_at_us"),
     Artifact: (
-        *("type", "name", "uri", "sha256", "size", "media_type", "retention", "stored_at_us", "opened_position"),
+        *(
+            "type",
+            "name",
+            "uri",
+            "sha256",
+            "size",
+            "media_type",
+            "retention",
+            "stored_at_us",
+            "opened_position",
+        ),
         "created_at_us",
     ),
     Decision: (
-        *("key", "status", "recorded_position", "concluded_position", "recorded_mark", "concluded_mark"),
+        *(
+            "key",
+            "status",
+            "recorded_position",
+            "concluded_position",
+            "recorded_mark",
+            "concluded_mark",
+        ),
         *("opened_position", "created_at_us", "concluded_at_us", "version"),
     ),
     Handoff: (
-        *("key", "size", "waits_on", "written_position", "written_mark", "accepted_mark", "opened_position"),
+        *(
+            "key",
+            "size",
+            "waits_on",
+            "written_position",
+            "written_mark",
+            "accepted_mark",
+            "opened_position",
+        ),
         *("created_at_us", "accept_by_us", "accepted_at_us", "version"),
     ),
-    Checkpoint: ("cache_keys", "cursor", "pins", "size", "mark", "opened_position", "created_at_us"),
+    Checkpoint: (
+        "cache_keys",
+        "cursor",
+        "pins",
+        "size",
+        "mark",
+        "opened_position",
+        "created_at_us",
+    ),
     ObservedFact: (
-        *("name", "source", "digest", "mark", "position", "opened_position", "observed_at_us", "fresh_until_us"),
+        *(
+            "name",
+            "source",
+            "digest",
+            "mark",
+            "position",
+            "opened_position",
+            "observed_at_us",
+            "fresh_until_us",
+        ),
     ),
     Lease: (
-        *("kind", "process", "epoch", "acquired_at_us", "beat_at_us", "progress_at_us", "expires_at_us"),
+        *(
+            "kind",
+            "process",
+            "epoch",
+            "acquired_at_us",
+            "beat_at_us",
+            "progress_at_us",
+            "expires_at_us",
+        ),
         *("released_at_us", "takeovers", "opened_position"),
     ),
     Tool: (
-        *("name", "tool_class", "reversibility", "deadline_s", "request_lifetime_s", "key_window_s", "probe", "undo"),
+        *(
+            "name",
+            "tool_class",
+            "reversibility",
+            "deadline_s",
+            "request_lifetime_s",
+            "key_window_s",
+            "probe",
+            "undo",
+        ),
         *("max_attempts", "max_probes", "description"),
     ),
     Effect: (
-        *("effect_key", "opened_position", "tool", "claimed_class", "intent_digest", "call_id", "turn", "ref"),
-        *("ref_class", "ref_patterns_version", "environment", "resource", "undoes", "lane", "plan_position"),
-        *("redactions", "judged", "judged_by", "judged_as", "enforced", "leave", "leave_basis", "leave_ref"),
-        *("leave_until_us", "leave_aside", "leave_aside_until_us", "state", "outcome", "attempt_count"),
-        *("failure_reason", "external_reference", "violates", "planned_at_us", "dispatched_at_us", "settled_at_us"),
-        *("received_us", "changed_us", "deadline_us", "planned_mark", "superseded_mark", "resolved_mark"),
+        *(
+            "effect_key",
+            "opened_position",
+            "tool",
+            "claimed_class",
+            "intent_digest",
+            "call_id",
+            "turn",
+            "ref",
+        ),
+        *(
+            "ref_class",
+            "ref_patterns_version",
+            "environment",
+            "resource",
+            "undoes",
+            "lane",
+            "plan_position",
+        ),
+        *(
+            "redactions",
+            "judged",
+            "judged_by",
+            "judged_as",
+            "enforced",
+            "leave",
+            "leave_basis",
+            "leave_ref",
+        ),
+        *(
+            "leave_until_us",
+            "leave_aside",
+            "leave_aside_until_us",
+            "state",
+            "outcome",
+            "attempt_count",
+        ),
+        *(
+            "failure_reason",
+            "external_reference",
+            "violates",
+            "planned_at_us",
+            "dispatched_at_us",
+            "settled_at_us",
+        ),
+        *(
+            "received_us",
+            "changed_us",
+            "deadline_us",
+            "planned_mark",
+            "superseded_mark",
+            "resolved_mark",
+        ),
         *("resolution", "compensated", "undone", "version", "moved_refs"),
     ),
     Attempt: (
-        *("number", "remote_key", "replaces", "verdict_row", "process", "lease_epoch", "lane", "leave", "is_open"),
-        *("replaced", "outcome", "failure_reason", "external_reference", "dispatch_key", "received_us", "heard_us"),
-        *("dispatched_at_us", "acknowledged_at_us", "failed_at_us", "answer_position", "dispatched_mark"),
+        *(
+            "number",
+            "remote_key",
+            "replaces",
+            "verdict_row",
+            "process",
+            "lease_epoch",
+            "lane",
+            "leave",
+            "is_open",
+        ),
+        *(
+            "replaced",
+            "outcome",
+            "failure_reason",
+            "external_reference",
+            "dispatch_key",
+            "received_us",
+            "heard_us",
+        ),
+        *(
+            "dispatched_at_us",
+            "acknowledged_at_us",
+            "failed_at_us",
+            "answer_position",
+            "dispatched_mark",
+        ),
         *("acknowledged_mark", "failed_mark"),
     ),
     Gate: (
@@ -82,16 +239,52 @@ COLUMNS: Final[Mapping[type[models.Model], tuple[str, ...]]] = {
             "requirement",
             "requirement_hash",
         ),
-        *("rule", "risk", "reversibility", "tool", "repository_name", "self_approval", "minimum", "deny_threshold"),
-        *("step_up", "reason_of_yes", "status", "reason", "version", "requested_at_us", "decide_by_us", "leave_for_s"),
+        *(
+            "rule",
+            "risk",
+            "reversibility",
+            "tool",
+            "repository_name",
+            "self_approval",
+            "minimum",
+            "deny_threshold",
+        ),
+        *(
+            "step_up",
+            "reason_of_yes",
+            "status",
+            "reason",
+            "version",
+            "requested_at_us",
+            "decide_by_us",
+            "leave_for_s",
+        ),
         *("decided_at_us", "leave_until_us", "used_at_us", "used_attempt", "ended_at_us"),
     ),
     Vote: (
-        *("actor", "answer", "team", "card_sha256", "shown_version", "shown_digest", "shown_at_us", "view_complete"),
+        *(
+            "actor",
+            "answer",
+            "team",
+            "card_sha256",
+            "shown_version",
+            "shown_digest",
+            "shown_at_us",
+            "view_complete",
+        ),
         *("step_up", "password_at_us", "reason_characters", "position", "voted_at_us"),
     ),
     Exemption: (
-        *("tool", "rule", "agent", "repository", "ref", "environment", "opened_position", "granted_at_us"),
+        *(
+            "tool",
+            "rule",
+            "agent",
+            "repository",
+            "ref",
+            "environment",
+            "opened_position",
+            "granted_at_us",
+        ),
         *("minimum", "in_force_at_us", "ends_at_us", "revoked_at_us", "uses", "used_at_us"),
     ),
     Hold: ("scope", "set_at_us"),
@@ -104,7 +297,17 @@ POSITIONS: Final = frozenset(
     }
 )
 # Parts of the document that make no rows elsewhere; an import keeps them as they were told.
-BESIDE: Final = ("origin", "links", "left_out", "exemptions", "stops", "leases", "resume", "owner", "on_behalf_of")
+BESIDE: Final = (
+    "origin",
+    "links",
+    "left_out",
+    "exemptions",
+    "stops",
+    "leases",
+    "resume",
+    "owner",
+    "on_behalf_of",
+)
 
 _TEXT: Final[Shape] = {"type": "string"}
 _ID: Final[Shape] = {"type": "string", "pattern": "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"}
@@ -163,7 +366,11 @@ _BODY: Final[Shape] = {
     "anyOf": [
         _object(text=_TEXT, salt=_HEX),
         _object(text=_TEXT, replaced=_list(_TEXT)),  # people's names gave way to pseudonyms
-        _object(erased=_object(reason={"type": "string", "minLength": 1, "maxLength": 200}, erased_at_us=_COUNT)),
+        _object(
+            erased=_object(
+                reason={"type": "string", "minLength": 1, "maxLength": 200}, erased_at_us=_COUNT
+            )
+        ),
         {"type": "null"},
     ]
 }
@@ -254,7 +461,9 @@ def schema() -> Shape:
         stops=_list(of(Hold, set_by=_PERSON)),
         leases=_list(of(Lease, task=_or_null(_ID), agent=_NAME)),
         decisions=_list(of(Decision, id=_ID, effect=_or_null(_ID))),
-        handoffs=_list(of(Handoff, id=_ID, written_by=_or_null(_NAME), accepted_by=_or_null(_NAME))),
+        handoffs=_list(
+            of(Handoff, id=_ID, written_by=_or_null(_NAME), accepted_by=_or_null(_NAME))
+        ),
         checkpoints=_list(of(Checkpoint, id=_ID)),
         facts=_list(of(ObservedFact)),
         artifacts=_list(of(Artifact, id=_ID, effect=_or_null(_ID), enclosed=_FLAG)),
@@ -263,5 +472,8 @@ def schema() -> Shape:
     )
     for name, said in _SAID.items():
         parts["properties"][name] = {"description": said, **parts["properties"][name]}
-    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A session of Gatebook, as a bundle"}
+    head = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A session of Gatebook, as a bundle",
+    }
     return {**head, **parts}

@@ -19,7 +19,9 @@ _CLOSED: Final = ("compensated", "superseded")
 
 def text(raw: str, limit: int = _CELL) -> str:
     """Agents' text on one line of Markdown: nothing in it is a sign, a link or hidden."""
-    shown = "".join(piece.shown or piece.raw for piece in untrusted.pieces(raw[:limit], one_line=True))
+    shown = "".join(
+        piece.shown or piece.raw for piece in untrusted.pieces(raw[:limit], one_line=True)
+    )
     return shown.translate(_MARKDOWN) + ("…" if len(raw) > limit else "")
 
 
@@ -38,7 +40,9 @@ def beginning(head: dict[str, Any], effects: int) -> Iterator[str]:
     yield "A session of AI agents as a Gatebook recorded it. `bundle.json` tells the same to programs and more of it;"
     yield "`schema.json` is its form, `SHA256SUMS` holds the hash of every file (`sha256sum -c SHA256SUMS`)."
     yield ""
-    on_behalf = f", on behalf of {head['on_behalf_of']} by its own word" if head["on_behalf_of"] else ""
+    on_behalf = (
+        f", on behalf of {head['on_behalf_of']} by its own word" if head["on_behalf_of"] else ""
+    )
     owner = f", of {head['owner']}" if head["owner"] else ""
     where = text(one["repository"]) if one["repository"] else "none named"
     branch = f"@{text(one['branch'])}" if one["branch"] else ""
@@ -47,9 +51,18 @@ def beginning(head: dict[str, Any], effects: int) -> Iterator[str]:
         ("Agent", f"{text(one['agent'])}{on_behalf}{owner}"),
         ("Repository", where + branch),
         ("Status", f"{one['status']}, mode {one['mode']}"),
-        ("Started, ended (agent's clock)", f"{moment(one['started_at_us'])}, {moment(one['ended_at_us'])}"),
-        ("First heard of, last seen (server)", f"{moment(one['created_at_us'])}, {moment(one['seen_at_us'])}"),
-        ("Cut", f"position {head['cut']['position']} of the journal, {moment(head['cut']['at_us'])}"),
+        (
+            "Started, ended (agent's clock)",
+            f"{moment(one['started_at_us'])}, {moment(one['ended_at_us'])}",
+        ),
+        (
+            "First heard of, last seen (server)",
+            f"{moment(one['created_at_us'])}, {moment(one['seen_at_us'])}",
+        ),
+        (
+            "Cut",
+            f"position {head['cut']['position']} of the journal, {moment(head['cut']['at_us'])}",
+        ),
         ("Effects", str(effects)),
         ("Can it resume safely? As of the cut", head["resume"]["sentence"]),
     ):
@@ -86,13 +99,25 @@ def of_effects(rows: Iterable[dict[str, Any]], doubts: Doubts) -> Iterator[str]:
         doubts.look(one)
         leave = f"{one['leave']}, {one['leave_basis']}" if one["leave_basis"] else one["leave"]
         cells = (
-            *(f"e_{one['opened_position']}", text(one["tool"]) or "not known", one["state"], one["outcome"] or "-"),
-            *(leave, str(one["attempt_count"]), moment(one["planned_at_us"]), text(one["external_reference"]) or "-"),
+            *(
+                f"e_{one['opened_position']}",
+                text(one["tool"]) or "not known",
+                one["state"],
+                one["outcome"] or "-",
+            ),
+            *(
+                leave,
+                str(one["attempt_count"]),
+                moment(one["planned_at_us"]),
+                text(one["external_reference"]) or "-",
+            ),
         )
         yield f"| {' | '.join(cells)} |"
 
 
-def of_gates(rows: Iterable[dict[str, Any]], handles: dict[str, str], reasons: dict[int, str | None]) -> Iterator[str]:
+def of_gates(
+    rows: Iterable[dict[str, Any]], handles: dict[str, str], reasons: dict[int, str | None]
+) -> Iterator[str]:
     """The gates with their rulings. `handles` are those of effects by id, `reasons` what voters wrote, by position."""
     yield from ("", "## Gates", "")
     seen = False

@@ -71,14 +71,18 @@ def write(session: Session, target: Path) -> Cut:
     A session that is written to meanwhile is read again: rows and journal must tell of the same moment.
     """
     for _ in range(_TRIES):
-        one = Session.objects.select_related("project", "agent", "repository", *collecting.LINKS).get(id=session.id)
+        one = Session.objects.select_related(
+            "project", "agent", "repository", *collecting.LINKS
+        ).get(id=session.id)
         cut = cut_of(one)
         with zipfile.ZipFile(target, "w", compresslevel=_LEVEL) as file:
             _write(_Zip(file), Collected(one, cut))
         if cut_of(one) == cut:
             return cut
     target.unlink()
-    raise RefusedError(f"{session} is written to faster than it can be read. Try again when its agent is at rest.")
+    raise RefusedError(
+        f"{session} is written to faster than it can be read. Try again when its agent is at rest."
+    )
 
 
 def _write(file: _Zip, found: Collected) -> None:
@@ -94,7 +98,10 @@ def _write(file: _Zip, found: Collected) -> None:
         with file.member(f"diffs/{handle}.diff") as sink:
             sink.write(diffs.of_plan(_text(position)).encode("utf-8", "replace"))
     for one in enclosed:
-        with file.member(f"artifacts/{one.sha256}") as sink, artifacts.path(one.project_id, one.sha256).open("rb") as b:
+        with (
+            file.member(f"artifacts/{one.sha256}") as sink,
+            artifacts.path(one.project_id, one.sha256).open("rb") as b,
+        ):
             while chunk := b.read(_CHUNK):
                 sink.write(chunk)
     file.lines("SHA256SUMS", [f"{digest}  {name}" for digest, name in file.sums])
@@ -104,12 +111,16 @@ def _document(sink: _Sink, head: dict[str, Any], found: Collected) -> None:
     """bundle.json: one element a line, so that two of them can be compared line by line."""
     sink.write(b"{")
     for name, value in head.items():
-        sink.write(orjson.dumps(name) + b":" + orjson.dumps(value, option=orjson.OPT_SORT_KEYS) + b",\n")
+        sink.write(
+            orjson.dumps(name) + b":" + orjson.dumps(value, option=orjson.OPT_SORT_KEYS) + b",\n"
+        )
     for number, (name, rows) in enumerate(found.parts()):
         sink.write((b",\n" if number else b"") + orjson.dumps(name) + b":[")
         first = True
         for row in rows():
-            sink.write((b"\n" if first else b",\n") + orjson.dumps(row, option=orjson.OPT_SORT_KEYS))
+            sink.write(
+                (b"\n" if first else b",\n") + orjson.dumps(row, option=orjson.OPT_SORT_KEYS)
+            )
             first = False
         sink.write(b"]")
     sink.write(b"}\n")
@@ -123,9 +134,13 @@ def _readme(found: Collected, head: dict[str, Any], changed: int, enclosed: int)
     of = {str(one["effect"]) for one in gates}
     held = found.effects_of().filter(id__in=of).values_list("id", "opened_position")
     handles = {str(identity): f"e_{position}" for identity, position in held}
-    yield from summary.of_gates(gates, handles, _reasons([vote["position"] for one in gates for vote in one["votes"]]))
+    yield from summary.of_gates(
+        gates, handles, _reasons([vote["position"] for one in gates for vote in one["votes"]])
+    )
     exempted = list(found.exemptions())
-    yield from summary.of_exemptions(exempted, _reasons([one["opened_position"] for one in exempted]))
+    yield from summary.of_exemptions(
+        exempted, _reasons([one["opened_position"] for one in exempted])
+    )
     yield from summary.of_doubts(doubts)
     yield from summary.ending(head, changed, enclosed)
 
@@ -140,7 +155,9 @@ def _diffs(found: Collected) -> Iterator[tuple[str, int]]:
     """Handle and plan of every effect whose arguments tell of a change in files."""
     plan = Body.objects.filter(entry_id=OuterRef("plan_position")).values("text")
     planned = found.effects_of().annotate(plan=Subquery(plan)).filter(plan__isnull=False)
-    rows = planned.values_list("opened_position", "plan_position", "plan").iterator(chunk_size=_PLANS)
+    rows = planned.values_list("opened_position", "plan_position", "plan").iterator(
+        chunk_size=_PLANS
+    )
     for handle, position, text in rows:
         if diffs.of_plan(text):
             yield f"e_{handle}", position
@@ -152,5 +169,7 @@ def _text(position: int) -> str:
 
 def _enclosed(session: Session) -> list[Artifact]:
     """The artifacts whose bytes are stored here, one of each hash, in the order of the hashes."""
-    rows = Artifact.objects.filter(session=session, stored_at_us__isnull=False).order_by("sha256", "size")
+    rows = Artifact.objects.filter(session=session, stored_at_us__isnull=False).order_by(
+        "sha256", "size"
+    )
     return list({one.sha256: one for one in rows if collecting.is_enclosed(one)}.values())

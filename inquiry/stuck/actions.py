@@ -1,4 +1,7 @@
-"""What a person may do about one stuck thing, each with a reason and recorded under their name."""
+"""Actions of people on a stuck item: assign, snooze, end a snooze, release a lease.
+
+Every action needs a reason and is recorded under the person's name.
+"""
 
 from collections.abc import Mapping
 from typing import Final
@@ -23,19 +26,24 @@ ENDS_S: Final = {"1h": 3600, "8h": 8 * 3600, "1d": 86_400, "7d": 7 * 86_400}
 
 
 def people(project: Project) -> list[str]:
-    """Who can look after something here, by name."""
-    members = Membership.objects.filter(project=project).exclude(role="viewer").order_by("user__username")
+    """List the user names of people who can own a stuck item, in order."""
+    members = (
+        Membership.objects.filter(project=project).exclude(role="viewer").order_by("user__username")
+    )
     return list(members.values_list("user__username", flat=True))
 
 
 def is_of(project: Project, subject: UUID) -> bool:
-    """True when the project has what `subject` names; whether it is stuck is another matter."""
+    """Return whether the project contains an object with the id `subject`, stuck or not."""
     homes = (Session, Effect, Gate, Handoff, Agent)
     return any(home._default_manager.filter(project=project, id=subject).exists() for home in homes)
 
 
 def act(do: str, row: Row, held: Seen, sent: Mapping[str, str], membership: Membership) -> str:
-    """Do what a form asks for and return what to say of it. Raises RefusedError, and then nothing was done."""
+    """Carry out the action of a form and return the message to show.
+
+    Raises RefusedError without changing anything.
+    """
     by, reason = membership.user, sent.get("reason", "")
     if do == "release":
         return _release(row, held, reason, by)
@@ -43,25 +51,28 @@ def act(do: str, row: Row, held: Seen, sent: Mapping[str, str], membership: Memb
         name = sent.get("person", "")
         chosen = User.objects.filter(username=name, memberships__project=membership.project).first()
         if name and chosen is None:
-            raise RefusedError("Choose one of the people of this project, or nobody.")
+            raise RefusedError("Unknown owner. Choose a member of this project, or nobody.")
         again.durably(lambda: transitions.assign(held, chosen, reason, by))
-        return f"{name} looks after it." if name else "Nobody looks after it now."
+        return f"Assigned to {name}." if name else "Owner removed."
     if do == "unfold":
         again.durably(lambda: transitions.snooze(held, None, reason, by))
-        return "It is on the board again."
+        return "Snooze ended. The row is on the board again."
     length = ENDS_S.get(sent.get("end", ""))
     if length is None:
-        raise RefusedError("Choose when it is to be shown again.")
+        raise RefusedError("No snooze length is selected. Choose one.")
     again.durably(lambda: transitions.snooze(held, now_us() + length * 1_000_000, reason, by))
-    return "Folded away until then. What it waits for goes on."
+    return "Snoozed. Deadlines keep running."
 
 
 def _release(row: Row, held: Seen, reason: str, by: User) -> str:
-    """Let go of the lease of the very epoch that was shown."""
+    """Release the lease if it still has the epoch that the page showed."""
     words = reason.strip()
     if not transitions.LEAST_REASON <= len(words) <= transitions.MOST_REASON:
-        raise RefusedError(f"Say why, in {transitions.LEAST_REASON} to {transitions.MOST_REASON} characters.")
+        raise RefusedError(
+            f"Enter a reason of {transitions.LEAST_REASON} to"
+            f" {transitions.MOST_REASON} characters."
+        )
     project, epoch, subject = held.project, row.reason.epoch, row.reason.subject
     if not again.durably(lambda: leases.let_go(project, subject, epoch, words, by)):
-        raise RefusedError("The lease has changed hands or was given up since: look again.")
-    return "Released. Any worker may take the session; what the old one still writes is kept apart."
+        raise RefusedError("The lease has a new holder or was released. Reload the board.")
+    return "Lease released. Any worker can take over. Late reports are kept separately."

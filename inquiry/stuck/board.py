@@ -1,4 +1,4 @@
-"""The board: everything that is stuck in a project as of now, by cause, with its evidence and one safe action each."""
+"""The stuck board of a project: stuck items by cause, each with evidence and a safe action."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -22,14 +22,14 @@ from ledger.models import Effect
 from sessions.models import Agent, Project, Session
 from sessions.models_state import Handoff
 
-MOST: Final = 2_000  # sessions judged for one page
+MOST: Final = 2_000  # sessions evaluated for one page
 SHOWN: Final = 25  # rows of a cause on the board
 PAGE: Final = 100  # rows of one cause by itself
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why things are stuck: the rule, its heading, and how it looks."""
+    """A group of the board: its rule, heading, CSS class and icon."""
 
     key: str
     title: str
@@ -41,7 +41,9 @@ class Cause:
 
 CAUSES: Final = (
     Cause("unknown", "Outcome unknown, needs a person", "S4", "is-unknown", "unknown"),
-    Cause("unattended", "Outcome unknown, and no worker to check it", "S4", "is-unknown", "unknown"),
+    Cause(
+        "unattended", "Outcome unknown, and no worker to check it", "S4", "is-unknown", "unknown"
+    ),
     Cause("looping", RULES["S5"], "S5", "is-failed", "failed"),
     Cause("waiting", RULES["S6"], "S6", "is-awaiting", "awaiting"),
     Cause("dead", RULES["S2"], "S2", "is-failed", "failed"),
@@ -50,15 +52,22 @@ CAUSES: Final = (
     Cause("late", RULES["S1"], "S1", "is-planned", "planned"),
     Cause("zombie", RULES["S8"], "S8", "is-failed", "stop"),
     Cause("blind", RULES["S10"], "S10", "is-unknown", "warn"),
-    Cause("settling", "Waiting on a fence or a probe", "S4", "is-dispatched", "dispatched", "settles by itself"),
+    Cause(
+        "settling",
+        "Waiting on a fence or a probe",
+        "S4",
+        "is-dispatched",
+        "dispatched",
+        "settles by itself",
+    ),
 )
-_BY_KEY: Final = {one.key: one for one in CAUSES}
-_OF_RULE: Final = {one.rule: one.key for one in reversed(CAUSES)}
+_CAUSE_BY_KEY: Final = {cause.key: cause for cause in CAUSES}
+_CAUSE_BY_RULE: Final = {cause.rule: cause.key for cause in reversed(CAUSES)}
 
 
 @dataclass(slots=True)
 class Row:
-    """One stuck thing. `owner` is whoever looks after it by assignment, else its session's owner, else its agent's."""
+    """A stuck item. `owner` is the assigned person, else the session's owner, else the agent's."""
 
     reason: Reason
     session: Session | None
@@ -67,22 +76,26 @@ class Row:
     owner_id: int | None = None
     snoozed_until_us: int | None = None
     snoozed_because: str = ""
-    given_up: bool = False  # its lease is
+    given_up: bool = False  # the lease was released, or never existed
 
     @property
     def key(self) -> Key:
-        """What an episode is one of."""
+        """The identity of the item's episode."""
         return self.reason.rule, self.reason.subject, self.reason.epoch
 
     @property
     def releasable(self) -> bool:
-        """True where what is stuck is a session whose lease nobody has given up."""
-        return self.reason.kind == "session" and self.reason.rule in ("S2", "S3", "S7") and not self.given_up
+        """Whether the item is a session whose lease can be released."""
+        return (
+            self.reason.kind == "session"
+            and self.reason.rule in ("S2", "S3", "S7")
+            and not self.given_up
+        )
 
 
 @dataclass(slots=True)
 class Group:
-    """The rows of a cause, the oldest first; `more` are there beyond those that are shown."""
+    """The shown rows of a cause, oldest first."""
 
     cause: Cause
     rows: list[Row]
@@ -97,65 +110,80 @@ class Group:
 
 @dataclass(slots=True)
 class Board:
-    """What is stuck. `since` names exactly this state of it, for whoever polls."""
+    """The stuck items of a project. `overflow` is set when too many sessions were overdue."""
 
-    rows: list[Row] = field(default_factory=list)  # neither snoozed nor folded
+    rows: list[Row] = field(default_factory=list)  # not snoozed
     snoozed: list[Row] = field(default_factory=list)
     overflow: bool = False
 
     @property
     def since(self) -> str:
-        """A digest of what is stuck, who looks after it and what is snoozed: another as soon as one of them is."""
-        told = [f"{row.key} {row.owner} {row.reason.grade} {row.cause}" for row in self.rows]
-        told += [f"{row.key} {row.snoozed_until_us}" for row in self.snoozed]
-        return hashlib.sha256("\n".join(sorted(told)).encode()).hexdigest()[:16]
+        """A digest of items, owners and snoozes, for polling: changes with any of them."""
+        lines = [f"{row.key} {row.owner} {row.reason.grade} {row.cause}" for row in self.rows]
+        lines += [f"{row.key} {row.snoozed_until_us}" for row in self.snoozed]
+        return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()[:16]
 
     def groups(self, cause: str = "", start: int = 0) -> list[Group]:
-        """The causes that have rows, the oldest first; of one `cause` a page from `start`."""
-        found = []
-        for one in CAUSES:
-            rows = [row for row in self.rows if row.cause == one.key]
-            if rows and cause in ("", one.key):
+        """Group rows by cause, oldest first; with `cause` only that one, a page from `start`."""
+        groups = []
+        for candidate in CAUSES:
+            rows = [row for row in self.rows if row.cause == candidate.key]
+            if rows and cause in ("", candidate.key):
                 shown = rows[start : start + PAGE] if cause else rows[:SHOWN]
-                found.append(Group(one, shown, len(rows), rows[0].reason.since_us))
-        return sorted(found, key=lambda group: (group.cause.remark != "", group.oldest_us))
+                groups.append(Group(candidate, shown, len(rows), rows[0].reason.since_us))
+        return sorted(groups, key=lambda group: (group.cause.remark != "", group.oldest_us))
 
     def clear(self) -> list[str]:
-        """Rules of which nothing is stuck, in words."""
+        """List the rules that found nothing: id and short title."""
         present = {row.reason.rule for row in (*self.rows, *self.snoozed)}
-        return [f"{rule} {title.partition(':')[0].lower()}" for rule, title in RULES.items() if rule not in present]
+        return [
+            f"{rule} {title.partition(':')[0].lower()}"
+            for rule, title in RULES.items()
+            if rule not in present
+        ]
 
 
 def of(
-    project: Project, now_us: int, *, has_stops: bool = True, mine: int | None = None, only: UUID | None = None
+    project: Project,
+    now_us: int,
+    *,
+    has_stops: bool = True,
+    mine: int | None = None,
+    only: UUID | None = None,
 ) -> Board:
-    """The board of a project as of `now_us`, of one person's own where `mine` names them, or of one session.
+    """Load the board of a project as of `now_us`.
 
-    Five queries, six where there are stops, however much is stuck; one more where a whole source is silent, and one for
-    limits now and then.
+    `mine` limits it to the rows of one user, `only` to one session. Five queries for any number of
+    stuck items, six with stops; one more if an agent is silent (S10), one more when the cached
+    limits have expired.
     """
-    if project.archive:  # nobody is at work there, so nothing of it is stuck
+    if project.archive:  # no agent works in an archive
         return Board()
     limits = limits_of.known(project.id)
     episodes = transitions.of(project.id)
     sessions = [only] if only is not None else reading.candidates(project.id, now_us, limits)
     loops, fenced = _said(episodes)
-    among = sessions[:MOST]
-    every = reading.found(project.id, among, now_us, limits, loops=loops, fenced=fenced, has_stops=has_stops)
+    evaluated = sessions[:MOST]
+    stuck_sessions = reading.found(
+        project.id, evaluated, now_us, limits, loops=loops, fenced=fenced, has_stops=has_stops
+    )
     board = Board(overflow=len(sessions) > MOST)
-    known = {transitions.key_of(row): row for row in episodes}
-    for row in sorted(_rows(every, episodes, now_us), key=lambda one: (one.reason.since_us, str(one.reason.subject))):
-        _cared_for(row, known.get(row.key))
+    episode_by_key = {transitions.key_of(row): row for row in episodes}
+    for row in sorted(
+        _rows(stuck_sessions, episodes, now_us),
+        key=lambda one: (one.reason.since_us, str(one.reason.subject)),
+    ):
+        _cared_for(row, episode_by_key.get(row.key))
         if mine is not None and row.owner_id != mine:
             continue
-        awake = row.snoozed_until_us is None or row.snoozed_until_us <= now_us
-        (board.rows if awake else board.snoozed).append(row)
+        is_shown = row.snoozed_until_us is None or row.snoozed_until_us <= now_us
+        (board.rows if is_shown else board.snoozed).append(row)
     return board
 
 
 def one(project: Project, rule: str, subject: UUID, now_us: int) -> tuple[Row, Seen] | None:
-    """One row of the board, snoozed or not; None when it is not stuck any more."""
-    board = of(project, now_us, only=_session_of(project, subject))  # also where more is stuck than a board shows
+    """Load one row of the board, snoozed or not; None if the item is no longer stuck."""
+    board = of(project, now_us, only=_session_of(project, subject))
     for row in (*board.rows, *board.snoozed):
         if (row.reason.rule, row.reason.subject) == (rule, subject):
             session = row.session.id if row.session is not None else None
@@ -164,10 +192,12 @@ def one(project: Project, rule: str, subject: UUID, now_us: int) -> tuple[Row, S
 
 
 def _session_of(project: Project, subject: UUID) -> UUID:
-    """The session that a session, effect, request or handoff is of."""
-    for home in (Effect, Gate, Handoff):
+    """Return the session of a subject: a session, effect, gate or handoff."""
+    for model in (Effect, Gate, Handoff):
         session: UUID | None = (
-            home._default_manager.filter(project=project, id=subject).values_list("session", flat=True).first()
+            model._default_manager.filter(project=project, id=subject)
+            .values_list("session", flat=True)
+            .first()
         )
         if session is not None:
             return session
@@ -175,7 +205,7 @@ def _session_of(project: Project, subject: UUID) -> UUID:
 
 
 def _said(episodes: Sequence[StuckTransition]) -> tuple[dict[UUID, Loop], dict[UUID, Fenced]]:
-    """What the last evaluation saw of loops and fenced writers, which no deadline tells."""
+    """Take loops and fenced writers from the episodes: no deadline reveals them."""
     loops, fenced = {}, {}
     for row in episodes:
         if row.session_id is not None and row.rule == "S5":
@@ -185,22 +215,31 @@ def _said(episodes: Sequence[StuckTransition]) -> tuple[dict[UUID, Loop], dict[U
     return loops, fenced
 
 
-def _rows(every: Iterable[reading.Found], episodes: Sequence[StuckTransition], now_us: int) -> Iterable[Row]:
-    said = {transitions.key_of(row): transitions.as_sentence(row.says) for row in episodes}
-    itself = {row.subject for row in episodes if row.rule == "S4" and not row.needs_person}
+def _rows(
+    every: Iterable[reading.Found], episodes: Sequence[StuckTransition], now_us: int
+) -> Iterable[Row]:
+    evidence_by_key = {
+        transitions.key_of(row): transitions.as_sentence(row.says) for row in episodes
+    }
+    settling = {row.subject for row in episodes if row.rule == "S4" and not row.needs_person}
     for stuck in every:
-        # One thing is told once: an orphan is dead by then, and what loops does not progress.
-        told = {reason.rule for reason in stuck.reasons if reason.kind == "session"}
-        folded = {"S2" if "S7" in told else "", "S3" if "S5" in told else ""}
+        # S7 implies S2, and S5 implies S3: each item is shown once.
+        session_rules = {reason.rule for reason in stuck.reasons if reason.kind == "session"}
+        implied = {"S2" if "S7" in session_rules else "", "S3" if "S5" in session_rules else ""}
         for reason in stuck.reasons:
-            if reason.rule in folded:
+            if reason.rule in implied:
                 continue
-            lease, cause = stuck.seen.lease, _OF_RULE[reason.rule]
-            if reason.rule == "S4" and reason.subject in itself:
+            lease, cause = stuck.seen.lease, _CAUSE_BY_RULE[reason.rule]
+            if reason.rule == "S4" and reason.subject in settling:
                 cause = "settling" if _has_worker(stuck.seen, now_us) else "unattended"
-            row = Row(reason, stuck.session, cause, given_up=lease is None or lease.released_at_us is not None)
+            row = Row(
+                reason,
+                stuck.session,
+                cause,
+                given_up=lease is None or lease.released_at_us is not None,
+            )
             if reason.rule in ("S5", "S8"):
-                reason.says = said.get(row.key, reason.says)
+                reason.says = evidence_by_key.get(row.key, reason.says)
             row.owner, row.owner_id = answerable(stuck.session)
             yield row
     blind = [row.subject for row in episodes if row.rule == "S10"]
@@ -209,19 +248,26 @@ def _rows(every: Iterable[reading.Found], episodes: Sequence[StuckTransition], n
         if episode.rule == "S10":
             says: Sentence = transitions.as_sentence(episode.says)
             reason = Reason(
-                "S10", episode.subject, "agent", 0, episode.since_us, [], says, names.get(episode.subject, "")
+                "S10",
+                episode.subject,
+                "agent",
+                0,
+                episode.since_us,
+                [],
+                says,
+                names.get(episode.subject, ""),
             )
             yield Row(reason, None, "blind")
 
 
 def _has_worker(seen: StuckSeen, now: int) -> bool:
-    """Whether anybody is there who settles by itself what may be settled."""
-    word = liveness.word(seen.status, seen.mode, seen.start_by_us, seen.lease, seen.helped, now)
-    return word not in liveness.WORDS
+    """Return whether a live worker can settle what needs no person."""
+    status = liveness.word(seen.status, seen.mode, seen.start_by_us, seen.lease, seen.helped, now)
+    return status not in liveness.WORDS
 
 
 def answerable(session: Session) -> tuple[str, int | None]:
-    """Whose session it is, else whose agent: their name and user."""
+    """Return name and user id of the session's owner, else of the agent's owner."""
     person = session.owner or session.agent.owner
     return (person.get_username(), person.pk) if person is not None else ("", None)
 
@@ -238,5 +284,5 @@ def _cared_for(row: Row, episode: StuckTransition | None) -> None:
 
 
 def is_cause(key: str) -> bool:
-    """True for the key of a cause."""
-    return key in _BY_KEY
+    """Return whether `key` names a cause."""
+    return key in _CAUSE_BY_KEY

@@ -1,27 +1,27 @@
-"""What an evaluation makes of a rule: two in a row raise it, one sign of progress clears it. Pure."""
+"""Hysteresis of alerts: two evaluations in a row raise, one negative clears. Pure functions."""
 
 from dataclasses import dataclass
 from typing import Final, Literal
 
 US: Final = 1_000_000
-GRACE_S: Final = 60  # how long the sweeper may be away before its absence counts as an outage of our own
-HOLD_S: Final = 120  # how long alarms are then held: agents need the time to come back
+GRACE_S: Final = 60  # a longer silence of the sweeper counts as an outage of Gatebook
+HOLD_S: Final = 120  # alerts pause this long after an outage, so that agents can reconnect
 Step = Literal["", "see", "raise", "clear", "forget"]
 
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """A rule that was seen to hold for a subject: in which evaluation first, and whether it was raised."""
+    """A rule that is true for a subject: the evaluation that saw it first, and whether raised."""
 
     seen: int
     raised: bool
 
 
 def follow(episode: Episode | None, *, holds: bool, evaluation: int, held: bool = False) -> Step:
-    """The step that evaluation number `evaluation` takes; `held` keeps it from raising anything.
+    """Return the step of evaluation number `evaluation`; `held` suppresses raising.
 
-    An episode that did not hold is forgotten or cleared at once. So one that is still there, unraised, held in the
-    evaluation before this.
+    An episode whose rule is no longer true is cleared or forgotten at once. So an unraised episode
+    that still exists was also true in the previous evaluation.
     """
     if episode is None:
         return "see" if holds else ""
@@ -33,9 +33,10 @@ def follow(episode: Episode | None, *, holds: bool, evaluation: int, held: bool 
 
 
 def outage(beat_us: int | None, every_us: int, now_us: int) -> bool:
-    """True when we ourselves were away: silent for longer than the grace, and than three of the usual intervals.
+    """Return whether a job was silent longer than the grace and three usual intervals.
 
-    `every_us` is what the intervals were before: a sweep that cron starts every ten minutes was not away for nine.
+    `every_us` is its previous interval: a sweep that cron starts every ten minutes is not late
+    after nine.
     """
     if beat_us is None:
         return False

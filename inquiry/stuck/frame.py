@@ -1,4 +1,4 @@
-"""What the frame of every page says of the watch: how much is raised, and how late our own chores are."""
+"""Stuck count for every page header, and registration of the stuck package."""
 
 from uuid import UUID
 
@@ -12,21 +12,26 @@ from sessions import standing
 
 
 def raised(project: UUID, now: int) -> Coalesce:
-    """How many episodes are raised, neither cleared nor snoozed. The board itself counts what is stuck now.
+    """Count raised episodes that are neither cleared nor snoozed, as a query expression.
 
-    One thing is counted once, as it is shown once: an orphan is dead by then, and what loops does not progress.
+    The board itself counts what is stuck now. S7 implies S2 and S5 implies S3: each item counts
+    once, as the board shows it once.
     """
-    open_ones = StuckTransition.objects.filter(project=project, cleared_us__isnull=True, raised_us__isnull=False)
-    told = {"S2": open_ones.filter(rule="S7"), "S3": open_ones.filter(rule="S5")}
-    once = open_ones
-    for rule, others in told.items():
-        once = once.exclude(rule=rule, subject__in=others.values("subject"))
-    awake = once.filter(Q(snoozed_until_us__isnull=True) | Q(snoozed_until_us__lte=now)).order_by()
+    open_episodes = StuckTransition.objects.filter(
+        project=project, cleared_us__isnull=True, raised_us__isnull=False
+    )
+    implied_by = {"S2": open_episodes.filter(rule="S7"), "S3": open_episodes.filter(rule="S5")}
+    counted = open_episodes
+    for rule, others in implied_by.items():
+        counted = counted.exclude(rule=rule, subject__in=others.values("subject"))
+    awake = counted.filter(
+        Q(snoozed_until_us__isnull=True) | Q(snoozed_until_us__lte=now)
+    ).order_by()
     return Coalesce(Subquery(awake.values("project").annotate(n=Count("id")).values("n")), 0)
 
 
 def tell() -> None:
-    """Say how the frame reads its part, who keeps the pulses, and who hears of what is raised. Called once."""
+    """Register the stuck count, job heartbeats and notifications. Called once."""
     standing.tell(stuck=raised, pulses=pulses.in_words)
     beating.keep(pulses.heard, pulses.ended)
     notices.register()

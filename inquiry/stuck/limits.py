@@ -1,4 +1,4 @@
-"""The one writer of StuckLimit: limits of the rules that are others for one agent, and who said so."""
+"""Limits of the stuck rules per agent. Only this module writes StuckLimit."""
 
 import time
 from collections.abc import Mapping
@@ -22,51 +22,59 @@ _DEADLINES: Final = ("start_s", "progress_s", "orphan_s")  # computed at the wri
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The limits of a project's agents. Who has none of their own has the defaults."""
+    """The limits of a project's agents. Agents without own limits have the defaults."""
 
     by_agent: Mapping[UUID, Limits] = field(default_factory=dict)
 
     def of(self, agent: UUID) -> Limits:
-        """The limits for an agent's sessions."""
+        """Return the limits for an agent's sessions."""
         return self.by_agent.get(agent, DEFAULT)
 
     @property
     def sooner_us(self) -> int:
-        """How long before its stored deadline a rule may speak at the most, because some agent has a shorter limit."""
-        own = self.by_agent.values()
-        shorter: list[int] = [getattr(DEFAULT, name) - getattr(one, name) for one in own for name in _DEADLINES]
+        """Microseconds by which the shortest agent limit precedes the stored deadlines."""
+        agent_limits = self.by_agent.values()
+        shorter: list[int] = [
+            getattr(DEFAULT, name) - getattr(limits, name)
+            for limits in agent_limits
+            for name in _DEADLINES
+        ]
         return max([0, *shorter]) * 1_000_000
 
 
 def known(project: UUID) -> Known:
-    """A project's limits, read anew after a few seconds: every board and every sweep asks for them."""
-    kept = _kept.get(project)
-    if kept is None or kept[0] < time.monotonic():
-        kept = _kept[project] = (time.monotonic() + KEPT_S, _read(project))
-    return kept[1]
+    """Return a project's limits, cached for a few seconds: every board and sweep needs them."""
+    cached = _kept.get(project)
+    if cached is None or cached[0] < time.monotonic():
+        cached = _kept[project] = (time.monotonic() + KEPT_S, _read(project))
+    return cached[1]
 
 
 _kept: dict[UUID, tuple[float, Known]] = {}
 
 
 def _read(project: UUID) -> Known:
-    found: dict[UUID, Limits] = {}
-    for agent, name, value in StuckLimit.objects.filter(project=project).values_list("agent", "name", "value"):
+    by_agent: dict[UUID, Limits] = {}
+    for agent, name, value in StuckLimit.objects.filter(project=project).values_list(
+        "agent", "name", "value"
+    ):
         if name in LIMITS:
-            found[agent] = replace(found.get(agent, DEFAULT), **{name: value})
-    return Known(found)
+            by_agent[agent] = replace(by_agent.get(agent, DEFAULT), **{name: value})
+    return Known(by_agent)
 
 
 @transaction.atomic(savepoint=False)
 def put(agent: Agent, name: str, value: int | None, *, actor: str) -> None:
-    """Give an agent a limit of its own; None gives it the default again. Raises RefusedError."""
+    """Set a limit of an agent; None restores the default. Raises RefusedError."""
     if name not in LIMITS:
-        raise RefusedError(f"There is no limit {name!r}: choose one of {', '.join(LIMITS)}.")
+        raise RefusedError(f"Unknown limit {name!r}. Choose one of {', '.join(LIMITS)}.")
     if value is not None and not _LEAST.get(name, 0) <= value <= LONGEST_S:
-        raise RefusedError(f"{name} is a whole number from {_LEAST.get(name, 0)} to {LONGEST_S}.")
-    mine = StuckLimit.objects.filter(agent=agent, name=name)
+        raise RefusedError(
+            f"{name} is out of range. Use a whole number from {_LEAST.get(name, 0)} to {LONGEST_S}."
+        )
+    stored = StuckLimit.objects.filter(agent=agent, name=name)
     if value is None:
-        mine.delete()
+        stored.delete()
     else:
         StuckLimit.objects.update_or_create(
             agent=agent, name=name, defaults={"value": value, "project_id": agent.project_id}
@@ -74,4 +82,11 @@ def put(agent: Agent, name: str, value: int | None, *, actor: str) -> None:
     transaction.on_commit(lambda: _kept.pop(agent.project_id, None))
     _kept.pop(agent.project_id, None)
     facts = {"agent": agent.id.hex, "limit": name, "value": value}
-    record(agent.project_id, "stuck.limit_changed", actor=actor, subject=agent.id, facts=facts, words={})
+    record(
+        agent.project_id,
+        "stuck.limit_changed",
+        actor=actor,
+        subject=agent.id,
+        facts=facts,
+        words={},
+    )

@@ -1,7 +1,7 @@
-"""Lets people hear of what was raised or cleared: the outbox hands it over at least once, each with its key.
+"""Notifications of raised and cleared episodes, delivered at least once from the outbox.
 
-Whoever chose to hear of it, and the owner of the session, by the channels of the room approvals; the operator in the
-log. One alert under each key of transitions.alert_of; that it is over once nothing is raised under it any more.
+Recipients are the subscribed channels and the session's owner; operators read the log. One alert
+per key of `transitions.alert_of`, and one recovery when nothing is raised under the key.
 """
 
 from typing import Any
@@ -25,13 +25,13 @@ log = structlog.get_logger("gatebook.notice")
 
 
 def register() -> None:
-    """Take what the outbox holds of the watch, and say how it is put into words. Called once."""
+    """Register the outbox topic and the notification texts. Called once."""
     outbox.register("stuck", tell)
     delivery.tellers.update({"session.stuck": _raised, "session.recovered": _cleared})
 
 
 def tell(row: Outbox) -> None:
-    """Say it where an operator looks, in one structured log line of ids only, and to those who are to hear of it."""
+    """Log an episode in one line of ids only, and enqueue its notifications."""
     entry = Entry.objects.get(position=row.entry_id)
     log.warning(
         entry.kind,
@@ -60,12 +60,12 @@ def _alert(entry: Entry) -> str:
 
 
 def _subject(entry: Entry) -> UUID:
-    """What it is about: the session, the thing in it, or of S10 the agent."""
+    """Return the session, the effect, gate or handoff in it, or the agent (S10)."""
     return entry.subject or UUID(int=0)
 
 
 def _standing(entry: Entry) -> QuerySet[StuckTransition]:
-    """What is raised under the alert of an entry as of now."""
+    """Query the raised episodes under the alert key of an entry."""
     facts = _facts(entry)
     of = Q(session=entry.session)
     if entry.session is None or facts["rule"] in OF_ONE_THING:
@@ -81,13 +81,19 @@ def _standing(entry: Entry) -> QuerySet[StuckTransition]:
 
 
 def _owners(entry: Entry) -> set[int]:
-    """Whoever looks after it by assignment, and whose session it is, else whose agent."""
-    owners: set[int | None] = set(_standing(entry).filter(owner__isnull=False).values_list("owner", flat=True))
+    """Return the assigned people and the owner of the session, else of the agent."""
+    owners: set[int | None] = set(
+        _standing(entry).filter(owner__isnull=False).values_list("owner", flat=True)
+    )
     if entry.session is None:
         owners |= set(Agent.objects.filter(id=_subject(entry)).values_list("owner", flat=True))
     else:
-        owners.add(answerable(Session.objects.select_related("owner", "agent__owner").get(id=entry.session))[1])
-    return {one for one in owners if one is not None}
+        owners.add(
+            answerable(
+                Session.objects.select_related("owner", "agent__owner").get(id=entry.session)
+            )[1]
+        )
+    return {owner for owner in owners if owner is not None}
 
 
 def _raised(entry: Entry) -> Telling | None:
@@ -95,31 +101,41 @@ def _raised(entry: Entry) -> Telling | None:
         return None
     facts = _facts(entry)
     rule = facts["rule"]
-    told = [f"Rule {rule}, since {delivery.moment(facts['since_us'])}. The page Stuck shows its evidence."]
-    return _telling(entry, f"{_of(entry)} is stuck: {RULES[rule]}", told)
+    lines = [
+        f"Rule {rule}, since {delivery.moment(facts['since_us'])}."
+        " The Stuck page shows the evidence."
+    ]
+    return _telling(entry, f"{_of(entry)} is stuck: {RULES[rule]}", lines)
 
 
 def _cleared(entry: Entry) -> Telling:
     facts = _facts(entry)
     why = facts.get("why", "")
-    because = f" The session ended: {why.removeprefix('session_')}." if why.startswith("session_") else ""
-    told = [
-        f"Rule {facts['rule']}, {RULES[facts['rule']]}: over since {delivery.moment(entry.received_us)}.{because}",
-        "Should the same come back before its lease is taken over, the page Stuck says so and no notice does.",
+    because = (
+        f" The session ended: {why.removeprefix('session_')}." if why.startswith("session_") else ""
+    )
+    lines = [
+        f"Rule {facts['rule']}, {RULES[facts['rule']]}:"
+        f" over since {delivery.moment(entry.received_us)}.{because}",
+        "If it returns before a worker takes over, you get no new notification;"
+        " the Stuck page shows it.",
     ]
-    return _telling(entry, f"{_of(entry)} is not stuck any more by rule {facts['rule']}", told)
+    return _telling(entry, f"{_of(entry)} is no longer stuck by rule {facts['rule']}", lines)
 
 
-def _telling(entry: Entry, headline: str, told: list[str]) -> Telling:
+def _telling(entry: Entry, headline: str, lines: list[str]) -> Telling:
     rule = _facts(entry)["rule"]
     session = str(entry.session) if entry.session else None
-    paths: dict[str, str] = {"S4": f"/effects/{entry.subject}/", "S6": f"/approvals/{entry.subject}/"}
+    paths: dict[str, str] = {
+        "S4": f"/effects/{entry.subject}/",
+        "S6": f"/approvals/{entry.subject}/",
+    }
     path = paths.get(rule) or (f"/sessions/{session}/" if session else "/stuck/")
-    return Telling(headline, told, path, {"session": session, "rule": rule})
+    return Telling(headline, lines, path, {"session": session, "rule": rule})
 
 
 def _of(entry: Entry) -> str:
-    """What is stuck, by the names that notices of gates use too."""
+    """Name the stuck session or agent as gate notifications do."""
     if entry.session is None:
         return f"Agent {delivery.inert(Agent.objects.get(id=_subject(entry)).name)}"
     session = Session.objects.select_related("agent").get(id=entry.session)

@@ -1,4 +1,4 @@
-"""The one writer of Pulse: our own chores say when they last ran, and every page says so if that is long ago."""
+"""Heartbeats of Gatebook's own jobs. Only this module writes Pulse; pages show late jobs."""
 
 import re
 from typing import Final
@@ -17,22 +17,31 @@ from journal.clock import now_us
 
 log = structlog.get_logger("gatebook.jobs")
 
-_COLUMNS: Final = ("name", "beat_us", "every_us", "held_until_us", "succeeded_us", "failed_us", "error")
+_COLUMNS: Final = (
+    "name",
+    "beat_us",
+    "every_us",
+    "held_until_us",
+    "succeeded_us",
+    "failed_us",
+    "error",
+)
 _ALL: Final = "SELECT {gather}(" + " || ':' || ".join(_COLUMNS) + ", ' ') FROM inquiry_pulse"
-# They record a run when it ends. The others need their row at the beginning.
+# These jobs write their heartbeat when a run ends; the others when it begins.
 _BEAT_AT_END: Final = frozenset({"outbox", "notices", "gates", "pruning"})
 
 _OF_CHECKS: Final = (
-    "SELECT (SELECT beat_us || ':' || every_us || ':' || position FROM inquiry_pulse WHERE name = %s),"
+    "SELECT (SELECT beat_us || ':' || every_us || ':' || position"
+    " FROM inquiry_pulse WHERE name = %s),"
     " coalesce((SELECT max(position) FROM journal_entry), 0)"
 )
 
 
 @transaction.atomic
 def beat(name: str, at_us: int | None = None, *, usual_s: int = 0) -> Pulse:
-    """Say that the chore runs now, and return its pulse. After an outage of our own alarms are held for HOLD_S.
+    """Record that a job runs now and return its heartbeat; an outage pauses alerts for HOLD_S.
 
-    `usual_s` is its interval, for the time until a second beat shows it.
+    `usual_s` is the expected interval, used until a second heartbeat measures it.
     """
     row = _beaten(name, now_us() if at_us is None else at_us, usual_s)
     row.save()
@@ -41,12 +50,14 @@ def beat(name: str, at_us: int | None = None, *, usual_s: int = 0) -> Pulse:
 
 @transaction.atomic
 def ended(name: str, error: BaseException | None) -> None:
-    """Record how a run ended: of an error its type alone, because every page and /readyz show it."""
+    """Record the end of a run. Stores only an error's type: every page and /readyz show it."""
     now = now_us()
     if name in _BEAT_AT_END:
         row = _beaten(name, now, 0)
     else:
-        row, _ = Pulse.objects.select_for_update().get_or_create(name=name, defaults={"beat_us": now})
+        row, _ = Pulse.objects.select_for_update().get_or_create(
+            name=name, defaults={"beat_us": now}
+        )
     if error is None:
         row.succeeded_us, row.error = now, ""
     else:
@@ -57,11 +68,15 @@ def ended(name: str, error: BaseException | None) -> None:
 def _beaten(name: str, now: int, usual_s: int) -> Pulse:
     row = Pulse.objects.select_for_update().filter(name=name).first()
     if row is None:
-        row, _ = Pulse.objects.get_or_create(name=name, defaults={"beat_us": now, "every_us": usual_s * US})
+        row, _ = Pulse.objects.get_or_create(
+            name=name, defaults={"beat_us": now, "every_us": usual_s * US}
+        )
         return row
-    # Alarms are never held for longer than HOLD_S, whatever the clock read when the hold began.
+    # Alerts never pause longer than HOLD_S, even if the clock was wrong when the pause began.
     longest_us = now + HOLD_S * US
-    row.held_until_us = longest_us if outage(row.beat_us, row.every_us, now) else min(row.held_until_us, longest_us)
+    row.held_until_us = (
+        longest_us if outage(row.beat_us, row.every_us, now) else min(row.held_until_us, longest_us)
+    )
     if row.beat_us - now > CLOCK_STEP_US:
         _note_clock_step(now, row.beat_us - now)
     else:
@@ -72,7 +87,7 @@ def _beaten(name: str, now: int, usual_s: int) -> Pulse:
 
 
 def _note_clock_step(now: int, by_us: int) -> None:
-    """Record that the wall clock was set back by `by_us`; of one step every job finds it, and the first records it."""
+    """Record that the wall clock was set back by `by_us`; the first job of a step records it."""
     row, made = Pulse.objects.select_for_update().get_or_create(
         name=CLOCK, defaults={"beat_us": now, "every_us": by_us}
     )
@@ -81,61 +96,70 @@ def _note_clock_step(now: int, by_us: int) -> None:
             return
         row.beat_us, row.every_us = now, by_us
         row.save()
-    log.warning("clock_moved", by_s=-by_us // US, detail="Deadlines and leases set before last longer by as much.")
+    log.warning(
+        "clock_moved",
+        by_s=-by_us // US,
+        detail="Deadlines and leases set before last longer by as much.",
+    )
 
 
 def heard(name: str) -> None:
-    """As `beat`, for chores that stand in rooms below."""
+    """Call `beat`; registered for jobs of lower layers."""
     beat(name)
 
 
 def read_to(name: str, position: int) -> None:
-    """Keep how far a chore has read the journal."""
-    sql.write("UPDATE inquiry_pulse SET position = %s WHERE name = %s AND position < %s", [position, name, position])
+    """Store the journal position that a job has read up to."""
+    sql.write(
+        "UPDATE inquiry_pulse SET position = %s WHERE name = %s AND position < %s",
+        [position, name, position],
+    )
 
 
 def position(name: str) -> int:
-    """How far a chore has read the journal; 0 for one that never did."""
-    found = sql.rows("SELECT position FROM inquiry_pulse WHERE name = %s", [name])
-    return int(found[0][0]) if found else 0
+    """Return the journal position that a job has read up to; 0 for none."""
+    rows = sql.rows("SELECT position FROM inquiry_pulse WHERE name = %s", [name])
+    return int(rows[0][0]) if rows else 0
 
 
 def start_over(name: str) -> None:
-    """Let a chore read the journal from its beginning."""
+    """Make a job read the journal from its beginning again."""
     Pulse.objects.filter(name=name).update(position=0)
 
 
 def is_away(name: str, now: int) -> bool:
-    """True when a chore ran before, and has been silent for longer than the grace and its usual interval allow."""
+    """Return whether a job that ran before is now silent for too long (see `outage`)."""
     row = Pulse.objects.filter(name=name).first()
     return row is not None and outage(row.beat_us, row.every_us, now)
 
 
 def progress_of_checks(at_us: int) -> Progress:
-    """How far the check for stuck sessions had read the journal, and whether it was late at a moment. One query."""
+    """Return the sweeper's journal position and lateness at a moment. One query."""
     ((pulse, last),) = sql.rows(_OF_CHECKS, ["sweeper"])
     beat_us, every_us, position = map(int, pulse.split(":")) if pulse else (None, 0, 0)
-    silent_us = -1 if beat_us is None else at_us - beat_us if outage(beat_us, every_us, at_us) else 0
+    silent_us = (
+        -1 if beat_us is None else at_us - beat_us if outage(beat_us, every_us, at_us) else 0
+    )
     return Progress(STUCK, position, max(last, position), silent_us=silent_us)
 
 
 def held_until() -> int:
-    """Until when alarms are held after an outage of our own; a moment that has passed where they are not."""
+    """Return until when alerts pause after an outage; a past moment if they do not."""
     return beating.held_until(sql.rows(_text())[0][0] or "")
 
 
 def in_words(*_project: object) -> RawSQL:
-    """All pulses as one text, to be read beside a project's row (journal/beating.py reads it)."""
-    return RawSQL(f"({_text()})", (), output_field=TextField())  # noqa: S611 - no value of anybody's
+    """Return all job heartbeats as one text column; journal/beating.py parses it."""
+    return RawSQL(f"({_text()})", (), output_field=TextField())  # noqa: S611 - no user input
 
 
 def all_of_them() -> list[Lateness]:
-    """How each chore stands now. One query."""
+    """Return the lateness of every job. One query."""
     return lateness(sql.rows(_text())[0][0] or "", now_us())
 
 
 def clock() -> ClockStep | None:
-    """The last backward step of the wall clock, while it still matters."""
+    """Return the last backward step of the wall clock while it affects deadlines."""
     return clock_step(sql.rows(_text())[0][0] or "", now_us())
 
 

@@ -1,4 +1,4 @@
-"""What the rules of stuck sessions know of one: plain rows, times in microseconds of the server's clock."""
+"""Inputs of the stuck rules as plain rows. Times are microseconds of the server's clock."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from uuid import UUID
 
 @dataclass(frozen=True, slots=True)
 class LeaseSeen:
-    """A session's lease; times in microseconds of the server's clock, deadlines as they were computed at the write."""
+    """A session's lease. Deadlines are as computed when the lease was written."""
 
     epoch: int
     process: str
@@ -22,7 +22,7 @@ class LeaseSeen:
 
 @dataclass(frozen=True, slots=True)
 class EffectSeen:
-    """An effect that was dispatched and not answered; or answered by nobody knows."""
+    """A dispatched effect without an answer, or one answered as unknown."""
 
     id: UUID
     name: str
@@ -34,7 +34,7 @@ class EffectSeen:
 
 @dataclass(frozen=True, slots=True)
 class GateSeen:
-    """A request that waits for people."""
+    """A pending gate."""
 
     id: UUID
     name: str
@@ -46,7 +46,7 @@ class GateSeen:
 
 @dataclass(frozen=True, slots=True)
 class HandoffSeen:
-    """The latest handoff, if nobody has accepted it."""
+    """The latest handoff if not accepted."""
 
     id: UUID
     name: str
@@ -56,20 +56,20 @@ class HandoffSeen:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """What repeats itself: `calls` equal calls with equal results in a row, `attempts` at one effect, or beats."""
+    """A loop: equal calls with equal results in a row, attempts at one effect, or heartbeats."""
 
     effect: UUID | None = None
     name: str = ""
     tool: str = ""
     calls: int = 0
     attempts: int = 0
-    beats: int = 0  # in the last quarter of an hour, with one and the same progress token
+    beats: int = 0  # in the last 15 minutes, with one progress token
     since_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """Entries that a stale epoch sent lately."""
+    """Recent entries written under a stale epoch."""
 
     epoch: int
     count: int
@@ -78,7 +78,7 @@ class Fenced:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the rules know of one session."""
+    """The rule inputs of one session."""
 
     id: UUID
     mode: str = "leased"
@@ -91,10 +91,10 @@ class Seen:
     handoff: HandoffSeen | None = None
     loop: Loop | None = None
     fenced: Fenced | None = None
-    stopped: bool = False  # by a person: then it cannot move, and is not to be blamed for it
-    helped: bool = False  # somebody holds the lease on a task of it
+    stopped: bool = False  # by a person: the session cannot progress
+    helped: bool = False  # a worker holds the lease of one of its tasks
 
     @property
     def epoch(self) -> int:
-        """The lease's, 0 without one."""
+        """The lease's epoch, 0 without a lease."""
         return self.lease.epoch if self.lease is not None else 0

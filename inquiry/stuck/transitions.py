@@ -1,7 +1,8 @@
-"""The one writer of StuckTransition: what was seen, raised and cleared, each once, and what people said of it.
+"""Episodes of stuck rules: seen, raised, cleared, assigned, snoozed.
 
-A transition, its entry in the journal and the note that somebody is to hear of it are one transaction: a kill leaves
-all of them or none, and the next evaluation does what is missing.
+Only this module writes StuckTransition.
+A transition, its journal entry and its outbox row are one transaction: a crash leaves all or none,
+and the next evaluation completes what is missing.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -36,7 +37,7 @@ Key = tuple[str, UUID, int]  # rule, subject, epoch
 
 
 class Seen(NamedTuple):
-    """A rule that holds, as it is to be stored."""
+    """A rule that is true, with the ids to store."""
 
     project: UUID
     session: UUID | None
@@ -44,66 +45,80 @@ class Seen(NamedTuple):
 
     @property
     def key(self) -> Key:
-        """What an episode is one of."""
+        """The identity of the episode."""
         return self.reason.rule, self.reason.subject, self.reason.epoch
 
 
 def key_of(row: StuckTransition) -> Key:
-    """As Seen.key."""
+    """Return the identity of a stored episode, as `Seen.key`."""
     return row.rule, row.subject, row.epoch
 
 
 def of(project: UUID) -> list[StuckTransition]:
-    """Every open episode of a project, the oldest first, those that are snoozed with the entry's text. One query."""
-    rows = StuckTransition.objects.filter(project=project, cleared_us__isnull=True).select_related("owner")
+    """Load the open episodes of a project, oldest first, with the text of a snooze. One query."""
+    rows = StuckTransition.objects.filter(project=project, cleared_us__isnull=True).select_related(
+        "owner"
+    )
     text = Subquery(Body.objects.filter(entry=OuterRef("snoozed_position")).values("text"))
     return list(rows.annotate(snoozed_text=text).order_by("since_us", "id"))
 
 
 def see(held: Iterable[Seen], evaluation: int, at_us: int) -> None:
-    """Store episodes that begin; what another evaluation stored meanwhile stands."""
+    """Store episodes that begin. Ignores those that another evaluation has stored."""
     rows = [
         StuckTransition(
-            project_id=one.project,
-            session_id=one.session,
-            rule=one.reason.rule,
-            subject=one.reason.subject,
-            epoch=one.reason.epoch,
-            since_us=one.reason.since_us,
+            project_id=item.project,
+            session_id=item.session,
+            rule=item.reason.rule,
+            subject=item.reason.subject,
+            epoch=item.reason.epoch,
+            since_us=item.reason.since_us,
             seen_us=at_us,
             seen_sweep=evaluation,
-            says=as_json(one.reason.says),
+            says=as_json(item.reason.says),
         )
-        for one in held
+        for item in held
     ]
     StuckTransition.objects.bulk_create(rows, batch_size=500, ignore_conflicts=True)
 
 
 def raise_(rows: Sequence[StuckTransition], at_us: int) -> int:
-    """Raise episodes, each once: entry, row and note to the outbox together. Returns how many this call raised."""
-    return sum(_transit(rows[n : n + AT_ONCE], "session.stuck", at_us) for n in range(0, len(rows), AT_ONCE))
+    """Raise episodes, each once: entry, row and outbox row together. Return how many it raised."""
+    return sum(
+        _transit(rows[n : n + AT_ONCE], "session.stuck", at_us)
+        for n in range(0, len(rows), AT_ONCE)
+    )
 
 
 def clear(rows: Sequence[StuckTransition], at_us: int) -> int:
-    """Clear raised episodes, each once. Returns how many this call cleared."""
-    return sum(_transit(rows[n : n + AT_ONCE], "session.recovered", at_us) for n in range(0, len(rows), AT_ONCE))
+    """Clear raised episodes, each once. Return how many this call cleared."""
+    return sum(
+        _transit(rows[n : n + AT_ONCE], "session.recovered", at_us)
+        for n in range(0, len(rows), AT_ONCE)
+    )
 
 
 @transaction.atomic
 def _transit(rows: Sequence[StuckTransition], kind: str, at_us: int) -> int:
     raising = kind == "session.stuck"
-    mine = StuckTransition.objects.filter(
+    open_episodes = StuckTransition.objects.filter(
         id__in=[row.id for row in rows], cleared_us__isnull=True, raised_us__isnull=raising
     )
-    locked = list(mine.select_for_update(skip_locked=connection.vendor == "postgresql").order_by("id"))
+    locked = list(
+        open_episodes.select_for_update(skip_locked=connection.vendor == "postgresql").order_by(
+            "id"
+        )
+    )
     if not locked:
         return 0
     ended = {} if raising else _ended(locked)
     whys = ["" if raising else ended.get(row.session_id, PROGRESS) for row in locked]
-    fates = entries.append([_draft(row, kind, at_us, why) for row, why in zip(locked, whys, strict=True)], at_us)
+    fates = entries.append(
+        [_draft(row, kind, at_us, why) for row, why in zip(locked, whys, strict=True)], at_us
+    )
     moved = 0
     for row, fate in zip(locked, fates, strict=True):
-        # A clock that was set back, or another machine's that is behind, raises nothing before it was seen.
+        # With a clock that was set back, `raised` must still not precede `seen`.
         values = {"raised": max(at_us, row.seen_us)} if raising else {"cleared": at_us}
         ((word, at),) = values.items()
         guard = {"cleared_us__isnull": True, "raised_us__isnull": raising}
@@ -120,33 +135,43 @@ def _transit(rows: Sequence[StuckTransition], kind: str, at_us: int) -> int:
 
 
 def _ended(rows: Sequence[StuckTransition]) -> dict[UUID | None, str]:
-    """Why nothing of a session is stuck any more, where it has ended: a run that failed made no progress."""
-    found = Session.objects.filter(id__in={row.session_id for row in rows}, status__in=ENDED)
-    return {session: f"session_{status}" for session, status in found.values_list("id", "status")}
+    """Return how sessions ended, as the reason for clearing: a failed run made no progress."""
+    sessions = Session.objects.filter(id__in={row.session_id for row in rows}, status__in=ENDED)
+    return {
+        session: f"session_{status}" for session, status in sessions.values_list("id", "status")
+    }
 
 
-PROGRESS: Final = "progress"  # why an episode is over, where its session goes on
+PROGRESS: Final = "progress"  # reason for clearing an episode whose session continues
 
 
 def alert_key(row: StuckTransition) -> str:
-    """The deduplication key of a row's alert, as `alert_of` makes it."""
+    """Return the deduplication key of an episode's alert."""
     return alert_of(row.session_id, row.subject, row.rule, row.epoch)
 
 
 def alert_of(session: UUID | None, subject: UUID, rule: str, epoch: int) -> str:
-    """The deduplication key of an alert: one for each session, rule and epoch, however often it comes and goes.
+    """Build the deduplication key of an alert.
 
-    Of S10, which knows no session, for each agent. Of rules about one thing of a session for each thing: a second
-    effect of which nobody knows is news, and a session without a lease stays in epoch 0 for ever.
+    There is one per session, rule and epoch, however often the alert is raised. S10 has one per
+    agent. S4 and S6 have one per effect or gate: a second unknown effect is news, and a session
+    without a lease stays in epoch 0.
     """
     about = subject if session is None or rule in OF_ONE_THING else session
     return f"stuck:{about.hex}:{rule}:{epoch}"
 
 
 def _draft(row: StuckTransition, kind: str, at_us: int, why: str) -> Draft:
-    facts: dict[str, Any] = {"rule": row.rule, "rules": VERSION, "epoch": row.epoch, "since_us": row.since_us}
+    facts: dict[str, Any] = {
+        "rule": row.rule,
+        "rules": VERSION,
+        "epoch": row.epoch,
+        "since_us": row.since_us,
+    }
     facts |= {"why": why} if why else {}
-    text = orjson.dumps({"kind": kind, "subject": row.subject, **facts}, option=orjson.OPT_SORT_KEYS).decode()
+    text = orjson.dumps(
+        {"kind": kind, "subject": row.subject, **facts}, option=orjson.OPT_SORT_KEYS
+    ).decode()
     return Draft(
         project=row.project_id,
         source=SYSTEM_SOURCE,
@@ -162,15 +187,21 @@ def _draft(row: StuckTransition, kind: str, at_us: int, why: str) -> Draft:
 
 
 def forget(rows: Collection[StuckTransition], at_us: int) -> None:
-    """Take away what held in one evaluation and not in the next: nobody has heard of it."""
+    """Delete episodes that ended before they were raised; no notification was sent."""
     if rows:
-        unraised = StuckTransition.objects.filter(id__in=[row.id for row in rows], raised_us__isnull=True)
+        unraised = StuckTransition.objects.filter(
+            id__in=[row.id for row in rows], raised_us__isnull=True
+        )
         unraised.filter(owner__isnull=True, snoozed_position__isnull=True).delete()
-        unraised.filter(cleared_us__isnull=True).update(cleared_us=at_us)  # what a person said of it stays
+        unraised.filter(cleared_us__isnull=True).update(
+            cleared_us=at_us
+        )  # rows with an owner or a snooze stay
 
 
-def note(row: StuckTransition, *, says: Sentence | None = None, needs_person: bool | None = None) -> None:
-    """Keep what an evaluation sees now, where no deadline tells it again."""
+def note(
+    row: StuckTransition, *, says: Sentence | None = None, needs_person: bool | None = None
+) -> None:
+    """Store what an evaluation sees now and no deadline can reveal again."""
     change: dict[str, Any] = {} if says is None else {"says": as_json(says)}
     if needs_person is not None:
         change["needs_person"] = needs_person
@@ -179,7 +210,7 @@ def note(row: StuckTransition, *, says: Sentence | None = None, needs_person: bo
 
 @transaction.atomic(savepoint=False)
 def assign(held: Seen, owner: User | None, reason: str, by: User) -> None:
-    """Say who looks after it; None for nobody. Raises RefusedError."""
+    """Set the owner of an episode; None removes it. Raises RefusedError."""
     words = _checked(reason)
     row = _open(held)
     StuckTransition.objects.filter(id=row.id).update(owner=owner)
@@ -189,11 +220,14 @@ def assign(held: Seen, owner: User | None, reason: str, by: User) -> None:
 
 @transaction.atomic(savepoint=False)
 def snooze(held: Seen, until_us: int | None, reason: str, by: User) -> None:
-    """Fold it away until then, None to unfold it. Raises RefusedError for no reason, no end, or one too far off."""
+    """Snooze an episode until a moment; None ends the snooze.
+
+    Raises RefusedError without a reason, or for an end in the past or more than seven days ahead.
+    """
     words = _checked(reason)
     now = now_us()
     if until_us is not None and not now < until_us <= now + LONGEST_SNOOZE_S * 1_000_000:
-        raise RefusedError("A snooze has an end, at most seven days from now.")
+        raise RefusedError("The snooze end is out of range. Choose one within seven days.")
     row = _open(held)
     position = _record("stuck.snoozed", held, by, _facts(held) | {"until_us": until_us}, words)
     by_whom = by if until_us is not None else None
@@ -203,7 +237,7 @@ def snooze(held: Seen, until_us: int | None, reason: str, by: User) -> None:
 
 
 def _open(held: Seen) -> StuckTransition:
-    """The open episode; one that no evaluation has seen yet begins here, and is raised in its turn."""
+    """Lock the open episode; create it if no evaluation has stored it yet."""
     see([held], 0, now_us())
     rule, subject, epoch = held.key
     return StuckTransition.objects.select_for_update().get(
@@ -229,15 +263,17 @@ def _facts(held: Seen) -> dict[str, Any]:
 def _checked(reason: str) -> str:
     words = reason.strip()
     if not LEAST_REASON <= len(words) <= MOST_REASON:
-        raise RefusedError(f"Say why, in {LEAST_REASON} to {MOST_REASON} characters.")
+        raise RefusedError(
+            f"Enter a reason of {LEAST_REASON} to {MOST_REASON} characters."
+        )
     return words
 
 
 def as_json(says: Sentence) -> list[Any]:
-    """A sentence as JSON keeps it."""
+    """Convert a sentence to JSON."""
     return [{"us": part.us} if isinstance(part, Moment) else part for part in says]
 
 
 def as_sentence(says: Sequence[Any]) -> Sentence:
-    """The sentence that `as_json` kept."""
+    """Convert JSON of `as_json` back to a sentence."""
     return [Moment(part["us"]) if isinstance(part, dict) else str(part) for part in says]

@@ -1,4 +1,4 @@
-"""Why is it waiting? Every rule that could speak of a session, its terms, their present values and their thresholds."""
+"""Explain one session: every rule that applies, with terms, current values and thresholds."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from sessions.models import ENDED, Session
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """What holds, what could and does not yet; `ended` says why nothing can. `version` is that of the rules."""
+    """The rules that are true and those that are not; none for an ended session."""
 
     holding: list[Reason]
     others: list[Reason]
@@ -19,23 +19,29 @@ class Why:
 
     @property
     def waits(self) -> list[Reason]:
-        """What is waited for and not yet too long: people, answers of tools, somebody who accepts a handoff."""
-        return [one for one in self.others if one.kind != "session"]
+        """Waits that are not overdue: approvals, tool results, acceptance of a handoff."""
+        return [reason for reason in self.others if reason.kind != "session"]
 
     @property
     def titles(self) -> dict[str, str]:
-        """The rules by name."""
+        """Rule titles by id."""
         return RULES
 
 
 def of(session: Session, now_us: int) -> Why:
-    """Judge one session, everything read now. About ten queries; none for one that has ended."""
+    """Evaluate the rules for one session now. About ten queries; none for an ended session."""
     if session.status in ENDED:
         return Why([], [], True)
     limits = limits_of.known(session.project_id)
-    own = limits.of(session.agent_id)
-    looping = loops.constant([session.id], now_us) | loops.found([session.id], own)
-    fenced = loops.fenced([session.id], now_us, own)
-    read = list(reading.facts(session.project_id, [session.id], now_us, loops=looping, fenced=fenced))
-    reasons = [one for _session, seen in read for one in judge(seen, now_us, own)]
-    return Why([one for one in reasons if one.holds], [one for one in reasons if not one.holds], False)
+    agent_limits = limits.of(session.agent_id)
+    looping = loops.constant([session.id], now_us) | loops.found([session.id], agent_limits)
+    fenced = loops.fenced([session.id], now_us, agent_limits)
+    inputs = list(
+        reading.facts(session.project_id, [session.id], now_us, loops=looping, fenced=fenced)
+    )
+    reasons = [reason for _session, seen in inputs for reason in judge(seen, now_us, agent_limits)]
+    return Why(
+        [reason for reason in reasons if reason.holds],
+        [reason for reason in reasons if not reason.holds],
+        False,
+    )

@@ -25,7 +25,9 @@ _SIGNS: Final = {
 def sign_of(line: Line) -> SafeString:
     """Whose a line is, as a sign with its words."""
     _, words, sign = _SIGNS[line.sign]
-    return markup('<b class="sign" aria-hidden="true">{}</b><span class="away">{}</span>', sign, words)
+    return markup(
+        '<b class="sign" aria-hidden="true">{}</b><span class="away">{}</span>', sign, words
+    )
 
 
 @register.filter

@@ -53,9 +53,23 @@ def found_effects(page: Searched) -> SafeString:
     rows = []
     for row in page.rows:
         effect = row.effect
-        cells = [row_time(effect.received_us, day), in_session(row, asof), state_of(effect, now), effect.agent_name]
+        cells = [
+            row_time(effect.received_us, day),
+            in_session(row, asof),
+            state_of(effect, now),
+            effect.agent_name,
+        ]
         cells += [target(row)] if targets else []
-        rows.append(markup(form, "", effect_cell(row, asof), arguments_of(row, page.snippets), *cells, leave(effect)))
+        rows.append(
+            markup(
+                form,
+                "",
+                effect_cell(row, asof),
+                arguments_of(row, page.snippets),
+                *cells,
+                leave(effect),
+            )
+        )
     return SafeString("\n".join(rows))
 
 
@@ -90,7 +104,12 @@ def _task(row: Row) -> SafeString:
     if not effect.task_id:
         return SafeString("")
     words = name(effect.task_title or effect.task_key, 24)
-    return markup('<a href="{}">t_{}</a> {}', page_of(effect.task_id, "task"), str(effect.task_position), words)
+    return markup(
+        '<a href="{}">t_{}</a> {}',
+        page_of(effect.task_id, "task"),
+        str(effect.task_position),
+        words,
+    )
 
 
 @lru_cache(maxsize=64)

@@ -58,7 +58,9 @@ def figure(value: Any, kind: str) -> SafeString | str:
 def in_code(words: str) -> SafeString:
     """Words of ours in which code stands between backticks, as docs/search.md has them."""
     parts = words.replace("\\|", "|").split("`")
-    return SafeString("".join(markup("<code>{}</code>" if n % 2 else "{}", part) for n, part in enumerate(parts)))
+    return SafeString(
+        "".join(markup("<code>{}</code>" if n % 2 else "{}", part) for n, part in enumerate(parts))
+    )
 
 
 @register.filter
@@ -81,7 +83,9 @@ def arguments_of(row: Row, snippets: dict[UUID, Snippet]) -> SafeString:
 def snippet_line(snippet: Snippet) -> SafeString:
     """Agents' text on one line, inert, with what was asked for marked. A page has fifty, so no template says it."""
     parts = ((untrusted_line(text, _SNIPPET), matched) for text, matched in snippet.parts)
-    told = SafeString("".join(f"<mark>{text}</mark>" if matched else text for text, matched in parts))
+    told = SafeString(
+        "".join(f"<mark>{text}</mark>" if matched else text for text, matched in parts)
+    )
     return markup('<span class="snippet">{}</span>\n', told)
 
 
@@ -91,7 +95,14 @@ def people_of(gate: Any, reader: Reader) -> SafeString:
     parts = [markup('<span class="quiet">{}</span>', str(_ASKED.value(gate, reader)))]
     for vote in columns.cast(gate, reader):
         took = elapsed(vote.voted_at_us - vote.shown_at_us)
-        parts.append(markup('; {} {} <span class="quiet">in {}</span>', vote.username, _ANSWERED[vote.answer], took))
+        parts.append(
+            markup(
+                '; {} {} <span class="quiet">in {}</span>',
+                vote.username,
+                _ANSWERED[vote.answer],
+                took,
+            )
+        )
     return SafeString("".join(parts))
 
 
@@ -116,7 +127,11 @@ def look(entity: str, value: str, word: str) -> SafeString:
 @register.simple_tag
 def facet_word(entity: str, facet: Facet, value: Value, split: str) -> SafeString:
     """The word for one value of a facet."""
-    return look(entity, value.value, value.label) if facet.field.name == split else name(value.label, _LONGEST)
+    return (
+        look(entity, value.value, value.label)
+        if facet.field.name == split
+        else name(value.label, _LONGEST)
+    )
 
 
 @register.simple_tag

@@ -10,7 +10,11 @@ from journal.untrusted import markup
 
 register = template.Library()
 
-_STATES: Final = {"open": ("is-failed", "warn"), "contained": ("is-awaiting", "pause"), "closed": ("is-ack", "tick")}
+_STATES: Final = {
+    "open": ("is-failed", "warn"),
+    "contained": ("is-awaiting", "pause"),
+    "closed": ("is-ack", "tick"),
+}
 _VERBS: Final = {
     "incident.opened": "opened it",
     "incident.noted": "noted",

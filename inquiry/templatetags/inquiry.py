@@ -144,9 +144,7 @@ def effect_cell(row: Row, asof: str = "") -> SafeString:
     return markup(_EFFECT_CELL, handle, link, handle, tool, _VIOLATION if effect.violates else "")
 
 
-_EFFECT_CELL: Final = (
-    '<th role=rowheader scope=row data-label="Effect"><a class="handle" id="{}" href="{}">{}</a> {}{}</th>'
-)
+_EFFECT_CELL: Final = '<th role=rowheader scope=row data-label="Effect"><a class="handle" id="{}" href="{}">{}</a> {}{}</th>'
 _NO_PLAN: Final = SafeString('<span class="quiet">plan not arrived</span>')
 _VIOLATION: Final = markup(' <span class="flag is-danger">{}violation</span>', mark("warn"))
 
@@ -167,8 +165,13 @@ def arguments_cell(row: Row) -> SafeString:
 @register.filter
 def in_session(row: Row, asof: str = "") -> SafeString:
     """The effect's session, linked to where the effect stands in it; `asof` as for `effect_cell`."""
-    handle, link = str(row.effect), page_of(row.effect.session_id, "session") + (f"{asof}&" if asof else "?")
-    return markup('<a href="{}at={}#{}">s_{}</a>', link, handle, handle, str(row.effect.session_position))
+    handle, link = (
+        str(row.effect),
+        page_of(row.effect.session_id, "session") + (f"{asof}&" if asof else "?"),
+    )
+    return markup(
+        '<a href="{}at={}#{}">s_{}</a>', link, handle, handle, str(row.effect.session_position)
+    )
 
 
 @register.filter
@@ -214,7 +217,9 @@ def shift(skew: Skew) -> str:
 @register.filter
 def corrected(bar: Bar, lanes: Lanes) -> SafeString:
     """When an effect was first told of, by the corrected clock."""
-    return moment(clocks.corrected(bar.steps[0].agent_us, lanes.skews.get(bar.effect.session_id)), "ms")
+    return moment(
+        clocks.corrected(bar.steps[0].agent_us, lanes.skews.get(bar.effect.session_id)), "ms"
+    )
 
 
 @register.filter
@@ -223,7 +228,9 @@ def sentence(parts: Sentence) -> SafeString:
     said, after = SafeString(""), ""
     for part in parts:
         if isinstance(part, Moment):
-            said += moment(part.us, "until" if after.endswith((" at ", " until ", " before ")) else "")
+            said += moment(
+                part.us, "until" if after.endswith((" at ", " until ", " before ")) else ""
+            )
         else:
             said, after = said + markup("{}", part), part
     return said
@@ -242,7 +249,11 @@ def state_shape(word: str) -> str:
 
 
 def _look(word: str) -> tuple[str, str]:
-    return ("is-awaiting", "decided") if word == "decided" else STATES.get(word, ("is-planned", "dash"))
+    return (
+        ("is-awaiting", "decided")
+        if word == "decided"
+        else STATES.get(word, ("is-planned", "dash"))
+    )
 
 
 @register.simple_tag
@@ -260,7 +271,9 @@ def _until(found: Verdict) -> SafeString:
     if found.answer == "wait":
         seconds = max(0, (found.until_us - now_us()) // 1_000_000)
         return markup(
-            ' <span data-left="{}">{}</span>', str(seconds), elapsed(seconds * 1_000_000).replace(".0 s", " s")
+            ' <span data-left="{}">{}</span>',
+            str(seconds),
+            elapsed(seconds * 1_000_000).replace(".0 s", " s"),
         )
     return markup(" until {}", moment(found.until_us, "until"))
 
@@ -316,7 +329,9 @@ def untrusted_excerpt(piece: Excerpt, label: str) -> dict[str, object]:
 def agent_value(piece: Excerpt) -> SafeString:
     """The value of an argument: agent text as it stands, in a box only where it has several lines."""
     look = "agent untrusted" if "\n" in piece.text or len(piece.text) > _ONE_LINE else "untrusted"
-    return markup('<code class="{}" hx-disable hx-ignore dir="ltr">{}</code>', look, _excerpt(piece))
+    return markup(
+        '<code class="{}" hx-disable hx-ignore dir="ltr">{}</code>', look, _excerpt(piece)
+    )
 
 
 _ONE_LINE = 160
@@ -327,4 +342,6 @@ def _excerpt(piece: Excerpt) -> SafeString:
     if not piece.cut:
         return shown
     rest = piece.octets - untrusted.byte_length(piece.text)
-    return markup('{}<span class="token is-quiet">[cut here: {} more bytes]</span>', shown, f"{rest:,}")
+    return markup(
+        '{}<span class="token is-quiet">[cut here: {} more bytes]</span>', shown, f"{rest:,}"
+    )

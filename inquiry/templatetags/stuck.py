@@ -1,4 +1,4 @@
-"""What the pages of stuck sessions say in one way: the titles of rules, and values that may be times."""
+"""Template filters of the stuck pages: rule titles, and term values that may be times."""
 
 from django import template
 from django.utils.safestring import SafeString
@@ -13,11 +13,11 @@ register = template.Library()
 
 @register.filter
 def rule_title(rule: str) -> str:
-    """What a rule says."""
+    """Return the title of a rule."""
     return RULES.get(rule, "")
 
 
 @register.filter
 def part(value: Part) -> SafeString:
-    """One value of a term: a time in the reader's clock, or text."""
+    """Render a term's value: a time in the reader's clock, or text."""
     return moment(value.us) if isinstance(value, Moment) else markup("{}", value)

@@ -36,7 +36,11 @@ def _act(request: MemberRequest, found: SavedQuery) -> str:
     if request.POST.get("do") != "on":
         off = again.durably(lambda: alerts.turn_off(found, request.user))
         return "Its alerts are off." if off else "Its alerts were off already."
-    wanted = {one for text in request.POST.getlist("channel") if (one := handles.as_uuid(text)) is not None}
+    wanted = {
+        one
+        for text in request.POST.getlist("channel")
+        if (one := handles.as_uuid(text)) is not None
+    }
     start = alerting.start(found)
     again.durably(lambda: alerts.turn_on(found, request.user, start, wanted))
     return "Its alerts are on: what matches from now on is told, once."
@@ -46,7 +50,11 @@ def shown(found: SavedQuery) -> dict[str, Any]:
     """What the page of a query says of its alerts to its owner."""
     alert = Alert.objects.filter(query=found).first()
     chosen = alerts.chosen(alert) if alert is not None else set()
-    told = Entry.objects.filter(position=alert.told_position).first() if alert and alert.told_position else None
+    told = (
+        Entry.objects.filter(position=alert.told_position).first()
+        if alert and alert.told_position
+        else None
+    )
     facts = orjson.loads(told.facts) if told is not None else None
     return {
         "alert": alert,

@@ -38,7 +38,9 @@ def export_bundle(request: MemberRequest, session: UUID) -> HttpResponseBase:
         return redirect("session", session=found.id)
     file = taken.path.open("rb")
     taken.path.unlink()  # what is open is read to its end
-    return FileResponse(file, as_attachment=True, filename=taken.name(found), content_type=MEDIA_TYPE)
+    return FileResponse(
+        file, as_attachment=True, filename=taken.name(found), content_type=MEDIA_TYPE
+    )
 
 
 @require_safe

@@ -37,7 +37,11 @@ def export(request: MemberRequest) -> HttpResponseBase:
         if form not in FORMATS:
             raise RefusedError(f"A format is one of {', '.join(FORMATS)}.")
         if request.method == "POST":
-            return _now(request, text, form) if sent.get("do") == "now" else _later(request, text, form)
+            return (
+                _now(request, text, form)
+                if sent.get("do") == "now"
+                else _later(request, text, form)
+            )
         asked = asking.understand(text, request.membership.project, now_us())
         context["entity"], context["notes"] = asked.entity, asked.context.notes
         context["count"], context["more"] = _count(request, asked)
@@ -46,7 +50,9 @@ def export(request: MemberRequest) -> HttpResponseBase:
     except RefusedError as refusal:
         context["error"] = str(refusal)
     context["rows"] = list(exports.of(request.membership)[:20])
-    return render(request, "inquiry/export.html", context, status=422 if "error" in context else 200)
+    return render(
+        request, "inquiry/export.html", context, status=422 if "error" in context else 200
+    )
 
 
 @require_safe
@@ -55,7 +61,11 @@ def export(request: MemberRequest) -> HttpResponseBase:
 def export_job(request: MemberRequest, export: UUID) -> HttpResponse:
     """How far an export is; polled as a fragment until it has ended."""
     found = _one(request, export)
-    template = "inquiry/_export.html" if request.headers.get("HX-Request") == "true" else "inquiry/export_job.html"
+    template = (
+        "inquiry/_export.html"
+        if request.headers.get("HX-Request") == "true"
+        else "inquiry/export_job.html"
+    )
     ended = found.state in ("done", "failed", "gone")
     notes = [] if ended else exports.waits_for(found)
     context = {"export": found, "format": FORMATS[found.format], "ended": ended, "notes": notes}
@@ -74,7 +84,9 @@ def export_file(request: MemberRequest, export: UUID) -> HttpResponseBase:
     if file is None:
         raise Http404
     name = _name(found.position, found.format)
-    return FileResponse(file, as_attachment=True, filename=name, content_type=exporting.TYPES[found.format])
+    return FileResponse(
+        file, as_attachment=True, filename=name, content_type=exporting.TYPES[found.format]
+    )
 
 
 def _one(request: MemberRequest, identity: UUID) -> Export:
@@ -97,7 +109,9 @@ def _count(request: MemberRequest, asked: asking.Asked) -> tuple[int | None, boo
 
 def _now(request: MemberRequest, text: str, form: str) -> HttpResponseBase:
     wanted = exports.wanted_by(request.membership, text, form)
-    if wanted.late:  # a download cannot wait for an index, and must not leave out what it has not read
+    if (
+        wanted.late
+    ):  # a download cannot wait for an index, and must not leave out what it has not read
         return _later(request, text, form)
     # A stream that breaks off is seen to break off: its last piece never comes.
     stream = _Stream(request.user.pk, exporting.pieces(wanted, limit=patience.in_time))
@@ -114,9 +128,7 @@ class _Stream:
     def __init__(self, person: int, pieces: Iterator[bytes]) -> None:
         with _counting:
             if _under_way[person] >= AT_ONCE:
-                words = (
-                    f"{AT_ONCE} downloads of yours are under way already. Let one end, or make it in the background."
-                )
+                words = f"{AT_ONCE} downloads of yours are under way already. Let one end, or make it in the background."
                 raise RefusedError(words)
             _under_way[person] += 1
         self._person: int | None = person

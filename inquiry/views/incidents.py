@@ -24,7 +24,9 @@ from sessions.access import MemberRequest, may, member, requires
 from sessions.models import Membership
 from sessions.refused import RefusedError
 
-LONGEST: Final = incidents.MOST_NOTE + 1  # of a field: one more than is accepted, so that the verb says so
+LONGEST: Final = (
+    incidents.MOST_NOTE + 1
+)  # of a field: one more than is accepted, so that the verb says so
 FIELDS: Final = ("title", "state", "owner", "reason", "text", "thing", "key", "version")
 
 
@@ -38,8 +40,16 @@ def incidents_page(request: MemberRequest) -> HttpResponse:
     if state and state not in STATES:
         place.errors.append(f"An incident is {', '.join(STATES)}; “{state[:20]}” is none of them.")
     page = incident_page.incidents(request.membership.project, state, place.window)
-    context = {"page": page, "place": place, "state": state, "states": STATES, "may_act": _may_act(request)}
-    return render(request, "inquiry/incidents/list.html", context | {"beginnings": shipped.BEGINNINGS})
+    context = {
+        "page": page,
+        "place": place,
+        "state": state,
+        "states": STATES,
+        "may_act": _may_act(request),
+    }
+    return render(
+        request, "inquiry/incidents/list.html", context | {"beginnings": shipped.BEGINNINGS}
+    )
 
 
 @require_safe
@@ -93,7 +103,11 @@ def add_to_incident(request: MemberRequest) -> HttpResponse:
             error = _try(request, lambda: _add(request, found, sent))
             if not error:
                 return redirect("incident", incident=found.id)
-    context = {"sent": sent, "error": error, "choices": incident_page.choices(request.membership.project)}
+    context = {
+        "sent": sent,
+        "error": error,
+        "choices": incident_page.choices(request.membership.project),
+    }
     return render(request, "inquiry/incidents/add.html", context, status=422 if error else 200)
 
 
@@ -126,7 +140,9 @@ def change_incident(request: MemberRequest, incident: UUID) -> HttpResponse:
     found, sent = _incident(request, incident), _sent(request)
 
     def change() -> str:
-        if not (sent["version"].isascii() and sent["version"].isdigit() and len(sent["version"]) < 10):
+        if not (
+            sent["version"].isascii() and sent["version"].isdigit() and len(sent["version"]) < 10
+        ):
             raise ChangedError(
                 "Your page did not say what it showed, so nothing was recorded. Below stands what it is now."
             )
@@ -137,7 +153,11 @@ def change_incident(request: MemberRequest, incident: UUID) -> HttpResponse:
                 found, request.user, version=version, title=title, state=state, owner=owner, why=why
             )
         )
-        return "The change is recorded." if changed else "Nothing is different, so nothing was recorded."
+        return (
+            "The change is recorded."
+            if changed
+            else "Nothing is different, so nothing was recorded."
+        )
 
     return _answer(request, found, "change", change)
 
@@ -154,7 +174,9 @@ def remove_member(request: MemberRequest, incident: UUID, member: UUID) -> HttpR
     if request.method == "POST":
 
         def remove() -> str:
-            taken = again.durably(lambda: incidents.remove(found, member, sent["reason"], request.user))
+            taken = again.durably(
+                lambda: incidents.remove(found, member, sent["reason"], request.user)
+            )
             return "It is taken out." if taken else "Somebody else took it out before."
 
         error = _try(request, remove)
@@ -180,7 +202,9 @@ def _try(request: MemberRequest, act: Callable[[], str]) -> str:
     return ""
 
 
-def _answer(request: MemberRequest, found: Incident, form: str, act: Callable[[], str]) -> HttpResponse:
+def _answer(
+    request: MemberRequest, found: Incident, form: str, act: Callable[[], str]
+) -> HttpResponse:
     """Go back to the incident, or show it as it is now with what was refused and what was typed."""
     try:
         messages.success(request, act())
@@ -191,7 +215,9 @@ def _answer(request: MemberRequest, found: Incident, form: str, act: Callable[[]
     return redirect("incident", incident=found.id)
 
 
-def _page(request: MemberRequest, found: Any, form: str = "", error: str = "", status: int = 200) -> HttpResponse:
+def _page(
+    request: MemberRequest, found: Any, form: str = "", error: str = "", status: int = 200
+) -> HttpResponse:
     """The page; after a refusal without the timeline, whose links lead on from where it stands."""
     query, now = request.GET, now_us()
     before = handles.as_position(query.get("said_before", ""))
@@ -251,7 +277,13 @@ def _as_json(found: Any, held: Held) -> dict[str, Any]:
         "version": found.version,
         "opened_at_us": found.opened_at_us,
         "members": [
-            {"kind": one.row.kind, "name": one.name, "page": one.url, "why": one.why, "added_by": one.who}
+            {
+                "kind": one.row.kind,
+                "name": one.name,
+                "page": one.url,
+                "why": one.why,
+                "added_by": one.who,
+            }
             for one in held.members
         ],
         "history": [
@@ -285,7 +317,9 @@ def _owner(request: MemberRequest, name: str) -> Membership | None:
     owners = incident_page.owners(request.membership.project)
     found = next((one for one in owners if one.user.get_username() == name), None)
     if found is None:
-        raise RefusedError("Choose one of the people of this project who may change things, or nobody.")
+        raise RefusedError(
+            "Choose one of the people of this project who may change things, or nobody."
+        )
     return found
 
 

@@ -1,4 +1,4 @@
-"""The stuck board, and the confirm page of what a person may do about one thing on it. Looking changes nothing."""
+"""Views of the stuck board, its actions, and the explanation of one session."""
 
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -26,36 +26,52 @@ SNOOZES: Final = {"1h": "one hour", "8h": "eight hours", "1d": "one day", "7d": 
 @member
 @vary_on_headers("HX-Request")
 def stuck(request: MemberRequest) -> HttpResponse:
-    """What is stuck, by cause. A poll (`since`) is answered with news, or with 204."""
-    mine, cause = request.GET.get("mine") == "1", request.GET.get("cause", "")
+    """Show the board. A poll (`since`) gets the refresh link, or 204 without a change."""
+    is_mine, cause = request.GET.get("mine") == "1", request.GET.get("cause", "")
     cause = cause if board.is_cause(cause) else ""
     start = _start(request.GET.get("from", ""))
     standing, now = standing_of(request), now_us()
-    found = board.of(
-        request.membership.project, now, has_stops=standing.has_stops, mine=request.user.pk if mine else None
+    board_now = board.of(
+        request.membership.project,
+        now,
+        has_stops=standing.has_stops,
+        mine=request.user.pk if is_mine else None,
     )
-    kept = urlencode({name: value for name, value in (("mine", "1" if mine else ""), ("cause", cause)) if value})
+    kept = urlencode(
+        {
+            name: value
+            for name, value in (("mine", "1" if is_mine else ""), ("cause", cause))
+            if value
+        }
+    )
     polled = request.headers.get("HX-Request") == "true" and "since" in request.GET
     if polled:
-        if request.GET["since"] == found.since:
+        if request.GET["since"] == board_now.since:
             return HttpResponse(status=204)
-        context = {"changed": True, "count": len(found.rows), "since": request.GET["since"], "kept": kept}
+        context = {
+            "changed": True,
+            "count": len(board_now.rows),
+            "since": request.GET["since"],
+            "kept": kept,
+        }
         return render(request, "inquiry/stuck/_news.html", context)
-    if not mine:  # the rail of this very page says what the page says
-        request.standing = standing._replace(stuck=len(found.rows))  # type: ignore[attr-defined]  # kept by standing_of
-    groups = found.groups(cause, start)
+    if not is_mine:  # the rail shows the same count as the page
+        request.standing = standing._replace(stuck=len(board_now.rows))  # type: ignore[attr-defined]  # kept by standing_of
+    groups = board_now.groups(cause, start)
     context = {
-        "board": found,
+        "board": board_now,
         "groups": groups,
         "cause": cause,
-        "count": len(found.rows),
-        "snoozed": found.snoozed,
-        "mine": mine,
+        "count": len(board_now.rows),
+        "snoozed": board_now.snoozed,
+        "mine": is_mine,
         "kept": kept,
-        "since": found.since,
+        "since": board_now.since,
         "polls": request.GET.get("live") != "off",
-        "clear": found.clear(),
-        "further": start + board.PAGE if cause and groups and groups[0].count > start + board.PAGE else None,
+        "clear": board_now.clear(),
+        "further": start + board.PAGE
+        if cause and groups and groups[0].count > start + board.PAGE
+        else None,
         "held_until": _held(standing.pulses, now),
         "rules": VERSION,
         "now": now,
@@ -68,25 +84,27 @@ def stuck(request: MemberRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @requires("reviewer")
 def stuck_care(request: MemberRequest, rule: str, subject: UUID) -> HttpResponse:
-    """Ask why, then release a lease, assign, snooze or unfold one stuck thing; recorded with actor and reason."""
-    found = board.one(request.membership.project, rule, subject, now_us()) if rule in RULES else None
-    if found is None:
+    """Confirm and carry out an action on one stuck item; records actor and reason."""
+    loaded = (
+        board.one(request.membership.project, rule, subject, now_us()) if rule in RULES else None
+    )
+    if loaded is None:
         if rule in RULES and actions.is_of(request.membership.project, subject):
             return render(request, "inquiry/stuck/clear.html", {"rule": rule}, status=409)
         raise Http404
-    row, held = found
-    asked = request.POST if request.method == "POST" else request.GET
-    do = asked.get("do", "") if asked.get("do", "") in actions.VERBS else "assign"
+    row, held = loaded
+    params = request.POST if request.method == "POST" else request.GET
+    do = params.get("do", "") if params.get("do", "") in actions.VERBS else "assign"
     if do == "release" and not row.releasable:
         do = "assign"
     error = ""
     if request.method == "POST":
         try:
-            said = actions.act(do, row, held, request.POST, request.membership)
+            message = actions.act(do, row, held, request.POST, request.membership)
         except RefusedError as refusal:
             error = str(refusal)
         else:
-            messages.success(request, said)
+            messages.success(request, message)
             return redirect("stuck")
     context: dict[str, Any] = {
         "row": row,
@@ -105,11 +123,15 @@ def stuck_care(request: MemberRequest, rule: str, subject: UUID) -> HttpResponse
 @require_safe
 @member
 def session_why(request: MemberRequest, session: UUID) -> HttpResponse:
-    """Why a session waits, or does not: each rule's terms with their present values."""
-    found = session_page.session(request.membership.project, session)
-    if found is None:
+    """Explain why a session waits or does not: the terms of each rule with current values."""
+    agent_session = session_page.session(request.membership.project, session)
+    if agent_session is None:
         raise Http404
-    return render(request, "inquiry/stuck/why.html", {"agent_session": found, "why": why.of(found, now_us())})
+    return render(
+        request,
+        "inquiry/stuck/why.html",
+        {"agent_session": agent_session, "why": why.of(agent_session, now_us())},
+    )
 
 
 def _start(text: str) -> int:
@@ -117,6 +139,6 @@ def _start(text: str) -> int:
 
 
 def _held(words: str | None, now: int) -> int | None:
-    """Until when alarms are held, if they are."""
+    """Return until when alerts are paused, None if they are not."""
     until = beating.held_until(words or "")
     return until if until > now else None

@@ -33,7 +33,7 @@ def test_deadlines_and_heads_follow_the_clock_that_is_chosen(
     expect(deadline).to_contain_text(re.compile(rf"Expires {local} (GMT)?\+5:45"), use_inner_text=True)
     expect(page.locator("body")).not_to_contain_text(f"{local} UTC")
     page.locator(".gate-ref a").last.click()  # its session
-    head = page.locator(".timeline thead th", has_text="Time, server")
+    head = page.locator(".timeline thead th", has_text="Server time")
     first = page.locator(".timeline tbody time").first
     day, clock = first.evaluate(LOCAL)
     expect(head).not_to_contain_text("UTC")
@@ -41,7 +41,7 @@ def test_deadlines_and_heads_follow_the_clock_that_is_chosen(
     expect(first).to_contain_text(clock)
     page.get_by_role("button", name="Relative").click()
     expect(first).to_have_text(re.compile(r"^\d+ (s|min|h) ago$"))
-    expect(head).to_have_text("Time, server")
+    expect(head).to_have_text("Server time")
     page.goto(shelf.gate_url("push"))
     expect(deadline).to_contain_text(re.compile(r"Expires in \d+ (min|h)\b(?! UTC)"), use_inner_text=True)
     page.get_by_role("button", name="UTC").click()

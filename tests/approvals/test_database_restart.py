@@ -129,7 +129,7 @@ def test_every_ruling_around_a_restart_of_postgresql_stands_once_and_is_heard(pl
 def assert_calm(answer: httpx.Response) -> None:
     """Fail unless a person is told in words that it did not work now, and when to come again."""
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2"), answer.text
-    assert "<h1>Gatebook cannot answer now</h1>" in answer.text
+    assert "<h1>Gatebook is temporarily unavailable</h1>" in answer.text
     assert "Nothing was recorded" in answer.text or "may or may not be recorded" in answer.text
 
 

@@ -24,10 +24,10 @@ def test_the_first_page_is_what_waits_for_those_who_may_answer(desk: Desk, gate:
 def test_the_frame_counts_what_waits_and_says_what_holds(desk: Desk, gate: Gate, rita: Reviewer) -> None:
     html = rita.page("/tools/")
     assert '<span class="count">1<span class="away"> waiting</span></span>' in html
-    assert "only <b>observes</b>" not in html
+    assert "<b>Observe mode:</b>" not in html
     assert "<title>(1) Approvals" in rita.page(reverse("inbox"))
     desk.rules(mode="observe")
-    assert "only <b>observes</b>" in rita.page("/tools/")
+    assert "<b>Observe mode:</b>" in rita.page("/tools/")
 
 
 def test_the_inbox_is_ordered_by_what_cannot_be_undone_and_what_ends_soonest(desk: Desk, rita: Reviewer) -> None:

@@ -79,7 +79,7 @@ def test_the_list_of_stops_takes_as_many_queries_for_many_as_for_one_of_each(des
 
 def test_a_stopped_project_says_so_on_every_page(desk: Desk, rita: Reviewer) -> None:
     rita.client.post(reverse("stop"), {"scope": "project", "subject": "", "reason": "incident"})
-    assert "This project is stopped:" in rita.page("/tools/")
+    assert "Project stopped:" in rita.page("/tools/")
 
 
 @pytest.mark.parametrize("scope", ["effect", "session", "agent", "tool", "project", "house", ""])

@@ -64,6 +64,6 @@ def test_the_addresses_of_answers_lead_to_the_request(rita: Reviewer, gate: Gate
 
 def test_the_address_of_any_other_form_says_that_it_is_one(rita: Reviewer) -> None:
     page = rita.page(reverse("clock"), status=405)
-    assert "This address only takes a form" in page
-    assert 'aria-label="Rooms"' in page
+    assert "This address only accepts a form" in page
+    assert 'aria-label="Main"' in page
     assert rita.client.get(reverse("clock"))["Allow"] == "POST"

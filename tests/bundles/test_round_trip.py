@@ -113,7 +113,7 @@ def test_an_imported_session_shows_the_same_pages_and_nothing_of_it_can_be_done(
 
     page = here.get(reverse("session", args=[session.id])).text
     assert "Imported from a bundle" in page
-    assert "This project is an archive" in page
+    assert "Read-only archive," in page
     assert "Export bundle" not in page
     before = here.get(reverse("session", args=[session.id]), {"asof": "2h"})
     assert before.status_code == 400

@@ -151,7 +151,7 @@ def test_a_page_whose_database_went_away_says_that_nobody_knows_what_was_recorde
     answer = Client().get(url)
     assert (answer.status_code, answer["Retry-After"]) == (503, "2")
     assert b"may or may not be recorded" in answer.content
-    assert b"<h1>Gatebook cannot answer now</h1>" in answer.content
+    assert b"<h1>Gatebook is temporarily unavailable</h1>" in answer.content
     part = Client().get(url, headers={"HX-Request": "true"})
     assert part["Content-Type"] == "text/plain; charset=utf-8"
     assert b"may or may not be recorded" in part.content

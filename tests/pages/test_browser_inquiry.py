@@ -258,7 +258,7 @@ def test_the_journey_of_an_investigator_without_javascript(shelf: Shelf, new_pag
     expect(page.locator(".timeline tbody tr")).to_have_count(1)
     page.get_by_role("navigation", name="Facets").get_by_role("link", name="deploy-7").click()
     expect(page.get_by_label("Query", exact=True)).to_have_value("state:failed tool:deploy.run agent:deploy-7")
-    page.get_by_text("What can be asked of effects").click()
+    page.get_by_text("Filters and syntax for effects").click()
     page.get_by_role("button", name="attempts:>1").click()
     expect(page.get_by_label("Query", exact=True)).to_have_value(
         "state:failed tool:deploy.run agent:deploy-7 attempts:>1"

@@ -185,7 +185,7 @@ def test_words_can_be_erased_and_that_they_were_said_cannot(house: House) -> Non
         assert "laptop" not in page
         assert "nobody approved" not in page
         assert "title erased" in page
-    assert text(rita, incident).count("Its words were erased") == 2
+    assert text(rita, incident).count("Text erased.") == 2
     assert rita.get(url("incident", incident), {"view": "json"}).json()["title"] is None
 
 

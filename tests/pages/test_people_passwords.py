@@ -30,7 +30,7 @@ def test_the_new_password_is_shown_once_and_every_sign_in_with_the_old_one_ends(
     page = administrator.get(reverse("people")).text
     shown = SHOWN.search(page)
     assert shown is not None
-    assert "The new password of viewer" in page
+    assert "New password of viewer" in page
     assert shown[1] not in str(stored)
     assert SHOWN.search(administrator.get(reverse("people")).text) is None
     assert viewer.get("/sessions/").status_code == 302

@@ -117,10 +117,10 @@ def test_behind_a_proxy_a_guesser_locks_their_own_address_alone(house: House, se
 @pytest.mark.parametrize(
     ("kind", "heading", "never"),
     [
-        ("webhook", "The secret of the webhook hooks.example", "password"),
+        ("webhook", "Secret of the webhook hooks.example", "password"),
         ("password", "hooks.example is invited", "webhook"),
-        ("reset", "The new password of hooks.example", "webhook"),
-        ("token", "The new token of hooks.example", "password"),
+        ("reset", "New password of hooks.example", "webhook"),
+        ("token", "New token of hooks.example", "password"),
     ],
 )
 def test_what_is_shown_once_is_called_by_its_name(

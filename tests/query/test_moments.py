@@ -176,7 +176,7 @@ def test_a_copied_link_shows_the_same_byte_for_byte_whatever_happens_after(story
     viewer = story.desk.house.client("viewer")
     pages = linked(story, now_us())
     before = {name: shown(viewer, url, **query) for name, (url, query) in pages.items()}
-    assert 'scope="col">Last fact</th>' in before["session"]
+    assert 'scope="col">Last entry</th>' in before["session"]
     for number, step in enumerate(steps(story)):
         with time_machine.travel(now_us() / 1e6 + 3 * number):
             step()

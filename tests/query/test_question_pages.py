@@ -123,12 +123,12 @@ def test_what_ran_where_a_project_only_observes_is_found_without_a_breach(house:
     assert agent.report([{"id": new_key(), **one} for one in told]).status_code == 200
     client = house.client("viewer")
     page = client.get("/audit/").content.decode()
-    (link,) = re.findall(r'href="([^"]+)">What would have been</a>', page)
+    (link,) = re.findall(r'href="([^"]+)">See what the rules would have blocked</a>', page)
     found = client.get(link, follow=True).content.decode()
     assert "<b>2 effects</b>" in found
     for key, there in (("commanded", True), ("told", True), ("planned", False)):
         assert (f">{Effect.objects.get(effect_key=key)}</a>" in found) is there, key
     nothing = client.get("/audit/questions/7/", follow=True).content.decode()
-    assert "Nothing matches" in nothing
+    assert "No results" in nothing
     for way in ("saved", "link", "export"):  # which is an answer to be kept, too
         assert f'href="/audit/{way}/?q=effect%20leave%3Abypassed"' in nothing

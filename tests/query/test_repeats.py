@@ -128,7 +128,7 @@ def test_what_was_done_twice_is_found_in_one_session_and_in_two_and_leads_to_bot
     assert sorted(rows(book, "has:again -again:call")) == ["a", "b"]
     # In the browser: the question, a group, the effects, and from the chain of either the other one.
     page = asked(viewer, 21, tool="forge.comment")
-    (link,) = re.findall(r'data-label="Tool"><a href="([^"]+)"', page)
+    (link,) = re.findall(r'data-label="Tool">\s*<a href="([^"]+)"', page)
     found = viewer.get(unescape(link)).content.decode()
     for pair, how in (
         ((first, second), "the same tool on the same resource"),
@@ -180,7 +180,7 @@ def test_each_call_that_was_done_twice_is_a_row_whose_link_finds_it_and_equal_ta
     assert groups(book, question) == [calls[0], *sorted([calls[1], *mail])]
     assert groups(book, shipped.fill(shipped.BY_NUMBER[21], {})) == [("forge.comment", PULL, 6, 3, 1)]
     page = asked(viewer, 18, tool="forge.comment")
-    link, other = re.findall(r'data-label="Tool"><a href="([^"]+)"', page)
+    link, other = re.findall(r'data-label="Tool">\s*<a href="([^"]+)"', page)
     for one, word in ((link, "first"), (other, "second")):
         query = parse_qs(urlsplit(unescape(one)).query)["q"][0]
         assert rows(book, query) == [key for key in reversed(keys) if key.startswith(word)]
@@ -327,7 +327,7 @@ def test_a_run_that_went_in_circles_is_found_after_it_ended_and_where_it_was_onl
     assert min(nth for nth, _ in groups(book, "session | group repeats")) == 2
     assert rows(book, "session repeats:1") == rows(book, "session is:looped") == []
     page = asked(viewer, 19, times="7")
-    assert [unescape(one) for one in re.findall(r'data-label="Key"><a href="[^"]+">(?:<[^>]+>)?([^<]+)', page)] == [
+    assert [unescape(one) for one in re.findall(r'data-label="Key">\s*<a href="[^"]+"\s*>(?:<[^>]+>)?([^<]+)', page)] == [
         "imported"
     ]
     shown = viewer.get(reverse("session", args=[live])).content.decode()

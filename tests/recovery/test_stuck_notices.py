@@ -76,14 +76,14 @@ def test_who_chose_it_hears_what_is_stuck_and_that_it_is_over_each_once(
     (letter,) = mail.outbox
     handle = Session.objects.get(id=session["id"]).opened_position
     assert letter.to == ["team@example.org"]
-    assert letter.subject == f"Gatebook: Session s_{handle} of deploy-7 is stuck: Dead: lease over, nobody took it"
+    assert letter.subject == f"Gatebook: Session s_{handle} of deploy-7 is stuck: Worker gone: lease expired"
     assert f"/sessions/{session['id']}/" in letter.body
     assert TITLE not in letter.subject + str(letter.body)
     assert tick() == 0
     beat(desk.agent, lease)
     sweeper.sweep()
     assert tick() == 2
-    assert mail.outbox[1].subject.endswith(f"s_{handle} of deploy-7 is not stuck any more by rule S2")
+    assert mail.outbox[1].subject.endswith(f"s_{handle} of deploy-7 is no longer stuck by rule S2")
     stuck, over = posted
     assert (stuck["event"], stuck["session"], stuck["rule"]) == ("session.stuck", session["id"], "S2")
     assert set(stuck) == {"id", "event", "session", "rule", "position"}
@@ -137,7 +137,7 @@ def test_many_that_fall_silent_together_are_one_letter(desk: Desk, hears: Callab
     (letter,) = mail.outbox
     assert letter.subject == "Gatebook: 4 alerts of what is stuck"
     assert all(f"/sessions/{session['id']}/" in letter.body for session in made)
-    assert "Agent deploy-7 is stuck: Blind" in letter.body
+    assert "Agent deploy-7 is stuck: No reports" in letter.body
 
 
 def test_each_effect_of_which_nobody_knows_is_news_also_in_a_session_without_a_lease(
@@ -156,7 +156,7 @@ def test_each_effect_of_which_nobody_knows_is_news_also_in_a_session_without_a_l
         desk.agent.acknowledge(effect)
         sweeper.sweep()
         assert tick() == 1
-        assert mail.outbox[-1].subject.endswith("is not stuck any more by rule S4")
+        assert mail.outbox[-1].subject.endswith("is no longer stuck by rule S4")
     later = desk.plan("e-9", arguments={"n": 9})
     desk.agent.dispatch(later)
     pass_by(4_000)

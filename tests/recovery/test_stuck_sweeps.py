@@ -39,7 +39,7 @@ def test_after_an_outage_of_our_own_alarms_are_held(worker: Caller, house: House
     assert look(2).held
     assert open_rules() == {"S2": False}
     page = house.client("viewer").get("/stuck/").content.decode()
-    assert "Gatebook itself was away. Alarms are held until" in page
+    assert "Gatebook was down. Alerts are paused until" in page
     assert "no heartbeat since" in page  # the status is as it is
     beat(worker, lease)
     look()

@@ -21,9 +21,13 @@ class Command(BaseCommand):
 
     def handle(self, *_args: Any, **options: Any) -> None:
         if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", options["role"]):
-            raise CommandError("The name of a role here is lower-case letters, digits and underscores.")
+            raise CommandError(
+                "The name of a role here is lower-case letters, digits and underscores."
+            )
         if connection.vendor != "postgresql":
-            raise CommandError("SQLite has no roles: whoever can read the file reads all of it. Use PostgreSQL.")
+            raise CommandError(
+                "SQLite has no roles: whoever can read the file reads all of it. Use PostgreSQL."
+            )
         said = auditing.statements(connection.ops.quote_name, options["role"])
         if not options["apply"]:
             self.stdout.write("".join(f"{statement};\n" for statement in said))
@@ -31,7 +35,11 @@ class Command(BaseCommand):
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [options["role"]])
             if cursor.fetchone() is None:
-                raise CommandError(f"There is no role {options['role']!r}; make it first, with a password of its own.")
+                raise CommandError(
+                    f"There is no role {options['role']!r}; make it first, with a password of its own."
+                )
             for statement in said:
                 cursor.execute(statement)
-        self.stdout.write(f"{options['role']} may read {len(auditing.tables())} tables, and no payload.")
+        self.stdout.write(
+            f"{options['role']} may read {len(auditing.tables())} tables, and no payload."
+        )

@@ -22,9 +22,15 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("session", metavar="SESSION", help="a handle such as s_41, an id or a key")
-        parser.add_argument("--out", type=Path, metavar="FILE", help="default: s_41-1a2b3c4d.gatebook.zip, here")
-        parser.add_argument("--project", default=projects.DEFAULT_NAME, metavar="NAME", help="default: %(default)s")
+        parser.add_argument(
+            "session", metavar="SESSION", help="a handle such as s_41, an id or a key"
+        )
+        parser.add_argument(
+            "--out", type=Path, metavar="FILE", help="default: s_41-1a2b3c4d.gatebook.zip, here"
+        )
+        parser.add_argument(
+            "--project", default=projects.DEFAULT_NAME, metavar="NAME", help="default: %(default)s"
+        )
 
     def handle(self, *args: Any, **options: Any) -> str:
         project = projects.named(options["project"])
@@ -32,7 +38,9 @@ class Command(BaseCommand):
             raise CommandError(f"There is no project {options['project']!r}.")
         session = handles.session(project, options["session"])
         if session is None:
-            raise CommandError(f"{project.name} has no session {options['session']!r}: give a handle, an id or a key.")
+            raise CommandError(
+                f"{project.name} has no session {options['session']!r}: give a handle, an id or a key."
+            )
         out: Path | None = options["out"]
         folder = out.parent if out is not None else Path.cwd()
         if not folder.is_dir():
@@ -42,7 +50,9 @@ class Command(BaseCommand):
         except RefusedError as refusal:
             raise CommandError(str(refusal)) from refusal
         except OSError as error:
-            raise CommandError(f"The bundle cannot be written to {folder}: {error.strerror}.") from error
+            raise CommandError(
+                f"The bundle cannot be written to {folder}: {error.strerror}."
+            ) from error
         target = out if out is not None else folder / found.name(session)
         found.path.chmod(0o666 & ~_umask())
         found.path.replace(target)

@@ -14,10 +14,16 @@ class Command(BaseCommand):
     help = "Read the words of new and changed effects, by which searches find them."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--again", action="store_true", help="read every effect anew, from the journal's beginning")
+        parser.add_argument(
+            "--again",
+            action="store_true",
+            help="read every effect anew, from the journal's beginning",
+        )
 
     def handle(self, *_args: Any, again: bool = False, **_options: Any) -> None:
         if again:
             indexing.start_over()
         done = indexing.index()
-        self.stdout.write(f"{done.effects} effects read, up to position {done.position} of the journal.")
+        self.stdout.write(
+            f"{done.effects} effects read, up to position {done.position} of the journal."
+        )

@@ -39,7 +39,9 @@ class Command(BaseCommand):
                 "effects are withheld from a role that audits. Ask by fields, or as the owner of the tables."
             ) from None
         try:
-            looks.searched(project.id, SYSTEM_SOURCE, options["query"], entity=entity, found=told, more=False)
+            looks.searched(
+                project.id, SYSTEM_SOURCE, options["query"], entity=entity, found=told, more=False
+            )
         except ProgrammingError as error:  # a role that only audits writes nothing
             if not _withheld(error):
                 raise
@@ -51,7 +53,9 @@ class Command(BaseCommand):
         try:
             asked = asking.understand(text, project, reader.now_us)
         except Fault as fault:
-            raise CommandError(f"{fault.sentence}\n{text}\n{' ' * fault.at}{'^' * fault.length}") from None
+            raise CommandError(
+                f"{fault.sentence}\n{text}\n{' ' * fault.at}{'^' * fault.length}"
+            ) from None
         reader.follow(asked.context)
         for note in asked.context.notes:
             self.stderr.write(note)
@@ -69,7 +73,9 @@ class Command(BaseCommand):
             groups = asking.answer(asked, rows).groups
             if groups is not None:
                 names = columns.group_names(groups)
-                yield from (dict(zip(names, row, strict=True)) for row in columns.groups_told(groups))
+                yield from (
+                    dict(zip(names, row, strict=True)) for row in columns.groups_told(groups)
+                )
             return
         for chunk in streaming.stream(asked, rows):
             yield from (columns.told(asked.entity.name, row, reader) for row in chunk)

@@ -36,13 +36,17 @@ class Command(BaseCommand):
             self._put(agent, options["limit"], options["value"])
         shown = limits.known(project.id).of(agent.id) if agent is not None else DEFAULT
         for name, value in asdict(shown).items():
-            self.stdout.write(f"{name}: {value}{'' if value == getattr(DEFAULT, name) else ' (its own)'}")
+            self.stdout.write(
+                f"{name}: {value}{'' if value == getattr(DEFAULT, name) else ' (its own)'}"
+            )
 
     def _put(self, agent: Agent, name: str, text: str) -> None:
         if text != "default" and not (text.isascii() and text.isdigit()):
             raise CommandError("A value is a whole number, or 'default'.")
         try:
             with transaction.atomic(durable=True):
-                limits.put(agent, name, None if text == "default" else int(text[:12]), actor="gatebook")
+                limits.put(
+                    agent, name, None if text == "default" else int(text[:12]), actor="gatebook"
+                )
         except RefusedError as refusal:
             raise CommandError(str(refusal)) from None

@@ -16,4 +16,6 @@ class Command(BaseCommand):
     def handle(self, *_args: Any, **_options: Any) -> None:
         done = sweeper.sweep()
         words = f"{done.stuck} stuck, {done.raised} raised, {done.cleared} cleared."
-        self.stdout.write(f"{words} Alarms are held: Gatebook was away itself." if done.held else words)
+        self.stdout.write(
+            f"{words} Alarms are held: Gatebook was away itself." if done.held else words
+        )
